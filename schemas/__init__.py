@@ -1,0 +1,1 @@
+"""The contract between the services: records, topics, commands and the codec."""

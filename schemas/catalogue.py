@@ -1,0 +1,106 @@
+"""The topic catalogue: every topic, what it carries and how long it keeps it.
+
+Input and output topics take their time from the broker (`message.timestamp.type=LogAppendTime`):
+it is the mark against which everything is measured. Retention bounds every topic.
+"""
+
+from dataclasses import dataclass, field
+
+from schemas.protocol import STAGES
+
+HOUR_S = 3600
+DAY_S = 24 * HOUR_S
+MEBIBYTE = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Topic:
+    """One topic.
+
+    records: names of the schemas it may carry. retention_s and retention_bytes (per partition):
+    whichever is reached first. log_append_time: False only where the producer's time is wanted.
+    """
+
+    name: str
+    records: tuple[str, ...]
+    partitions: int = 1
+    retention_s: int = 7 * DAY_S
+    retention_bytes: int = 1024 * MEBIBYTE
+    log_append_time: bool = True
+    config: dict[str, str] = field(default_factory=dict)
+
+
+CONTROL = "control.runs"
+FLOW = "traffic.flow"
+SPEED = "traffic.speed"
+INPUTS = (FLOW, SPEED)
+DEAD_LETTER = "dead-letter"
+
+LIFECYCLE = "results.lifecycle"
+LATENCY = "results.latency"
+THROUGHPUT = "results.throughput"
+VERDICTS = "results.verdicts"
+GENERATOR = "results.generator"
+PIPELINE = "results.pipeline"
+RESOURCES = "results.resources"
+CONCLUSIONS = "results.conclusions"
+RESULTS = (
+    LIFECYCLE,
+    LATENCY,
+    THROUGHPUT,
+    VERDICTS,
+    GENERATOR,
+    PIPELINE,
+    RESOURCES,
+    CONCLUSIONS,
+)
+
+STAGE_RECORDS: dict[str, tuple[str, ...]] = {
+    "ingest": ("traffic_flow", "traffic_speed"),
+    "parse": ("output_parse",),
+    "join": ("output_join",),
+    "tumbling": ("output_tumbling",),
+    "sliding": ("output_sliding",),
+}
+
+
+def record_of(results_topic: str) -> str:
+    """Schema name of a `results.*` topic: `results.latency` carries `results_latency`."""
+    return results_topic.replace(".", "_")
+
+
+def input_topics(partitions: int = 1) -> tuple[Topic, ...]:
+    """The two input topics."""
+    return (
+        Topic(FLOW, ("traffic_flow",), partitions, 6 * HOUR_S, 4096 * MEBIBYTE),
+        Topic(SPEED, ("traffic_speed",), partitions, 6 * HOUR_S, 4096 * MEBIBYTE),
+    )
+
+
+def fixed_topics(input_partitions: int = 1) -> tuple[Topic, ...]:
+    """Every topic that exists whatever runs: control, inputs, dead letters and results."""
+    results = tuple(Topic(name, (record_of(name),), retention_s=30 * DAY_S) for name in RESULTS)
+    control = Topic(CONTROL, ("control_command",))
+    dead = Topic(DEAD_LETTER, ("dead_letter",), retention_s=30 * DAY_S)
+    return (control, *input_topics(input_partitions), dead, *results)
+
+
+def output_topic(pipeline: str, stage: str) -> str:
+    """Name of the topic a pipeline publishes a stage to: `output.<pipeline>.<stage>`."""
+    return f"output.{pipeline}.{stage}"
+
+
+def output_topics(
+    pipeline: str, stages: tuple[str, ...] = STAGES, partitions: int = 1
+) -> tuple[Topic, ...]:
+    """The output topics of one pipeline, in stage order."""
+    return tuple(
+        Topic(
+            output_topic(pipeline, stage),
+            STAGE_RECORDS[stage],
+            partitions,
+            6 * HOUR_S,
+            4096 * MEBIBYTE,
+        )
+        for stage in stages
+    )

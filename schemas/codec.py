@@ -1,0 +1,143 @@
+"""The one codec: Avro single-object encoding of the records in `schemas/avro/`.
+
+On the wire a record is `C3 01`, the 8-byte little-endian CRC-64-AVRO fingerprint of its schema, and
+the datum (Avro specification, "Single-object encoding"), so a reader finds the writer's schema
+without a registry server.
+
+    >>> data = encode("results_conclusions", {...})
+    >>> decode(data)
+    ('results_conclusions', {...})
+
+`fastavro` serves single records. Code that moves columns in batches (generator, evaluator) uses
+`header()` and `schema_json()` with a batch encoder; the bytes are the same.
+
+Times stay integers here, in the unit that the schema's `logicalType` and doc state: conversion to
+datetimes is left to those who show them.
+"""
+
+import io
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import fastavro
+from fastavro.schema import fingerprint, to_parsing_canonical_form
+
+MARKER = b"\xc3\x01"
+HEADER_BYTES = 10
+SCHEMA_DIR = Path(__file__).parent / "avro"
+
+
+class DecodeError(ValueError):
+    """A value is not a record of a known schema; the text says why, for the dead letter."""
+
+
+@dataclass(frozen=True)
+class Schema:
+    """One released record schema.
+
+    name: for example `traffic_flow`; version: from 1; header: the 10 bytes before each datum;
+    text: the `.avsc` as JSON text; parsed: fastavro's form, times as plain integers.
+    """
+
+    name: str
+    version: int
+    header: bytes
+    text: str
+    parsed: Any
+
+
+def _without_logical_types(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        return {k: _without_logical_types(v) for k, v in schema.items() if k != "logicalType"}
+    if isinstance(schema, list):
+        return [_without_logical_types(item) for item in schema]
+    return schema
+
+
+def _load(path: Path) -> Schema:
+    name, version, _ = path.name.split(".")
+    raw = json.loads(path.read_text())
+    crc = bytes.fromhex(fingerprint(to_parsing_canonical_form(raw), "CRC-64-AVRO"))
+    parsed = fastavro.parse_schema(_without_logical_types(raw), _force=True)
+    return Schema(name, int(version.removeprefix("v")), MARKER + crc, json.dumps(raw), parsed)
+
+
+@cache
+def _released() -> tuple[Schema, ...]:
+    return tuple(_load(path) for path in sorted(SCHEMA_DIR.glob("*.v*.avsc")))
+
+
+@cache
+def _by_header() -> dict[bytes, Schema]:
+    return {schema.header: schema for schema in _released()}
+
+
+@cache
+def versions(name: str) -> tuple[Schema, ...]:
+    """All released versions of a record, oldest first. Raises KeyError for an unknown name."""
+    found = sorted((s for s in _released() if s.name == name), key=lambda s: s.version)
+    if not found:
+        raise KeyError(f"no schema named {name!r} in {SCHEMA_DIR}")
+    return tuple(found)
+
+
+@cache
+def schema(name: str) -> Schema:
+    """The newest version of a record, the one that is written. Raises KeyError."""
+    return versions(name)[-1]
+
+
+def schema_names() -> tuple[str, ...]:
+    """Names of all records, sorted."""
+    return tuple(sorted({s.name for s in _released()}))
+
+
+def header(name: str) -> bytes:
+    """The 10 bytes that precede every datum of the newest version of a record."""
+    return schema(name).header
+
+
+def schema_json(name: str) -> str:
+    """The newest version of a record as `.avsc` JSON text, logical types included."""
+    return schema(name).text
+
+
+def encode(name: str, record: dict[str, Any]) -> bytes:
+    """Encode one record. Raises ValueError or TypeError when it does not fit the schema."""
+    newest = schema(name)
+    out = io.BytesIO()
+    out.write(newest.header)
+    fastavro.schemaless_writer(out, newest.parsed, record, strict_allow_default=True)
+    return out.getvalue()
+
+
+def identify(data: bytes | None) -> Schema:
+    """The writer's schema of an encoded record. Raises DecodeError when it is none of ours."""
+    if data is None or len(data) < HEADER_BYTES or data[:2] != MARKER:
+        raise DecodeError("not in Avro single-object encoding (marker C3 01 missing)")
+    found = _by_header().get(bytes(data[:HEADER_BYTES]))
+    if found is None:
+        raise DecodeError(f"unknown schema fingerprint {data[2:HEADER_BYTES].hex()}")
+    return found
+
+
+def decode(data: bytes | None) -> tuple[str, dict[str, Any]]:
+    """Decode one record of any released version.
+
+    Returns its name and fields, resolved to the newest version. Raises DecodeError.
+    """
+    writer = identify(data)
+    assert data is not None
+    stream = io.BytesIO(data[HEADER_BYTES:])
+    newest = schema(writer.name)
+    reader = None if newest is writer else newest.parsed
+    try:
+        record = fastavro.schemaless_reader(stream, writer.parsed, reader)
+    except Exception as error:  # fastavro raises many kinds for corrupt data; each means the same
+        raise DecodeError(f"{writer.name} v{writer.version} does not decode: {error!r}") from error
+    if stream.read(1):
+        raise DecodeError(f"{writer.name} v{writer.version} has bytes after its end")
+    return writer.name, record  # type: ignore[return-value]

@@ -1,0 +1,60 @@
+"""Workloads and pipelines as files: `workloads/NAME.toml` and `pipelines/NAME.toml`.
+
+Two independent axes: what load, on what. A file that is not TOML or does not fit its model gives a
+DefinitionError whose text is one sentence with the file, the field and what was allowed.
+"""
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from schemas.protocol import Model, Pipeline, Workload
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKLOADS_DIR = ROOT / "workloads"
+PIPELINES_DIR = ROOT / "pipelines"
+
+ModelT = TypeVar("ModelT", bound=Model)
+
+
+class DefinitionError(ValueError):
+    """A workload or pipeline is unknown or its file is wrong; the text is one sentence."""
+
+
+def names(directory: Path) -> tuple[str, ...]:
+    """Names defined in a directory, sorted."""
+    return tuple(sorted(path.stem for path in directory.glob("*.toml")))
+
+
+def load_workload(name: str, directory: Path = WORKLOADS_DIR) -> Workload:
+    """One workload by name, or by the path of a TOML file. Raises DefinitionError."""
+    return _load("workload", Workload, name, directory)
+
+
+def load_pipeline(name: str, directory: Path = PIPELINES_DIR) -> Pipeline:
+    """One pipeline by name, or by the path of a TOML file. Raises DefinitionError."""
+    return _load("pipeline", Pipeline, name, directory)
+
+
+def _load(what: str, model: type[ModelT], name: str, directory: Path) -> ModelT:
+    path = Path(name) if name.endswith(".toml") else directory / f"{name}.toml"
+    if not path.is_file():
+        raise DefinitionError(_unknown(what, name, directory))
+    try:
+        return model.model_validate(tomllib.loads(path.read_text()))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DefinitionError(f"{path} is not valid TOML: {error}.") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise DefinitionError(f"{path}: {field}: {first['msg']}.") from error
+
+
+def _unknown(what: str, name: str, directory: Path) -> str:
+    known = names(directory)
+    close = difflib.get_close_matches(name, known, 1)
+    hint = f" Did you mean {close[0]}?" if close else ""
+    return f"There is no {what} {name!r}; there are: {', '.join(known)}.{hint}"

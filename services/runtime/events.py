@@ -1,0 +1,128 @@
+"""Publish events on the bus and read commands: the two things every service does with Kafka.
+
+Events are never dropped: when the client's bounded queue is full, publishing waits for room.
+"""
+
+import json
+import uuid
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer
+from pydantic import BaseModel
+
+from schemas import catalogue, codec, protocol
+from services.runtime.clock import Clock, now_ms
+from services.runtime.kafka import assigned_consumer, at_end, event_producer
+from services.runtime.settings import ServiceSettings
+
+FLUSH_TIMEOUT_S = 10.0
+
+
+class Events:
+    """Publishes results events, dead letters and commands of one service instance."""
+
+    def __init__(self, producer: Producer, name: str, clock: Clock = now_ms) -> None:
+        self._producer = producer
+        self._clock = clock
+        self.name = name
+        self.failed = 0
+
+    def publish(self, topic: str, run_id: str, **fields: Any) -> None:
+        """Publish one event of a `results.*` topic, keyed by run. Raises ValueError when it does
+        not fit its schema."""
+        head = {"run_id": run_id, "time": self._clock(), "producer": self.name}
+        self._send(topic, run_id, codec.encode(catalogue.record_of(topic), head | fields))
+
+    def lifecycle(self, event: str, run_id: str = "", **fields: Any) -> None:
+        """Publish a lifecycle event at once. `detail` may be a model or a dict."""
+        detail = fields.pop("detail", {})
+        text = detail.model_dump_json() if isinstance(detail, BaseModel) else json.dumps(detail)
+        self.publish(catalogue.LIFECYCLE, run_id, event=event, detail=text, **fields)
+        self.flush()
+
+    def command(self, command: str, run_id: str, body: BaseModel) -> None:
+        """Issue a command on `control.runs` at once."""
+        record = {
+            "command_id": str(uuid.uuid4()),
+            "run_id": run_id,
+            "issued_at": self._clock(),
+            "producer": self.name,
+            "command": command,
+            "body": body.model_dump_json(),
+        }
+        self._send(catalogue.CONTROL, run_id, codec.encode("control_command", record))
+        self.flush()
+
+    def dead_letter(self, message: Message, reason: str, run_id: str = "") -> None:
+        """Keep a record that could not be used, whole, with where it was and why."""
+        record = {
+            "run_id": run_id,
+            "time": self._clock(),
+            "producer": self.name,
+            "topic": message.topic(),
+            "partition": message.partition(),
+            "offset": message.offset(),
+            "reason": reason,
+            "key": message.key(),
+            "value": message.value(),
+        }
+        self._send(catalogue.DEAD_LETTER, run_id, codec.encode("dead_letter", record))
+
+    def flush(self, timeout_s: float = FLUSH_TIMEOUT_S) -> int:
+        """Wait until what was published is acknowledged; returns how many events are not yet."""
+        return int(self._producer.flush(timeout_s))
+
+    def _send(self, topic: str, key: str, value: bytes) -> None:
+        while True:
+            try:
+                self._producer.produce(topic, value, key.encode(), on_delivery=self._delivered)
+                self._producer.poll(0)
+                return
+            except BufferError:
+                self._producer.poll(0.1)
+
+    def _delivered(self, error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            self.failed += 1
+
+
+def open_events(settings: ServiceSettings, service: str) -> Events:
+    """Events of this service instance on the stack's broker."""
+    return Events(event_producer(settings, service), settings.instance or service)
+
+
+class Commands:
+    """Reads `control.runs` from its end; a record that is not a command becomes a dead letter."""
+
+    def __init__(self, consumer: Consumer, events: Events) -> None:
+        self._consumer = consumer
+        self._events = events
+
+    def poll(self, timeout_s: float) -> dict[str, Any] | None:
+        """The next command as a `control_command` record, or None after `timeout_s`."""
+        message = self._consumer.poll(timeout_s)
+        if message is None or message.error():
+            return None
+        try:
+            name, record = codec.decode(message.value())
+            if name != "control_command" or record["command"] not in protocol.COMMANDS:
+                raise codec.DecodeError(f"{name} is not a known command")
+        except codec.DecodeError as error:
+            self._events.dead_letter(message, str(error))
+            return None
+        return record
+
+    def close(self) -> None:
+        """Leave the topic."""
+        self._consumer.close()
+
+
+def open_commands(settings: ServiceSettings, service: str, events: Events) -> Commands:
+    """Commands issued from now on. Returns when the position at the end is known."""
+    consumer = assigned_consumer(
+        settings, f"{service}-commands", **{"fetch.min.bytes": 1, "fetch.wait.max.ms": 500}
+    )
+    position = at_end(catalogue.CONTROL)
+    _low, position.offset = consumer.get_watermark_offsets(position, timeout=15)
+    consumer.assign([position])
+    return Commands(consumer, events)

@@ -1,0 +1,84 @@
+"""Kafka clients with the settings that every service of this project uses."""
+
+from typing import Any
+
+from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from services.runtime.settings import ServiceSettings
+
+KAFKA_TIMEOUT_S = 15.0
+
+
+class KafkaUnavailableError(RuntimeError):
+    """The broker did not answer in time."""
+
+
+def _base(settings: ServiceSettings, client: str) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": settings.bootstrap,
+        "client.id": f"tidegauge-{client}",
+        "log_level": 3,
+        **settings.kafka_properties,
+    }
+
+
+def admin_client(settings: ServiceSettings, client: str) -> AdminClient:
+    """An admin client."""
+    return AdminClient(_base(settings, client))
+
+
+def event_producer(settings: ServiceSettings, client: str) -> Producer:
+    """A producer for events: idempotent, all acknowledgements, bounded queue, 10 ms linger."""
+    return Producer(
+        {
+            **_base(settings, client),
+            "enable.idempotence": True,
+            "linger.ms": 10,
+            "compression.type": "lz4",
+            "queue.buffering.max.messages": 100_000,
+        }
+    )
+
+
+def assigned_consumer(settings: ServiceSettings, client: str, **properties: Any) -> Consumer:
+    """A consumer whose owner assigns partitions and offsets itself: no group, no commits.
+
+    Fetches wait up to 100 ms for 64 KiB, which keeps an idle consumer quiet; properties override.
+    """
+    return Consumer(
+        {
+            **_base(settings, client),
+            "group.id": f"tidegauge-{client}",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "fetch.min.bytes": 65_536,
+            "fetch.wait.max.ms": 100,
+            "enable.partition.eof": False,
+            **properties,
+        }
+    )
+
+
+def partition_ids(consumer: Consumer, topic: str) -> tuple[int, ...]:
+    """Partitions of a topic in order. Raises KafkaUnavailableError when there is none."""
+    found = consumer.list_topics(topic, timeout=KAFKA_TIMEOUT_S).topics.get(topic)
+    if found is None or found.error is not None or not found.partitions:
+        raise KafkaUnavailableError(f"topic {topic} is not there")
+    return tuple(sorted(found.partitions))
+
+
+def end_offsets(consumer: Consumer, topic: str) -> tuple[int, ...]:
+    """Offset of the next record of each partition of a topic, in partition order."""
+    ends = []
+    for partition in partition_ids(consumer, topic):
+        _low, high = consumer.get_watermark_offsets(
+            TopicPartition(topic, partition), timeout=KAFKA_TIMEOUT_S
+        )
+        ends.append(high)
+    return tuple(ends)
+
+
+def at_end(topic: str, partition: int = 0) -> TopicPartition:
+    """An assignment that begins after the last record there is."""
+    return TopicPartition(topic, partition, OFFSET_END)

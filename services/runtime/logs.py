@@ -1,0 +1,24 @@
+"""Structured logs: one JSON line per event on standard error, service bound once."""
+
+import logging
+import sys
+
+import structlog
+
+
+def configure_logs(service: str, level: str = "info") -> structlog.stdlib.BoundLogger:
+    """Send all logs of this process to standard error as JSON lines; returns the bound logger."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    logger: structlog.stdlib.BoundLogger = structlog.get_logger().bind(service=service)
+    return logger

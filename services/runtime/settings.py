@@ -1,0 +1,105 @@
+"""Settings shared by all services: where Kafka is, where state lives, which ports are ours.
+
+Every field can be set in the environment (`TIDEGAUGE_BASE_PORT=18000`) or in a TOML file named by
+TIDEGAUGE_CONFIG; the environment wins. A wrong value ends the process at start with one line that
+names the field and what was allowed.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import Field, ValidationError, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+DEFAULT_BASE_PORT = 17070
+PORT_OFFSETS = {
+    "kafka": 0,
+    "kafka_controller": 1,
+    "store": 2,
+    "evaluator": 3,
+    "generator": 4,
+    "spark_pipeline": 5,
+    "collector": 6,
+    "conductor": 7,
+}
+EXIT_USAGE = 2
+
+
+class ServiceSettings(BaseSettings):
+    """Fields that every service has.
+
+    base_port: first of the consecutive ports of a stack; two stacks differ in it and in `data`.
+    kafka_bootstrap: `host:port[,host:port]`; empty means the local broker at base_port.
+    kafka_properties: librdkafka properties added to every client (security, for example).
+    input_partitions: partitions of each input and output topic.
+    instance: name in events and logs; empty means the service's name.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="TIDEGAUGE_",
+        frozen=True,
+        extra="ignore",
+    )
+
+    data: Path = Path(".tidegauge")
+    host: str = "127.0.0.1"
+    base_port: int = Field(DEFAULT_BASE_PORT, ge=1024, le=65_000)
+    kafka_bootstrap: str = ""
+    kafka_properties: dict[str, str] = {}
+    input_partitions: int = Field(1, ge=1, le=1024)
+    instance: str = ""
+    log_level: str = Field("info", pattern="^(debug|info|warning|error)$")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_file(cls, values: object) -> object:
+        path = os.environ.get("TIDEGAUGE_CONFIG")
+        if path and not Path(path).is_file():
+            raise ValueError(f"TIDEGAUGE_CONFIG names {path}, which is not a file")
+        return values
+
+    @property
+    def bootstrap(self) -> str:
+        """Kafka bootstrap servers to use."""
+        return self.kafka_bootstrap or f"{self.host}:{self.port('kafka')}"
+
+    def port(self, service: str) -> int:
+        """TCP port of a service of this stack. Raises KeyError for an unknown name."""
+        return self.base_port + PORT_OFFSETS[service]
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments first, then the environment, then the TOML file."""
+        path = os.environ.get("TIDEGAUGE_CONFIG")
+        toml = TomlConfigSettingsSource(settings_cls, Path(path)) if path else None
+        return (init_settings, env_settings, *([toml] if toml else []))
+
+
+SettingsT = TypeVar("SettingsT", bound=ServiceSettings)
+
+
+def load_settings(kind: type[SettingsT]) -> SettingsT:
+    """Settings from environment and file; exits with code 2 and one line when they are wrong."""
+    try:
+        return kind()
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "settings"
+        print(f"tidegauge: setting {field}: {first['msg']}", file=sys.stderr)
+    except (OSError, ValueError) as error:
+        print(f"tidegauge: settings: {error}", file=sys.stderr)
+    raise SystemExit(EXIT_USAGE)

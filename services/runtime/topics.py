@@ -1,0 +1,51 @@
+"""Create the topics of the catalogue as it says; existing ones are left as they are.
+
+Every partition of the input and output topics gets its replicas on the same brokers in the same
+order, so that one broker leads them all and one clock stamps every record.
+"""
+
+from collections.abc import Iterable
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from schemas.catalogue import Topic
+from services.runtime.kafka import KAFKA_TIMEOUT_S
+
+
+def topic_config(topic: Topic) -> dict[str, str]:
+    """Broker configuration of a topic."""
+    stamp = "LogAppendTime" if topic.log_append_time else "CreateTime"
+    return {
+        "message.timestamp.type": stamp,
+        "retention.ms": str(topic.retention_s * 1000),
+        "retention.bytes": str(topic.retention_bytes),
+        "segment.bytes": str(min(topic.retention_bytes // 4, 256 * 1024 * 1024)),
+        **topic.config,
+    }
+
+
+def ensure_topics(admin: AdminClient, topics: Iterable[Topic], replication: int = 1) -> None:
+    """Create the topics that are missing and wait until they are there.
+
+    Raises KafkaException when the broker refuses or does not answer within 15 s.
+    """
+    metadata = admin.list_topics(timeout=KAFKA_TIMEOUT_S)
+    brokers = sorted(metadata.brokers)[:replication]
+    wanted = [
+        NewTopic(
+            topic.name,
+            replica_assignment=[brokers] * topic.partitions,
+            config=topic_config(topic),
+        )
+        for topic in topics
+        if topic.name not in metadata.topics
+    ]
+    if not wanted:
+        return
+    for future in admin.create_topics(wanted, operation_timeout=KAFKA_TIMEOUT_S).values():
+        try:
+            future.result(timeout=KAFKA_TIMEOUT_S)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
