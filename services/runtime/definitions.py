@@ -12,8 +12,8 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from schemas.protocol import Model, Pipeline, Workload
+from services.runtime.settings import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 WORKLOADS_DIR = ROOT / "workloads"
 PIPELINES_DIR = ROOT / "pipelines"
 

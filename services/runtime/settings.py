@@ -18,6 +18,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_BASE_PORT = 17070
 PORT_OFFSETS = {
     "kafka": 0,
@@ -35,6 +36,7 @@ EXIT_USAGE = 2
 class ServiceSettings(BaseSettings):
     """Fields that every service has.
 
+    jars: folder with the jars, one subfolder per use (spark, broker).
     base_port: first of the consecutive ports of a stack; two stacks differ in it and in `data`.
     kafka_bootstrap: `host:port[,host:port]`; empty means the local broker at base_port.
     kafka_properties: librdkafka properties added to every client (security, for example).
@@ -49,6 +51,7 @@ class ServiceSettings(BaseSettings):
     )
 
     data: Path = Path(".tidegauge")
+    jars: Path = ROOT / ".jars"
     host: str = "127.0.0.1"
     base_port: int = Field(DEFAULT_BASE_PORT, ge=1024, le=65_000)
     kafka_bootstrap: str = ""
