@@ -35,6 +35,7 @@ def ensure_topics(admin: AdminClient, topics: Iterable[Topic], replication: int 
     wanted = [
         NewTopic(
             topic.name,
+            num_partitions=topic.partitions,
             replica_assignment=[brokers] * topic.partitions,
             config=topic_config(topic),
         )
