@@ -4,13 +4,14 @@ Every partition of the input and output topics gets its replicas on the same bro
 order, so that one broker leads them all and one clock stamps every record.
 """
 
+import time
 from collections.abc import Iterable
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from schemas.catalogue import Topic
-from services.runtime.kafka import KAFKA_TIMEOUT_S
+from services.runtime.kafka import KAFKA_TIMEOUT_S, KafkaUnavailableError
 
 
 def topic_config(topic: Topic) -> dict[str, str]:
@@ -50,3 +51,12 @@ def ensure_topics(admin: AdminClient, topics: Iterable[Topic], replication: int 
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
+    _await_topics(admin, {topic.topic for topic in wanted})
+
+
+def _await_topics(admin: AdminClient, names: set[str]) -> None:
+    deadline = time.monotonic() + KAFKA_TIMEOUT_S
+    while names - set(admin.list_topics(timeout=KAFKA_TIMEOUT_S).topics):
+        if time.monotonic() > deadline:
+            raise KafkaUnavailableError(f"topics {sorted(names)} did not appear")
+        time.sleep(0.05)
