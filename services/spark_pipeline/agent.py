@@ -1,0 +1,101 @@
+"""The agent: commands of a run → drivers, and what became of them → lifecycle events."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from schemas import protocol
+from schemas.protocol import RunPlan
+from services.runtime.events import Events
+from services.spark_pipeline.drivers import (
+    Driver,
+    bury,
+    last_meaningful_line,
+    read_tail,
+    start_driver,
+    stop_drivers,
+)
+from services.spark_pipeline.exits import EXIT_REPORTED
+
+SPARK_MODES = ("real-time", "micro-batch")
+StartDriver = Callable[[str, str, Path, Path], Driver]
+
+
+class Agent:
+    """Runs the drivers of at most one run at a time.
+
+    data: folder of the stack's state; the plan, checkpoints and scratch files of a run are in
+    `runs/<run_id>`, which is removed when the run has been stopped; logs are in `logs`.
+    """
+
+    def __init__(self, data: Path, events: Events, start: StartDriver = start_driver) -> None:
+        self._data = data
+        self._events = events
+        self._start = start
+        self._drivers: list[Driver] = []
+        self._pipelines: list[str] = []
+        self._run_id = ""
+        self._log = structlog.get_logger().bind(service="spark_pipeline")
+
+    def prepare(self, plan: RunPlan) -> None:
+        """Start one driver per pipeline of the plan that is Spark's. A run that is still there
+        is stopped first; the same run again changes nothing."""
+        run_id = plan.request.run_id
+        if run_id == self._run_id:
+            return
+        self.stop(self._run_id)
+        self._run_id = run_id
+        path = self._write(plan)
+        for pipeline in plan.request.pipelines:
+            if pipeline.mode in SPARK_MODES:
+                self._pipelines.append(pipeline.name)
+                log = self._data / "logs" / f"pipeline-{pipeline.name}.log"
+                self._drivers.append(self._start(pipeline.name, run_id, path, log))
+                self._log.info("driver_started", run_id=run_id, pipeline=pipeline.name)
+
+    def stop(self, run_id: str) -> None:
+        """Stop the drivers of a run, say so for every pipeline (also one that had failed), and
+        remove what only the run needed."""
+        if not run_id or run_id != self._run_id:
+            return
+        stop_drivers(self._drivers)
+        for pipeline in self._pipelines:
+            self._events.lifecycle(protocol.STOPPED, run_id, pipeline=pipeline)
+        self._drivers, self._pipelines, self._run_id = [], [], ""
+        shutil.rmtree(self._folder(run_id), ignore_errors=True)
+        self._log.info("run_stopped", run_id=run_id)
+
+    def watch(self) -> None:
+        """Say FAILED, once, for every driver that ended although nobody stopped it."""
+        for driver in [each for each in self._drivers if each.process.poll() is not None]:
+            self._drivers.remove(driver)
+            bury(driver)
+            code = driver.process.returncode
+            self._log.error(
+                "driver_died", run_id=driver.run_id, pipeline=driver.pipeline, code=code
+            )
+            if code != EXIT_REPORTED:
+                line = last_meaningful_line(read_tail(driver.log))
+                reason = f"the driver of {driver.pipeline} died (exit code {code}): {line}"
+                self._events.lifecycle(
+                    protocol.FAILED,
+                    driver.run_id,
+                    pipeline=driver.pipeline,
+                    detail={"reason": reason},
+                )
+
+    def close(self) -> None:
+        """Stop whatever runs."""
+        self.stop(self._run_id)
+
+    def _folder(self, run_id: str) -> Path:
+        return self._data / "runs" / run_id
+
+    def _write(self, plan: RunPlan) -> Path:
+        path = self._folder(plan.request.run_id) / "plan.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+        path.write_text(plan.model_dump_json())
+        return path

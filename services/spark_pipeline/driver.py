@@ -1,0 +1,126 @@
+"""One pipeline of one run: `python -m services.spark_pipeline.driver --pipeline NAME --plan FILE`.
+
+Starts the queries, says READY, watches them until SIGTERM (exit 0) or until one fails (FAILED is
+published, exit 3). Standard input is a pipe that the agent holds open: at its end the agent is
+gone, and the driver ends too. So does the JVM when the driver is gone, by a pipe of the same kind.
+"""
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from schemas import protocol
+from schemas.protocol import Pipeline, RunPlan, Stage
+from services.runtime.events import Events, open_events
+from services.runtime.settings import ServiceSettings, load_settings
+from services.runtime.stopping import stop_on_signals
+from services.spark_pipeline.exits import EXIT_REPORTED, EXIT_STOPPED
+from services.spark_pipeline.progress import ProgressReporter
+from services.spark_pipeline.queries import Place, start_query
+from services.spark_pipeline.session import effective, open_session, spark_conf
+from services.spark_pipeline.watching import Failure, watch
+
+
+def main() -> int:
+    """Run the pipeline until told to stop."""
+    pipeline, plan = _arguments()
+    run_id, settings = plan.request.run_id, load_settings(ServiceSettings)
+    end_with_parent()
+    stop = stop_on_signals()
+    stages = stages_to_run(pipeline, plan)
+    folder = settings.data.resolve() / "runs" / run_id
+    scratch = folder / "scratch" / pipeline.name
+    conf = spark_conf(pipeline, stages, _partitions(plan), settings.jars / "spark", scratch)
+    events = open_events(settings, f"spark_pipeline-{pipeline.name}")
+
+    spark = open_session(pipeline.name, conf)
+    spark.streams.addListener(ProgressReporter(events, run_id, pipeline.name))
+    place = Place(settings.bootstrap, folder / "checkpoints")
+    queries = start_queries(spark, pipeline, stages, plan, place)
+
+    def say_ready() -> None:
+        events.lifecycle(
+            protocol.READY, run_id, pipeline=pipeline.name, detail=effective(spark, conf)
+        )
+
+    failure = watch(queries, stop, say_ready)
+    if failure is not None:
+        _say_failed(events, run_id, pipeline, failure)
+    _close(spark, queries, events, scratch)
+    return EXIT_STOPPED if failure is None else EXIT_REPORTED
+
+
+def stages_to_run(pipeline: Pipeline, plan: RunPlan) -> tuple[Stage, ...]:
+    """Stages that the run asks for and the pipeline has, in the order of the run."""
+    return tuple(stage for stage in plan.request.stages if stage in pipeline.stages)
+
+
+def start_queries(
+    spark: SparkSession, pipeline: Pipeline, stages: tuple[Stage, ...], plan: RunPlan, place: Place
+) -> list[StreamingQuery]:
+    """Start one query per stage, side by side: each waits for Kafka's metadata on its own."""
+    with ThreadPoolExecutor(len(stages)) as starters:
+        return list(
+            starters.map(lambda stage: start_query(spark, pipeline, stage, plan, place), stages)
+        )
+
+
+def end_with_parent() -> None:
+    """End this process when its standard input does, which the parent holds."""
+
+    def wait_for_the_end() -> None:
+        while os.read(sys.stdin.fileno(), 1024):
+            pass
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=wait_for_the_end, name="parent", daemon=True).start()
+
+
+def _arguments() -> tuple[Pipeline, RunPlan]:
+    parser = argparse.ArgumentParser(prog="driver")
+    parser.add_argument("--pipeline", required=True)
+    parser.add_argument("--plan", required=True, type=Path)
+    given = parser.parse_args()
+    plan = RunPlan.model_validate_json(given.plan.read_bytes())
+    found = [each for each in plan.request.pipelines if each.name == given.pipeline]
+    if not found:
+        parser.error(f"the plan has no pipeline {given.pipeline!r}")
+    return found[0], plan
+
+
+def _partitions(plan: RunPlan) -> int:
+    return max(len(offsets) for offsets in plan.start_offsets.values())
+
+
+def _say_failed(events: Events, run_id: str, pipeline: Pipeline, failure: Failure) -> None:
+    print(f"{failure.stage}: {failure.reason}", file=sys.stderr, flush=True)
+    events.lifecycle(
+        protocol.FAILED,
+        run_id,
+        pipeline=pipeline.name,
+        stage=failure.stage,
+        detail={"reason": f"{pipeline.name} {failure.stage}: {failure.reason}"},
+    )
+
+
+def _close(
+    spark: SparkSession, queries: list[StreamingQuery], events: Events, scratch: Path
+) -> None:
+    spark.sparkContext.setLogLevel("OFF")  # each task cut short would leave a stack trace
+    with ThreadPoolExecutor(len(queries)) as stoppers:
+        list(stoppers.map(lambda query: query.stop(), queries))
+    spark.stop()
+    events.flush()
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""The SparkSession of a driver. Every setting that is not Spark's default has its reason here."""
+
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from schemas.protocol import Pipeline
+
+STATEFUL = ("join", "tumbling", "sliding")
+LOG4J = Path(__file__).parent / "log4j2.properties"
+# A length inside a corrupt datum may claim gigabytes; Avro would allocate them before it finds
+# that the bytes are not there, and an OutOfMemoryError stops the query.
+MAX_FIELD_BYTES = 1024 * 1024
+
+
+def slots(pipeline: Pipeline, stages: tuple[str, ...], input_partitions: int) -> int:
+    """Task slots that the queries of these stages need at once.
+
+    Real-time mode runs all tasks of all stages of a query at the same time and waits for ever
+    for one that has no slot: one per input partition (two topics) and one per shuffle partition
+    of a stateful stage.
+    """
+    readers = 2 * input_partitions * len(stages)
+    reducers = pipeline.shuffle_partitions * sum(stage in STATEFUL for stage in stages)
+    return readers + reducers
+
+
+def spark_conf(
+    pipeline: Pipeline, stages: tuple[str, ...], input_partitions: int, jars: Path, scratch: Path
+) -> dict[str, str]:
+    """Settings of the session; what the pipeline sets itself wins."""
+    jar_files = sorted(str(path) for path in jars.glob("*.jar"))
+    java_options = (
+        f"-Dlog4j2.configurationFile={LOG4J.as_uri()}",
+        f"-Dorg.apache.avro.limits.string.maxLength={MAX_FIELD_BYTES}",
+        f"-Dorg.apache.avro.limits.bytes.maxLength={MAX_FIELD_BYTES}",
+    )
+    conf = {
+        "spark.master": f"local[{slots(pipeline, stages, input_partitions)}]",
+        "spark.jars": ",".join(jar_files),
+        "spark.driver.memory": f"{pipeline.driver_memory_mb}m",
+        "spark.driver.extraJavaOptions": " ".join(java_options),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(scratch),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(pipeline.shuffle_partitions),
+        "spark.sql.streaming.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        ),
+    }
+    if pipeline.mode == "real-time":
+        # The latency floor of a shuffle: how long a network buffer waits to fill (default ~50).
+        conf["spark.shuffle.streaming.networkBufferMaxWaitTimeMs"] = "2"
+    return conf | pipeline.spark_conf
+
+
+def open_session(name: str, conf: dict[str, str]) -> SparkSession:
+    """Start the JVM and the session."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.appName(f"tidegauge-{name}")
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def effective(spark: SparkSession, conf: dict[str, str]) -> dict[str, object]:
+    """What the pipeline really runs on: versions and settings, for the lifecycle."""
+    jvm_property = spark.sparkContext._jvm.java.lang.System.getProperty
+    return {
+        "spark_version": spark.version,
+        "jvm": f"{jvm_property('java.vm.name')} {jvm_property('java.runtime.version')}",
+        "settings": conf,
+    }

@@ -1,0 +1,54 @@
+"""Watch the queries of a driver: when they are ready, and when one has ended."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming import StreamingQuery
+
+WATCH_INTERVAL_S = 0.25
+INITIALISED = ("Processing", "Waiting")  # how the status begins once a query reads its sources
+REASON_CHARACTERS = 600
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A query that ended although nobody asked it to."""
+
+    stage: str
+    reason: str
+
+
+def watch(
+    queries: list[StreamingQuery], stop: threading.Event, say_ready: Callable[[], None]
+) -> Failure | None:
+    """Call `say_ready` once every query reads its sources, then wait.
+
+    Returns None when `stop` is set, or the first failure.
+    """
+    waiting_for = list(queries)
+    while not stop.wait(WATCH_INTERVAL_S):
+        ended = next((query for query in queries if not query.isActive), None)
+        if ended is not None:
+            return Failure(ended.name or "", reason_of(ended.exception()))
+        if waiting_for:
+            waiting_for = [query for query in waiting_for if not is_initialised(query.status)]
+            if not waiting_for:
+                say_ready()
+    return None
+
+
+def is_initialised(status: dict[str, Any] | None) -> bool:
+    """Whether a query with this status has its offsets and processes or waits for data."""
+    return status is not None and str(status["message"]).startswith(INITIALISED)
+
+
+def reason_of(error: StreamingQueryException | None) -> str:
+    """One line that says why a query ended."""
+    if error is None:
+        return "the query ended without an exception"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line for line in lines[1:] if line.startswith("Caused by")]
+    return " ".join(lines[:1] + causes[-1:])[:REASON_CHARACTERS]
