@@ -1,0 +1,43 @@
+"""The evaluator: pairs every output with the inputs that made it, and judges both, online.
+
+    python -m services.evaluator
+
+Reads the input and output topics of the current run, publishes `results.latency`,
+`results.throughput` and `results.verdicts`, and answers `ready` and `drained` on
+`results.lifecycle`. Stops cleanly on SIGTERM.
+"""
+
+import os
+
+import faust
+
+from schemas import protocol
+from services.evaluator.app import build_app
+from services.evaluator.current import CurrentRun
+from services.evaluator.settings import EvaluatorSettings
+from services.runtime.events import open_events
+from services.runtime.logs import configure_logs
+from services.runtime.settings import load_settings
+
+
+def main() -> None:
+    """Run until stopped; exits non-zero when a part of the application dies."""
+    settings = load_settings(EvaluatorSettings)
+    configure_logs("evaluator", settings.log_level)
+    events = open_events(settings, "evaluator")
+    (settings.data / "faust").mkdir(parents=True, exist_ok=True)
+    app = build_app(settings, CurrentRun(settings, events))
+
+    @app.task  # type: ignore[untyped-decorator]
+    async def announce() -> None:
+        events.lifecycle(protocol.SERVICE_STARTED, detail={"pid": os.getpid()})
+
+    worker = faust.Worker(app, loglevel="WARN", quiet=True, redirect_stdouts=False)
+    try:
+        worker.execute_from_commandline()
+    finally:
+        events.lifecycle(protocol.SERVICE_STOPPED)
+
+
+if __name__ == "__main__":
+    main()

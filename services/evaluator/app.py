@@ -1,0 +1,120 @@
+"""The Faust application: Faust owns workers, agents, channels, web and supervision; the hot path
+moves in batches of columns, so that an agent sees one message per batch, not per record.
+
+    control.runs ──(Faust topic)──► carry_out ─┐
+    inputs, outputs ──(ReaderService)──► batches ──(Faust channel)──► evaluate ──► results.*
+"""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import faust
+import structlog
+from prometheus_client import CONTENT_TYPE_LATEST, Gauge, generate_latest
+
+from schemas import catalogue, codec
+from services.evaluator.current import CurrentRun
+from services.evaluator.reader import Frontier, Reader, TimestampError
+from services.evaluator.settings import EvaluatorSettings
+
+log = structlog.get_logger()
+LAG = Gauge("tidegauge_evaluator_lag_ms", "Milliseconds by which the evaluation is behind")
+CHANNEL_BATCHES = 16
+
+
+def build_app(settings: EvaluatorSettings, current: CurrentRun) -> faust.App:
+    """The application. `current` is fed by its agents only."""
+    app = faust.App(
+        "tidegauge-evaluator",
+        broker=f"kafka://{settings.bootstrap}",
+        store="memory://",
+        datadir=settings.data / "faust",
+        topic_disable_leader=True,
+        topic_allow_declare=False,
+        consumer_auto_offset_reset="latest",
+        web_host=settings.host,
+        web_bind=settings.host,
+        web_port=settings.port("evaluator"),
+        autodiscover=False,
+    )
+    batches = app.channel(maxsize=CHANNEL_BATCHES)
+    commands = app.topic(
+        catalogue.CONTROL, key_type=bytes, value_type=bytes, value_serializer="raw"
+    )
+
+    @app.agent(commands)
+    async def carry_out(stream: Any) -> None:
+        async for value in stream:
+            try:
+                name, record = codec.decode(value)
+            except codec.DecodeError:
+                continue  # the conductor, which owns this topic, keeps the dead letter
+            if name == "control_command":
+                current.command(record)
+
+    @app.agent(batches)
+    async def evaluate(stream: Any) -> None:
+        async for item in stream:
+            if isinstance(item, Frontier):
+                current.advance(item)
+                LAG.set(current.lag_ms)
+            elif isinstance(item, Exception):
+                current.fail(str(item))
+            else:
+                current.add(item)
+
+    @app.service
+    class ReaderService(faust.Service):
+        """Reads in a thread of its own while a run is on. An unexpected error ends the process."""
+
+        @faust.Service.task
+        async def _read(self) -> None:
+            await read_runs(self, current, batches, settings)
+
+    _add_pages(app)
+    return app
+
+
+async def read_runs(
+    service: Any, current: CurrentRun, batches: Any, settings: EvaluatorSettings
+) -> None:
+    """Move batches from the current run's reader into the channel until the service stops."""
+    loop = asyncio.get_running_loop()
+    pool = ThreadPoolExecutor(1, thread_name_prefix="reader")
+    reader: Reader | None = None
+    published_s = 0.0
+    while not service.should_stop:
+        if reader is not current.reader:
+            if reader is not None:
+                await loop.run_in_executor(pool, reader.close)
+            reader = current.reader
+        if reader is None:
+            await service.sleep(0.1)
+            continue
+        try:
+            for batch in await loop.run_in_executor(
+                pool, reader.read, settings.batch_records, settings.poll_s
+            ):
+                await batches.send(value=batch)
+            if loop.time() - published_s >= settings.publish_s:
+                published_s = loop.time()
+                await batches.send(value=await loop.run_in_executor(pool, reader.frontier))
+        except TimestampError as error:
+            current.reader = None
+            await batches.send(value=error)
+
+
+def _add_pages(app: faust.App) -> None:
+    @app.page("/health/live")
+    async def live(web: Any, _request: Any) -> Any:
+        return web.text("live\n")
+
+    @app.page("/health/ready")
+    async def ready(web: Any, _request: Any) -> Any:
+        is_ready = bool(app.consumer.assignment()) and not app.rebalancing
+        return web.text("ready\n" if is_ready else "not ready\n", status=200 if is_ready else 503)
+
+    @app.page("/metrics")
+    async def metrics(web: Any, _request: Any) -> Any:
+        return web.bytes(generate_latest(), content_type=CONTENT_TYPE_LATEST.split(";")[0])

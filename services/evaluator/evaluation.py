@@ -1,0 +1,141 @@
+"""The evaluation of one run: batches of topics in, events for the bus out. Pure: no Kafka, no
+clock; the frontiers say how far the topics have been read.
+
+    evaluation = Evaluation(plan, phases)
+    refused = evaluation.add(batch)                    # of any of `evaluation.topics`
+    evaluation.advance(input_frontier_ms, output_frontier_ms)
+    for topic, fields in evaluation.take_events(): ...
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from schemas import catalogue
+from schemas.protocol import PhasePlan, RunPlan
+from services.evaluator.columns import Ints
+from services.evaluator.decode import Decoded, Refused, decode
+from services.evaluator.inputs import FLOW, SPEED, Inputs
+from services.evaluator.ledger import Ledger
+from services.evaluator.rows import OUTPUT_ROWS, digests, input_rows
+from services.evaluator.stages import RULES
+from services.evaluator.tallies import Throughput
+
+MAX_CELLS = 12_000_000  # about 1 GB of pairing state
+KEEP_S = 900  # longer than a real-time batch, so that what a restart repeats is recognised
+
+_KIND = {catalogue.FLOW: FLOW, catalogue.SPEED: SPEED}
+_INPUT_RECORDS = {catalogue.FLOW: ("traffic_flow",), catalogue.SPEED: ("traffic_speed",)}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Consecutive records of one topic: appended_ms (LogAppendTime) and values, in order."""
+
+    topic: str
+    appended_ms: Ints
+    values: list[bytes | None]
+
+
+class Evaluation:
+    """Pairs and judges all pipelines and stages of one run."""
+
+    def __init__(self, plan: RunPlan, phases: PhasePlan) -> None:
+        request = plan.request
+        self.run_id = request.run_id
+        self.inputs = Inputs()
+        self.ledgers: dict[str, Ledger] = {}
+        self.where: dict[str, tuple[str, str]] = {}
+        for pipeline in request.pipelines:
+            for stage in (stage for stage in pipeline.stages if stage in request.stages):
+                topic = catalogue.output_topic(pipeline.name, stage)
+                self.ledgers[topic] = Ledger(RULES[stage], request.workload.judgement, phases)
+                self.where[topic] = (pipeline.name, stage)
+        self.topics = (*catalogue.INPUTS, *self.ledgers)
+        self._throughput = {topic: Throughput() for topic in self.topics}
+
+    def add(self, batch: Batch) -> list[Refused]:
+        """Take in records of one topic; returns those that cannot be decoded."""
+        if batch.topic in _KIND:
+            decoded, refused = decode(_INPUT_RECORDS[batch.topic], batch.values)
+            for rows in decoded:
+                self._add_input(batch, rows.of_run(self.run_id))
+        else:
+            stage = self.where[batch.topic][1]
+            decoded, refused = decode(catalogue.STAGE_RECORDS[stage], batch.values)
+            for rows in decoded:
+                self._judge(batch, stage, rows.of_run(self.run_id))
+            lost = np.array([one.place for one in refused], np.int64)
+            self.ledgers[batch.topic].refuse(batch.appended_ms[lost])
+        return refused
+
+    def advance(self, input_frontier_ms: int, output_frontier_ms: int) -> None:
+        """Give the verdicts that only time can give. All records of input (output) topics that
+        were appended before the frontier have been added."""
+        for ledger in self.ledgers.values():
+            ledger.settle(input_frontier_ms)
+            ledger.sweep(self.inputs, min(input_frontier_ms, output_frontier_ms))
+        self._evict(input_frontier_ms)
+
+    def open_in_measure(self) -> int:
+        """Expected outputs of the measure phase without a verdict, and outputs that wait."""
+        return sum(
+            ledger.open_in_measure(self.inputs) + ledger.waiting for ledger in self.ledgers.values()
+        )
+
+    def take_events(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Topic and fields of every event that is due since the last call."""
+        for topic, throughput in self._throughput.items():
+            pipeline, stage = self.where.get(topic, ("", ""))
+            for fields in throughput.take():
+                yield (
+                    catalogue.THROUGHPUT,
+                    {"topic": topic, "pipeline": pipeline, "stage": stage, **fields},
+                )
+        for topic, ledger in self.ledgers.items():
+            pipeline, stage = self.where[topic]
+            head = {"pipeline": pipeline, "stage": stage}
+            for fields in ledger.tally.take_latency_events():
+                yield catalogue.LATENCY, head | fields
+            for fields in ledger.tally.take_verdict_events():
+                yield catalogue.VERDICTS, head | fields
+
+    def _add_input(self, batch: Batch, decoded: Decoded) -> None:
+        appended_ms, values = self._count(batch, decoded)
+        rows = input_rows(_KIND[batch.topic], decoded, appended_ms, digests(values), self.inputs)
+        self.inputs.add(rows)
+        for ledger in self.ledgers.values():
+            ledger.retry(self.inputs)
+
+    def _judge(self, batch: Batch, stage: str, decoded: Decoded) -> None:
+        appended_ms, values = self._count(batch, decoded)
+        # Only ingest compares whole values; the other stages compare columns.
+        digest = digests(values) if stage == "ingest" else appended_ms
+        rows = OUTPUT_ROWS[stage](decoded, appended_ms, digest, self.inputs)
+        self.ledgers[batch.topic].judge(self.inputs, rows)
+
+    def _count(self, batch: Batch, decoded: Decoded) -> tuple[Ints, list[bytes]]:
+        appended_ms = batch.appended_ms[decoded.places]
+        values: list[bytes] = [batch.values[place] or b"" for place in decoded.places]
+        sizes = np.fromiter(map(len, values), np.int64, len(values))
+        self._throughput[batch.topic].add(appended_ms, sizes)
+        return appended_ms, values
+
+    def _evict(self, now_ms: int) -> None:
+        """Forget the oldest groups that are settled: those older than KEEP_S, and when the state
+        grows past MAX_CELLS any, up to the older half."""
+        full = self.inputs.rows() > MAX_CELLS
+        old_ms = now_ms if full else now_ms - KEEP_S * 1000
+        for memory, newest in self.inputs.newest_ms.items():
+            ledgers = [one for one in self.ledgers.values() if one.stage.memory == memory]
+            groups = sorted(newest)
+            limit = len(groups) // 2 if full else len(groups)
+            for group in groups[:limit]:
+                settled = all(one.settled(self.inputs, group) for one in ledgers)
+                if newest[group] >= old_ms or not settled:
+                    break
+                self.inputs.evict(memory, group + 1)
+                for ledger in ledgers:
+                    ledger.evict(group + 1)

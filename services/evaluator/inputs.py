@@ -1,0 +1,180 @@
+"""What the input topics say: the only source of what every stage must publish.
+
+Three memories, all by arrival of input records:
+- by sequence, in blocks: every record with its times and content (stages ingest and parse);
+- by event time: flow and speed of every lane (stage join);
+- by window of one second: sums and times over the lanes of every site (stages tumbling, sliding).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from services.evaluator.columns import UNKNOWN, Bools, Codes, Columns, Floats, Ints
+
+BLOCK = 1 << 14  # sequences in a block
+WINDOW_MS = 1000
+FLOW, SPEED = 0, 1
+_NEVER = np.iinfo(np.int64).min
+
+_BY_SEQUENCE: dict[str, tuple[Any, Any]] = {
+    "seen": (np.uint8, 0),
+    "kind": (np.int8, UNKNOWN),
+    "appended_ms": (np.int64, 0),
+    "scheduled_us": (np.int64, 0),
+    "channel": (np.int32, UNKNOWN),
+    "num_lanes": (np.int32, 0),
+    "observed_ms": (np.int64, 0),
+    "latitude": (np.float64, 0.0),
+    "longitude": (np.float64, 0.0),
+    "period_s": (np.int32, 0),
+    "accuracy_percent": (np.int32, 0),
+    "value": (np.float64, 0.0),
+    "digest": (np.int64, 0),
+}
+_BY_LANE: dict[str, tuple[Any, Any]] = {
+    "num_lanes": (np.int32, 0),
+    "flow": (np.float64, np.nan),
+    "speed": (np.float64, np.nan),
+    "flow_appended_ms": (np.int64, _NEVER),
+    "speed_appended_ms": (np.int64, _NEVER),
+    "scheduled_us": (np.int64, _NEVER),
+}
+_BY_SITE: dict[str, tuple[Any, Any]] = {
+    "num_lanes": (np.int32, 0),
+    "flow_sum": (np.float64, 0.0),
+    "flows": (np.int32, 0),
+    "speed_sum": (np.float64, 0.0),
+    "speeds": (np.int32, 0),
+    "appended_sum": (np.float64, 0.0),
+    "latest_ms": (np.int64, _NEVER),
+    "scheduled_us": (np.int64, _NEVER),
+}
+
+
+@dataclass(frozen=True)
+class InputRows:
+    """Input records of one kind, one row each, in topic order.
+
+    kind: FLOW or SPEED; site, lane: codes; digest: hash of the whole encoded value; times in the
+    unit of their names; appended_ms is the broker's LogAppendTime.
+    """
+
+    kind: int
+    appended_ms: Ints
+    scheduled_us: Ints
+    sequence: Ints
+    site: Ints
+    lane: Ints
+    num_lanes: Ints
+    observed_ms: Ints
+    latitude: Floats
+    longitude: Floats
+    period_s: Ints
+    accuracy_percent: Ints
+    value: Floats
+    digest: Ints
+
+    def __len__(self) -> int:
+        return len(self.sequence)
+
+
+class Inputs:
+    """The memory of one run's inputs. Bounded by `evict`; see `rows` for its size."""
+
+    def __init__(self) -> None:
+        self.sites = Codes()
+        self.lanes = Codes()
+        self.channels = Codes()
+        self.sequences: dict[int, Columns] = {}
+        self.instants: dict[int, Columns] = {}
+        self.windows: dict[int, Columns] = {}
+        self.newest_ms: dict[str, dict[int, int]] = {"sequences": {}, "instants": {}, "windows": {}}
+
+    def channel(self, site: Ints, lane: Ints) -> Ints:
+        """Codes of (site, lane) pairs, given their codes."""
+        return self.channels.of_ints((site << 20) | lane)
+
+    def add(self, rows: InputRows) -> None:
+        """Remember input rows. Cost: O(rows), plus one numpy call per distinct event time."""
+        if not len(rows):
+            return
+        channel = self.channel(rows.site, rows.lane)
+        self._add_sequences(rows, channel)
+        for instant in np.unique(rows.observed_ms).tolist():
+            self._add_instant(instant, rows, channel, rows.observed_ms == instant)
+        window = rows.observed_ms - rows.observed_ms % WINDOW_MS
+        for start in np.unique(window).tolist():
+            self._add_window(start, rows, window == start)
+
+    def _add_sequences(self, rows: InputRows, channel: Ints) -> None:
+        block_of = rows.sequence // BLOCK
+        for block in np.unique(block_of).tolist():
+            picked = block_of == block
+            cells = self.sequences.setdefault(block, Columns(_BY_SEQUENCE, BLOCK))
+            self._touch("sequences", block, rows.appended_ms[picked])
+            at = rows.sequence[picked] - block * BLOCK
+            cells["seen"][at] = 1
+            cells["kind"][at] = rows.kind
+            cells["channel"][at] = channel[picked]
+            for name in (
+                "appended_ms",
+                "scheduled_us",
+                "num_lanes",
+                "observed_ms",
+                "latitude",
+                "longitude",
+                "period_s",
+                "accuracy_percent",
+                "value",
+                "digest",
+            ):
+                cells[name][at] = getattr(rows, name)[picked]
+
+    def _add_instant(self, instant: int, rows: InputRows, channel: Ints, picked: Bools) -> None:
+        cells = self.instants.setdefault(instant, Columns(_BY_LANE))
+        cells.ensure(len(self.channels))
+        self._touch("instants", instant, rows.appended_ms[picked])
+        at = channel[picked]
+        name = "flow" if rows.kind == FLOW else "speed"
+        cells["num_lanes"][at] = rows.num_lanes[picked]
+        cells[name][at] = rows.value[picked]
+        cells[f"{name}_appended_ms"][at] = rows.appended_ms[picked]
+        np.maximum.at(cells["scheduled_us"], at, rows.scheduled_us[picked])
+
+    def _add_window(self, start: int, rows: InputRows, picked: Bools) -> None:
+        cells = self.windows.setdefault(start, Columns(_BY_SITE))
+        cells.ensure(len(self.sites))
+        self._touch("windows", start, rows.appended_ms[picked])
+        at = rows.site[picked]
+        total, count = ("flow_sum", "flows") if rows.kind == FLOW else ("speed_sum", "speeds")
+        cells["num_lanes"][at] = rows.num_lanes[picked]
+        np.add.at(cells[total], at, rows.value[picked])
+        np.add.at(cells[count], at, 1)
+        np.add.at(cells["appended_sum"], at, rows.appended_ms[picked])
+        np.maximum.at(cells["latest_ms"], at, rows.appended_ms[picked])
+        np.maximum.at(cells["scheduled_us"], at, rows.scheduled_us[picked])
+
+    def _touch(self, memory: str, group: int, appended_ms: Ints) -> None:
+        newest = self.newest_ms[memory]
+        newest[group] = max(newest.get(group, _NEVER), int(appended_ms.max()))
+
+    def evict(self, memory: str, before: int) -> None:
+        """Forget the groups of one memory (blocks, instants or windows) below `before`."""
+        cells: dict[int, Columns] = getattr(self, memory)
+        for group in [group for group in cells if group < before]:
+            del cells[group], self.newest_ms[memory][group]
+
+    def rows(self) -> int:
+        """Cells in memory, over all three memories; each takes 44 to 76 bytes."""
+        memories = (self.sequences, self.instants, self.windows)
+        return sum(cells.size for memory in memories for cells in memory.values())
+
+
+def complete_windows(cells: Columns, at: Ints) -> npt.NDArray[np.bool_]:
+    """Whether every lane of both kinds is there, for site codes `at` (all below `cells.size`)."""
+    lanes = cells["num_lanes"][at]
+    whole: Bools = (lanes > 0) & (cells["flows"][at] == lanes) & (cells["speeds"][at] == lanes)
+    return whole

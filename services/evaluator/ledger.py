@@ -1,0 +1,233 @@
+"""The ledger of one pipeline and stage: one verdict for every expected output, every latency.
+
+An output is judged once its inputs are known. One that nothing explains yet waits, because the
+evaluator may read an output before the inputs that made it, and becomes `unexpected` when the
+inputs have been read past its own time and the deadline. Results do not depend on the order in
+which topics are read.
+
+- exact: the first output at its place, content as the inputs imply, within the deadline
+- wrong: the first output, other content (whatever its time)
+- late: the first output, right content, after the deadline
+- missing: none until `give_up_ms` after the latest input; taken back when one comes after all
+- duplicate: any further output; its latency is not counted
+- unexpected: an output that no input explains
+"""
+
+from typing import Any
+
+import numpy as np
+
+from schemas.protocol import Judgement, PhasePlan
+from services.evaluator.columns import Bools, Columns, Ints
+from services.evaluator.inputs import Inputs
+from services.evaluator.stages import Expected, Outputs, Stage, concat
+from services.evaluator.tallies import StageTally
+
+_CELLS: dict[str, tuple[Any, Any]] = {"outputs": (np.uint32, 0), "missing": (np.bool_, False)}
+MEASURE = 1  # place of "measure" in protocol.PHASES
+
+
+def phase_codes(plan: PhasePlan, scheduled_us: Ints) -> Ints:
+    """Phase of each scheduled time (epoch µs) as its place in `protocol.PHASES`."""
+    bounds = np.array([plan.measure_start_ms, plan.measure_end_ms], np.int64) * 1000
+    return np.searchsorted(bounds, scheduled_us, side="right").astype(np.int64)
+
+
+class Ledger:
+    """Judges the outputs of one stage of one pipeline against `inputs` of the same run."""
+
+    def __init__(self, stage: Stage, judgement: Judgement, plan: PhasePlan) -> None:
+        self.stage = stage
+        self.tally = StageTally()
+        self._judgement = judgement
+        self._plan = plan
+        self._cells: dict[int, Columns] = {}
+        self._swept_ms: dict[int, int] = {}
+        self._waiting: list[Outputs] = []
+        self._evicted_before: int | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Outputs that no input explains yet."""
+        return sum(len(rows) for rows in self._waiting)
+
+    def judge(self, inputs: Inputs, rows: Outputs) -> None:
+        """Judge what can be judged of new outputs; the rest waits."""
+        for group in np.unique(rows.group).tolist():
+            picked = rows.take(np.flatnonzero(rows.group == group))
+            if self._evicted_before is not None and group < self._evicted_before:
+                self._count("duplicate", self._own_phase(picked), picked.appended_ms)
+            else:
+                self._judge_group(inputs, group, picked)
+
+    def refuse(self, appended_ms: Ints) -> None:
+        """Count outputs that cannot be decoded: nothing explains them either."""
+        self._count("unexpected", phase_codes(self._plan, appended_ms * 1000), appended_ms)
+
+    def retry(self, inputs: Inputs) -> None:
+        """Judge waiting outputs again, because new inputs are known."""
+        if self._waiting:
+            waiting, self._waiting = concat(self._waiting), []
+            self.judge(inputs, waiting)
+
+    def settle(self, input_frontier_ms: int) -> None:
+        """Call waiting outputs unexpected; all inputs appended before the frontier are known."""
+        if not self._waiting:
+            return
+        waiting, self._waiting = concat(self._waiting), []
+        decided = waiting.appended_ms + self._judgement.deadline_ms < input_frontier_ms
+        lost = waiting.take(np.flatnonzero(decided))
+        if len(lost):
+            phase = self._own_phase(lost)
+            self._count("unexpected", phase, lost.appended_ms)
+            self._sample("unexpected", lost, phase, None)
+        rest = waiting.take(np.flatnonzero(~decided))
+        if len(rest):
+            self._waiting.append(rest)
+
+    def sweep(self, inputs: Inputs, output_frontier_ms: int) -> None:
+        """Call expected outputs missing that did not come in time; all outputs appended before
+        the frontier are judged."""
+        limit_ms = output_frontier_ms - self._judgement.give_up_ms
+        for group in self.stage.groups(inputs):
+            newest = self.stage.newest_ms(inputs, group)
+            if newest <= self._swept_ms.get(group, -1):
+                continue
+            at, expected = self._open(inputs, group)
+            gone = expected.latest_ms < limit_ms
+            self._cells[group]["missing"][at[gone]] = True
+            times = expected.latest_ms[gone]
+            phase = phase_codes(self._plan, expected.scheduled_us[gone])
+            self._count("missing", phase, times)
+            for place in np.flatnonzero(gone)[:1].tolist():
+                wanted = self.stage.wanted(inputs, group, int(at[place]))
+                sample = {"verdict": "missing", "group": group, "expected": wanted}
+                self.tally.add_sample(int(phase[0]), int(times[0]), sample)
+            if newest < limit_ms:
+                self._swept_ms[group] = newest
+
+    def open_in_measure(self, inputs: Inputs) -> int:
+        """Expected outputs of the measure phase that have no verdict yet."""
+        total = 0
+        for group in self.stage.groups(inputs):
+            if self.stage.newest_ms(inputs, group) > self._swept_ms.get(group, -1):
+                _at, expected = self._open(inputs, group)
+                total += int((phase_codes(self._plan, expected.scheduled_us) == MEASURE).sum())
+        return total
+
+    def evict(self, before: int) -> None:
+        """Forget groups below `before`; further outputs of theirs count as duplicates."""
+        self._evicted_before = before
+        for cells in (self._cells, self._swept_ms):
+            for group in [group for group in cells if group < before]:
+                del cells[group]  # type: ignore[attr-defined]
+
+    def settled(self, inputs: Inputs, group: int) -> bool:
+        """Whether every output that the inputs of a group imply has its verdict for good."""
+        if not self.stage.size(inputs, group):
+            return True
+        return self.stage.newest_ms(inputs, group) <= self._swept_ms.get(group, -1)
+
+    def _open(self, inputs: Inputs, group: int) -> tuple[Ints, Expected]:
+        size = self.stage.size(inputs, group)
+        cells = self._cells.setdefault(group, Columns(_CELLS))
+        cells.ensure(size)
+        empty = (cells["outputs"][:size] == 0) & ~cells["missing"][:size]
+        at = np.flatnonzero(empty)
+        expected = self.stage.expected(inputs, group, at)
+        keep = expected.implied
+        return at[keep], _pick(expected, keep)
+
+    def _judge_group(self, inputs: Inputs, group: int, rows: Outputs) -> None:
+        size = self.stage.size(inputs, group)
+        known = (rows.index >= 0) & (rows.index < size)
+        self._wait(rows, ~known)
+        rows = rows.take(np.flatnonzero(known))
+        if not len(rows):
+            return
+        expected = self.stage.expected(inputs, group, rows.index)
+        latency = rows.appended_ms - expected.latest_ms
+        due = expected.implied & (latency >= -self._judgement.deadline_ms)
+        self._wait(rows, ~due)
+        if due.any():
+            self._settle_group(inputs, rows.take(np.flatnonzero(due)), _pick(expected, due))
+
+    def _settle_group(self, inputs: Inputs, rows: Outputs, expected: Expected) -> None:
+        cells = self._cells.setdefault(int(rows.group[0]), Columns(_CELLS))
+        cells.ensure(int(rows.index.max()) + 1)
+        first = _first_of_each(rows.index) & (cells["outputs"][rows.index] == 0)
+        np.add.at(cells["outputs"], rows.index, 1)
+        phase = phase_codes(self._plan, expected.scheduled_us)
+        self._count("duplicate", phase[~first], rows.appended_ms[~first])
+
+        rows, expected, phase = (
+            rows.take(np.flatnonzero(first)),
+            _pick(expected, first),
+            phase[first],
+        )
+        self._take_back_missing(cells, rows, expected, phase)
+        self._add_latencies(rows, expected, phase)
+        same = self.stage.same(inputs, rows, self._judgement.relative_tolerance)
+        late = rows.appended_ms - expected.latest_ms > self._judgement.deadline_ms
+        self._count("exact", phase[same & ~late], rows.appended_ms[same & ~late])
+        self._count("late", phase[same & late], rows.appended_ms[same & late])
+        self._count("wrong", phase[~same], rows.appended_ms[~same])
+        bad = np.flatnonzero(~same)
+        self._sample("wrong", rows.take(bad), phase[bad], inputs)
+
+    def _take_back_missing(
+        self, cells: Columns, rows: Outputs, expected: Expected, phase: Ints
+    ) -> None:
+        was = cells["missing"][rows.index]
+        cells["missing"][rows.index] = False
+        self.tally.add_verdicts("missing", phase[was], expected.latest_ms[was], change=-1)
+
+    def _add_latencies(self, rows: Outputs, expected: Expected, phase: Ints) -> None:
+        out = rows.appended_ms
+        by_definition = {
+            "latest": out - expected.latest_ms,
+            # Whole milliseconds, as LogAppendTime is; halves round up.
+            "mean": np.floor(out - expected.mean_ms + 0.5).astype(np.int64),
+            "event_time": out - expected.scheduled_us // 1000,
+        }
+        for definition, latency in by_definition.items():
+            self.tally.add_latencies(definition, phase, out, latency)
+
+    def _wait(self, rows: Outputs, mask: Bools) -> None:
+        if mask.any():
+            self._waiting.append(rows.take(np.flatnonzero(mask)))
+
+    def _own_phase(self, rows: Outputs) -> Ints:
+        """Phase of outputs whose inputs are not known: that of their own time."""
+        return phase_codes(self._plan, rows.appended_ms * 1000)
+
+    def _count(self, verdict: str, phase: Ints, time_ms: Ints) -> None:
+        self.tally.add_verdicts(verdict, phase, time_ms)
+
+    def _sample(self, verdict: str, rows: Outputs, phase: Ints, inputs: Inputs | None) -> None:
+        for place in range(min(len(rows), 2)):
+            group, index = int(rows.group[place]), int(rows.index[place])
+            sample = {
+                "verdict": verdict,
+                "group": group,
+                "index": index,
+                "actual": {name: column[place] for name, column in rows.content.items()},
+            }
+            if inputs is not None:
+                sample["expected"] = self.stage.wanted(inputs, group, index)
+            self.tally.add_sample(int(phase[place]), int(rows.appended_ms[place]), sample)
+
+
+def _pick(expected: Expected, rows: Bools) -> Expected:
+    return Expected(
+        expected.implied[rows],
+        expected.latest_ms[rows],
+        expected.mean_ms[rows],
+        expected.scheduled_us[rows],
+    )
+
+
+def _first_of_each(values: Ints) -> Bools:
+    first = np.zeros(len(values), bool)
+    first[np.unique(values, return_index=True)[1]] = True
+    return first

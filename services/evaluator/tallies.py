@@ -1,0 +1,113 @@
+"""Counts that wait to be published: exact millisecond latencies, verdicts, records per second.
+
+Counts only add up, so they may be flushed at any moment and in any number of events.
+"""
+
+import json
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from schemas.protocol import PHASES, VERDICTS
+from services.evaluator.columns import Ints
+
+MAX_SAMPLES = 5  # per event
+
+
+def _second(appended_ms: Ints) -> Ints:
+    return appended_ms - appended_ms % 1000
+
+
+@dataclass
+class StageTally:
+    """Counts of one pipeline and stage. Arrays are one cell per output row."""
+
+    latencies: dict[tuple[str, str, int], Counter[int]] = field(
+        default_factory=lambda: defaultdict(Counter)
+    )
+    verdicts: dict[tuple[str, int], Counter[str]] = field(
+        default_factory=lambda: defaultdict(Counter)
+    )
+    samples: dict[tuple[str, int], list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    def add_latencies(
+        self, definition: str, phase: Ints, appended_ms: Ints, latency_ms: Ints
+    ) -> None:
+        """Count latencies by phase and second of output time."""
+        if not len(phase):
+            return
+        table = np.stack([phase, _second(appended_ms), latency_ms], axis=1)
+        cells, counts = np.unique(table, axis=0, return_counts=True)
+        for (code, second, latency), count in zip(cells.tolist(), counts.tolist(), strict=True):
+            self.latencies[definition, PHASES[code], second][latency] += count
+
+    def add_verdicts(self, verdict: str, phase: Ints, time_ms: Ints, change: int = 1) -> None:
+        """Count one verdict by phase and second; `change` -1 takes an earlier one back."""
+        if not len(phase):
+            return
+        table = np.stack([phase, _second(time_ms)], axis=1)
+        cells, counts = np.unique(table, axis=0, return_counts=True)
+        for (code, second), count in zip(cells.tolist(), counts.tolist(), strict=True):
+            self.verdicts[PHASES[code], second][verdict] += change * count
+
+    def add_sample(self, phase: int, time_ms: int, sample: dict[str, Any]) -> None:
+        """Keep an offender for people to look at; only the first few of a second are kept."""
+        kept = self.samples[PHASES[phase], time_ms - time_ms % 1000]
+        if len(kept) < MAX_SAMPLES:
+            kept.append(json.dumps(sample, default=str))
+
+    def take_latency_events(self) -> list[dict[str, Any]]:
+        """Fields of `results_latency` events for all that was counted since the last call."""
+        taken, self.latencies = self.latencies, defaultdict(Counter)
+        return [
+            {
+                "definition": definition,
+                "phase": phase,
+                "second": second,
+                "latencies_ms": sorted(counts),
+                "counts": [counts[latency] for latency in sorted(counts)],
+            }
+            for (definition, phase, second), counts in sorted(taken.items())
+        ]
+
+    def take_verdict_events(self) -> list[dict[str, Any]]:
+        """Fields of `results_verdicts` events for all that was counted since the last call."""
+        taken, self.verdicts = self.verdicts, defaultdict(Counter)
+        samples, self.samples = self.samples, defaultdict(list)
+        return [
+            {
+                "phase": phase,
+                "second": second,
+                "samples": samples.get((phase, second), []),
+                **{verdict: counts[verdict] for verdict in VERDICTS},
+            }
+            for (phase, second), counts in sorted(taken.items())
+        ]
+
+
+@dataclass
+class Throughput:
+    """Records and bytes of one topic per second of LogAppendTime."""
+
+    seconds: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def add(self, appended_ms: Ints, sizes: Ints) -> None:
+        """Count records and the bytes of their values."""
+        if not len(appended_ms):
+            return
+        seconds, inverse = np.unique(_second(appended_ms), return_inverse=True)
+        records = np.bincount(inverse)
+        total = np.bincount(inverse, weights=sizes)
+        for second, count, size in zip(seconds.tolist(), records, total, strict=True):
+            had = self.seconds.get(second, (0, 0))
+            self.seconds[second] = (had[0] + int(count), had[1] + int(size))
+
+    def take(self) -> list[dict[str, Any]]:
+        """`second`, `records` and `bytes` counted since the last call."""
+        taken, self.seconds = self.seconds, {}
+        return [
+            {"second": second, "records": records, "bytes": size}
+            for second, (records, size) in sorted(taken.items())
+        ]
