@@ -28,7 +28,9 @@ RUN_REQUESTED = "run_requested"  # detail: the RunRequest and the environment
 RUN_REFUSED = "run_refused"  # detail: {"reason"}
 PREPARING = "preparing"  # detail: the RunPlan
 READY = "ready"  # from generator, evaluator, collector, and per pipeline from spark_pipeline
-PHASE_STARTED = "phase_started"  # phase: prepare, warm_up, measure, cool_down, drain, conclude
+# phase: prepare, warm_up, measure, cool_down, drain or conclude; detail of those of the load:
+# {"start_ms", "end_ms"} by the schedule
+PHASE_STARTED = "phase_started"
 LOAD_FINISHED = "load_finished"  # detail: LoadFinished
 DRAINED = "drained"  # detail: Drained
 STOPPED = "stopped"  # per pipeline

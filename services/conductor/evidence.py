@@ -1,0 +1,165 @@
+"""What the bus has said about one run so far, and what follows from it. Pure.
+
+evidence = Evidence(request)
+evidence.add("results.lifecycle", record)
+evidence.missing_ready(), evidence.failure, conclude(evidence)
+"""
+
+import json
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from schemas import catalogue, protocol
+from schemas.protocol import Drained, LoadFinished, RunRequest
+
+READY_SERVICES = ("generator", "evaluator", "collector")
+BUS = (catalogue.LIFECYCLE, catalogue.GENERATOR, catalogue.LATENCY)
+
+
+@dataclass
+class Evidence:
+    """Facts of one run. ready, stopped: services by name, pipelines as `pipeline:NAME`.
+
+    send_delays_us: histogram of the measure phase; latencies: outputs counted per pipeline and
+    stage in the measure phase; negative: how many of them are below zero.
+    """
+
+    request: RunRequest
+    ready: set[str] = field(default_factory=set)
+    stopped: set[str] = field(default_factory=set)
+    failure: str = ""
+    load_finished: LoadFinished | None = None
+    drained: Drained | None = None
+    send_delays_us: Counter[int] = field(default_factory=Counter)
+    latencies: Counter[tuple[str, str]] = field(default_factory=Counter)
+    negative: int = 0
+
+    def add(self, topic: str, record: dict[str, Any]) -> None:
+        """Take in one event of a topic of BUS; events of other runs change nothing."""
+        if record["run_id"] != self.request.run_id:
+            return
+        if topic == catalogue.LIFECYCLE:
+            self._add_lifecycle(record)
+        elif record["phase"] == "measure" and topic == catalogue.GENERATOR:
+            self.send_delays_us.update(
+                dict(zip(record["send_delays_us"], record["counts"], strict=True))
+            )
+        elif record["phase"] == "measure" and record["definition"] == "latest":
+            self.latencies[record["pipeline"], record["stage"]] += sum(record["counts"])
+            self.negative += sum(
+                count
+                for latency, count in zip(record["latencies_ms"], record["counts"], strict=True)
+                if latency < 0
+            )
+
+    def wanted(self) -> set[str]:
+        """Who must answer `ready` before the load may start."""
+        pipelines = {f"pipeline:{pipeline.name}" for pipeline in self.request.pipelines}
+        return {*READY_SERVICES, *pipelines}
+
+    def missing_ready(self) -> list[str]:
+        """Who has not answered `ready` yet, sorted."""
+        return sorted(self.wanted() - self.ready)
+
+    def missing_stopped(self) -> list[str]:
+        """Pipelines that have not answered `stopped` yet, sorted."""
+        pipelines = {f"pipeline:{pipeline.name}" for pipeline in self.request.pipelines}
+        return sorted(pipelines - self.stopped)
+
+    def _add_lifecycle(self, record: dict[str, Any]) -> None:
+        event, detail = record["event"], record["detail"]
+        name = f"pipeline:{record['pipeline']}" if record["pipeline"] else record["producer"]
+        if event == protocol.READY:
+            self.ready.add(name)
+        elif event == protocol.STOPPED:
+            self.stopped.add(name)
+        elif event == protocol.FAILED and not self.failure:
+            self.failure = f"{name} failed: {json.loads(detail).get('reason', 'no reason given')}"
+        elif event == protocol.LOAD_FINISHED:
+            self.load_finished = LoadFinished.model_validate_json(detail)
+        elif event == protocol.DRAINED:
+            self.drained = Drained.model_validate_json(detail)
+
+
+def quantile(counts: Counter[int], level: float) -> int | None:
+    """Nearest-rank quantile of a histogram: the smallest value with at least `level` of all counts
+    at or below it. None for an empty histogram."""
+    rank = math.ceil(level * counts.total())
+    seen = 0
+    for value in sorted(counts):
+        seen += counts[value]
+        if seen >= rank:
+            return value
+    return None
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """valid: the measurement may be used; clean: every expected output was exact and nothing
+    else came. reasons: one sentence each for not valid."""
+
+    valid: bool
+    clean: bool
+    reasons: tuple[str, ...]
+    detail: dict[str, Any]
+
+
+def conclude(evidence: Evidence) -> Conclusion:
+    """Judge a whole run by its workload's validity rules."""
+    reasons = [*_load_reasons(evidence), *_measurement_reasons(evidence)]
+    verdicts = evidence.drained.verdicts if evidence.drained else {}
+    clean = bool(verdicts) and not any(
+        counts[verdict]
+        for stages in verdicts.values()
+        for counts in stages.values()
+        for verdict in protocol.FAILED_VERDICTS
+    )
+    detail = {"clean": clean, "verdicts": verdicts}
+    return Conclusion(not reasons, clean, tuple(reasons), detail)
+
+
+def _load_reasons(evidence: Evidence) -> list[str]:
+    if evidence.failure:
+        return [_sentence(evidence.failure)]
+    load = evidence.load_finished
+    if load is None:
+        return ["The generator did not finish the load."]
+    rules = evidence.request.workload.validity
+    reasons = []
+    if load.failed > rules.max_failed_records:
+        reasons.append(f"The generator could not send {load.failed} of {load.intended} records.")
+    if load.acknowledged + load.failed != load.intended:
+        lost = load.intended - load.acknowledged - load.failed
+        reasons.append(f"{lost} intended records are neither acknowledged nor failed.")
+    delay_us = quantile(evidence.send_delays_us, 0.99)
+    if delay_us is not None and delay_us > rules.max_send_delay_p99_ms * 1000:
+        reasons.append(
+            f"The generator was late: p99 send delay {delay_us / 1000:.1f} ms, "
+            f"allowed {rules.max_send_delay_p99_ms:g} ms."
+        )
+    return reasons
+
+
+def _measurement_reasons(evidence: Evidence) -> list[str]:
+    if evidence.failure or evidence.load_finished is None:
+        return []
+    if evidence.drained is None:
+        return ["The evaluator did not give every expected output a verdict in time."]
+    reasons = []
+    for pipeline, stages in sorted(evidence.drained.verdicts.items()):
+        silent = [stage for stage in stages if not evidence.latencies[pipeline, stage]]
+        if silent:
+            reasons.append(f"{pipeline} published nothing measurable for {', '.join(silent)}.")
+    if evidence.negative:
+        reasons.append(
+            f"{evidence.negative} latencies are negative: the broker's clock stepped back "
+            "or outputs were published before their inputs."
+        )
+    return reasons
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    return text if text.endswith((".", "!", "?")) else text + "."

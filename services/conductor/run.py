@@ -1,0 +1,191 @@
+"""One bounded run, step by step: topics, readiness, warm-up, measure, cool-down, drain, conclude.
+
+Every step waits for a fact on the bus with a deadline. A failure, a cancellation or a deadline
+that passes ends the run early; it is then concluded as not valid, with the reason, and everything
+that was started for it is stopped.
+"""
+
+import json
+import time
+from collections.abc import Callable
+
+import structlog
+
+from schemas import catalogue, protocol
+from schemas.protocol import LoadFinished, PhasePlan, RunPlan, RunRequest, Stop
+from services.conductor.bus import Bus, FirstOutputs
+from services.conductor.evidence import BUS, Evidence, conclude
+from services.conductor.settings import ConductorSettings
+from services.runtime.clock import now_ms
+from services.runtime.events import Events
+from services.runtime.kafka import admin_client, assigned_consumer, end_offsets
+from services.runtime.topics import ensure_topics
+
+log = structlog.get_logger()
+POLL_S = 0.1
+
+
+class RunEndedError(Exception):
+    """The run cannot go on; the text is one sentence."""
+
+
+class Run:
+    """Takes one request from its topics to its conclusion. `interrupted` is polled all the time
+    and returns a reason when the run should end, or an empty string."""
+
+    def __init__(
+        self,
+        request: RunRequest,
+        settings: ConductorSettings,
+        events: Events,
+        interrupted: Callable[[], str],
+    ) -> None:
+        self.request = request
+        self._settings = settings
+        self._events = events
+        self._interrupted = interrupted
+        self._evidence = Evidence(request)
+        self._bus = Bus(settings, BUS, events)
+
+    def execute(self) -> None:
+        """Run to the end. Always concludes, always stops what it started."""
+        try:
+            phases = self._prepare()
+            self._load(phases)
+            self._drain(phases)
+        except RunEndedError as ended:
+            self._evidence.failure = self._evidence.failure or str(ended)
+        finally:
+            self._stop_parts()
+            self._conclude()
+            self._bus.close()
+
+    def _prepare(self) -> PhasePlan:
+        plan = RunPlan(request=self.request, start_offsets=self._start_offsets())
+        self._phase("prepare")
+        self._tell(protocol.PREPARING, plan)
+        outputs = {t: o for t, o in plan.start_offsets.items() if t not in catalogue.INPUTS}
+        watch = FirstOutputs(self._settings, outputs)
+        try:
+            self._events.command("prepare", self.request.run_id, plan)
+            self._await(
+                lambda: not self._evidence.missing_ready() and not watch.look(),
+                self._settings.prepare_timeout_s,
+                lambda: f"not ready: {', '.join([*self._evidence.missing_ready(), *watch.silent])}",
+            )
+        finally:
+            watch.close()
+        return self._plan_phases()
+
+    def _plan_phases(self) -> PhasePlan:
+        lead_ms = int(self._settings.start_lead_s * 1000)
+        start_ms = (now_ms() + lead_ms + 999) // 1000 * 1000
+        phases = PhasePlan(load_start_ms=start_ms, phases=self.request.workload.phases)
+        self._events.command("start", self.request.run_id, phases)
+        return phases
+
+    def _load(self, phases: PhasePlan) -> None:
+        for phase, start_ms, end_ms in (
+            ("warm_up", phases.load_start_ms, phases.measure_start_ms),
+            ("measure", phases.measure_start_ms, phases.measure_end_ms),
+            ("cool_down", phases.measure_end_ms, phases.load_end_ms),
+        ):
+            self._await_time(start_ms)
+            self._phase(phase, start_ms=start_ms, end_ms=end_ms)
+        self._await_time(phases.load_end_ms)
+        self._await(
+            lambda: self._evidence.load_finished is not None,
+            self._settings.load_timeout_s,
+            lambda: "the generator did not finish the load",
+        )
+
+    def _drain(self, phases: PhasePlan) -> None:
+        self._phase("drain")
+        finished = self._evidence.load_finished
+        assert isinstance(finished, LoadFinished)
+        self._events.command("drain", self.request.run_id, finished)
+        give_up_s = self.request.workload.judgement.give_up_ms / 1000
+        left_s = give_up_s - (now_ms() - phases.measure_end_ms) / 1000
+        self._await(
+            lambda: self._evidence.drained is not None,
+            max(0.0, left_s) + self._settings.drain_timeout_s,
+            lambda: "the evaluator did not give every expected output a verdict in time",
+        )
+
+    def _stop_parts(self) -> None:
+        reason = self._evidence.failure or "run finished"
+        self._events.command("stop", self.request.run_id, Stop(reason=reason))
+        deadline_s = time.monotonic() + self._settings.stop_timeout_s
+        while self._evidence.missing_stopped() and time.monotonic() < deadline_s:
+            self._take_in()
+
+    def _conclude(self) -> None:
+        while self._bus.behind():
+            self._take_in()
+        self._phase("conclude")
+        conclusion = conclude(self._evidence)
+        reasons = list(conclusion.reasons)
+        self._events.publish(
+            catalogue.CONCLUSIONS,
+            self.request.run_id,
+            kind="run",
+            valid=conclusion.valid,
+            invalid_reasons=reasons,
+            detail=json.dumps(conclusion.detail),
+        )
+        self._tell(
+            protocol.CONCLUDED,
+            {"valid": conclusion.valid, "clean": conclusion.clean, "invalid_reasons": reasons},
+        )
+        log.info("concluded", run_id=self.request.run_id, valid=conclusion.valid, reasons=reasons)
+
+    def _start_offsets(self) -> dict[str, tuple[int, ...]]:
+        """Create the output topics, then note where every topic of the run ends now."""
+        topics = list(catalogue.INPUTS)
+        admin = admin_client(self._settings, "conductor")
+        for pipeline in self.request.pipelines:
+            stages = tuple(stage for stage in pipeline.stages if stage in self.request.stages)
+            outputs = catalogue.output_topics(
+                pipeline.name, stages, self._settings.input_partitions
+            )
+            ensure_topics(admin, outputs)
+            topics.extend(topic.name for topic in outputs)
+        consumer = assigned_consumer(self._settings, "conductor-offsets")
+        try:
+            return {topic: end_offsets(consumer, topic) for topic in topics}
+        finally:
+            consumer.close()
+
+    def _await(self, done: Callable[[], bool], timeout_s: float, why: Callable[[], str]) -> None:
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            self._take_in()
+            self._check()
+            if done():
+                return
+            if time.monotonic() > deadline_s:
+                raise RunEndedError(f"After {timeout_s:.0f} s {why()}.")
+
+    def _await_time(self, until_ms: int) -> None:
+        while now_ms() < until_ms:
+            self._take_in(min(POLL_S, max(0.0, (until_ms - now_ms()) / 1000)))
+            self._check()
+
+    def _check(self) -> None:
+        if self._evidence.failure:
+            raise RunEndedError(self._evidence.failure)
+        reason = self._interrupted()
+        if reason:
+            raise RunEndedError(reason)
+
+    def _take_in(self, timeout_s: float = POLL_S) -> None:
+        for topic, record in self._bus.poll(timeout_s):
+            self._evidence.add(topic, record)
+
+    def _phase(self, phase: str, **times_ms: int) -> None:
+        """Announce a phase; those of the load say when they begin and end by the schedule."""
+        run_id = self.request.run_id
+        self._events.lifecycle(protocol.PHASE_STARTED, run_id, phase=phase, detail=times_ms)
+
+    def _tell(self, event: str, detail: object) -> None:
+        self._events.lifecycle(event, self.request.run_id, detail=detail)

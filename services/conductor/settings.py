@@ -1,0 +1,18 @@
+"""Settings of the conductor."""
+
+from pydantic import Field
+
+from services.runtime.settings import ServiceSettings
+
+
+class ConductorSettings(ServiceSettings):
+    """How long each step of a run may take, seconds.
+
+    start_lead_s: from the `start` command to the first record, so that all have read it.
+    """
+
+    prepare_timeout_s: float = Field(120, gt=0)
+    start_lead_s: float = Field(1.0, ge=0.5)
+    load_timeout_s: float = Field(60, gt=0)
+    drain_timeout_s: float = Field(20, gt=0)
+    stop_timeout_s: float = Field(30, gt=0)
