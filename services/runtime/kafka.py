@@ -28,16 +28,22 @@ def admin_client(settings: ServiceSettings, client: str) -> AdminClient:
     return AdminClient(_base(settings, client))
 
 
-def event_producer(settings: ServiceSettings, client: str) -> Producer:
-    """A producer for events: idempotent, all acknowledgements, bounded queue, 10 ms linger."""
+def idempotent_producer(settings: ServiceSettings, client: str, **properties: Any) -> Producer:
+    """A producer that neither repeats nor reorders: idempotent, all acknowledgements, lz4."""
     return Producer(
         {
             **_base(settings, client),
             "enable.idempotence": True,
-            "linger.ms": 10,
             "compression.type": "lz4",
-            "queue.buffering.max.messages": 100_000,
+            **properties,
         }
+    )
+
+
+def event_producer(settings: ServiceSettings, client: str) -> Producer:
+    """A producer for events: idempotent, all acknowledgements, bounded queue, 10 ms linger."""
+    return idempotent_producer(
+        settings, client, **{"linger.ms": 10, "queue.buffering.max.messages": 100_000}
     )
 
 

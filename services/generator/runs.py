@@ -1,0 +1,183 @@
+"""What the generator does at each command, and between commands.
+
+idle ── prepare ──► prepared (probe traffic) ── start ──► loading ── load over ──► idle
+                         └────────────── stop, at any time ──────────────┴──► idle
+"""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import KafkaException, Producer
+from pydantic import ValidationError
+from structlog.stdlib import BoundLogger
+
+from schemas import catalogue, protocol
+from schemas.protocol import LoadFinished, PhasePlan, RunPlan
+from services.generator import metrics
+from services.generator.ahead import Load
+from services.generator.probe import probe_set
+from services.generator.sample import Sample
+from services.generator.sender import LoadThread
+from services.generator.sending import load_producer
+from services.generator.settings import GeneratorSettings
+from services.generator.shapes import LoadShape, shape_of
+from services.generator.statistics import Statistics
+from services.runtime.clock import now_ms, now_us
+from services.runtime.events import Events
+from services.runtime.kafka import (
+    KAFKA_TIMEOUT_S,
+    KafkaUnavailableError,
+    assigned_consumer,
+    end_offsets,
+)
+
+IDLE_POLL_S = 0.5
+BUSY_POLL_S = 0.1
+INTERVAL_MS = 1000
+
+
+@dataclass
+class Run:
+    """A run from `prepare` to its end; statistics and thread are there once it has started."""
+
+    run_id: str
+    shape: LoadShape
+    producer: Producer
+    probes: int = 0
+    next_at_ms: int = 0
+    probe_failures: list[str] = field(default_factory=list)
+    statistics: Statistics | None = None
+    thread: LoadThread | None = None
+
+
+class Runs:
+    """Carries out commands for one run at a time. One thread; the load has its own."""
+
+    def __init__(
+        self, settings: GeneratorSettings, events: Events, sample: Sample, log: BoundLogger
+    ) -> None:
+        self._settings = settings
+        self._events = events
+        self._sample = sample
+        self._log = log
+        self._run: Run | None = None
+
+    @property
+    def poll_timeout_s(self) -> float:
+        """How long to wait for the next command before `tend` is wanted."""
+        return BUSY_POLL_S if self._run else IDLE_POLL_S
+
+    def obey(self, command: dict[str, Any]) -> None:
+        """Carry out a `control_command`; those of other runs and for others change nothing."""
+        run_id, name = command["run_id"], command["command"]
+        current = self._run is not None and self._run.run_id == run_id
+        try:
+            if name == "prepare" and not current:
+                self.abandon(f"run {run_id} is prepared")
+                self._prepare(run_id, RunPlan.model_validate_json(command["body"]))
+            elif name == "start" and current:
+                self._start(PhasePlan.model_validate_json(command["body"]))
+            elif name == "stop" and current:
+                self.abandon("stop")
+        except (ValidationError, ValueError, KafkaException, KafkaUnavailableError) as error:
+            self._fail(run_id, f"the generator could not {name}: {error}")
+
+    def tend(self) -> None:
+        """Do what time asks for: probe traffic, statistics, the end of the load."""
+        run = self._run
+        if run is None:
+            return
+        try:
+            if run.thread is not None and run.thread.finished.is_set():
+                self._conclude(run, run.thread)
+            elif now_ms() >= run.next_at_ms:
+                run.next_at_ms = now_ms() // INTERVAL_MS * INTERVAL_MS + INTERVAL_MS
+                if run.thread is None:
+                    self._send_probes(run)
+                else:
+                    self._publish(run, now_ms())
+        except (KafkaException, KafkaUnavailableError, BufferError) as error:
+            self._fail(run.run_id, f"the generator cannot reach the broker: {error}")
+
+    def abandon(self, reason: str) -> None:
+        """Give up the current run, if there is one, at once."""
+        run, self._run = self._run, None
+        if run is None:
+            return
+        if run.thread is not None:
+            run.thread.stop()
+            self._publish(run, None)
+        run.producer.purge()
+        run.producer.flush(1)
+        self._log.info("run_left", run_id=run.run_id, reason=reason)
+
+    def _prepare(self, run_id: str, plan: RunPlan) -> None:
+        load = plan.request.workload.load
+        producer = load_producer(self._settings, load.rate_per_second)
+        run = self._run = Run(run_id, shape_of(load), producer)
+        self._send_probes(run)
+        waiting = producer.flush(KAFKA_TIMEOUT_S)
+        if waiting or run.probe_failures:
+            reason = run.probe_failures[0] if run.probe_failures else "no acknowledgement"
+            raise KafkaUnavailableError(f"probe traffic was not accepted: {reason}")
+        run.next_at_ms = now_ms() + INTERVAL_MS
+        self._events.lifecycle(protocol.READY, run_id)
+        self._log.info("prepared", run_id=run_id, rate_per_second=load.rate_per_second)
+
+    def _send_probes(self, run: Run) -> None:
+        def delivered(error: object, _message: object) -> None:
+            if error is not None and not run.probe_failures:
+                run.probe_failures.append(str(error))
+
+        for topic, key, value in probe_set(run.run_id, run.probes, now_us()):
+            run.producer.produce(topic, value, key, on_delivery=delivered)
+        run.producer.poll(0)
+        run.probes += 1
+
+    def _start(self, plan: PhasePlan) -> None:
+        run = self._run
+        if run is None or run.thread is not None:
+            return
+        load = Load(self._sample, run.shape, run.run_id, plan.load_start_ms, plan.phases.total_s)
+        run.statistics = Statistics(run.shape, plan)
+        run.thread = LoadThread(load, run.statistics, run.producer, self._settings, now_us)
+        self._log.info("load_started", run_id=run.run_id, plan=json.loads(plan.model_dump_json()))
+
+    def _publish(self, run: Run, until_ms: int | None) -> None:
+        assert run.statistics is not None
+        assert run.thread is not None
+        for event in run.statistics.take_changes(until_ms):
+            self._events.publish(catalogue.GENERATOR, run.run_id, **event)
+            metrics.count(event)
+        metrics.WAITING.set(run.thread.waiting_records)
+
+    def _conclude(self, run: Run, thread: LoadThread) -> None:
+        self._publish(run, None)
+        self._events.flush()
+        if thread.error is not None:
+            self._fail(run.run_id, f"the generator could not go on sending: {thread.error}")
+            return
+        assert run.statistics is not None
+        totals = run.statistics.totals
+        finished = LoadFinished(
+            intended=totals.intended,
+            acknowledged=totals.acknowledged,
+            failed=totals.failed,
+            end_offsets=self._end_offsets(),
+        )
+        self._run = None
+        self._events.lifecycle(protocol.LOAD_FINISHED, run.run_id, detail=finished)
+        self._log.info("load_finished", run_id=run.run_id, **vars(totals))
+
+    def _end_offsets(self) -> dict[str, tuple[int, ...]]:
+        consumer = assigned_consumer(self._settings, "generator-end-offsets")
+        try:
+            return {topic: end_offsets(consumer, topic) for topic in catalogue.INPUTS}
+        finally:
+            consumer.close()
+
+    def _fail(self, run_id: str, reason: str) -> None:
+        self.abandon(reason)
+        self._log.error("run_failed", run_id=run_id, reason=reason)
+        self._events.lifecycle(protocol.FAILED, run_id, detail={"reason": reason})

@@ -1,0 +1,85 @@
+"""When records are due."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.generator.shapes import ConstantShape, records_between
+
+pytestmark = pytest.mark.unit
+
+rates = st.floats(0.001, 10_000_000, allow_nan=False)
+YEAR_US = 31_536_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("rate", "index", "scheduled_us"),
+    [
+        (400, 0, 0),
+        (400, 1, 2_500),
+        (400, 400, 1_000_000),
+        (3, 1, 333_333),
+        (3, 2, 666_666),
+        (3, 3, 1_000_000),
+        (0.5, 1, 2_000_000),
+        (333.3, 3_333, 10_000_000),
+        (333.3, 1, 3_000),
+        (10_000_000, 5, 0),
+        (10_000_000, 315_360_000_000_000, 31_536_000_000_000),
+    ],
+)
+def test_record_k_is_scheduled_at_k_over_the_rate_rounded_down(rate, index, scheduled_us):
+    assert ConstantShape(rate).scheduled_us(np.array([index])).tolist() == [scheduled_us]
+
+
+@pytest.mark.parametrize(
+    ("rate", "elapsed_us", "due"),
+    [
+        (400, -1, 0),
+        (400, 0, 1),
+        (400, 2_499, 1),
+        (400, 2_500, 2),
+        (400, 999_999, 400),
+        (400, 1_000_000, 401),
+        (3, 333_332, 1),
+        (3, 333_333, 2),
+        (0.5, 1_999_999, 1),
+        (0.5, 2_000_000, 2),
+        (333.3, 9_999_999, 3_333),
+        (10_000_000, 0, 10),
+    ],
+)
+def test_records_are_due_at_their_time_and_not_before(rate, elapsed_us, due):
+    assert ConstantShape(rate).due(elapsed_us) == due
+
+
+@given(rates, st.integers(0, YEAR_US))
+def test_due_is_the_inverse_of_scheduled_at_any_rate_for_a_year(rate, elapsed_us):
+    shape = ConstantShape(rate)
+    due = shape.due(elapsed_us)
+    last_due_us, next_us = shape.scheduled_us(np.array([due - 1, due])).tolist()
+    assert last_due_us <= elapsed_us < next_us
+    assert shape.due(next_us) > due
+    assert shape.due(next_us - 1) <= due
+
+
+@given(rates, st.lists(st.integers(0, 10**9), min_size=2))
+def test_any_ticks_split_a_load_without_gap_or_overlap(rate, times):
+    shape = ConstantShape(rate)
+    cuts = sorted(times)
+    parts = [records_between(shape, a, b) for a, b in pairwise(cuts)]
+    assert min(parts) >= 0
+    assert sum(parts) == records_between(shape, cuts[0], cuts[-1])
+
+
+@pytest.mark.parametrize("rate", [1, 2, 400, 333.3, 0.5, 999_983])
+def test_a_constant_rate_fills_ten_seconds_with_ten_times_the_rate(rate):
+    assert records_between(ConstantShape(rate), 0, 10_000_000) == 10 * rate
+
+
+def test_a_rate_below_the_resolution_is_refused():
+    with pytest.raises(ValueError, match=r"below 0\.001"):
+        ConstantShape(0.0001)
