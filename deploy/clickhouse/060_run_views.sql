@@ -1,0 +1,70 @@
+-- Runs and what they used.
+
+CREATE OR REPLACE VIEW tidegauge.resources_summary AS
+SELECT
+    run_id,
+    service,
+    pipeline,
+    sum(r.cpu_seconds) / sum(interval_s) AS mean_cpu_cores,
+    sum(r.cpu_seconds) AS cpu_seconds,
+    max(memory_bytes) AS max_memory_bytes
+FROM tidegauge.results_resources AS r
+GROUP BY run_id, service, pipeline
+COMMENT 'Processor and memory per run and service, over all intervals that were sampled';
+
+CREATE OR REPLACE VIEW tidegauge.runs AS
+SELECT
+    l.run_id AS run_id,
+    l.requested_at AS requested_at,
+    l.workload AS workload,
+    l.pipelines AS pipelines,
+    l.warm_up_at AS warm_up_at,
+    l.measure_at AS measure_at,
+    l.cool_down_at AS cool_down_at,
+    l.drain_at AS drain_at,
+    l.concluded_at AS concluded_at,
+    l.phase AS phase,
+    l.concluded_at IS NOT NULL AS concluded,
+    if(l.concluded_at IS NULL, NULL, if(c.conclusions > 0, c.valid, l.valid)) AS valid,
+    if(c.conclusions > 0, c.invalid_reasons, l.invalid_reasons) AS invalid_reasons,
+    l.failures AS failures
+FROM
+(
+    WITH
+        anyIf(detail, event = 'run_requested') AS request,
+        anyIf(detail, event = 'concluded') AS conclusion
+    SELECT
+        run_id,
+        ifNull(minOrNullIf(e.time, event = 'run_requested'), min(e.time)) AS requested_at,
+        JSONExtractString(request, 'workload', 'name') AS workload,
+        arrayMap(
+            p -> JSONExtractString(p, 'name'), JSONExtractArrayRaw(request, 'pipelines')
+        ) AS pipelines,
+        minOrNullIf(e.time, event = 'phase_started' AND e.phase = 'warm_up') AS warm_up_at,
+        minOrNullIf(e.time, event = 'phase_started' AND e.phase = 'measure') AS measure_at,
+        minOrNullIf(e.time, event = 'phase_started' AND e.phase = 'cool_down') AS cool_down_at,
+        minOrNullIf(e.time, event = 'phase_started' AND e.phase = 'drain') AS drain_at,
+        minOrNullIf(e.time, event = 'concluded') AS concluded_at,
+        argMaxIf(e.phase, (e.time, e._offset), event = 'phase_started') AS phase,
+        JSONExtractBool(conclusion, 'valid') AS valid,
+        JSONExtract(conclusion, 'invalid_reasons', 'Array(String)') AS invalid_reasons,
+        groupArrayIf(100)(
+            concat(producer, ': ', JSONExtractString(detail, 'reason')),
+            event IN ('failed', 'run_refused')
+        ) AS failures
+    FROM tidegauge.results_lifecycle AS e
+    WHERE run_id != ''
+    GROUP BY run_id
+) AS l
+LEFT JOIN
+(
+    SELECT
+        run_id,
+        count() AS conclusions,
+        argMax(k.valid, (k.time, k._offset)) AS valid,
+        argMax(k.invalid_reasons, (k.time, k._offset)) AS invalid_reasons
+    FROM tidegauge.results_conclusions AS k
+    WHERE kind = 'run'
+    GROUP BY run_id
+) AS c ON c.run_id = l.run_id
+COMMENT 'One row per run: what was asked for, when each phase began, whether it may be used';

@@ -1,0 +1,73 @@
+"""The store: apply the DDL, answer SQL, and project the results bus until told to stop."""
+
+import os
+import sys
+import threading
+
+from confluent_kafka import KafkaException
+
+from schemas import catalogue, protocol
+from services.runtime.events import open_events
+from services.runtime.health import PortTakenError
+from services.runtime.kafka import KafkaUnavailableError, admin_client
+from services.runtime.logs import configure_logs
+from services.runtime.settings import load_settings
+from services.runtime.stopping import stop_on_signals
+from services.runtime.topics import ensure_topics
+from services.store.chdb_engine import ChdbEngine, FolderTakenError
+from services.store.ddl import ddl_statements
+from services.store.engine import Engine, EngineError
+from services.store.http_interface import serve_sql
+from services.store.projector import ProjectionError, open_projector
+from services.store.settings import StoreSettings
+from services.store.tables import TABLES
+
+REASONS_TO_STOP = (
+    EngineError,
+    FolderTakenError,
+    KafkaException,
+    KafkaUnavailableError,
+    OSError,
+    PortTakenError,
+    ProjectionError,
+)
+
+
+def main() -> None:
+    """Run the store; exits with 1 and one line where it cannot go on."""
+    settings = load_settings(StoreSettings)
+    try:
+        engine = ChdbEngine(settings)
+        try:
+            serve(settings, engine, stop_on_signals())
+        finally:
+            engine.close()
+    except REASONS_TO_STOP as error:
+        print(f"tidegauge: store: {error}", file=sys.stderr)
+        raise SystemExit(1) from error
+
+
+def serve(settings: StoreSettings, engine: Engine, stop: threading.Event) -> None:
+    """Bring the engine up to the DDL, open the doors, follow the bus until `stop`."""
+    log = configure_logs("store", settings.log_level)
+    ready = threading.Event()
+    engine.execute(ddl_statements())
+    server = serve_sql(settings.host, settings.port("store"), engine, ready.is_set)
+    wanted = (topic for topic in catalogue.fixed_topics() if topic.name in TABLES)
+    ensure_topics(admin_client(settings, "store"), wanted)
+    events = open_events(settings, "store")
+    projector = open_projector(settings, engine, events)
+    projector.resume()
+    ready.set()
+    events.lifecycle(protocol.SERVICE_STARTED, detail={"pid": os.getpid()})
+    log.info("started", port=settings.port("store"), data=str(settings.database_dir))
+    while not stop.is_set():
+        projector.step()
+    server.shutdown()
+    projector.close()
+    events.lifecycle(protocol.SERVICE_STOPPED)
+    log.info("stopped")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""Where to go on in each partition of the bus, as the projection itself tells.
+
+Offsets are not committed anywhere else, so position and rows cannot disagree.
+"""
+
+import pyarrow as pa
+
+from services.store.engine import Engine
+from services.store.tables import DATABASE, POSITION_COLUMNS, POSITIONS, TABLES, Table
+
+Place = tuple[str, int]
+
+
+def read_positions(engine: Engine) -> dict[Place, int]:
+    """Next offset to project, by (topic, partition); what is not there begins at the start."""
+    positions: dict[Place, int] = {}
+    for sql in (_of_rows(), _of_positions()):
+        for row in engine.rows(sql):
+            place = (row["topic"], int(row["partition"]))
+            positions[place] = max(positions.get(place, 0), int(row["next_offset"]))
+    return positions
+
+
+def write_positions(engine: Engine, positions: dict[Place, int], now_ms: int) -> None:
+    """Record positions that no row shows."""
+    if not positions:
+        return
+    columns = list(
+        zip(*((*place, offset, now_ms) for place, offset in positions.items()), strict=True)
+    )
+    arrays = [
+        pa.array(values, column.type)
+        for values, column in zip(columns, POSITION_COLUMNS, strict=True)
+    ]
+    engine.insert(POSITIONS, pa.Table.from_arrays(arrays, schema=POSITION_COLUMNS))
+
+
+def kept_dead_letters(engine: Engine, positions: dict[Place, int]) -> set[tuple[str, int, int]]:
+    """(topic, partition, offset) of dead letters about records that are yet to be projected.
+
+    They were published by a process that ended before it could record the position behind them.
+    """
+    rows = engine.rows(f"SELECT DISTINCT topic, `partition`, `offset` FROM {DATABASE}.dead_letter")
+    places = ((row["topic"], int(row["partition"]), int(row["offset"])) for row in rows)
+    return {place for place in places if place[2] >= positions.get(place[:2], 0)}
+
+
+def _of_rows() -> str:
+    return " UNION ALL ".join(_of_table(table) for table in TABLES.values())
+
+
+def _of_table(table: Table) -> str:
+    return (
+        "SELECT _topic AS topic, _partition AS partition, max(_offset) + 1 AS next_offset"
+        f" FROM {DATABASE}.{table.name} GROUP BY _topic, _partition"
+    )
+
+
+def _of_positions() -> str:
+    return (
+        "SELECT topic, partition, max(p.next_offset) AS next_offset"
+        f" FROM {DATABASE}.{POSITIONS} AS p GROUP BY topic, partition"
+    )
+
+
+def starts(positions: dict[Place, int], bounds: dict[Place, tuple[int, int]]) -> dict[Place, int]:
+    """Offset to begin at in each partition, given its first and its end offset on the bus.
+
+    Where retention took records that were not projected, it is the first there is. Raises
+    ValueError, one sentence, where a partition ends before what was projected of it.
+    """
+    for (topic, partition), (_low, end) in sorted(bounds.items()):
+        position = positions.get((topic, partition), 0)
+        if end < position:
+            raise ValueError(
+                f"{topic}/{partition} ends at offset {end}, but records before {position} were "
+                "projected: this is another bus, and the projection must be rebuilt from it."
+            )
+    return {place: max(positions.get(place, 0), low) for place, (low, _end) in bounds.items()}

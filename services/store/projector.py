@@ -1,0 +1,187 @@
+"""Reads the bus and writes the projection: in order, each record once, whatever happens between.
+
+The order of writing is what makes it safe to end at any moment: first the dead letters about
+unusable records are acknowledged by the broker, then the rows go in by offset, then positions that
+no row shows. What was not written is read again after a restart; a dead letter that was already
+published is recognised by its place.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Final
+
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from prometheus_client import Counter
+
+from schemas.catalogue import DEAD_LETTER
+from services.runtime.clock import Clock, now_ms
+from services.runtime.events import Events
+from services.runtime.kafka import KAFKA_TIMEOUT_S, assigned_consumer, partition_ids
+from services.store.batch import translate
+from services.store.blocks import blocks
+from services.store.engine import Engine
+from services.store.positions import (
+    Place,
+    kept_dead_letters,
+    read_positions,
+    starts,
+    write_positions,
+)
+from services.store.rows import Record
+from services.store.settings import StoreSettings
+from services.store.tables import TABLES
+
+POLL_RECORDS: Final = 5_000
+LEADER_WAIT_S: Final = 0.1
+RECORDS = Counter("tidegauge_store_records", "Records projected", ["topic"])
+ROWS = Counter("tidegauge_store_rows", "Rows inserted", ["table"])
+UNUSABLE = Counter("tidegauge_store_unusable_records", "Records put aside", ["topic"])
+
+
+class ProjectionError(RuntimeError):
+    """Projection cannot go on without losing or doubling something; the text says why."""
+
+
+class Projector:
+    """Projects every topic of the results bus and the dead letters. For one thread."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        consumer: Consumer,
+        events: Events,
+        settings: StoreSettings,
+        clock: Clock = now_ms,
+    ) -> None:
+        self._engine = engine
+        self._consumer = consumer
+        self._events = events
+        self._settings = settings
+        self._clock = clock
+        self._next: dict[Place, int] = {}
+        self._kept: set[tuple[str, int, int]] = set()
+
+    def resume(self) -> None:
+        """Go on where the projection ends.
+
+        Dead letters are projected to their end first, so that none is published twice. Raises
+        ProjectionError when the bus ends before the projection, KafkaUnavailableError.
+        """
+        ends = {place: self._bounds_of(place) for place in self._places()}
+        self._begin(ends, {place for place in ends if place[0] == DEAD_LETTER})
+        while any(self._next[place] < ends[place][1] for place in self._next):
+            self.step()
+        self._begin(ends, set(ends))
+        self._kept = kept_dead_letters(self._engine, self._next)
+
+    def step(self) -> int:
+        """Project what arrives within `batch_seconds`; returns how many records that were."""
+        polled = self._consumer.consume(POLL_RECORDS, self._settings.batch_seconds)
+        messages = [message for message in polled if message.error() is None]
+        for part in _parts(messages, self._settings.batch_bytes):
+            self._write(part)
+        return len(messages)
+
+    def close(self) -> None:
+        """Leave the bus."""
+        self._consumer.close()
+
+    def _places(self) -> Iterator[Place]:
+        for topic in TABLES:
+            for partition in partition_ids(self._consumer, topic):
+                yield topic, partition
+
+    def _bounds_of(self, place: Place) -> tuple[int, int]:
+        """First offset and end offset; a topic made a moment ago may not have a leader yet."""
+        deadline = time.monotonic() + KAFKA_TIMEOUT_S
+        while True:
+            try:
+                low, end = self._consumer.get_watermark_offsets(
+                    TopicPartition(*place), timeout=KAFKA_TIMEOUT_S
+                )
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > deadline:
+                    raise
+                time.sleep(LEADER_WAIT_S)
+            else:
+                return low, end
+
+    def _begin(self, ends: dict[Place, tuple[int, int]], chosen: set[Place]) -> None:
+        try:
+            begins = starts(read_positions(self._engine), ends)
+        except ValueError as error:
+            raise ProjectionError(str(error)) from error
+        self._next = {place: begins[place] for place in ends if place in chosen}
+        self._consumer.assign([TopicPartition(*at, offset) for at, offset in self._next.items()])
+
+    def _write(self, messages: Sequence[Message]) -> None:
+        for topic, group in groupby(sorted(messages, key=Message.topic), key=Message.topic):
+            self._write_topic(topic, list(group))
+
+    def _write_topic(self, topic: str, messages: list[Message]) -> None:
+        table = TABLES[topic]
+        self._advance(messages)
+        batch = translate(table, [_record(message) for message in messages], self._events.name)
+        self._put_aside((messages[number], reason) for number, reason in batch.unusable)
+        for block in blocks(table, batch.rows, self._settings.batch_rows):
+            self._engine.insert(table.name, block)
+            ROWS.labels(table.name).inc(block.num_rows)
+        hidden = {(topic, partition): at for partition, at in batch.hidden_positions.items()}
+        write_positions(self._engine, hidden, self._clock())
+        RECORDS.labels(topic).inc(len(messages))
+
+    def _advance(self, messages: list[Message]) -> None:
+        for message in messages:
+            place = (message.topic(), message.partition())
+            if message.offset() < self._next[place]:
+                raise ProjectionError(
+                    f"{place[0]}/{place[1]} went back from offset {self._next[place]} to "
+                    f"{message.offset()}: it is not the topic that was projected."
+                )
+            self._next[place] = message.offset() + 1
+
+    def _put_aside(self, unusable: Iterable[tuple[Message, str]]) -> None:
+        published = False
+        for message, reason in unusable:
+            UNUSABLE.labels(message.topic()).inc()
+            if (message.topic(), message.partition(), message.offset()) not in self._kept:
+                self._events.dead_letter(message, reason)
+                published = True
+        if published and (self._events.flush() or self._events.failed):
+            raise ProjectionError("The broker did not take a dead letter in time.")
+
+
+def open_projector(settings: StoreSettings, engine: Engine, events: Events) -> Projector:
+    """A projector of the stack's bus. It reads nothing before `resume`."""
+    consumer = assigned_consumer(
+        settings,
+        "store",
+        **{"fetch.wait.max.ms": 250, "queued.max.messages.kbytes": 32_768},
+    )
+    return Projector(engine, consumer, events, settings)
+
+
+def _record(message: Message) -> Record:
+    _kind, stamp = message.timestamp()
+    return Record(
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        message.value(),
+        message.key(),
+        stamp,
+    )
+
+
+def _parts(messages: Sequence[Message], max_bytes: int) -> Iterator[list[Message]]:
+    part: list[Message] = []
+    size = 0
+    for message in messages:
+        if part and size + len(message) > max_bytes:
+            yield part
+            part, size = [], 0
+        part.append(message)
+        size += len(message)
+    if part:
+        yield part

@@ -1,0 +1,112 @@
+"""From one Kafka record to the rows of its table. Pure: same record, same rows."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from schemas import codec
+from services.store.tables import Table
+
+YEAR_2100_MS = 4_102_444_800_000
+
+
+class UnusableError(ValueError):
+    """A record cannot become rows; the text says why in one sentence, for the dead letter."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One Kafka record as it was consumed. timestamp_ms: as the broker or producer stamped it."""
+
+    topic: str
+    partition: int
+    offset: int
+    value: bytes | None
+    key: bytes | None = None
+    timestamp_ms: int = 0
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of one record, as columns in the order of the table's schema, all of one length.
+
+    month: as `toYYYYMM(time)`, the partition of the table that all of them belong to.
+    """
+
+    columns: tuple[list[Any], ...]
+    month: int
+
+    @property
+    def count(self) -> int:
+        """Number of rows; 0 for a histogram without values."""
+        return len(self.columns[0])
+
+
+def project(table: Table, record: Record) -> Rows:
+    """Rows of one record of the table's topic. Raises UnusableError."""
+    try:
+        name, event = codec.decode(record.value)
+    except codec.DecodeError as error:
+        raise UnusableError(f"{error}.") from error
+    if name != table.record:
+        raise UnusableError(f"{record.topic} carries {table.record}, not {name}.")
+    _check_times(table, event)
+    _check_histogram(table, event)
+    return _rows(table, event, record)
+
+
+def stand_in(table: Table, record: Record, reason: str, producer: str) -> Rows:
+    """Row of `dead_letter` for a record on the topic dead-letter that is no dead letter itself.
+
+    It cannot become another dead letter without going round for ever, so the table takes it as it
+    is, with the broker's time.
+    """
+    event = {
+        "run_id": "",
+        "time": min(max(record.timestamp_ms, 0), YEAR_2100_MS - 1),
+        "producer": producer,
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "reason": reason,
+        "key": record.key,
+        "value": record.value,
+    }
+    return _rows(table, event, record)
+
+
+def _check_times(table: Table, event: dict[str, Any]) -> None:
+    for name in table.times:
+        value = event[name]
+        if value is not None and not 0 <= value < YEAR_2100_MS:
+            raise UnusableError(f"{name} {value} is not between the years 1970 and 2100.")
+
+
+def _check_histogram(table: Table, event: dict[str, Any]) -> None:
+    for name in table.counts:
+        if any(count <= 0 for count in event[name]):
+            raise UnusableError(f"{name} must be greater than 0.")
+        for values in table.values:
+            if len(event[values]) != len(event[name]):
+                raise UnusableError(f"{values} and {name} must be equally long.")
+
+
+def _rows(table: Table, event: dict[str, Any], record: Record) -> Rows:
+    arrays = {column: event[name] for name, column in table.explode.items()}
+    count = len(next(iter(arrays.values()))) if arrays else 1
+    place = {
+        "_topic": record.topic,
+        "_partition": record.partition,
+        "_offset": record.offset,
+    }
+    single = {**event, **place}
+    columns = tuple(
+        list(arrays[name]) if name in arrays else [single[name]] * count
+        for name in table.columns.names
+    )
+    return Rows(columns, _month(event["time"]))
+
+
+def _month(time_ms: int) -> int:
+    moment = datetime.fromtimestamp(time_ms // 1000, UTC)
+    return moment.year * 100 + moment.month

@@ -1,0 +1,32 @@
+"""Settings of the store."""
+
+from pathlib import Path
+
+from pydantic import Field
+
+from services.runtime.settings import ServiceSettings
+
+
+class StoreSettings(ServiceSettings):
+    """What the store can be told besides what every service can.
+
+    batch_seconds, batch_rows, batch_bytes: an insert waits no longer and holds no more than this,
+    but at least one record. query_*: bounds of one query over HTTP; a request may ask for less.
+    query_slots: queries that run at once, others wait up to query_wait_seconds.
+    """
+
+    batch_seconds: float = Field(0.5, gt=0, le=60)
+    batch_rows: int = Field(50_000, ge=1, le=500_000)
+    batch_bytes: int = Field(32 * 1024 * 1024, ge=1024, le=256 * 1024 * 1024)
+    query_max_seconds: float = Field(30, gt=0, le=3600)
+    query_max_rows: int = Field(1_000_000, ge=1)
+    query_max_result_bytes: int = Field(64 * 1024 * 1024, ge=1024)
+    query_max_memory_bytes: int = Field(1024 * 1024 * 1024, ge=16 * 1024 * 1024)
+    query_threads: int = Field(1, ge=1, le=256)
+    query_slots: int = Field(4, ge=1, le=64)
+    query_wait_seconds: float = Field(5, ge=0, le=60)
+
+    @property
+    def database_dir(self) -> Path:
+        """Folder that the embedded engine alone owns."""
+        return self.data / "clickhouse"
