@@ -1,0 +1,93 @@
+"""A real broker of its own for integration tests, started once per test session."""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException
+
+from schemas import catalogue
+from services.runtime.kafka import admin_client
+from services.runtime.settings import PORT_OFFSETS, ROOT, ServiceSettings
+from services.runtime.topics import ensure_topics
+
+START_DEADLINE_S = 60
+PROPERTIES = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{kafka},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{kafka}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+log.dirs={directory}/log
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+group.initial.rebalance.delay.ms=0
+auto.create.topics.enable=false
+"""
+
+
+def free_base_port() -> int:
+    """The first of as many adjacent free ports as a stack needs."""
+    ports = len(PORT_OFFSETS)
+    for base in range(20_000 + os.getpid() % 1000 * 30, 60_000, ports):
+        with suppress(OSError):
+            for port in range(base, base + ports):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+            return base
+    raise RuntimeError("no free ports")
+
+
+@contextmanager
+def running_broker(directory: Path, input_partitions: int = 1) -> Iterator[ServiceSettings]:
+    """Settings of a stack whose broker runs and has every fixed topic."""
+    settings = ServiceSettings(
+        base_port=free_base_port(), data=directory, input_partitions=input_partitions
+    )
+    properties = directory / "server.properties"
+    text = PROPERTIES.format(
+        kafka=settings.port("kafka"),
+        controller=settings.port("kafka_controller"),
+        directory=directory,
+    )
+    properties.write_text(text)
+    java = ["java", "-Xmx256m", "-cp", str(ROOT / ".jars" / "broker" / "*")]
+    format_log = ["kafka.tools.StorageTool", "format", "-t", "tidegauge-tests", "-c"]
+    with (directory / "broker.log").open("w") as log:
+        subprocess.run([*java, *format_log, properties], check=True, stdout=log, stderr=log)
+        broker = subprocess.Popen([*java, "kafka.Kafka", properties], stdout=log, stderr=log)
+    try:
+        _await_broker(settings, broker)
+        ensure_topics(admin_client(settings, "tests"), catalogue.fixed_topics(input_partitions))
+        yield settings
+    finally:
+        broker.kill()
+        broker.wait()
+
+
+def _await_broker(settings: ServiceSettings, broker: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + START_DEADLINE_S
+    admin = admin_client(settings, "tests")
+    while True:
+        with suppress(KafkaException):
+            admin.list_topics(timeout=1)
+            return
+        assert broker.poll() is None, f"the broker ended; see {settings.data}/broker.log"
+        assert time.monotonic() < deadline, "the broker did not start"
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceSettings]:
+    """A broker for the tests of this session, two partitions per input topic."""
+    if shutil.which("java") is None:
+        pytest.skip("no java on the PATH")
+    with running_broker(tmp_path_factory.mktemp("broker"), input_partitions=2) as settings:
+        yield settings

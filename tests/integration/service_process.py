@@ -1,0 +1,79 @@
+"""A service as a process of its own, and the bus as a test sees it."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Message, TopicPartition
+
+from schemas import codec
+from services.runtime.kafka import assigned_consumer, partition_ids
+from services.runtime.settings import ROOT, ServiceSettings
+
+DEADLINE_S = 30.0
+
+
+class Reader:
+    """Reads a topic from its begin: everything so far is kept."""
+
+    def __init__(self, settings: ServiceSettings, topic: str) -> None:
+        self.messages: list[Message] = []
+        self._consumer = assigned_consumer(settings, "tests-reader", **{"fetch.min.bytes": 1})
+        partitions = partition_ids(self._consumer, topic)
+        self._consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+
+    def read(self) -> None:
+        """Take in what is there now, waiting a moment for it."""
+        self.messages += [m for m in self._consumer.consume(10_000, 0.2) if not m.error()]
+
+    def records(self, run_id: str) -> list[dict[str, Any]]:
+        """Decoded records of a run, in the order read."""
+        decoded = [codec.decode(message.value())[1] for message in self.messages]
+        return [record for record in decoded if record["run_id"] == run_id]
+
+    def until(
+        self,
+        run_id: str,
+        enough: Callable[[list[dict[str, Any]]], Any],
+        deadline_s: float = DEADLINE_S,
+    ) -> list[dict[str, Any]]:
+        """Read until `enough` says so of the records of a run."""
+        end = time.monotonic() + deadline_s
+        while not enough(self.records(run_id)):
+            assert time.monotonic() < end, f"not there in time: {self.records(run_id)[-5:]}"
+            self.read()
+        return self.records(run_id)
+
+    def close(self) -> None:
+        """Leave the topic."""
+        self._consumer.close()
+
+
+def has_event(event: str) -> Callable[[list[dict[str, Any]]], bool]:
+    """For lifecycle records: whether one of them is `event`."""
+    return lambda records: any(record["event"] == event for record in records)
+
+
+@contextmanager
+def running_service(
+    settings: ServiceSettings, name: str, data: Path | None = None, **variables: str
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run `python -m services.NAME` against the stack of `settings`; killed at the end."""
+    environment = os.environ | {
+        "TIDEGAUGE_BASE_PORT": str(settings.base_port),
+        "TIDEGAUGE_DATA": str(data or settings.data),
+        **variables,
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", f"services.{name}"], cwd=ROOT, env=environment
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()

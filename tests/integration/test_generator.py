@@ -1,0 +1,165 @@
+"""The generator as a process, on a real broker."""
+
+import json
+import signal
+import time
+from collections import Counter, defaultdict
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
+
+from schemas import catalogue, protocol
+from schemas.protocol import Load, PhasePlan, Phases, Pipeline, RunPlan, RunRequest, Stop, Workload
+from services.runtime.events import open_events
+from tests.integration.kafka_broker import broker  # noqa: F401
+from tests.integration.service_process import Reader, has_event, running_service
+
+pytestmark = pytest.mark.integration
+
+PHASES = Phases(warm_up_s=2, measure_s=3, cool_down_s=3)
+
+
+def run_plan(run_id, rate):
+    load = Load(rate_per_second=rate)
+    workload = Workload(name="test", summary="A short load.", load=load, phases=PHASES)
+    pipeline = Pipeline(name="p", summary="-", mode="real-time", implementation="customised")
+    request = RunRequest(
+        run_id=run_id, workload=workload, pipelines=(pipeline,), stages=protocol.STAGES
+    )
+    return RunPlan(request=request, start_offsets={})
+
+
+def next_phases():
+    return PhasePlan(load_start_ms=(int(time.time()) + 2) * 1000, phases=PHASES)
+
+
+@contextmanager
+def readers(settings, *topics):
+    found = [Reader(settings, topic) for topic in topics]
+    try:
+        yield found
+    finally:
+        for reader in found:
+            reader.close()
+
+
+@pytest.fixture(scope="module")
+def generator(broker):  # noqa: F811
+    with running_service(broker, "generator") as process, readers(broker, catalogue.LIFECYCLE) as r:
+        r[0].until("", has_event(protocol.SERVICE_STARTED))
+        yield broker
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=20) == 0
+        r[0].until("", has_event(protocol.SERVICE_STOPPED))
+
+
+def test_a_short_load_arrives_whole_and_its_statistics_add_up(generator):
+    run_id, plan = "short", next_phases()
+    bus = open_events(generator, "tests")
+    topics = (catalogue.LIFECYCLE, catalogue.GENERATOR, *catalogue.INPUTS)
+    with readers(generator, *topics) as (lifecycle, statistics, flow, speed):
+        bus.command("prepare", run_id, run_plan(run_id, rate=100))
+        lifecycle.until(run_id, has_event(protocol.READY))
+        flow.until(f"{run_id}-probe", lambda records: len(records) >= 6)
+        plan = next_phases()
+        bus.command("start", run_id, plan)
+        ended = lifecycle.until(run_id, has_event(protocol.LOAD_FINISHED))[-1]
+        flows = flow.until(run_id, lambda records: len(records) >= 400)
+        speeds = speed.until(run_id, lambda records: len(records) >= 400)
+        events = statistics.until(run_id, lambda all_: sum(e["acknowledged"] for e in all_) >= 800)
+        flow.read()
+        speed.read()
+
+    records = flows + speeds
+    assert sorted(record["sequence"] for record in records) == list(range(800))
+    for record in records:
+        due_us = plan.load_start_ms * 1000 + record["sequence"] * 10_000
+        assert record["scheduled_at"] == due_us
+        assert record["observed_at"] == due_us // 1_000_000 * 1000
+    assert incomplete(flows, speeds) == []
+    for message in flow.messages + speed.messages:
+        assert message.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME
+    assert partitions_by_site(flow) == partitions_by_site(speed)
+
+    detail = json.loads(ended["detail"])
+    assert (detail["intended"], detail["acknowledged"], detail["failed"]) == (800, 800, 0)
+    assert detail["end_offsets"] == {catalogue.FLOW: ends(flow), catalogue.SPEED: ends(speed)}
+    assert sum(event["intended"] for event in events) == 800
+    assert sum(event["sent"] for event in events) == 800
+    assert sum(sum(event["counts"]) for event in events) == 800
+    assert sum(event["failed"] for event in events) == 0
+    assert min(min(event["send_delays_us"], default=0) for event in events) >= 0
+    intended = Counter()
+    for event in events:
+        intended[event["phase"]] += event["intended"]
+    assert intended == {"warm_up": 200, "measure": 300, "cool_down": 300}
+
+
+def incomplete(flows, speeds):
+    lanes, width = defaultdict(set), {}
+    for kind, records in (("flow", flows), ("speed", speeds)):
+        for record in records:
+            window = (record["measurement_id"], record["observed_at"])
+            lanes[window].add((kind, record["lane"]))
+            width[window] = record["num_lanes"]
+    return [window for window, seen in lanes.items() if len(seen) != 2 * width[window]]
+
+
+def partitions_by_site(reader):
+    return {message.key(): message.partition() for message in reader.messages}
+
+
+def ends(reader):
+    highest = Counter({0: 0, 1: 0})
+    for message in reader.messages:
+        highest[message.partition()] = max(highest[message.partition()], message.offset() + 1)
+    return [highest[0], highest[1]]
+
+
+def test_a_probe_set_is_three_complete_seconds_of_a_site_of_its_own(generator):
+    run_id = "probing"
+    bus = open_events(generator, "tests")
+    topics = (catalogue.LIFECYCLE, *catalogue.INPUTS)
+    with readers(generator, *topics) as (lifecycle, flow, speed):
+        bus.command("prepare", run_id, run_plan(run_id, rate=100))
+        lifecycle.until(run_id, has_event(protocol.READY))
+        probe = f"{run_id}-probe"
+        flows = flow.until(probe, lambda records: len(records) >= 6)
+        speeds = speed.until(probe, lambda records: len(records) >= 6)
+        bus.command("stop", run_id, Stop())
+    for records in (flows[:6], speeds[:6]):
+        assert [r["measurement_id"] for r in records] == ["probe-0"] * 3 + ["probe-1"] * 3
+        first, second, third = (record["observed_at"] for record in records[:3])
+        assert (second - first, third - second) == (1000, 1000)
+        assert {record["sequence"] for record in records} == {-1}
+
+
+def test_a_stopped_load_ends_without_finishing(generator):
+    run_id = "stopped"
+    bus = open_events(generator, "tests")
+    topics = (catalogue.LIFECYCLE, catalogue.GENERATOR, catalogue.FLOW)
+    with readers(generator, *topics) as (lifecycle, statistics, flow):
+        bus.command("prepare", run_id, run_plan(run_id, rate=100))
+        lifecycle.until(run_id, has_event(protocol.READY))
+        plan = next_phases()
+        bus.command("start", run_id, plan)
+        flow.until(run_id, bool)
+        bus.command("stop", run_id, Stop())
+        statistics.until(run_id, bool)
+        # The next run is prepared only after the stopped one has been left.
+        bus.command("prepare", "after-stop", run_plan("after-stop", rate=100))
+        lifecycle.until("after-stop", has_event(protocol.READY))
+        bus.command("stop", "after-stop", Stop())
+        flow.read()
+        assert not has_event(protocol.LOAD_FINISHED)(lifecycle.records(run_id))
+        last_due_ms = max(record["scheduled_at"] for record in flow.records(run_id)) // 1000
+        assert last_due_ms < plan.load_end_ms - 1000
+
+
+def test_a_command_whose_body_is_wrong_fails_the_run_with_a_reason(generator):
+    bus = open_events(generator, "tests")
+    with readers(generator, catalogue.LIFECYCLE) as (lifecycle,):
+        bus.command("prepare", "broken", Stop(reason="no plan"))
+        failed = lifecycle.until("broken", has_event(protocol.FAILED))[-1]
+    assert "could not prepare" in json.loads(failed["detail"])["reason"]
