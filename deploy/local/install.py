@@ -1,0 +1,201 @@
+"""Make `.venv` from `requirements.lock` and `.jars` from `ivy.xml`; does nothing when they are.
+
+    python3 -m deploy.local.install
+
+Run by `./tidegauge` with the machine's own Python, so this module needs the standard library only.
+An interrupted installation is taken up by the next one: what has no stamp is made anew, from the
+caches of the tools. Two at once: the second waits for the first, and the lock dies with its owner.
+Fails with one line on standard error that names the step and the last thing its tool said.
+"""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
+NEEDED_FREE_BYTES = 3 * 1024**3
+
+
+class InstallError(Exception):
+    """The installation cannot go on; the text is one sentence."""
+
+
+def main() -> int:
+    """Install what is missing below the root of the repository."""
+    try:
+        install(ROOT)
+    except InstallError as error:
+        say(str(error))
+        return EXIT_FAILED
+    except OSError as error:
+        say(f"installing failed: {error}")
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        say("interrupted; the next start goes on from here")
+        return EXIT_INTERRUPTED
+    return 0
+
+
+def install(root: Path) -> None:
+    """Make `.venv` and `.jars` of the repository `root` what its files say. Raises InstallError."""
+    (root / ".jars").mkdir(exist_ok=True)
+    with closing(locked(root / ".jars" / "install.lock")):
+        if not same(root / "requirements.lock", root / ".venv" / "installed.lock"):
+            install_packages(root)
+        if not same(root / "deploy/local/ivy.xml", root / ".jars" / "installed.xml"):
+            run("fetching the jars", [str(venv_python(root)), "-m", "deploy.local.jars"], root)
+
+
+class _Lock:
+    """An exclusive lock on a file, which the kernel releases when its holders are gone.
+
+    The children inherit it: an orphaned tool still installs, so it still holds the lock.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        os.set_inheritable(self._fd, True)
+
+    def acquire(self) -> None:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("waiting for another tidegauge that is installing")
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def locked(path: Path) -> _Lock:
+    """The lock on `path`, held until it is closed."""
+    lock = _Lock(path)
+    lock.acquire()
+    return lock
+
+
+def same(wanted: Path, stamp: Path) -> bool:
+    """Whether a stamp equals the file it was copied from."""
+    return stamp.is_file() and stamp.read_bytes() == wanted.read_bytes()
+
+
+def venv_python(root: Path) -> Path:
+    """The interpreter of the repository's environment."""
+    return root / ".venv" / "bin" / "python"
+
+
+def install_packages(root: Path) -> None:
+    """Make `.venv` hold exactly the locked packages, each checked against its hash."""
+    venv = root / ".venv"
+    stamp = venv / "installed.lock"
+    check_room(root)
+    if venv.exists() and not stamp.exists():
+        shutil.rmtree(venv)
+    stamp.unlink(missing_ok=True)
+    uv = shutil.which("uv")
+    if not venv.exists():
+        say("making .venv for the Python packages (first use; about 1.5 GB, a minute or two)")
+        make_venv(root, uv)
+    else:
+        say("bringing the Python packages up to date")
+    uv = uv or install_uv(root)
+    command = [uv, "pip", "sync", "--require-hashes", "requirements.lock"]
+    run("installing the Python packages", [*command, "--python", str(venv_python(root))], root)
+    shutil.copyfile(root / "requirements.lock", stamp.with_suffix(".new"))
+    stamp.with_suffix(".new").replace(stamp)
+
+
+def make_venv(root: Path, uv: str | None) -> None:
+    """An empty environment of the running interpreter; by venv when there is no uv."""
+    if uv is not None:
+        command = [uv, "venv", "--python", sys.executable, ".venv"]
+    elif importable("ensurepip"):
+        command = [sys.executable, "-m", "venv", ".venv"]
+    else:
+        raise InstallError(
+            "this Python cannot make environments; install its venv package"
+            " (python3-venv on Debian and Ubuntu) or uv"
+        )
+    run("making .venv", command, root)
+
+
+def importable(module: str) -> bool:
+    """Whether a module of the standard library is there; some systems package it apart."""
+    command = [sys.executable, "-c", f"import {module}"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def install_uv(root: Path) -> str:
+    """Install the locked uv into the environment; returns its path."""
+    command = [str(venv_python(root)), "-m", "pip", "install", "--quiet", "--require-hashes"]
+    run("installing uv", [*command, "-r", "deploy/local/uv.lock"], root)
+    return str(venv_python(root).with_name("uv"))
+
+
+def check_room(root: Path) -> None:
+    """Raises InstallError when the disk cannot take the packages."""
+    free = shutil.disk_usage(root).free
+    if free < NEEDED_FREE_BYTES:
+        raise InstallError(
+            f"only {free // 1024**2} MB are free in {root};"
+            f" the installation needs {NEEDED_FREE_BYTES // 1024**2} MB"
+        )
+
+
+def run(step: str, command: Sequence[str], root: Path) -> None:
+    """Run one tool in the root folder. Raises InstallError with the last line of its output."""
+    try:
+        done = subprocess.run(
+            command,
+            cwd=root,
+            env=tool_environment(os.environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            close_fds=False,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+    except OSError as error:
+        raise InstallError(f"{step} failed: {error}") from error
+    if done.returncode != 0:
+        raise InstallError(f"{step} failed: {reason(done.stdout, done.returncode)}")
+
+
+def reason(output: str, code: int) -> str:
+    """What to tell of a failed tool: that the disk is full, or the last line it wrote."""
+    if "No space left on device" in output:
+        return "the disk is full"
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return lines[-1] if lines else f"exit code {code}"
+
+
+def tool_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The user's environment, with pip's index and certificate told to uv where uv has none."""
+    merged = dict(environ)
+    for uv_name, pip_name in (
+        ("UV_DEFAULT_INDEX", "PIP_INDEX_URL"),
+        ("UV_INDEX", "PIP_EXTRA_INDEX_URL"),
+        ("UV_FIND_LINKS", "PIP_FIND_LINKS"),
+        ("SSL_CERT_FILE", "PIP_CERT"),
+    ):
+        if pip_name in environ:
+            merged.setdefault(uv_name, environ[pip_name])
+    return merged
+
+
+def say(text: str) -> None:
+    """One line for the person who waits."""
+    print(f"tidegauge: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""Fetch the jars that `ivy.xml` names into `.jars/spark` and `.jars/broker`.
+
+    python -m deploy.local.jars
+
+Ivy comes with pyspark; it runs with its cache in `.jars/.ivy`, which is kept until everything is
+there, so an interrupted fetch is taken up again. The new folders replace the old ones when they
+are complete. Java is told the certificates that Python trusts and the proxies of the environment,
+so that a mirror or a proxy which serves for the packages serves for the jars too.
+"""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from urllib.parse import urlsplit
+from xml.etree import ElementTree
+from zipfile import is_zipfile
+
+from deploy.local.java import Java, JavaMissingError, find_java
+from deploy.local.truststore import trust_store, trusted_certificates
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+FETCH_TIMEOUT_S = 1800
+STORE_PASSWORD = "changeit"
+
+
+class FetchError(Exception):
+    """The jars cannot be fetched; the text is one sentence."""
+
+
+def main() -> int:
+    """Fetch the jars of the repository."""
+    try:
+        fetch(ROOT / ".jars", HERE / "ivy.xml")
+    except (FetchError, JavaMissingError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def fetch(jars: Path, ivy_file: Path) -> None:
+    """Make `jars` hold one folder per configuration of `ivy_file`, complete, and its stamp."""
+    java = find_java(jars)
+    new = jars / ".new"
+    shutil.rmtree(new, ignore_errors=True)
+    jars.mkdir(parents=True, exist_ok=True)
+    (jars / "installed.xml").unlink(missing_ok=True)
+    _run_ivy(java, jars, ivy_file, new)
+    wanted = jar_paths(ivy_file)
+    for path in wanted:
+        if not is_zipfile(new / path):
+            raise FetchError(f"{path} did not arrive whole")
+    for folder in sorted({path.parent for path in wanted}):
+        shutil.rmtree(jars / folder, ignore_errors=True)
+        (new / folder).rename(jars / folder)
+    shutil.copyfile(ivy_file, new / "installed.xml")
+    (new / "installed.xml").replace(jars / "installed.xml")
+    shutil.rmtree(new)
+    shutil.rmtree(jars / ".ivy", ignore_errors=True)
+
+
+def jar_paths(ivy_file: Path) -> tuple[Path, ...]:
+    """Where each jar of an Ivy file belongs: `broker/kafka_2.13-4.3.1.jar`, for example."""
+    found = []
+    for dependency in ElementTree.parse(ivy_file).getroot().iter("dependency"):
+        folder = dependency.attrib["conf"].partition("->")[0]
+        found.append(Path(folder, "{name}-{rev}.jar".format(**dependency.attrib)))
+    return tuple(found)
+
+
+def _run_ivy(java: Java, jars: Path, ivy_file: Path, new: Path) -> None:
+    cache = jars / ".ivy"
+    cache.mkdir(exist_ok=True)
+    pattern = f"{new}/[conf]/[artifact]-[revision].[ext]"
+    options = [*_trust_options(cache), *_proxy_options(), *_mirror_options()]
+    command = [str(java.executable), *options, "-cp", str(_ivy_jar()), "org.apache.ivy.Main"]
+    command += ["-settings", str(HERE / "ivysettings.xml"), "-cache", str(cache)]
+    command += ["-ivy", str(ivy_file), "-retrieve", pattern]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False
+    )
+    if done.returncode != 0:
+        raise FetchError(ivy_reason(done.stdout + done.stderr))
+
+
+def ivy_reason(output: str) -> str:
+    """The one line of Ivy's output that says what was wrong."""
+    lines = [line.strip() for line in output.splitlines() if line.strip(" :\t")]
+    for telling in ("No space left", "Server access error", "Host ", "not found", "Exception"):
+        found = [line for line in lines if telling in line]
+        if found:
+            return found[0].strip(": ")
+    return lines[-1] if lines else "Ivy said nothing"
+
+
+def _ivy_jar() -> Path:
+    package = importlib.util.find_spec("pyspark")
+    if package is None or package.origin is None:
+        raise FetchError("the package pyspark, which brings Ivy, is not installed")
+    found = sorted((Path(package.origin).parent / "jars").glob("ivy-*.jar"))
+    if not found:
+        raise FetchError("the package pyspark brings no Ivy jar")
+    return found[-1]
+
+
+def _trust_options(folder: Path) -> list[str]:
+    """Options that make Java trust what Python trusts; none when Python knows no certificate."""
+    certificates = trusted_certificates()
+    if not certificates:
+        return []
+    path = folder / "trusted.jks"
+    path.write_bytes(trust_store(certificates, STORE_PASSWORD))
+    return [
+        f"-Djavax.net.ssl.trustStore={path}",
+        "-Djavax.net.ssl.trustStoreType=JKS",
+        f"-Djavax.net.ssl.trustStorePassword={STORE_PASSWORD}",
+    ]
+
+
+def _proxy_options() -> list[str]:
+    """The proxies of the environment as Java's options (`https_proxy` and the like)."""
+    options = []
+    for scheme in ("http", "https"):
+        proxy = urlsplit(urllib.request.getproxies().get(scheme, ""))
+        if proxy.hostname:
+            options.append(f"-D{scheme}.proxyHost={proxy.hostname}")
+            options.append(f"-D{scheme}.proxyPort={proxy.port or 80}")
+    return options
+
+
+def _mirror_options() -> list[str]:
+    mirror = os.environ.get("TIDEGAUGE_MAVEN_REPOSITORY")
+    if not mirror:
+        return []
+    return ["-Dtidegauge.resolver=mirror", f"-Dtidegauge.repository={mirror.rstrip('/')}/"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
