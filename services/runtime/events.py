@@ -27,7 +27,7 @@ class Events:
         self.name = name
         self.failed = 0
 
-    def publish(self, topic: str, run_id: str, **fields: Any) -> None:
+    def publish(self, topic: str, run_id: str, /, **fields: Any) -> None:
         """Publish one event of a `results.*` topic, keyed by run. Raises ValueError when it does
         not fit its schema."""
         head = {"run_id": run_id, "time": self._clock(), "producer": self.name}
