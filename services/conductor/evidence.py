@@ -6,12 +6,12 @@ evidence.missing_ready(), evidence.failure, conclude(evidence)
 """
 
 import json
-import math
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
 from schemas import catalogue, protocol
+from schemas.percentiles import quantile
 from schemas.protocol import Drained, LoadFinished, RunRequest
 
 READY_SERVICES = ("generator", "evaluator", "collector")
@@ -81,18 +81,6 @@ class Evidence:
             self.load_finished = LoadFinished.model_validate_json(detail)
         elif event == protocol.DRAINED:
             self.drained = Drained.model_validate_json(detail)
-
-
-def quantile(counts: Counter[int], level: float) -> int | None:
-    """Nearest-rank quantile of a histogram: the smallest value with at least `level` of all counts
-    at or below it. None for an empty histogram."""
-    rank = math.ceil(level * counts.total())
-    seen = 0
-    for value in sorted(counts):
-        seen += counts[value]
-        if seen >= rank:
-            return value
-    return None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,183 @@
+"""The `tidegauge` command: asks through Kafka, answers from ClickHouse.
+
+./tidegauge run            # start what is not running, do one run, print a report
+./tidegauge --help
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from argparse import Namespace
+from types import FrameType
+
+from rich.console import Console
+
+from deploy.local.stack import Stack, StackError
+from schemas.protocol import parse_stages
+from services.console import listing
+from services.console.arguments import build_parser
+from services.console.checks import run_tests
+from services.console.clickhouse import QueryError, query_bytes
+from services.console.doctor import examine, show
+from services.console.perform import RunError, build_request, perform, store_url, with_options
+from services.console.report import build_report, latest_run
+from services.console.show import show_report
+from services.runtime.definitions import DefinitionError, load_pipeline, load_workload
+from services.runtime.kafka import KafkaUnavailableError
+from services.runtime.settings import EXIT_USAGE, ServiceSettings, load_settings
+
+EXIT_FAILED = 1
+WATCH_S = 0.5
+
+
+def main(arguments: list[str]) -> int:
+    """Carry out one command; returns the exit code."""
+    if arguments[:1] == ["test"]:
+        return run_tests(arguments[1:])
+    options = build_parser().parse_args(arguments)
+    if options.data is not None:
+        os.environ["TIDEGAUGE_DATA"] = str(options.data)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        settings = load_settings(ServiceSettings)
+        return VERBS[options.verb](options, settings, Console(highlight=False))
+    except (DefinitionError, StackError, QueryError, RunError, KafkaUnavailableError) as error:
+        print(f"tidegauge: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except KeyboardInterrupt:
+        print("tidegauge: interrupted.", file=sys.stderr)
+        return 128 + signal.SIGINT
+
+
+def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
+    """One run from nothing to a report; 0 only if it is valid and the ledger clean."""
+    workload = with_options(
+        load_workload(options.workload), options.rate, options.duration, options.warm_up
+    )
+    pipelines = [load_pipeline(name) for name in dict.fromkeys(options.pipeline.split(","))]
+    try:
+        stages = parse_stages(options.stages) if options.stages else None
+    except ValueError as error:
+        raise DefinitionError(f"--stages: {error}.") from error
+    request = build_request(workload, pipelines, stages)
+
+    stack = Stack(settings)
+    try:
+        stack.up(lambda text: console.print(f"[dim]{text}[/dim]", soft_wrap=True))
+        perform(request, settings, console, stack.check)
+        report = build_report(store_url(settings), request.run_id)
+    finally:
+        if not stack.attached:
+            console.print("[dim]stopping the stack[/dim]")
+            stack.down()
+    show_report(console, report)
+    if options.report:
+        options.report.write_text(json.dumps(report, indent=2) + "\n")
+    return 0 if report["valid"] and report["conclusion"]["clean"] else EXIT_FAILED
+
+
+def up(options: Namespace, settings: ServiceSettings, console: Console) -> int:
+    """Start the stack; stay until Ctrl-C, or return at once with --detach."""
+    stack = Stack(settings)
+    if options.detach:
+        stack.up_detached(lambda text: console.print(f"[dim]{text}[/dim]", soft_wrap=True))
+        console.print(f"The stack is up; SQL at {store_url(settings)}. Stop it: tidegauge down")
+        return 0
+    try:
+        stack.up(lambda text: console.print(f"[dim]{text}[/dim]", soft_wrap=True))
+        if stack.attached:
+            console.print("The stack is running already; stop it with: tidegauge down")
+            return 0
+        console.print(f"The stack is up; SQL at {store_url(settings)}. Ctrl-C stops it.")
+        while True:
+            stack.check()
+            time.sleep(WATCH_S)
+    finally:
+        if not stack.attached:
+            stack.down()
+
+
+def down(_options: Namespace, settings: ServiceSettings, console: Console) -> int:
+    """Stop the stack and what was left of one."""
+    Stack(settings).down()
+    console.print("The stack is down.")
+    return 0
+
+
+def status(options: Namespace, settings: ServiceSettings, console: Console) -> int:
+    """What is running."""
+    listing.show_status(console, settings, Stack(settings).status(), as_json=options.json)
+    return 0
+
+
+def doctor(_options: Namespace, settings: ServiceSettings, console: Console) -> int:
+    """Check the machine and the stack."""
+    return show(console, examine(settings, Stack(settings).status().running))
+
+
+def sql(options: Namespace, settings: ServiceSettings, _console: Console) -> int:
+    """Answer one query."""
+    _require_stack(settings)
+    answer = query_bytes(store_url(settings), options.query, options.format)
+    sys.stdout.buffer.write(answer)
+    return 0
+
+
+def report(options: Namespace, settings: ServiceSettings, console: Console) -> int:
+    """Show the report of a run."""
+    _require_stack(settings)
+    url = store_url(settings)
+    found = build_report(url, options.run_id or latest_run(url))
+    if options.json:
+        print(json.dumps(found, indent=2))
+    else:
+        show_report(console, found)
+    return 0
+
+
+def runs(_options: Namespace, settings: ServiceSettings, console: Console) -> int:
+    """List the runs."""
+    _require_stack(settings)
+    listing.show_runs(console, store_url(settings))
+    return 0
+
+
+def workloads(options: Namespace, _settings: ServiceSettings, console: Console) -> int:
+    """List the workloads, or explain one."""
+    listing.show_workloads(console, options.name)
+    return 0
+
+
+def pipelines(options: Namespace, _settings: ServiceSettings, console: Console) -> int:
+    """List the pipelines, or explain one."""
+    listing.show_pipelines(console, options.name)
+    return 0
+
+
+VERBS = {
+    "run": run,
+    "up": up,
+    "down": down,
+    "status": status,
+    "doctor": doctor,
+    "sql": sql,
+    "report": report,
+    "runs": runs,
+    "workloads": workloads,
+    "pipelines": pipelines,
+}
+
+
+def _require_stack(settings: ServiceSettings) -> None:
+    if not Stack(settings).status().running:
+        raise StackError("The stack is not running; start it with: tidegauge up --detach")
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

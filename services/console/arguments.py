@@ -1,0 +1,83 @@
+"""The command line: verbs, options, and their help."""
+
+import argparse
+from pathlib import Path
+from typing import TypeAlias
+
+EPILOG = """\
+Exit codes: 0 done (run: valid and ledger clean), 1 it ran but is not so, 2 it could not be done.
+State lives in --data DIR or TIDEGAUGE_DATA (default .tidegauge); ports begin at
+TIDEGAUGE_BASE_PORT (default 17070), so that two stacks can run side by side."""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser; every verb sets `verb`."""
+    parser = argparse.ArgumentParser(
+        prog="tidegauge",
+        description="A stream benchmark that people leave running.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--data", type=Path, metavar="DIR", help="where state lives")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    _add_run(verbs)
+    _add_stack(verbs)
+    _add_results(verbs)
+    _add_checks(verbs)
+    return parser
+
+
+Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def _add_run(verbs: Verbs) -> None:
+    run = _verb(verbs, "run", "start what is not running, do one run, print a report, stop it")
+    run.add_argument("workload", nargs="?", default="latency", metavar="WORKLOAD")
+    run.add_argument(
+        "--pipeline", default="spark-realtime", metavar="NAME[,NAME]", help="what is measured"
+    )
+    run.add_argument("--stages", metavar="0-4", help="which stages, for example 0-4, 2 or 1,3")
+    run.add_argument("--rate", type=float, metavar="N", help="input records per second")
+    run.add_argument("--duration", type=int, metavar="S", help="seconds that are measured")
+    run.add_argument("--warm-up", type=int, metavar="S", help="seconds before that")
+    run.add_argument("--report", type=Path, metavar="FILE.json", help="write the report here too")
+
+
+def _add_stack(verbs: Verbs) -> None:
+    up = _verb(verbs, "up", "start the stack and leave it on until Ctrl-C")
+    up.add_argument("--detach", action="store_true", help="leave it running and return")
+    _verb(verbs, "down", "stop the stack and whatever a killed console left behind")
+    status = _verb(verbs, "status", "what is running, and where")
+    status.add_argument("--json", action="store_true", help="as JSON")
+    _verb(verbs, "doctor", "check this machine and the running stack, say what to do")
+
+
+def _add_results(verbs: Verbs) -> None:
+    sql = _verb(verbs, "sql", "ask the results in SQL (the stack must be up)")
+    sql.add_argument("query", metavar='"SELECT …"')
+    sql.add_argument(
+        "--format",
+        default="PrettyCompact",
+        metavar="NAME",
+        help="a ClickHouse format such as CSVWithNames, JSONEachRow, Markdown (PrettyCompact)",
+    )
+    report = _verb(verbs, "report", "the report of a run (the stack must be up)")
+    report.add_argument("run_id", nargs="?", metavar="RUN_ID", help="default: the latest run")
+    report.add_argument("--json", action="store_true", help="as JSON")
+    _verb(verbs, "runs", "list the runs (the stack must be up)")
+    for noun in ("workloads", "pipelines"):
+        one = _verb(verbs, noun, f"list the {noun}, or explain one")
+        one.add_argument("name", nargs="?", metavar="NAME")
+
+
+def _add_checks(verbs: Verbs) -> None:
+    _verb(verbs, "test", "run the checks and the tests; further arguments go to pytest")
+
+
+def _verb(verbs: Verbs, name: str, text: str) -> argparse.ArgumentParser:
+    parser = verbs.add_parser(name, help=text, description=text)
+    # Also after the verb; SUPPRESS, so that a value before the verb is not overwritten.
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR", default=argparse.SUPPRESS, help="where state lives"
+    )
+    return parser

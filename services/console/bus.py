@@ -1,0 +1,51 @@
+"""Follow the bus from now on."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from confluent_kafka import TopicPartition
+
+from schemas import codec
+from services.runtime.kafka import assigned_consumer, end_offsets
+from services.runtime.settings import ServiceSettings
+
+
+class Follower:
+    """Events of some `results.*` topics, published after this object was made."""
+
+    def __init__(self, settings: ServiceSettings, topics: Iterable[str]) -> None:
+        self._consumer = assigned_consumer(
+            settings, "console", **{"fetch.min.bytes": 1, "fetch.wait.max.ms": 300}
+        )
+        self._consumer.assign(
+            [
+                TopicPartition(topic, partition, offset)
+                for topic in topics
+                for partition, offset in enumerate(end_offsets(self._consumer, topic))
+            ]
+        )
+
+    def poll(self, timeout_s: float) -> list[tuple[str, dict[str, Any]]]:
+        """Events that have arrived, after waiting at most `timeout_s`. What does not decode is
+        left to the store, which keeps it as a dead letter."""
+        found = []
+        for message in self._consumer.consume(1000, timeout_s):
+            if message.error():
+                continue
+            try:
+                found.append((message.topic(), codec.decode(message.value())[1]))
+            except codec.DecodeError:
+                continue
+        return found
+
+    def ends(self, topics: Iterable[str]) -> dict[tuple[str, int], int]:
+        """Next offset of every partition of some topics, now."""
+        return {
+            (topic, partition): end
+            for topic in topics
+            for partition, end in enumerate(end_offsets(self._consumer, topic))
+        }
+
+    def close(self) -> None:
+        """Stop following."""
+        self._consumer.close()

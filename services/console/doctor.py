@@ -1,0 +1,136 @@
+"""The verb `doctor`: looks at this machine and the running stack, and says what to do."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from rich.console import Console
+
+from services.console.clickhouse import QueryError, query
+from services.runtime.settings import PORT_OFFSETS, ServiceSettings
+
+GIGABYTE = 1_000_000_000
+MIN_FREE_GB = 2
+MIN_MEMORY_GB = 4
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at. advice: what to do; empty where nothing is needed."""
+
+    good: bool
+    text: str
+    advice: str = ""
+
+
+def examine(settings: ServiceSettings, running: bool) -> Iterator[Finding]:
+    """Look at everything, one finding after the other."""
+    yield _java()
+    yield _cores()
+    yield _memory()
+    yield _disk(settings.data)
+    yield _jars(settings.jars)
+    yield from _services(settings) if running else _ports(settings)
+
+
+def show(console: Console, findings: Iterator[Finding]) -> int:
+    """Print findings; returns 0 when all are good, else 1."""
+    code = 0
+    for finding in findings:
+        mark = "[green]ok[/green]  " if finding.good else "[red]bad[/red] "
+        console.print(f"{mark} {finding.text}", soft_wrap=True)
+        if not finding.good:
+            console.print(f"     → {finding.advice}", soft_wrap=True)
+            code = 1
+    return code
+
+
+def _java() -> Finding:
+    try:
+        done = subprocess.run(
+            ["java", "-version"], capture_output=True, text=True, timeout=20, check=False
+        )
+    except OSError:
+        return Finding(False, "no Java on the path", "run ./tidegauge once, it brings a runtime")
+    lines = (done.stderr or done.stdout).splitlines()
+    return Finding(done.returncode == 0, f"Java: {lines[0] if lines else 'unknown'}")
+
+
+def _cores() -> Finding:
+    cores, load = os.cpu_count() or 1, os.getloadavg()[0]
+    busy = load > cores
+    return Finding(
+        not busy,
+        f"{cores} cores, load {load:.1f}",
+        "the machine is busy; latencies will show it. Stop other work first.",
+    )
+
+
+def _memory() -> Finding:
+    free = psutil.virtual_memory().available / GIGABYTE
+    return Finding(
+        free >= MIN_MEMORY_GB,
+        f"{free:.1f} GB of memory free",
+        f"a run needs about {MIN_MEMORY_GB} GB; stop other programs.",
+    )
+
+
+def _disk(data: Path) -> Finding:
+    place = next(path for path in (data, *data.absolute().parents) if path.exists())
+    free = shutil.disk_usage(place).free / GIGABYTE
+    return Finding(
+        free >= MIN_FREE_GB,
+        f"{free:.0f} GB free in {data}",
+        f"at least {MIN_FREE_GB} GB are needed; free some or use --data DIR.",
+    )
+
+
+def _jars(jars: Path) -> Finding:
+    there = all(any((jars / use).glob("*.jar")) for use in ("spark", "broker"))
+    return Finding(there, "jars of Spark's connectors and the broker", "run ./tidegauge once")
+
+
+def _ports(settings: ServiceSettings) -> Iterator[Finding]:
+    for name in PORT_OFFSETS:
+        port = settings.port(name)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((settings.host, port))
+            except OSError:
+                yield Finding(
+                    False,
+                    f"port {port} ({name}) is taken",
+                    "choose another range with TIDEGAUGE_BASE_PORT, or end what uses it",
+                )
+    yield Finding(True, f"the stack is not running; its ports begin at {settings.base_port}")
+
+
+def _services(settings: ServiceSettings) -> Iterator[Finding]:
+    for name in (name for name in PORT_OFFSETS if not name.startswith("kafka")):
+        url = f"http://{settings.host}:{settings.port(name)}/health/ready"
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                yield Finding(True, f"{name} is ready")
+        except (urllib.error.URLError, OSError) as error:
+            log = settings.data / "logs" / f"{name}.log"
+            yield Finding(False, f"{name} is not ready: {error}", f"look at {log}")
+    try:
+        url = f"http://{settings.host}:{settings.port('store')}"
+        dead = query(url, "SELECT count() AS n, any(reason) AS why FROM tidegauge.dead_letter")[0]
+    except QueryError as error:
+        yield Finding(False, f"the store does not answer SQL: {error}", "look at its log")
+        return
+    advice = 'see: tidegauge sql "SELECT * FROM tidegauge.dead_letter"'
+    text = f"{dead['n']} dead letters" + (
+        f", such as {json.dumps(dead['why'])}" if dead["n"] else ""
+    )
+    yield Finding(not dead["n"], text, advice)

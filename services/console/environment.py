@@ -1,0 +1,58 @@
+"""What a run took place on: versions, host, Java, revision. Stored with every run."""
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+from typing import Any
+
+import psutil
+
+from services.runtime.settings import ROOT
+
+PACKAGES = ("pyspark", "faust-streaming", "confluent-kafka", "fastavro", "pyruhvro", "chdb-core")
+
+
+def environment() -> dict[str, Any]:
+    """Versions of what matters, and the machine: cores, memory in bytes, kernel."""
+    return {
+        "tidegauge": _revision(),
+        "python": platform.python_version(),
+        "java": _first_line(["java", "-version"]),
+        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "broker": _broker_version(),
+        "host": platform.node(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "memory_bytes": psutil.virtual_memory().total,
+    }
+
+
+def _revision() -> str:
+    return _first_line(["git", "-C", str(ROOT), "describe", "--always", "--dirty"]) or "unknown"
+
+
+def _broker_version() -> str:
+    jars = sorted((ROOT / ".jars" / "broker").glob("kafka_*.jar"))
+    return jars[0].stem if jars else "unknown"
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo") as lines:
+            for line in lines:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or "unknown"
+
+
+def _first_line(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    text = (done.stdout or done.stderr).strip()
+    return text.splitlines()[0] if text and done.returncode == 0 else ""

@@ -1,0 +1,113 @@
+"""Lists: status, runs, workloads, pipelines."""
+
+import dataclasses
+import json
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from schemas.protocol import Workload
+from services.console.clickhouse import QueryError, query
+from services.console.perform import store_url
+from services.runtime.definitions import (
+    PIPELINES_DIR,
+    WORKLOADS_DIR,
+    load_pipeline,
+    load_workload,
+    names,
+)
+from services.runtime.settings import ServiceSettings
+
+
+def show_status(console: Console, settings: ServiceSettings, found: Any, as_json: bool) -> None:
+    """What runs where; `found` is the local stack's status."""
+    fields = dataclasses.asdict(found)
+    fields["run"] = _current_run(store_url(settings)) if found.running else None
+    if as_json:
+        print(json.dumps(fields, indent=2))
+        return
+    if not found.running:
+        console.print("The stack is not running.")
+        return
+    table = Table(box=SIMPLE_HEAD)
+    for column in ("service", "pid", "state"):
+        table.add_column(column)
+    for service in fields["services"]:
+        table.add_row(service["name"], str(service["pid"]), service["state"])
+    console.print(table)
+    console.print(f"Kafka {fields['kafka']} · SQL {fields['clickhouse_http']}", soft_wrap=True)
+    run = fields["run"]
+    console.print(f"Run {run['run_id']}: {run['phase']}" if run else "No run is going on.")
+
+
+def show_runs(console: Console, url: str) -> None:
+    """All runs, newest first."""
+    rows = query(url, "SELECT * FROM tidegauge.runs ORDER BY requested_at DESC LIMIT 200")
+    if not rows:
+        console.print("There is no run yet; start one with: tidegauge run")
+        return
+    table = Table(box=SIMPLE_HEAD)
+    for column in ("run", "workload", "pipelines", "requested (UTC)", "result"):
+        table.add_column(column)
+    for row in rows:
+        if not row["concluded"]:
+            result = f"in {row['phase']}" if row["phase"] else "not concluded"
+        else:
+            result = "valid" if row["valid"] else "INVALID: " + " ".join(row["invalid_reasons"])
+        pipelines = ", ".join(row["pipelines"])
+        table.add_row(row["run_id"], row["workload"], pipelines, row["requested_at"][:19], result)
+    console.print(table)
+
+
+def show_workloads(console: Console, name: str | None) -> None:
+    """All workloads with their summaries, or one in words. Raises DefinitionError."""
+    if name:
+        _explain_workload(console, load_workload(name))
+        return
+    for each in names(WORKLOADS_DIR):
+        console.print(f"[bold]{each}[/bold]  {load_workload(each).summary}", soft_wrap=True)
+
+
+def show_pipelines(console: Console, name: str | None) -> None:
+    """All pipelines with their summaries, or one in full. Raises DefinitionError."""
+    if not name:
+        for each in names(PIPELINES_DIR):
+            console.print(f"[bold]{each}[/bold]  {load_pipeline(each).summary}", soft_wrap=True)
+        return
+    pipeline = load_pipeline(name)
+    console.print(f"[bold]{pipeline.name}[/bold]  {pipeline.summary}", soft_wrap=True)
+    for field, value in pipeline.model_dump(exclude={"name", "summary"}).items():
+        shown = ", ".join(value) if isinstance(value, tuple) else value
+        console.print(f"  {field} = {shown}", soft_wrap=True)
+    console.print(f"Defined in pipelines/{pipeline.name}.toml")
+
+
+def _explain_workload(console: Console, workload: Workload) -> None:
+    load, phases, judged = workload.load, workload.phases, workload.judgement
+    console.print(f"[bold]{workload.name}[/bold]  {workload.summary}", soft_wrap=True)
+    for line in (
+        f"Load: {load.shape}, {load.rate_per_second:g} records/s in total on traffic.flow and "
+        f"traffic.speed; content: {workload.content.source}.",
+        f"Phases: {phases.warm_up_s} s warm-up, {phases.measure_s} s measured, "
+        f"{phases.cool_down_s} s cool-down, then drained.",
+        f"Judged: {', '.join(workload.stages)}. Late after {judged.deadline_ms} ms, missing after "
+        f"{judged.give_up_ms} ms.",
+        f"Valid if the p99 send delay is at most {workload.validity.max_send_delay_p99_ms:g} ms "
+        f"and at most {workload.validity.max_failed_records} records failed.",
+        f"Defined in workloads/{workload.name}.toml",
+    ):
+        console.print(f"  {line}", soft_wrap=True)
+
+
+def _current_run(url: str) -> dict[str, Any] | None:
+    try:
+        rows = query(
+            url,
+            "SELECT run_id, workload, pipelines, phase FROM tidegauge.runs"
+            " WHERE NOT concluded AND empty(failures) ORDER BY requested_at DESC LIMIT 1",
+        )
+    except QueryError:
+        return None
+    return rows[0] if rows else None

@@ -1,0 +1,123 @@
+"""Show how a run is going: a live table on a terminal, a plain line every few seconds elsewhere."""
+
+import time
+from types import TracebackType
+from typing import Protocol
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from services.console.progress import PHASE_WORDS, Progress
+from services.runtime.clock import now_ms
+
+PLAIN_EVERY_S = 5.0
+
+
+class View(Protocol):
+    """Shows progress between entering and leaving."""
+
+    def __enter__(self) -> "View": ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+    def show(self, progress: Progress) -> None:
+        """Show the state now. Called several times a second; does not wait."""
+
+
+def open_view(console: Console) -> View:
+    """The view that suits where the output goes."""
+    return LiveView(console) if console.is_terminal else PlainView(console)
+
+
+def headline(progress: Progress, time_ms: int) -> str:
+    """Phase, time left and input rate in one line."""
+    words = PHASE_WORDS[progress.phase]
+    left = progress.seconds_left(time_ms)
+    parts = [words if left is None else f"{words}, {left:.0f} s left"]
+    if progress.phase == "prepare" and progress.ready:
+        parts.append(f"ready: {', '.join(progress.ready)}")
+    if progress.input_records:
+        parts.append(f"input {progress.input_rate():.0f} records/s")
+    return " · ".join(parts)
+
+
+class LiveView:
+    """A table that is drawn over."""
+
+    def __init__(self, console: Console) -> None:
+        self._live = Live(console=console, refresh_per_second=4, transient=True)
+
+    def __enter__(self) -> "LiveView":
+        self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._live.stop()
+
+    def show(self, progress: Progress) -> None:
+        """Draw the state now."""
+        table = Table(box=None, pad_edge=False)
+        for column in ("pipeline", "stage"):
+            table.add_column(column)
+        for column in ("p50 ms", "p99 ms", "exact", "other verdicts"):
+            table.add_column(column, justify="right")
+        for pipeline, stage, p50, p99, exact, others in progress.rows():
+            style = "red" if others else ""
+            shown = [_or_dash(p50), _or_dash(p99), str(exact), str(others)]
+            table.add_row(pipeline, stage, *shown, style=style)
+        note = Text("latency: latest input to output, last 5 s", style="dim")
+        self._live.update(Group(Text(headline(progress, now_ms()), style="bold"), table, note))
+
+
+class PlainView:
+    """One line at every change of phase and every few seconds."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._phase: str | None = None
+        self._shown_s = 0.0
+
+    def __enter__(self) -> "PlainView":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        return None
+
+    def show(self, progress: Progress) -> None:
+        """Print a line when there is something new to say."""
+        due = time.monotonic() - self._shown_s >= PLAIN_EVERY_S
+        if progress.phase == self._phase and not (due and progress.phase):
+            return
+        self._phase, self._shown_s = progress.phase, time.monotonic()
+        figures = [
+            f"{stage} {p50}/{p99}"
+            if len(progress.request.pipelines) == 1
+            else f"{pipeline} {stage} {p50}/{p99}"
+            for pipeline, stage, p50, p99, _exact, _others in progress.rows()
+            if p50 is not None
+        ]
+        latencies = f" · p50/p99 ms: {', '.join(figures)}" if figures else ""
+        others = sum(row[5] for row in progress.rows())
+        trouble = f" · {others} outputs not exact" if others else ""
+        self._console.print(headline(progress, now_ms()) + latencies + trouble, soft_wrap=True)
+
+
+def _or_dash(value: int | None) -> str:
+    return "–" if value is None else str(value)

@@ -1,0 +1,132 @@
+"""The verb `run`: one run from the request to the report."""
+
+import secrets
+import time
+from collections.abc import Callable
+
+from pydantic import ValidationError
+from rich.console import Console
+
+from schemas import catalogue
+from schemas.protocol import Pipeline, RunRequest, Stage, Stop, Workload
+from services.console.bus import Follower
+from services.console.clickhouse import QueryError, query
+from services.console.environment import environment
+from services.console.live import open_view
+from services.console.progress import BUS, Progress
+from services.runtime.definitions import DefinitionError
+from services.runtime.events import open_events
+from services.runtime.settings import ServiceSettings
+
+SILENCE_LIMIT_S = 30.0
+PROJECTION_TIMEOUT_S = 30.0
+
+
+class RunError(RuntimeError):
+    """A run could not be carried out; the text is one sentence."""
+
+
+def with_options(
+    workload: Workload, rate: float | None, duration_s: int | None, warm_up_s: int | None
+) -> Workload:
+    """The workload with what was given on the command line. Raises DefinitionError."""
+    fields = workload.model_dump()
+    if rate is not None:
+        fields["load"]["rate_per_second"] = rate
+    if duration_s is not None:
+        fields["phases"]["measure_s"] = duration_s
+    if warm_up_s is not None:
+        fields["phases"]["warm_up_s"] = warm_up_s
+    try:
+        return Workload.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        option = {"rate_per_second": "--rate", "measure_s": "--duration", "warm_up_s": "--warm-up"}
+        field = str(first["loc"][-1])
+        raise DefinitionError(f"{option.get(field, field)}: {first['msg']}.") from error
+
+
+def build_request(
+    workload: Workload, pipelines: list[Pipeline], stages: tuple[Stage, ...] | None
+) -> RunRequest:
+    """The request of a new run, with a run id that sorts by time and the environment."""
+    run_id = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
+    return RunRequest(
+        run_id=run_id,
+        workload=workload,
+        pipelines=tuple(pipelines),
+        stages=stages or workload.stages,
+        seed=secrets.randbelow(2**31),
+        environment=environment(),
+    )
+
+
+def perform(
+    request: RunRequest,
+    settings: ServiceSettings,
+    console: Console,
+    check_stack: Callable[[], None],
+) -> Progress:
+    """Ask for the run, show how it goes, and return when it is concluded and projected.
+
+    `check_stack` is called all the time and raises when a part of the stack has died. When the
+    caller is interrupted the run is cancelled. Raises RunError.
+    """
+    events = open_events(settings, "console")
+    follower = Follower(settings, BUS)
+    progress = Progress(request)
+    try:
+        events.command("run", request.run_id, request)
+        _follow(progress, follower, console, check_stack)
+        _await_projection(settings, follower, check_stack)
+    except BaseException:
+        if not progress.done:
+            events.command("cancel", request.run_id, Stop(reason="interrupted"))
+        raise
+    finally:
+        follower.close()
+    return progress
+
+
+def store_url(settings: ServiceSettings) -> str:
+    """Where the store answers SQL."""
+    return f"http://{settings.host}:{settings.port('store')}"
+
+
+def _follow(
+    progress: Progress, follower: Follower, console: Console, check_stack: Callable[[], None]
+) -> None:
+    heard_s = time.monotonic()
+    with open_view(console) as view:
+        while not progress.done:
+            check_stack()
+            found = follower.poll(0.25)
+            for topic, record in found:
+                progress.add(topic, record)
+            view.show(progress)
+            if found:
+                heard_s = time.monotonic()
+            if not progress.phase and time.monotonic() - heard_s > SILENCE_LIMIT_S:
+                raise RunError("The conductor does not answer.")
+    if progress.refused:
+        raise RunError(f"The run was refused: {progress.refused}.")
+
+
+def _await_projection(
+    settings: ServiceSettings, follower: Follower, check_stack: Callable[[], None]
+) -> None:
+    """Wait until the store has projected what is on the bus now, so that the report is whole."""
+    ends = follower.ends(catalogue.RESULTS)
+    deadline_s = time.monotonic() + PROJECTION_TIMEOUT_S
+    while True:
+        check_stack()
+        try:
+            rows = query(store_url(settings), "SELECT * FROM tidegauge.projection_progress")
+        except QueryError as error:
+            raise RunError(f"The store does not answer: {error}") from error
+        done = {(row["topic"], row["partition"]): row["next_offset"] for row in rows}
+        if all(done.get(place, 0) >= end for place, end in ends.items()):
+            return
+        if time.monotonic() > deadline_s:
+            raise RunError("The store did not project all results within 30 s.")
+        follower.poll(0.2)

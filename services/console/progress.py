@@ -1,0 +1,111 @@
+"""How a run is going, from the events on the bus. Pure; `live.py` shows it.
+
+progress = Progress(request)
+progress.add("results.latency", record)
+progress.rows(now_ms)
+"""
+
+import json
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from schemas import catalogue, protocol
+from schemas.percentiles import quantile
+from schemas.protocol import RunRequest
+
+BUS = (catalogue.LIFECYCLE, catalogue.LATENCY, catalogue.VERDICTS, catalogue.THROUGHPUT)
+RECENT_S = 5
+
+PHASE_WORDS = {
+    "": "waiting for the conductor",
+    "prepare": "preparing: topics, queries, first outputs",
+    "warm_up": "warm-up",
+    "measure": "measuring",
+    "cool_down": "cool-down",
+    "drain": "draining: waiting for the last expected outputs",
+    "conclude": "concluding",
+}
+
+
+@dataclass
+class Progress:
+    """State of one run. done: concluded or refused; failures: one sentence each."""
+
+    request: RunRequest
+    phase: str = ""
+    phase_end_ms: int | None = None
+    ready: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    done: bool = False
+    refused: str = ""
+    valid: bool = False
+    clean: bool = False
+    latencies: dict[tuple[str, str, int], Counter[int]] = field(
+        default_factory=lambda: defaultdict(Counter)
+    )
+    verdicts: dict[tuple[str, str], Counter[str]] = field(
+        default_factory=lambda: defaultdict(Counter)
+    )
+    input_records: Counter[int] = field(default_factory=Counter)
+
+    def add(self, topic: str, record: dict[str, Any]) -> None:
+        """Take in one event of a topic of BUS; events of other runs change nothing."""
+        if record["run_id"] != self.request.run_id:
+            return
+        if topic == catalogue.LIFECYCLE:
+            self._add_lifecycle(record)
+        elif topic == catalogue.LATENCY and record["definition"] == "latest":
+            counts = self.latencies[record["pipeline"], record["stage"], record["second"]]
+            counts.update(dict(zip(record["latencies_ms"], record["counts"], strict=True)))
+        elif topic == catalogue.VERDICTS:
+            total = self.verdicts[record["pipeline"], record["stage"]]
+            total.update({verdict: record[verdict] for verdict in protocol.VERDICTS})
+        elif topic == catalogue.THROUGHPUT and not record["pipeline"]:
+            self.input_records[record["second"]] += record["records"]
+
+    def input_rate(self) -> float:
+        """Input records per second over the last whole seconds that are known."""
+        seconds = sorted(self.input_records)[:-1][-RECENT_S:]
+        return sum(self.input_records[second] for second in seconds) / max(1, len(seconds))
+
+    def recent_latency(self, pipeline: str, stage: str) -> Counter[int]:
+        """Counts of `latest`, milliseconds, over the last seconds that had outputs."""
+        seconds = sorted(s for p, g, s in self.latencies if (p, g) == (pipeline, stage))
+        total: Counter[int] = Counter()
+        for second in seconds[-RECENT_S:]:
+            total.update(self.latencies[pipeline, stage, second])
+        return total
+
+    def seconds_left(self, now_ms: int) -> float | None:
+        """Until the phase ends by the schedule; None where that depends on events."""
+        if self.phase_end_ms is None:
+            return None
+        return max(0.0, (self.phase_end_ms - now_ms) / 1000)
+
+    def rows(self) -> list[tuple[str, str, int | None, int | None, int, int]]:
+        """Per pipeline and stage: recent p50 and p99 of `latest`, outputs exact, other verdicts."""
+        found: list[tuple[str, str, int | None, int | None, int, int]] = []
+        for pipeline in self.request.pipelines:
+            for stage in (s for s in pipeline.stages if s in self.request.stages):
+                counts = self.recent_latency(pipeline.name, stage)
+                verdicts = self.verdicts[pipeline.name, stage]
+                others = sum(verdicts[verdict] for verdict in protocol.FAILED_VERDICTS)
+                p50, p99 = quantile(counts, 0.5), quantile(counts, 0.99)
+                found.append((pipeline.name, stage, p50, p99, verdicts["exact"], others))
+        return found
+
+    def _add_lifecycle(self, record: dict[str, Any]) -> None:
+        event, detail = record["event"], json.loads(record["detail"])
+        if event == protocol.PHASE_STARTED:
+            self.phase, self.phase_end_ms = record["phase"], detail.get("end_ms")
+        elif event == protocol.READY:
+            self.ready.append(record["pipeline"] or record["producer"])
+        elif event == protocol.FAILED:
+            name = record["pipeline"] or record["producer"]
+            self.failures.append(f"{name}: {detail.get('reason', 'failed')}")
+        elif event == protocol.RUN_REFUSED:
+            self.done, self.refused = True, detail["reason"]
+        elif event == protocol.CONCLUDED:
+            self.done = True
+            self.valid, self.clean = bool(detail["valid"]), bool(detail["clean"])

@@ -1,0 +1,198 @@
+"""The report of one run, from ClickHouse alone: what is asked here can be asked by anyone.
+
+All figures are of the measure phase. The latencies come from the view `latency_summary`, which
+takes exact percentiles from raw counts.
+"""
+
+import json
+from typing import Any
+
+from schemas.protocol import DEFINITIONS, STAGES, VERDICTS, Phases
+from services.console.clickhouse import QueryError, query
+
+Report = dict[str, Any]
+PERCENTILES = ("min", "p50", "p90", "p95", "p99", "p999", "max", "mean")
+
+
+def build_report(url: str, run_id: str) -> Report:
+    """The report as the contract's JSON. Raises QueryError when the run is not known."""
+    request, conclusion = _request(url, run_id), _conclusion(url, run_id)
+    phases = Phases.model_validate(request["workload"]["phases"])
+    bounds = _measure_bounds(url, run_id)
+    pipelines = {
+        pipeline["name"]: {
+            "stages": {
+                stage: {
+                    "outputs": 0,
+                    "records_per_second": 0.0,
+                    "verdicts": dict.fromkeys(VERDICTS, 0),
+                    "latency_ms": {},
+                }
+                for stage in STAGES
+                if stage in request["stages"] and stage in pipeline["stages"]
+            },
+            "resources": {},
+        }
+        for pipeline in request["pipelines"]
+    }
+    _add_verdicts(url, run_id, pipelines)
+    _add_latencies(url, run_id, pipelines)
+    services: dict[str, Any] = {}
+    if bounds:
+        _add_throughput(url, run_id, pipelines, bounds)
+        services = _add_resources(url, run_id, pipelines, bounds)
+    return {
+        "run_id": run_id,
+        "workload": request["workload"]["name"],
+        "valid": conclusion["valid"],
+        "invalid_reasons": conclusion["invalid_reasons"],
+        "environment": request["environment"],
+        "input": _input(url, run_id, phases.measure_s),
+        "pipelines": pipelines,
+        "services": services,
+        "conclusion": {"clean": conclusion["clean"], **conclusion["detail"]},
+    }
+
+
+def latest_run(url: str) -> str:
+    """The run that was asked for last. Raises QueryError when there is none."""
+    rows = query(url, "SELECT run_id FROM tidegauge.runs ORDER BY requested_at DESC LIMIT 1")
+    if not rows:
+        raise QueryError("There is no run yet; start one with: tidegauge run")
+    return str(rows[0]["run_id"])
+
+
+def _request(url: str, run_id: str) -> dict[str, Any]:
+    rows = query(
+        url,
+        "SELECT detail FROM tidegauge.results_lifecycle"
+        " WHERE run_id = {run_id:String} AND event = 'run_requested' LIMIT 1",
+        run_id=run_id,
+    )
+    if not rows:
+        raise QueryError(f"There is no run {run_id!r}; list them with: tidegauge runs")
+    request: dict[str, Any] = json.loads(rows[0]["detail"])
+    return request
+
+
+def _conclusion(url: str, run_id: str) -> dict[str, Any]:
+    rows = query(
+        url,
+        "SELECT valid, invalid_reasons, detail FROM tidegauge.results_conclusions"
+        " WHERE run_id = {run_id:String} AND kind = 'run' LIMIT 1",
+        run_id=run_id,
+    )
+    if not rows:
+        return {
+            "valid": False,
+            "invalid_reasons": ["The run is not concluded."],
+            "clean": False,
+            "detail": {},
+        }
+    detail = json.loads(rows[0]["detail"])
+    return {
+        "valid": bool(rows[0]["valid"]),
+        "invalid_reasons": rows[0]["invalid_reasons"],
+        "clean": bool(detail.pop("clean", False)),
+        "detail": detail,
+    }
+
+
+def _measure_bounds(url: str, run_id: str) -> tuple[str, str] | None:
+    rows = query(
+        url,
+        "SELECT detail FROM tidegauge.results_lifecycle WHERE run_id = {run_id:String}"
+        " AND event = 'phase_started' AND phase = 'measure' LIMIT 1",
+        run_id=run_id,
+    )
+    if not rows:
+        return None
+    detail = json.loads(rows[0]["detail"])
+    return str(detail["start_ms"]), str(detail["end_ms"])
+
+
+def _input(url: str, run_id: str, measure_s: int) -> dict[str, Any]:
+    rows = query(
+        url,
+        "SELECT acknowledged, send_delay_p50_ms, send_delay_p99_ms, send_delay_max_ms"
+        " FROM tidegauge.generator_summary WHERE run_id = {run_id:String} AND phase = 'measure'",
+        run_id=run_id,
+    )
+    row = rows[0] if rows else {}
+    records = int(row.get("acknowledged", 0))
+    return {
+        "records": records,
+        "records_per_second": records / measure_s,
+        "send_delay_ms": {name: row.get(f"send_delay_{name}_ms") for name in ("p50", "p99", "max")},
+    }
+
+
+def _add_verdicts(url: str, run_id: str, pipelines: dict[str, Any]) -> None:
+    rows = query(
+        url,
+        "SELECT * FROM tidegauge.verdict_totals"
+        " WHERE run_id = {run_id:String} AND phase = 'measure'",
+        run_id=run_id,
+    )
+    for row in rows:
+        cell = pipelines[row["pipeline"]]["stages"][row["stage"]]
+        cell["verdicts"] = {verdict: int(row[verdict]) for verdict in VERDICTS}
+        cell["outputs"] = sum(int(row[verdict]) for verdict in VERDICTS if verdict != "missing")
+
+
+def _add_latencies(url: str, run_id: str, pipelines: dict[str, Any]) -> None:
+    rows = query(
+        url,
+        "SELECT * FROM tidegauge.latency_summary"
+        " WHERE run_id = {run_id:String} AND phase = 'measure'",
+        run_id=run_id,
+    )
+    for definition in DEFINITIONS:
+        for row in (row for row in rows if row["definition"] == definition):
+            cell = pipelines[row["pipeline"]]["stages"][row["stage"]]
+            figures = {name: row[f"{name}_ms"] for name in PERCENTILES}
+            cell["latency_ms"][definition] = {"count": row["count"], **figures}
+
+
+def _add_throughput(
+    url: str, run_id: str, pipelines: dict[str, Any], bounds: tuple[str, str]
+) -> None:
+    rows = query(
+        url,
+        "SELECT pipeline, stage, sum(records) AS total FROM tidegauge.results_throughput"
+        " WHERE run_id = {run_id:String} AND pipeline != ''"
+        " AND second >= fromUnixTimestamp64Milli({start:Int64})"
+        " AND second < fromUnixTimestamp64Milli({end:Int64}) GROUP BY pipeline, stage",
+        run_id=run_id,
+        start=bounds[0],
+        end=bounds[1],
+    )
+    seconds = (int(bounds[1]) - int(bounds[0])) / 1000
+    for row in rows:
+        cell = pipelines[row["pipeline"]]["stages"][row["stage"]]
+        cell["records_per_second"] = row["total"] / seconds
+
+
+def _add_resources(
+    url: str, run_id: str, pipelines: dict[str, Any], bounds: tuple[str, str]
+) -> dict[str, Any]:
+    rows = query(
+        url,
+        "SELECT service, pipeline, sum(r.cpu_seconds) AS cpu_seconds,"
+        " cpu_seconds / sum(interval_s) AS cpu_cores, max(memory_bytes) AS memory_bytes_max"
+        " FROM tidegauge.results_resources AS r WHERE run_id = {run_id:String}"
+        " AND time >= fromUnixTimestamp64Milli({start:Int64})"
+        " AND time < fromUnixTimestamp64Milli({end:Int64})"
+        " GROUP BY service, pipeline ORDER BY service, pipeline",
+        run_id=run_id,
+        start=bounds[0],
+        end=bounds[1],
+    )
+    services: dict[str, Any] = {}
+    for row in rows:
+        figures = {name: row[name] for name in ("cpu_cores", "cpu_seconds", "memory_bytes_max")}
+        if row["pipeline"] in pipelines:
+            pipelines[row["pipeline"]]["resources"] = figures
+        else:
+            services[row["service"]] = figures
+    return services

@@ -1,0 +1,97 @@
+"""A report as a person reads it: one table per pipeline, what it cost, and one sentence."""
+
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from schemas.protocol import FAILED_VERDICTS
+
+Report = dict[str, Any]
+
+
+def show_report(console: Console, report: Report) -> None:
+    """Print a report of `report.build_report`."""
+    source = report["input"]
+    delay = source["send_delay_ms"]
+    console.print()
+    console.print(
+        f"[bold]{report['workload']}[/bold]  run {report['run_id']}",
+        f"input {source['records']} records, {source['records_per_second']:.1f}/s; "
+        f"send delay p50 {_ms(delay['p50'])}, p99 {_ms(delay['p99'])}, max {_ms(delay['max'])} ms",
+        sep="\n",
+        soft_wrap=True,
+    )
+    for name, pipeline in report["pipelines"].items():
+        console.print(_stages(name, pipeline))
+    console.print(_resources(report))
+    console.print(verdict_sentence(report), soft_wrap=True)
+
+
+def verdict_sentence(report: Report) -> Text:
+    """Whether the run may be used and whether every output was right, in a sentence or two."""
+    if not report["valid"]:
+        return Text("INVALID: " + " ".join(report["invalid_reasons"]), style="bold red")
+    wrong = _not_exact(report)
+    if wrong:
+        return Text(f"VALID, but the ledger is not clean: {wrong}.", style="bold yellow")
+    if not report["conclusion"]["clean"]:
+        return Text("VALID, but no output was judged.", style="bold yellow")
+    return Text("VALID: every expected output was there once, exact and in time.", "bold green")
+
+
+def _not_exact(report: Report) -> str:
+    found = []
+    for name, pipeline in report["pipelines"].items():
+        for stage, cell in pipeline["stages"].items():
+            bad = [f"{cell['verdicts'][v]} {v}" for v in FAILED_VERDICTS if cell["verdicts"][v]]
+            if bad:
+                found.append(f"{name} {stage} has {', '.join(bad)}")
+    return "; ".join(found)
+
+
+def _stages(name: str, pipeline: dict[str, Any]) -> Table:
+    table = Table(title=name, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+    table.add_column("stage")
+    for column in ("p50", "p95", "p99", "max", "p50 cost", "outputs", "per s", "exact", "ledger"):
+        table.add_column(column, justify="right")
+    before: float | None = None
+    for stage, cell in pipeline["stages"].items():
+        latest = cell["latency_ms"].get("latest", {})
+        p50 = latest.get("p50")
+        cost = "" if p50 is None or before is None else f"{p50 - before:+d}"
+        before = p50 if p50 is not None else before
+        bad = [f"{cell['verdicts'][v]} {v}" for v in FAILED_VERDICTS if cell["verdicts"][v]]
+        table.add_row(
+            stage,
+            *(_ms(latest.get(figure)) for figure in ("p50", "p95", "p99", "max")),
+            cost,
+            str(cell["outputs"]),
+            f"{cell['records_per_second']:.0f}",
+            str(cell["verdicts"]["exact"]),
+            Text(", ".join(bad) or "clean", style="red" if bad else "green"),
+        )
+    table.caption = "latency in ms, latest contributing input to output, both LogAppendTime"
+    table.caption_justify = "left"
+    return table
+
+
+def _resources(report: Report) -> Table:
+    table = Table(title="resources", title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+    table.add_column("service")
+    table.add_column("CPU cores", justify="right")
+    table.add_column("memory MB", justify="right")
+    rows = {name: one["resources"] for name, one in report["pipelines"].items()}
+    for name, figures in {**rows, **report["services"]}.items():
+        if figures:
+            memory = figures["memory_bytes_max"] / 1e6
+            table.add_row(name, f"{figures['cpu_cores']:.2f}", f"{memory:.0f}")
+    return table
+
+
+def _ms(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return str(value) if isinstance(value, int) else f"{value:.1f}"
