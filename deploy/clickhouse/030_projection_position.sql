@@ -12,3 +12,33 @@ CREATE TABLE IF NOT EXISTS tidegauge.projection_position
 ENGINE = ReplacingMergeTree(next_offset)
 ORDER BY (topic, `partition`)
 COMMENT 'Positions on the results bus that the raw tables themselves do not show';
+
+CREATE OR REPLACE VIEW tidegauge.projection_progress AS
+SELECT
+    topic,
+    `partition`,
+    max(p.next_offset) AS next_offset
+FROM
+(
+    SELECT topic, `partition`, next_offset FROM tidegauge.projection_position
+    UNION ALL
+    SELECT _topic, _partition, max(_offset) + 1 FROM tidegauge.results_lifecycle GROUP BY _topic, _partition
+    UNION ALL
+    SELECT _topic, _partition, max(_offset) + 1 FROM tidegauge.results_latency GROUP BY _topic, _partition
+    UNION ALL
+    SELECT _topic, _partition, max(_offset) + 1 FROM tidegauge.results_throughput GROUP BY _topic, _partition
+    UNION ALL
+    SELECT _topic, _partition, max(_offset) + 1 FROM tidegauge.results_verdicts GROUP BY _topic, _partition
+    UNION ALL
+    SELECT _topic, _partition, max(_offset) + 1 FROM tidegauge.results_generator GROUP BY _topic, _partition
+    UNION ALL
+    SELECT _topic, _partition, max(_offset) + 1 FROM tidegauge.results_pipeline GROUP BY _topic, _partition
+    UNION ALL
+    SELECT _topic, _partition, max(_offset) + 1 FROM tidegauge.results_resources GROUP BY _topic, _partition
+    UNION ALL
+    SELECT _topic, _partition, max(_offset) + 1 FROM tidegauge.results_conclusions GROUP BY _topic, _partition
+    UNION ALL
+    SELECT _topic, _partition, max(_offset) + 1 FROM tidegauge.dead_letter GROUP BY _topic, _partition
+) AS p
+GROUP BY topic, `partition`
+COMMENT 'Next offset of the bus to project, by topic and partition; all before it can be queried';

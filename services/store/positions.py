@@ -6,19 +6,15 @@ Offsets are not committed anywhere else, so position and rows cannot disagree.
 import pyarrow as pa
 
 from services.store.engine import Engine
-from services.store.tables import DATABASE, POSITION_COLUMNS, POSITIONS, TABLES, Table
+from services.store.tables import DATABASE, POSITION_COLUMNS, POSITIONS
 
 Place = tuple[str, int]
 
 
 def read_positions(engine: Engine) -> dict[Place, int]:
     """Next offset to project, by (topic, partition); what is not there begins at the start."""
-    positions: dict[Place, int] = {}
-    for sql in (_of_rows(), _of_positions()):
-        for row in engine.rows(sql):
-            place = (row["topic"], int(row["partition"]))
-            positions[place] = max(positions.get(place, 0), int(row["next_offset"]))
-    return positions
+    rows = engine.rows(f"SELECT topic, partition, next_offset FROM {DATABASE}.projection_progress")
+    return {(row["topic"], int(row["partition"])): int(row["next_offset"]) for row in rows}
 
 
 def write_positions(engine: Engine, positions: dict[Place, int], now_ms: int) -> None:
@@ -43,24 +39,6 @@ def kept_dead_letters(engine: Engine, positions: dict[Place, int]) -> set[tuple[
     rows = engine.rows(f"SELECT DISTINCT topic, `partition`, `offset` FROM {DATABASE}.dead_letter")
     places = ((row["topic"], int(row["partition"]), int(row["offset"])) for row in rows)
     return {place for place in places if place[2] >= positions.get(place[:2], 0)}
-
-
-def _of_rows() -> str:
-    return " UNION ALL ".join(_of_table(table) for table in TABLES.values())
-
-
-def _of_table(table: Table) -> str:
-    return (
-        "SELECT _topic AS topic, _partition AS partition, max(_offset) + 1 AS next_offset"
-        f" FROM {DATABASE}.{table.name} GROUP BY _topic, _partition"
-    )
-
-
-def _of_positions() -> str:
-    return (
-        "SELECT topic, partition, max(p.next_offset) AS next_offset"
-        f" FROM {DATABASE}.{POSITIONS} AS p GROUP BY topic, partition"
-    )
 
 
 def starts(positions: dict[Place, int], bounds: dict[Place, tuple[int, int]]) -> dict[Place, int]:
