@@ -75,13 +75,18 @@ def running_broker(directory: Path, input_partitions: int = 1) -> Iterator[Servi
 
 def _await_broker(settings: ServiceSettings, broker: "subprocess.Popen[bytes]") -> None:
     deadline = time.monotonic() + START_DEADLINE_S
-    admin = admin_client(settings, "tests")
-    while True:
-        with suppress(KafkaException):
-            admin.list_topics(timeout=1)
-            return
+    while not _answers(settings):
         assert broker.poll() is None, f"the broker ended; see {settings.data}/broker.log"
         assert time.monotonic() < deadline, "the broker did not start"
+
+
+def _answers(settings: ServiceSettings) -> bool:
+    with suppress(OSError, KafkaException):
+        socket.create_connection((settings.host, settings.port("kafka")), 1).close()
+        admin_client(settings, "tests").list_topics(timeout=1)
+        return True
+    time.sleep(0.1)  # between two looks, within the deadline
+    return False
 
 
 @pytest.fixture(scope="session")

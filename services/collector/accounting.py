@@ -1,0 +1,101 @@
+"""From samples of processes to what each service used between them. Pure.
+
+Processor time of a process only grows, so its use in an interval is the difference of two samples.
+Three things make it more than that:
+
+- A process that is new was either born under our eyes, then all it used counts, or it is older
+  than the collector, then its first sample is its mark.
+- A process that ended used more after its last sample. The operating system adds what it used in
+  all to its parent's "children" time when the parent waits for it; what of that was counted already
+  is the parent's debt, and only the rest counts. So nothing is counted twice and the last moments
+  of a process, and whole processes too short for any sample, are not lost.
+- No difference is ever negative.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+Identity = tuple[int, float]
+"""Process id and creation time (epoch seconds): ids are used again, the pair is not."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whom a process works for."""
+
+    service: str
+    pipeline: str = ""
+
+
+@dataclass(frozen=True)
+class ProcessSample:
+    """One process at one moment. cpu_s: its own processor time, user and system, since its birth;
+    ended_children_cpu_s: that of its children that ended and that it waited for."""
+
+    identity: Identity
+    parent: Identity | None
+    owner: Owner
+    cpu_s: float
+    ended_children_cpu_s: float
+    memory_bytes: int
+    threads: int
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What an owner used in an interval, and has at its end."""
+
+    cpu_s: float = 0.0
+    memory_bytes: int = 0
+    processes: int = 0
+    threads: int = 0
+
+
+class Accountant:
+    """Keeps the last sample of each process. began_s: since when it watches, epoch seconds."""
+
+    def __init__(self, began_s: float) -> None:
+        self._began_s = began_s
+        self._last: dict[Identity, ProcessSample] = {}
+        self._debts_s: dict[Identity, float] = {}
+
+    def account(self, samples: Iterable[ProcessSample]) -> dict[Owner, Usage]:
+        """Usage since the last call, of every owner that has a process now."""
+        now = {sample.identity: sample for sample in samples}
+        self._inherit_debts(now)
+        usage: dict[Owner, Usage] = {}
+        for sample in now.values():
+            so_far = usage.get(sample.owner, Usage())
+            usage[sample.owner] = Usage(
+                so_far.cpu_s + self._used_s(sample),
+                so_far.memory_bytes + sample.memory_bytes,
+                so_far.processes + 1,
+                so_far.threads + sample.threads,
+            )
+        self._last = now
+        return usage
+
+    def _used_s(self, sample: ProcessSample) -> float:
+        before = self._last.get(sample.identity)
+        if before is not None:
+            own_s = max(0.0, sample.cpu_s - before.cpu_s)
+            ended_s = max(0.0, sample.ended_children_cpu_s - before.ended_children_cpu_s)
+        elif sample.identity[1] >= self._began_s:
+            own_s, ended_s = sample.cpu_s, sample.ended_children_cpu_s
+        else:
+            return 0.0
+        debt_s = self._debts_s.pop(sample.identity, 0.0)
+        if debt_s > ended_s:
+            self._debts_s[sample.identity] = debt_s - ended_s
+        return own_s + max(0.0, ended_s - debt_s)
+
+    def _inherit_debts(self, now: dict[Identity, ProcessSample]) -> None:
+        """What was counted of processes that are gone becomes debt of the nearest ancestor."""
+        for identity in self._last.keys() - now.keys():
+            gone = self._last[identity]
+            debt_s = self._debts_s.pop(identity, 0.0) + gone.cpu_s + gone.ended_children_cpu_s
+            heir = gone.parent
+            while heir is not None and heir not in now:
+                heir = self._last[heir].parent if heir in self._last else None
+            if heir is not None:
+                self._debts_s[heir] = self._debts_s.get(heir, 0.0) + debt_s

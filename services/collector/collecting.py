@@ -1,0 +1,70 @@
+"""When to sample, and for which run."""
+
+import time
+from typing import Any
+
+from schemas import catalogue, protocol
+from services.collector.accounting import Accountant
+from services.collector.processes import MACHINE, Processes, machine_usage, read_machine
+from services.collector.settings import CollectorSettings
+from services.collector.stack import StackFile
+from services.runtime.events import Events
+
+
+class Collecting:
+    """Samples on a steady beat, always; the run only labels what is published."""
+
+    def __init__(self, settings: CollectorSettings, events: Events) -> None:
+        self._settings = settings
+        self._events = events
+        self._stack = StackFile(settings.stack_path)
+        self._processes = Processes()
+        self._accountant = Accountant(began_s=time.time())
+        self._run_id = ""
+        self._sampled_s: float | None = None
+        self._next_sample_s = self._next_scan_s = time.monotonic()
+
+    def wait_s(self) -> float:
+        """Time until the next sample."""
+        return max(0.0, self._next_sample_s - time.monotonic())
+
+    def obey(self, command: dict[str, Any]) -> None:
+        """Note which run goes on: from `prepare` until its `stop`."""
+        if command["command"] == "prepare":
+            self._run_id = command["run_id"]
+            self._events.lifecycle(protocol.READY, self._run_id)
+        elif command["command"] == "stop" and command["run_id"] == self._run_id:
+            self._run_id = ""
+
+    def tend(self) -> None:
+        """Sample and publish when it is time."""
+        now_s = time.monotonic()
+        if now_s < self._next_sample_s:
+            return
+        interval_s = self._settings.collector_interval_s
+        # Beats that were missed are skipped: the next interval is longer and says so.
+        self._next_sample_s += interval_s * (1 + (now_s - self._next_sample_s) // interval_s)
+        if now_s >= self._next_scan_s:
+            self._processes.scan(self._stack.services())
+            self._next_scan_s = now_s + self._settings.collector_scan_interval_s
+        self._publish()
+
+    def _publish(self) -> None:
+        now_s = time.monotonic()
+        usage = self._accountant.account([*self._processes.sample(), read_machine()])
+        before_s, self._sampled_s = self._sampled_s, now_s
+        if before_s is None:
+            return  # the first sample is the mark that later ones are measured from
+        usage[MACHINE] = machine_usage(usage[MACHINE])
+        for owner, used in usage.items():
+            self._events.publish(
+                catalogue.RESOURCES,
+                self._run_id,
+                service=owner.service,
+                pipeline=owner.pipeline,
+                interval_s=now_s - before_s,
+                cpu_seconds=used.cpu_s,
+                memory_bytes=used.memory_bytes,
+                processes=used.processes,
+                threads=used.threads,
+            )

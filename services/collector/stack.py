@@ -1,0 +1,49 @@
+"""Which processes the deployment started, as it says in `stack.json`."""
+
+import os
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+OWN_NAME = "collector"
+
+
+class StackService(BaseModel):
+    """One service: its first process. create_time: epoch seconds."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    name: str
+    pid: int
+    create_time: float | None = None
+
+
+class _Stack(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    services: tuple[StackService, ...] = ()
+
+
+class StackFile:
+    """Reads the file again whenever it changed. Without one there is the collector alone."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, int] | None = None
+        self._services: tuple[StackService, ...] = ()
+
+    def services(self) -> tuple[StackService, ...]:
+        """The services now. A file that is being written or is wrong leaves what was known."""
+        try:
+            status = self._path.stat()
+            seen = (status.st_mtime_ns, status.st_size)
+            if seen != self._seen:
+                self._services = _Stack.model_validate_json(self._path.read_bytes()).services
+                self._seen = seen
+        except FileNotFoundError:
+            self._services, self._seen = (), None
+        except (OSError, ValidationError):
+            pass  # looked at again at the next sample
+        if any(service.name == OWN_NAME for service in self._services):
+            return self._services
+        return (*self._services, StackService(name=OWN_NAME, pid=os.getpid()))

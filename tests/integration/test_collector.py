@@ -1,0 +1,69 @@
+"""The collector as a process, on a real broker, watching real processes."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from schemas import catalogue, protocol
+from schemas.protocol import Stop
+from services.runtime.events import open_events
+from tests.integration.kafka_broker import broker  # noqa: F401
+from tests.integration.service_process import Reader, has_event, running_service
+
+pytestmark = pytest.mark.integration
+
+# A supervisor with one child, the driver, which works for 0.5 s of processor time and waits.
+DRIVER = "import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\ninput()"
+SUPERVISOR = f"""
+import subprocess, sys
+input()
+driver = subprocess.Popen([sys.executable, "-c", {DRIVER!r}, "--pipeline", "p1"])
+driver.wait()
+"""
+
+
+def test_use_is_published_per_service_and_pipeline_and_labelled_with_the_run(broker, tmp_path):  # noqa: F811
+    supervisor = subprocess.Popen(
+        [sys.executable, "-c", SUPERVISOR], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
+    assert supervisor.stdin is not None
+    created = psutil.Process(supervisor.pid).create_time()
+    service = {"name": "spark_pipeline", "pid": supervisor.pid, "create_time": created}
+    (tmp_path / "stack.json").write_text(json.dumps({"services": [service]}))
+    bus = open_events(broker, "tests")
+    lifecycle = Reader(broker, catalogue.LIFECYCLE)
+    resources = Reader(broker, catalogue.RESOURCES)
+    with running_service(broker, "collector", data=tmp_path) as collector:
+        lifecycle.until("", has_event(protocol.SERVICE_STARTED))
+        resources.until("", lambda events: {"spark_pipeline"} <= names(events))
+        bus.command("prepare", "watched", Stop())
+        lifecycle.until("watched", has_event(protocol.READY))
+        supervisor.stdin.write(b"go\n")
+        supervisor.stdin.flush()
+        found = resources.until("watched", lambda events: cpu_of(events, "p1") >= 0.4)
+        supervisor.kill()
+        bus.command("stop", "watched", Stop())
+        collector.send_signal(signal.SIGTERM)
+        assert collector.wait(timeout=20) == 0
+        lifecycle.until("", has_event(protocol.SERVICE_STOPPED))
+    supervisor.wait()
+    lifecycle.close()
+    resources.close()
+    assert names(found) == {"spark_pipeline", "collector", "machine"}
+    assert min(event["cpu_seconds"] for event in found) >= 0
+    assert min(event["interval_s"] for event in found) > 0
+    machine = [event for event in found if event["service"] == "machine"]
+    assert min(event["memory_bytes"] for event in machine) > 50_000_000
+    assert min(event["processes"] for event in machine) >= 4
+
+
+def names(events):
+    return {event["service"] for event in events}
+
+
+def cpu_of(events, pipeline):
+    return sum(event["cpu_seconds"] for event in events if event["pipeline"] == pipeline)
