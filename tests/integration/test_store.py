@@ -1,0 +1,467 @@
+"""The store on a real broker and a real engine: nothing lost, nothing doubled, exact answers."""
+
+import json
+import math
+import random
+import signal
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import count
+
+import clickhouse_connect
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from schemas import catalogue, protocol
+from services.runtime.events import Events
+from services.runtime.kafka import event_producer
+from services.store.batch import translate
+from services.store.blocks import blocks
+from services.store.chdb_engine import ChdbEngine, FolderTakenError
+from services.store.ddl import ddl_statements
+from services.store.engine import EngineError, Query
+from services.store.projector import ProjectionError, open_projector
+from services.store.rows import Record
+from services.store.settings import StoreSettings
+from services.store.tables import TABLES
+from tests.integration.kafka_broker import running_broker
+from tests.integration.service_process import DEADLINE_S, running_service
+from tests.unit.store.test_rows import NEW_YEAR_MS, latency_event, record
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    """A broker of this module's own: these tests put broken records on the shared topics."""
+    with running_broker(tmp_path_factory.mktemp("broker")) as settings:
+        yield settings
+
+
+@pytest.fixture
+def engine(tmp_path):
+    """An engine in this process with the DDL applied and nothing in it."""
+    found = ChdbEngine(StoreSettings(data=tmp_path))
+    found.execute(ddl_statements())
+    yield found
+    found.close()
+
+
+def ask(settings, sql, **parameters):
+    url = f"http://127.0.0.1:{settings.port('store')}/?{urllib.parse.urlencode(parameters)}"
+    with urllib.request.urlopen(url, sql.encode(), timeout=DEADLINE_S) as answer:
+        return answer.read().decode()
+
+
+def rows(settings, sql):
+    return [json.loads(line) for line in ask(settings, f"{sql} FORMAT JSONEachRow").splitlines()]
+
+
+def until(condition, what):
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"not in time: {what}"
+        time.sleep(0.05)
+
+
+def is_ready(settings):
+    try:
+        url = f"http://127.0.0.1:{settings.port('store')}/health/ready"
+        with urllib.request.urlopen(url, timeout=1) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
+
+
+@contextmanager
+def running_store(settings, data, **variables):
+    with running_service(settings, "store", data, **variables) as process:
+        until(lambda: is_ready(settings) or process.poll() is not None, "the store is ready")
+        assert process.poll() is None
+        yield process
+
+
+def events_at(settings, clock_ms):
+    return Events(event_producer(settings, "tests"), "tests", lambda: clock_ms)
+
+
+def publish_latency(events, run_id, number):
+    fields = latency_event(latencies_ms=[number, number + 1000], counts=[1, 2])
+    for name in ("run_id", "time", "producer"):
+        del fields[name]
+    events.publish(catalogue.LATENCY, run_id, **fields)
+
+
+def publish_broken(settings, topic, *values):
+    producer = event_producer(settings, "tests")
+    for value in values:
+        producer.produce(topic, value)
+    assert producer.flush(DEADLINE_S) == 0
+
+
+def projected(settings, run_id):
+    return rows(
+        settings,
+        "SELECT latency_ms, count() AS n FROM results_latency"
+        f" WHERE run_id = '{run_id}' GROUP BY latency_ms",
+    )
+
+
+def test_killed_again_and_again_the_store_loses_and_doubles_no_row(broker, tmp_path):
+    run_id, total = "killed", 900
+    bold = {"TIDEGAUGE_BATCH_SECONDS": "0.02", "TIDEGAUGE_BATCH_ROWS": "10"}
+    december, january = (events_at(broker, NEW_YEAR_MS + ms) for ms in (-1, 0))
+    published = 0
+    while published < total:
+        with running_store(broker, tmp_path, **bold) as process:
+            for number in range(published, published + 300):
+                publish_latency(january if number % 50 else december, run_id, number)
+                if number % 100 == 0:
+                    publish_broken(broker, catalogue.LATENCY, f"broken {number}".encode())
+            published += 300
+            until(lambda: projected(broker, run_id), "some rows are there")
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+    assert december.flush() + january.flush() == 0
+    wanted = {value: 1 for number in range(total) for value in (number, number + 1000)}
+    for number in range(1000, total):
+        wanted[number] = 2
+    with running_store(broker, tmp_path, **bold) as process:
+        until(lambda: len(projected(broker, run_id)) == len(wanted), "all values are there")
+        until(lambda: len(dead_letters(broker, "broken %")) >= 9, "the dead letters are there")
+        assert {
+            int(row["latency_ms"]): int(row["n"]) for row in projected(broker, run_id)
+        } == wanted
+        letters = [row["value"] for row in dead_letters(broker, "broken %")]
+        assert sorted(letters) == sorted(f"broken {number}" for number in range(0, total, 100))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_S) == 0
+
+
+def dead_letters(settings, pattern):
+    return rows(
+        settings, f"SELECT topic, reason, value FROM dead_letter WHERE value LIKE '{pattern}'"
+    )
+
+
+class FailingEngine:
+    """The real engine, which fails at the n-th insert instead of doing it."""
+
+    def __init__(self, engine, failing_insert):
+        self._engine = engine
+        self._left = failing_insert
+
+    def rows(self, sql):
+        return self._engine.rows(sql)
+
+    def insert(self, table, block):
+        if self._left == 0:
+            raise EngineError("the process ended here")
+        self._left -= 1
+        self._engine.insert(table, block)
+
+
+def test_ending_before_any_insert_and_resuming_gives_every_row_once(broker, engine):
+    events = events_at(broker, NEW_YEAR_MS)
+    publish_broken(broker, catalogue.VERDICTS, b"first")
+    for number in range(5):
+        publish_latency(events, "ended", number)
+        publish_broken(broker, catalogue.LATENCY, b"between")
+        events.lifecycle(protocol.READY, "ended")
+    publish_broken(broker, catalogue.DEAD_LETTER, b"no dead letter")
+    settings = StoreSettings(base_port=broker.base_port, batch_rows=4, batch_seconds=0.3)
+    for failing_insert in (0, 1, 2, 1, 0, 3, 2, 1, 4, 0, 1000):
+        projector = open_projector(settings, FailingEngine(engine, failing_insert), events)
+        try:
+            project_everything(projector)
+        except EngineError:
+            continue
+        finally:
+            projector.close()
+    found = engine.rows(
+        "SELECT count() AS n, uniq(_offset, latency_ms) AS u"
+        " FROM tidegauge.results_latency WHERE run_id = 'ended'"
+    )
+    assert found == [{"n": 10, "u": 10}]
+    found = engine.rows(
+        "SELECT count() AS n FROM tidegauge.results_lifecycle WHERE run_id = 'ended'"
+    )
+    assert found == [{"n": 5}]
+    found = engine.rows(
+        "SELECT topic, value, count() AS n FROM tidegauge.dead_letter"
+        " WHERE value IN ('first', 'between', 'no dead letter') GROUP BY ALL ORDER BY ALL"
+    )
+    assert found == [
+        {"topic": "dead-letter", "value": "no dead letter", "n": 1},
+        {"topic": "results.latency", "value": "between", "n": 5},
+        {"topic": "results.verdicts", "value": "first", "n": 1},
+    ]
+
+
+def project_everything(projector):
+    """Until nothing came for a while, twice: dead letters come round over the broker."""
+    projector.resume()
+    quiet = 0
+    deadline = time.monotonic() + DEADLINE_S
+    while quiet < 3:
+        assert time.monotonic() < deadline
+        quiet = 0 if projector.step() else quiet + 1
+
+
+def test_another_bus_than_the_projected_one_is_refused(broker, engine):
+    engine.execute(
+        ["INSERT INTO tidegauge.projection_position VALUES ('results.pipeline', 0, 1000, 0)"]
+    )
+    settings = StoreSettings(base_port=broker.base_port)
+    projector = open_projector(settings, engine, events_at(broker, NEW_YEAR_MS))
+    with pytest.raises(ProjectionError, match=r"results\.pipeline/0 ends at offset 0, but records"):
+        projector.resume()
+    projector.close()
+
+
+def test_an_event_can_be_queried_within_two_seconds_over_http_and_with_the_client(broker, tmp_path):
+    with running_store(broker, tmp_path):
+        publish_latency(events_at(broker, NEW_YEAR_MS), "visible", 7)
+        until(lambda: projected(broker, "visible"), "the event is there")
+        assert (
+            ask(
+                broker,
+                "SELECT p50_ms FROM latency_summary WHERE run_id = {r:String}",
+                param_r="visible",
+            )
+            == "1007\n"
+        )
+        client = clickhouse_connect.get_client(host="127.0.0.1", port=broker.port("store"))
+        answer = client.query(
+            "SELECT latency_ms, count FROM tidegauge.results_latency"
+            " WHERE run_id = {r:String} ORDER BY ALL",
+            {"r": "visible"},
+        )
+        assert answer.result_rows == [(7, 1), (1007, 2)]
+        client.close()
+
+
+def test_a_wrong_query_is_answered_with_the_engines_own_words(broker, tmp_path):
+    with running_store(broker, tmp_path):
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            ask(broker, "SELECT * FROM nothing_of_that_name")
+        assert caught.value.code == 404
+        assert caught.value.headers["X-ClickHouse-Exception-Code"] == "60"
+        assert "UNKNOWN_TABLE" in caught.value.read().decode()
+        assert ask(broker, "SELECT 1") == "1\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "INSERT INTO projection_position SELECT 'a', 0, 1, 0",
+        "DROP TABLE results_latency",
+        "SET readonly = 0",
+        "SELECT 1; DROP TABLE results_latency",
+        "SELECT file('/etc/hostname')",
+        "SELECT arrayMap(file, ['/etc/hostname'])",
+        "SELECT * APPLY(`\\x66ile`) FROM (SELECT '/etc/hostname')",
+        "SELECT * FROM file('/etc/hostname', 'LineAsString')",
+        "SELECT * FROM `/etc/hostname`",
+        "SELECT * FROM url('http://127.0.0.1:1/', 'LineAsString')",
+        "SELECT * FROM Python(engine)",
+        "SELECT 1 INTO/**/OUTFILE '/tmp/tidegauge-never-written'",
+        "SELECT 1 SETTINGS readonly = 0",
+        "SELECT 1 SETTINGS max_execution_time = 1000",
+        "CREATE TEMPORARY TABLE x (a Int8)",
+        "KILL QUERY WHERE 1",
+        "SYSTEM SHUTDOWN",
+        "",
+    ],
+)
+def test_nothing_but_reading_the_projection_is_allowed(engine, text):
+    with pytest.raises(EngineError):
+        engine.answer(Query(text))
+
+
+def test_a_query_cannot_lift_the_bounds_but_tighten_them(engine):
+    value = "SELECT value FROM system.settings WHERE name = 'max_execution_time'"
+    for asked, given_value in (("1000", b"30\n"), ("0", b"30\n"), ("2", b"2\n")):
+        answer = engine.answer(Query(value, settings={"max_execution_time": asked}))
+        assert answer.data == given_value
+    with pytest.raises(EngineError, match="TOO_MANY_ROWS_OR_BYTES"):
+        engine.answer(Query("SELECT * FROM numbers(2000000)"))
+    endless = "SELECT count() FROM numbers(1000000000000) WHERE sipHash64(number) = 1"
+    with pytest.raises(EngineError, match="TIMEOUT_EXCEEDED"):
+        engine.answer(Query(endless, settings={"max_execution_time": "0.3"}))
+
+
+def test_two_processes_cannot_own_one_folder(tmp_path):
+    engine = ChdbEngine(StoreSettings(data=tmp_path))
+    with pytest.raises(FolderTakenError, match="another process owns"):
+        ChdbEngine(StoreSettings(data=tmp_path))
+    engine.close()
+
+
+def test_the_ddl_can_be_applied_again_and_has_the_columns_of_the_contract(engine):
+    engine.execute(ddl_statements())
+    for table in TABLES.values():
+        found = engine.rows(f"DESCRIBE TABLE tidegauge.{table.name}")
+        assert [row["name"] for row in found] == table.columns.names
+
+
+def insert_latencies(engine, run_id, **histograms):
+    """One event per stage with its histogram, {milliseconds: count}."""
+    table = TABLES[catalogue.LATENCY]
+    records = [
+        record(
+            latency_event(
+                run_id=run_id,
+                stage=stage,
+                latencies_ms=list(histogram),
+                counts=list(histogram.values()),
+            )
+        )
+        for stage, histogram in histograms.items()
+    ]
+    for block in blocks(table, translate(table, records, "tests").rows, 1000):
+        engine.insert(table.name, block)
+
+
+def test_percentiles_are_the_nearest_ranks_of_all_outputs(engine):
+    levels = {"p50": (1, 2), "p90": (9, 10), "p95": (19, 20), "p99": (99, 100), "p999": (999, 1000)}
+    numbers = count()
+
+    @hypothesis_settings(deadline=None, max_examples=50)
+    @given(st.dictionaries(st.integers(-5, 10**6), st.integers(1, 3000), min_size=1, max_size=8))
+    def check(histogram):
+        run = f"run-{next(numbers)}"
+        insert_latencies(engine, run, join=histogram)
+        (row,) = engine.rows(f"SELECT * FROM tidegauge.latency_summary WHERE run_id = '{run}'")
+        outputs = sorted(value for value, times in histogram.items() for _n in range(times))
+        for name, (part, whole) in levels.items():
+            rank = -(-len(outputs) * part // whole)
+            assert row[f"{name}_ms"] == outputs[rank - 1]
+        assert (row["count"], row["min_ms"], row["max_ms"]) == (
+            len(outputs),
+            outputs[0],
+            outputs[-1],
+        )
+        assert math.isclose(row["mean_ms"], sum(outputs) / len(outputs))
+
+    check()
+
+
+def test_a_stage_costs_what_it_adds_to_the_stage_before(engine):
+    insert_latencies(engine, "r", tumbling={9: 1}, parse={2: 1}, join={5: 99, 8: 1})
+    found = engine.rows(
+        "SELECT stage, stage_before, p50_cost_ms FROM tidegauge.stage_cost ORDER BY p50_ms"
+    )
+    assert [tuple(row.values()) for row in found] == [
+        ("parse", None, None),
+        ("join", "parse", 3),
+        ("tumbling", "join", 4),
+    ]
+
+
+def insert_events(engine, topic, *events):
+    table = TABLES[topic]
+    records = [
+        Record(topic, 0, offset, record(event, topic).value) for offset, event in enumerate(events)
+    ]
+    batch = translate(table, records, "tests")
+    assert not batch.unusable
+    for block in blocks(table, batch.rows, 1000):
+        engine.insert(table.name, block)
+
+
+def test_generator_sums_and_delays_add_up_over_events(engine):
+    head = {"run_id": "r", "time": NEW_YEAR_MS, "producer": "g", "phase": "measure"}
+    first = {"second": 0, "intended": 3, "sent": 3, "acknowledged": 2, "failed": 1}
+    second = {"second": 1000, "intended": 1, "sent": 1, "acknowledged": 1, "failed": 0}
+    insert_events(
+        engine,
+        catalogue.GENERATOR,
+        head | first | {"send_delays_us": [100, 300], "counts": [2, 1]},
+        head | second | {"send_delays_us": [9000], "counts": [1]},
+    )
+    (row,) = engine.rows("SELECT * FROM tidegauge.generator_summary")
+    assert row == {
+        "run_id": "r",
+        "phase": "measure",
+        "intended": 4,
+        "sent": 4,
+        "acknowledged": 3,
+        "failed": 1,
+        "send_delay_p50_ms": 0.1,
+        "send_delay_p99_ms": 9,
+        "send_delay_max_ms": 9,
+    }
+    delays = engine.rows("SELECT send_delay_us, count FROM tidegauge.generator_send_delays")
+    assert [(row["send_delay_us"], row["count"]) for row in delays] == [
+        (100, 2),
+        (300, 1),
+        (9000, 1),
+    ]
+
+
+def test_resources_are_weighed_by_their_intervals(engine):
+    sample = {
+        "run_id": "r",
+        "time": NEW_YEAR_MS,
+        "producer": "c",
+        "service": "store",
+        "pipeline": "",
+        "interval_s": 1.0,
+        "cpu_seconds": 0.5,
+        "memory_bytes": 10,
+        "processes": 1,
+        "threads": 4,
+    }
+    longer = sample | {"interval_s": 3.0, "cpu_seconds": 0.5, "memory_bytes": 7}
+    insert_events(engine, catalogue.RESOURCES, sample, longer)
+    (row,) = engine.rows("SELECT * FROM tidegauge.resources_summary")
+    assert (row["mean_cpu_cores"], row["cpu_seconds"], row["max_memory_bytes"]) == (0.25, 1.0, 10)
+
+
+def test_a_run_is_one_row_from_its_request_to_its_conclusion(engine):
+    def event(name, after_ms, phase="", detail=None):
+        return {
+            "run_id": "r",
+            "time": NEW_YEAR_MS + after_ms,
+            "producer": "conductor",
+            "event": name,
+            "pipeline": "",
+            "stage": "",
+            "phase": phase,
+            "detail": json.dumps(detail or {}),
+        }
+
+    request = {"workload": {"name": "latency"}, "pipelines": [{"name": "a"}, {"name": "b"}]}
+    insert_events(
+        engine,
+        catalogue.LIFECYCLE,
+        event("run_requested", 0, detail=request),
+        event("phase_started", 1000, "warm_up"),
+        event("phase_started", 2000, "measure"),
+        event("concluded", 9000, detail={"valid": False, "invalid_reasons": ["One.", "Two."]}),
+        event("run_requested", 10_000, detail=request) | {"run_id": "s"},
+    )
+    done, begun = engine.rows("SELECT * FROM tidegauge.runs ORDER BY run_id")
+    assert (done["workload"], done["pipelines"]) == ("latency", ["a", "b"])
+    assert done["requested_at"] == "2026-01-01 00:00:00.000"
+    assert (done["measure_at"], done["drain_at"]) == ("2026-01-01 00:00:02.000", None)
+    assert (done["concluded"], done["valid"]) == (1, 0)
+    assert done["invalid_reasons"] == ["One.", "Two."]
+    assert (begun["concluded"], begun["valid"]) == (0, None)
+
+
+def test_queries_and_inserts_at_the_same_time_all_succeed(engine):
+    query = Query("SELECT count() FROM latency_summary")
+    with ThreadPoolExecutor(4) as pool:
+        answers = [pool.submit(engine.answer, query) for _n in range(60)]
+        for number in range(30):
+            insert_latencies(engine, f"run-{number}", join={random.Random(number).randint(0, 9): 1})
+        assert all(answer.result().data for answer in answers)
+    assert engine.answer(query).data == b"30\n"

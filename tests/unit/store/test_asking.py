@@ -1,0 +1,106 @@
+"""What may be asked over HTTP and how a request is read; the DDL's files; where to go on."""
+
+import pytest
+
+from services.store.ddl import ddl_statements, split_statements
+from services.store.engine import EngineError, Query
+from services.store.http_query import content_type_of, query_of, status_of
+from services.store.positions import starts
+from services.store.readonly import format_clause, quoted, refusal
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.mark.parametrize(
+    "formatted",
+    [
+        "SELECT 1",
+        "WITH 1 AS a SELECT a",
+        "SHOW TABLES FROM tidegauge",
+        "DESCRIBE TABLE tidegauge.runs",
+        "EXISTS TABLE tidegauge.runs",
+        "EXPLAIN SELECT 1",
+        "SELECT 'file(' AS x, profile FROM t",
+        "SELECT 'it\\'s into outfile'",
+        "(SELECT 1) UNION ALL (SELECT 2)",
+    ],
+)
+def test_a_query_that_only_reads_the_projection_may_be_run(formatted):
+    assert refusal(formatted) is None
+
+
+@pytest.mark.parametrize(
+    "formatted",
+    [
+        "SELECT 1 INTO OUTFILE '/tmp/x' FORMAT JSON",
+        "SELECT file('/etc/passwd')",
+        "SELECT * APPLY file FROM t",
+        "SELECT arrayMap(file, ['/etc/passwd'])",
+        "SELECT '\\'', `File`('x')",
+        "SELECT * FROM Python(os)",
+        "SET readonly = 0",
+        "KILL QUERY WHERE 1",
+        "DROP TABLE t",
+        "USE default",
+        "",
+    ],
+)
+def test_a_query_that_reaches_beyond_the_projection_is_refused(formatted):
+    assert refusal(formatted) is not None
+
+
+def test_the_format_of_a_query_is_found_only_in_its_own_clause():
+    assert format_clause("SELECT 1 FORMAT JSON") == "JSON"
+    assert format_clause("SELECT 1 FORMAT CSV SETTINGS max_threads = 1") == "CSV"
+    assert format_clause("SELECT ' FORMAT JSON'") is None
+
+
+def test_a_literal_keeps_quotes_and_backslashes():
+    assert quoted("it's \\ \0") == "'it\\'s \\\\ \\0'"
+
+
+def test_the_query_is_the_parameter_followed_by_the_body():
+    target = "query=SELECT%201&database=system&default_format=JSON&param_x=5&max_threads=2&user=u"
+    assert query_of(target, "+ 1") == Query(
+        "SELECT 1\n+ 1", "JSON", "system", {"max_threads": "2"}, {"x": "5"}
+    )
+
+
+def test_a_request_that_says_nothing_else_is_answered_from_the_projection_as_tab_separated():
+    assert query_of("", "SELECT 1") == Query("SELECT 1", "TabSeparated", "tidegauge", {}, {})
+
+
+def test_an_error_keeps_its_code_and_becomes_a_status():
+    error = EngineError("Code: 60. DB::Exception: Table x does not exist. (UNKNOWN_TABLE)")
+    assert (error.code, status_of(error.code)) == (60, 404)
+    assert (EngineError("boom").code, status_of(1002)) == (1002, 500)
+
+
+def test_json_is_served_as_json_and_the_unknown_as_text():
+    assert content_type_of("JSON").startswith("application/json")
+    assert content_type_of("Vertical").startswith("text/plain")
+
+
+def test_statements_end_with_a_semicolon_at_the_end_of_a_line():
+    text = (
+        "-- a; b\nCREATE TABLE a (x Int8 COMMENT 'one; two');\n\n"
+        "CREATE TABLE b\n  (y Int8) ;\n-- end\n"
+    )
+    assert split_statements(text) == (
+        "CREATE TABLE a (x Int8 COMMENT 'one; two')",
+        "CREATE TABLE b\n  (y Int8)",
+    )
+
+
+def test_the_first_statement_of_the_ddl_makes_the_database():
+    assert next(iter(ddl_statements())).startswith("CREATE DATABASE IF NOT EXISTS tidegauge")
+
+
+def test_reading_begins_where_the_projection_ends_or_at_the_first_record_kept():
+    bounds = {("a", 0): (0, 9), ("a", 1): (5, 9), ("b", 0): (2, 9)}
+    assert starts({("a", 0): 4, ("a", 1): 3}, bounds) == {("a", 0): 4, ("a", 1): 5, ("b", 0): 2}
+
+
+def test_a_bus_that_ends_before_the_projection_is_another_bus():
+    with pytest.raises(ValueError, match="a/0 ends at offset 3, but records before 4"):
+        starts({("a", 0): 4}, {("a", 0): (0, 3)})
