@@ -34,23 +34,33 @@ class Prepared:
     scheduled_us: list[int]
 
 
+class Content:
+    """A sample and the layouts made of it, kept because every second of a load uses the same."""
+
+    def __init__(self, sample: Sample) -> None:
+        self.sample = sample
+        self.layout = lru_cache(LAYOUTS_KEPT)(self._lay_out)
+
+    def _lay_out(self, records_in_second: int) -> Layout:
+        return lay_out(self.sample, records_in_second)
+
+
 class Load:
     """Everything that determines the records of a load: they are a pure function of this."""
 
     def __init__(
-        self, sample: Sample, shape: LoadShape, run_id: str, load_start_ms: int, seconds: int
+        self, content: Content, shape: LoadShape, run_id: str, load_start_ms: int, seconds: int
     ) -> None:
         self.shape = shape
         self.load_start_ms = load_start_ms
         self.seconds = seconds
         self.records = shape.due(seconds * SECOND_US - 1)
-        self._sample = sample
+        self._content = content
         self._run_id = run_id
-        self._layout = lru_cache(LAYOUTS_KEPT)(self._lay_out)
 
     def prepare(self, part: Slice) -> Prepared:
         """Encode one slice."""
-        layout = self._layout(part.records_in_second)
+        sample, layout = self._content.sample, self._content.layout(part.records_in_second)
         sequences = np.arange(part.first, part.end, dtype=np.int64)
         scheduled_us = self.shape.scheduled_us(sequences) + self.load_start_ms * 1000
         values: list[bytes] = [b""] * part.records
@@ -58,21 +68,18 @@ class Load:
             own = slice(number, None, 2)
             stamps = Stamps(
                 run_id=self._run_id,
-                minute=part.second % self._sample.minutes,
+                minute=part.second % sample.minutes,
                 observed_at_ms=self.load_start_ms + 1000 * part.second,
                 sequences=sequences[own],
                 scheduled_at_us=scheduled_us[own],
             )
             first_lane = part.offset // 2
             lanes = slice(first_lane, first_lane + len(stamps.sequences))
-            batch = observations(self._sample, layout, kind, lanes, stamps)
+            batch = observations(sample, layout, kind, lanes, stamps)
             values[own] = encode_batch(record_of(TOPICS[kind]), batch)
         records = range(part.offset, part.offset + part.records)
         keys = [layout.keys[record // 2] for record in records]
         return Prepared(part, keys, values, scheduled_us.tolist())
-
-    def _lay_out(self, records: int) -> Layout:
-        return lay_out(self._sample, records)
 
 
 class Ahead:

@@ -15,9 +15,9 @@ from structlog.stdlib import BoundLogger
 from schemas import catalogue, protocol
 from schemas.protocol import LoadFinished, PhasePlan, RunPlan
 from services.generator import metrics
-from services.generator.ahead import Load
+from services.generator.ahead import Content, Load
+from services.generator.pacing import slices
 from services.generator.probe import probe_set
-from services.generator.sample import Sample
 from services.generator.sender import LoadThread
 from services.generator.sending import load_producer
 from services.generator.settings import GeneratorSettings
@@ -55,11 +55,11 @@ class Runs:
     """Carries out commands for one run at a time. One thread; the load has its own."""
 
     def __init__(
-        self, settings: GeneratorSettings, events: Events, sample: Sample, log: BoundLogger
+        self, settings: GeneratorSettings, events: Events, content: Content, log: BoundLogger
     ) -> None:
         self._settings = settings
         self._events = events
-        self._sample = sample
+        self._content = content
         self._log = log
         self._run: Run | None = None
 
@@ -116,6 +116,7 @@ class Runs:
         load = plan.request.workload.load
         producer = load_producer(self._settings, load.rate_per_second)
         run = self._run = Run(run_id, shape_of(load), producer)
+        self._rehearse(run)
         self._send_probes(run)
         waiting = producer.flush(KAFKA_TIMEOUT_S)
         if waiting or run.probe_failures:
@@ -124,6 +125,13 @@ class Runs:
         run.next_at_ms = now_ms() + INTERVAL_MS
         self._events.lifecycle(protocol.READY, run_id)
         self._log.info("prepared", run_id=run_id, rate_per_second=load.rate_per_second)
+
+    def _rehearse(self, run: Run) -> None:
+        """Encode a second of the load for nothing: the first time takes a second of processor
+        time (libraries that load late, the layout of the sites), which the load must not pay."""
+        load = Load(self._content, run.shape, run.run_id, load_start_ms=0, seconds=1)
+        for part in slices(run.shape, seconds=1):
+            load.prepare(part)
 
     def _send_probes(self, run: Run) -> None:
         def delivered(error: object, _message: object) -> None:
@@ -139,7 +147,7 @@ class Runs:
         run = self._run
         if run is None or run.thread is not None:
             return
-        load = Load(self._sample, run.shape, run.run_id, plan.load_start_ms, plan.phases.total_s)
+        load = Load(self._content, run.shape, run.run_id, plan.load_start_ms, plan.phases.total_s)
         run.statistics = Statistics(run.shape, plan)
         run.thread = LoadThread(load, run.statistics, run.producer, self._settings, now_us)
         self._log.info("load_started", run_id=run.run_id, plan=json.loads(plan.model_dump_json()))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import codec
-from services.generator.ahead import Load
+from services.generator.ahead import Content, Load
 from services.generator.content import fill_with_sites, lay_out
 from services.generator.pacing import slices
 from services.generator.sample import read_sample
@@ -21,7 +21,7 @@ START_MS = 1_700_000_000_000
 
 
 def records_of(rate, seconds, limit=50_000):
-    load = Load(SAMPLE, ConstantShape(rate), "r1", START_MS, seconds)
+    load = Load(Content(SAMPLE), ConstantShape(rate), "r1", START_MS, seconds)
     decoded = []
     for part in slices(load.shape, seconds, limit):
         prepared = load.prepare(part)
