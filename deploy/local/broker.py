@@ -1,0 +1,154 @@
+"""The local Kafka broker: its configuration, how it is formatted and when it serves.
+
+One node that is broker and controller (KRaft), on loopback, one replica of everything, sized for
+a laptop. Whatever it keeps is in `<data>/kafka`.
+"""
+
+import base64
+import socket
+import subprocess
+import uuid
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import ClusterMetadata
+from pydantic import Field
+
+from deploy.local.java import Java
+from schemas.catalogue import fixed_topics
+from services.runtime.kafka import admin_client
+from services.runtime.settings import ServiceSettings
+from services.runtime.topics import ensure_topics
+
+FORMAT_TIMEOUT_S = 60
+PROBE_TIMEOUT_S = 2.0
+# Kafka's own choice of collector, whatever the JVM would pick on a small machine.
+JVM_OPTIONS = ("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:+ExplicitGCInvokesConcurrent")
+
+
+class BrokerError(Exception):
+    """The broker's folder cannot be formatted; the text is one sentence."""
+
+
+class BrokerSettings(ServiceSettings):
+    """What is particular to the broker. kafka_heap_mb: largest heap of its JVM."""
+
+    kafka_heap_mb: int = Field(512, ge=256, le=65_536)
+
+
+def server_properties(settings: ServiceSettings) -> str:
+    """The broker's configuration file."""
+    host, port = settings.host, settings.port("kafka")
+    controller = f"{host}:{settings.port('kafka_controller')}"
+    properties: dict[str, object] = {
+        "process.roles": "broker,controller",
+        "node.id": 1,
+        "controller.quorum.voters": f"1@{controller}",
+        "listeners": f"PLAINTEXT://{host}:{port},CONTROLLER://{controller}",
+        "advertised.listeners": f"PLAINTEXT://{host}:{port}",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "log.dirs": log_directory(settings),
+        "auto.create.topics.enable": "false",
+        "default.replication.factor": 1,
+        "offsets.topic.replication.factor": 1,
+        "offsets.topic.num.partitions": 1,
+        "transaction.state.log.replication.factor": 1,
+        "transaction.state.log.min.isr": 1,
+        "transaction.state.log.num.partitions": 1,
+        "share.coordinator.state.topic.replication.factor": 1,
+        "share.coordinator.state.topic.min.isr": 1,
+        "share.coordinator.state.topic.num.partitions": 1,
+        "group.initial.rebalance.delay.ms": 0,
+        # A quarter of the default heap would go to this buffer; the compacted topics are small.
+        "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
+        "num.network.threads": 3,
+        "num.io.threads": 4,
+        "background.threads": 2,
+    }
+    return "".join(f"{name}={value}\n" for name, value in properties.items())
+
+
+def log_directory(settings: ServiceSettings) -> Path:
+    """Where the broker keeps its records."""
+    return settings.data / "kafka" / "records"
+
+
+def properties_file(settings: ServiceSettings) -> Path:
+    """Where the configuration file is."""
+    return settings.data / "kafka" / "server.properties"
+
+
+def broker_command(settings: ServiceSettings, java: Java) -> tuple[str, ...]:
+    """The command that is the broker."""
+    heap = BrokerSettings(**settings.model_dump()).kafka_heap_mb
+    options = (f"-Xmx{heap}m", *JVM_OPTIONS)
+    return (*_java(settings, java, *options), "kafka.Kafka", str(properties_file(settings)))
+
+
+def prepare_broker(settings: ServiceSettings, java: Java) -> None:
+    """Write the configuration, and format the folder when it is new. Raises BrokerError."""
+    properties_file(settings).parent.mkdir(parents=True, exist_ok=True)
+    properties_file(settings).write_text(server_properties(settings))
+    if (log_directory(settings) / "meta.properties").is_file():
+        return
+    command = [*_java(settings, java, "-XX:TieredStopAtLevel=1"), "kafka.tools.StorageTool"]
+    command += ["format", "--cluster-id", _random_cluster_id(), "--ignore-formatted"]
+    done = subprocess.run(
+        [*command, "--config", str(properties_file(settings))],
+        capture_output=True,
+        text=True,
+        timeout=FORMAT_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        lines = (done.stderr + done.stdout).strip().splitlines() or ["no output"]
+        raise BrokerError(f"formatting {log_directory(settings)} failed: {lines[-1]}")
+
+
+def broker_ready(settings: ServiceSettings) -> bool:
+    """Whether the broker answers a metadata request as the cluster of this data folder."""
+    try:
+        socket.create_connection((settings.host, settings.port("kafka")), timeout=1).close()
+    except OSError:
+        return False
+    try:
+        # A new client each time: one that has failed waits longer and longer before it tries again.
+        metadata: ClusterMetadata = admin_client(settings, "stack").list_topics(
+            timeout=PROBE_TIMEOUT_S
+        )
+    except KafkaException:
+        return False
+    return bool(metadata.brokers) and metadata.cluster_id == _cluster_id(settings)
+
+
+def create_fixed_topics(settings: ServiceSettings) -> None:
+    """Create the topics that exist whatever runs."""
+    ensure_topics(admin_client(settings, "stack"), fixed_topics(settings.input_partitions))
+
+
+def _java(settings: ServiceSettings, java: Java, *options: str) -> tuple[str, ...]:
+    log4j = Path(__file__).with_name("log4j2.xml")
+    class_path = f"{settings.jars / 'broker'}/*"
+    return (
+        str(java.executable),
+        *options,
+        "-Djava.awt.headless=true",
+        f"-Dlog4j2.configurationFile={log4j}",
+        "-cp",
+        class_path,
+    )
+
+
+def _random_cluster_id() -> str:
+    """A cluster id as Kafka makes them: 16 random bytes in URL-safe base 64, no leading dash."""
+    text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    return _random_cluster_id() if text.startswith("-") else text
+
+
+def _cluster_id(settings: ServiceSettings) -> str:
+    for line in (log_directory(settings) / "meta.properties").read_text().splitlines():
+        name, _, value = line.partition("=")
+        if name == "cluster.id":
+            return value
+    return ""

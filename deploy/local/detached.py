@@ -1,0 +1,64 @@
+"""Start a stack that outlives the terminal: `python -m deploy.local up` in a session of its own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from deploy.local.failures import StackError
+from deploy.local.processes import end, identify, spawn, tail, wait_until
+from deploy.local.startup import Progress, log_path, settings_environment
+from deploy.local.state import RUNNING, StateFile
+from services.runtime.settings import ServiceSettings
+
+DEADLINE_S = 300.0
+STOP_TIMEOUT_S = 60.0
+PREFIX = "tidegauge: "
+
+
+def start_detached(settings: ServiceSettings, on_progress: Progress) -> None:
+    """Start the stack of `settings.data` (absolute); returns when it is ready.
+
+    Its progress is passed on from `logs/stack.log`. Interrupted, it ends what it began. Raises
+    StackError with the sentence of the process that failed.
+    """
+    settings.data.mkdir(parents=True, exist_ok=True)
+    log = log_path(settings.data, "stack")
+    command = (sys.executable, "-m", "deploy.local", "up", "--detached")
+    process = spawn(command, log, settings.data, settings_environment(settings))
+    lines = _Lines(log, on_progress)
+    file = StateFile(settings.data)
+    try:
+        if not wait_until(lambda: _settled(process, file, lines), DEADLINE_S):
+            raise StackError(f"the stack was not ready within {DEADLINE_S:g} s; see {log}")
+    except BaseException:
+        if process.poll() is None:
+            end([identify(process.pid)], "", STOP_TIMEOUT_S)
+        raise
+    lines.relay()
+    if process.poll():
+        said = [line for line in tail(log) if line.startswith(PREFIX)]
+        text = said[-1].removeprefix(PREFIX) if said else f"the stack did not start; see {log}"
+        raise StackError(text, tail(log), process.returncode)
+
+
+def _settled(process: subprocess.Popen[bytes], file: StateFile, lines: "_Lines") -> bool:
+    """Whether the start is over, one way or the other."""
+    lines.relay()
+    if process.poll() is not None:
+        return True
+    found = file.read()
+    return found is not None and found.phase == RUNNING and found.owner.pid == process.pid
+
+
+class _Lines:
+    """Passes on the lines of a log as they come."""
+
+    def __init__(self, log: Path, on_progress: Progress) -> None:
+        self._file = log.open(errors="replace")
+        self._progress = on_progress
+
+    def relay(self) -> None:
+        """Pass on what was added; a line that says why the process failed is not progress."""
+        for line in self._file:
+            if line.strip() and not line.startswith(PREFIX):
+                self._progress(line.rstrip())

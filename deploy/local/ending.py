@@ -1,0 +1,62 @@
+"""End a recorded stack: dependents first, and nothing of it is left."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from deploy.local.failures import StackError
+from deploy.local.parts import Part
+from deploy.local.processes import NotEndedError, end, is_alive, marked, wait_until
+from deploy.local.state import STARTING, STOPPING, ServiceState, StackState, StateFile
+
+UNKNOWN_PART_TIMEOUT_S = 10.0
+OWNER_GRACE_S = 10.0
+
+
+def end_stack(file: StateFile, found: StackState, parts: Sequence[Part]) -> None:
+    """End all processes of a recorded stack, then forget it. Raises StackError when some stay.
+
+    It is recorded as stopping first, so that its owner does not take the ends for crashes.
+    """
+    file.write(replace(found, phase=STOPPING))
+    known = {part.name: part for part in parts}
+    try:
+        for batch in stop_order(found.services, known):
+            timeouts = [known[s.name].stop_timeout_s for s in batch if s.name in known]
+            timeout_s = max(timeouts, default=UNKNOWN_PART_TIMEOUT_S)
+            end([service.identity for service in batch], found.stack_id, timeout_s)
+        end(marked(found.stack_id), found.stack_id, 0)
+        file.remove()
+        _end_owner(found)
+    except NotEndedError as error:
+        raise StackError(str(error)) from error
+
+
+def interrupt_start(found: StackState | None) -> None:
+    """Tell a detached process that is still starting its stack to give up.
+
+    It holds the lock, so whoever wants to stop the stack would wait for the end of the start.
+    """
+    if found and found.detached and found.phase == STARTING and found.owner.pid != os.getpid():
+        end([found.owner], "", OWNER_GRACE_S)
+
+
+def stop_order(
+    services: Iterable[ServiceState], parts: Mapping[str, Part]
+) -> Iterator[list[ServiceState]]:
+    """Batches of services, each after everything that depends on it."""
+    left = list(services)
+    while left:
+        needed = {name for s in left if s.name in parts for name in parts[s.name].after}
+        batch = [service for service in left if service.name not in needed] or left
+        yield batch
+        left = [service for service in left if service not in batch]
+
+
+def _end_owner(found: StackState) -> None:
+    """A detached owner sees that its stack is gone and ends by itself, or is ended."""
+    if not found.detached or found.owner.pid == os.getpid():
+        return
+    wait_until(lambda: not is_alive(found.owner), OWNER_GRACE_S)
+    if is_alive(found.owner):
+        end([found.owner], "", 1)

@@ -1,0 +1,49 @@
+"""How a stack fails: one sentence, and the last lines of the log that tells more."""
+
+import signal
+from pathlib import Path
+
+from deploy.local.processes import tail
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+
+
+class StackError(Exception):
+    """The stack cannot start or go on; the text is one sentence.
+
+    log_tail: last lines of the log of the part concerned, oldest first. exit_code: what the
+    command line should end with, 2 when other settings would help.
+    """
+
+    def __init__(
+        self, text: str, log_tail: tuple[str, ...] = (), exit_code: int = EXIT_FAILED
+    ) -> None:
+        super().__init__(text)
+        self.log_tail = log_tail
+        self.exit_code = exit_code
+
+
+class StackStoppedError(StackError):
+    """Another tidegauge stopped the stack; nothing crashed."""
+
+
+def crashed(name: str, code: int | None, log: Path) -> StackError:
+    """A part has ended by itself. code: of subprocess, negative for a signal; None is unknown."""
+    return StackError(f"{name} {_ending(code)}; its log is {log}", tail(log))
+
+
+def not_ready(name: str, timeout_s: float, log: Path) -> StackError:
+    """A part runs and does not become ready."""
+    return StackError(f"{name} was not ready within {timeout_s:g} s; its log is {log}", tail(log))
+
+
+def _ending(code: int | None) -> str:
+    if code is None:
+        return "ended"
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"

@@ -1,0 +1,91 @@
+"""What a stack is made of: one row per process, in the order in which they depend on each other.
+
+To add a process, add a row. A part's ports are names of `PORT_OFFSETS` in the shared settings.
+"""
+
+import http.client
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from deploy.local.broker import (
+    broker_command,
+    broker_ready,
+    create_fixed_topics,
+    prepare_broker,
+)
+from deploy.local.java import Java
+from services.runtime.settings import ServiceSettings
+
+READY_TIMEOUT_S = 1.0
+SERVICES = ("store", "evaluator", "collector", "generator", "spark_pipeline", "conductor")
+
+
+def _nothing_to_prepare(_settings: ServiceSettings, _java: Java) -> None:
+    """Most parts need nothing before they start."""
+
+
+def _nothing_to_do(_settings: ServiceSettings) -> None:
+    """Most parts need nothing once they are ready."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One process of a stack.
+
+    command: what to run. ready: whether it serves; asked often, so it must answer within 2 s.
+    after: parts that must be ready before this one starts. ports: what it listens on.
+    prepare: done before it starts. once_ready: done before those that depend on it start.
+    stop_timeout_s: how long it may take from SIGTERM to its end.
+    """
+
+    name: str
+    command: Callable[[ServiceSettings, Java], tuple[str, ...]]
+    ready: Callable[[ServiceSettings], bool]
+    after: tuple[str, ...] = ()
+    ports: tuple[str, ...] = ()
+    prepare: Callable[[ServiceSettings, Java], None] = _nothing_to_prepare
+    once_ready: Callable[[ServiceSettings], None] = _nothing_to_do
+    stop_timeout_s: float = 10.0
+
+
+KAFKA = Part(
+    "kafka",
+    command=broker_command,
+    ready=broker_ready,
+    ports=("kafka", "kafka_controller"),
+    prepare=prepare_broker,
+    once_ready=create_fixed_topics,
+    stop_timeout_s=15.0,
+)
+
+
+def service(name: str, command: tuple[str, ...] = (), after: tuple[str, ...] = ()) -> Part:
+    """A service of `services/`: its module, ready when its `/health/ready` says so."""
+    module = command or (sys.executable, "-m", f"services.{name}")
+    return Part(
+        name,
+        command=lambda _settings, _java: module,
+        ready=lambda settings: answers_ready(settings.host, settings.port(name)),
+        after=after,
+        ports=(name,),
+    )
+
+
+def stack_parts(settings: ServiceSettings) -> tuple[Part, ...]:
+    """The parts of a whole stack; the broker only when it is not somebody else's."""
+    if settings.kafka_bootstrap:
+        return tuple(service(name) for name in SERVICES)
+    return (KAFKA, *(service(name, after=("kafka",)) for name in SERVICES))
+
+
+def answers_ready(host: str, port: int) -> bool:
+    """Whether `GET /health/ready` on a port answers 200 within a second."""
+    connection = http.client.HTTPConnection(host, port, timeout=READY_TIMEOUT_S)
+    try:
+        connection.request("GET", "/health/ready")
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

@@ -1,0 +1,68 @@
+"""What is looked at before anything starts: room on the disk and free ports."""
+
+import errno
+import shutil
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+
+import psutil
+
+from deploy.local.failures import EXIT_USAGE, StackError
+from services.runtime.settings import ServiceSettings
+
+NEEDED_FREE_BYTES = 500 * 1024**2
+
+
+def check_room(data: Path, needed_bytes: int = NEEDED_FREE_BYTES) -> None:
+    """Raises StackError when the disk of the data folder is nearly full."""
+    free = shutil.disk_usage(data).free
+    if free < needed_bytes:
+        raise StackError(
+            f"the disk is full: {free // 1024**2} MB are free in {data},"
+            f" and {needed_bytes // 1024**2} MB are needed"
+        )
+
+
+def check_ports(settings: ServiceSettings, names: Iterable[str]) -> None:
+    """Raises StackError, which names port and process, when a port is taken.
+
+    names: of ports in the shared settings.
+    """
+    for name in names:
+        port = settings.port(name)
+        if _is_taken(settings.host, port):
+            raise StackError(
+                f"port {port}, which {name} needs, is taken{_by_whom(port)};"
+                f" set TIDEGAUGE_BASE_PORT to another than {settings.base_port}",
+                exit_code=EXIT_USAGE,
+            )
+
+
+def _is_taken(host: str, port: int) -> bool:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        # As servers do, so that a connection of a stack that has just ended is no obstacle.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            probe.listen(1)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return True
+            raise StackError(
+                f"cannot listen on {host}:{port}: {error.strerror}", exit_code=EXIT_USAGE
+            ) from error
+    return False
+
+
+def _by_whom(port: int) -> str:
+    """` by NAME (pid N)`, or nothing when the system does not tell."""
+    try:
+        for connection in psutil.net_connections("tcp"):
+            listens = connection.status == psutil.CONN_LISTEN
+            if listens and connection.laddr.port == port and connection.pid:
+                return f" by {psutil.Process(connection.pid).name()} (pid {connection.pid})"
+    except psutil.Error:
+        return ""
+    return ""

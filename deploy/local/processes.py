@@ -1,0 +1,167 @@
+"""Start a process with a log of its own, recognise it later, and end it with all its children.
+
+Every part of a stack leads a session, so its session id names it and whatever it started, also
+what has moved to another process group (Spark's Python workers do) and what outlived it.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from deploy.local.state import Identity
+
+MARK = "TIDEGAUGE_STACK_ID"
+# The kernel's boot time, on which psutil's creation times rest, moves when the clock is adjusted.
+CREATE_TIME_TOLERANCE_S = 2.0
+LEFTOVER_GRACE_S = 2.0
+KILL_TIMEOUT_S = 5.0
+POLL_S = 0.05
+TAIL_BYTES = 64 * 1024
+MAX_LOG_BYTES = 64 * 1024 * 1024
+
+
+class NotEndedError(Exception):
+    """Processes are still there after SIGKILL; the text names them."""
+
+
+def spawn(
+    command: Sequence[str], log: Path, folder: Path, environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start a process as leader of a session, its output appended to a new log.
+
+    The log of the start before is kept as `NAME.log.1`.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    if log.exists():
+        log.replace(log.with_name(f"{log.name}.1"))
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command,
+            cwd=folder,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def identify(pid: int) -> Identity:
+    """The identity of a process that runs. Raises psutil.NoSuchProcess."""
+    return Identity(pid, psutil.Process(pid).create_time())
+
+
+def is_alive(identity: Identity, mark: str = "") -> bool:
+    """Whether this very process runs; one that only waits to be reaped does not.
+
+    mark: the stack's id, by which it is known too when the clock was set meanwhile.
+    """
+    try:
+        process = psutil.Process(identity.pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        return _is_same(process, identity) or bool(mark and _mark_of(process) == mark)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def end(leaders: Sequence[Identity], mark: str, timeout_s: float) -> None:
+    """End processes and everything of their sessions; returns when none of it is left.
+
+    The leaders get SIGTERM, and end their own children; what is there after `timeout_s`, or
+    outlives its leader, gets SIGTERM and SIGKILL. Ctrl-C meanwhile goes on to SIGKILL at once.
+    Raises NotEndedError.
+    """
+    try:
+        for leader in leaders:
+            if is_alive(leader, mark):
+                _signal(leader.pid, signal.SIGTERM)
+        wait_until(lambda: not any(is_alive(leader, mark) for leader in leaders), timeout_s)
+        for process in _members(leaders, mark):
+            _signal(process.pid, signal.SIGTERM)
+        wait_until(lambda: not list(_members(leaders, mark)), LEFTOVER_GRACE_S)
+    except KeyboardInterrupt:
+        pass
+    for process in _members(leaders, mark):
+        _signal(process.pid, signal.SIGKILL)
+    if not wait_until(lambda: not list(_members(leaders, mark)), KILL_TIMEOUT_S):
+        left = ", ".join(str(process.pid) for process in _members(leaders, mark))
+        raise NotEndedError(f"these processes do not end: {left}")
+
+
+def marked(mark: str) -> tuple[Identity, ...]:
+    """All processes that carry the id of a stack, whoever started them."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if _mark_of(process) == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(Identity(process.pid, process.create_time()))
+    return tuple(found)
+
+
+def tail(log: Path, lines: int = 12) -> tuple[str, ...]:
+    """The last lines of a log that are not empty; none when there is no log."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ()
+    return tuple([line.rstrip() for line in text.splitlines() if line.strip()][-lines:])
+
+
+def bound_log(log: Path, limit: int = MAX_LOG_BYTES) -> None:
+    """Start a log anew when it is larger than `limit` bytes; the writers append, so they go on."""
+    with suppress(FileNotFoundError):
+        if log.stat().st_size > limit:
+            shutil.copyfile(log, log.with_name(f"{log.name}.1"))
+            os.truncate(log, 0)
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
+    """Wait until a condition holds; returns whether it does."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_S)
+    return True
+
+
+def _members(leaders: Iterable[Identity], mark: str) -> Iterator[psutil.Process]:
+    """The leaders, and what runs in their sessions."""
+    sessions = {leader.pid: leader for leader in leaders}
+    for pid in psutil.pids():
+        with suppress(psutil.Error, ProcessLookupError, PermissionError):
+            leader = sessions.get(pid) or sessions.get(os.getsid(pid))
+            if leader is None:
+                continue
+            process = psutil.Process(pid)
+            if process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            # Without its leader a session might be a stranger's with the same number.
+            if is_alive(leader, mark) or _mark_of(process) == mark:
+                yield process
+
+
+def _is_same(process: psutil.Process, identity: Identity) -> bool:
+    return bool(abs(process.create_time() - identity.create_time) < CREATE_TIME_TOLERANCE_S)
+
+
+def _mark_of(process: psutil.Process) -> str | None:
+    with suppress(psutil.Error):
+        mark: str | None = process.environ().get(MARK)
+        return mark
+    return None
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)

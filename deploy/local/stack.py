@@ -1,0 +1,243 @@
+"""Everything on one machine: a Kafka broker and the services, started and stopped together.
+
+    stack = Stack(settings)
+    try:
+        stack.up(print)
+        stack.watch(on_failure)     # or stack.check() now and then
+        ...
+    finally:
+        stack.close()               # stops what up() started; leaves alone what it attached to
+
+One stack per data folder; two stacks differ in `data` and `base_port`. `deploy/local/state.py`
+describes the file by which others find a stack.
+"""
+
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from deploy.local.detached import start_detached
+from deploy.local.ending import end_stack, interrupt_start
+from deploy.local.failures import EXIT_USAGE, StackError, StackStoppedError, crashed
+from deploy.local.java import JavaMissingError, find_java
+from deploy.local.parts import Part, stack_parts
+from deploy.local.preflight import check_ports, check_room
+from deploy.local.processes import bound_log, identify, is_alive, wait_until
+from deploy.local.startup import READY_DEADLINE_S, Processes, Progress, Startup, log_path
+from deploy.local.state import (
+    RUNNING,
+    STARTING,
+    STOPPING,
+    LockTimeoutError,
+    ServiceState,
+    StackState,
+    StateFile,
+)
+from deploy.local.status import ServiceStatus, StackStatus, describe
+from services.runtime.settings import ServiceSettings
+
+__all__ = ["ServiceStatus", "Stack", "StackError", "StackStatus", "StackStoppedError"]
+
+LOCK_TIMEOUT_S = 120.0
+ATTACH_TIMEOUT_S = 15.0
+WATCH_PERIOD_S = 0.25
+
+
+def _quiet(_text: str) -> None:
+    """Progress nobody asked for."""
+
+
+class Stack:
+    """The stack of one data folder.
+
+    parts: what it consists of; all services and a broker unless told otherwise. detached: whether
+    this process is nobody's terminal, so that `down` elsewhere ends it too.
+    attached: whether up() found a running stack, which close() then leaves alone.
+    """
+
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        parts: tuple[Part, ...] | None = None,
+        detached: bool = False,
+        ready_deadline_s: float = READY_DEADLINE_S,
+    ) -> None:
+        self.settings = settings.model_copy(update={"data": settings.data.absolute()})
+        self.attached = False
+        self._parts = stack_parts(self.settings) if parts is None else parts
+        self._file = StateFile(self.settings.data)
+        self._detached = detached
+        self._ready_deadline_s = ready_deadline_s
+        self._state: StackState | None = None
+        self._processes: Processes = {}
+        self._unwatched = threading.Event()
+
+    def up(self, on_progress: Progress = _quiet) -> None:
+        """Attach to the stack of this data folder if it runs, else start one.
+
+        Ends what an earlier start left behind. Returns when everything is ready; when it fails or
+        is interrupted, everything it started is ended. Raises StackError.
+        """
+        with self._locked(on_progress):
+            found = self._read()
+            if found is not None and self._is_whole(found):
+                self._attach(found)
+                on_progress(f"attached to the stack that runs at base port {found.base_port}")
+                return
+            if found is not None:
+                on_progress("ending what an earlier start left behind")
+                end_stack(self._file, found, self._parts)
+            self._start(on_progress)
+
+    def up_detached(self, on_progress: Progress = _quiet) -> None:
+        """Like up(), in a process of its own that goes on when this one ends. Raises StackError."""
+        start_detached(self.settings, on_progress)
+
+    def down(self, on_progress: Progress = _quiet) -> bool:
+        """Stop the stack of this data folder, whoever started it, and whatever is left of one.
+
+        Returns whether there was any. Raises StackError when a process does not end.
+        """
+        self._unwatched.set()
+        interrupt_start(self._read())
+        with self._locked(on_progress):
+            found = self._read()
+            if found is not None:
+                on_progress("stopping the stack")
+                end_stack(self._file, found, self._parts)
+        self._forget()
+        return found is not None
+
+    def close(self, on_progress: Progress = _quiet) -> None:
+        """Stop the stack if up() of this object started it and nobody else has stopped it."""
+        self._unwatched.set()
+        mine, recorded = self._state, self._read()
+        if mine and recorded and not self.attached and recorded.stack_id == mine.stack_id:
+            self.down(on_progress)
+        self._forget()
+
+    def status(self) -> StackStatus:
+        """What runs now. Asks every part, so it takes some seconds when one hangs."""
+        return describe(self.settings, self._read(), self._parts)
+
+    def check(self) -> None:
+        """Raises StackError when a part has ended: which, how, and the last lines of its log.
+
+        Raises StackStoppedError when another tidegauge stopped it. Also bounds the logs.
+        """
+        state = self._state
+        if state is None:
+            return
+        for part in state.services:
+            log = log_path(self.settings.data, part.name)
+            process = self._processes.get(part.name)
+            code = process.poll() if process else None
+            if code is None and is_alive(part.identity, state.stack_id):
+                bound_log(log)
+                continue
+            recorded = self._read()
+            if not recorded or recorded.stack_id != state.stack_id or recorded.phase == STOPPING:
+                raise StackStoppedError("the stack was stopped by another tidegauge")
+            raise crashed(part.name, code, log)
+
+    def watch(self, on_failure: Callable[[StackError], None]) -> None:
+        """Call `on_failure` once, from a thread, when check() fails; until down() or close()."""
+        self._unwatched.clear()
+
+        def look() -> None:
+            while not self._unwatched.wait(WATCH_PERIOD_S):
+                try:
+                    self.check()
+                except StackError as error:
+                    if not self._unwatched.is_set():
+                        on_failure(error)
+                    return
+
+        threading.Thread(target=look, name="stack-watch", daemon=True).start()
+
+    def _start(self, on_progress: Progress) -> None:
+        settings = self.settings
+        settings.data.mkdir(parents=True, exist_ok=True)
+        check_room(settings.data)
+        check_ports(settings, [port for part in self._parts for port in part.ports])
+        try:
+            java = find_java(settings.jars)
+        except JavaMissingError as error:
+            raise StackError(str(error)) from error
+        state = StackState(
+            stack_id=uuid.uuid4().hex,
+            phase=STARTING,
+            host=settings.host,
+            base_port=settings.base_port,
+            owner=identify(os.getpid()),
+            detached=self._detached,
+        )
+        self._keep(state)
+        startup = Startup(
+            settings,
+            java,
+            state.stack_id,
+            record=self._record,
+            on_progress=on_progress,
+            ready_deadline_s=self._ready_deadline_s,
+        )
+        self._processes, self.attached = startup.processes, False
+        try:
+            startup.run(self._parts)
+            self._keep(replace(self._state or state, phase=RUNNING))
+        except BaseException:
+            end_stack(self._file, self._state or state, self._parts)
+            self._forget()
+            raise
+
+    def _record(self, service: ServiceState) -> None:
+        assert self._state is not None
+        self._keep(self._state.with_service(service))
+
+    def _keep(self, state: StackState) -> None:
+        self._state = state
+        self._file.write(state)
+
+    def _forget(self) -> None:
+        for process in self._processes.values():
+            process.poll()
+        self._state, self._processes = None, {}
+
+    def _is_whole(self, found: StackState) -> bool:
+        """Whether every part of a recorded stack was started and is alive."""
+        known = {service.name for service in found.services}
+        whole = found.phase == RUNNING and known == {part.name for part in self._parts}
+        return whole and all(is_alive(s.identity, found.stack_id) for s in found.services)
+
+    def _attach(self, found: StackState) -> None:
+        """Make a recorded stack this object's. Raises StackError when it does not answer."""
+        if (found.host, found.base_port) != (self.settings.host, self.settings.base_port):
+            raise StackError(
+                f"the stack of {self.settings.data} runs at base port {found.base_port},"
+                f" not {self.settings.base_port}; stop it or choose another data folder",
+                exit_code=EXIT_USAGE,
+            )
+        for part in self._parts:
+            if not wait_until(lambda part=part: part.ready(self.settings), ATTACH_TIMEOUT_S):  # type: ignore[misc]
+                log = log_path(self.settings.data, part.name)
+                raise StackError(f"the stack runs, but its {part.name} does not answer; see {log}")
+        self._state, self._processes, self.attached = found, {}, True
+
+    def _read(self) -> StackState | None:
+        try:
+            return self._file.read()
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            path = self.settings.data / "stack.json"
+            raise StackError(f"{path} does not say what runs ({error}); remove it") from error
+
+    @contextmanager
+    def _locked(self, on_progress: Progress) -> Iterator[None]:
+        waiting = "waiting for another tidegauge that starts or stops the stack"
+        try:
+            with self._file.locked(LOCK_TIMEOUT_S, lambda: on_progress(waiting)):
+                yield
+        except LockTimeoutError as error:
+            raise StackError(str(error)) from error

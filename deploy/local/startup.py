@@ -1,0 +1,138 @@
+"""Start the parts of a stack in the order of their dependencies, each as soon as it may.
+
+Nothing is timed by sleeping: a part starts when those before it answer that they are ready.
+"""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import psutil
+from confluent_kafka import KafkaException
+
+from deploy.local.broker import BrokerError
+from deploy.local.failures import StackError, crashed, not_ready
+from deploy.local.java import Java
+from deploy.local.parts import Part
+from deploy.local.processes import MARK, identify, spawn, tail
+from deploy.local.state import READY, STARTING, ServiceState
+from services.runtime.kafka import KafkaUnavailableError
+from services.runtime.settings import ROOT, ServiceSettings
+
+READY_DEADLINE_S = 60.0
+POLL_S = 0.1
+
+Progress = Callable[[str], None]
+Processes = dict[str, subprocess.Popen[bytes]]
+
+
+def log_path(data: Path, name: str) -> Path:
+    """The log of a part."""
+    return data / "logs" / f"{name}.log"
+
+
+def settings_environment(
+    settings: ServiceSettings, environ: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """The environment of a process of ours: the settings, whole, and where our modules are."""
+    merged = {name: value for name, value in environ.items() if name != "TIDEGAUGE_INSTANCE"}
+    for name, value in settings.model_dump(mode="json").items():
+        if name in ServiceSettings.model_fields and name != "instance":
+            text = value if isinstance(value, str) else json.dumps(value)
+            merged[f"TIDEGAUGE_{name.upper()}"] = text
+    if merged.get("TIDEGAUGE_CONFIG"):
+        merged["TIDEGAUGE_CONFIG"] = str(Path(merged["TIDEGAUGE_CONFIG"]).absolute())
+    paths = [str(ROOT), *filter(None, [environ.get("PYTHONPATH")])]
+    return merged | {"PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def process_environment(settings: ServiceSettings, java: Java, stack_id: str) -> dict[str, str]:
+    """What every part gets: its settings, Java, and the mark by which it is found again."""
+    return java.environment(settings_environment(settings)) | {MARK: stack_id}
+
+
+class Startup:
+    """One start of a stack.
+
+    record: called with every part that was started and again when it is ready. `processes` holds
+    what was started so far, whatever happens.
+    """
+
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        java: Java,
+        stack_id: str,
+        *,
+        record: Callable[[ServiceState], None],
+        on_progress: Progress,
+        ready_deadline_s: float = READY_DEADLINE_S,
+    ) -> None:
+        self.processes: Processes = {}
+        self._settings = settings
+        self._java = java
+        self._environment = process_environment(settings, java, stack_id)
+        self._record = record
+        self._progress = on_progress
+        self._deadline_s = ready_deadline_s
+        self._started: dict[str, ServiceState] = {}
+        self._started_at: dict[str, float] = {}
+        self._ready: set[str] = set()
+
+    def run(self, parts: Sequence[Part]) -> None:
+        """Start all parts; returns when each is ready. Raises StackError."""
+        while len(self._ready) < len(parts):
+            for part in parts:
+                if part.name not in self.processes and self._ready.issuperset(part.after):
+                    self._start(part)
+            for part in parts:
+                if part.name in self.processes:
+                    self._look_after(part)
+            if len(self._ready) < len(parts):
+                time.sleep(POLL_S)
+
+    def _start(self, part: Part) -> None:
+        self._progress(f"starting {part.name}")
+        self._started_at[part.name] = time.monotonic()
+        log = log_path(self._settings.data, part.name)
+        try:
+            part.prepare(self._settings, self._java)
+            command = part.command(self._settings, self._java)
+            process = spawn(command, log, self._settings.data, self._environment)
+            self.processes[part.name] = process
+            identity = identify(process.pid)
+        except psutil.NoSuchProcess as error:
+            raise crashed(part.name, self.processes[part.name].poll(), log) from error
+        except (OSError, subprocess.TimeoutExpired, BrokerError) as error:
+            raise StackError(f"{part.name} cannot start: {error}") from error
+        started = ServiceState(part.name, identity.pid, identity.create_time, STARTING)
+        self._started[part.name] = started
+        self._record(started)
+
+    def _look_after(self, part: Part) -> None:
+        log = log_path(self._settings.data, part.name)
+        code = self.processes[part.name].poll()
+        if code is not None:
+            raise crashed(part.name, code, log)
+        if part.name in self._ready:
+            return
+        took_s = time.monotonic() - self._started_at[part.name]
+        if part.ready(self._settings):
+            self._once_ready(part)
+            self._progress(f"{part.name} is ready after {took_s:.1f} s")
+        elif took_s > self._deadline_s:
+            raise not_ready(part.name, self._deadline_s, log)
+
+    def _once_ready(self, part: Part) -> None:
+        try:
+            part.once_ready(self._settings)
+        except (KafkaException, KafkaUnavailableError) as error:
+            log = log_path(self._settings.data, part.name)
+            text = f"{part.name} does not do what the stack needs: {error}; its log is {log}"
+            raise StackError(text, tail(log)) from error
+        ready = self._started[part.name]
+        self._record(ServiceState(ready.name, ready.pid, ready.create_time, READY))
+        self._ready.add(part.name)

@@ -1,0 +1,132 @@
+"""What runs, on disk: `<data>/stack.json`, and the lock beside it.
+
+The file is replaced in one step whenever something changes and removed when the stack is down:
+
+    {"version": 1,
+     "stack_id": "…",              in the environment of every process as TIDEGAUGE_STACK_ID
+     "phase": "starting",          or "running" or "stopping"
+     "host": "127.0.0.1", "base_port": 17070,
+     "owner": {"pid": 1, "create_time": 1760000000.5},   the process that started the stack
+     "detached": false,            true when the owner is nobody's terminal
+     "services": [{"name": "kafka", "pid": 2, "create_time": 1760000000.6, "state": "ready"}]}
+
+create_time is psutil's, in epoch seconds: a pid alone may be somebody else's by now. A service's
+state is "starting" or "ready". The services are in the order in which they were started; each
+leads a session of its own, whose id is its pid.
+"""
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+STARTING, RUNNING, STOPPING = "starting", "running", "stopping"
+READY = "ready"
+VERSION = 1
+LOCK_POLL_S = 0.1
+
+
+class LockTimeoutError(Exception):
+    """Another process kept the lock for too long."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """One process, for ever: its pid and when it was created, epoch seconds."""
+
+    pid: int
+    create_time: float
+
+
+@dataclass(frozen=True)
+class ServiceState:
+    """One part of a recorded stack."""
+
+    name: str
+    pid: int
+    create_time: float
+    state: str
+
+    @property
+    def identity(self) -> Identity:
+        """Which process it is."""
+        return Identity(self.pid, self.create_time)
+
+
+@dataclass(frozen=True)
+class StackState:
+    """A recorded stack; the module's text describes the fields."""
+
+    stack_id: str
+    phase: str
+    host: str
+    base_port: int
+    owner: Identity
+    detached: bool = False
+    services: tuple[ServiceState, ...] = ()
+
+    def with_service(self, service: ServiceState) -> "StackState":
+        """This state with one service added, or replaced."""
+        if any(known.name == service.name for known in self.services):
+            services = tuple(service if s.name == service.name else s for s in self.services)
+            return replace(self, services=services)
+        return replace(self, services=(*self.services, service))
+
+
+class StateFile:
+    """Reads and writes `stack.json` of one data folder."""
+
+    def __init__(self, data: Path) -> None:
+        self._path = data / "stack.json"
+        self._lock_path = data / "stack.lock"
+
+    def read(self) -> StackState | None:
+        """What is recorded; None when nothing is, or by another version of this program."""
+        try:
+            fields = json.loads(self._path.read_text())
+        except FileNotFoundError:
+            return None
+        if fields.pop("version", None) != VERSION:
+            return None
+        services = tuple(ServiceState(**service) for service in fields.pop("services"))
+        return StackState(**{**fields, "owner": Identity(**fields["owner"])}, services=services)
+
+    def write(self, state: StackState) -> None:
+        """Replace what is recorded, in one step."""
+        new = self._path.with_suffix(f".{os.getpid()}")
+        new.write_text(json.dumps({"version": VERSION, **asdict(state)}, indent=1) + "\n")
+        new.replace(self._path)
+
+    def remove(self) -> None:
+        """Record that nothing runs."""
+        self._path.unlink(missing_ok=True)
+
+    @contextmanager
+    def locked(self, timeout_s: float, on_wait: Callable[[], None]) -> Iterator[None]:
+        """Hold the lock of this data folder; only its holder starts or stops anything.
+
+        The kernel releases it when the holder dies. Raises LockTimeoutError.
+        """
+        deadline = time.monotonic() + timeout_s
+        self._lock_path.parent.mkdir(parents=True, exist_ok=True)
+        with self._lock_path.open("a") as file:
+            waited = False
+            while not _try_lock(file.fileno()):
+                if not waited:
+                    on_wait()
+                    waited = True
+                if time.monotonic() > deadline:
+                    raise LockTimeoutError(f"{self._lock_path} is held by another tidegauge")
+                time.sleep(LOCK_POLL_S)
+            yield
+
+
+def _try_lock(descriptor: int) -> bool:
+    with suppress(BlockingIOError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
