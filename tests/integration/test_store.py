@@ -130,8 +130,6 @@ def test_killed_again_and_again_the_store_loses_and_doubles_no_row(broker, tmp_p
             process.wait()
     assert december.flush() + january.flush() == 0
     wanted = {value: 1 for number in range(total) for value in (number, number + 1000)}
-    for number in range(1000, total):
-        wanted[number] = 2
     with running_store(broker, tmp_path, **bold) as process:
         until(lambda: len(projected(broker, run_id)) == len(wanted), "all values are there")
         until(lambda: len(dead_letters(broker, "broken %")) >= 9, "the dead letters are there")
@@ -225,7 +223,7 @@ def test_another_bus_than_the_projected_one_is_refused(broker, engine):
     projector.close()
 
 
-def test_an_event_can_be_queried_within_two_seconds_over_http_and_with_the_client(broker, tmp_path):
+def test_an_event_can_be_queried_over_http_and_with_the_client(broker, tmp_path):
     with running_store(broker, tmp_path):
         publish_latency(events_at(broker, NEW_YEAR_MS), "visible", 7)
         until(lambda: projected(broker, "visible"), "the event is there")
