@@ -1,0 +1,150 @@
+"""What the conductor concludes from the bus."""
+
+import pytest
+
+from schemas import protocol
+from schemas.protocol import Drained, LoadFinished
+from services.conductor.evidence import Evidence, conclude
+from tests.unit.requests import a_lifecycle_event, a_request, an_event
+
+pytestmark = pytest.mark.unit
+
+EXACT = {"exact": 100, "wrong": 0, "missing": 0, "late": 0, "duplicate": 0, "unexpected": 0}
+STAGES = ("ingest", "parse", "join", "tumbling", "sliding")
+
+
+def lifecycle(evidence: Evidence, event: str, **fields: str) -> None:
+    evidence.add("results.lifecycle", a_lifecycle_event(event, **fields))
+
+
+def finish_load(evidence: Evidence, intended: int = 500, failed: int = 0, lost: int = 0) -> None:
+    finished = LoadFinished(
+        intended=intended,
+        acknowledged=intended - failed - lost,
+        failed=failed,
+        end_offsets={"traffic.flow": (250,), "traffic.speed": (250,)},
+    )
+    lifecycle(evidence, protocol.LOAD_FINISHED, detail=finished.model_dump_json())
+
+
+def drain(evidence: Evidence, **changes: int) -> None:
+    stages = {stage: dict(EXACT) for stage in STAGES}
+    stages["join"].update(changes)
+    drained = Drained(verdicts={"spark-realtime": stages})
+    lifecycle(evidence, protocol.DRAINED, detail=drained.model_dump_json())
+
+
+def measure(evidence: Evidence, *stages: str, latency_ms: int = 4) -> None:
+    for stage in stages:
+        event = an_event(
+            pipeline="spark-realtime",
+            stage=stage,
+            definition="latest",
+            phase="measure",
+            second=0,
+            latencies_ms=[latency_ms],
+            counts=[100],
+        )
+        evidence.add("results.latency", event)
+
+
+def send_delays(evidence: Evidence, histogram: dict[int, int], phase: str = "measure") -> None:
+    event = an_event(phase=phase, send_delays_us=list(histogram), counts=list(histogram.values()))
+    evidence.add("results.generator", event)
+
+
+def a_good_run() -> Evidence:
+    evidence = Evidence(a_request())
+    finish_load(evidence)
+    send_delays(evidence, {100: 400, 300: 100})
+    measure(evidence, *STAGES)
+    drain(evidence)
+    return evidence
+
+
+def test_a_good_run_is_valid_and_clean() -> None:
+    conclusion = conclude(a_good_run())
+    assert (conclusion.valid, conclusion.clean, conclusion.reasons) == (True, True, ())
+
+
+@pytest.mark.parametrize("verdict", ["wrong", "missing", "late", "duplicate", "unexpected"])
+def test_any_other_verdict_makes_the_ledger_unclean_but_the_run_stays_valid(verdict: str) -> None:
+    evidence = a_good_run()
+    drain(evidence, **{verdict: 1})
+    conclusion = conclude(evidence)
+    assert (conclusion.valid, conclusion.clean) == (True, False)
+
+
+def test_a_late_generator_makes_the_run_invalid() -> None:
+    evidence = a_good_run()
+    send_delays(evidence, {60_000: 20})  # 20 of 520 are above 1 %
+    assert conclude(evidence).reasons == (
+        "The generator was late: p99 send delay 60.0 ms, allowed 50 ms.",
+    )
+
+
+def test_a_late_generator_in_the_warm_up_does_not_matter() -> None:
+    evidence = a_good_run()
+    send_delays(evidence, {900_000: 5000}, phase="warm_up")
+    assert conclude(evidence).valid
+
+
+def test_failed_and_lost_records_make_the_run_invalid() -> None:
+    evidence = a_good_run()
+    finish_load(evidence, failed=2, lost=3)
+    assert conclude(evidence).reasons == (
+        "The generator could not send 2 of 500 records.",
+        "3 intended records are neither acknowledged nor failed.",
+    )
+
+
+def test_a_silent_stage_makes_the_run_invalid() -> None:
+    evidence = Evidence(a_request())
+    finish_load(evidence)
+    measure(evidence, "ingest", "parse", "join", "tumbling")
+    drain(evidence)
+    assert conclude(evidence).reasons == (
+        "spark-realtime published nothing measurable for sliding.",
+    )
+
+
+def test_negative_latencies_make_the_run_invalid() -> None:
+    evidence = a_good_run()
+    measure(evidence, "parse", latency_ms=-1)
+    conclusion = conclude(evidence)
+    assert not conclusion.valid
+    assert conclusion.reasons[0].startswith("100 latencies are negative")
+
+
+def test_the_first_failure_is_the_only_reason() -> None:
+    evidence = a_good_run()
+    failed = {"pipeline": "spark-realtime", "detail": '{"reason": "out of memory"}'}
+    lifecycle(evidence, protocol.FAILED, **failed)
+    lifecycle(evidence, protocol.FAILED, detail='{"reason": "second"}')
+    conclusion = conclude(evidence)
+    assert conclusion.reasons == ("pipeline:spark-realtime failed: out of memory.",)
+
+
+def test_a_run_that_never_drained_is_invalid_and_not_clean() -> None:
+    evidence = Evidence(a_request())
+    finish_load(evidence)
+    conclusion = conclude(evidence)
+    assert not conclusion.clean
+    assert conclusion.reasons == (
+        "The evaluator did not give every expected output a verdict in time.",
+    )
+
+
+def test_readiness_needs_every_service_and_every_pipeline() -> None:
+    evidence = Evidence(a_request("one", "two"))
+    for producer in ("generator", "evaluator", "collector"):
+        evidence.add("results.lifecycle", a_lifecycle_event("ready") | {"producer": producer})
+    lifecycle(evidence, "ready", pipeline="one")
+    assert evidence.missing_ready() == ["pipeline:two"]
+
+
+def test_events_of_other_runs_change_nothing() -> None:
+    evidence = Evidence(a_request())
+    event = a_lifecycle_event("failed", '{"reason": "x"}') | {"run_id": "another"}
+    evidence.add("results.lifecycle", event)
+    assert evidence.failure == ""

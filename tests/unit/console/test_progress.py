@@ -1,0 +1,63 @@
+"""How a run is going, from events."""
+
+import pytest
+
+from services.console.live import headline
+from services.console.progress import Progress
+from tests.unit.requests import a_lifecycle_event, a_request, an_event
+
+pytestmark = pytest.mark.unit
+
+
+def latency(stage: str, second: int, counts: dict[int, int]) -> dict[str, object]:
+    return an_event(
+        pipeline="spark-realtime",
+        stage=stage,
+        definition="latest",
+        phase="measure",
+        second=second,
+        latencies_ms=list(counts),
+        counts=list(counts.values()),
+    )
+
+
+def test_the_latency_shown_is_that_of_the_last_five_seconds_with_outputs() -> None:
+    progress = Progress(a_request())
+    progress.add("results.latency", latency("join", 1000, {900: 1000}))
+    for second in range(2000, 7000, 1000):
+        progress.add("results.latency", latency("join", second, {3: 99, 40: 1}))
+    row = next(row for row in progress.rows() if row[1] == "join")
+    assert row == ("spark-realtime", "join", 3, 3, 0, 0)
+
+
+def test_verdicts_add_up_over_events_and_everything_but_exact_is_trouble() -> None:
+    progress = Progress(a_request())
+    zero = dict.fromkeys(("exact", "wrong", "missing", "late", "duplicate", "unexpected"), 0)
+    where = {"pipeline": "spark-realtime", "stage": "parse", "phase": "measure", "second": 0}
+    progress.add("results.verdicts", an_event(**where, **(zero | {"exact": 10})))
+    progress.add("results.verdicts", an_event(**where, **(zero | {"exact": 5, "wrong": 2})))
+    row = next(row for row in progress.rows() if row[1] == "parse")
+    assert row[4:] == (15, 2)
+
+
+def test_the_input_rate_leaves_out_the_second_that_is_not_over() -> None:
+    progress = Progress(a_request())
+    for second, records in ((1000, 400), (2000, 402), (3000, 17)):
+        fields = {"topic": "traffic.flow", "pipeline": "", "stage": "", "second": second}
+        progress.add("results.throughput", an_event(**fields, records=records, bytes=1))
+    assert progress.input_rate() == 401
+
+
+def test_the_headline_says_phase_and_time_left() -> None:
+    progress = Progress(a_request())
+    detail = '{"start_ms": 1000, "end_ms": 31000}'
+    started = a_lifecycle_event("phase_started", detail, phase="measure")
+    progress.add("results.lifecycle", started)
+    assert headline(progress, 11_000) == "measuring, 20 s left"
+
+
+def test_a_conclusion_ends_it() -> None:
+    progress = Progress(a_request())
+    detail = '{"valid": true, "clean": false, "invalid_reasons": []}'
+    progress.add("results.lifecycle", a_lifecycle_event("concluded", detail))
+    assert (progress.done, progress.valid, progress.clean) == (True, True, False)

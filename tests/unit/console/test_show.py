@@ -1,0 +1,80 @@
+"""The report as a person reads it."""
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from services.console.show import show_report, verdict_sentence
+
+pytestmark = pytest.mark.unit
+
+EXACT = {"exact": 1000, "wrong": 0, "missing": 0, "late": 0, "duplicate": 0, "unexpected": 0}
+
+
+def a_stage(p50: int, **verdicts: int) -> dict[str, Any]:
+    figures = {"count": 1000, "min": 1, "p50": p50, "p90": 8, "p95": 9, "p99": 12, "p999": 20}
+    return {
+        "outputs": 1000,
+        "records_per_second": 100.0,
+        "verdicts": EXACT | verdicts,
+        "latency_ms": {"latest": {**figures, "max": 25, "mean": 4.2}},
+    }
+
+
+def a_report(**join: int) -> dict[str, Any]:
+    return {
+        "run_id": "20260101-000000-abcd",
+        "workload": "latency",
+        "valid": True,
+        "invalid_reasons": [],
+        "environment": {},
+        "input": {
+            "records": 12_000,
+            "records_per_second": 400.0,
+            "send_delay_ms": {"p50": 0.1, "p99": 0.4, "max": 2.0},
+        },
+        "pipelines": {
+            "spark-realtime": {
+                "stages": {"parse": a_stage(2), "join": a_stage(5, **join)},
+                "resources": {"cpu_cores": 0.9, "cpu_seconds": 27.0, "memory_bytes_max": 10**9},
+            }
+        },
+        "services": {},
+        "conclusion": {"clean": not join},
+    }
+
+
+def shown(report: dict[str, Any]) -> str:
+    console = Console(file=io.StringIO(), width=120)
+    show_report(console, report)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    return str(text)
+
+
+def test_a_clean_run_is_called_valid_in_one_sentence() -> None:
+    assert verdict_sentence(a_report()).plain == (
+        "VALID: every expected output was there once, exact and in time."
+    )
+
+
+def test_an_unclean_ledger_is_named_by_stage_and_verdict() -> None:
+    assert verdict_sentence(a_report(missing=3, late=1)).plain == (
+        "VALID, but the ledger is not clean: spark-realtime join has 3 missing, 1 late."
+    )
+
+
+def test_an_invalid_run_says_why() -> None:
+    report = a_report() | {"valid": False, "invalid_reasons": ["The generator was late."]}
+    assert verdict_sentence(report).plain == "INVALID: The generator was late."
+
+
+def test_the_cost_of_a_stage_is_its_median_less_that_of_the_stage_before() -> None:
+    join = next(line for line in shown(a_report()).splitlines() if line.strip().startswith("join"))
+    assert join.split() == ["join", "5", "9", "12", "25", "+3", "1000", "100", "1000", "clean"]
+
+
+def test_resources_are_shown_per_pipeline() -> None:
+    line = next(li for li in shown(a_report()).splitlines() if "0.90" in li)
+    assert line.split() == ["spark-realtime", "0.90", "1000"]

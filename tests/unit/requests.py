@@ -1,0 +1,38 @@
+"""Requests and events that several unit tests need, with literal values."""
+
+from typing import Any
+
+from schemas.protocol import Judgement, Load, Phases, Pipeline, RunRequest, Validity, Workload
+
+RUN_ID = "20260101-000000-abcd"
+
+
+def a_request(*pipelines: str) -> RunRequest:
+    """A run of all stages at 400/s: 10 s warm-up, 30 s measured, 5 s cool-down."""
+    return RunRequest(
+        run_id=RUN_ID,
+        workload=Workload(
+            name="latency",
+            summary="a test",
+            load=Load(rate_per_second=400),
+            phases=Phases(warm_up_s=10, measure_s=30, cool_down_s=5),
+            judgement=Judgement(deadline_ms=10_000, give_up_ms=20_000),
+            validity=Validity(max_send_delay_p99_ms=50, max_failed_records=0),
+        ),
+        pipelines=tuple(
+            Pipeline(name=name, summary="x", mode="real-time", implementation="customised")
+            for name in pipelines or ("spark-realtime",)
+        ),
+        stages=("ingest", "parse", "join", "tumbling", "sliding"),
+    )
+
+
+def an_event(**fields: Any) -> dict[str, Any]:
+    """A results event of the run, as it comes from the bus."""
+    return {"run_id": RUN_ID, "time": 0, "producer": "someone", **fields}
+
+
+def a_lifecycle_event(event: str, detail: str = "{}", **fields: Any) -> dict[str, Any]:
+    """A lifecycle event of the run."""
+    empty = {"pipeline": "", "stage": "", "phase": ""}
+    return an_event(event=event, detail=detail, **{**empty, **fields})
