@@ -1,0 +1,143 @@
+"""The agent: what commands do to drivers, and what is said about it."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, field
+
+import pytest
+
+from schemas.protocol import Load, Phases, Pipeline, RunPlan, RunRequest, Stop, Workload
+from services.spark_pipeline.__main__ import obey
+from services.spark_pipeline.agent import Agent
+from services.spark_pipeline.drivers import Driver, last_meaningful_line
+
+pytestmark = pytest.mark.unit
+
+FOR_EVER = "import sys; sys.stdin.read()"
+
+
+@dataclass
+class Said:
+    """Lifecycle events as the agent says them."""
+
+    events: list = field(default_factory=list)
+
+    def lifecycle(self, event, run_id="", **fields):
+        self.events.append((event, run_id, fields.get("pipeline"), fields.get("detail")))
+
+
+def plan(run_id, *names):
+    workload = Workload(name="w", summary="-", load=Load(rate_per_second=1), phases=Phases())
+    pipelines = tuple(
+        Pipeline(name=name, summary="-", mode="real-time", implementation="customised")
+        for name in names
+    )
+    request = RunRequest(run_id=run_id, workload=workload, pipelines=pipelines, stages=("join",))
+    return RunPlan(request=request, start_offsets={"traffic.flow": (3,), "traffic.speed": (4,)})
+
+
+class Starter:
+    """Starts a process that runs `code` where the agent would start a driver."""
+
+    def __init__(self, code=FOR_EVER, log=""):
+        self.code, self.log, self.started = code, log, []
+
+    def __call__(self, pipeline, run_id, plan_path, log):
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text(self.log)
+        process = subprocess.Popen(
+            [sys.executable, "-c", self.code], stdin=subprocess.PIPE, start_new_session=True
+        )
+        self.started.append(Driver(pipeline, run_id, process, log))
+        return self.started[-1]
+
+
+def test_prepare_starts_one_driver_per_pipeline_and_stop_ends_them_and_says_so(tmp_path):
+    said, starter = Said(), Starter()
+    agent = Agent(tmp_path, said, starter)
+    agent.prepare(plan("r1", "a", "b"))
+    plan_file = tmp_path / "runs" / "r1" / "plan.json"
+    assert [driver.pipeline for driver in starter.started] == ["a", "b"]
+    assert plan_file.stat().st_mode & 0o777 == 0o600
+    assert RunPlan.model_validate_json(plan_file.read_text()) == plan("r1", "a", "b")
+
+    agent.stop("r1")
+    assert all(driver.process.poll() is not None for driver in starter.started)
+    assert said.events == [("stopped", "r1", "a", None), ("stopped", "r1", "b", None)]
+    assert not plan_file.parent.exists()
+
+
+def test_the_same_prepare_twice_starts_its_drivers_once(tmp_path):
+    starter = Starter()
+    agent = Agent(tmp_path, Said(), starter)
+    agent.prepare(plan("r1", "a"))
+    agent.prepare(plan("r1", "a"))
+    assert len(starter.started) == 1
+    agent.close()
+
+
+def test_a_new_run_ends_the_run_before(tmp_path):
+    said, starter = Said(), Starter()
+    agent = Agent(tmp_path, said, starter)
+    agent.prepare(plan("r1", "a"))
+    agent.prepare(plan("r2", "a"))
+    assert said.events == [("stopped", "r1", "a", None)]
+    assert starter.started[0].process.poll() is not None
+    assert starter.started[1].process.poll() is None
+    agent.close()
+    assert said.events[1:] == [("stopped", "r2", "a", None)]
+
+
+def test_the_stop_of_another_run_changes_nothing(tmp_path):
+    said, starter = Said(), Starter()
+    agent = Agent(tmp_path, said, starter)
+    agent.prepare(plan("r1", "a"))
+    obey({"command": "stop", "run_id": "r0", "body": Stop().model_dump_json()}, agent, said)
+    assert said.events == []
+    agent.close()
+
+
+def test_a_driver_that_dies_is_a_failure_told_once_with_the_last_line_of_its_log(tmp_path):
+    said = Said()
+    starter = Starter("raise SystemExit(1)", "Traceback (most recent call last):\nOut of memory\n")
+    agent = Agent(tmp_path, said, starter)
+    agent.prepare(plan("r1", "a"))
+    starter.started[0].process.wait()
+    agent.watch()
+    agent.watch()
+    reason = "the driver of a died (exit code 1): Out of memory"
+    assert said.events == [("failed", "r1", "a", {"reason": reason})]
+    agent.stop("r1")
+    assert said.events[1:] == [("stopped", "r1", "a", None)]
+
+
+def test_a_driver_that_told_its_failure_itself_is_not_told_again(tmp_path):
+    said, starter = Said(), Starter("raise SystemExit(3)")
+    agent = Agent(tmp_path, said, starter)
+    agent.prepare(plan("r1", "a"))
+    starter.started[0].process.wait()
+    agent.watch()
+    assert said.events == []
+
+
+def test_a_prepare_that_is_no_plan_is_a_failure_with_a_reason(tmp_path):
+    said = Said()
+    body = json.dumps({"request": 1})
+    obey({"command": "prepare", "run_id": "r1", "body": body}, Agent(tmp_path, said), said)
+    assert [(event, run_id) for event, run_id, _, _ in said.events] == [("failed", "r1")]
+
+
+@pytest.mark.parametrize(
+    ("log", "line"),
+    [
+        ("", "its log says nothing"),
+        ("all is well\n\n", "all is well"),
+        ("E: no memory\n\tat a.B.c(B.scala:1)\n\tat a.B.d(B.scala:2)\n\n", "E: no memory"),
+        ('Traceback (most recent call last):\n  File "x.py", line 1\nKeyError: 1', "KeyError: 1"),
+        ("x" * 2000, "x" * 600),
+    ],
+    ids=["empty log", "blank lines after it", "Java frames", "Python traceback", "very long"],
+)
+def test_the_last_meaningful_line_is_no_stack_frame(log, line):
+    assert last_meaningful_line(log) == line

@@ -1,0 +1,123 @@
+"""What a driver makes of a pipeline and a plan: settings, offsets, stages, progress events."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from schemas import codec, protocol
+from schemas.protocol import Load, Pipeline, RunPlan, RunRequest, Workload
+from services.runtime.definitions import PIPELINES_DIR, load_pipeline
+from services.spark_pipeline.driver import stages_to_run
+from services.spark_pipeline.progress import epoch_ms, progress_fields
+from services.spark_pipeline.queries import starting_offsets
+from services.spark_pipeline.session import slots, spark_conf
+from services.spark_pipeline.watching import is_initialised
+
+pytestmark = pytest.mark.unit
+
+PROGRESS = {
+    "id": "7a", "name": "join", "batchId": 12, "numInputRows": 40, "batchDuration": 130,
+    "inputRowsPerSecond": 400.0, "processedRowsPerSecond": 307.5,
+    "eventTime": {"watermark": "2026-01-01T00:00:01.500Z"},
+    "stateOperators": [{"numRowsTotal": 20, "memoryUsedBytes": 4096}],
+}  # fmt: skip
+
+
+def pipeline(**fields):
+    given = {"name": "p", "summary": "-", "mode": "real-time", "implementation": "customised"}
+    return Pipeline.model_validate(given | fields)
+
+
+def plan(stages):
+    workload = Workload(name="w", summary="-", load=Load(rate_per_second=1))
+    request = RunRequest(run_id="r", workload=workload, pipelines=(pipeline(),), stages=stages)
+    return RunPlan(
+        request=request,
+        start_offsets={"traffic.flow": (3, 0), "traffic.speed": (4, 7), "output.p.join": (9,)},
+    )
+
+
+@pytest.mark.parametrize(
+    ("stages", "input_partitions", "shuffle_partitions", "needed"),
+    [
+        (("ingest",), 1, 1, 2),
+        (("join",), 1, 1, 3),
+        (protocol.STAGES, 1, 1, 13),
+        (protocol.STAGES, 2, 4, 32),
+    ],
+)
+def test_every_task_of_every_query_has_a_slot(stages, input_partitions, shuffle_partitions, needed):
+    given = pipeline(shuffle_partitions=shuffle_partitions)
+    assert slots(given, stages, input_partitions) == needed
+
+
+def test_a_setting_of_the_pipeline_wins():
+    given = pipeline(spark_conf={"spark.master": "local[99]", "spark.x": "y"})
+    conf = spark_conf(given, protocol.STAGES, 1, Path("/none"), Path("/scratch"))
+    assert conf["spark.master"] == "local[99]"
+    assert conf["spark.x"] == "y"
+    assert conf["spark.local.dir"] == "/scratch"
+
+
+def test_only_real_time_mode_shortens_the_wait_of_network_buffers():
+    key = "spark.shuffle.streaming.networkBufferMaxWaitTimeMs"
+    fast = spark_conf(pipeline(), ("join",), 1, Path("/none"), Path("/scratch"))
+    slow = spark_conf(pipeline(mode="micro-batch"), ("join",), 1, Path("/none"), Path("/scratch"))
+    assert fast[key] == "2"
+    assert key not in slow
+
+
+def test_reading_begins_at_the_offsets_of_the_plan_in_both_input_topics():
+    assert json.loads(starting_offsets(plan(("join",)))) == {
+        "traffic.flow": {"0": 3, "1": 0},
+        "traffic.speed": {"0": 4, "1": 7},
+    }
+
+
+def test_a_pipeline_runs_the_stages_asked_for_that_it_has():
+    has = pipeline(stages=("ingest", "join"))
+    assert stages_to_run(has, plan(("parse", "join"))) == ("join",)
+
+
+@pytest.mark.parametrize(
+    ("message", "initialised"),
+    [
+        ("Initializing sources", False),
+        ("Getting offsets from KafkaV2[Subscribe[traffic.flow, traffic.speed]]", False),
+        ("Processing new data", True),
+        ("Waiting for data to arrive", True),
+        ("Waiting for next trigger", True),
+    ],
+)
+def test_a_query_is_initialised_once_it_has_its_offsets(message, initialised):
+    assert is_initialised({"message": message}) is initialised
+
+
+def test_progress_becomes_an_event_that_fits_its_schema():
+    fields = progress_fields("p", PROGRESS)
+    head = {"run_id": "r", "time": 1, "producer": "x"}
+    _, event = codec.decode(codec.encode("results_pipeline", head | fields))
+    assert json.loads(event.pop("detail")) == PROGRESS
+    assert event == head | {
+        "pipeline": "p", "stage": "join", "batch_id": 12, "input_rows": 40,
+        "input_rows_per_second": 400.0, "processed_rows_per_second": 307.5,
+        "batch_duration_ms": 130, "state_rows": 20, "state_bytes": 4096,
+        "watermark": 1_767_225_601_500,
+    }  # fmt: skip
+
+
+def test_progress_of_a_stateless_query_has_no_state_and_no_watermark():
+    bare = {"name": "parse", "batchId": 0, "numInputRows": 0, "eventTime": {}}
+    fields = progress_fields("p", bare)
+    assert (fields["state_rows"], fields["state_bytes"], fields["watermark"]) == (None, None, None)
+    assert fields["input_rows_per_second"] is None
+
+
+def test_times_of_progress_are_epoch_milliseconds_in_utc():
+    assert epoch_ms("1970-01-01T00:00:01.250Z") == 1250
+
+
+@pytest.mark.parametrize("path", sorted(PIPELINES_DIR.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_pipeline_file_fits_its_model_and_is_named_after_itself(path):
+    assert load_pipeline(path.stem).name == path.stem

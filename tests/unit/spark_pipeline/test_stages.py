@@ -1,0 +1,231 @@
+"""Stage logic on literal rows: the functions that the queries run, on static data."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from schemas import codec
+from services.spark_pipeline.queries import outputs
+from services.spark_pipeline.stages.join import join
+from services.spark_pipeline.stages.sliding import sliding
+from services.spark_pipeline.stages.tumbling import tumbling
+
+pytestmark = pytest.mark.integration
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+START_MS = 1_767_225_600_000
+OBSERVATION = (
+    "run_id string, measurement_id string, lane string, num_lanes int, observed_at timestamp, "
+    "flow_vehicles_per_hour int, speed_km_per_hour double"
+)
+RAW = "topic string, key binary, value binary"
+
+
+def at(second):
+    return START + timedelta(seconds=second)
+
+
+def flow(second, value, lane="lane1", num_lanes=1, site="s", run="r"):
+    return (run, site, lane, num_lanes, at(second), value, None)
+
+
+def speed(second, value, lane="lane1", num_lanes=1, site="s", run="r"):
+    return (run, site, lane, num_lanes, at(second), None, value)
+
+
+def both(second, flow_value, speed_value, **where):
+    return [flow(second, flow_value, **where), speed(second, speed_value, **where)]
+
+
+def rows_of(stage, spark, observations, **parameters):
+    frame = spark.createDataFrame(observations, OBSERVATION)
+    found = [row.asDict() for row in stage(frame, **parameters).collect()]
+    for row in found:
+        for name in ("observed_at", "window_start", "window_end"):
+            if name in row:
+                row[name] = (row[name].astimezone(UTC) - START).total_seconds()
+    return found
+
+
+def record(kind, **fields):
+    common = {
+        "measurement_id": "s", "lane": "lane1", "num_lanes": 1, "latitude": 52.5,
+        "longitude": 4.75, "observed_at": START_MS + 250, "period_s": 60, "accuracy_percent": 95,
+        "sequence": 7, "run_id": "r", "scheduled_at": START_MS * 1000,
+    }  # fmt: skip
+    return common | fields, codec.encode(f"traffic_{kind}", common | fields)
+
+
+def published(spark, stage, raw):
+    frame = outputs(spark.createDataFrame(raw, RAW), stage, 10)
+    return [(bytes(row.key), bytes(row.value)) for row in frame.collect()]
+
+
+def test_join_gives_flow_and_speed_of_one_lane_and_time_whichever_comes_first(spark):
+    rows = [speed(0, 80.5, "lane1", 2), flow(1, 60), flow(0, 120, "lane1", 2), speed(1, 90.0)]
+    found = rows_of(join, spark, rows)
+    expected = [
+        {"run_id": "r", "measurement_id": "s", "lane": "lane1", "num_lanes": 2, "observed_at": 0,
+         "flow_vehicles_per_hour": 120, "speed_km_per_hour": 80.5},
+        {"run_id": "r", "measurement_id": "s", "lane": "lane1", "num_lanes": 1, "observed_at": 1,
+         "flow_vehicles_per_hour": 60, "speed_km_per_hour": 90.0},
+    ]  # fmt: skip
+    assert sorted(found, key=lambda row: row["observed_at"]) == expected
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        speed(0, 80.0, lane="lane2"),
+        speed(0, 80.0, site="other"),
+        speed(0, 80.0, run="r-probe"),
+        speed(0.001, 80.0),
+    ],
+    ids=["another lane", "another site", "another run", "a millisecond later"],
+)
+def test_join_withholds_a_flow_whose_speed_is_elsewhere(spark, other):
+    assert rows_of(join, spark, [flow(0, 60), other]) == []
+
+
+def test_join_takes_a_flow_of_zero_as_a_flow(spark):
+    found = rows_of(join, spark, both(0, 0, 80.0))
+    assert [row["flow_vehicles_per_hour"] for row in found] == [0]
+
+
+def test_tumbling_sums_flow_and_averages_speed_over_all_lanes(spark):
+    rows = [
+        *both(0, 60, 70.0, lane="lane1", num_lanes=3),
+        *both(0, 120, 80.0, lane="lane2", num_lanes=3),
+        *reversed(both(0.999, 0, 93.0, lane="lane3", num_lanes=3)),
+    ]
+    assert rows_of(tumbling, spark, rows) == [
+        {"run_id": "r", "measurement_id": "s", "window_start": 0, "window_end": 1, "lanes": 3,
+         "accumulated_flow_vehicles_per_hour": 180, "average_speed_km_per_hour": 81.0}
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("missing", range(4))
+def test_tumbling_withholds_a_window_that_lacks_a_record_of_any_lane_and_kind(spark, missing):
+    rows = [
+        *both(0, 60, 70.0, lane="lane1", num_lanes=2),
+        *both(0, 60, 70.0, lane="lane2", num_lanes=2),
+    ]
+    assert rows_of(tumbling, spark, rows[:missing] + rows[missing + 1 :]) == []
+
+
+def test_tumbling_keeps_runs_and_windows_apart(spark):
+    rows = [*both(0, 60, 70.0), *both(1, 120, 80.0), *both(0, 180, 90.0, run="r-probe")]
+    found = rows_of(tumbling, spark, rows)
+    assert sorted(
+        (row["run_id"], row["window_start"], row["accumulated_flow_vehicles_per_hour"])
+        for row in found
+    ) == [("r", 0, 60), ("r", 1, 120), ("r-probe", 0, 180)]
+
+
+def test_tumbling_takes_its_window_length_as_a_parameter(spark):
+    found = rows_of(tumbling, spark, both(3, 60, 70.0), window_s=2)
+    assert [(row["window_start"], row["window_end"]) for row in found] == [(2, 4)]
+
+
+def test_sliding_gives_the_change_against_one_and_two_seconds_before(spark):
+    rows = [*both(2, 150, 99.0), *both(0, 120, 66.0), *both(1, 100, 88.0)]
+    assert rows_of(sliding, spark, rows) == [
+        {"run_id": "r", "measurement_id": "s", "window_start": 0, "window_end": 3,
+         "flow_change_short": 0.5, "flow_change_long": 0.25,
+         "speed_change_short": 0.125, "speed_change_long": 0.5}
+    ]  # fmt: skip
+
+
+def test_sliding_compares_sums_and_averages_over_all_lanes(spark):
+    lanes = [{"lane": "lane1", "num_lanes": 2}, {"lane": "lane2", "num_lanes": 2}]
+    rows = [
+        *both(0, 10, 40.0, **lanes[0]), *both(0, 30, 60.0, **lanes[1]),
+        *both(1, 20, 50.0, **lanes[0]), *both(1, 60, 30.0, **lanes[1]),
+        *both(2, 40, 80.0, **lanes[0]), *both(2, 80, 20.0, **lanes[1]),
+    ]  # fmt: skip
+    (found,) = rows_of(sliding, spark, rows)
+    # Sums 40, 80, 120; averages 50, 40, 50.
+    assert (found["flow_change_short"], found["flow_change_long"]) == (0.5, 2.0)
+    assert (found["speed_change_short"], found["speed_change_long"]) == (0.25, 0.0)
+
+
+def test_sliding_publishes_one_window_per_second_once_three_are_there(spark):
+    rows = [row for second in range(5) for row in both(second, 100 + second, 50.0)]
+    found = rows_of(sliding, spark, rows)
+    bounds = sorted((row["window_start"], row["window_end"]) for row in found)
+    assert bounds == [(0, 3), (1, 4), (2, 5)]
+
+
+def test_sliding_has_no_change_against_a_flow_or_speed_of_zero(spark):
+    rows = [*both(0, 0, 50.0), *both(1, 100, 0.0), *both(2, 50, 40.0)]
+    (found,) = rows_of(sliding, spark, rows)
+    assert found["flow_change_short"] == -0.5
+    assert found["flow_change_long"] is None
+    assert found["speed_change_short"] is None
+    assert found["speed_change_long"] == -0.2
+
+
+def test_sliding_withholds_a_window_in_which_one_second_lacks_a_lane(spark):
+    # As many records as a complete window has, but the second lane was there twice at second 0.
+    lane2 = {"lane": "lane2", "num_lanes": 2}
+    rows = [row for second in range(3) for row in both(second, 60, 70.0, num_lanes=2)]
+    rows += [
+        *both(0, 60, 70.0, **lane2),
+        *both(0.5, 60, 70.0, **lane2),
+        *both(2, 60, 70.0, **lane2),
+    ]
+    assert rows_of(sliding, spark, rows) == []
+
+
+def test_sliding_takes_longer_windows_and_refuses_those_that_do_not_fit(spark):
+    rows = [row for second in (0, 2, 4) for row in both(second, 100 + 50 * second, 50.0)]
+    (found,) = rows_of(sliding, spark, rows, window_s=6, slide_s=2)
+    assert (found["window_start"], found["window_end"]) == (0, 6)
+    assert (found["flow_change_short"], found["flow_change_long"]) == (0.5, 2.0)
+    with pytest.raises(ValueError, match="3 or more slides"):
+        sliding(spark.createDataFrame([], OBSERVATION), window_s=5, slide_s=2)
+
+
+def test_ingest_publishes_bytes_as_they_came_whatever_they_are(spark):
+    raw = [("traffic.flow", b"k", b"anything"), ("traffic.speed", b"", b"")]
+    assert sorted(published(spark, "ingest", raw)) == [(b"", b""), (b"k", b"anything")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "measure"), [("flow", "flow_vehicles_per_hour"), ("speed", "speed_km_per_hour")]
+)
+def test_parse_publishes_every_field_of_an_observation(spark, kind, measure):
+    fields, value = record(kind, **{measure: 120})
+    ((key, found),) = published(spark, "parse", [(f"traffic.{kind}", b"ignored", value)])
+    expected = fields | {"flow_vehicles_per_hour": None, "speed_km_per_hour": None, measure: 120}
+    del expected["scheduled_at"]
+    assert key == b"s"
+    assert codec.decode(found) == ("output_parse", expected)
+
+
+def test_a_value_that_is_no_record_of_its_topic_is_passed_over(spark):
+    _, good = record("flow", flow_vehicles_per_hour=60)
+    _, other = record("speed", speed_km_per_hour=60.0)
+    claims_a_gigabyte = good[:10] + b"\x80\x80\x80\x80\x08" + b"x"
+    bad = [None, b"", b"\xc3\x01", b"text", good[:10], good[:-3], other, claims_a_gigabyte]
+    raw = [("traffic.flow", b"k", value) for value in [*bad, good]]
+    assert [codec.decode(value)[1]["sequence"] for _, value in published(spark, "parse", raw)] == [
+        7
+    ]
+
+
+def test_windows_are_published_in_milliseconds_of_event_time(spark):
+    raw = [
+        ("traffic.flow", b"s", record("flow", flow_vehicles_per_hour=60)[1]),
+        ("traffic.speed", b"s", record("speed", speed_km_per_hour=80.0)[1]),
+    ]
+    ((key, value),) = published(spark, "tumbling", raw)
+    assert key == b"s"
+    assert codec.decode(value) == (
+        "output_tumbling",
+        {
+            "run_id": "r", "measurement_id": "s", "window_start": START_MS,
+            "window_end": START_MS + 1000, "lanes": 1,
+            "accumulated_flow_vehicles_per_hour": 60, "average_speed_km_per_hour": 80.0,
+        },
+    )  # fmt: skip
