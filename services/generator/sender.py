@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 
 from confluent_kafka import Producer
 
@@ -31,6 +32,8 @@ class LoadThread:
         producer: Producer,
         settings: GeneratorSettings,
         clock: Clock,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.finished = threading.Event()
         self.error: Exception | None = None
@@ -42,6 +45,7 @@ class LoadThread:
         self._records = RecordSender(producer, clock)
         self._settings = settings
         self._clock = clock
+        self._sleep = sleep
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="load", daemon=True)
         self._thread.start()
@@ -96,7 +100,7 @@ class LoadThread:
             left_s = (wake_us - self._elapsed_us()) / 1e6
             if left_s <= 0:
                 return
-            time.sleep(min(left_s, POLL_INTERVAL_S))
+            self._sleep(min(left_s, POLL_INTERVAL_S))
             self._producer.poll(0)
 
     def _finish(self) -> None:
