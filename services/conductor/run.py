@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 import structlog
+from confluent_kafka import KafkaException
 
 from schemas import catalogue, protocol
 from schemas.protocol import LoadFinished, PhasePlan, RunPlan, RunRequest, Stop
@@ -18,7 +19,12 @@ from services.conductor.evidence import BUS, Evidence, conclude
 from services.conductor.settings import ConductorSettings
 from services.runtime.clock import now_ms
 from services.runtime.events import Events
-from services.runtime.kafka import admin_client, assigned_consumer, end_offsets
+from services.runtime.kafka import (
+    KafkaUnavailableError,
+    admin_client,
+    assigned_consumer,
+    end_offsets,
+)
 from services.runtime.topics import ensure_topics
 
 log = structlog.get_logger()
@@ -46,6 +52,7 @@ class Run:
         self._interrupted = interrupted
         self._evidence = Evidence(request)
         self._bus = Bus(settings, BUS, events)
+        self._prepared = False
 
     def execute(self) -> None:
         """Run to the end. Always concludes, always stops what it started."""
@@ -53,7 +60,7 @@ class Run:
             phases = self._prepare()
             self._load(phases)
             self._drain(phases)
-        except RunEndedError as ended:
+        except (RunEndedError, KafkaException, KafkaUnavailableError) as ended:
             self._evidence.failure = self._evidence.failure or str(ended)
         finally:
             self._stop_parts()
@@ -67,6 +74,7 @@ class Run:
         outputs = {t: o for t, o in plan.start_offsets.items() if t not in catalogue.INPUTS}
         watch = FirstOutputs(self._settings, outputs)
         try:
+            self._prepared = True
             self._events.command("prepare", self.request.run_id, plan)
             self._await(
                 lambda: not self._evidence.missing_ready() and not watch.look(),
@@ -115,6 +123,8 @@ class Run:
     def _stop_parts(self) -> None:
         reason = self._evidence.failure or "run finished"
         self._events.command("stop", self.request.run_id, Stop(reason=reason))
+        if not self._prepared:
+            return
         deadline_s = time.monotonic() + self._settings.stop_timeout_s
         while self._evidence.missing_stopped() and time.monotonic() < deadline_s:
             self._take_in()

@@ -9,7 +9,7 @@ from confluent_kafka import Message as KafkaMessage
 from schemas import catalogue
 from services.evaluator.evaluation import Batch
 from services.runtime.clock import now_ms
-from services.runtime.kafka import KAFKA_TIMEOUT_S, KafkaUnavailableError
+from services.runtime.kafka import KAFKA_TIMEOUT_S, KafkaUnavailableError, watermarks
 
 
 class TimestampError(RuntimeError):
@@ -67,7 +67,7 @@ class Reader:
         for one in self._partitions:
             key = (one.topic, one.partition)
             asked_ms = now_ms()
-            _low, high = self._consumer.get_watermark_offsets(one, timeout=KAFKA_TIMEOUT_S)
+            _low, high = watermarks(self._consumer, one)
             reached[key] = asked_ms if self._next[key] >= high else self._read_ms[key]
         inputs = [ms for (topic, _), ms in reached.items() if topic in catalogue.INPUTS]
         outputs = [ms for (topic, _), ms in reached.items() if topic not in catalogue.INPUTS]

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from schemas import catalogue, codec, protocol
 from services.runtime.clock import Clock, now_ms
-from services.runtime.kafka import assigned_consumer, at_end, event_producer
+from services.runtime.kafka import assigned_consumer, at_end, event_producer, watermarks
 from services.runtime.settings import ServiceSettings
 
 FLUSH_TIMEOUT_S = 10.0
@@ -123,6 +123,6 @@ def open_commands(settings: ServiceSettings, service: str, events: Events) -> Co
         settings, f"{service}-commands", **{"fetch.min.bytes": 1, "fetch.wait.max.ms": 500}
     )
     position = at_end(catalogue.CONTROL)
-    _low, position.offset = consumer.get_watermark_offsets(position, timeout=15)
+    _low, position.offset = watermarks(consumer, position)
     consumer.assign([position])
     return Commands(consumer, events)

@@ -1,13 +1,28 @@
 """Kafka clients with the settings that every service of this project uses."""
 
+import time
 from typing import Any
 
-from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_END,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 
 from services.runtime.settings import ServiceSettings
 
 KAFKA_TIMEOUT_S = 15.0
+_LEADERLESS = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError._UNKNOWN_TOPIC,
+)
 
 
 class KafkaUnavailableError(RuntimeError):
@@ -74,15 +89,29 @@ def partition_ids(consumer: Consumer, topic: str) -> tuple[int, ...]:
     return tuple(sorted(found.partitions))
 
 
+def watermarks(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
+    """First and next offset of a partition.
+
+    A topic that was just created has no leader for a moment, so that is waited for. Raises
+    KafkaException when the broker refuses, or still does after 15 s.
+    """
+    deadline_s = time.monotonic() + KAFKA_TIMEOUT_S
+    while True:
+        try:
+            low, high = consumer.get_watermark_offsets(partition, timeout=KAFKA_TIMEOUT_S)
+            return int(low), int(high)
+        except KafkaException as error:
+            if error.args[0].code() not in _LEADERLESS or time.monotonic() > deadline_s:
+                raise
+            time.sleep(0.05)
+
+
 def end_offsets(consumer: Consumer, topic: str) -> tuple[int, ...]:
     """Offset of the next record of each partition of a topic, in partition order."""
-    ends = []
-    for partition in partition_ids(consumer, topic):
-        _low, high = consumer.get_watermark_offsets(
-            TopicPartition(topic, partition), timeout=KAFKA_TIMEOUT_S
-        )
-        ends.append(high)
-    return tuple(ends)
+    return tuple(
+        watermarks(consumer, TopicPartition(topic, partition))[1]
+        for partition in partition_ids(consumer, topic)
+    )
 
 
 def at_end(topic: str, partition: int = 0) -> TopicPartition:
