@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Callable
 from types import FrameType
 
 from rich.console import Console
@@ -63,15 +64,14 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
         raise DefinitionError(f"--stages: {error}.") from error
     request = build_request(workload, pipelines, stages)
 
+    say = _teller(console)
     stack = Stack(settings)
     try:
-        stack.up(lambda text: console.print(f"[dim]{text}[/dim]", soft_wrap=True))
+        stack.up(say)
         perform(request, settings, console, stack.check)
         report = build_report(store_url(settings), request.run_id)
     finally:
-        if not stack.attached:
-            console.print("[dim]stopping the stack[/dim]")
-            stack.down()
+        stack.close(say)
     show_report(console, report)
     if options.report:
         options.report.write_text(json.dumps(report, indent=2) + "\n")
@@ -80,13 +80,13 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
 
 def up(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """Start the stack; stay until Ctrl-C, or return at once with --detach."""
-    stack = Stack(settings)
+    stack, say = Stack(settings), _teller(console)
     if options.detach:
-        stack.up_detached(lambda text: console.print(f"[dim]{text}[/dim]", soft_wrap=True))
+        stack.up_detached(say)
         console.print(f"The stack is up; SQL at {store_url(settings)}. Stop it: tidegauge down")
         return 0
     try:
-        stack.up(lambda text: console.print(f"[dim]{text}[/dim]", soft_wrap=True))
+        stack.up(say)
         if stack.attached:
             console.print("The stack is running already; stop it with: tidegauge down")
             return 0
@@ -95,14 +95,13 @@ def up(options: Namespace, settings: ServiceSettings, console: Console) -> int:
             stack.check()
             time.sleep(WATCH_S)
     finally:
-        if not stack.attached:
-            stack.down()
+        stack.close(say)
 
 
 def down(_options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """Stop the stack and what was left of one."""
-    Stack(settings).down()
-    console.print("The stack is down.")
+    found = Stack(settings).down(_teller(console))
+    console.print("The stack is down." if found else "There was no stack to stop.")
     return 0
 
 
@@ -173,6 +172,10 @@ VERBS = {
 def _require_stack(settings: ServiceSettings) -> None:
     if not Stack(settings).status().running:
         raise StackError("The stack is not running; start it with: tidegauge up --detach")
+
+
+def _teller(console: Console) -> Callable[[str], None]:
+    return lambda text: console.print(f"[dim]{text}[/dim]", soft_wrap=True)
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
