@@ -11,7 +11,6 @@ import pytest
 from schemas import catalogue, protocol
 from schemas.protocol import Stop
 from services.runtime.events import open_events
-from tests.integration.kafka_broker import broker  # noqa: F401
 from tests.integration.service_process import Reader, has_event, running_service
 
 pytestmark = pytest.mark.integration
@@ -26,7 +25,7 @@ driver.wait()
 """
 
 
-def test_use_is_published_per_service_and_pipeline_and_labelled_with_the_run(broker, tmp_path):  # noqa: F811
+def test_use_is_published_per_service_and_pipeline_and_labelled_with_the_run(broker, tmp_path):
     supervisor = subprocess.Popen(
         [sys.executable, "-c", SUPERVISOR], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
     )

@@ -12,7 +12,6 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 from schemas import catalogue, protocol
 from schemas.protocol import Load, PhasePlan, Phases, Pipeline, RunPlan, RunRequest, Stop, Workload
 from services.runtime.events import open_events
-from tests.integration.kafka_broker import broker  # noqa: F401
 from tests.integration.service_process import Reader, has_event, running_service
 
 pytestmark = pytest.mark.integration
@@ -45,7 +44,7 @@ def readers(settings, *topics):
 
 
 @pytest.fixture(scope="module")
-def generator(broker):  # noqa: F811
+def generator(broker):
     with running_service(broker, "generator") as process, readers(broker, catalogue.LIFECYCLE) as r:
         r[0].until("", has_event(protocol.SERVICE_STARTED))
         yield broker
