@@ -11,6 +11,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import FrameType
 
 from rich.console import Console
@@ -18,6 +19,7 @@ from rich.console import Console
 from deploy.local.stack import Stack, StackError
 from schemas.protocol import parse_stages
 from services.console import listing
+from services.console.answering import answering_store
 from services.console.arguments import build_parser
 from services.console.checks import run_tests
 from services.console.clickhouse import QueryError, query_bytes
@@ -118,17 +120,15 @@ def doctor(_options: Namespace, settings: ServiceSettings, console: Console) -> 
 
 def sql(options: Namespace, settings: ServiceSettings, _console: Console) -> int:
     """Answer one query."""
-    _require_stack(settings)
-    answer = query_bytes(store_url(settings), options.query, options.format)
-    sys.stdout.buffer.write(answer)
+    with _store(settings) as url:
+        sys.stdout.buffer.write(query_bytes(url, options.query, options.format))
     return 0
 
 
 def report(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """Show the report of a run."""
-    _require_stack(settings)
-    url = store_url(settings)
-    found = build_report(url, options.run_id or latest_run(url))
+    with _store(settings) as url:
+        found = build_report(url, options.run_id or latest_run(url))
     if options.json:
         print(json.dumps(found, indent=2))
     else:
@@ -138,8 +138,8 @@ def report(options: Namespace, settings: ServiceSettings, console: Console) -> i
 
 def runs(_options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """List the runs."""
-    _require_stack(settings)
-    listing.show_runs(console, store_url(settings))
+    with _store(settings) as url:
+        listing.show_runs(console, url)
     return 0
 
 
@@ -169,9 +169,8 @@ VERBS = {
 }
 
 
-def _require_stack(settings: ServiceSettings) -> None:
-    if not Stack(settings).status().running:
-        raise StackError("The stack is not running; start it with: tidegauge up --detach")
+def _store(settings: ServiceSettings) -> AbstractContextManager[str]:
+    return answering_store(settings, lambda: Stack(settings).status().running)
 
 
 def _teller(console: Console) -> Callable[[str], None]:

@@ -53,7 +53,7 @@ def _add_stack(verbs: Verbs) -> None:
 
 
 def _add_results(verbs: Verbs) -> None:
-    sql = _verb(verbs, "sql", "ask the results in SQL (the stack must be up)")
+    sql = _verb(verbs, "sql", "ask the results in SQL")
     sql.add_argument("query", metavar='"SELECT …"')
     sql.add_argument(
         "--format",
@@ -61,10 +61,10 @@ def _add_results(verbs: Verbs) -> None:
         metavar="NAME",
         help="a ClickHouse format such as CSVWithNames, JSONEachRow, Markdown (PrettyCompact)",
     )
-    report = _verb(verbs, "report", "the report of a run (the stack must be up)")
+    report = _verb(verbs, "report", "the report of a run")
     report.add_argument("run_id", nargs="?", metavar="RUN_ID", help="default: the latest run")
     report.add_argument("--json", action="store_true", help="as JSON")
-    _verb(verbs, "runs", "list the runs (the stack must be up)")
+    _verb(verbs, "runs", "list the runs")
     for noun in ("workloads", "pipelines"):
         one = _verb(verbs, noun, f"list the {noun}, or explain one")
         one.add_argument("name", nargs="?", metavar="NAME")

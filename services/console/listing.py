@@ -50,7 +50,7 @@ def show_runs(console: Console, url: str) -> None:
         return
     table = Table(box=SIMPLE_HEAD)
     for column in ("run", "workload", "pipelines", "requested (UTC)", "result"):
-        table.add_column(column)
+        table.add_column(column, no_wrap=column == "run")
     for row in rows:
         if not row["concluded"]:
             result = f"in {row['phase']}" if row["phase"] else "not concluded"

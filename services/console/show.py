@@ -54,9 +54,9 @@ def _not_exact(report: Report) -> str:
 
 def _stages(name: str, pipeline: dict[str, Any]) -> Table:
     table = Table(title=name, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
-    table.add_column("stage")
-    for column in ("p50", "p95", "p99", "max", "p50 cost", "outputs", "per s", "exact", "ledger"):
-        table.add_column(column, justify="right")
+    table.add_column("stage", no_wrap=True)
+    for column in ("p50", "p95", "p99", "max", "cost", "outputs", "per s", "exact", "ledger"):
+        table.add_column(column, justify="right", no_wrap=column != "ledger")
     before: float | None = None
     for stage, cell in pipeline["stages"].items():
         latest = cell["latency_ms"].get("latest", {})
@@ -73,7 +73,10 @@ def _stages(name: str, pipeline: dict[str, Any]) -> Table:
             str(cell["verdicts"]["exact"]),
             Text(", ".join(bad) or "clean", style="red" if bad else "green"),
         )
-    table.caption = "latency in ms, latest contributing input to output, both LogAppendTime"
+    table.caption = (
+        "ms from the latest contributing input to the output, both LogAppendTime;\n"
+        "cost: p50 less that of the stage before"
+    )
     table.caption_justify = "left"
     return table
 

@@ -53,6 +53,11 @@ def serve(settings: StoreSettings, engine: Engine, stop: threading.Event) -> Non
     ready = threading.Event()
     engine.execute(ddl_statements())
     server = serve_sql(settings.host, settings.port("store"), engine, ready.is_set)
+    if settings.offline:
+        ready.set()
+        stop.wait()
+        server.shutdown()
+        return
     wanted = (topic for topic in catalogue.fixed_topics() if topic.name in TABLES)
     ensure_topics(admin_client(settings, "store"), wanted)
     events = open_events(settings, "store")

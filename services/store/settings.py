@@ -13,7 +13,10 @@ class StoreSettings(ServiceSettings):
     batch_seconds, batch_rows, batch_bytes: an insert waits no longer and holds no more than this,
     but at least one record. query_*: bounds of one query over HTTP; a request may ask for less.
     query_slots: queries that run at once, others wait up to query_wait_seconds.
+    offline: only answer SQL from what was projected before, without Kafka.
     """
+
+    offline: bool = False
 
     batch_seconds: float = Field(0.5, gt=0, le=60)
     batch_rows: int = Field(50_000, ge=1, le=500_000)

@@ -1,0 +1,71 @@
+"""Where to ask SQL: the store of the running stack, or else one that is started for the moment."""
+
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from services.console.clickhouse import QueryError
+from services.console.perform import store_url
+from services.runtime.settings import ROOT, ServiceSettings
+
+READY_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 10.0
+
+
+@contextmanager
+def answering_store(settings: ServiceSettings, is_running: Callable[[], bool]) -> Iterator[str]:
+    """The URL of a store that answers SQL while the context lasts. Raises QueryError."""
+    if is_running():
+        yield store_url(settings)
+        return
+    if not (settings.data / "clickhouse").is_dir():
+        raise QueryError(f"There are no results in {settings.data}; start with: tidegauge run")
+    log = settings.data / "logs" / "store-offline.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    process = _start(settings, log)
+    try:
+        _await_ready(settings, process, log)
+        yield store_url(settings)
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def _start(settings: ServiceSettings, log: Path) -> "subprocess.Popen[bytes]":
+    environment = {
+        **os.environ,
+        "TIDEGAUGE_OFFLINE": "true",
+        "TIDEGAUGE_DATA": str(settings.data.absolute()),
+        "PYTHONPATH": str(ROOT),
+    }
+    with open(log, "wb") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "services.store"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+
+
+def _await_ready(settings: ServiceSettings, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    deadline_s = time.monotonic() + READY_TIMEOUT_S
+    while time.monotonic() < deadline_s:
+        if process.poll() is not None:
+            lines = log.read_text(errors="replace").strip().splitlines()
+            raise QueryError(lines[-1] if lines else "The store ended without a word.")
+        try:
+            with urllib.request.urlopen(f"{store_url(settings)}/health/ready", timeout=1):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.05)
+    raise QueryError("The store did not become ready within 30 s.")
