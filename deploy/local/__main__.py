@@ -30,8 +30,7 @@ def main(arguments: list[str]) -> int:
     try:
         return VERBS[options.verb](stack)
     except StackError as error:
-        print(*error.log_tail, sep="\n", file=sys.stderr)
-        print(f"tidegauge: {error}", file=sys.stderr)
+        print(*error.log_tail, f"tidegauge: {error}", sep="\n", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("tidegauge: interrupted", file=sys.stderr)

@@ -83,9 +83,7 @@ class Stack:
         """
         with self._locked(on_progress):
             found = self._read()
-            if found is not None and self._is_whole(found):
-                self._attach(found)
-                on_progress(f"attached to the stack that runs at base port {found.base_port}")
+            if found is not None and self._attach(found, on_progress):
                 return
             if found is not None:
                 on_progress("ending what an earlier start left behind")
@@ -94,7 +92,9 @@ class Stack:
 
     def up_detached(self, on_progress: Progress = _quiet) -> None:
         """Like up(), in a process of its own that goes on when this one ends. Raises StackError."""
-        start_detached(self.settings, on_progress)
+        found = self._read()
+        if found is None or not self._attach(found, on_progress):
+            start_detached(self.settings, on_progress)
 
     def down(self, on_progress: Progress = _quiet) -> bool:
         """Stop the stack of this data folder, whoever started it, and whatever is left of one.
@@ -140,6 +140,7 @@ class Stack:
                 continue
             recorded = self._read()
             if not recorded or recorded.stack_id != state.stack_id or recorded.phase == STOPPING:
+                self._forget()
                 raise StackStoppedError("the stack was stopped by another tidegauge")
             raise crashed(part.name, code, log)
 
@@ -207,24 +208,43 @@ class Stack:
         self._state, self._processes = None, {}
 
     def _is_whole(self, found: StackState) -> bool:
-        """Whether every part of a recorded stack was started and is alive."""
+        """Whether every part of a recorded stack was started, and all is alive.
+
+        Its owner too: without one nobody watches the parts, and a run may still be going on.
+        """
         known = {service.name for service in found.services}
         whole = found.phase == RUNNING and known == {part.name for part in self._parts}
-        return whole and all(is_alive(s.identity, found.stack_id) for s in found.services)
+        processes = [found.owner, *(service.identity for service in found.services)]
+        return whole and all(is_alive(process, found.stack_id) for process in processes)
 
-    def _attach(self, found: StackState) -> None:
-        """Make a recorded stack this object's. Raises StackError when it does not answer."""
+    def _attach(self, found: StackState, on_progress: Progress) -> bool:
+        """Make a recorded stack this object's, if it is whole and remains so.
+
+        Raises StackError when it has other ports, or lives and does not answer.
+        """
+        if not self._is_whole(found):
+            return False
         if (found.host, found.base_port) != (self.settings.host, self.settings.base_port):
             raise StackError(
                 f"the stack of {self.settings.data} runs at base port {found.base_port},"
                 f" not {self.settings.base_port}; stop it or choose another data folder",
                 exit_code=EXIT_USAGE,
             )
-        for part in self._parts:
-            if not wait_until(lambda part=part: part.ready(self.settings), ATTACH_TIMEOUT_S):  # type: ignore[misc]
-                log = log_path(self.settings.data, part.name)
-                raise StackError(f"the stack runs, but its {part.name} does not answer; see {log}")
+        waiting = list(self._parts)
+
+        def settled() -> bool:
+            while waiting and waiting[0].ready(self.settings):
+                waiting.pop(0)
+            return not waiting or not self._is_whole(found)
+
+        if not wait_until(settled, ATTACH_TIMEOUT_S):
+            log = log_path(self.settings.data, waiting[0].name)
+            raise StackError(f"the stack runs, but {waiting[0].name} does not answer; see {log}")
+        if waiting:
+            return False
         self._state, self._processes, self.attached = found, {}, True
+        on_progress(f"attached to the stack that runs at base port {found.base_port}")
+        return True
 
     def _read(self) -> StackState | None:
         try:

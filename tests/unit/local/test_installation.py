@@ -1,0 +1,94 @@
+"""What is downloaded at first use, and what is said when that fails."""
+
+from pathlib import Path
+
+import pytest
+
+from deploy.local.install import reason, same, tool_environment
+from deploy.local.jars import HERE, ivy_reason, jar_paths
+from deploy.local.truststore import trust_store
+
+pytestmark = pytest.mark.unit
+
+
+def test_an_empty_trust_store_is_what_javas_own_tool_writes():
+    expected = "feedfeed0000000200000000e2686e45fb43dfa4d992dd41ceb6b21c6330d792"
+    assert trust_store([], "changeit").hex() == expected
+
+
+def test_a_certificate_is_an_entry_with_tag_alias_time_type_and_length():
+    store = trust_store([b"\x30\x00"], "changeit")
+    assert store[:12].hex() == "feedfeed0000000200000001"
+    entry = store[12:-20]
+    assert entry[:4].hex() == "00000002"
+    assert entry[4:17] == b"\x00\x0bauthority-0"
+    assert entry[17:25] == bytes(8)
+    assert entry[25:32] == b"\x00\x05X.509"
+    assert entry[32:] == b"\x00\x00\x00\x02\x30\x00"
+
+
+def test_every_jar_has_a_folder_and_a_pinned_version(tmp_path: Path):
+    file = tmp_path / "ivy.xml"
+    file.write_text(
+        '<ivy-module><dependencies><dependency org="org.example" name="tide" rev="1.2"'
+        ' conf="broker->default"/></dependencies></ivy-module>'
+    )
+    assert jar_paths(file) == (Path("broker/tide-1.2.jar"),)
+
+
+def test_the_ivy_file_names_broker_and_connectors_once_each():
+    paths = jar_paths(HERE / "ivy.xml")
+    assert len(set(paths)) == len(paths)
+    assert Path("broker/kafka_2.13-4.3.1.jar") in paths
+    assert Path("spark/spark-sql-kafka-0-10_2.13-4.2.0.jar") in paths
+    assert {path.parent.name for path in paths} == {"broker", "spark"}
+
+
+def test_of_ivys_many_lines_the_one_with_the_cause_is_told():
+    output = """
+:: problems summary ::
+:::: WARNINGS
+        Host repository.example not found. url=https://repository.example/tide.jar
+        :: UNRESOLVED DEPENDENCIES ::
+        :: org.example#tide;1.2: not found
+:::: ERRORS
+        Server access error at url https://repository.example/tide.jar (timed out)
+:: USE VERBOSE OR DEBUG MESSAGE LEVEL FOR MORE DETAILS
+"""
+    expected = "Server access error at url https://repository.example/tide.jar (timed out)"
+    assert ivy_reason(output) == expected
+
+
+def test_ivy_that_says_nothing_is_said_to_say_nothing():
+    assert ivy_reason(" \n") == "Ivy said nothing"
+
+
+@pytest.mark.parametrize(
+    ("output", "told"),
+    [
+        ("resolving\nerror: no route to host\n\n", "error: no route to host"),
+        ("writing\nOSError: [Errno 28] No space left on device\nTraceback", "the disk is full"),
+        ("", "exit code 7"),
+    ],
+)
+def test_a_failed_tool_is_told_by_its_last_line(output: str, told: str):
+    assert reason(output, 7) == told
+
+
+def test_uv_hears_of_pips_index_and_keeps_its_own():
+    told = tool_environment({"PIP_INDEX_URL": "https://a.example", "SSL_CERT_FILE": "/mine"})
+    assert told["UV_DEFAULT_INDEX"] == "https://a.example"
+    assert tool_environment({"PIP_CERT": "/theirs", "SSL_CERT_FILE": "/mine"}) == {
+        "PIP_CERT": "/theirs",
+        "SSL_CERT_FILE": "/mine",
+    }
+
+
+def test_a_stamp_counts_only_when_it_equals_the_file_it_was_copied_from(tmp_path: Path):
+    wanted, stamp = tmp_path / "wanted", tmp_path / "stamp"
+    wanted.write_text("one")
+    assert not same(wanted, stamp)
+    stamp.write_text("one")
+    assert same(wanted, stamp)
+    wanted.write_text("two")
+    assert not same(wanted, stamp)

@@ -1,0 +1,174 @@
+"""The state file, the order of stopping, logs, and the sentences of failures."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deploy.local.broker import server_properties
+from deploy.local.ending import stop_order
+from deploy.local.failures import StackError, crashed
+from deploy.local.parts import Part, stack_parts
+from deploy.local.preflight import check_room
+from deploy.local.processes import bound_log, tail
+from deploy.local.startup import settings_environment
+from deploy.local.state import (
+    Identity,
+    LockTimeoutError,
+    ServiceState,
+    StackState,
+    StateFile,
+)
+from services.runtime.settings import PORT_OFFSETS, ServiceSettings
+
+pytestmark = pytest.mark.unit
+
+STATE = StackState("abc", "running", "127.0.0.1", 19300, Identity(1, 2.5), True)
+
+
+def part(name: str, *after: str) -> Part:
+    return Part(name, command=lambda _s, _j: (), ready=lambda _s: True, after=after)
+
+
+def started(*names: str) -> list[ServiceState]:
+    return [ServiceState(name, pid, 0.0, "ready") for pid, name in enumerate(names, 2)]
+
+
+def test_the_file_says_what_runs_as_documented(tmp_path: Path):
+    StateFile(tmp_path).write(STATE.with_service(ServiceState("kafka", 7, 3.5, "ready")))
+    assert json.loads((tmp_path / "stack.json").read_text()) == {
+        "version": 1,
+        "stack_id": "abc",
+        "phase": "running",
+        "host": "127.0.0.1",
+        "base_port": 19300,
+        "owner": {"pid": 1, "create_time": 2.5},
+        "detached": True,
+        "services": [{"name": "kafka", "pid": 7, "create_time": 3.5, "state": "ready"}],
+    }
+
+
+def test_what_was_written_is_read_back_and_forgotten_when_removed(tmp_path: Path):
+    file = StateFile(tmp_path)
+    assert file.read() is None
+    state = STATE.with_service(ServiceState("kafka", 7, 3.5, "starting"))
+    file.write(state)
+    assert file.read() == state
+    file.remove()
+    assert file.read() is None
+
+
+def test_a_service_recorded_again_replaces_itself_in_place():
+    state = STATE
+    for service in started("kafka", "store"):
+        state = state.with_service(service)
+    state = state.with_service(ServiceState("kafka", 2, 0.0, "starting"))
+    assert [(s.name, s.state) for s in state.services] == [
+        ("kafka", "starting"),
+        ("store", "ready"),
+    ]
+
+
+def test_only_one_holds_the_lock_and_the_other_is_told_that_it_waits(tmp_path: Path):
+    waited = []
+    with (
+        StateFile(tmp_path).locked(0, lambda: None),
+        pytest.raises(LockTimeoutError, match=r"stack\.lock is held by another tidegauge"),
+        StateFile(tmp_path).locked(0, lambda: waited.append("once")),
+    ):
+        pytest.fail("both hold the lock")
+    assert waited == ["once"]
+    with StateFile(tmp_path).locked(0, lambda: None):
+        pass
+
+
+def test_services_stop_before_the_broker_they_use():
+    parts = {p.name: p for p in (part("kafka"), part("store", "kafka"), part("a", "store"))}
+    batches = stop_order(started("kafka", "store", "a", "gone"), parts)
+    assert [[s.name for s in batch] for batch in batches] == [["a", "gone"], ["store"], ["kafka"]]
+
+
+@given(st.dictionaries(st.sampled_from("abcdef"), st.sets(st.sampled_from("abcdef"))))
+def test_everything_is_stopped_once_whatever_depends_on_whatever(after: dict[str, set[str]]):
+    parts = {name: part(name, *sorted(needs - {name})) for name, needs in after.items()}
+    stopped = [s.name for batch in stop_order(started(*parts), parts) for s in batch]
+    assert sorted(stopped) == sorted(parts)
+
+
+@pytest.mark.parametrize(
+    ("code", "ending"),
+    [
+        (3, "store ended with exit code 3"),
+        (-9, "store was ended by SIGKILL"),
+        (None, "store ended"),
+    ],
+)
+def test_a_crash_is_told_by_name_ending_and_last_lines(
+    tmp_path: Path, code: int | None, ending: str
+):
+    log = tmp_path / "store.log"
+    log.write_text("first\n\nlast\n")
+    error = crashed("store", code, log)
+    assert str(error) == f"{ending}; its log is {log}"
+    assert error.log_tail == ("first", "last")
+
+
+def test_the_tail_is_the_last_lines_and_empty_without_a_log(tmp_path: Path):
+    log = tmp_path / "x.log"
+    assert tail(log) == ()
+    log.write_text("".join(f"line {number}\n" for number in range(50)))
+    assert tail(log, 2) == ("line 48", "line 49")
+
+
+def test_a_log_over_its_bound_begins_anew_and_the_writer_goes_on(tmp_path: Path):
+    log = tmp_path / "x.log"
+    with log.open("ab", buffering=0) as writer:
+        writer.write(b"0123456789")
+        bound_log(log, limit=10)
+        assert log.read_bytes() == b"0123456789"
+        bound_log(log, limit=9)
+        writer.write(b"new")
+    assert log.read_bytes() == b"new"
+    assert (tmp_path / "x.log.1").read_bytes() == b"0123456789"
+
+
+def test_a_full_disk_is_one_sentence(tmp_path: Path):
+    with pytest.raises(StackError, match=r"^the disk is full: \d+ MB are free in .*needed$"):
+        check_room(tmp_path, needed_bytes=2**62)
+
+
+def test_a_service_gets_the_settings_whole_whatever_the_environment_said(tmp_path: Path):
+    settings = ServiceSettings(
+        data=tmp_path, base_port=19300, kafka_properties={"a": "b"}, instance="console"
+    )
+    environ = {"TIDEGAUGE_BASE_PORT": "1", "TIDEGAUGE_INSTANCE": "x", "HOME": "/home/x"}
+    merged = settings_environment(settings, environ)
+    assert merged["TIDEGAUGE_BASE_PORT"] == "19300"
+    assert merged["TIDEGAUGE_DATA"] == str(tmp_path)
+    assert merged["TIDEGAUGE_KAFKA_PROPERTIES"] == '{"a": "b"}'
+    assert merged["HOME"] == "/home/x"
+    assert "TIDEGAUGE_INSTANCE" not in merged
+
+
+def test_the_broker_listens_where_the_settings_say_and_makes_no_topics_by_itself(tmp_path: Path):
+    lines = server_properties(ServiceSettings(data=tmp_path, base_port=19300)).splitlines()
+    assert "listeners=PLAINTEXT://127.0.0.1:19300,CONTROLLER://127.0.0.1:19301" in lines
+    assert "auto.create.topics.enable=false" in lines
+    assert "group.initial.rebalance.delay.ms=0" in lines
+    assert f"log.dirs={tmp_path}/kafka/records" in lines
+
+
+def test_every_part_has_its_own_ports_and_starts_after_parts_that_exist():
+    parts = stack_parts(ServiceSettings())
+    ports = [port for part in parts for port in part.ports]
+    assert sorted(ports) == sorted(PORT_OFFSETS)
+    names = {part.name for part in parts}
+    assert all(names.issuperset(part.after) for part in parts)
+
+
+def test_with_a_broker_of_ones_own_no_broker_is_started():
+    parts = stack_parts(ServiceSettings(kafka_bootstrap="kafka.example:9092"))
+    assert "kafka" not in {part.name for part in parts}
+    assert all(part.after == () for part in parts)
