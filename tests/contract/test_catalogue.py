@@ -1,0 +1,66 @@
+"""The topics that everyone relies on."""
+
+import pytest
+
+from schemas import catalogue, protocol
+from services.runtime.topics import topic_config
+
+pytestmark = pytest.mark.contract
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [*catalogue.input_topics(), *catalogue.output_topics("spark-realtime")],
+    ids=lambda topic: topic.name,
+)
+def test_input_and_output_topics_take_their_time_from_the_broker(topic):
+    assert topic_config(topic)["message.timestamp.type"] == "LogAppendTime"
+
+
+def test_a_pipeline_has_one_output_topic_per_stage():
+    assert [topic.name for topic in catalogue.output_topics("p")] == [
+        "output.p.ingest",
+        "output.p.parse",
+        "output.p.join",
+        "output.p.tumbling",
+        "output.p.sliding",
+    ]
+
+
+def test_a_pipeline_has_output_topics_of_the_stages_asked_for_only():
+    topics = catalogue.output_topics("p", ("join",), partitions=4)
+    assert [(topic.name, topic.records, topic.partitions) for topic in topics] == [
+        ("output.p.join", ("output_join",), 4)
+    ]
+
+
+def test_the_fixed_topics_are_these():
+    assert [topic.name for topic in catalogue.fixed_topics()] == [
+        "control.runs",
+        "traffic.flow",
+        "traffic.speed",
+        "dead-letter",
+        "results.lifecycle",
+        "results.latency",
+        "results.throughput",
+        "results.verdicts",
+        "results.generator",
+        "results.pipeline",
+        "results.resources",
+        "results.conclusions",
+    ]
+
+
+def test_only_the_input_topics_get_more_partitions():
+    many = {topic.name for topic in catalogue.fixed_topics(8) if topic.partitions == 8}
+    assert many == {"traffic.flow", "traffic.speed"}
+
+
+def test_every_topic_is_bounded():
+    for topic in (*catalogue.fixed_topics(), *catalogue.output_topics("p")):
+        assert topic.retention_s > 0, topic.name
+        assert topic.retention_bytes > 0, topic.name
+
+
+def test_every_stage_says_which_records_it_publishes():
+    assert tuple(catalogue.STAGE_RECORDS) == protocol.STAGES

@@ -1,0 +1,125 @@
+"""What is encoded comes back; what is not a record of ours is refused with a reason."""
+
+import json
+import math
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas import codec
+from tests.contract.avro_values import values_of
+
+pytestmark = pytest.mark.contract
+
+NAMES = codec.schema_names()
+SCHEMAS = {name: json.loads(codec.schema_json(name)) for name in NAMES}
+COMMAND = {
+    "command_id": "1",
+    "run_id": "r",
+    "issued_at": 1,
+    "producer": "p",
+    "command": "stop",
+    "body": "{}",
+}
+# Header of control_command v1; then strings as zigzag length and UTF-8, and 1 as zigzag 2.
+COMMAND_BYTES = bytes.fromhex("c301e4ae675a35391b57") + b"\x021\x02r\x02\x02p\x08stop\x04{}"
+
+
+def test_a_command_has_these_bytes():
+    assert codec.encode("control_command", COMMAND) == COMMAND_BYTES
+
+
+def test_these_bytes_are_that_command():
+    assert codec.decode(COMMAND_BYTES) == ("control_command", COMMAND)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_every_record_comes_back_as_it_was(name, data):
+    record = data.draw(values_of(SCHEMAS[name]))
+    encoded = codec.encode(name, record)
+    assert encoded[:10] == codec.header(name)
+    assert codec.decode(encoded) == (name, record)
+
+
+def test_not_a_number_comes_back():
+    record = {
+        "run_id": "r",
+        "measurement_id": "m",
+        "lane": "lane1",
+        "num_lanes": 1,
+        "observed_at": 0,
+        "flow_vehicles_per_hour": 1,
+        "speed_km_per_hour": math.nan,
+    }
+    assert math.isnan(codec.decode(codec.encode("output_join", record))[1]["speed_km_per_hour"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_a_record_cut_short_anywhere_is_refused(name, data):
+    whole = codec.encode(name, data.draw(values_of(SCHEMAS[name])))
+    cut = data.draw(st.integers(0, len(whole) - 1))
+    with pytest.raises(codec.DecodeError):
+        codec.decode(whole[:cut])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_bytes_after_the_end_are_refused(name, data):
+    whole = codec.encode(name, data.draw(values_of(SCHEMAS[name])))
+    with pytest.raises(codec.DecodeError, match=f"^{name} v1 has bytes after its end$"):
+        codec.decode(whole + data.draw(st.binary(min_size=1, max_size=9)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=30, deadline=None)
+@given(datum=st.binary(max_size=80))
+def test_any_bytes_after_a_known_header_are_a_record_or_refused(name, datum):
+    with suppress(codec.DecodeError):  # any other error fails
+        found, record = codec.decode(codec.header(name) + datum)
+        assert found == name
+        assert set(record) == {field["name"] for field in SCHEMAS[name]["fields"]}
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (None, "not in Avro single-object encoding (marker C3 01 missing)"),
+        (b"", "not in Avro single-object encoding (marker C3 01 missing)"),
+        (b'{"run_id": "r"}', "not in Avro single-object encoding (marker C3 01 missing)"),
+        (COMMAND_BYTES[:9], "not in Avro single-object encoding (marker C3 01 missing)"),
+        (b"\xc3\x01" + b"\x00" * 8 + b"x", "unknown schema fingerprint 0000000000000000"),
+    ],
+)
+def test_what_is_not_of_ours_is_refused_with_the_reason(data, reason):
+    with pytest.raises(codec.DecodeError) as refused:
+        codec.decode(data)
+    assert str(refused.value) == reason
+
+
+@pytest.mark.parametrize(
+    ("why", "change"),
+    [
+        ("a field is missing", {"body": None}),
+        ("a field has another type", {"issued_at": "now"}),
+    ],
+)
+def test_a_record_that_does_not_fit_is_not_written(why, change):
+    with pytest.raises((ValueError, TypeError)):
+        codec.encode("control_command", COMMAND | change)
+
+
+def test_a_record_without_a_field_that_has_no_default_is_not_written():
+    with pytest.raises((ValueError, TypeError)):
+        codec.encode("control_command", {k: v for k, v in COMMAND.items() if k != "body"})
+
+
+def test_an_unknown_name_is_refused():
+    with pytest.raises(KeyError, match="no schema named 'nothing'"):
+        codec.schema("nothing")

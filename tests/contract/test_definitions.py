@@ -1,0 +1,22 @@
+"""The workloads and pipelines that come with the project are what their models say."""
+
+import pytest
+
+from services.runtime import definitions
+
+pytestmark = pytest.mark.contract
+
+
+@pytest.mark.parametrize("name", definitions.names(definitions.WORKLOADS_DIR))
+def test_every_workload_loads_under_its_own_name(name):
+    assert definitions.load_workload(name).name == name
+
+
+@pytest.mark.parametrize("name", definitions.names(definitions.PIPELINES_DIR))
+def test_every_pipeline_loads_under_its_own_name(name):
+    assert definitions.load_pipeline(name).name == name
+
+
+def test_the_defaults_are_there():
+    assert "latency" in definitions.names(definitions.WORKLOADS_DIR)
+    assert "spark-realtime" in definitions.names(definitions.PIPELINES_DIR)

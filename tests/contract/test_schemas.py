@@ -1,0 +1,171 @@
+"""The released schemas: what they are called, that they never change, that versions get along."""
+
+import io
+import json
+import re
+from itertools import combinations
+
+import fastavro
+import pytest
+from fastavro.read import SchemaResolutionError
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from schemas import catalogue, codec
+from tests.contract.avro_values import values_of
+from tests.contract.crc_64_avro import canonical, crc_64_avro
+
+pytestmark = pytest.mark.contract
+
+FILES = sorted(codec.SCHEMA_DIR.iterdir())
+
+# The 10 bytes before every datum. A released schema never changes: data that carry these bytes are
+# on people's disks. A change is a new version, which gets a new line here.
+RELEASED = {
+    "control_command.v1": "c301e4ae675a35391b57",
+    "dead_letter.v1": "c301e3e4a749829a36bd",
+    "output_join.v1": "c301b6b2660150b10bb6",
+    "output_parse.v1": "c301b910d8f515b48842",
+    "output_sliding.v1": "c3019b5e5663846446d4",
+    "output_tumbling.v1": "c3013641e31daed1cd4a",
+    "results_conclusions.v1": "c301ef8d487f02a96d08",
+    "results_generator.v1": "c301ade117556a16736d",
+    "results_latency.v1": "c3013873020a5df27e43",
+    "results_lifecycle.v1": "c301319b0482f03eba45",
+    "results_pipeline.v1": "c301eec62c95f5caa277",
+    "results_resources.v1": "c301d2a3c9cd95a43762",
+    "results_throughput.v1": "c301920134364e30ce0e",
+    "results_verdicts.v1": "c30159234bc4d2b3d070",
+    "traffic_flow.v1": "c3017b207d4654fa12d2",
+    "traffic_speed.v1": "c301d7408c19e04802f4",
+}
+
+
+def json_of(path):
+    return json.loads(path.read_text())
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_every_file_is_a_named_version_of_the_record_it_holds(path):
+    match = re.fullmatch(r"([a-z]+(?:_[a-z]+)*)\.v([1-9][0-9]*)\.avsc", path.name)
+    assert match, "files are named NAME.vN.avsc"
+    schema = json_of(path)
+    fastavro.parse_schema(schema, _force=True)
+    assert (schema["type"], schema["name"], schema["namespace"]) == (
+        "record",
+        match[1],
+        "tidegauge",
+    )
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_every_record_and_field_says_what_it_is(path):
+    schema = json_of(path)
+    undocumented = [f["name"] for f in schema["fields"] if not f.get("doc", "").endswith(".")]
+    assert (schema["doc"][-1], undocumented) == (".", [])
+
+
+def test_versions_of_a_record_count_from_1_without_gaps():
+    for name in codec.schema_names():
+        numbers = [schema.version for schema in codec.versions(name)]
+        assert numbers == list(range(1, len(numbers) + 1)), name
+
+
+def test_the_reference_fingerprint_gives_the_values_of_the_specification():
+    # From the specification's own test data.
+    assert crc_64_avro(b'"null"') == 0x63DD24E7CC258F8A
+    assert crc_64_avro(b'"int"') == 0x7275D51A3F395C8F
+    assert canonical({"type": "string"}) == '"string"'
+
+
+def test_no_released_schema_has_changed_and_none_is_unlisted():
+    found = {path.name.removesuffix(".avsc"): json_of(path) for path in FILES}
+    headers = {
+        name: "c301" + crc_64_avro(canonical(schema).encode()).to_bytes(8, "little").hex()
+        for name, schema in found.items()
+    }
+    assert headers == RELEASED
+
+
+def test_the_codec_writes_the_headers_that_were_released():
+    ours = {
+        f"{schema.name}.v{schema.version}": schema.header.hex()
+        for name in codec.schema_names()
+        for schema in codec.versions(name)
+    }
+    assert ours == RELEASED
+
+
+def test_every_record_of_the_catalogue_has_a_schema_and_every_schema_is_in_the_catalogue():
+    topics = (*catalogue.fixed_topics(), *catalogue.output_topics("p"))
+    assert {record for topic in topics for record in topic.records} == set(codec.schema_names())
+
+
+# Compatibility: FULL_TRANSITIVE, any version reads any other.
+
+
+def read_as(written, writer, reader):
+    """What `reader` makes of a value written with `writer`."""
+    ours, theirs = (fastavro.parse_schema(one, _force=True) for one in (writer, reader))
+    data = io.BytesIO()
+    fastavro.schemaless_writer(data, ours, written)
+    data.seek(0)
+    return fastavro.schemaless_reader(data, ours, theirs)
+
+
+def assert_fully_compatible(one, other, examples=25):
+    """Each reads whatever the other writes, and shared fields keep their values."""
+
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        report_multiple_bugs=False,
+        phases=(Phase.generate,),
+    )
+    @given(st.data())
+    def check(data):
+        for writer, reader in ((one, other), (other, one)):
+            written = data.draw(values_of(writer))
+            read = read_as(written, writer, reader)
+            assert set(read) == {field["name"] for field in reader["fields"]}
+            for name in set(read) & set(written):
+                assert read[name] == written[name]
+
+    check()
+
+
+@pytest.mark.parametrize("name", codec.schema_names())
+def test_every_version_reads_and_is_read_by_every_other(name):
+    # Without logical types, as the codec reads and writes: times stay numbers.
+    known = [schema.parsed for schema in codec.versions(name)]
+    for one, other in combinations([*known, known[-1]], 2):
+        assert_fully_compatible(one, other)
+
+
+def version(*fields):
+    return {"type": "record", "name": "example", "namespace": "tidegauge", "fields": list(fields)}
+
+
+KEPT = {"name": "kept", "type": "long"}
+
+
+def test_a_field_with_a_default_may_be_added_and_removed():
+    added = {"name": "added", "type": "string", "default": ""}
+    assert_fully_compatible(version(KEPT), version(KEPT, added))
+
+
+@pytest.mark.parametrize(
+    ("why", "later"),
+    [
+        ("a new field has no default", version(KEPT, {"name": "added", "type": "string"})),
+        ("a field without default is gone", version({"name": "o", "type": "int", "default": 0})),
+        ("a field has another name", version({"name": "renamed", "type": "long"})),
+        ("a field has another type", version({"name": "kept", "type": "string"})),
+        ("a wider type cannot be read by the older", version({"name": "kept", "type": "double"})),
+        ("null cannot be read by the older", version({"name": "kept", "type": ["null", "long"]})),
+    ],
+)
+def test_the_checker_refuses_a_later_version_when(why, later):
+    with pytest.raises((SchemaResolutionError, AssertionError)):
+        assert_fully_compatible(version(KEPT), later)
