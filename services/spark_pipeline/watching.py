@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
@@ -11,6 +12,7 @@ from pyspark.sql.streaming import StreamingQuery
 WATCH_INTERVAL_S = 0.25
 INITIALISED = ("Processing", "Waiting")  # how the status begins once a query reads its sources
 REASON_CHARACTERS = 600
+MESSAGE_ENDS = ("at ", "===", "JVM stacktrace", "Driver stacktrace")
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,11 @@ def reason_of(error: StreamingQueryException | None) -> str:
     """One line that says why a query ended."""
     if error is None:
         return "the query ended without an exception"
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    causes = [line for line in lines[1:] if line.startswith("Caused by")]
-    return " ".join(lines[:1] + causes[-1:])[:REASON_CHARACTERS]
+    return one_line(str(error))
+
+
+def one_line(text: str) -> str:
+    """An engine's message in one line of at most 600 characters, without stack trace and plan."""
+    lines = (line.strip() for line in text.splitlines())
+    message = takewhile(lambda line: not line.startswith(MESSAGE_ENDS), filter(None, lines))
+    return " ".join(message)[:REASON_CHARACTERS]

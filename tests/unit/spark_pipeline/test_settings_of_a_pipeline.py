@@ -12,7 +12,7 @@ from services.spark_pipeline.driver import stages_to_run
 from services.spark_pipeline.progress import epoch_ms, progress_fields
 from services.spark_pipeline.queries import starting_offsets
 from services.spark_pipeline.session import slots, spark_conf
-from services.spark_pipeline.watching import is_initialised
+from services.spark_pipeline.watching import is_initialised, one_line
 
 pytestmark = pytest.mark.unit
 
@@ -121,3 +121,9 @@ def test_times_of_progress_are_epoch_milliseconds_in_utc():
 @pytest.mark.parametrize("path", sorted(PIPELINES_DIR.glob("*.toml")), ids=lambda path: path.stem)
 def test_every_pipeline_file_fits_its_model_and_is_named_after_itself(path):
     assert load_pipeline(path.stem).name == path.stem
+
+
+def test_the_reason_of_a_failure_is_one_line_without_stack_trace():
+    text = "[OFFSET] Gone:\n\n  0 to 5\n\n=== Streaming Query ===\nx\nJVM stacktrace:\n\tat a.b"
+    assert one_line(text) == "[OFFSET] Gone: 0 to 5"
+    assert one_line("y" * 1000) == "y" * 600
