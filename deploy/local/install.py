@@ -21,6 +21,14 @@ ROOT = Path(__file__).resolve().parents[2]
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
 NEEDED_FREE_BYTES = 3 * 1024**3
+# How pip and uv say that nothing answers; the last line of pip says only that it found nothing.
+NETWORK_FAILURES = (
+    "Failed to establish a new connection",
+    "name resolution",
+    "Name or service not known",
+    "dns error",
+    "error sending request",
+)
 
 
 class InstallError(Exception):
@@ -171,11 +179,14 @@ def run(step: str, command: Sequence[str], root: Path) -> None:
 
 
 def reason(output: str, code: int) -> str:
-    """What to tell of a failed tool: that the disk is full, or the last line it wrote."""
+    """What to tell of a failed tool: a full disk, no network, or else the last line it wrote."""
     if "No space left on device" in output:
         return "the disk is full"
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return lines[-1] if lines else f"exit code {code}"
+    last = lines[-1] if lines else f"exit code {code}"
+    if any(failure in output for failure in NETWORK_FAILURES):
+        return f"the network does not answer ({last})"
+    return last
 
 
 def tool_environment(environ: Mapping[str, str]) -> dict[str, str]:

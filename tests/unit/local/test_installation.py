@@ -68,6 +68,10 @@ def test_ivy_that_says_nothing_is_said_to_say_nothing():
     [
         ("resolving\nerror: no route to host\n\n", "error: no route to host"),
         ("writing\nOSError: [Errno 28] No space left on device\nTraceback", "the disk is full"),
+        (
+            "WARNING: Failed to establish a new connection\nERROR: No matching distribution",
+            "the network does not answer (ERROR: No matching distribution)",
+        ),
         ("", "exit code 7"),
     ],
 )
