@@ -7,13 +7,28 @@ A run is: `run` (console to conductor) → `prepare` (conductor to all) → ever
 records whose body is the JSON of a model below; answers travel on `results.lifecycle`.
 """
 
-import re
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import Field
 
-Stage = Literal["ingest", "parse", "join", "tumbling", "sliding"]
-STAGES: tuple[Stage, ...] = ("ingest", "parse", "join", "tumbling", "sliding")
+from schemas.model import STAGES, Model, Stage, parse_stages
+from schemas.pipeline import Pipeline
+from schemas.workload import Content, Judgement, Load, Phases, Validity, Workload
+
+__all__ = [
+    "STAGES",
+    "Content",
+    "Judgement",
+    "Load",
+    "Model",
+    "Phases",
+    "Pipeline",
+    "Stage",
+    "Validity",
+    "Workload",
+    "parse_stages",
+]
+
 PHASES = ("warm_up", "measure", "cool_down")
 DEFINITIONS = ("latest", "mean", "event_time")
 VERDICTS = ("exact", "wrong", "missing", "late", "duplicate", "unexpected")
@@ -37,103 +52,6 @@ STOPPED = "stopped"  # per pipeline
 FAILED = "failed"  # a service cannot go on with the run; detail: {"reason"}
 CONCLUDED = "concluded"  # detail: {"valid", "invalid_reasons"}
 
-_NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
-Name = Annotated[str, StringConstraints(pattern=_NAME)]
-
-
-class Model(BaseModel):
-    """Base of all contract models: immutable, no unknown fields."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Load(Model):
-    """When records are due. `constant`: `rate_per_second` records per second, evenly spaced."""
-
-    shape: Literal["constant"] = "constant"
-    rate_per_second: float = Field(gt=0, le=10_000_000)
-
-
-class Content(Model):
-    """What the records say. `ndw`: the recorded sample, one source minute per second."""
-
-    source: Literal["ndw"] = "ndw"
-
-
-class Phases(Model):
-    """Length of each phase of the load, seconds (design: warm-up → measure → cool-down)."""
-
-    warm_up_s: int = Field(10, ge=0, le=86_400)
-    measure_s: int = Field(30, ge=1, le=31_536_000)
-    cool_down_s: int = Field(5, ge=3, le=3_600)
-
-    @property
-    def total_s(self) -> int:
-        """Seconds that the load lasts."""
-        return self.warm_up_s + self.measure_s + self.cool_down_s
-
-
-class Judgement(Model):
-    """How outputs are judged.
-
-    deadline_ms: an output later than this after its latest input is late. give_up_ms: one that
-    has not come by then is missing. relative_tolerance: for means and relative changes, whose
-    sums engines may add in any order; everything else must be equal.
-    """
-
-    deadline_ms: int = Field(10_000, ge=1)
-    give_up_ms: int = Field(20_000, ge=1)
-    relative_tolerance: float = Field(1e-9, ge=0, lt=0.01)
-
-    @model_validator(mode="after")
-    def _in_order(self) -> "Judgement":
-        if self.give_up_ms < self.deadline_ms:
-            raise ValueError("give_up_ms must not be less than deadline_ms")
-        return self
-
-
-class Validity(Model):
-    """When a run may be used. Each rule broken gives one invalid reason."""
-
-    max_send_delay_p99_ms: float = Field(50, gt=0)
-    max_failed_records: int = Field(0, ge=0)
-
-
-class Workload(Model):
-    """One workload: what load, for how long, how judged (`workloads/NAME.toml`)."""
-
-    name: Name
-    summary: str
-    load: Load
-    content: Content = Content()
-    phases: Phases = Phases()
-    judgement: Judgement = Judgement()
-    validity: Validity = Validity()
-    stages: tuple[Stage, ...] = STAGES
-
-
-class Pipeline(Model):
-    """One pipeline under test (`pipelines/NAME.toml`).
-
-    batch_duration_s: real-time mode, how long a batch runs before it commits.
-    trigger_interval_ms: micro-batch mode, 0 means as fast as possible.
-    incomplete_windows: `withhold` publishes a window only when every lane of every kind is there;
-    `publish` publishes what there is when the watermark passes. spark_conf wins over the defaults.
-    """
-
-    name: Name
-    summary: str
-    mode: Literal["real-time", "micro-batch"]
-    implementation: Literal["customised"]
-    stages: tuple[Stage, ...] = STAGES
-    incomplete_windows: Literal["withhold", "publish"] = "withhold"
-    watermark_s: int = Field(10, ge=0)
-    batch_duration_s: int = Field(300, ge=5)
-    trigger_interval_ms: int = Field(0, ge=0)
-    shuffle_partitions: int = Field(1, ge=1, le=1024)
-    driver_memory_mb: int = Field(1024, ge=512)
-    spark_conf: dict[str, str] = {}
-
 
 class RunRequest(Model):
     """Body of `run`: everything that defines a run, so that it can be read back years later."""
@@ -143,7 +61,7 @@ class RunRequest(Model):
     pipelines: tuple[Pipeline, ...] = Field(min_length=1, max_length=8)
     stages: tuple[Stage, ...] = Field(min_length=1)
     seed: int = 0
-    environment: dict[str, Any] = {}
+    environment: dict[str, Any] = Field(default_factory=dict)
 
 
 class RunPlan(Model):
@@ -206,19 +124,3 @@ class Stop(Model):
     """Body of `stop` and `cancel`."""
 
     reason: str = ""
-
-
-def parse_stages(text: str) -> tuple[Stage, ...]:
-    """Stages from `0-4`, `2`, `0,3` or names; in order. Raises ValueError with what is allowed."""
-    chosen: set[int] = set()
-    for part in (piece.strip() for piece in text.split(",")):
-        span = re.fullmatch(r"([0-4])-([0-4])", part)
-        if span and int(span[1]) <= int(span[2]):
-            chosen.update(range(int(span[1]), int(span[2]) + 1))
-        elif re.fullmatch(r"[0-4]", part):
-            chosen.add(int(part))
-        elif part in STAGES:
-            chosen.add(STAGES.index(part))
-        else:
-            raise ValueError(f"stages must be like 0-4, 2 or join,tumbling, not {text!r}")
-    return tuple(STAGES[number] for number in sorted(chosen))

@@ -21,6 +21,7 @@ from schemas.protocol import parse_stages
 from services.console import listing
 from services.console.answering import answering_store
 from services.console.arguments import build_parser
+from services.console.benchmarks import run_benchmarks
 from services.console.checks import run_tests
 from services.console.clickhouse import QueryError, query_bytes
 from services.console.doctor import examine, show
@@ -155,12 +156,19 @@ def pipelines(options: Namespace, _settings: ServiceSettings, console: Console) 
     return 0
 
 
+def bench(options: Namespace, _settings: ServiceSettings, console: Console) -> int:
+    """Run benchmarks; figures are for reading, nothing passes or fails by them."""
+    run_benchmarks(options.name, options.json, console)
+    return 0
+
+
 VERBS = {
     "run": run,
     "up": up,
     "down": down,
     "status": status,
     "doctor": doctor,
+    "bench": bench,
     "sql": sql,
     "report": report,
     "runs": runs,

@@ -71,6 +71,9 @@ def _add_results(verbs: Verbs) -> None:
 
 
 def _add_checks(verbs: Verbs) -> None:
+    bench = _verb(verbs, "bench", "measure this machine against a peer, in one run")
+    bench.add_argument("name", nargs="?", metavar="NAME", help="default: all of them")
+    bench.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
     _verb(verbs, "test", "run the checks and the tests; further arguments go to pytest")
 
 

@@ -1,0 +1,72 @@
+"""A workload: what load, for how long, how judged. One TOML file each in `workloads/`."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from schemas.model import STAGES, Model, Name, Stage
+
+
+class Load(Model):
+    """When records are due. `constant`: `rate_per_second` records per second, evenly spaced."""
+
+    shape: Literal["constant"] = "constant"
+    rate_per_second: float = Field(gt=0, le=10_000_000)
+
+
+class Content(Model):
+    """What the records say. `ndw`: the recorded sample, one source minute per second."""
+
+    source: Literal["ndw"] = "ndw"
+
+
+class Phases(Model):
+    """Length of each phase of the load, seconds (design: warm-up → measure → cool-down)."""
+
+    warm_up_s: int = Field(10, ge=0, le=86_400)
+    measure_s: int = Field(30, ge=1, le=31_536_000)
+    cool_down_s: int = Field(5, ge=3, le=3_600)
+
+    @property
+    def total_s(self) -> int:
+        """Seconds that the load lasts."""
+        return self.warm_up_s + self.measure_s + self.cool_down_s
+
+
+class Judgement(Model):
+    """How outputs are judged.
+
+    deadline_ms: an output later than this after its latest input is late. give_up_ms: one that
+    has not come by then is missing. relative_tolerance: for means and relative changes, whose
+    sums engines may add in any order; everything else must be equal.
+    """
+
+    deadline_ms: int = Field(10_000, ge=1)
+    give_up_ms: int = Field(20_000, ge=1)
+    relative_tolerance: float = Field(1e-9, ge=0, lt=0.01)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "Judgement":
+        if self.give_up_ms < self.deadline_ms:
+            raise ValueError("give_up_ms must not be less than deadline_ms")
+        return self
+
+
+class Validity(Model):
+    """When a run may be used. Each rule broken gives one invalid reason."""
+
+    max_send_delay_p99_ms: float = Field(50, gt=0)
+    max_failed_records: int = Field(0, ge=0)
+
+
+class Workload(Model):
+    """One workload: what load, for how long, how judged (`workloads/NAME.toml`)."""
+
+    name: Name
+    summary: str
+    load: Load
+    content: Content = Content()
+    phases: Phases = Phases()
+    judgement: Judgement = Judgement()
+    validity: Validity = Validity()
+    stages: tuple[Stage, ...] = STAGES

@@ -1,0 +1,160 @@
+"""One run with every service, then questions about it: the README's promises."""
+
+import json
+import socket
+from pathlib import Path
+
+import psutil
+import pytest
+
+from schemas.protocol import DEFINITIONS, STAGES, VERDICTS
+from tests.end_to_end.command import CommandLine
+
+pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(600)]
+
+BASE_PORT = 21_070
+MEASURE_S = 6
+RATE = 100
+
+
+@pytest.fixture(scope="module")
+def tidegauge(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
+    return CommandLine(tmp_path_factory.mktemp("stack"), BASE_PORT)
+
+
+@pytest.fixture(scope="module")
+def run(tidegauge: CommandLine) -> dict[str, object]:
+    """Both pipelines on the same input, briefly."""
+    path = tidegauge.data / "report.json"
+    done = tidegauge(
+        "run",
+        *("--pipeline", "spark-realtime,spark-microbatch", "--rate", str(RATE)),
+        *("--warm-up", "4", "--duration", str(MEASURE_S), "--report", str(path)),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "VALID: every expected output was there once, exact and in time." in done.stdout
+    report: dict[str, object] = json.loads(path.read_text())
+    return report
+
+
+def test_every_expected_output_of_every_stage_is_exact(run) -> None:
+    # 100 records/s are 50 lanes; 31 sites have them: two copies of the sample's 12 sites make 38
+    # lanes, and the twelve lanes left are the seven sites with most lanes of the third copy whose
+    # lanes fit, one window a second each.
+    lanes = RATE // 2
+    for pipeline in ("spark-realtime", "spark-microbatch"):
+        stages = run["pipelines"][pipeline]["stages"]
+        exact = {stage: stages[stage]["verdicts"]["exact"] for stage in STAGES}
+        assert exact["ingest"] == exact["parse"] == RATE * MEASURE_S
+        assert exact["join"] == lanes * MEASURE_S
+        assert exact["tumbling"] == exact["sliding"] > 0
+        assert exact["tumbling"] % MEASURE_S == 0
+
+
+def test_the_report_has_the_keys_of_the_contract(run) -> None:
+    keys = "run_id workload valid invalid_reasons environment input pipelines conclusion".split()
+    assert set(keys) <= set(run)
+    assert set(run["input"]) == {"records", "records_per_second", "send_delay_ms"}
+    assert set(run["input"]["send_delay_ms"]) == {"p50", "p99", "max"}
+    for pipeline in run["pipelines"].values():
+        assert set(pipeline) == {"stages", "resources"}
+        assert pipeline["resources"]["cpu_seconds"] > 0
+        for cell in pipeline["stages"].values():
+            assert set(cell["verdicts"]) == set(VERDICTS)
+            assert set(cell["latency_ms"]) == set(DEFINITIONS)
+            for figures in cell["latency_ms"].values():
+                wanted = "count min p50 p90 p95 p99 p999 max mean".split()
+                assert set(figures) == set(wanted)
+
+
+def test_the_input_is_the_rate_that_was_asked_for(run) -> None:
+    assert run["input"]["records"] == RATE * MEASURE_S
+    assert run["input"]["records_per_second"] == RATE
+
+
+def test_real_time_mode_is_quicker_than_micro_batches(run) -> None:
+    """Not a speed limit: the modes differ by an order of magnitude on any machine."""
+
+    def p50(pipeline: str) -> float:
+        return run["pipelines"][pipeline]["stages"]["join"]["latency_ms"]["latest"]["p50"]
+
+    assert p50("spark-realtime") < p50("spark-microbatch")
+
+
+def test_sql_from_the_raw_counts_equals_the_report(run, tidegauge: CommandLine) -> None:
+    sql = (
+        "SELECT pipeline, stage, definition, sum(count) AS n,"
+        " quantileExactWeighted(0.5)(latency_ms, count) AS p50,"
+        " quantileExactWeighted(0.99)(latency_ms, count) AS p99, max(latency_ms) AS most"
+        " FROM tidegauge.results_latency"
+        f" WHERE run_id = '{run['run_id']}' AND phase = 'measure' GROUP BY ALL"
+    )
+    done = tidegauge("sql", sql, "--format", "JSONCompactEachRow")
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(rows) == 2 * 5 * 3
+    for pipeline, stage, definition, count, p50, p99, most in rows:
+        figures = run["pipelines"][pipeline]["stages"][stage]["latency_ms"][definition]
+        wanted = [figures[name] for name in ("count", "p50", "p99", "max")]
+        assert [int(count), p50, p99, most] == wanted
+
+
+def test_the_report_can_be_asked_for_again(run, tidegauge: CommandLine) -> None:
+    done = tidegauge("report", "--json")
+    assert json.loads(done.stdout) == run
+    assert run["run_id"] in tidegauge("runs").stdout
+
+
+def test_no_process_is_left_behind(run, tidegauge: CommandLine) -> None:
+    left = [
+        process.cmdline()
+        for process in psutil.process_iter()
+        if str(tidegauge.data) in " ".join(_command(process))
+    ]
+    assert left == []
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return list(process.cmdline())
+    except psutil.Error:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["run", "latencyy"], "There is no workload 'latencyy'"),
+        (["run", "--rate", "0"], "--rate: Input should be greater than 0."),
+        (["run", "--pipeline", "flink"], "There is no pipeline 'flink'"),
+        (["run", "--stages", "9"], "--stages: stages must be like 0-4"),
+        (["report", "nosuchrun"], "There is no run 'nosuchrun'"),
+        (["sql", "SELECT nosuch"], "nosuch"),
+    ],
+)
+def test_a_mistake_ends_with_one_sentence_and_code_2(
+    run, tidegauge: CommandLine, arguments: list[str], sentence: str
+) -> None:
+    done = tidegauge(*arguments)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_broken_workload_file_is_named_with_its_line(
+    tidegauge: CommandLine, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken.toml"
+    broken.write_text("name = \n")
+    done = tidegauge("run", str(broken))
+    assert done.returncode == 2
+    assert f"{broken} is not valid TOML" in done.stderr
+    assert "line 1" in done.stderr
+
+
+def test_a_taken_port_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", BASE_PORT + 100)):
+        done = CommandLine(tmp_path, BASE_PORT + 100)("run")
+    assert done.returncode == 2
+    assert str(BASE_PORT + 100) in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
