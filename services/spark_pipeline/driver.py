@@ -18,7 +18,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from schemas import protocol
-from schemas.protocol import Pipeline, RunPlan, Stage
+from schemas.model import Stage
+from schemas.pipeline import Pipeline
+from schemas.protocol import RunPlan
 from services.runtime.events import Events, open_events
 from services.runtime.settings import ServiceSettings, load_settings
 from services.runtime.stopping import stop_on_signals
@@ -93,6 +95,8 @@ def _arguments() -> tuple[Pipeline, RunPlan]:
     found = [each for each in plan.request.pipelines if each.name == given.pipeline]
     if not found:
         parser.error(f"the plan has no pipeline {given.pipeline!r}")
+    if found[0].incomplete_windows != "withhold":
+        parser.error("the customised implementation can only withhold incomplete windows")
     return found[0], plan
 
 

@@ -10,7 +10,8 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from schemas import catalogue
-from schemas.protocol import Pipeline, RunPlan
+from schemas.pipeline import Pipeline
+from schemas.protocol import RunPlan
 from services.spark_pipeline.stages.ingest import ingest
 from services.spark_pipeline.stages.join import join
 from services.spark_pipeline.stages.parse import parse

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from schemas.protocol import Pipeline
+from schemas.pipeline import Pipeline
 
 STATEFUL = ("join", "tumbling", "sliding")
 LOG4J = Path(__file__).parent / "log4j2.properties"

@@ -9,7 +9,9 @@ import pytest
 from confluent_kafka import Producer
 
 from schemas import catalogue, codec, protocol
-from schemas.protocol import Load, RunPlan, RunRequest, Stop, Workload
+from schemas.model import STAGES
+from schemas.protocol import RunPlan, RunRequest, Stop
+from schemas.workload import Load, Workload
 from services.runtime.definitions import load_pipeline
 from services.runtime.events import open_events
 from services.runtime.kafka import admin_client, assigned_consumer, end_offsets
@@ -20,7 +22,7 @@ from tests.integration.service_process import Reader, has_event, running_service
 pytestmark = pytest.mark.integration
 
 MODES = ("spark-realtime", "spark-microbatch")
-STAGES = protocol.STAGES
+
 START_DEADLINE_S = 180
 STOP_DEADLINE_S = 30
 T0 = 1_767_225_600_000

@@ -6,7 +6,7 @@ import pytest
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
     """A local session with the settings of a driver, on static data."""
-    from schemas.protocol import Pipeline
+    from schemas.pipeline import Pipeline
     from services.runtime.settings import ROOT
     from services.spark_pipeline.session import open_session, spark_conf
 

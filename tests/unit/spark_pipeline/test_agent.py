@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from schemas.protocol import Load, Phases, Pipeline, RunPlan, RunRequest, Stop, Workload
+from schemas.pipeline import Pipeline
+from schemas.protocol import RunPlan, RunRequest, Stop
+from schemas.workload import Load, Phases, Workload
 from services.spark_pipeline.__main__ import obey
 from services.spark_pipeline.agent import Agent
 from services.spark_pipeline.drivers import Driver, last_meaningful_line

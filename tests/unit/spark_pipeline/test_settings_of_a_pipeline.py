@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from schemas import codec, protocol
-from schemas.protocol import Load, Pipeline, RunPlan, RunRequest, Workload
+from schemas import codec
+from schemas.model import STAGES
+from schemas.pipeline import Pipeline
+from schemas.protocol import RunPlan, RunRequest
+from schemas.workload import Load, Workload
 from services.runtime.definitions import PIPELINES_DIR, load_pipeline
 from services.spark_pipeline.driver import stages_to_run
 from services.spark_pipeline.progress import epoch_ms, progress_fields
@@ -43,8 +46,8 @@ def plan(stages):
     [
         (("ingest",), 1, 1, 2),
         (("join",), 1, 1, 3),
-        (protocol.STAGES, 1, 1, 13),
-        (protocol.STAGES, 2, 4, 32),
+        (STAGES, 1, 1, 13),
+        (STAGES, 2, 4, 32),
     ],
 )
 def test_every_task_of_every_query_has_a_slot(stages, input_partitions, shuffle_partitions, needed):
@@ -54,7 +57,7 @@ def test_every_task_of_every_query_has_a_slot(stages, input_partitions, shuffle_
 
 def test_a_setting_of_the_pipeline_wins():
     given = pipeline(spark_conf={"spark.master": "local[99]", "spark.x": "y"})
-    conf = spark_conf(given, protocol.STAGES, 1, Path("/none"), Path("/scratch"))
+    conf = spark_conf(given, STAGES, 1, Path("/none"), Path("/scratch"))
     assert conf["spark.master"] == "local[99]"
     assert conf["spark.x"] == "y"
     assert conf["spark.local.dir"] == "/scratch"
