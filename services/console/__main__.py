@@ -43,11 +43,17 @@ def main(arguments: list[str]) -> int:
     options = build_parser().parse_args(arguments)
     if options.data is not None:
         os.environ["TIDEGAUGE_DATA"] = str(options.data)
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
     try:
         settings = load_settings(ServiceSettings)
         return VERBS[options.verb](options, settings, Console(highlight=False))
-    except (DefinitionError, StackError, QueryError, RunError, KafkaUnavailableError) as error:
+    except StackError as error:
+        for line in error.log_tail:
+            print(f"  {line}", file=sys.stderr)
+        print(f"tidegauge: {error}", file=sys.stderr)
+        return error.exit_code
+    except (DefinitionError, QueryError, RunError, KafkaUnavailableError) as error:
         print(f"tidegauge: {error}", file=sys.stderr)
         return EXIT_USAGE
     except KeyboardInterrupt:

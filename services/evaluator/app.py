@@ -11,6 +11,7 @@ from typing import Any
 
 import faust
 import structlog
+from faust.exceptions import ConsumerNotStarted
 from prometheus_client import CONTENT_TYPE_LATEST, Gauge, generate_latest
 
 from schemas import catalogue, codec
@@ -105,6 +106,13 @@ async def read_runs(
             await batches.send(value=error)
 
 
+def _has_commands(app: faust.App) -> bool:
+    try:
+        return bool(app.consumer.assignment()) and not app.rebalancing
+    except ConsumerNotStarted:
+        return False
+
+
 def _add_pages(app: faust.App) -> None:
     @app.page("/health/live")
     async def live(web: Any, _request: Any) -> Any:
@@ -112,7 +120,7 @@ def _add_pages(app: faust.App) -> None:
 
     @app.page("/health/ready")
     async def ready(web: Any, _request: Any) -> Any:
-        is_ready = bool(app.consumer.assignment()) and not app.rebalancing
+        is_ready = _has_commands(app)
         return web.text("ready\n" if is_ready else "not ready\n", status=200 if is_ready else 503)
 
     @app.page("/metrics")

@@ -50,7 +50,7 @@ class ServiceSettings(BaseSettings):
         extra="ignore",
     )
 
-    data: Path = Path(".tidegauge")
+    data: Path = ROOT / ".tidegauge"
     jars: Path = ROOT / ".jars"
     host: str = "127.0.0.1"
     base_port: int = Field(DEFAULT_BASE_PORT, ge=1024, le=65_000)

@@ -52,7 +52,16 @@ def test_every_expected_output_of_every_stage_is_exact(run) -> None:
 
 
 def test_the_report_has_the_keys_of_the_contract(run) -> None:
-    keys = "run_id workload valid invalid_reasons environment input pipelines conclusion".split()
+    keys = [
+        "run_id",
+        "workload",
+        "valid",
+        "invalid_reasons",
+        "environment",
+        "input",
+        "pipelines",
+        "conclusion",
+    ]
     assert set(keys) <= set(run)
     assert set(run["input"]) == {"records", "records_per_second", "send_delay_ms"}
     assert set(run["input"]["send_delay_ms"]) == {"p50", "p99", "max"}
@@ -63,7 +72,7 @@ def test_the_report_has_the_keys_of_the_contract(run) -> None:
             assert set(cell["verdicts"]) == set(VERDICTS)
             assert set(cell["latency_ms"]) == set(DEFINITIONS)
             for figures in cell["latency_ms"].values():
-                wanted = "count min p50 p90 p95 p99 p999 max mean".split()
+                wanted = ["count", "min", "p50", "p90", "p95", "p99", "p999", "max", "mean"]
                 assert set(figures) == set(wanted)
 
 
