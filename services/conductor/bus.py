@@ -1,6 +1,7 @@
-"""Reads the bus from now on and watches output topics for their first record."""
+"""Reads the bus from now on and watches whether output topics keep growing."""
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
@@ -52,21 +53,40 @@ class Bus:
         self._consumer.close()
 
 
-class FirstOutputs:
-    """Which output topics have received a record since their start offsets: proof from outside
-    that a query is active, not merely started."""
+class SteadyOutputs:
+    """Which output topics keep growing: proof from outside that a query is active and keeps up,
+    not merely started. A topic is steady once it has grown in INTERVALS consecutive intervals of
+    INTERVAL_S; the probe traffic that makes it grow comes every second."""
 
-    def __init__(self, settings: ServiceSettings, starts: dict[str, tuple[int, ...]]) -> None:
+    INTERVAL_S = 2.0
+    INTERVALS = 2
+
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        starts: dict[str, tuple[int, ...]],
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._consumer: Consumer = assigned_consumer(settings, "conductor-watch", **_QUICK)
-        self._starts = starts
-        self.silent = set(starts)
+        self._clock_s = clock_s
+        self._looked_s = clock_s()
+        self._ends = dict(starts)
+        self._grown = dict.fromkeys(starts, 0)
 
-    def look(self) -> set[str]:
-        """Topics that are still silent."""
-        for topic in sorted(self.silent):
-            if end_offsets(self._consumer, topic) != self._starts[topic]:
-                self.silent.discard(topic)
-        return self.silent
+    @property
+    def unsteady(self) -> list[str]:
+        """Topics that have not grown for long enough, sorted."""
+        return sorted(topic for topic, grown in self._grown.items() if grown < self.INTERVALS)
+
+    def look(self) -> list[str]:
+        """Look again when an interval is over; returns what is unsteady."""
+        if self._clock_s() - self._looked_s >= self.INTERVAL_S:
+            self._looked_s = self._clock_s()
+            for topic, before in self._ends.items():
+                self._ends[topic] = end_offsets(self._consumer, topic)
+                grew = self._ends[topic] != before
+                self._grown[topic] = self._grown[topic] + 1 if grew else 0
+        return self.unsteady
 
     def close(self) -> None:
         """Stop watching."""

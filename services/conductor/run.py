@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 
 from schemas import catalogue, protocol
 from schemas.protocol import LoadFinished, PhasePlan, RunPlan, RunRequest, Stop
-from services.conductor.bus import Bus, FirstOutputs
+from services.conductor.bus import Bus, SteadyOutputs
 from services.conductor.evidence import BUS, Evidence, conclude
 from services.conductor.settings import ConductorSettings
 from services.runtime.clock import now_ms
@@ -72,14 +72,14 @@ class Run:
         self._phase("prepare")
         self._tell(protocol.PREPARING, plan)
         outputs = {t: o for t, o in plan.start_offsets.items() if t not in catalogue.INPUTS}
-        watch = FirstOutputs(self._settings, outputs)
+        watch = SteadyOutputs(self._settings, outputs)
         try:
             self._prepared = True
             self._events.command("prepare", self.request.run_id, plan)
             self._await(
-                lambda: not self._evidence.missing_ready() and not watch.look(),
+                lambda: not watch.look() and not self._evidence.missing_ready(),
                 self._settings.prepare_timeout_s,
-                lambda: f"not ready: {', '.join([*self._evidence.missing_ready(), *watch.silent])}",
+                lambda: f"not ready: {', '.join(self._evidence.missing_ready() + watch.unsteady)}",
             )
         finally:
             watch.close()
