@@ -93,6 +93,7 @@ CREATE TABLE IF NOT EXISTS tidegauge.results_latency
     _offset Int64
         COMMENT 'Kafka offset; all rows of one record arrive in one insert'
         CODEC(Delta(8), ZSTD(1)),
+    INDEX second_range second TYPE minmax GRANULARITY 1,
     PROJECTION resume
     (
         SELECT _topic, _partition, max(_offset)

@@ -1,6 +1,8 @@
 -- Where projection goes on in a partition whose last records left no row behind: records that could
--- not be read (they are on the topic dead-letter) and events that hold no value. The store resumes
--- at the greater of this and the offset after the greatest `_offset` of the topic's own table.
+-- not be read (they are on the topic dead-letter), events that hold no value, and rows that expired.
+-- Everything before `next_offset` is in every table of the topic. The store resumes at the greater
+-- of this and the offset after the greatest `_offset` of the topic's own table; of all its tables
+-- the lesser, where it also has a rollup.
 
 CREATE TABLE IF NOT EXISTS tidegauge.projection_position
 (
@@ -24,7 +26,17 @@ FROM
     UNION ALL
     SELECT _topic, _partition, max(_offset) + 1 FROM tidegauge.results_lifecycle GROUP BY _topic, _partition
     UNION ALL
-    SELECT _topic, _partition, max(_offset) + 1 FROM tidegauge.results_latency GROUP BY _topic, _partition
+    SELECT r._topic, r._partition, least(r.next_offset, m.next_offset)
+    FROM
+    (
+        SELECT _topic, _partition, max(_offset) + 1 AS next_offset
+        FROM tidegauge.results_latency GROUP BY _topic, _partition
+    ) AS r
+    INNER JOIN
+    (
+        SELECT _topic, _partition, max(_offset) + 1 AS next_offset
+        FROM tidegauge.latency_minutes GROUP BY _topic, _partition
+    ) AS m ON m._topic = r._topic AND m._partition = r._partition
     UNION ALL
     SELECT _topic, _partition, max(_offset) + 1 FROM tidegauge.results_throughput GROUP BY _topic, _partition
     UNION ALL

@@ -6,7 +6,8 @@ Offsets are not committed anywhere else, so position and rows cannot disagree.
 import pyarrow as pa
 
 from services.store.engine import Engine
-from services.store.tables import DATABASE, POSITION_COLUMNS, POSITIONS
+from services.store.rollups import ROLLUPS
+from services.store.tables import DATABASE, POSITION_COLUMNS, POSITIONS, TABLES
 
 Place = tuple[str, int]
 
@@ -15,6 +16,24 @@ def read_positions(engine: Engine) -> dict[Place, int]:
     """Next offset to project, by (topic, partition); what is not there begins at the start."""
     rows = engine.rows(f"SELECT topic, partition, next_offset FROM {DATABASE}.projection_progress")
     return {(row["topic"], int(row["partition"])): int(row["next_offset"]) for row in rows}
+
+
+def read_done(engine: Engine) -> dict[str, dict[Place, int]]:
+    """Next offset by table, then place, of the tables of topics that have several.
+
+    They differ where a process ended between two inserts, or where a table is new.
+    """
+    done: dict[str, dict[Place, int]] = {}
+    for topic, rollups in ROLLUPS.items():
+        for table in (TABLES[topic].name, *(rollup.name for rollup in rollups)):
+            rows = engine.rows(
+                f"SELECT _topic, _partition, max(_offset) + 1 AS next_offset"
+                f" FROM {DATABASE}.{table} GROUP BY _topic, _partition"
+            )
+            done[table] = {
+                (row["_topic"], int(row["_partition"])): int(row["next_offset"]) for row in rows
+            }
+    return done
 
 
 def write_positions(engine: Engine, positions: dict[Place, int], now_ms: int) -> None:

@@ -7,10 +7,11 @@ published is recognised by its place.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
+import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from prometheus_client import Counter
 
@@ -24,10 +25,12 @@ from services.store.engine import Engine
 from services.store.positions import (
     Place,
     kept_dead_letters,
+    read_done,
     read_positions,
     starts,
     write_positions,
 )
+from services.store.rollups import ROLLUPS, fresh
 from services.store.rows import Record
 from services.store.settings import StoreSettings
 from services.store.tables import TABLES
@@ -41,6 +44,11 @@ UNUSABLE = Counter("tidegauge_store_unusable_records", "Records put aside", ["to
 
 class ProjectionError(RuntimeError):
     """Projection cannot go on without losing or doubling something; the text says why."""
+
+
+def as_it_is(block: pa.Table) -> pa.Table:
+    """The raw table's own rows."""
+    return block
 
 
 class Projector:
@@ -61,6 +69,7 @@ class Projector:
         self._clock = clock
         self._next: dict[Place, int] = {}
         self._kept: set[tuple[str, int, int]] = set()
+        self._done: dict[str, dict[Place, int]] = {}
 
     def resume(self) -> None:
         """Go on where the projection ends.
@@ -69,6 +78,7 @@ class Projector:
         ProjectionError when the bus ends before the projection, KafkaUnavailableError.
         """
         ends = {place: self._bounds_of(place) for place in self._places()}
+        self._done = read_done(self._engine)
         self._begin(ends, {place for place in ends if place[0] == DEAD_LETTER})
         while any(self._next[place] < ends[place][1] for place in self._next):
             self.step()
@@ -125,11 +135,21 @@ class Projector:
         batch = translate(table, [_record(message) for message in messages], self._events.name)
         self._put_aside((messages[number], reason) for number, reason in batch.unusable)
         for block in blocks(table, batch.rows, self._settings.batch_rows):
-            self._engine.insert(table.name, block)
-            ROWS.labels(table.name).inc(block.num_rows)
+            self._insert(table.name, block)
+            for rollup in ROLLUPS.get(topic, ()):
+                self._insert(rollup.name, block, rollup.aggregate)
         hidden = {(topic, partition): at for partition, at in batch.hidden_positions.items()}
         write_positions(self._engine, hidden, self._clock())
         RECORDS.labels(topic).inc(len(messages))
+
+    def _insert(
+        self, table: str, block: pa.Table, aggregate: Callable[[pa.Table], pa.Table] = as_it_is
+    ) -> None:
+        missing = fresh(block, self._done.get(table, {}))
+        if missing.num_rows:
+            rows = aggregate(missing)
+            self._engine.insert(table, rows)
+            ROWS.labels(table).inc(rows.num_rows)
 
     def _advance(self, messages: list[Message]) -> None:
         for message in messages:

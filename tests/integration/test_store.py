@@ -27,6 +27,7 @@ from services.store.chdb_engine import ChdbEngine, FolderTakenError
 from services.store.ddl import ddl_statements
 from services.store.engine import EngineError, Query
 from services.store.projector import ProjectionError, open_projector
+from services.store.rollups import ROLLUPS
 from services.store.rows import Record
 from services.store.settings import StoreSettings
 from services.store.tables import TABLES
@@ -114,17 +115,17 @@ def projected(settings, run_id):
 
 
 def test_killed_again_and_again_the_store_loses_and_doubles_no_row(broker, tmp_path):
-    run_id, total = "killed", 900
+    run_id, total = "killed", 1000
     bold = {"TIDEGAUGE_BATCH_SECONDS": "0.02", "TIDEGAUGE_BATCH_ROWS": "10"}
     december, january = (events_at(broker, NEW_YEAR_MS + ms) for ms in (-1, 0))
     published = 0
     while published < total:
         with running_store(broker, tmp_path, **bold) as process:
-            for number in range(published, published + 300):
+            for number in range(published, published + 100):
                 publish_latency(january if number % 50 else december, run_id, number)
                 if number % 100 == 0:
                     publish_broken(broker, catalogue.LATENCY, f"broken {number}".encode())
-            published += 300
+            published += 100
             until(lambda: projected(broker, run_id), "some rows are there")
             process.send_signal(signal.SIGKILL)
             process.wait()
@@ -132,14 +133,31 @@ def test_killed_again_and_again_the_store_loses_and_doubles_no_row(broker, tmp_p
     wanted = {value: 1 for number in range(total) for value in (number, number + 1000)}
     with running_store(broker, tmp_path, **bold) as process:
         until(lambda: len(projected(broker, run_id)) == len(wanted), "all values are there")
-        until(lambda: len(dead_letters(broker, "broken %")) >= 9, "the dead letters are there")
+        until(lambda: len(dead_letters(broker, "broken %")) >= 10, "the dead letters are there")
         assert {
             int(row["latency_ms"]): int(row["n"]) for row in projected(broker, run_id)
         } == wanted
+        assert minute_counts(broker, run_id) == raw_counts(broker, run_id)
         letters = [row["value"] for row in dead_letters(broker, "broken %")]
         assert sorted(letters) == sorted(f"broken {number}" for number in range(0, total, 100))
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 0
+
+
+def minute_counts(settings, run_id):
+    return rows(
+        settings,
+        "SELECT latency_ms, sum(r.count) AS n FROM latency_minutes AS r"
+        f" WHERE run_id = '{run_id}' GROUP BY ALL ORDER BY ALL",
+    )
+
+
+def raw_counts(settings, run_id):
+    return rows(
+        settings,
+        "SELECT latency_ms, sum(r.count) AS n FROM results_latency AS r"
+        f" WHERE run_id = '{run_id}' GROUP BY ALL ORDER BY ALL",
+    )
 
 
 def dead_letters(settings, pattern):
@@ -174,7 +192,7 @@ def test_ending_before_any_insert_and_resuming_gives_every_row_once(broker, engi
         events.lifecycle(protocol.READY, "ended")
     publish_broken(broker, catalogue.DEAD_LETTER, b"no dead letter")
     settings = StoreSettings(base_port=broker.base_port, batch_rows=4, batch_seconds=0.3)
-    for failing_insert in (0, 1, 2, 1, 0, 3, 2, 1, 4, 0, 1000):
+    for failing_insert in (0, 1, 2, 1, 0, 3, 2, 1, 4, 0, 5, 1, 2, 3, 1000):
         projector = open_projector(settings, FailingEngine(engine, failing_insert), events)
         try:
             project_everything(projector)
@@ -187,6 +205,14 @@ def test_ending_before_any_insert_and_resuming_gives_every_row_once(broker, engi
         " FROM tidegauge.results_latency WHERE run_id = 'ended'"
     )
     assert found == [{"n": 10, "u": 10}]
+    found = engine.rows(
+        "SELECT latency_ms, sum(m.count) AS n FROM tidegauge.latency_minutes AS m"
+        " WHERE run_id = 'ended' GROUP BY ALL ORDER BY ALL"
+    )
+    assert [tuple(row.values()) for row in found] == [
+        *((number, 1) for number in range(5)),
+        *((number + 1000, 2) for number in range(5)),
+    ]
     found = engine.rows(
         "SELECT count() AS n FROM tidegauge.results_lifecycle WHERE run_id = 'ended'"
     )
@@ -324,7 +350,13 @@ def insert_latencies(engine, run_id, **histograms):
         for stage, histogram in histograms.items()
     ]
     for block in blocks(table, translate(table, records, "tests").rows, 1000):
-        engine.insert(table.name, block)
+        insert_with_rollups(engine, table, block)
+
+
+def insert_with_rollups(engine, table, block):
+    engine.insert(table.name, block)
+    for rollup in ROLLUPS.get(table.topic, ()):
+        engine.insert(rollup.name, rollup.aggregate(block))
 
 
 def test_percentiles_are_the_nearest_ranks_of_all_outputs(engine):
@@ -371,7 +403,7 @@ def insert_events(engine, topic, *events):
     batch = translate(table, records, "tests")
     assert not batch.unusable
     for block in blocks(table, batch.rows, 1000):
-        engine.insert(table.name, block)
+        insert_with_rollups(engine, table, block)
 
 
 def test_generator_sums_and_delays_add_up_over_events(engine):
