@@ -76,3 +76,14 @@ class Codes:
                 self.values.append(value)
             codes[position] = code
         return codes
+
+
+def first_of_each(values: Ints) -> Bools:
+    """Which cells are the first with their value.
+
+    >>> first_of_each(np.array([7, 8, 7]))
+    array([ True,  True, False])
+    """
+    first = np.zeros(len(values), bool)
+    first[np.unique(values, return_index=True)[1]] = True
+    return first

@@ -4,6 +4,10 @@ Three memories, all by arrival of input records:
 - by sequence, in blocks: every record with its times and content (stages ingest and parse);
 - by event time: flow and speed of every lane (stage join);
 - by window of one second: sums and times over the lanes of every site (stages tumbling, sliding).
+
+What comes again counts once: the first record of a sequence, and the first of a lane, kind and
+event time, in topic order. Records of one measurement id are in one partition of a topic, so which
+one is first does not depend on the order in which topics are read.
 """
 
 from dataclasses import dataclass
@@ -12,7 +16,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from services.evaluator.columns import UNKNOWN, Bools, Codes, Columns, Floats, Ints
+from services.evaluator.columns import (
+    UNKNOWN,
+    Bools,
+    Codes,
+    Columns,
+    Floats,
+    Ints,
+    first_of_each,
+)
 
 BLOCK = 1 << 14  # sequences in a block
 WINDOW_MS = 1000
@@ -103,19 +115,23 @@ class Inputs:
             return
         channel = self.channel(rows.site, rows.lane)
         self._add_sequences(rows, channel)
+        is_new = np.zeros(len(rows), bool)
         for instant in np.unique(rows.observed_ms).tolist():
-            self._add_instant(instant, rows, channel, rows.observed_ms == instant)
+            picked = np.flatnonzero(rows.observed_ms == instant)
+            is_new[self._add_instant(instant, rows, channel, picked)] = True
         window = rows.observed_ms - rows.observed_ms % WINDOW_MS
-        for start in np.unique(window).tolist():
-            self._add_window(start, rows, window == start)
+        for start in np.unique(window[is_new]).tolist():
+            self._add_window(start, rows, np.flatnonzero(is_new & (window == start)))
 
     def _add_sequences(self, rows: InputRows, channel: Ints) -> None:
         block_of = rows.sequence // BLOCK
         for block in np.unique(block_of).tolist():
-            picked = block_of == block
             cells = self.sequences.setdefault(block, Columns(_BY_SEQUENCE, BLOCK))
-            self._touch("sequences", block, rows.appended_ms[picked])
+            picked = np.flatnonzero(block_of == block)
             at = rows.sequence[picked] - block * BLOCK
+            new = first_of_each(at) & (cells["seen"][at] == 0)
+            picked, at = picked[new], at[new]
+            self._touch("sequences", block, rows.appended_ms[picked])
             cells["seen"][at] = 1
             cells["kind"][at] = rows.kind
             cells["channel"][at] = channel[picked]
@@ -133,18 +149,23 @@ class Inputs:
             ):
                 cells[name][at] = getattr(rows, name)[picked]
 
-    def _add_instant(self, instant: int, rows: InputRows, channel: Ints, picked: Bools) -> None:
+    def _add_instant(self, instant: int, rows: InputRows, channel: Ints, picked: Ints) -> Ints:
+        """Returns those of the picked rows that are the first of their lane and kind."""
         cells = self.instants.setdefault(instant, Columns(_BY_LANE))
         cells.ensure(len(self.channels))
-        self._touch("instants", instant, rows.appended_ms[picked])
-        at = channel[picked]
         name = "flow" if rows.kind == FLOW else "speed"
+        appended_ms = cells[f"{name}_appended_ms"]
+        at = channel[picked]
+        new = first_of_each(at) & (appended_ms[at] == _NEVER)
+        picked, at = picked[new], at[new]
+        self._touch("instants", instant, rows.appended_ms[picked])
         cells["num_lanes"][at] = rows.num_lanes[picked]
         cells[name][at] = rows.value[picked]
-        cells[f"{name}_appended_ms"][at] = rows.appended_ms[picked]
+        appended_ms[at] = rows.appended_ms[picked]
         np.maximum.at(cells["scheduled_us"], at, rows.scheduled_us[picked])
+        return picked
 
-    def _add_window(self, start: int, rows: InputRows, picked: Bools) -> None:
+    def _add_window(self, start: int, rows: InputRows, picked: Ints) -> None:
         cells = self.windows.setdefault(start, Columns(_BY_SITE))
         cells.ensure(len(self.sites))
         self._touch("windows", start, rows.appended_ms[picked])
@@ -158,6 +179,8 @@ class Inputs:
         np.maximum.at(cells["scheduled_us"], at, rows.scheduled_us[picked])
 
     def _touch(self, memory: str, group: int, appended_ms: Ints) -> None:
+        if not len(appended_ms):
+            return
         newest = self.newest_ms[memory]
         newest[group] = max(newest.get(group, _NEVER), int(appended_ms.max()))
 

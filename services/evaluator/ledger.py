@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from schemas.protocol import Judgement, PhasePlan
-from services.evaluator.columns import Bools, Columns, Ints
+from services.evaluator.columns import Bools, Columns, Ints, first_of_each
 from services.evaluator.inputs import Inputs
 from services.evaluator.stages import Expected, Outputs, Stage, concat
 from services.evaluator.tallies import StageTally
@@ -155,11 +155,10 @@ class Ledger:
     def _settle_group(self, inputs: Inputs, rows: Outputs, expected: Expected) -> None:
         cells = self._cells.setdefault(int(rows.group[0]), Columns(_CELLS))
         cells.ensure(int(rows.index.max()) + 1)
-        first = _first_of_each(rows.index) & (cells["outputs"][rows.index] == 0)
+        first = first_of_each(rows.index) & (cells["outputs"][rows.index] == 0)
         np.add.at(cells["outputs"], rows.index, 1)
         phase = phase_codes(self._plan, expected.scheduled_us)
         self._count("duplicate", phase[~first], rows.appended_ms[~first])
-
         rows, expected, phase = (
             rows.take(np.flatnonzero(first)),
             _pick(expected, first),
@@ -225,9 +224,3 @@ def _pick(expected: Expected, rows: Bools) -> Expected:
         expected.mean_ms[rows],
         expected.scheduled_us[rows],
     )
-
-
-def _first_of_each(values: Ints) -> Bools:
-    first = np.zeros(len(values), bool)
-    first[np.unique(values, return_index=True)[1]] = True
-    return first
