@@ -159,6 +159,9 @@ class Ledger:
         np.add.at(cells["outputs"], rows.index, 1)
         phase = phase_codes(self._plan, expected.scheduled_us)
         self._count("duplicate", phase[~first], rows.appended_ms[~first])
+        if not first.any():
+            return
+
         rows, expected, phase = (
             rows.take(np.flatnonzero(first)),
             _pick(expected, first),
