@@ -74,10 +74,11 @@ class Evaluation:
     def advance(self, input_frontier_ms: int, output_frontier_ms: int) -> None:
         """Give the verdicts that only time can give. All records of input (output) topics that
         were appended before the frontier have been added."""
+        both_ms = min(input_frontier_ms, output_frontier_ms)
         for ledger in self.ledgers.values():
             ledger.settle(input_frontier_ms)
-            ledger.sweep(self.inputs, min(input_frontier_ms, output_frontier_ms))
-        self._evict(input_frontier_ms)
+            ledger.sweep(self.inputs, both_ms)
+        self._evict(both_ms)
 
     def open_in_measure(self) -> int:
         """Expected outputs of the measure phase without a verdict, and outputs that wait."""
