@@ -1,9 +1,10 @@
 """Values of one topic to Arrow columns, in batches.
 
-A whole batch is decoded at once; when that fails, record by record, so that one bad record costs
-only itself. What cannot be decoded comes back with its reason, for the dead letters.
+A whole batch is decoded at once; when that fails, its halves, and so on, so that one bad record
+costs only itself. What cannot be decoded comes back with its reason, for the dead letters.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,10 @@ class Decoded:
         """A numeric column as float64; null becomes NaN."""
         column = self.columns.column(name).cast(pa.float64())
         return np.asarray(column.to_numpy(zero_copy_only=False), np.float64)
+
+    def present(self, name: str) -> Bools:
+        """Where a column is not null."""
+        return np.asarray(self.columns.column(name).is_valid().to_numpy(zero_copy_only=False), bool)
 
     def of_run(self, run_id: str) -> "Decoded":
         """The rows that belong to a run."""
@@ -81,23 +86,51 @@ def _decode_record(
     try:
         return Decoded(record, places, _batch(record, data))
     except ValueError:
-        keep = [row for row in range(len(data)) if _is_whole(record, data, places, row, refused)]
+        keep: list[int] = []
+        for row, reason in _whole_or_not(record, data, range(len(data))):
+            if reason is None:
+                keep.append(row)
+            else:
+                refused.append(Refused(int(places[row]), reason))
         return Decoded(record, places[keep], _batch(record, [data[row] for row in keep]))
 
 
 def _batch(record: str, data: list[bytes]) -> pa.RecordBatch:
-    return pyruhvro.deserialize_array(data, codec.schema_json(record))
+    """Decode datums. Raises ValueError unless every one is exactly one record.
+
+    The batch decoder alone would take text that is not UTF-8, bytes after the end of a record and
+    integers that are too long; what it makes of them does not encode to the same bytes.
+    """
+    batch = pyruhvro.deserialize_array(data, codec.schema_json(record))
+    if len(data):
+        batch.validate(full=True)
+        (again,) = pyruhvro.serialize_record_batch(batch, codec.schema_json(record), 1)
+        if again.to_pylist() != data:
+            raise ValueError("not encoded as the codec does")
+    return batch
 
 
-def _is_whole(
-    record: str, data: list[bytes], places: Ints, row: int, refused: list[Refused]
-) -> bool:
+def _whole_or_not(record: str, data: list[bytes], rows: range) -> Iterator[tuple[int, str | None]]:
+    """Each row with None when it decodes, else the reason."""
     try:
-        codec.decode(codec.header(record) + data[row])
-    except codec.DecodeError as error:
-        refused.append(Refused(int(places[row]), str(error)))
-        return False
-    return True
+        _batch(record, data[rows.start : rows.stop])
+    except ValueError as error:
+        if len(rows) == 1:
+            yield rows.start, _reason(record, data[rows.start], error)
+            return
+        half = len(rows) // 2
+        yield from _whole_or_not(record, data, rows[:half])
+        yield from _whole_or_not(record, data, rows[half:])
+    else:
+        yield from ((row, None) for row in rows)
+
+
+def _reason(record: str, datum: bytes, error: ValueError) -> str:
+    try:
+        codec.decode(codec.header(record) + datum)
+    except codec.DecodeError as refusal:
+        return str(refusal)
+    return f"{record} does not decode: {error}"
 
 
 def _why(records: tuple[str, ...], value: bytes | None) -> str:
