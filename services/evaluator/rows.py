@@ -47,7 +47,8 @@ def _ingest(decoded: Decoded, appended_ms: Ints, digest: Ints, _inputs: Inputs) 
 def _parse(decoded: Decoded, appended_ms: Ints, _digest: Ints, inputs: Inputs) -> Outputs:
     sequence = decoded.ints("sequence")
     flow, speed = decoded.floats(VALUE_COLUMN[FLOW]), decoded.floats(VALUE_COLUMN[SPEED])
-    has_flow, has_speed = ~np.isnan(flow), ~np.isnan(speed)
+    has_flow = decoded.present(VALUE_COLUMN[FLOW])
+    has_speed = decoded.present(VALUE_COLUMN[SPEED])
     content: Content = {
         # A record that has both values or none is neither kind, hence equal to no input.
         "kind": np.where(has_flow == has_speed, -2, np.where(has_flow, FLOW, SPEED)),

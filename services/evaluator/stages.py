@@ -90,8 +90,15 @@ class Stage(Protocol):
 
 
 def _near(actual: Floats, expected: Floats, tolerance: float, scale: Floats) -> Bools:
-    both_null = np.isnan(actual) & np.isnan(expected)
-    return both_null | (np.abs(actual - expected) <= tolerance * scale)
+    with np.errstate(invalid="ignore"):  # infinity less infinity
+        near: Bools = np.abs(actual - expected) <= tolerance * scale
+    return near & np.isfinite(expected) | _equal(actual, expected)
+
+
+def _equal(actual: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> Bools:
+    """Equal; not a number (or null) equals itself."""
+    equal: Bools = (actual == expected) | ((actual != actual) & (expected != expected))  # noqa: PLR0124
+    return equal
 
 
 class _BySequence:
@@ -148,7 +155,7 @@ class Parse(_BySequence):
         cells = inputs.sequences[int(rows.group[0])]
         equal = np.ones(len(rows), bool)
         for column in self.columns:
-            equal &= cells[column][rows.index] == rows.content[column]
+            equal &= _equal(rows.content[column], cells[column][rows.index])
         return equal
 
     def wanted(self, inputs: Inputs, group: int, index: int) -> dict[str, Any]:
@@ -183,7 +190,7 @@ class Join:
         cells = inputs.instants[int(rows.group[0])]
         equal = np.ones(len(rows), bool)
         for column in ("num_lanes", "flow", "speed"):
-            equal &= cells[column][rows.index] == rows.content[column]
+            equal &= _equal(rows.content[column], cells[column][rows.index])
         return equal
 
     def wanted(self, inputs: Inputs, group: int, index: int) -> dict[str, Any]:
