@@ -1,0 +1,188 @@
+"""The ledger by brute force: plain dictionaries, one output at a time, everything known.
+
+Written from the definitions (what each stage publishes, three latencies, six verdicts) and not
+from the evaluator: it keeps nothing, so it needs no waiting, no frontier and no order of reading
+between topics. Only the order within one topic counts.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import floor
+from typing import Any
+
+from tests.unit.evaluator.records import (
+    DEADLINE_MS,
+    MEASURE_END_MS,
+    MEASURE_MS,
+    RUN_ID,
+    Output,
+    Reading,
+    Totals,
+    parsed,
+    slid,
+    tumbled,
+)
+
+Key = tuple[Any, ...]
+Content = dict[str, Any] | bytes
+
+
+@dataclass(frozen=True)
+class Due:
+    """An output that the inputs imply, and the inputs that contribute to it."""
+
+    content: Content
+    inputs: tuple[Reading, ...]
+
+    @property
+    def latest_ms(self) -> int:
+        return max(reading.appended_ms for reading in self.inputs)
+
+    @property
+    def mean_ms(self) -> Fraction:
+        return Fraction(sum(reading.appended_ms for reading in self.inputs), len(self.inputs))
+
+    @property
+    def scheduled_us(self) -> int:
+        return max(reading.scheduled_us for reading in self.inputs)
+
+
+def phase_of(scheduled_us: int) -> str:
+    """Phase in which something was scheduled."""
+    if scheduled_us < MEASURE_MS * 1000:
+        return "warm_up"
+    return "measure" if scheduled_us < MEASURE_END_MS * 1000 else "cool_down"
+
+
+def change(new: Fraction, old: Fraction) -> float | None:
+    """Relative change, null where the old value is 0."""
+    return None if old == 0 else float((new - old) / old)
+
+
+def expectations(readings: list[Reading]) -> dict[str, dict[Key, Due]]:
+    """What each stage must publish, by the key of the output.
+
+    Of several records of one lane, kind and event time the first of the topic counts.
+    """
+    due: dict[str, dict[Key, Due]] = {
+        stage: {} for stage in ("ingest", "parse", "join", "tumbling", "sliding")
+    }
+    lanes: dict[Key, dict[str, Reading]] = {}
+    for reading in readings:
+        if reading.run_id != RUN_ID:
+            continue
+        key = (reading.sequence,)
+        due["ingest"].setdefault(key, Due(reading.encoded, (reading,)))
+        due["parse"].setdefault(key, Due(parsed(reading), (reading,)))
+        lane = (reading.site, reading.lane, reading.observed_ms)
+        lanes.setdefault(lane, {}).setdefault(reading.kind, reading)
+
+    windows: dict[Key, list[Reading]] = {}
+    for (site, lane, observed_ms), kinds in lanes.items():
+        windows.setdefault((site, observed_ms // 1000 * 1000), []).extend(kinds.values())
+        if len(kinds) == 2:
+            flow, speed = kinds["flow"], kinds["speed"]
+            content = {
+                "run_id": RUN_ID,
+                "measurement_id": site,
+                "lane": lane,
+                "num_lanes": flow.lanes,
+                "observed_at": observed_ms,
+                "flow_vehicles_per_hour": int(flow.value),
+                "speed_km_per_hour": float(speed.value),
+            }
+            due["join"][site, lane, observed_ms] = Due(content, (flow, speed))
+    sums: dict[Key, tuple[Fraction, Fraction]] = {}
+    for (site, start_ms), members in windows.items():
+        flows = [r for r in members if r.kind == "flow"]
+        speeds = [r for r in members if r.kind == "speed"]
+        if len(flows) == len(speeds) == members[0].lanes:
+            flow_sum = Fraction(sum(int(r.value) for r in flows))
+            mean_speed = sum((Fraction(r.value) for r in speeds), Fraction()) / len(speeds)
+            sums[site, start_ms] = flow_sum, mean_speed
+            content = tumbled(len(flows), int(flow_sum), float(mean_speed), start_ms=start_ms)
+            content["measurement_id"] = site
+            due["tumbling"][site, start_ms] = Due(content, tuple(members))
+    for site, start_ms in sums:
+        parts = [(site, start_ms + 1000 * second) for second in range(3)]
+        if all(part in sums for part in parts):
+            (flow0, speed0), (flow1, speed1), (flow2, speed2) = (sums[part] for part in parts)
+            content = slid(
+                (change(flow2, flow1), change(flow2, flow0)),
+                (change(speed2, speed1), change(speed2, speed0)),
+                start_ms=start_ms,
+                measurement_id=site,
+            )
+            members = [reading for part in parts for reading in windows[part]]
+            due["sliding"][site, start_ms] = Due(content, tuple(members))
+    return due
+
+
+def key_of(output: Output, readings_by_bytes: dict[bytes, Reading]) -> Key | None:
+    """Where an output belongs; None where it says nothing that could belong."""
+    if output.stage == "ingest":
+        reading = readings_by_bytes.get(output.raw)
+        return None if reading is None else (reading.sequence,)
+    if output.fields is None:
+        return None
+    names = {
+        "parse": ("sequence",),
+        "join": ("measurement_id", "lane", "observed_at"),
+        "tumbling": ("measurement_id", "window_start"),
+        "sliding": ("measurement_id", "window_start"),
+    }[output.stage]
+    return tuple(output.fields[name] for name in names)
+
+
+def same(expected: Content, actual: Content) -> bool:
+    """Equal, but for means and relative changes, whose sums may be added in any order."""
+    if isinstance(expected, bytes) or isinstance(actual, bytes):
+        return expected == actual
+    rough = {"average_speed_km_per_hour", *(name for name in expected if "_change_" in name)}
+    for name, value in expected.items():
+        if name in rough and value is not None and actual[name] is not None:
+            if abs(actual[name] - value) > 1e-9 * max(1.0, abs(value)):
+                return False
+        elif actual[name] != value:
+            return False
+    return True
+
+
+def judge(readings: list[Reading], outputs: list[Output], extra: list[Reading] = ()) -> Totals:  # type: ignore[assignment]
+    """Totals once everything was read and every deadline has passed. `outputs` in topic order.
+
+    extra: records that were never input; an `ingest` output may carry one.
+    """
+    due = expectations(readings)
+    by_bytes = {reading.encoded: reading for reading in [*readings, *extra]}
+    totals, seen = Totals(), set()
+    for output in outputs:
+        key = key_of(output, by_bytes)
+        expected = due[output.stage].get(key) if key is not None else None
+        out_ms = output.appended_ms
+        if expected is None or out_ms < expected.latest_ms - DEADLINE_MS:
+            phase = phase_of(out_ms * 1000)
+            totals.count_verdict(output.stage, phase, out_ms, "unexpected", 1)
+            continue
+        phase = phase_of(expected.scheduled_us)
+        if (output.stage, key) in seen:
+            totals.count_verdict(output.stage, phase, out_ms, "duplicate", 1)
+            continue
+        seen.add((output.stage, key))
+        for definition, latency_ms in (
+            ("latest", out_ms - expected.latest_ms),
+            ("mean", floor(out_ms - expected.mean_ms + Fraction(1, 2))),
+            ("event_time", out_ms - expected.scheduled_us // 1000),
+        ):
+            totals.count_latency(output.stage, definition, phase, out_ms, latency_ms, 1)
+        content = output.raw if output.fields is None else output.fields
+        verdict = "late" if out_ms > expected.latest_ms + DEADLINE_MS else "exact"
+        if not same(expected.content, content):
+            verdict = "wrong"
+        totals.count_verdict(output.stage, phase, out_ms, verdict, 1)
+    for stage, expected_by_key in due.items():
+        for key, expected in expected_by_key.items():
+            if (stage, key) not in seen:
+                phase = phase_of(expected.scheduled_us)
+                totals.count_verdict(stage, phase, expected.latest_ms, "missing", 1)
+    return totals.without_nothing()

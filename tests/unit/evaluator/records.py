@@ -1,0 +1,273 @@
+"""Input and output records with literal times, a run, and the sums of what an evaluation says."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from schemas import catalogue, codec
+from schemas.protocol import (
+    STAGES,
+    Judgement,
+    Load,
+    PhasePlan,
+    Phases,
+    Pipeline,
+    RunPlan,
+    RunRequest,
+    Workload,
+)
+from services.evaluator.decode import Refused
+from services.evaluator.evaluation import Batch, Evaluation
+
+RUN_ID = "run"
+START_MS = 1_800_000_000_000
+# Warm-up: the first 2 s; measure: 3 s from here; cool-down: from MEASURE_END_MS on.
+PHASES = PhasePlan(load_start_ms=START_MS, phases=Phases(warm_up_s=2, measure_s=3, cool_down_s=3))
+MEASURE_MS = START_MS + 2_000
+MEASURE_END_MS = START_MS + 5_000
+DEADLINE_MS, GIVE_UP_MS = 1_000, 2_000
+FAR_MS = START_MS + 10_000_000
+
+VALUES = {"flow": "flow_vehicles_per_hour", "speed": "speed_km_per_hour"}
+
+
+def a_plan(stages: tuple[str, ...] = STAGES) -> RunPlan:
+    """A run of one pipeline `p`: late after 1 s, missing after 2 s."""
+    workload = Workload(
+        name="test",
+        summary="-",
+        load=Load(rate_per_second=1),
+        phases=PHASES.phases,
+        judgement=Judgement(deadline_ms=DEADLINE_MS, give_up_ms=GIVE_UP_MS),
+    )
+    pipeline = Pipeline(name="p", summary="-", mode="real-time", implementation="customised")
+    request = RunRequest(run_id=RUN_ID, workload=workload, pipelines=(pipeline,), stages=stages)
+    return RunPlan(request=request, start_offsets={})
+
+
+def an_evaluation(*stages: str) -> Evaluation:
+    """An evaluation of the given stages, or of all."""
+    return Evaluation(a_plan(stages or STAGES), PHASES)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One input record. `appended_ms` is its LogAppendTime."""
+
+    kind: str
+    appended_ms: int
+    value: float
+    sequence: int = 0
+    observed_ms: int = START_MS
+    scheduled_us: int = MEASURE_MS * 1000
+    site: str = "a"
+    lane: str = "lane1"
+    lanes: int = 1
+    run_id: str = RUN_ID
+
+    @property
+    def topic(self) -> str:
+        """The input topic of its kind."""
+        return f"traffic.{self.kind}"
+
+    @property
+    def encoded(self) -> bytes:
+        """The value on the wire."""
+        value = int(self.value) if self.kind == "flow" else float(self.value)
+        return codec.encode(
+            f"traffic_{self.kind}",
+            {
+                "measurement_id": self.site,
+                "lane": self.lane,
+                "num_lanes": self.lanes,
+                "latitude": 52.5,
+                "longitude": 4.25,
+                "observed_at": self.observed_ms,
+                "period_s": 60,
+                "accuracy_percent": 95,
+                VALUES[self.kind]: value,
+                "sequence": self.sequence,
+                "run_id": self.run_id,
+                "scheduled_at": self.scheduled_us,
+            },
+        )
+
+
+@dataclass(frozen=True)
+class Output:
+    """One record of an output topic. fields: None for `ingest` and for what is no record."""
+
+    stage: str
+    appended_ms: int
+    fields: dict[str, Any] | None = None
+    raw: bytes = b""
+
+    @property
+    def topic(self) -> str:
+        """The output topic of its stage."""
+        return f"output.p.{self.stage}"
+
+    @property
+    def encoded(self) -> bytes:
+        """The value on the wire."""
+        if self.fields is None:
+            return self.raw
+        return codec.encode(catalogue.STAGE_RECORDS[self.stage][0], self.fields)
+
+
+def parsed(reading: Reading) -> dict[str, Any]:
+    """What `parse` must publish of a reading."""
+    return {
+        "run_id": reading.run_id,
+        "sequence": reading.sequence,
+        "measurement_id": reading.site,
+        "lane": reading.lane,
+        "num_lanes": reading.lanes,
+        "latitude": 52.5,
+        "longitude": 4.25,
+        "observed_at": reading.observed_ms,
+        "period_s": 60,
+        "accuracy_percent": 95,
+        VALUES["flow"]: int(reading.value) if reading.kind == "flow" else None,
+        VALUES["speed"]: float(reading.value) if reading.kind == "speed" else None,
+    }
+
+
+def joined(flow: int, speed: float, **changes: Any) -> dict[str, Any]:
+    """A record of `output_join` of site a, lane1, the first second."""
+    fields = {"measurement_id": "a", "lane": "lane1", "num_lanes": 1, "observed_at": START_MS}
+    values = {VALUES["flow"]: flow, VALUES["speed"]: speed}
+    return {"run_id": RUN_ID, **fields, **values, **changes}
+
+
+def tumbled(lanes: int, flow: int, speed: float, **changes: Any) -> dict[str, Any]:
+    """A record of `output_tumbling` of site a, the first second."""
+    start_ms = changes.pop("start_ms", START_MS)
+    return {
+        "run_id": RUN_ID,
+        "measurement_id": "a",
+        "window_start": start_ms,
+        "window_end": start_ms + 1_000,
+        "lanes": lanes,
+        "accumulated_flow_vehicles_per_hour": flow,
+        "average_speed_km_per_hour": speed,
+        **changes,
+    }
+
+
+def slid(
+    flow: tuple[float | None, float | None],
+    speed: tuple[float | None, float | None],
+    **changes: Any,
+) -> dict[str, Any]:
+    """A record of `output_sliding` of site a, the first three seconds; (short, long) changes."""
+    start_ms = changes.pop("start_ms", START_MS)
+    return {
+        "run_id": RUN_ID,
+        "measurement_id": "a",
+        "window_start": start_ms,
+        "window_end": start_ms + 3_000,
+        "flow_change_short": flow[0],
+        "flow_change_long": flow[1],
+        "speed_change_short": speed[0],
+        "speed_change_long": speed[1],
+        **changes,
+    }
+
+
+@dataclass
+class Totals:
+    """Sums of all events of an evaluation; cells that come to nothing are left out.
+
+    verdicts: by (stage, phase, verdict); verdict_seconds: by (stage, second, verdict) with seconds
+    after START_MS; latencies: by (stage, definition, phase, latency_ms); latency_seconds: by
+    (stage, second, latency of `latest`).
+    """
+
+    verdicts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    verdict_seconds: Counter[tuple[str, int, str]] = field(default_factory=Counter)
+    latencies: Counter[tuple[str, str, str, int]] = field(default_factory=Counter)
+    latency_seconds: Counter[tuple[str, int, int]] = field(default_factory=Counter)
+
+    def count_verdict(self, stage: str, phase: str, time_ms: int, verdict: str, by: int) -> None:
+        """Count a verdict at a time."""
+        self.verdicts[stage, phase, verdict] += by
+        self.verdict_seconds[stage, (time_ms - START_MS) // 1000, verdict] += by
+
+    def count_latency(
+        self, stage: str, definition: str, phase: str, time_ms: int, latency_ms: int, by: int
+    ) -> None:
+        """Count a latency at an output time."""
+        self.latencies[stage, definition, phase, latency_ms] += by
+        if definition == "latest":
+            self.latency_seconds[stage, (time_ms - START_MS) // 1000, latency_ms] += by
+
+    def without_nothing(self) -> "Totals":
+        """The same without cells that are 0. A Counter's own `+` would hide negative ones."""
+        parts = (self.verdicts, self.verdict_seconds, self.latencies, self.latency_seconds)
+        return Totals(*(Counter({k: n for k, n in part.items() if n}) for part in parts))
+
+
+class Run:
+    """An evaluation, what it refused and the totals of what it published."""
+
+    def __init__(self, *stages: str) -> None:
+        self.evaluation = an_evaluation(*stages)
+        self.refused: list[Refused] = []
+        self.samples: list[str] = []
+        self._totals = Totals()
+
+    def add(self, *records: Reading | Output) -> None:
+        """Give it records, in order, one batch for each stretch of one topic."""
+        stretch: list[Reading | Output] = []
+        for record in records:
+            if stretch and stretch[0].topic != record.topic:
+                self._add(stretch)
+                stretch = []
+            stretch.append(record)
+        if stretch:
+            self._add(stretch)
+
+    def advance(self, input_ms: int, output_ms: int | None = None) -> None:
+        """Move the frontiers; both to the same time unless told otherwise."""
+        self.evaluation.advance(input_ms, input_ms if output_ms is None else output_ms)
+
+    def totals(self) -> Totals:
+        """Everything published so far, and what is due now."""
+        for topic, event in self.evaluation.take_events():
+            if topic == catalogue.LATENCY:
+                self._take_latencies(event)
+            elif topic == catalogue.VERDICTS:
+                self._take_verdicts(event)
+        return self._totals.without_nothing()
+
+    def _add(self, records: list[Reading | Output]) -> None:
+        appended_ms = np.array([record.appended_ms for record in records], np.int64)
+        values: list[bytes | None] = [record.encoded for record in records]
+        self.refused += self.evaluation.add(Batch(records[0].topic, appended_ms, values))
+
+    def _take_latencies(self, event: dict[str, Any]) -> None:
+        for latency_ms, count in zip(event["latencies_ms"], event["counts"], strict=True):
+            assert count > 0
+            where = (event["stage"], event["definition"], event["phase"], event["second"])
+            self._totals.count_latency(*where, latency_ms, count)
+
+    def _take_verdicts(self, event: dict[str, Any]) -> None:
+        self.samples += event["samples"]
+        for verdict in ("exact", "wrong", "missing", "late", "duplicate", "unexpected"):
+            where = (event["stage"], event["phase"], event["second"])
+            self._totals.count_verdict(*where, verdict, event[verdict])
+
+
+def verdicts_of(records: Iterable[Reading | Output], *stages: str) -> dict[str, int]:
+    """Verdicts of all phases after everything was read and every deadline has passed."""
+    run = Run(*stages)
+    run.add(*records)
+    run.advance(FAR_MS)
+    found: Counter[str] = Counter()
+    for (_stage, _phase, verdict), count in run.totals().verdicts.items():
+        found[verdict] += count
+    return dict(found)
