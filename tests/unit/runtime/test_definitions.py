@@ -1,0 +1,76 @@
+"""A wrong workload or pipeline gives one sentence with the file, the field and what was allowed."""
+
+import pytest
+
+from services.runtime.definitions import DefinitionError, load_pipeline, load_workload, names
+
+pytestmark = pytest.mark.unit
+
+WORKLOAD = 'name = "small"\nsummary = "-"\n[load]\nrate_per_second = 5\n'
+
+
+def write(directory, text, name="small"):
+    path = directory / f"{name}.toml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def refusal(directory, name="small"):
+    with pytest.raises(DefinitionError) as refused:
+        load_workload(name, directory)
+    text = str(refused.value)
+    assert "\n" not in text
+    return text
+
+
+def test_a_workload_is_found_by_its_name_or_its_path(tmp_path):
+    path = write(tmp_path, WORKLOAD)
+    assert load_workload("small", tmp_path).load.rate_per_second == 5
+    assert load_workload(str(path)) == load_workload("small", tmp_path)
+    assert names(tmp_path) == ("small",)
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones(tmp_path):
+    write(tmp_path, WORKLOAD)
+    write(tmp_path, WORKLOAD, "latency")
+    assert refusal(tmp_path, "latencie") == (
+        "There is no workload 'latencie'; there are: latency, small. Did you mean latency?"
+    )
+    assert refusal(tmp_path, "zzz") == "There is no workload 'zzz'; there are: latency, small."
+
+
+def test_an_unknown_pipeline_is_called_a_pipeline(tmp_path):
+    with pytest.raises(DefinitionError, match=r"^There is no pipeline 'x'; there are: "):
+        load_pipeline("x", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("why", "text", "reason"),
+    [
+        (
+            "rate 0",
+            WORKLOAD.replace("5", "0"),
+            "load.rate_per_second: Input should be greater than 0.",
+        ),
+        ("no summary", WORKLOAD.replace('summary = "-"', ""), "summary: Field required."),
+        (
+            "a field nobody knows",
+            WORKLOAD + "rte = 1\n",
+            "load.rte: Extra inputs are not permitted.",
+        ),
+        (
+            "a stage nobody knows",
+            'stages = ["join", "sum"]\n' + WORKLOAD,
+            "stages.1: Input should be 'ingest', 'parse', 'join', 'tumbling' or 'sliding'.",
+        ),
+    ],
+)
+def test_a_file_that_does_not_fit_is_named_with_its_field(why, text, reason, tmp_path):
+    path = write(tmp_path, text)
+    assert refusal(tmp_path) == f"{path}: {reason}", why
+
+
+@pytest.mark.parametrize("text", ["name = ", b"name = '\xff'", "[load\n"])
+def test_a_file_that_is_not_toml_is_named(text, tmp_path):
+    path = write(tmp_path, text)
+    assert refusal(tmp_path).startswith(f"{path} is not valid TOML: ")

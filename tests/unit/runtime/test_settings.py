@@ -1,0 +1,109 @@
+"""Settings come from the environment and a file; a wrong one ends the start with one line."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import Field, ValidationError
+
+from services.runtime.settings import PORT_OFFSETS, ServiceSettings, load_settings
+
+pytestmark = pytest.mark.unit
+
+
+class ExampleSettings(ServiceSettings):
+    """A service's own settings."""
+
+    poll_s: float = Field(0.2, gt=0, le=5)
+
+
+@pytest.fixture(autouse=True)
+def no_settings_from_outside(monkeypatch):
+    for name in ("CONFIG", "BASE_PORT", "DATA", "POLL_S", "KAFKA_BOOTSTRAP", "INPUT_PARTITIONS"):
+        monkeypatch.delenv(f"TIDEGAUGE_{name}", raising=False)
+
+
+def a_file(tmp_path, monkeypatch, text):
+    path = tmp_path / "settings.toml"
+    path.write_text(text)
+    monkeypatch.setenv("TIDEGAUGE_CONFIG", str(path))
+    return path
+
+
+def refusal(capsys):
+    with pytest.raises(SystemExit) as ended:
+        load_settings(ExampleSettings)
+    lines = capsys.readouterr().err.splitlines()
+    assert ended.value.code == 2
+    assert len(lines) == 1
+    return lines[0]
+
+
+def test_the_environment_wins_over_the_file_and_the_file_over_the_default(tmp_path, monkeypatch):
+    a_file(tmp_path, monkeypatch, "base_port = 18000\npoll_s = 1.5\n")
+    monkeypatch.setenv("TIDEGAUGE_BASE_PORT", "19000")
+    found = load_settings(ExampleSettings)
+    assert (found.base_port, found.poll_s, found.host) == (19_000, 1.5, "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "line"),
+    [
+        (
+            "BASE_PORT",
+            "80",
+            "tidegauge: setting base_port: Input should be greater than or equal to 1024",
+        ),
+        (
+            "BASE_PORT",
+            "many",
+            "tidegauge: setting base_port: Input should be a valid integer, "
+            "unable to parse string as an integer",
+        ),
+        ("POLL_S", "0", "tidegauge: setting poll_s: Input should be greater than 0"),
+        (
+            "LOG_LEVEL",
+            "loud",
+            "tidegauge: setting log_level: String should match pattern "
+            "'^(debug|info|warning|error)$'",
+        ),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_field_and_what_was_allowed(
+    name, value, line, monkeypatch, capsys
+):
+    monkeypatch.setenv(f"TIDEGAUGE_{name}", value)
+    assert refusal(capsys) == line
+
+
+def test_a_wrong_value_in_the_file_is_named_too(tmp_path, monkeypatch, capsys):
+    a_file(tmp_path, monkeypatch, "poll_s = 99\n")
+    line = "tidegauge: setting poll_s: Input should be less than or equal to 5"
+    assert refusal(capsys) == line
+
+
+def test_a_file_that_is_not_there_is_named(monkeypatch, capsys):
+    monkeypatch.setenv("TIDEGAUGE_CONFIG", "nowhere.toml")
+    assert "TIDEGAUGE_CONFIG names nowhere.toml, which is not a file" in refusal(capsys)
+
+
+def test_a_file_that_is_not_toml_ends_the_start(tmp_path, monkeypatch, capsys):
+    a_file(tmp_path, monkeypatch, "base_port = \n")
+    assert refusal(capsys).startswith("tidegauge: settings: ")
+
+
+def test_every_service_has_a_port_of_its_own():
+    settings = ServiceSettings(base_port=18_000)
+    ports = [settings.port(service) for service in PORT_OFFSETS]
+    assert ports == list(range(18_000, 18_008))
+    with pytest.raises(KeyError):
+        settings.port("nothing")
+
+
+def test_the_local_broker_is_used_unless_another_is_named():
+    assert ServiceSettings(base_port=18_000).bootstrap == "127.0.0.1:18000"
+    assert ServiceSettings(kafka_bootstrap="a:1,b:2").bootstrap == "a:1,b:2"
+
+
+def test_settings_cannot_change():
+    with pytest.raises(ValidationError, match="frozen"):
+        ServiceSettings().data = Path("elsewhere")
