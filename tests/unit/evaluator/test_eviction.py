@@ -83,18 +83,15 @@ def test_a_full_memory_gives_up_what_is_settled_and_changes_no_total(monkeypatch
     assert run.totals() == judge(readings, outputs)
 
 
-def test_what_waits_for_its_outputs_is_kept_however_far_the_inputs_were_read(monkeypatch):
+def test_nothing_is_forgotten_before_its_outputs_are_read_however_far_the_inputs_were(monkeypatch):
     monkeypatch.setattr(evaluation, "KEEP_S", 5)
-    readings, outputs = a_minute()
-    run = Run()
-    run.add(*sorted(readings, key=lambda reading: reading.topic))
-    for second in range(SECONDS):
-        until_ms = START_MS + 1_000 * (second + 1)
-        now = [o for o in outputs if until_ms - 1_000 <= o.appended_ms < until_ms]
-        run.add(*sorted(now, key=lambda record: record.topic))
-        run.advance(FAR_MS, until_ms)
-    run.advance(FAR_MS)
-    assert run.totals() == judge(readings, outputs)
+    flow = Reading("flow", START_MS + 2_100, 300, sequence=0)
+    run = Run("ingest")
+    run.add(flow)
+    run.advance(FAR_MS, START_MS + 4_150)
+    assert run.totals().verdicts == {("ingest", "measure", "missing"): 1}
+    run.add(Output("ingest", START_MS + 4_200, None, flow.encoded))
+    assert run.totals().verdicts == {("ingest", "measure", "late"): 1}
 
 
 def test_an_output_of_what_was_forgotten_is_a_duplicate(monkeypatch):

@@ -468,8 +468,10 @@ NOT_A_RECORD = [
 ]
 
 
-@pytest.mark.parametrize(("why", "value", "reason"), NOT_A_RECORD)
-def test_an_input_that_is_no_record_is_refused_and_the_rest_counts(why, value, reason):
+@pytest.mark.parametrize(
+    ("value", "reason"), [row[1:] for row in NOT_A_RECORD], ids=[row[0] for row in NOT_A_RECORD]
+)
+def test_an_input_that_is_no_record_is_refused_and_the_rest_counts(value, reason):
     run = Run("ingest")
     bad = RawInput(START_MS + 2_050, value)
     run.add(bad, FLOW, bad, raw(FLOW, 2_104))
@@ -496,6 +498,7 @@ class RawInput:
         codec.encode("output_join", joined(300, 80.0))[:-1],
         codec.encode("output_join", joined(300, 80.0)) + b"\x00",
     ],
+    ids=["no marker", "another record", "cut short", "longer than it is"],
 )
 def test_an_output_that_is_no_record_is_refused_and_unexpected(value):
     run = Run("join")
