@@ -13,11 +13,12 @@ from pydantic import Field
 
 from schemas.model import STAGES, Model, Stage, parse_stages
 from schemas.pipeline import Pipeline
-from schemas.workload import Content, Judgement, Load, Phases, Validity, Workload
+from schemas.workload import Content, Faults, Judgement, Load, Phases, Validity, Workload
 
 __all__ = [
     "STAGES",
     "Content",
+    "Faults",
     "Judgement",
     "Load",
     "Model",
@@ -106,12 +107,22 @@ class PhasePlan(Model):
 
 
 class LoadFinished(Model):
-    """Detail of `load_finished` and body of `drain`: end_offsets per input topic and partition."""
+    """Detail of `load_finished` and body of `drain`: end_offsets per input topic and partition.
+
+    One per generator: with several, instance `instance_index` of `instance_count` answers for its
+    share, so counts add up and of the end offsets the highest count. faults: records handed to the
+    client by kind of fault (schemas/faults.py); the second copies of duplicates are in none of the
+    other counts. messages: what people should know of this load, in sentences.
+    """
 
     intended: int
     acknowledged: int
     failed: int
     end_offsets: dict[str, tuple[int, ...]]
+    instance_index: int = 0
+    instance_count: int = 1
+    faults: dict[str, int] = Field(default_factory=dict)
+    messages: tuple[str, ...] = ()
 
 
 class Drained(Model):

@@ -1,23 +1,13 @@
 """A workload: what load, for how long, how judged. One TOML file each in `workloads/`."""
 
-from typing import Literal
-
 from pydantic import Field, model_validator
 
+from schemas.content import Content
+from schemas.faults import Faults
+from schemas.load import Load
 from schemas.model import STAGES, Model, Name, Stage
 
-
-class Load(Model):
-    """When records are due. `constant`: `rate_per_second` records per second, evenly spaced."""
-
-    shape: Literal["constant"] = "constant"
-    rate_per_second: float = Field(gt=0, le=10_000_000)
-
-
-class Content(Model):
-    """What the records say. `ndw`: the recorded sample, one source minute per second."""
-
-    source: Literal["ndw"] = "ndw"
+__all__ = ["Content", "Faults", "Judgement", "Load", "Phases", "Validity", "Workload"]
 
 
 class Phases(Model):
@@ -66,6 +56,7 @@ class Workload(Model):
     summary: str
     load: Load
     content: Content = Content()
+    faults: Faults = Faults()
     phases: Phases = Phases()
     judgement: Judgement = Judgement()
     validity: Validity = Validity()

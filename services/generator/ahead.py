@@ -11,10 +11,11 @@ import numpy as np
 from schemas.catalogue import FLOW, SPEED, record_of
 from services.generator import pacing
 from services.generator.content import KINDS, Kind, Layout, Stamps, lay_out, observations
+from services.generator.curves import SECOND_US
 from services.generator.encoding import encode_batch
 from services.generator.pacing import Slice
 from services.generator.sample import Sample
-from services.generator.shapes import SECOND_US, LoadShape
+from services.generator.shapes import LoadShape
 
 TOPICS: dict[Kind, str] = {"flow": FLOW, "speed": SPEED}
 AHEAD_SLICES = 4

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from services.generator.shapes import SECOND_US, LoadShape
+from services.generator.curves import SECOND_US
+from services.generator.shapes import LoadShape
 
 TICK_US = 1_000
 OWN_TIME_RECORDS_PER_TICK = 2  # up to 2 000 records/s each record leaves at its own time

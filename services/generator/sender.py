@@ -7,10 +7,10 @@ from collections.abc import Callable
 from confluent_kafka import Producer
 
 from services.generator.ahead import Ahead, Load, Prepared
+from services.generator.curves import SECOND_US
 from services.generator.pacing import next_wake_us, plan_tick
 from services.generator.sending import RecordSender
 from services.generator.settings import GeneratorSettings
-from services.generator.shapes import SECOND_US
 from services.generator.statistics import Statistics
 from services.runtime.clock import Clock
 

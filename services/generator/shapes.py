@@ -17,10 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.protocol import Load
+from services.generator.curves import NANO, SECOND_US, Integral, curve_of
 
 Int64s = NDArray[np.int64]
 
-SECOND_US = 1_000_000
+CELL_US = 1_000
+MAX_CELLS = 5_000  # looked at together; records further apart are looked up in halves
+NEVER_CELL = 2 * 366 * 86_400_000  # two years: longer than any load
 RATE_RESOLUTION = 1000  # rates are multiples of 1/1000 record per second
 
 
@@ -68,9 +71,99 @@ class ConstantShape:
         return np.asarray(periods * self._period_us + within.astype(np.int64), dtype=np.int64)
 
 
+class GridShape:
+    """A shape given by an integral: exact counts at every millisecond, and within a millisecond
+    its records are evenly spaced.
+
+    Record k is due in the millisecond in which the integral passes k, so the records before any
+    millisecond are the integral there, rounded up, as for a constant rate.
+    """
+
+    def __init__(self, curve: Integral) -> None:
+        self._curve = curve
+
+    def due(self, elapsed_us: int) -> int:
+        """See LoadShape."""
+        if elapsed_us < 0:
+            return 0
+        cell, inside_us = divmod(elapsed_us, CELL_US)
+        before = self._before(cell)
+        records = self._before(cell + 1) - before
+        # floor(i·W/n) <= t  ⇔  i·W < (t + 1)·n; the count of such i is a ceiling.
+        return before + -(-(inside_us + 1) * records // CELL_US)
+
+    def scheduled_us(self, indexes: Int64s) -> Int64s:
+        """See LoadShape. A record that the shape never has is due in two years."""
+        if not len(indexes):
+            return np.zeros(0, np.int64)
+        low = self._cell_of(int(indexes.min()))
+        high = self._cell_of(int(indexes.max()))
+        if high - low > MAX_CELLS:
+            return self._one_by_one(indexes)
+        before = np.array([self._before(cell) for cell in range(low, high + 2)], np.int64)
+        place = np.searchsorted(before, indexes, side="right") - 1
+        place = np.minimum(place, len(before) - 2)
+        records = np.maximum(before[place + 1] - before[place], 1)
+        inside_us = np.minimum((indexes - before[place]) * CELL_US // records, CELL_US - 1)
+        return np.asarray((low + place) * CELL_US + inside_us, dtype=np.int64)
+
+    def _one_by_one(self, indexes: Int64s) -> Int64s:
+        middle = len(indexes) // 2
+        halves = (indexes[:middle], indexes[middle:])
+        return np.concatenate([self.scheduled_us(half) for half in halves])
+
+    def _before(self, cell: int) -> int:
+        return -(-self._curve.integral(cell * CELL_US) // NANO)
+
+    def _cell_of(self, index: int) -> int:
+        """The last cell with at most `index` records before it, found by bisection."""
+        low, high = 0, 1024
+        while high < NEVER_CELL and self._before(high) <= index:
+            low, high = high, high * 2
+        high = min(high, NEVER_CELL)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._before(middle) <= index:
+                low = middle
+            else:
+                high = middle
+        return low
+
+
+class ReplayShape:
+    """Records at recorded times, over and over: `per_time` records at each of `times_us`
+    (ascending, from 0), and again after `period_us`, which must be above the last time."""
+
+    def __init__(self, times_us: Int64s, period_us: int, per_time: int) -> None:
+        if not len(times_us) or period_us <= int(times_us[-1]):
+            raise ValueError("a replay needs recorded times, and a period beyond the last one")
+        self._times_us = times_us
+        self._period_us = period_us
+        self._per_time = per_time
+
+    def due(self, elapsed_us: int) -> int:
+        """See LoadShape."""
+        if elapsed_us < 0:
+            return 0
+        rounds, inside_us = divmod(elapsed_us, self._period_us)
+        times = rounds * len(self._times_us)
+        return self._per_time * (
+            times + int(np.searchsorted(self._times_us, inside_us, side="right"))
+        )
+
+    def scheduled_us(self, indexes: Int64s) -> Int64s:
+        """See LoadShape."""
+        rounds, place = np.divmod(indexes // self._per_time, len(self._times_us))
+        return np.asarray(rounds * self._period_us + self._times_us[place], dtype=np.int64)
+
+
 def shape_of(load: Load) -> LoadShape:
-    """The shape that a workload asks for."""
-    return ConstantShape(load.rate_per_second)
+    """The shape that a workload asks for, unless it is a replay, whose times its data give."""
+    if load.shape == "replay":
+        raise ValueError("a replay has no shape without its recorded times")
+    if load.shape == "constant" and not load.for_s:
+        return ConstantShape(load.rate_per_second)
+    return GridShape(curve_of(load))
 
 
 def records_between(shape: LoadShape, start_us: int, end_us: int) -> int:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from schemas.protocol import PhasePlan
-from services.generator.shapes import SECOND_US, LoadShape, records_between
+from services.generator.curves import SECOND_US
+from services.generator.shapes import LoadShape, records_between
 
 DELAY_STEP_US = 100
 

@@ -1,0 +1,115 @@
+"""Faults on purpose, from the seed: which records of a run are affected, and how.
+
+The rule is a pure function of (faults, seed, sequence), shared by who injects and who judges, so
+nothing has to be announced record by record: the request of a run holds `workload.faults` and
+`seed`, and `LoadFinished.faults` counts what was really sent.
+
+What each kind does to record k; at most one kind per record:
+- LATE: it is sent `delays_us` later than its place in the load shape says. `scheduled_at` is the
+  later time (so that the delay is nobody's latency), `observed_at` stays: the record is late and
+  out of order in event time. A delay that would reach beyond the load's end is cut off there.
+- DUPLICATE: it is sent twice, the same bytes in the same topic and partition, one after the other.
+- UNDECODABLE: its value is cut to half its length, so it decodes in no format. The key stays. Who
+  reads it learns neither its sequence nor its run; it must become a dead letter and nothing else.
+- IMPOSSIBLE: flow_vehicles_per_hour or speed_km_per_hour is -1. It decodes; it is data.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from schemas.model import Model
+
+NONE, LATE, DUPLICATE, UNDECODABLE, IMPOSSIBLE = range(5)
+KINDS = ("none", "late", "duplicate", "undecodable", "impossible")
+IMPOSSIBLE_VALUE = -1
+_STEP = 0x9E3779B97F4A7C15  # splitmix64 (Steele, Lea, Flood 2014)
+_DELAY_STREAM = 0xD1B54A32D192ED03
+
+UInt64s = NDArray[np.uint64]
+
+
+class Faults(Model):
+    """Share of the records that get each fault, 0 to 1, together at most 1.
+
+    late_distribution: delays are `late_ms` (fixed), evenly spread from 0 to `late_ms` (uniform),
+    or exponential with that mean, at most ten times it.
+    """
+
+    late: float = Field(0, ge=0, le=1)
+    late_ms: int = Field(2_000, ge=1, le=600_000)
+    late_distribution: str = Field("exponential", pattern="^(fixed|uniform|exponential)$")
+    duplicate: float = Field(0, ge=0, le=1)
+    undecodable: float = Field(0, ge=0, le=1)
+    impossible: float = Field(0, ge=0, le=1)
+
+    @model_validator(mode="after")
+    def _shares(self) -> "Faults":
+        if sum(self.shares) > 1 + 1e-9:
+            raise ValueError("the shares of all faults together must not be above 1")
+        return self
+
+    @property
+    def shares(self) -> tuple[float, float, float, float]:
+        """Shares in the order of the kinds LATE to IMPOSSIBLE."""
+        return (self.late, self.duplicate, self.undecodable, self.impossible)
+
+    @property
+    def any(self) -> bool:
+        """Whether there is any fault at all."""
+        return sum(self.shares) > 0
+
+    @property
+    def max_delay_us(self) -> int:
+        """No record is later than this."""
+        if not self.late:
+            return 0
+        return self.late_ms * (10_000 if self.late_distribution == "exponential" else 1_000)
+
+
+def kinds(faults: Faults, seed: int, sequences: NDArray[np.int64]) -> NDArray[np.int8]:
+    """The kind of fault of each record: NONE, LATE, DUPLICATE, UNDECODABLE or IMPOSSIBLE."""
+    limits = np.cumsum(faults.shares)
+    place = np.searchsorted(limits, _fractions(seed, sequences), side="right")
+    return np.where(place == len(limits), NONE, place + 1).astype(np.int8)
+
+
+def delays_us(faults: Faults, seed: int, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How late each record would be if its kind is LATE, whole microseconds."""
+    fractions = _fractions(seed ^ _DELAY_STREAM, sequences)
+    scale = faults.late_ms * 1000
+    if faults.late_distribution == "fixed":
+        delays = np.full(len(sequences), float(scale))
+    elif faults.late_distribution == "uniform":
+        delays = fractions * scale
+    else:
+        delays = np.minimum(-np.log1p(-fractions), 10.0) * scale
+    return delays.astype(np.int64)
+
+
+def _fractions(seed: int, sequences: NDArray[np.int64]) -> NDArray[np.float64]:
+    """A number from 0 to below 1 per record: 53 bits of splitmix64 at (seed, sequence)."""
+    with np.errstate(over="ignore"):
+        start = np.uint64(_mix(seed & (2**64 - 1)))
+        mixed = start + (sequences.astype(np.uint64) + np.uint64(1)) * np.uint64(_STEP)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        mixed ^= mixed >> np.uint64(31)
+    return np.asarray((mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+
+
+def _mix(value: int) -> int:
+    """splitmix64 of one number."""
+    mask = 2**64 - 1
+    value = (value + _STEP) & mask
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & mask
+    return value ^ (value >> 31)
+
+
+def counted(found: NDArray[Any]) -> dict[str, int]:
+    """How many records have each kind, by name, without those that have none."""
+    counts = np.bincount(found, minlength=len(KINDS)).tolist()
+    return {name: counts[kind] for kind, name in enumerate(KINDS) if kind != NONE}
