@@ -44,7 +44,6 @@ def main() -> int:
     events = open_events(settings, f"spark_pipeline-{pipeline.name}")
 
     spark = open_session(pipeline.name, conf)
-    spark.streams.addListener(ProgressReporter(events, run_id, pipeline.name))
     place = Place(settings.bootstrap, folder / "checkpoints")
     queries = start_queries(spark, pipeline, stages, plan, place)
 
@@ -53,7 +52,8 @@ def main() -> int:
             protocol.READY, run_id, pipeline=pipeline.name, detail=effective(spark, conf)
         )
 
-    failure = watch(queries, stop, say_ready)
+    progress = ProgressReporter(events, run_id, pipeline.name)
+    failure = watch(queries, stop, say_ready, lambda: progress.report(queries))
     if failure is not None:
         _say_failed(events, run_id, pipeline, failure)
     _close(spark, queries, events, scratch)

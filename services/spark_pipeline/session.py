@@ -7,6 +7,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from schemas.pipeline import Pipeline
+from services.spark_pipeline.progress import RECENT_UPDATES
 
 STATEFUL = ("join", "tumbling", "sliding")
 LOG4J = Path(__file__).parent / "log4j2.properties"
@@ -64,7 +65,13 @@ def spark_conf(
         "spark.local.dir": str(scratch),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        # Every micro-batch describes its plan to listeners that nobody looks at. These plans hold
+        # Avro schemas: formatting them cost as much as executing them.
+        "spark.sql.ui.explainMode": "simple",
+        "spark.sql.maxPlanStringLength": "1000",
+        "spark.ui.liveUpdate.period": "-1",
         "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.numRecentProgressUpdates": str(RECENT_UPDATES),
         "spark.sql.optimizer.excludedRules": EXCLUDED_RULES,
         "spark.sql.adaptive.enabled": "false",  # streams cannot use it; saves a warning per query
         "spark.sql.shuffle.partitions": str(pipeline.shuffle_partitions),

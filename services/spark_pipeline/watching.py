@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import StreamingQuery
 
-WATCH_INTERVAL_S = 0.25
+WATCH_INTERVAL_S = 0.5
 INITIALISED = ("Processing", "Waiting")  # how the status begins once a query reads its sources
 REASON_CHARACTERS = 600
 MESSAGE_ENDS = ("at ", "===", "JVM stacktrace", "Driver stacktrace")
@@ -24,14 +24,18 @@ class Failure:
 
 
 def watch(
-    queries: list[StreamingQuery], stop: threading.Event, say_ready: Callable[[], None]
+    queries: list[StreamingQuery],
+    stop: threading.Event,
+    say_ready: Callable[[], None],
+    report: Callable[[], None],
 ) -> Failure | None:
-    """Call `say_ready` once every query reads its sources, then wait.
+    """Call `say_ready` once every query reads its sources, and `report` at every look.
 
     Returns None when `stop` is set, or the first failure.
     """
     waiting_for = list(queries)
     while not stop.wait(WATCH_INTERVAL_S):
+        report()
         ended = next((query for query in queries if not query.isActive), None)
         if ended is not None:
             return Failure(ended.name or "", reason_of(ended.exception()))

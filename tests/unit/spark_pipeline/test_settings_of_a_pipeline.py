@@ -12,7 +12,7 @@ from schemas.protocol import RunPlan, RunRequest
 from schemas.workload import Load, Workload
 from services.runtime.definitions import PIPELINES_DIR, load_pipeline
 from services.spark_pipeline.driver import stages_to_run
-from services.spark_pipeline.progress import epoch_ms, progress_fields
+from services.spark_pipeline.progress import ProgressReporter, epoch_ms, progress_fields
 from services.spark_pipeline.queries import starting_offsets
 from services.spark_pipeline.session import slots, spark_conf
 from services.spark_pipeline.watching import is_initialised, one_line
@@ -130,3 +130,51 @@ def test_the_reason_of_a_failure_is_one_line_without_stack_trace():
     text = "[OFFSET] Gone:\n\n  0 to 5\n\n=== Streaming Query ===\nx\nJVM stacktrace:\n\tat a.b"
     assert one_line(text) == "[OFFSET] Gone: 0 to 5"
     assert one_line("y" * 1000) == "y" * 600
+
+
+class Query:
+    """A query as far as its progress reports go."""
+
+    name = "join"
+
+    def __init__(self):
+        self.recentProgress = []
+
+    @property
+    def lastProgress(self):  # noqa: N802
+        return self.recentProgress[-1] if self.recentProgress else None
+
+    def progress(self, second):
+        report = StreamingQueryReport(PROGRESS | {"timestamp": f"2026-01-01T00:00:0{second}.000Z"})
+        self.recentProgress.append(report)
+
+
+class StreamingQueryReport(dict):
+    """A dict that has its own JSON, as Spark's reports have."""
+
+    @property
+    def json(self):
+        return json.dumps(self)
+
+
+class Published:
+    """The events published."""
+
+    def __init__(self):
+        self.times = []
+
+    def publish(self, topic, run_id, **fields):
+        self.times.append(json.loads(fields["detail"])["timestamp"][-6:-1])
+
+
+def test_every_progress_report_is_published_once():
+    query, published = Query(), Published()
+    reporter = ProgressReporter(published, "r", "p")
+    reporter.report([query])
+    query.progress(1)
+    query.progress(2)
+    reporter.report([query])
+    reporter.report([query])
+    query.progress(3)
+    reporter.report([query])
+    assert published.times == ["1.000", "2.000", "3.000"]
