@@ -56,7 +56,9 @@ def build_app(settings: EvaluatorSettings, current: CurrentRun) -> faust.App:
 
     @app.agent(batches)
     async def evaluate(stream: Any) -> None:
-        async for item in stream:
+        async for source, item in stream:
+            if source is not current.reader:
+                continue  # read for a run that has ended since
             if isinstance(item, Frontier):
                 current.advance(item)
                 LAG.set(current.lag_ms)
@@ -97,13 +99,14 @@ async def read_runs(
             for batch in await loop.run_in_executor(
                 pool, reader.read, settings.batch_records, settings.poll_s
             ):
-                await batches.send(value=batch)
+                await batches.send(value=(reader, batch))
             if loop.time() - published_s >= settings.publish_s:
                 published_s = loop.time()
-                await batches.send(value=await loop.run_in_executor(pool, reader.frontier))
+                frontier = await loop.run_in_executor(pool, reader.frontier)
+                await batches.send(value=(reader, frontier))
         except TimestampError as error:
             current.reader = None
-            await batches.send(value=error)
+            await batches.send(value=(None, error))
 
 
 def _has_commands(app: faust.App) -> bool:

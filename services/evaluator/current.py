@@ -1,9 +1,10 @@
 """The run that is being evaluated: carries out commands, feeds the evaluation, publishes."""
 
-from collections import Counter
+from collections import Counter, deque
 from typing import Any
 
 import structlog
+from pydantic import ValidationError
 
 from schemas import catalogue, protocol
 from schemas.protocol import Drained, LoadFinished, PhasePlan, RunPlan
@@ -15,6 +16,7 @@ from services.runtime.events import Events
 from services.runtime.kafka import KafkaUnavailableError, assigned_consumer
 
 log = structlog.get_logger()
+REMEMBERED_COMMANDS = 1_000
 
 
 class CurrentRun:
@@ -24,6 +26,7 @@ class CurrentRun:
         self._settings = settings
         self._events = events
         self._started_ms = now_ms()
+        self._carried_out: deque[str] = deque(maxlen=REMEMBERED_COMMANDS)
         self._plan: RunPlan | None = None
         self._evaluation: Evaluation | None = None
         self._target: LoadFinished | None = None
@@ -37,13 +40,25 @@ class CurrentRun:
         return self._plan.request.run_id if self._plan else ""
 
     def command(self, record: dict[str, Any]) -> None:
-        """Carry out one `control_command`; commands from before this process are history."""
-        if record["issued_at"] < self._started_ms:
+        """Carry out one `control_command` once; commands from before this process are history.
+
+        A body that does not fit its command fails the run that the command is about.
+        """
+        if record["issued_at"] < self._started_ms or record["command_id"] in self._carried_out:
             return
-        name, body = record["command"], record["body"]
+        self._carried_out.append(record["command_id"])
+        try:
+            self._carry_out(record["command"], record["run_id"], record["body"])
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(str(part) for part in first["loc"])
+            reason = f"The evaluator could not {record['command']}: {field}: {first['msg']}."
+            self._fail(record["run_id"], reason)
+
+    def _carry_out(self, name: str, run_id: str, body: str) -> None:
         if name == "prepare":
             self._prepare(RunPlan.model_validate_json(body))
-        elif record["run_id"] != self.run_id:
+        elif run_id != self.run_id:
             return
         elif name == "start":
             self._start(PhasePlan.model_validate_json(body))
@@ -76,9 +91,13 @@ class CurrentRun:
 
     def fail(self, reason: str) -> None:
         """Say that this run cannot be evaluated."""
-        log.error("run_failed", run_id=self.run_id, reason=reason)
-        self._events.lifecycle(protocol.FAILED, self.run_id, detail={"reason": reason})
-        self._stop()
+        self._fail(self.run_id, reason)
+
+    def _fail(self, run_id: str, reason: str) -> None:
+        log.error("run_failed", run_id=run_id, reason=reason)
+        self._events.lifecycle(protocol.FAILED, run_id, detail={"reason": reason})
+        if run_id == self.run_id:
+            self._stop()
 
     def _prepare(self, plan: RunPlan) -> None:
         self._stop()
