@@ -48,9 +48,9 @@ def test_an_unknown_pipeline_is_called_a_pipeline(tmp_path):
     ("why", "text", "reason"),
     [
         (
-            "rate 0",
-            WORKLOAD.replace("5", "0"),
-            "load.rate_per_second: Input should be greater than 0.",
+            "nothing is measured",
+            WORKLOAD + "[phases]\nmeasure_s = 0\n",
+            "phases.measure_s: Input should be greater than or equal to 1.",
         ),
         ("no summary", WORKLOAD.replace('summary = "-"', ""), "summary: Field required."),
         (
@@ -64,6 +64,7 @@ def test_an_unknown_pipeline_is_called_a_pipeline(tmp_path):
             "stages.1: Input should be 'ingest', 'parse', 'join', 'tumbling' or 'sliding'.",
         ),
     ],
+    ids=["out of bounds", "missing", "unknown field", "unknown stage"],
 )
 def test_a_file_that_does_not_fit_is_named_with_its_field(why, text, reason, tmp_path):
     path = write(tmp_path, text)
