@@ -4,13 +4,39 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 TIMEOUT_S = 60.0
+PASSWORDS = Path("secrets")
 
 
 class QueryError(RuntimeError):
     """The store refused a query or could not be reached; the text is what it said."""
+
+
+class StoreUrl(str):
+    """Where the store answers; it shows as the address only.
+
+    secrets: the folder in which the store keeps the passwords, where it is this machine's.
+    """
+
+    secrets: Path | None = None
+
+    @classmethod
+    def of(cls, host: str, port: int, data: Path) -> "StoreUrl":
+        """The address of the store whose state is in `data`."""
+        url = cls(f"http://{host}:{port}")
+        url.secrets = data / PASSWORDS
+        return url
+
+    def headers(self, user: str = "reader") -> dict[str, str]:
+        """What says to the store who asks: nobody in particular where there is no password."""
+        try:
+            password = (self.secrets or PASSWORDS).joinpath(f"clickhouse-{user}").read_text()
+        except OSError:
+            return {}
+        return {"X-ClickHouse-User": user, "X-ClickHouse-Key": password.strip()}
 
 
 def query_bytes(url: str, sql: str, output_format: str, **parameters: str) -> bytes:
@@ -20,8 +46,9 @@ def query_bytes(url: str, sql: str, output_format: str, **parameters: str) -> by
     """
     fields = {f"param_{name}": value for name, value in parameters.items()}
     fields["default_format"] = output_format
+    headers = url.headers() if isinstance(url, StoreUrl) else {}
     request = urllib.request.Request(
-        f"{url}/?{urllib.parse.urlencode(fields)}", data=sql.encode(), method="POST"
+        f"{url}/?{urllib.parse.urlencode(fields)}", sql.encode(), headers, method="POST"
     )
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:

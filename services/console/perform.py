@@ -10,7 +10,7 @@ from rich.console import Console
 from schemas import catalogue
 from schemas.protocol import Pipeline, RunRequest, Stage, Stop, Workload
 from services.console.bus import Follower
-from services.console.clickhouse import QueryError, query
+from services.console.clickhouse import QueryError, StoreUrl, query
 from services.console.environment import environment
 from services.console.live import open_view
 from services.console.progress import BUS, Progress
@@ -88,9 +88,9 @@ def perform(
     return progress
 
 
-def store_url(settings: ServiceSettings) -> str:
+def store_url(settings: ServiceSettings) -> StoreUrl:
     """Where the store answers SQL."""
-    return f"http://{settings.host}:{settings.port('store')}"
+    return StoreUrl.of(settings.host, settings.port("store"), settings.data)
 
 
 def _follow(

@@ -52,7 +52,7 @@ def serve(settings: StoreSettings, engine: Engine, stop: threading.Event) -> Non
     log = configure_logs("store", settings.log_level)
     ready = threading.Event()
     engine.execute(ddl_statements())
-    server = serve_sql(settings.host, settings.port("store"), engine, ready.is_set)
+    server = serve_sql(settings, engine, ready.is_set)
     if settings.offline:
         ready.set()
         stop.wait()

@@ -28,11 +28,30 @@ import pyarrow as pa
 from chdb.state.sqlitelike import Connection
 
 from services.store.engine import Answer, EngineError, Query
-from services.store.readonly import format_clause, quoted, refusal
+from services.store.permissions import format_clause, quoted, refusal, refusal_to_admin
 from services.store.settings import StoreSettings
 from services.store.tables import DATABASE
 
 CLOSE_TIMEOUT_S = 5.0
+# Settings that change how an answer is written or joined, and reach nothing.
+FREE_SETTINGS = (
+    "output_format_",
+    "format_",
+    "input_format_",
+    "date_time_",
+    "session_timezone",
+    "join_",
+    "max_",
+    "extremes",
+    "limit",
+    "offset",
+    "final",
+    "union_default_mode",
+    "distinct_overflow_mode",
+    "group_by_",
+    "insert_",
+    "async_insert",
+)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -110,13 +129,14 @@ class ChdbEngine:
 
     def _answer(self, connection: Connection, query: Query) -> Answer:
         with _engine_errors():
-            formatted = _formatted(connection, query.text)
-            reason = refusal(formatted)
-            if reason is not None:
-                raise EngineError(f"Code: 164. DB::Exception: {reason} (READONLY)")
-            for statement in self._restrictions(query):
+            for statement in self._preparation(query):
                 connection.query(statement, "Null")
+            formatted = _formatted(connection, query.text)
+            self._check(connection, query, formatted)
             started = time.monotonic()
+            if query.data:
+                _insert_data(connection, formatted, query.data)
+                return Answer(b"", query.output_format, 0, 0, time.monotonic() - started)
             result = connection.query(query.text, query.output_format, dict(query.parameters))
             return Answer(
                 data=result.bytes(),
@@ -126,15 +146,36 @@ class ChdbEngine:
                 elapsed_s=time.monotonic() - started,
             )
 
-    def _restrictions(self, query: Query) -> Iterator[str]:
-        """Statements that prepare a connection for one query; the last one closes the door."""
+    def _check(self, connection: Connection, query: Query, formatted: str) -> None:
+        judge = refusal_to_admin if query.may_write else refusal
+        # Twice: a statement that its words rule out is not given to the engine at all.
+        reason = judge(formatted, "")
+        if reason is None:
+            explained = f"EXPLAIN AST {formatted}"
+            tree = connection.query(explained, "TSVRaw", dict(query.parameters)).bytes()
+            reason = judge(formatted, bytes(tree).decode(errors="replace"))
+        if reason is not None:
+            raise EngineError(f"Code: 164. DB::Exception: {reason} (READONLY)")
+
+    def _preparation(self, query: Query) -> Iterator[str]:
+        """Statements that prepare a connection for one query; for the reader, the last one closes
+        the door behind them."""
         yield f"USE {_quoted_name(query.database)}"
         bounds = self._bounds()
         for name, value in query.settings.items():
             if not _NAME.fullmatch(name):
                 raise EngineError(f"Code: 115. DB::Exception: Unknown setting {name!r}.")
-            if name not in bounds and name != "readonly":
-                yield f"SET {name} = {quoted(value)}"
+            if name in bounds or name == "readonly":
+                continue
+            if not (query.may_write or name.startswith(FREE_SETTINGS)):
+                raise EngineError(
+                    f"Code: 164. DB::Exception: The setting {name} cannot be changed here."
+                    " (READONLY)"
+                )
+            yield f"SET {name} = {quoted(value)}"
+        if query.may_write:
+            yield f"SET max_memory_usage = {bounds['max_memory_usage']}"
+            return
         tight = {name: _tighter(query.settings.get(name), bound) for name, bound in bounds.items()}
         text = ", ".join(f"{name} = {value!r}" for name, value in tight.items())
         yield f"SET {text}, readonly = 1"
@@ -173,6 +214,16 @@ def _formatted(connection: Connection, text: str) -> str:
     except (chdb.ChdbError, RuntimeError) as error:
         wrapped = ": In scope SELECT formatQuerySingleLine("
         raise EngineError(str(error).split(wrapped)[0] + " (SYNTAX_ERROR)") from error
+
+
+def _insert_data(connection: Connection, formatted: str, data: bytes) -> None:
+    """Run an INSERT whose data came beside its text."""
+    text, _, output_format = formatted.rpartition(" FORMAT ")
+    if not text:
+        raise EngineError("Code: 62. DB::Exception: The INSERT names no FORMAT. (SYNTAX_ERROR)")
+    with connection.send_insert(text, output_format.strip()) as insert:
+        insert.append(data)
+        insert.finish()
 
 
 def _quoted_name(name: str) -> str:

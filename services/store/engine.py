@@ -22,10 +22,12 @@ class EngineError(RuntimeError):
 
 @dataclass(frozen=True)
 class Query:
-    """One read-only query.
+    """One query over HTTP.
 
     output_format: used where the text has no FORMAT clause. settings: ClickHouse settings for this
     query; bounds can only be tightened. parameters: values of `{name:Type}` in the text.
+    may_write: whether it is the admin's, who may also change tables of the database. data: what
+    follows the text of an INSERT.
     """
 
     text: str
@@ -33,6 +35,8 @@ class Query:
     database: str = "tidegauge"
     settings: Mapping[str, str] = field(default_factory=dict)
     parameters: Mapping[str, str] = field(default_factory=dict)
+    may_write: bool = False
+    data: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ class Engine(Protocol):
         """Append a block of one partition: all of its rows or, on an EngineError, none."""
 
     def answer(self, query: Query) -> Answer:
-        """Answer a query that cannot change anything, within bounds. Raises EngineError."""
+        """Answer a query within bounds; only one that may can change things. Raises EngineError."""
 
     def close(self) -> None:
         """End running queries and let go of the data."""

@@ -1,4 +1,4 @@
-"""ClickHouse's HTTP interface on loopback, as much as curl and clickhouse-connect need to read.
+"""ClickHouse's HTTP interface, as much as curl, clickhouse-connect and clickhouse-go need.
 
 Also `/health/live`, `/health/ready` and `/metrics`. Every connection has a thread; there are at
 most CONNECTIONS of them, and queries are bounded by the engine.
@@ -9,6 +9,7 @@ import socket
 import threading
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
@@ -16,14 +17,32 @@ from typing import Any, Final
 from prometheus_client import CONTENT_TYPE_LATEST, Counter, Histogram, generate_latest
 
 from services.runtime.health import PortTakenError
-from services.store.engine import Answer, Engine, EngineError
-from services.store.http_query import content_type_of, query_of, status_of
+from services.store.engine import Answer, Engine, EngineError, Query
+from services.store.http_body import BodyError, compressed, read_body
+from services.store.http_guard import intrusion
+from services.store.http_query import content_type_of, parameters_of, query_of, status_of
+from services.store.native_hello import hello, is_hello
+from services.store.settings import StoreSettings
+from services.store.users import Role, Users, credentials, kept_passwords
 
 CONNECTIONS: Final = 64
 IDLE_TIMEOUT_S: Final = 30
 MAX_QUERY_BYTES: Final = 256 * 1024
+MAX_INSERT_BYTES: Final = 128 * 1024 * 1024
+AUTHENTICATION_FAILED: Final = 516
+TEXT: Final = "text/plain; charset=UTF-8"
 QUERY_SECONDS = Histogram("tidegauge_store_query_seconds", "Time that answered queries took")
 REFUSED = Counter("tidegauge_store_queries_failed", "Queries that ended with an error", ["code"])
+
+
+@dataclass(frozen=True)
+class Site:
+    """What the handlers serve, to whom, and the names by which clients may know it."""
+
+    engine: Engine
+    users: Users
+    is_ready: Callable[[], bool]
+    names: tuple[str, ...]
 
 
 class _Server(ThreadingHTTPServer):
@@ -50,13 +69,14 @@ class _Server(ThreadingHTTPServer):
 
 
 def serve_sql(
-    host: str, port: int, engine: Engine, is_ready: Callable[[], bool]
+    settings: StoreSettings, engine: Engine, is_ready: Callable[[], bool]
 ) -> ThreadingHTTPServer:
     """Serve in daemon threads from now on. Raises PortTakenError."""
+    host, port = settings.host, settings.port("store")
+    users = Users(*kept_passwords(settings.secrets_dir), settings.reads_are_anonymous)
 
     class Handler(_Handler):
-        sql = engine
-        ready = staticmethod(is_ready)
+        site = Site(engine, users, is_ready, (host, *settings.allowed_hosts))
 
     try:
         server = _Server((host, port), Handler)
@@ -70,91 +90,110 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = IDLE_TIMEOUT_S
     disable_nagle_algorithm = True
-    sql: Engine
-    ready: Callable[[], bool]
+    site: Site
 
     def do_GET(self) -> None:
         path, _, target = self.path.partition("?")
-        if path == "/" and target:
-            self._answer_query(target, "")
-        elif path in ("/", "/ping"):
+        if path == "/metrics":
+            self._send(HTTPStatus.OK, generate_latest(), {"Content-Type": CONTENT_TYPE_LATEST})
+        elif path in ("/health/live", "/health/ready"):
+            good = path == "/health/live" or self.site.is_ready()
+            status = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
+            self._send(status, f"{'' if good else 'not '}{path.rpartition('/')[2]}\n".encode())
+        elif path == "/ping" or (path == "/" and not target):
             self._send(HTTPStatus.OK, b"Ok.\n")
-        elif path == "/metrics":
-            self._send(HTTPStatus.OK, generate_latest(), CONTENT_TYPE_LATEST)
-        elif path == "/health/live":
-            self._send(HTTPStatus.OK, b"live\n")
-        elif path == "/health/ready":
-            ready = self.ready()
-            status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
-            self._send(status, b"ready\n" if ready else b"not ready\n")
         else:
-            self._send(HTTPStatus.NOT_FOUND, b"There is no handler for this path.\n")
+            self._serve_query(path, target)
 
     def do_HEAD(self) -> None:
         self.do_GET()
 
     def do_POST(self) -> None:
         path, _, target = self.path.partition("?")
-        length = self.headers.get("Content-Length", "")
-        if not length.isdecimal():
-            self._refuse(HTTPStatus.LENGTH_REQUIRED, "A Content-Length is needed.")
-        elif int(length) > MAX_QUERY_BYTES:
-            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The query is too long.")
+        self._serve_query(path, target)
+
+    def _serve_query(self, path: str, target: str) -> None:
+        reason = intrusion(self.headers, self.site.names)
+        if reason is not None:
+            self._refuse(HTTPStatus.FORBIDDEN, reason)
         elif path != "/":
             self._refuse(HTTPStatus.NOT_FOUND, "There is no handler for this path.")
         else:
-            body = self.rfile.read(int(length))
-            self._answer_query(target, body.decode(errors="replace"))
+            self._answer_query(parameters_of(target))
 
-    def _answer_query(self, target: str, body: str) -> None:
+    def _answer_query(self, given: dict[str, str]) -> None:
+        query_id = given.get("query_id") or str(uuid.uuid4())
         try:
+            role = self.site.users.role_of(*credentials(self.headers, given))
+            query = query_of(given, self._body(role), may_write=role is Role.ADMIN)
             with QUERY_SECONDS.time():
-                answer = self.sql.answer(query_of(target, body))
+                answer = self._hello(query, given) or self.site.engine.answer(query)
+        except BodyError as error:
+            self._refuse(HTTPStatus.BAD_REQUEST, str(error))
         except EngineError as error:
             REFUSED.labels(str(error.code)).inc()
-            self._send(
-                status_of(error.code),
-                f"{error}\n".encode(),
-                headers={"X-ClickHouse-Exception-Code": str(error.code)},
-            )
+            headers = {"X-ClickHouse-Exception-Code": str(error.code)}
+            if error.code == AUTHENTICATION_FAILED:
+                self.close_connection = True  # the body was not read
+                headers["Connection"] = "close"
+            self._send(status_of(error.code), f"{error}\n".encode(), headers)
         else:
-            kind = content_type_of(answer.output_format)
-            self._send(HTTPStatus.OK, answer.data, kind, _answer_headers(answer))
+            wanted = (
+                given.get("enable_http_compression") == "1" or "client_protocol_version" in given
+            )
+            data, encoding = compressed(answer.data, self.headers, wanted)
+            headers = _answer_headers(answer, query_id)
+            self._send(HTTPStatus.OK, data, headers | _encoding(encoding))
+
+    def _body(self, role: Role) -> bytes:
+        if self.command != "POST":
+            return b""
+        limit = MAX_INSERT_BYTES if role is Role.ADMIN else MAX_QUERY_BYTES
+        return read_body(self.rfile, self.headers, limit)
+
+    def _hello(self, query: Query, given: Mapping[str, str]) -> Answer | None:
+        """The answer to the first query of clickhouse-go, where it is that."""
+        version = given.get("client_protocol_version", "")
+        number = int(version) if version.isdecimal() else 0
+        if not is_hello(query.text, query.output_format, number):
+            return None
+        engine = self.site.engine.answer(Query("SELECT version()", "TSVRaw")).data.decode().strip()
+        return Answer(hello(socket.gethostname(), engine, number), "Native", 1, 1, 0.0)
 
     def _refuse(self, status: HTTPStatus, sentence: str) -> None:
         """Answer without having read the body, so the connection cannot go on."""
         self.close_connection = True
-        self._send(status, f"{sentence}\n".encode(), headers={"Connection": "close"})
+        self._send(status, f"{sentence}\n".encode(), {"Connection": "close"})
 
     def _send(
-        self,
-        status: HTTPStatus,
-        body: bytes,
-        kind: str = "text/plain; charset=UTF-8",
-        headers: Mapping[str, str] | None = None,
+        self, status: HTTPStatus, body: bytes, headers: Mapping[str, str] | None = None
     ) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        for name, value in (headers or {}).items():
+        for name, value in ({"Content-Type": TEXT} | dict(headers or {})).items():
             self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Requests are counted, not logged."""
+        """Requests are counted, not logged: they may hold a password."""
 
 
-def _answer_headers(answer: Answer) -> dict[str, str]:
+def _encoding(name: str) -> dict[str, str]:
+    return {"Content-Encoding": name} if name else {}
+
+
+def _answer_headers(answer: Answer, query_id: str) -> dict[str, str]:
     summary = {
         "read_rows": str(answer.rows_read),
         "read_bytes": str(answer.bytes_read),
         "elapsed_ns": str(int(answer.elapsed_s * 1e9)),
     }
     return {
+        "Content-Type": content_type_of(answer.output_format),
         "X-ClickHouse-Server-Display-Name": socket.gethostname(),
-        "X-ClickHouse-Query-Id": str(uuid.uuid4()),
+        "X-ClickHouse-Query-Id": query_id if query_id.isprintable() else "",
         "X-ClickHouse-Format": answer.output_format,
         "X-ClickHouse-Timezone": "UTC",
         "X-ClickHouse-Summary": json.dumps(summary),

@@ -1,16 +1,21 @@
 """From an HTTP request to a query, as ClickHouse's HTTP interface has it. Pure.
 
 https://clickhouse.com/docs/interfaces/http: the query is the parameter `query`, the body, or one
-followed by the other; `database`, `default_format` and `param_<name>` have their meaning; what
-describes transport, session or user is ignored; every other parameter is a setting.
+followed by the other; the data of an INSERT follows its text; `database`, `default_format` and
+`param_<name>` have their meaning; what describes transport, session or user is ignored; every other
+parameter is a setting.
 """
 
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from types import MappingProxyType
 from urllib.parse import parse_qsl
 
-from services.store.engine import Query
+from services.store.engine import EngineError, Query
+from services.store.tables import DATABASE
+
+_INSERT = re.compile(rb"\s*INSERT\s.*?\sFORMAT\s+\w+[ \t]*(?:;?\r?\n|$)", re.I | re.DOTALL)
 
 _IGNORED = frozenset(
     {
@@ -39,8 +44,9 @@ _STATUS: Mapping[int, HTTPStatus] = MappingProxyType(
     {
         **dict.fromkeys((36, 53, 62, 70, 72, 73, 115, 396, 456, 457), HTTPStatus.BAD_REQUEST),
         **dict.fromkeys((16, 46, 47, 60, 81), HTTPStatus.NOT_FOUND),
-        **dict.fromkeys((164, 497), HTTPStatus.FORBIDDEN),
+        **dict.fromkeys((164, 497, 516), HTTPStatus.FORBIDDEN),
         159: HTTPStatus.REQUEST_TIMEOUT,
+        48: HTTPStatus.NOT_IMPLEMENTED,
         202: HTTPStatus.SERVICE_UNAVAILABLE,
     }
 )
@@ -60,21 +66,45 @@ _CONTENT_TYPES: Mapping[str, str] = MappingProxyType(
 )
 
 
-def query_of(target: str, body: str) -> Query:
-    """The query of a request, from the part of its target after `?` and its body."""
-    given = dict(parse_qsl(target, keep_blank_values=True))
-    texts = (given.pop("query", ""), body)
-    named = {name: given.pop(name) for name in ("database", "default_format") if name in given}
-    prefix = "param_"
-    parameters = {k.removeprefix(prefix): v for k, v in given.items() if k.startswith(prefix)}
-    settings = {k: v for k, v in given.items() if k not in _IGNORED and not k.startswith(prefix)}
+def parameters_of(target: str) -> dict[str, str]:
+    """The parameters of a request, from the part of its target after `?`."""
+    return dict(parse_qsl(target, keep_blank_values=True))
+
+
+def query_of(given: Mapping[str, str], body: bytes, may_write: bool = False) -> Query:
+    """The query of a request, from its parameters and body. Raises EngineError."""
+    text, data = _text_and_data(given.get("query", ""), body)
+    database = given.get("database") or DATABASE
+    if database not in (DATABASE, "default"):
+        raise EngineError(
+            f"Code: 81. DB::Exception: Database {database} cannot be used here, only {DATABASE}."
+            " (UNKNOWN_DATABASE)"
+        )
+    if given.get("compress") == "1" or given.get("decompress") == "1":
+        raise EngineError(
+            "Code: 48. DB::Exception: compress and decompress are not understood here; use"
+            " Accept-Encoding: gzip with enable_http_compression=1. (NOT_IMPLEMENTED)"
+        )
+    prefix, known = "param_", _IGNORED | {"query", "database", "default_format"}
     return Query(
-        "\n".join(text for text in texts if text),
-        named.get("default_format") or Query.output_format,
-        named.get("database") or Query.database,
-        settings,
-        parameters,
+        text,
+        given.get("default_format") or Query.output_format,
+        DATABASE,
+        {k: v for k, v in given.items() if k not in known and not k.startswith(prefix)},
+        {k.removeprefix(prefix): v for k, v in given.items() if k.startswith(prefix)},
+        may_write,
+        data,
     )
+
+
+def _text_and_data(text: str, body: bytes) -> tuple[str, bytes]:
+    """Apart: the text of an INSERT and the bytes that follow it; else all is text."""
+    if text.lstrip()[:6].upper() == "INSERT":
+        return text, body
+    found = _INSERT.match(body)
+    if not text and found:
+        return found[0].decode(errors="replace"), body[found.end() :]
+    return "\n".join(part for part in (text, body.decode(errors="replace")) if part), b""
 
 
 def status_of(code: int) -> HTTPStatus:

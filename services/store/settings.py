@@ -5,6 +5,7 @@ from pathlib import Path
 from pydantic import Field
 
 from services.runtime.settings import ServiceSettings
+from services.store.http_guard import LOOPBACK
 
 
 class StoreSettings(ServiceSettings):
@@ -14,9 +15,14 @@ class StoreSettings(ServiceSettings):
     but at least one record. query_*: bounds of one query over HTTP; a request may ask for less.
     query_slots: queries that run at once, others wait up to query_wait_seconds.
     offline: only answer SQL from what was projected before, without Kafka.
+    anonymous_reads: whether a client that gives no password is the reader; when nothing is set, on
+    a loopback address only. allowed_hosts: names by which clients reach the store, besides
+    loopback and `host`; `*` for any.
     """
 
     offline: bool = False
+    anonymous_reads: bool | None = None
+    allowed_hosts: tuple[str, ...] = ()
 
     batch_seconds: float = Field(0.5, gt=0, le=60)
     batch_rows: int = Field(50_000, ge=1, le=500_000)
@@ -33,3 +39,15 @@ class StoreSettings(ServiceSettings):
     def database_dir(self) -> Path:
         """Folder that the embedded engine alone owns."""
         return self.data / "clickhouse"
+
+    @property
+    def secrets_dir(self) -> Path:
+        """Folder of the files that hold the passwords."""
+        return self.data / "secrets"
+
+    @property
+    def reads_are_anonymous(self) -> bool:
+        """Whether a client needs no password to read."""
+        if self.anonymous_reads is None:
+            return self.host in LOOPBACK
+        return self.anonymous_reads

@@ -4,9 +4,9 @@ import pytest
 
 from services.store.ddl import ddl_statements, split_statements
 from services.store.engine import EngineError, Query
-from services.store.http_query import content_type_of, query_of, status_of
+from services.store.http_query import content_type_of, parameters_of, query_of, status_of
+from services.store.permissions import format_clause, quoted, refusal, refusal_to_admin
 from services.store.positions import starts
-from services.store.readonly import format_clause, quoted, refusal
 
 pytestmark = pytest.mark.unit
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.unit
     ],
 )
 def test_a_query_that_only_reads_the_projection_may_be_run(formatted):
-    assert refusal(formatted) is None
+    assert refusal(formatted, "") is None
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,12 @@ def test_a_query_that_only_reads_the_projection_may_be_run(formatted):
         "SELECT arrayMap(file, ['/etc/passwd'])",
         "SELECT '\\'', `File`('x')",
         "SELECT * FROM Python(os)",
+        "SELECT dictGetOrDefault('a', 'b', 1, 2)",
+        "SELECT aiGenerate('x')",
+        "SELECT reverseDNSQuery('1.2.3.4')",
+        "SHOW PROCESSLIST",
+        "SHOW CREATE USER default",
+        "SHOW GRANTS",
         "SET readonly = 0",
         "KILL QUERY WHERE 1",
         "DROP TABLE t",
@@ -46,7 +52,7 @@ def test_a_query_that_only_reads_the_projection_may_be_run(formatted):
     ],
 )
 def test_a_query_that_reaches_beyond_the_projection_is_refused(formatted):
-    assert refusal(formatted) is not None
+    assert refusal(formatted, "") is not None
 
 
 def test_the_format_of_a_query_is_found_only_in_its_own_clause():
@@ -59,15 +65,108 @@ def test_a_literal_keeps_quotes_and_backslashes():
     assert quoted("it's \\ \0") == "'it\\'s \\\\ \\0'"
 
 
+TREE = """SelectWithUnionQuery (children 1)
+ ExpressionList (children 1)
+  SelectQuery (children 2)
+   ExpressionList (children 1)
+    {selected}
+   TablesInSelectQuery (children 1)
+    TablesInSelectQueryElement (children 1)
+     TableExpression (children 1)
+      {table}
+"""
+ONE = "Literal UInt64_1"
+ALL = "Asterisk"
+COUNT_ALL = "Function count (children 1)\n     ExpressionList (children 1)\n      Asterisk"
+
+
+@pytest.mark.parametrize(
+    ("selected", "table"),
+    [
+        (ALL, "TableIdentifier tidegauge.runs (alias r)"),
+        (ALL, "TableIdentifier runs"),
+        (ONE, "Function numbers (children 1)"),
+        (ONE, "TableIdentifier system.tables"),
+        (COUNT_ALL, "TableIdentifier system.tables"),
+        ("Identifier r.system", "TableIdentifier runs (alias r)"),
+        ("Function url (children 1)", "TableIdentifier runs"),
+    ],
+)
+def test_tables_of_the_projection_and_some_of_the_system_may_be_read(selected, table):
+    assert refusal("SELECT 1", TREE.format(selected=selected, table=table)) is None
+
+
+@pytest.mark.parametrize(
+    ("selected", "table"),
+    [
+        (ONE, "Function url (children 1)"),
+        (ONE, "Function eval (children 1)"),
+        (ONE, "TableIdentifier system.users"),
+        (ONE, "TableIdentifier default.t"),
+        ("Identifier system.users", "TableIdentifier runs"),
+        (ALL, "TableIdentifier system.tables (alias t)"),
+        ("QualifiedAsterisk (children 1)", "TableIdentifier system.databases"),
+        ("ColumnsRegexpMatcher", "TableIdentifier system.tables"),
+    ],
+)
+def test_other_tables_table_functions_and_paths_may_not_be_read(selected, table):
+    assert refusal("SELECT 1", TREE.format(selected=selected, table=table)) is not None
+
+
+@pytest.mark.parametrize(
+    "formatted",
+    [
+        "ALTER TABLE t ADD COLUMN a Int8",
+        "CREATE TABLE t (a Int8) ENGINE = MergeTree ORDER BY a",
+        "INSERT INTO t (a) FORMAT Native",
+    ],
+)
+def test_the_admin_may_change_tables(formatted):
+    assert refusal_to_admin(formatted, "") is None
+
+
+@pytest.mark.parametrize(
+    "formatted",
+    [
+        "CREATE TABLE t (a Int8) ENGINE = URL('http://x', CSV)",
+        "CREATE DATABASE d ENGINE = MySQL('h', 'd', 'u', 'p')",
+        "CREATE DICTIONARY d (a UInt64) PRIMARY KEY a",
+        "CREATE FUNCTION f AS x -> x",
+        "CREATE USER u",
+        "ALTER TABLE t FREEZE",
+        "SYSTEM SHUTDOWN",
+        "BACKUP TABLE t TO Disk('d', 'x')",
+        "ATTACH TABLE t FROM '/x' (a Int8) ENGINE = Log",
+    ],
+)
+def test_not_even_the_admin_reaches_beyond_the_database(formatted):
+    assert refusal_to_admin(formatted, "") is not None
+
+
 def test_the_query_is_the_parameter_followed_by_the_body():
-    target = "query=SELECT%201&database=system&default_format=JSON&param_x=5&max_threads=2&user=u"
-    assert query_of(target, "+ 1") == Query(
-        "SELECT 1\n+ 1", "JSON", "system", {"max_threads": "2"}, {"x": "5"}
+    target = "query=SELECT%201&database=default&default_format=JSON&param_x=5&max_threads=2&user=u"
+    assert query_of(parameters_of(target), b"+ 1") == Query(
+        "SELECT 1\n+ 1", "JSON", "tidegauge", {"max_threads": "2"}, {"x": "5"}
     )
 
 
 def test_a_request_that_says_nothing_else_is_answered_from_the_projection_as_tab_separated():
-    assert query_of("", "SELECT 1") == Query("SELECT 1", "TabSeparated", "tidegauge", {}, {})
+    assert query_of({}, b"SELECT 1") == Query("SELECT 1", "TabSeparated", "tidegauge", {}, {})
+
+
+def test_the_bytes_behind_an_insert_are_its_data():
+    insert = "INSERT INTO t (a) FORMAT Native"
+    behind = query_of({}, insert.encode() + b"\n\xff\n")
+    beside = query_of({"query": insert}, b"\xff\n")
+    assert (behind.text.strip(), behind.data) == (insert, b"\xff\n")
+    assert (beside.text, beside.data) == (insert, b"\xff\n")
+
+
+def test_another_database_and_native_compression_are_refused():
+    with pytest.raises(EngineError, match="UNKNOWN_DATABASE"):
+        query_of({"database": "system"}, b"SELECT * FROM users")
+    with pytest.raises(EngineError, match="NOT_IMPLEMENTED"):
+        query_of({"compress": "1"}, b"SELECT 1")
 
 
 def test_an_error_keeps_its_code_and_becomes_a_status():

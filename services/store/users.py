@@ -1,0 +1,97 @@
+"""Who may ask over HTTP, and what for.
+
+There are three names. `reader` reads the projection and nothing else. `admin` may also change
+tables. `default`, which is who a client is that says nothing, has no password and is the reader;
+it is there while `anonymous_reads` is on, which is the default on a loopback address only.
+The engine has no accounts of its own, so `services/store/permissions.py` is what holds them to it.
+"""
+
+import base64
+import binascii
+import hmac
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from email.message import Message
+from enum import Enum
+from pathlib import Path
+
+from services.store.engine import EngineError
+
+ANONYMOUS = "default"
+READER_FILE = "clickhouse-reader"
+ADMIN_FILE = "clickhouse-admin"
+
+
+class Role(Enum):
+    """What a request may do."""
+
+    READER = "reader"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True)
+class Users:
+    """The passwords; they are never shown. anonymous: whether `default` may read without one."""
+
+    reader: str = field(repr=False)
+    admin: str = field(repr=False)
+    anonymous: bool = True
+
+    def role_of(self, name: str, password: str) -> Role:
+        """The role of a user. Raises EngineError (AUTHENTICATION_FAILED) without saying why."""
+        if name in ("", ANONYMOUS) and self.anonymous and not password:
+            return Role.READER
+        for role, known in ((Role.READER, self.reader), (Role.ADMIN, self.admin)):
+            # Compared also when the name is another one, so that the time tells nothing.
+            same = hmac.compare_digest(password.encode(), known.encode())
+            if same and name == role.value:
+                return role
+        raise EngineError(
+            f"Code: 516. DB::Exception: {name or ANONYMOUS}: Authentication failed: password is "
+            "incorrect, or there is no user with such name. (AUTHENTICATION_FAILED)"
+        )
+
+
+def credentials(headers: Message, parameters: Mapping[str, str]) -> tuple[str, str]:
+    """Name and password of a request: from X-ClickHouse-User and -Key, else basic authentication,
+    else the parameters `user` and `password`. Raises EngineError for a broken header."""
+    if headers.get("X-ClickHouse-User") or headers.get("X-ClickHouse-Key"):
+        return headers.get("X-ClickHouse-User", ""), headers.get("X-ClickHouse-Key", "")
+    given = headers.get("Authorization", "")
+    if given:
+        return _basic(given)
+    return parameters.get("user", ""), parameters.get("password", "")
+
+
+def kept_passwords(folder: Path) -> tuple[str, str]:
+    """Passwords of reader and admin from files only their owner can read, made where missing."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return _kept(folder / READER_FILE), _kept(folder / ADMIN_FILE)
+
+
+def _kept(path: Path) -> str:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        path.chmod(0o600)
+        return path.read_text().strip()
+    with os.fdopen(descriptor, "w") as file:
+        file.write(secrets.token_urlsafe(24) + "\n")
+    return path.read_text().strip()
+
+
+def _basic(header: str) -> tuple[str, str]:
+    kind, _, text = header.partition(" ")
+    try:
+        decoded = base64.b64decode(text.strip(), validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        decoded = ""
+    if kind.lower() != "basic" or ":" not in decoded:
+        raise EngineError(
+            "Code: 516. DB::Exception: Only basic authentication is understood."
+            " (AUTHENTICATION_FAILED)"
+        )
+    name, _, password = decoded.partition(":")
+    return name, password

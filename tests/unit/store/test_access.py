@@ -1,0 +1,157 @@
+"""Users, passwords, Host and Origin, bodies of requests, the hello of clickhouse-go."""
+
+import base64
+import gzip
+import io
+import stat
+from email.message import Message
+
+import lz4.frame
+import pyarrow as pa
+import pytest
+
+from services.store.engine import EngineError
+from services.store.http_body import BodyError, compressed, read_body
+from services.store.http_guard import intrusion
+from services.store.native_hello import hello, is_hello
+from services.store.users import Role, Users, credentials, kept_passwords
+
+pytestmark = pytest.mark.unit
+USERS = Users("read", "rule")
+
+
+def headers(**named):
+    message = Message()
+    for name, value in named.items():
+        message[name.replace("_", "-")] = value
+    return message
+
+
+def test_who_says_nothing_is_the_reader():
+    assert USERS.role_of("", "") is Role.READER
+    assert USERS.role_of("default", "") is Role.READER
+
+
+def test_a_password_makes_the_reader_or_the_admin():
+    assert USERS.role_of("reader", "read") is Role.READER
+    assert USERS.role_of("admin", "rule") is Role.ADMIN
+
+
+@pytest.mark.parametrize(
+    ("name", "password"),
+    [("reader", ""), ("admin", ""), ("admin", "read"), ("default", "x"), ("root", "rule")],
+)
+def test_everybody_else_is_refused(name, password):
+    with pytest.raises(EngineError, match="AUTHENTICATION_FAILED"):
+        USERS.role_of(name, password)
+
+
+def test_nobody_reads_without_a_password_where_that_is_off():
+    with pytest.raises(EngineError, match="AUTHENTICATION_FAILED"):
+        Users("read", "rule", anonymous=False).role_of("default", "")
+
+
+def test_passwords_do_not_show():
+    assert "read" not in repr(USERS)
+    assert "rule" not in repr(USERS)
+
+
+def test_credentials_come_from_the_first_place_that_has_any():
+    basic = "Basic " + base64.b64encode(b"b:c:d").decode()
+    own = headers(X_ClickHouse_User="a", X_ClickHouse_Key="k", Authorization=basic)
+    assert credentials(own, {"user": "u"}) == ("a", "k")
+    assert credentials(headers(Authorization=basic), {"user": "u"}) == ("b", "c:d")
+    assert credentials(headers(), {"user": "u", "password": "p"}) == ("u", "p")
+    assert credentials(headers(), {}) == ("", "")
+    with pytest.raises(EngineError):
+        credentials(headers(Authorization="Bearer x"), {})
+
+
+def test_passwords_are_made_once_and_only_their_owner_can_read_them(tmp_path):
+    first = kept_passwords(tmp_path / "secrets")
+    assert kept_passwords(tmp_path / "secrets") == first
+    assert len(set(first)) == 2
+    assert all(len(password) == 32 for password in first)
+    for path in (tmp_path / "secrets").iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:17072", "localhost", "[::1]:1", "Tide:5"])
+def test_a_host_by_which_the_store_is_known_is_let_in(host):
+    assert intrusion(headers(Host=host), ("tide",)) is None
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"Host": "evil.example:17072"},
+        {"Host": ""},
+        {"Host": "127.0.0.1.evil.example"},
+        {"Host": "localhost", "Origin": "http://evil.example"},
+        {"Host": "localhost", "Origin": "null"},
+        {"Host": "localhost", "Sec-Fetch-Site": "cross-site"},
+    ],
+)
+def test_a_page_of_elsewhere_is_kept_out(named):
+    assert intrusion(headers(**named), ("tide",)) is not None
+
+
+def test_any_host_can_be_allowed_but_no_foreign_origin():
+    assert intrusion(headers(Host="x"), ("*",)) is None
+    assert intrusion(headers(Host="x", Origin="http://x"), ("*",)) is not None
+
+
+@pytest.mark.parametrize(
+    ("encoding", "encode"),
+    [
+        ("gzip", gzip.compress),
+        ("lz4", lz4.frame.compress),
+        ("zstd", lambda data: pa.Codec("zstd").compress(data, asbytes=True)),
+        ("", bytes),
+    ],
+)
+def test_a_body_is_decoded_and_bounded(encoding, encode):
+    raw = encode(b"x" * 100)
+    given = headers(Content_Length=str(len(raw)), Content_Encoding=encoding)
+    assert read_body(io.BytesIO(raw), given, 100) == b"x" * 100
+    with pytest.raises(BodyError, match="longer than 99"):
+        read_body(io.BytesIO(raw), given, 99)
+
+
+def test_chunks_are_put_together_and_bounded():
+    chunked = headers(Transfer_Encoding="chunked")
+    raw = b"3\r\nSEL\r\n5;x=1\r\nECT 1\r\n0\r\n\r\n"
+    assert read_body(io.BytesIO(raw), chunked, 8) == b"SELECT 1"
+    with pytest.raises(BodyError, match="longer than 7"):
+        read_body(io.BytesIO(raw), chunked, 7)
+    with pytest.raises(BodyError, match="chunks"):
+        read_body(io.BytesIO(b"zz\r\n"), chunked, 7)
+
+
+def test_only_what_is_worth_it_is_compressed_and_only_when_asked_for():
+    takes = headers(Accept_Encoding="deflate, gzip")
+    assert compressed(b"x" * 2000, takes, wanted=False) == (b"x" * 2000, "")
+    assert compressed(b"x", takes, wanted=True) == (b"x", "")
+    assert compressed(b"x" * 2000, headers(), wanted=True) == (b"x" * 2000, "")
+    data, encoding = compressed(b"x" * 2000, takes, wanted=True)
+    assert (gzip.decompress(data), encoding) == (b"x" * 2000, "gzip")
+
+
+def test_the_hello_of_clickhouse_go_is_known_by_its_text_format_and_version():
+    text = "SELECT displayName(), version(), revision(), timezone()"
+    assert is_hello(text, "Native", 54460)
+    assert not is_hello(text, "Native", 0)
+    assert not is_hello(text, "JSON", 54460)
+    assert not is_hello("SELECT version()", "Native", 54460)
+
+
+def test_the_hello_is_one_row_of_a_native_block_with_revision_0():
+    assert hello("h", "26.9", 54_454) == (
+        b"\x01\x00\x02\xff\xff\xff\xff\x00"  # block information
+        b"\x04\x01"  # columns, rows
+        b"\x0ddisplayName()\x06String\x00\x01h"
+        b"\x09version()\x06String\x00\x0426.9"
+        b"\x0arevision()\x06UInt32\x00\x00\x00\x00\x00"
+        b"\x0atimezone()\x06String\x00\x03UTC"
+    )
+    assert b"\x06String\x01h" in hello("h", "26.9", 54_453)
