@@ -31,6 +31,8 @@ def with_options(
 ) -> Workload:
     """The workload with what was given on the command line. Raises DefinitionError."""
     fields = workload.model_dump()
+    if rate is not None and not 0 < rate < float("inf"):
+        raise DefinitionError("--rate must be greater than 0.")
     if rate is not None:
         fields["load"]["rate_per_second"] = rate
     if duration_s is not None:

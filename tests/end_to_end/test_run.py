@@ -134,7 +134,7 @@ def _command(process: psutil.Process) -> list[str]:
     ("arguments", "sentence"),
     [
         (["run", "latencyy"], "There is no workload 'latencyy'"),
-        (["run", "--rate", "0"], "--rate: Input should be greater than 0."),
+        (["run", "--rate", "0"], "--rate must be greater than 0."),
         (["run", "--pipeline", "flink"], "There is no pipeline 'flink'"),
         (["run", "--stages", "9"], "--stages: stages must be like 0-4"),
         (["report", "nosuchrun"], "There is no run 'nosuchrun'"),
