@@ -19,8 +19,9 @@ from services.spark_pipeline.drivers import (
 )
 from services.spark_pipeline.exits import EXIT_REPORTED
 
-SPARK_MODES = ("real-time", "micro-batch")
-StartDriver = Callable[[str, str, Path, Path], Driver]
+# The program that runs a pipeline, by the pipeline's mode.
+PROGRAMS = {"real-time": "driver", "micro-batch": "driver", "calibration": "calibration"}
+StartDriver = Callable[[str, str, Path, Path, str], Driver]
 
 
 class Agent:
@@ -40,8 +41,8 @@ class Agent:
         self._log = structlog.get_logger().bind(service="spark_pipeline")
 
     def prepare(self, plan: RunPlan) -> None:
-        """Start one driver per pipeline of the plan that is Spark's. A run that is still there
-        is stopped first; the same run again changes nothing."""
+        """Start one driver per pipeline of the plan. A run that is still there is stopped first;
+        the same run again changes nothing."""
         run_id = plan.request.run_id
         if run_id == self._run_id:
             return
@@ -49,11 +50,11 @@ class Agent:
         self._run_id = run_id
         path = self._write(plan)
         for pipeline in plan.request.pipelines:
-            if pipeline.mode in SPARK_MODES:
-                self._pipelines.append(pipeline.name)
-                log = self._data / "logs" / f"pipeline-{pipeline.name}.log"
-                self._drivers.append(self._start(pipeline.name, run_id, path, log))
-                self._log.info("driver_started", run_id=run_id, pipeline=pipeline.name)
+            self._pipelines.append(pipeline.name)
+            log = self._data / "logs" / f"pipeline-{pipeline.name}.log"
+            program = PROGRAMS[pipeline.mode]
+            self._drivers.append(self._start(pipeline.name, run_id, path, log, program))
+            self._log.info("driver_started", run_id=run_id, pipeline=pipeline.name)
 
     def stop(self, run_id: str) -> None:
         """Stop the drivers of a run, say so for every pipeline (also one that had failed), and

@@ -5,12 +5,8 @@ published, exit 3). Standard input is a pipe that the agent holds open: at its e
 gone, and the driver ends too. So does the JVM when the driver is gone, by a pipe of the same kind.
 """
 
-import argparse
-import os
 import shutil
-import signal
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -24,6 +20,7 @@ from schemas.protocol import RunPlan
 from services.runtime.events import Events, open_events
 from services.runtime.settings import ServiceSettings, load_settings
 from services.runtime.stopping import stop_on_signals
+from services.spark_pipeline.arguments import end_with_parent, read_arguments, stages_to_run
 from services.spark_pipeline.exits import EXIT_REPORTED, EXIT_STOPPED
 from services.spark_pipeline.progress import ProgressReporter
 from services.spark_pipeline.queries import Place, start_query
@@ -33,7 +30,7 @@ from services.spark_pipeline.watching import Failure, watch
 
 def main() -> int:
     """Run the pipeline until told to stop."""
-    pipeline, plan = _arguments()
+    pipeline, plan = read_arguments("driver")
     run_id, settings = plan.request.run_id, load_settings(ServiceSettings)
     end_with_parent()
     stop = stop_on_signals()
@@ -60,11 +57,6 @@ def main() -> int:
     return EXIT_STOPPED if failure is None else EXIT_REPORTED
 
 
-def stages_to_run(pipeline: Pipeline, plan: RunPlan) -> tuple[Stage, ...]:
-    """Stages that the run asks for and the pipeline has, in the order of the run."""
-    return tuple(stage for stage in plan.request.stages if stage in pipeline.stages)
-
-
 def start_queries(
     spark: SparkSession, pipeline: Pipeline, stages: tuple[Stage, ...], plan: RunPlan, place: Place
 ) -> list[StreamingQuery]:
@@ -73,31 +65,6 @@ def start_queries(
         return list(
             starters.map(lambda stage: start_query(spark, pipeline, stage, plan, place), stages)
         )
-
-
-def end_with_parent() -> None:
-    """End this process when its standard input does, which the parent holds."""
-
-    def wait_for_the_end() -> None:
-        while os.read(sys.stdin.fileno(), 1024):
-            pass
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    threading.Thread(target=wait_for_the_end, name="parent", daemon=True).start()
-
-
-def _arguments() -> tuple[Pipeline, RunPlan]:
-    parser = argparse.ArgumentParser(prog="driver")
-    parser.add_argument("--pipeline", required=True)
-    parser.add_argument("--plan", required=True, type=Path)
-    given = parser.parse_args()
-    plan = RunPlan.model_validate_json(given.plan.read_bytes())
-    found = [each for each in plan.request.pipelines if each.name == given.pipeline]
-    if not found:
-        parser.error(f"the plan has no pipeline {given.pipeline!r}")
-    if found[0].incomplete_windows != "withhold":
-        parser.error("the customised implementation can only withhold incomplete windows")
-    return found[0], plan
 
 
 def _partitions(plan: RunPlan) -> int:

@@ -27,14 +27,17 @@ class Driver:
     log: Path
 
 
-def start_driver(pipeline: str, run_id: str, plan: Path, log: Path) -> Driver:
-    """Start the driver process in a process group of its own, with its output in `log`.
+def start_driver(
+    pipeline: str, run_id: str, plan: Path, log: Path, program: str = "driver"
+) -> Driver:
+    """Start the driver, or another program of this service, in a process group of its own, with
+    its output in `log`.
 
     The log holds the newest run only, which bounds it. The driver's standard input is a pipe from
     this process: when this process ends, however it ends, the driver does.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "services.spark_pipeline.driver"]
+    command = [sys.executable, "-m", f"services.spark_pipeline.{program}"]
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*command, "--pipeline", pipeline, "--plan", str(plan)],

@@ -45,7 +45,7 @@ class Starter:
     def __init__(self, code=FOR_EVER, log=""):
         self.code, self.log, self.started = code, log, []
 
-    def __call__(self, pipeline, run_id, plan_path, log):
+    def __call__(self, pipeline, run_id, plan_path, log, program):
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text(self.log)
         process = subprocess.Popen(

@@ -1,0 +1,98 @@
+"""What a calibration pipeline makes of one input record: the outputs of its stages, with their
+number (see calibration_faults), and the spoilt version of each. Pure.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+from schemas import codec
+from schemas.model import Stage
+from services.spark_pipeline.calibration_faults import window_number
+
+Fields = dict[str, Any]
+MAX_OPEN_WINDOWS = 200_000
+WINDOW_MS = 1_000
+FLOW, SPEED = "flow_vehicles_per_hour", "speed_km_per_hour"
+
+
+@dataclass(frozen=True)
+class Made:
+    """One output. latest_ms: LogAppendTime of its latest input; spoilt: the same output with one
+    wrong value, encoded."""
+
+    stage: Stage
+    number: int
+    latest_ms: int
+    value: bytes
+    spoilt: bytes
+
+
+@dataclass
+class _Window:
+    latest_ms: int = 0
+    flows: list[int] = field(default_factory=list)
+    speeds: list[float] = field(default_factory=list)
+
+
+class Stages:
+    """The stages of one pipeline. Keeps windows that are not complete, the newest 200,000."""
+
+    def __init__(self, stages: tuple[Stage, ...]) -> None:
+        self._stages = stages
+        self._windows: OrderedDict[tuple[str, str, int], _Window] = OrderedDict()
+
+    def outputs(self, value: bytes | None, appended_ms: int) -> list[Made]:
+        """What is due after one more input. What does not decode is only copied."""
+        try:
+            name, fields = codec.decode(value)
+        except codec.DecodeError:
+            copied = value if "ingest" in self._stages else None
+            return [] if copied is None else [Made("ingest", -1, appended_ms, copied, copied)]
+        assert value is not None
+        made = []
+        number = fields["sequence"]
+        if "ingest" in self._stages:
+            wrong = codec.encode(name, fields | {"accuracy_percent": -1})
+            made.append(Made("ingest", number, appended_ms, value, wrong))
+        if "parse" in self._stages:
+            parsed = {FLOW: None, SPEED: None, **fields}
+            del parsed["scheduled_at"]
+            made.append(_made("parse", number, appended_ms, parsed, {"accuracy_percent": -1}))
+        if "tumbling" in self._stages:
+            made += self._tumbling(fields, appended_ms)
+        return made
+
+    def _tumbling(self, fields: Fields, appended_ms: int) -> list[Made]:
+        site, start_ms = fields["measurement_id"], fields["observed_at"] // WINDOW_MS * WINDOW_MS
+        key = (fields["run_id"], site, start_ms)
+        window = self._windows.setdefault(key, _Window())
+        window.latest_ms = max(window.latest_ms, appended_ms)
+        if FLOW in fields:
+            window.flows.append(fields[FLOW])
+        else:
+            window.speeds.append(fields[SPEED])
+        if not len(window.flows) == len(window.speeds) == fields["num_lanes"]:
+            if len(self._windows) > MAX_OPEN_WINDOWS:
+                self._windows.popitem(last=False)
+            return []
+        del self._windows[key]
+        total = sum(window.flows)
+        row = {
+            "run_id": fields["run_id"],
+            "measurement_id": site,
+            "window_start": start_ms,
+            "window_end": start_ms + WINDOW_MS,
+            "lanes": len(window.flows),
+            "accumulated_flow_vehicles_per_hour": total,
+            "average_speed_km_per_hour": sum(window.speeds) / len(window.speeds),
+        }
+        number = -1 if fields["sequence"] < 0 else window_number(site, start_ms)
+        spoilt = {"accumulated_flow_vehicles_per_hour": total + 1}
+        return [_made("tumbling", number, window.latest_ms, row, spoilt)]
+
+
+def _made(stage: Stage, number: int, latest_ms: int, row: Fields, wrong: Fields) -> Made:
+    record = f"output_{stage}"
+    right, spoilt = codec.encode(record, row), codec.encode(record, row | wrong)
+    return Made(stage, number, latest_ms, right, spoilt)
