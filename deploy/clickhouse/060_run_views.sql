@@ -68,3 +68,9 @@ LEFT JOIN
     GROUP BY run_id
 ) AS c ON c.run_id = l.run_id
 COMMENT 'One row per run: what was asked for, when each phase began, whether it may be used';
+
+CREATE OR REPLACE VIEW tidegauge.latest_run AS
+SELECT argMax(e.run_id, (e.time, e._offset)) AS run_id
+FROM tidegauge.results_lifecycle AS e
+WHERE e.event = 'concluded'
+COMMENT 'The run that was concluded last: one row';

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from deploy.local.stack import Stack, StackError
 from schemas.protocol import parse_stages
-from services.console import listing
+from services.console import listing, rebuilding
 from services.console.answering import answering_store
 from services.console.arguments import build_parser
 from services.console.benchmarks import run_benchmarks
@@ -132,6 +132,19 @@ def sql(options: Namespace, settings: ServiceSettings, _console: Console) -> int
     return 0
 
 
+def rebuild(options: Namespace, settings: ServiceSettings, console: Console) -> int:
+    """Drop the projection and replay the bus; 0 only if every table is as it was."""
+    stack, say = Stack(settings), _teller(console)
+    try:
+        stack.up(say)
+        say("rebuilding from the bus")
+        status = rebuilding.rebuild(store_url(settings), options.force, stack.check)
+    finally:
+        stack.close(say)
+    rebuilding.show_rebuild(console, status)
+    return 0 if status["equal"] else EXIT_FAILED
+
+
 def report(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """Show the report of a run."""
     with _store(settings) as url:
@@ -176,6 +189,7 @@ VERBS = {
     "doctor": doctor,
     "bench": bench,
     "sql": sql,
+    "rebuild": rebuild,
     "report": report,
     "runs": runs,
     "workloads": workloads,

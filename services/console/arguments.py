@@ -61,6 +61,8 @@ def _add_results(verbs: Verbs) -> None:
         metavar="NAME",
         help="a ClickHouse format such as CSVWithNames, JSONEachRow, Markdown (PrettyCompact)",
     )
+    rebuild = _verb(verbs, "rebuild", "make the results in ClickHouse again from the bus, compare")
+    rebuild.add_argument("--force", action="store_true", help="even if the bus lost old records")
     report = _verb(verbs, "report", "the report of a run")
     report.add_argument("run_id", nargs="?", metavar="RUN_ID", help="default: the latest run")
     report.add_argument("--json", action="store_true", help="as JSON")

@@ -19,6 +19,7 @@ from services.store.ddl import ddl_statements
 from services.store.engine import Engine, EngineError
 from services.store.http_interface import serve_sql
 from services.store.projector import ProjectionError, open_projector
+from services.store.rebuild import Rebuilds
 from services.store.settings import StoreSettings
 from services.store.tables import TABLES
 
@@ -52,8 +53,9 @@ def serve(settings: StoreSettings, engine: Engine, stop: threading.Event) -> Non
     log = configure_logs("store", settings.log_level)
     ready = threading.Event()
     engine.execute(ddl_statements())
-    server = serve_sql(settings, engine, ready.is_set)
-    if settings.offline:
+    rebuilds = None if settings.offline else Rebuilds()
+    server = serve_sql(settings, engine, ready.is_set, rebuilds)
+    if rebuilds is None:
         ready.set()
         stop.wait()
         server.shutdown()
@@ -61,13 +63,14 @@ def serve(settings: StoreSettings, engine: Engine, stop: threading.Event) -> Non
     wanted = (topic for topic in catalogue.fixed_topics() if topic.name in TABLES)
     ensure_topics(admin_client(settings, "store"), wanted)
     events = open_events(settings, "store")
-    projector = open_projector(settings, engine, events)
+    projector = open_projector(settings, engine, events, stop.is_set)
     projector.resume()
     ready.set()
     events.lifecycle(protocol.SERVICE_STARTED, detail={"pid": os.getpid()})
     log.info("started", port=settings.port("store"), data=str(settings.database_dir))
     while not stop.is_set():
         projector.step()
+        rebuilds.tend(engine, projector, stop.is_set)
     server.shutdown()
     projector.close()
     events.lifecycle(protocol.SERVICE_STOPPED)

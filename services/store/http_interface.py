@@ -22,6 +22,7 @@ from services.store.http_body import BodyError, compressed, read_body
 from services.store.http_guard import intrusion
 from services.store.http_query import content_type_of, parameters_of, query_of, status_of
 from services.store.native_hello import hello, is_hello
+from services.store.rebuild import Rebuilds
 from services.store.settings import StoreSettings
 from services.store.users import Role, Users, credentials, kept_passwords
 
@@ -43,6 +44,7 @@ class Site:
     users: Users
     is_ready: Callable[[], bool]
     names: tuple[str, ...]
+    rebuilds: Rebuilds | None
 
 
 class _Server(ThreadingHTTPServer):
@@ -69,14 +71,20 @@ class _Server(ThreadingHTTPServer):
 
 
 def serve_sql(
-    settings: StoreSettings, engine: Engine, is_ready: Callable[[], bool]
+    settings: StoreSettings,
+    engine: Engine,
+    is_ready: Callable[[], bool],
+    rebuilds: Rebuilds | None = None,
 ) -> ThreadingHTTPServer:
-    """Serve in daemon threads from now on. Raises PortTakenError."""
+    """Serve in daemon threads from now on. Raises PortTakenError.
+
+    rebuilds: who rebuilds when the admin asks for it with `POST /rebuild`; None where nobody can.
+    """
     host, port = settings.host, settings.port("store")
     users = Users(*kept_passwords(settings.secrets_dir), settings.reads_are_anonymous)
 
     class Handler(_Handler):
-        site = Site(engine, users, is_ready, (host, *settings.allowed_hosts))
+        site = Site(engine, users, is_ready, (host, *settings.allowed_hosts), rebuilds)
 
     try:
         server = _Server((host, port), Handler)
@@ -116,6 +124,8 @@ class _Handler(BaseHTTPRequestHandler):
         reason = intrusion(self.headers, self.site.names)
         if reason is not None:
             self._refuse(HTTPStatus.FORBIDDEN, reason)
+        elif path == "/rebuild" and self.site.rebuilds is not None:
+            self._rebuild(self.site.rebuilds, parameters_of(target))
         elif path != "/":
             self._refuse(HTTPStatus.NOT_FOUND, "There is no handler for this path.")
         else:
@@ -144,6 +154,20 @@ class _Handler(BaseHTTPRequestHandler):
             data, encoding = compressed(answer.data, self.headers, wanted)
             headers = _answer_headers(answer, query_id)
             self._send(HTTPStatus.OK, data, headers | _encoding(encoding))
+
+    def _rebuild(self, rebuilds: Rebuilds, given: dict[str, str]) -> None:
+        """POST asks for a rebuild, GET for how it stands; both are the admin's."""
+        try:
+            role = self.site.users.role_of(*credentials(self.headers, given))
+        except EngineError:
+            role = Role.READER
+        if role is not Role.ADMIN:
+            self._refuse(HTTPStatus.FORBIDDEN, "Only the admin can rebuild.")
+            return
+        if self.command == "POST":
+            rebuilds.ask(force=given.get("force") == "1")
+        body = json.dumps(rebuilds.status.as_json()) + "\n"
+        self._send(HTTPStatus.OK, body.encode(), {"Content-Type": "application/json"})
 
     def _body(self, role: Role) -> bytes:
         if self.command != "POST":

@@ -6,6 +6,7 @@ no row shows. What was not written is read again after a restart; a dead letter 
 published is recognised by its place.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
@@ -60,7 +61,9 @@ class Projector:
         consumer: Consumer,
         events: Events,
         settings: StoreSettings,
+        *,
         clock: Clock = now_ms,
+        stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self._engine = engine
         self._consumer = consumer
@@ -70,6 +73,8 @@ class Projector:
         self._next: dict[Place, int] = {}
         self._kept: set[tuple[str, int, int]] = set()
         self._done: dict[str, dict[Place, int]] = {}
+        self._limits: dict[Place, int] = {}
+        self._stopped = stopped
 
     def resume(self) -> None:
         """Go on where the projection ends.
@@ -77,25 +82,65 @@ class Projector:
         Dead letters are projected to their end first, so that none is published twice. Raises
         ProjectionError when the bus ends before the projection, KafkaUnavailableError.
         """
-        ends = {place: self._bounds_of(place) for place in self._places()}
+        bounds = self._bounds()
+        ends = {place: end for place, (_low, end) in bounds.items()}
         self._done = read_done(self._engine)
-        self._begin(ends, {place for place in ends if place[0] == DEAD_LETTER})
-        while any(self._next[place] < ends[place][1] for place in self._next):
-            self.step()
-        self._begin(ends, set(ends))
+        self._begin(bounds, {place for place in bounds if place[0] == DEAD_LETTER})
+        self._step_to(ends, self._stopped)
+        self._begin(bounds, set(bounds))
         self._kept = kept_dead_letters(self._engine, self._next)
+
+    def replay(self, until: dict[Place, int], stopped: Callable[[], bool]) -> None:
+        """Project again what lies before these offsets, then go on as after `resume`.
+
+        The tables must be empty, or hold what an earlier replay wrote. Dead letters are replayed to
+        their end. Returns early once `stopped`.
+        """
+        self._limits = {place: at for place, at in until.items() if place[0] != DEAD_LETTER}
+        try:
+            self.resume()
+            self._step_to(self._limits, stopped)
+        finally:
+            self._limits = {}
+        self._begin(self._bounds(), set(until))
+
+    def positions(self) -> dict[Place, int]:
+        """Next offset to project, by topic and partition."""
+        return dict(self._next)
+
+    def firsts(self) -> dict[Place, int]:
+        """First offset that the bus still has, by topic and partition."""
+        return {place: low for place, (low, _end) in self._bounds().items()}
 
     def step(self) -> int:
         """Project what arrives within `batch_seconds`; returns how many records that were."""
         polled = self._consumer.consume(POLL_RECORDS, self._settings.batch_seconds)
         messages = [message for message in polled if message.error() is None]
-        for part in _parts(messages, self._settings.batch_bytes):
+        wanted = [m for m in messages if m.offset() < self._limit(m.topic(), m.partition())]
+        for part in _parts(wanted, self._settings.batch_bytes):
             self._write(part)
-        return len(messages)
+        return len(wanted)
+
+    def checkpoint(self) -> None:
+        """Record every position, so that it outlives rows that expire."""
+        write_positions(self._engine, self._next, self._clock())
 
     def close(self) -> None:
         """Leave the bus."""
         self._consumer.close()
+
+    def _step_to(self, ends: dict[Place, int], stopped: Callable[[], bool]) -> None:
+        def behind() -> bool:
+            return any(at < ends.get(place, 0) for place, at in self._next.items())
+
+        while behind() and not stopped():
+            self.step()
+
+    def _limit(self, topic: str, partition: int) -> float:
+        return self._limits.get((topic, partition), math.inf)
+
+    def _bounds(self) -> dict[Place, tuple[int, int]]:
+        return {place: self._bounds_of(place) for place in self._places()}
 
     def _places(self) -> Iterator[Place]:
         for topic in TABLES:
@@ -172,14 +217,20 @@ class Projector:
             raise ProjectionError("The broker did not take a dead letter in time.")
 
 
-def open_projector(settings: StoreSettings, engine: Engine, events: Events) -> Projector:
-    """A projector of the stack's bus. It reads nothing before `resume`."""
+def open_projector(
+    settings: StoreSettings,
+    engine: Engine,
+    events: Events,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Projector:
+    """A projector of the stack's bus. It reads nothing before `resume`, which ends early once
+    `stopped`."""
     consumer = assigned_consumer(
         settings,
         "store",
         **{"fetch.wait.max.ms": 250, "queued.max.messages.kbytes": 32_768},
     )
-    return Projector(engine, consumer, events, settings)
+    return Projector(engine, consumer, events, settings, stopped=stopped)
 
 
 def _record(message: Message) -> Record:

@@ -14,13 +14,14 @@ from itertools import count
 
 import clickhouse_connect
 import pytest
+from confluent_kafka import TopicPartition
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from schemas import catalogue, protocol
 from services.runtime.events import Events
-from services.runtime.kafka import event_producer
+from services.runtime.kafka import admin_client, event_producer
 from services.store.batch import translate
 from services.store.blocks import blocks
 from services.store.chdb_engine import ChdbEngine, FolderTakenError
@@ -33,6 +34,7 @@ from services.store.settings import StoreSettings
 from services.store.tables import TABLES
 from tests.integration.kafka_broker import running_broker
 from tests.integration.service_process import DEADLINE_S, running_service
+from tests.integration.store_process import until_ready
 from tests.unit.store.test_rows import NEW_YEAR_MS, latency_event, record
 
 pytestmark = pytest.mark.integration
@@ -71,20 +73,10 @@ def until(condition, what):
         time.sleep(0.05)
 
 
-def is_ready(settings):
-    try:
-        url = f"http://127.0.0.1:{settings.port('store')}/health/ready"
-        with urllib.request.urlopen(url, timeout=1) as answer:
-            return answer.status == 200
-    except OSError:
-        return False
-
-
 @contextmanager
 def running_store(settings, data, **variables):
     with running_service(settings, "store", data, **variables) as process:
-        until(lambda: is_ready(settings) or process.poll() is not None, "the store is ready")
-        assert process.poll() is None
+        until_ready(settings, process)
         yield process
 
 
@@ -140,8 +132,76 @@ def test_killed_again_and_again_the_store_loses_and_doubles_no_row(broker, tmp_p
         assert minute_counts(broker, run_id) == raw_counts(broker, run_id)
         letters = [row["value"] for row in dead_letters(broker, "broken %")]
         assert sorted(letters) == sorted(f"broken {number}" for number in range(0, total, 100))
+        rebuilt = rebuild(broker, tmp_path)
+        assert (rebuilt["state"], rebuilt["equal"]) == ("done", True), rebuilt
+        lines = {line["table"]: line["rows_after"] for line in rebuilt["tables"]}
+        assert (lines["results_latency"], lines["dead_letter"]) == (2000, 10)
+        assert raw_counts(broker, run_id) == minute_counts(broker, run_id)
+        assert len(dead_letters(broker, "broken %")) == 10
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 0
+
+
+def rebuild(settings, data, force=False):
+    """Rebuild as the admin; what the store says in the end."""
+    password = (data / "secrets" / "clickhouse-admin").read_text().strip()
+    headers = {"X-ClickHouse-User": "admin", "X-ClickHouse-Key": password}
+    url = f"http://127.0.0.1:{settings.port('store')}/rebuild?force={int(force)}"
+
+    def status(method):
+        request = urllib.request.Request(url, headers=headers, method=method)
+        with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
+            return json.load(answer)
+
+    status("POST")
+    until(lambda: status("GET")["state"] not in ("waiting", "running"), "the rebuild is done")
+    return status("GET")
+
+
+def test_a_rebuild_that_would_lose_what_the_bus_dropped_is_refused_unless_forced(tmp_path):
+    data = tmp_path / "store"
+    with running_broker(tmp_path) as bus, running_store(bus, data):
+        events = events_at(bus, NEW_YEAR_MS)
+        for number in range(10):
+            publish_latency(events, "old", number)
+        assert events.flush() == 0
+        until(lambda: len(projected(bus, "old")) == 20, "all values are there")
+        gone = TopicPartition(catalogue.LATENCY, 0, 4)
+        admin = admin_client(bus, "tests")
+        for future in admin.delete_records([gone]).values():
+            future.result(DEADLINE_S)
+        refused = rebuild(bus, data)
+        assert refused["state"] == "refused"
+        assert "no longer has the records behind 8 rows of results.latency/0" in refused["sentence"]
+        assert len(projected(bus, "old")) == 20
+        forced = rebuild(bus, data, force=True)
+        assert (forced["state"], forced["equal"]) == ("done", False)
+        assert "results_latency, latency_minutes: not as before" in forced["sentence"]
+        assert len(projected(bus, "old")) == 12
+
+
+def test_only_the_admin_can_rebuild(broker, tmp_path):
+    with running_store(broker, tmp_path):
+        for method in ("GET", "POST"):
+            request = urllib.request.Request(
+                f"http://127.0.0.1:{broker.port('store')}/rebuild", method=method
+            )
+            with pytest.raises(urllib.error.HTTPError) as caught:
+                urllib.request.urlopen(request)
+            assert caught.value.code == 403
+
+
+def test_a_slow_query_is_cancelled_by_its_limit_while_projection_goes_on(broker, tmp_path):
+    endless = "SELECT count() FROM numbers(1000000000000) WHERE sipHash64(number) = 1"
+    with running_store(broker, tmp_path), ThreadPoolExecutor(2) as pool:
+        slow = [pool.submit(ask, broker, endless, max_execution_time=12) for _n in range(2)]
+        publish_latency(events_at(broker, NEW_YEAR_MS), "meanwhile", 1)
+        until(lambda: projected(broker, "meanwhile"), "the event is there")
+        assert not any(query.done() for query in slow)
+        for query in slow:
+            with pytest.raises(urllib.error.HTTPError) as caught:
+                query.result()
+            assert caught.value.headers["X-ClickHouse-Exception-Code"] == "159"
 
 
 def minute_counts(settings, run_id):

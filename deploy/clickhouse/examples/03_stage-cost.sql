@@ -1,0 +1,5 @@
+-- What does each stage add to the stage before it?
+SELECT pipeline, stage_before, stage, p50_cost_ms, p99_cost_ms
+FROM tidegauge.stage_cost
+WHERE run_id = (SELECT run_id FROM tidegauge.latest_run) AND phase = 'measure' AND definition = 'latest'
+ORDER BY pipeline, p50_ms

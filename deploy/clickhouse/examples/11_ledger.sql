@@ -1,0 +1,5 @@
+-- Was everything correct? What was wrong, missing, late, doubled or unexplained?
+SELECT pipeline, stage, exact, wrong, missing, late, duplicate, unexpected
+FROM tidegauge.verdict_totals
+WHERE run_id = (SELECT run_id FROM tidegauge.latest_run) AND phase = 'measure'
+ORDER BY pipeline, stage

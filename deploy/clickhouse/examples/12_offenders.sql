@@ -1,0 +1,6 @@
+-- Which outputs were not exact? Some of them, with expected and actual values.
+SELECT second, pipeline, stage, arrayJoin(samples) AS offender
+FROM tidegauge.results_verdicts
+WHERE run_id = (SELECT run_id FROM tidegauge.latest_run) AND notEmpty(samples)
+ORDER BY second
+LIMIT 20

@@ -1,0 +1,5 @@
+-- How much processor and memory did each service use?
+SELECT service, pipeline, mean_cpu_cores, cpu_seconds, formatReadableSize(max_memory_bytes) AS max_memory
+FROM tidegauge.resources_summary
+WHERE run_id = (SELECT run_id FROM tidegauge.latest_run)
+ORDER BY cpu_seconds DESC

@@ -1,0 +1,109 @@
+"""Drop the projection and make it again from the bus: it holds nothing that is not there.
+
+Asked for over HTTP by the admin, done by the projecting thread between two batches. A process that
+ends in the middle leaves tables that hold less, and goes on projecting when it starts again: the
+table of positions is the first to be dropped, so that no other one is taken for complete.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from services.store.ddl import ddl_statements
+from services.store.digests import Digest, read_digests, rows_before
+from services.store.engine import Engine
+from services.store.positions import Place
+from services.store.projector import Projector
+from services.store.rollups import ROLLUPS
+from services.store.tables import DATABASE, POSITIONS, TABLES
+
+IDLE, WAITING, RUNNING, DONE, REFUSED = "idle", "waiting", "running", "done", "refused"
+
+
+@dataclass(frozen=True)
+class Status:
+    """How a rebuild stands. sentence: what there is to say. tables: rows before and after."""
+
+    state: str = IDLE
+    sentence: str = ""
+    equal: bool = False
+    tables: tuple[dict[str, Any], ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """For the answer over HTTP."""
+        return asdict(self)
+
+
+class Rebuilds:
+    """Where a request for a rebuild waits for the projecting thread. For several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._force: bool | None = None
+        self.status = Status()
+
+    def ask(self, force: bool) -> Status:
+        """Ask for a rebuild, unless one goes on. force: even where the bus no longer has all."""
+        with self._lock:
+            if self.status.state not in (WAITING, RUNNING):
+                self._force, self.status = force, Status(WAITING)
+            return self.status
+
+    def tend(self, engine: Engine, projector: Projector, stopped: Callable[[], bool]) -> None:
+        """Do what was asked for, if anything was. For the projecting thread. Raises as it does."""
+        with self._lock:
+            force, self._force = self._force, None
+        if force is not None:
+            self.status = Status(RUNNING)
+            self.status = rebuild(engine, projector, force, stopped)
+
+
+def rebuild(
+    engine: Engine, projector: Projector, force: bool, stopped: Callable[[], bool]
+) -> Status:
+    """Rebuild and compare. Refuses, with nothing done, where rows would be lost without force."""
+    lost = rows_before(engine, projector.firsts())
+    if lost and not force:
+        return Status(REFUSED, f"{_listed(lost)}. A rebuild would lose them; force it to do so.")
+    until = projector.positions()
+    before = read_digests(engine, until)
+    engine.execute(drop_statements())
+    engine.execute(ddl_statements())
+    projector.replay(until, stopped)
+    if stopped():
+        return Status(REFUSED, "The store was stopped; it goes on when it starts again.")
+    return verdict(before, read_digests(engine, until), lost)
+
+
+def drop_statements() -> list[str]:
+    """What empties the projection; the order matters."""
+    names = [POSITIONS]
+    for topic, table in TABLES.items():
+        names += [table.name, *(rollup.name for rollup in ROLLUPS.get(topic, ()))]
+    return [f"DROP TABLE IF EXISTS {DATABASE}.{name} SYNC" for name in names]
+
+
+def verdict(
+    before: Mapping[str, Digest], after: Mapping[str, Digest], lost: Mapping[Place, int]
+) -> Status:
+    """What a comparison comes to."""
+    tables = tuple(
+        {
+            "table": name,
+            "rows_before": digest.rows,
+            "rows_after": after[name].rows,
+            "equal": digest == after[name],
+        }
+        for name, digest in before.items()
+    )
+    different = [str(table["table"]) for table in tables if not table["equal"]]
+    if not different:
+        return Status(DONE, "Every table holds the same rows as before.", True, tables)
+    reason = f" {_listed(lost)}." if lost else " Rows that had expired may be there again."
+    return Status(DONE, f"{', '.join(different)}: not as before.{reason}", False, tables)
+
+
+def _listed(lost: Mapping[Place, int]) -> str:
+    listed = ", ".join(f"{n} rows of {topic}/{number}" for (topic, number), n in lost.items())
+    return f"The bus no longer has the records behind {listed}"
