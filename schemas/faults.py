@@ -14,8 +14,6 @@ What each kind does to record k; at most one kind per record:
 - IMPOSSIBLE: flow_vehicles_per_hour or speed_km_per_hour is -1. It decodes; it is data.
 """
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
@@ -72,25 +70,25 @@ class Faults(Model):
 def kinds(faults: Faults, seed: int, sequences: NDArray[np.int64]) -> NDArray[np.int8]:
     """The kind of fault of each record: NONE, LATE, DUPLICATE, UNDECODABLE or IMPOSSIBLE."""
     limits = np.cumsum(faults.shares)
-    place = np.searchsorted(limits, _fractions(seed, sequences), side="right")
+    place = np.searchsorted(limits, fractions(seed, sequences), side="right")
     return np.where(place == len(limits), NONE, place + 1).astype(np.int8)
 
 
 def delays_us(faults: Faults, seed: int, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
     """How late each record would be if its kind is LATE, whole microseconds."""
-    fractions = _fractions(seed ^ _DELAY_STREAM, sequences)
+    drawn = fractions(seed ^ _DELAY_STREAM, sequences)
     scale = faults.late_ms * 1000
     if faults.late_distribution == "fixed":
         delays = np.full(len(sequences), float(scale))
     elif faults.late_distribution == "uniform":
-        delays = fractions * scale
+        delays = drawn * scale
     else:
-        delays = np.minimum(-np.log1p(-fractions), 10.0) * scale
+        delays = np.minimum(-np.log1p(-drawn), 10.0) * scale
     return delays.astype(np.int64)
 
 
-def _fractions(seed: int, sequences: NDArray[np.int64]) -> NDArray[np.float64]:
-    """A number from 0 to below 1 per record: 53 bits of splitmix64 at (seed, sequence)."""
+def fractions(seed: int, sequences: NDArray[np.int64]) -> NDArray[np.float64]:
+    """A number from 0 to below 1 for each: 53 bits of splitmix64 at (seed, sequence)."""
     with np.errstate(over="ignore"):
         start = np.uint64(_mix(seed & (2**64 - 1)))
         mixed = start + (sequences.astype(np.uint64) + np.uint64(1)) * np.uint64(_STEP)
@@ -107,9 +105,3 @@ def _mix(value: int) -> int:
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & mask
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & mask
     return value ^ (value >> 31)
-
-
-def counted(found: NDArray[Any]) -> dict[str, int]:
-    """How many records have each kind, by name, without those that have none."""
-    counts = np.bincount(found, minlength=len(KINDS)).tolist()
-    return {name: counts[kind] for kind, name in enumerate(KINDS) if kind != NONE}

@@ -12,9 +12,7 @@ import sys
 from confluent_kafka import KafkaException
 
 from schemas import protocol
-from services.generator.ahead import Content
 from services.generator.runs import Runs
-from services.generator.sample import read_sample
 from services.generator.settings import GeneratorSettings
 from services.runtime.events import open_commands, open_events
 from services.runtime.health import PortTakenError, serve_health
@@ -33,7 +31,7 @@ def main() -> None:
     stop = stop_on_signals()
     events = open_events(settings, "generator")
     commands = open_commands(settings, "generator", events)
-    runs = Runs(settings, events, Content(read_sample()), log)
+    runs = Runs(settings, events, log)
     health = serve_health(settings.host, settings.port("generator"), lambda: not stop.is_set())
     events.lifecycle(protocol.SERVICE_STARTED, detail={"pid": os.getpid()})
     while not stop.is_set():

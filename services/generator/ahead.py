@@ -4,83 +4,61 @@ import queue
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
-import numpy as np
-
-from schemas.catalogue import FLOW, SPEED, record_of
-from services.generator import pacing
-from services.generator.content import KINDS, Kind, Layout, Stamps, lay_out, observations
+from services.generator.content import KINDS, Rows, concatenated
 from services.generator.curves import SECOND_US
-from services.generator.encoding import encode_batch
-from services.generator.pacing import Slice
-from services.generator.sample import Sample
-from services.generator.shapes import LoadShape
+from services.generator.messages import Lot, lot_of
+from services.generator.pacing import SLICE_RECORDS, Slice, slices
+from services.generator.recipe import Recipe, sent_rows
 
-TOPICS: dict[Kind, str] = {"flow": FLOW, "speed": SPEED}
 AHEAD_SLICES = 4
-LAYOUTS_KEPT = 4  # a constant rate needs two: its whole numbers around
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A slice as it goes out; all sequences have `slice.records` elements.
-
-    scheduled_us: epoch microseconds. Even positions are flow records, odd ones speed.
-    """
+    """A slice as it goes out: what is due in its time, one lot per topic that has any."""
 
     slice: Slice
-    keys: list[bytes]
-    values: list[bytes]
-    scheduled_us: list[int]
-
-
-class Content:
-    """A sample and the layouts made of it, kept because every second of a load uses the same."""
-
-    def __init__(self, sample: Sample) -> None:
-        self.sample = sample
-        self.layout = lru_cache(LAYOUTS_KEPT)(self._lay_out)
-
-    def _lay_out(self, records_in_second: int) -> Layout:
-        return lay_out(self.sample, records_in_second)
+    lots: tuple[Lot, ...]
 
 
 class Load:
-    """Everything that determines the records of a load: they are a pure function of this."""
+    """One load: a recipe, when it starts (epoch milliseconds) and how long it lasts."""
 
-    def __init__(
-        self, content: Content, shape: LoadShape, run_id: str, load_start_ms: int, seconds: int
-    ) -> None:
-        self.shape = shape
+    def __init__(self, recipe: Recipe, load_start_ms: int, seconds: int) -> None:
+        self.recipe = recipe
         self.load_start_ms = load_start_ms
         self.seconds = seconds
-        self.records = shape.due(seconds * SECOND_US - 1)
-        self._content = content
-        self._run_id = run_id
+        self.end_us = seconds * SECOND_US
+        self._wording = recipe.wording(load_start_ms)
 
-    def prepare(self, part: Slice) -> Prepared:
-        """Encode one slice."""
-        sample, layout = self._content.sample, self._content.layout(part.records_in_second)
-        sequences = np.arange(part.first, part.end, dtype=np.int64)
-        scheduled_us = self.shape.scheduled_us(sequences) + self.load_start_ms * 1000
-        values: list[bytes] = [b""] * part.records
-        for number, kind in enumerate(KINDS):
-            own = slice(number, None, 2)
-            stamps = Stamps(
-                run_id=self._run_id,
-                minute=part.second % sample.minutes,
-                observed_at_ms=self.load_start_ms + 1000 * part.second,
-                sequences=sequences[own],
-                scheduled_at_us=scheduled_us[own],
-            )
-            first_lane = part.offset // 2
-            lanes = slice(first_lane, first_lane + len(stamps.sequences))
-            batch = observations(sample, layout, kind, lanes, stamps)
-            values[own] = encode_batch(record_of(TOPICS[kind]), batch)
-        records = range(part.offset, part.offset + part.records)
-        keys = [layout.keys[record // 2] for record in records]
-        return Prepared(part, keys, values, scheduled_us.tolist())
+    def due(self, elapsed_us: int) -> int:
+        """How many records of our share are due."""
+        shape, share = self.recipe.shape, self.recipe.share
+        return share.before(shape.due(min(elapsed_us, self.end_us - 1)))
+
+    def prepared(self, limit: int = SLICE_RECORDS) -> Iterator[Prepared]:
+        """All slices in order, encoded. Late records are held until the slice that they fall in."""
+        recipe = self.recipe
+        held: list[Rows] = []
+        for part in slices(recipe.shape, self.seconds, recipe.event_second_us, limit):
+            rows = recipe.rows(part, self.load_start_ms, self.end_us)
+            if recipe.request.workload.faults.any:
+                waiting = concatenated([*held, rows])
+                later = waiting.due_us >= part.end_us
+                held = [waiting.take(later)]
+                rows = sent_rows(waiting.take(~later))
+            if len(rows):
+                yield Prepared(part, self._lots(rows))
+
+    def _lots(self, rows: Rows) -> tuple[Lot, ...]:
+        wire_format = self.recipe.request.workload.content.format
+        parity = rows.sequence % 2
+        lots = (
+            lot_of(self._wording, kind, rows.take(parity == number), wire_format)
+            for number, kind in enumerate(KINDS)
+        )
+        return tuple(lot for lot in lots if len(lot))
 
 
 class Ahead:
@@ -107,8 +85,8 @@ class Ahead:
 
     def _work(self) -> None:
         try:
-            for part in pacing.slices(self._load.shape, self._load.seconds):
-                if not self._put(self._load.prepare(part)):
+            for prepared in self._load.prepared():
+                if not self._put(prepared):
                     return
             self._put(None)
         except Exception as error:  # carried over to the thread that sends, which ends the run

@@ -13,22 +13,26 @@ from services.generator.shapes import LoadShape
 
 TICK_US = 1_000
 OWN_TIME_RECORDS_PER_TICK = 2  # up to 2 000 records/s each record leaves at its own time
-SLICE_RECORDS = 50_000  # even, so that a slice begins with a flow record
+SLICE_RECORDS = 25_000
 
 
 @dataclass(frozen=True)
 class Slice:
-    """Adjacent records of one second, prepared together.
+    """Adjacent records of one second, prepared together; the slices of a load cover its time.
 
-    second: from the load's start. first: number of its first record in the load; offset: number of
-    that record in its second. records: how many it has; records_in_second: how many its second has.
+    second: from the load's start. first: number of its first record in the load; records: how many
+    it has. end_us: elapsed time at which the next slice begins. event_second: the second of event
+    time that all its records belong to; event_first, event_records: the first record of that and
+    how many it has.
     """
 
     second: int
     first: int
-    offset: int
     records: int
-    records_in_second: int
+    end_us: int
+    event_second: int
+    event_first: int
+    event_records: int
 
     @property
     def end(self) -> int:
@@ -44,33 +48,55 @@ class Tick:
     send: int
 
 
-def slices(shape: LoadShape, seconds: int, limit: int = SLICE_RECORDS) -> Iterator[Slice]:
-    """A load of `seconds` seconds cut into slices of at most `limit` (even) records, in order."""
-    first = 0
-    for second in range(seconds):
-        in_second = shape.due((second + 1) * SECOND_US - 1) - first
-        for offset in range(0, in_second, limit):
-            count = min(limit, in_second - offset)
-            yield Slice(second, first + offset, offset, count, in_second)
-        first += in_second
+def slices(
+    shape: LoadShape,
+    seconds: int,
+    event_second_us: int = SECOND_US,
+    limit: int = SLICE_RECORDS,
+) -> Iterator[Slice]:
+    """A load of `seconds` seconds cut into slices of at most `limit` records, in order.
 
-
-def plan_tick(due: int, position: int, end: int, backlog_records: int, limit: int) -> Tick:
-    """What to do when `due` records are due and `position` have been dealt with.
-
-    Of what waits, only the newest `backlog_records` may go on waiting; neither part reaches beyond
-    record `end`, and at most `limit` are sent at once so that other work gets its turn.
+    No slice reaches over a second, nor over a second of event time.
     """
-    give_up = max(0, min(due - backlog_records, end) - position)
-    position += give_up
-    return Tick(give_up, max(0, min(due, end, position + limit) - position))
+    end_us = seconds * SECOND_US
+    start_us, first = 0, 0
+    while start_us < end_us:
+        second, event_second = start_us // SECOND_US, start_us // event_second_us
+        event_end_us = (event_second + 1) * event_second_us
+        cut_us = min((second + 1) * SECOND_US, event_end_us, end_us)
+        event_first = shape.due(event_second * event_second_us - 1)
+        event_records = shape.due(event_end_us - 1) - event_first
+        end = shape.due(cut_us - 1)
+        while True:
+            records = min(limit, end - first)
+            last = first + records == end
+            until_us = cut_us if last else _due_us(shape, first + records)
+            yield Slice(second, first, records, until_us, event_second, event_first, event_records)
+            first += records
+            if last:
+                break
+        start_us = cut_us
 
 
-def next_wake_us(shape: LoadShape, position: int, elapsed_us: int) -> int:
-    """Elapsed time at which to look again when everything before `position` has been sent.
+def _due_us(shape: LoadShape, index: int) -> int:
+    return int(shape.scheduled_us(np.array([index]))[0])
 
-    The record's own time; where records come closer than ticks, not before the next tick.
+
+def plan_tick(due: int, later: int, backlog_records: int, limit: int) -> Tick:
+    """What to do when `due` records of the slice at hand and `later` ones after it wait.
+
+    Of what waits, only the newest `backlog_records` may go on waiting; at most `limit` are sent at
+    once so that other work gets its turn.
     """
-    own_us = int(shape.scheduled_us(np.array([position]))[0])
-    crowded = shape.due(elapsed_us + TICK_US) - position > OWN_TIME_RECORDS_PER_TICK
-    return max(own_us, elapsed_us + TICK_US) if crowded else own_us
+    give_up = min(max(0, due + later - backlog_records), due)
+    return Tick(give_up, min(due - give_up, limit))
+
+
+def next_wake_us(next_due_us: int, due_in_a_tick: int, elapsed_us: int) -> int:
+    """Elapsed time at which to look again when everything that is due has been sent.
+
+    The next record's own time; where records come closer than ticks (`due_in_a_tick` within the
+    next one), not before the next tick.
+    """
+    crowded = due_in_a_tick > OWN_TIME_RECORDS_PER_TICK
+    return max(next_due_us, elapsed_us + TICK_US) if crowded else next_due_us

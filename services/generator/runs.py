@@ -6,22 +6,26 @@ idle ── prepare ──► prepared (probe traffic) ── start ──► lo
 
 import json
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from confluent_kafka import KafkaException, Producer
-from pydantic import ValidationError
 from structlog.stdlib import BoundLogger
 
 from schemas import catalogue, protocol
 from schemas.protocol import LoadFinished, PhasePlan, RunPlan
 from services.generator import metrics
-from services.generator.ahead import Content, Load
-from services.generator.pacing import slices
+from services.generator.ahead import Load
+from services.generator.findings import findings
+from services.generator.input_files import read_input
+from services.generator.librdkafka import ClientError
+from services.generator.outlet import Outlet, open_outlet
 from services.generator.probe import probe_set
+from services.generator.recipe import Recipe, recipe_of
+from services.generator.recording import recording_of
 from services.generator.sender import LoadThread
-from services.generator.sending import load_producer
 from services.generator.settings import GeneratorSettings
-from services.generator.shapes import LoadShape, shape_of
+from services.generator.share import Share
 from services.generator.statistics import Statistics
 from services.runtime.clock import now_ms, now_us
 from services.runtime.events import Events
@@ -30,19 +34,24 @@ from services.runtime.kafka import (
     KafkaUnavailableError,
     assigned_consumer,
     end_offsets,
+    idempotent_producer,
 )
 
 IDLE_POLL_S = 0.5
 BUSY_POLL_S = 0.1
 INTERVAL_MS = 1000
+REHEARSED_SLICES = 50
 
 
 @dataclass
 class Run:
-    """A run from `prepare` to its end; statistics and thread are there once it has started."""
+    """A run from `prepare` to its end; statistics and thread are there once it has started.
 
-    run_id: str
-    shape: LoadShape
+    outlet: for the load; producer: for probe traffic.
+    """
+
+    recipe: Recipe
+    outlet: Outlet
     producer: Producer
     probes: int = 0
     next_at_ms: int = 0
@@ -50,16 +59,18 @@ class Run:
     statistics: Statistics | None = None
     thread: LoadThread | None = None
 
+    @property
+    def run_id(self) -> str:
+        """Id of the run."""
+        return self.recipe.request.run_id
+
 
 class Runs:
     """Carries out commands for one run at a time. One thread; the load has its own."""
 
-    def __init__(
-        self, settings: GeneratorSettings, events: Events, content: Content, log: BoundLogger
-    ) -> None:
+    def __init__(self, settings: GeneratorSettings, events: Events, log: BoundLogger) -> None:
         self._settings = settings
         self._events = events
-        self._content = content
         self._log = log
         self._run: Run | None = None
 
@@ -80,7 +91,7 @@ class Runs:
                 self._start(PhasePlan.model_validate_json(command["body"]))
             elif name == "stop" and current:
                 self.abandon("stop")
-        except (ValidationError, ValueError, KafkaException, KafkaUnavailableError) as error:
+        except (ValueError, KafkaException, KafkaUnavailableError, ClientError) as error:
             self._fail(run_id, f"the generator could not {name}: {error}")
 
     def tend(self) -> None:
@@ -108,14 +119,17 @@ class Runs:
         if run.thread is not None:
             run.thread.stop()
             self._publish(run, None)
-        run.producer.purge()
-        run.producer.flush(1)
+        self._leave(run)
         self._log.info("run_left", run_id=run.run_id, reason=reason)
 
     def _prepare(self, run_id: str, plan: RunPlan) -> None:
-        load = plan.request.workload.load
-        producer = load_producer(self._settings, load.rate_per_second)
-        run = self._run = Run(run_id, shape_of(load), producer)
+        settings, workload = self._settings, plan.request.workload
+        share = Share(settings.generator_instance_index, settings.generator_instance_count)
+        recipe = self._recipe(plan, share)
+        peak = workload.load.peak_per_second / share.count
+        outlet = open_outlet(settings, peak, in_order=not workload.faults.any)
+        producer = idempotent_producer(settings, "generator-probes")
+        run = self._run = Run(recipe, outlet, producer)
         self._rehearse(run)
         self._send_probes(run)
         waiting = producer.flush(KAFKA_TIMEOUT_S)
@@ -124,14 +138,22 @@ class Runs:
             raise KafkaUnavailableError(f"probe traffic was not accepted: {reason}")
         run.next_at_ms = now_ms() + INTERVAL_MS
         self._events.lifecycle(protocol.READY, run_id)
-        self._log.info("prepared", run_id=run_id, rate_per_second=load.rate_per_second)
+        self._log.info("prepared", run_id=run_id, shape=workload.load.shape, peak_per_second=peak)
+
+    def _recipe(self, plan: RunPlan, share: Share) -> Recipe:
+        """Read what the workload's content names; bad rows become dead letters of the run."""
+        read = read_input(plan.request.workload.content)
+        if share.index == 0:
+            for row in read.bad_rows:
+                self._events.dead_letter(row, row.reason, plan.request.run_id)
+        return recipe_of(plan.request, recording_of(read.observations), share)
 
     def _rehearse(self, run: Run) -> None:
         """Encode a second of the load for nothing: the first time takes a second of processor
-        time (libraries that load late, the layout of the sites), which the load must not pay."""
-        load = Load(self._content, run.shape, run.run_id, load_start_ms=0, seconds=1)
-        for part in slices(run.shape, seconds=1):
-            load.prepare(part)
+        time (libraries that load late, the names of the sites), which the load must not pay."""
+        load = Load(run.recipe, load_start_ms=0, seconds=1)
+        for _ in islice(load.prepared(), REHEARSED_SLICES):
+            continue
 
     def _send_probes(self, run: Run) -> None:
         def delivered(error: object, _message: object) -> None:
@@ -147,9 +169,9 @@ class Runs:
         run = self._run
         if run is None or run.thread is not None:
             return
-        load = Load(self._content, run.shape, run.run_id, plan.load_start_ms, plan.phases.total_s)
-        run.statistics = Statistics(run.shape, plan)
-        run.thread = LoadThread(load, run.statistics, run.producer, self._settings, now_us)
+        load = Load(run.recipe, plan.load_start_ms, plan.phases.total_s)
+        run.statistics = Statistics(run.recipe.shape, plan, run.recipe.share)
+        run.thread = LoadThread(load, run.statistics, run.outlet, self._settings, now_us)
         self._log.info("load_started", run_id=run.run_id, plan=json.loads(plan.model_dump_json()))
 
     def _publish(self, run: Run, until_ms: int | None) -> None:
@@ -167,14 +189,19 @@ class Runs:
             self._fail(run.run_id, f"the generator could not go on sending: {thread.error}")
             return
         assert run.statistics is not None
-        totals = run.statistics.totals
+        totals, share = run.statistics.totals, run.recipe.share
         finished = LoadFinished(
             intended=totals.intended,
             acknowledged=totals.acknowledged,
             failed=totals.failed,
             end_offsets=self._end_offsets(),
+            instance_index=share.index,
+            instance_count=share.count,
+            faults=dict(run.statistics.faults),
+            messages=findings(run.recipe.request.workload.load, run.statistics.max_delay_us),
         )
         self._run = None
+        self._leave(run)
         self._events.lifecycle(protocol.LOAD_FINISHED, run.run_id, detail=finished)
         self._log.info("load_finished", run_id=run.run_id, **vars(totals))
 
@@ -184,6 +211,11 @@ class Runs:
             return {topic: end_offsets(consumer, topic) for topic in catalogue.INPUTS}
         finally:
             consumer.close()
+
+    def _leave(self, run: Run) -> None:
+        run.producer.purge()
+        run.producer.flush(1)
+        run.outlet.close()
 
     def _fail(self, run_id: str, reason: str) -> None:
         self.abandon(reason)

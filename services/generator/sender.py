@@ -4,18 +4,19 @@ import threading
 import time
 from collections.abc import Callable
 
-from confluent_kafka import Producer
+import numpy as np
 
 from services.generator.ahead import Ahead, Load, Prepared
 from services.generator.curves import SECOND_US
-from services.generator.pacing import next_wake_us, plan_tick
-from services.generator.sending import RecordSender
+from services.generator.messages import Lot
+from services.generator.outlet import Outlet
+from services.generator.pacing import TICK_US, next_wake_us, plan_tick
 from services.generator.settings import GeneratorSettings
 from services.generator.statistics import Statistics
 from services.runtime.clock import Clock
 
 SEND_LIMIT = 5_000
-POLL_INTERVAL_S = 0.02  # acknowledgements are counted at least this often
+WAIT_S = 0.02  # looks at `stop` at least this often
 FULL_QUEUE_WAIT_S = 0.001
 
 
@@ -29,7 +30,7 @@ class LoadThread:
         self,
         load: Load,
         statistics: Statistics,
-        producer: Producer,
+        outlet: Outlet,
         settings: GeneratorSettings,
         clock: Clock,
         *,
@@ -39,14 +40,13 @@ class LoadThread:
         self.error: Exception | None = None
         self.waiting_records = 0
         self._load = load
-        self._end_us = load.seconds * SECOND_US
         self._statistics = statistics
-        self._producer = producer
-        self._records = RecordSender(producer, clock)
+        self._outlet = outlet
         self._settings = settings
         self._clock = clock
         self._sleep = sleep
         self._stop = threading.Event()
+        outlet.count_into(statistics.delivered)
         self._thread = threading.Thread(target=self._run, name="load", daemon=True)
         self._thread.start()
 
@@ -68,31 +68,58 @@ class LoadThread:
 
     def _send(self, prepared: Prepared) -> None:
         """Deal with every record of a slice: sent or, beyond the bound of the backlog, failed."""
-        part = prepared.slice
-        position = part.first
-        while position < part.end and not self._stop.is_set():
+        begun = [Begun(lot) for lot in prepared.lots]
+        ours_until = self._load.recipe.share.before(prepared.slice.end)
+        while begun and not self._stop.is_set():
             elapsed_us = self._elapsed_us()
             self._statistics.open_until(elapsed_us)
-            due = min(self._load.shape.due(elapsed_us), self._load.records)
-            self.waiting_records = due - position
-            may_wait = self._may_wait_records(elapsed_us)
-            tick = plan_tick(due, position, part.end, may_wait, SEND_LIMIT)
+            due = sum(each.due(elapsed_us) for each in begun)
+            later = max(0, self._load.due(elapsed_us) - ours_until)
+            self.waiting_records = due + later
+            tick = plan_tick(due, later, self._may_wait_records(elapsed_us), SEND_LIMIT)
             if not tick.give_up and not tick.send:
-                self._wait_until(next_wake_us(self._load.shape, position, elapsed_us))
+                self._wait_until(wake_us(begun, elapsed_us))
                 continue
-            tally = self._statistics.tally(part.second)
-            tally.failed += tick.give_up
-            position += tick.give_up
-            start = position - part.first
-            done = self._records.send(prepared, start, start + tick.send, tally)
-            position = part.first + done
-            full = done < start + tick.send
-            self._producer.poll(FULL_QUEUE_WAIT_S if full else 0)
+            self._deal(begun, tick.give_up, self._give_up, elapsed_us)
+            if tick.send and not self._deal(begun, tick.send, self._hand_over, elapsed_us):
+                self._sleep(FULL_QUEUE_WAIT_S)
+            begun = [each for each in begun if each.left]
+
+    def _deal(
+        self, begun: "list[Begun]", records: int, how: "Callable[[Begun, int], int]", now_us: int
+    ) -> int:
+        """Deal with the oldest `records` due ones, about the same share of every lot."""
+        left, done = records, 0
+        for number, each in enumerate(begun):
+            part = -(-left // (len(begun) - number))
+            rest = sum(other.due(now_us) for other in begun[number + 1 :])
+            stop = each.position + min(each.due(now_us), max(part, left - rest))
+            if stop > each.position:
+                left -= stop - each.position
+                done += how(each, stop)
+        return done
+
+    def _hand_over(self, each: "Begun", stop: int) -> int:
+        """Send up to position `stop` of a lot. Sent is when the client has taken them: the latest
+        moment, so a delay is never shown as less than it was."""
+        lot, start = each.lot, each.position
+        each.position = self._outlet.send(lot, start, stop)
+        taken = slice(start, each.position)
+        sent_us = self._elapsed_us()
+        self._statistics.sent(lot.seconds[taken], sent_us - lot.due_us[taken])
+        if self._load.recipe.request.workload.faults.any:
+            self._statistics.injected(lot.faults[taken][lot.seconds[taken] >= 0])
+        return each.position - start
+
+    def _give_up(self, each: "Begun", stop: int) -> int:
+        start, each.position = each.position, stop
+        self._statistics.given_up(each.lot.seconds[start:stop])
+        return stop - start
 
     def _may_wait_records(self, elapsed_us: int) -> int:
         """Bound of the backlog: none is left when the load has been over for long enough."""
         timeout_us = self._settings.generator_delivery_timeout_s * SECOND_US
-        over = elapsed_us > self._end_us + timeout_us
+        over = elapsed_us > self._load.end_us + timeout_us
         return 0 if over else self._settings.generator_backlog_records
 
     def _wait_until(self, wake_us: int) -> None:
@@ -100,18 +127,42 @@ class LoadThread:
             left_s = (wake_us - self._elapsed_us()) / 1e6
             if left_s <= 0:
                 return
-            self._sleep(min(left_s, POLL_INTERVAL_S))
-            self._producer.poll(0)
+            self._sleep(min(left_s, WAIT_S))
 
     def _finish(self) -> None:
         """Wait for the load's end, then until every record is acknowledged or has failed."""
-        self._wait_until(self._end_us)
+        self._wait_until(self._load.end_us)
         self._statistics.open_until(self._elapsed_us())
-        while self._producer.flush(0.1) and not self._stop.is_set():
+        while self._outlet.flush(0.1) and not self._stop.is_set():
             continue
         if self._stop.is_set():
-            self._producer.purge()
-            self._producer.flush(1)
+            self._outlet.purge()
+            self._outlet.flush(1)
 
     def _elapsed_us(self) -> int:
         return self._clock() - self._load.load_start_ms * 1000
+
+
+class Begun:
+    """A lot and the position of its first message that is not dealt with."""
+
+    def __init__(self, lot: Lot) -> None:
+        self.lot = lot
+        self.position = 0
+
+    @property
+    def left(self) -> int:
+        """How many messages are not dealt with."""
+        return len(self.lot) - self.position
+
+    def due(self, elapsed_us: int) -> int:
+        """How many of them are due."""
+        end = int(np.searchsorted(self.lot.due_us, elapsed_us, side="right"))
+        return max(0, end - self.position)
+
+
+def wake_us(begun: list[Begun], elapsed_us: int) -> int:
+    """Elapsed time at which to look again when nothing more of these lots is due now."""
+    next_us = min(int(each.lot.due_us[each.position]) for each in begun)
+    soon = sum(each.due(elapsed_us + TICK_US) for each in begun)
+    return next_wake_us(next_us, soon, elapsed_us)

@@ -1,6 +1,8 @@
 """Settings of the generator."""
 
-from pydantic import Field
+from typing import Literal
+
+from pydantic import Field, model_validator
 
 from services.runtime.settings import ServiceSettings
 
@@ -13,9 +15,24 @@ class GeneratorSettings(ServiceSettings):
     generator_backlog_records: due records that may wait for room in that queue; the oldest beyond
     it are given up and counted as failed.
     generator_delivery_timeout_s: after that long a record not acknowledged has failed.
+    generator_acks: `all` with idempotence, so that nothing comes twice, or `1` without.
+    generator_client: `batch` hands whole batches to librdkafka, `record` calls the client once per
+    record, `auto` takes the first where it can.
+    generator_instance_index, generator_instance_count: which share of every load this one sends,
+    when several generators run.
     """
 
     generator_linger_ms: float | None = Field(None, ge=0, le=1000)
     generator_queue_records: int = Field(200_000, ge=100, le=10_000_000)
     generator_backlog_records: int = Field(1_000_000, ge=10_000, le=100_000_000)
     generator_delivery_timeout_s: int = Field(60, ge=1, le=3600)
+    generator_acks: Literal["all", "1"] = "all"
+    generator_client: Literal["auto", "batch", "record"] = "auto"
+    generator_instance_index: int = Field(0, ge=0)
+    generator_instance_count: int = Field(1, ge=1, le=1024)
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> "GeneratorSettings":
+        if self.generator_instance_index >= self.generator_instance_count:
+            raise ValueError("generator_instance_index must be below generator_instance_count")
+        return self

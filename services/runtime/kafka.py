@@ -29,7 +29,9 @@ class KafkaUnavailableError(RuntimeError):
     """The broker did not answer in time."""
 
 
-def _base(settings: ServiceSettings, client: str) -> dict[str, Any]:
+def client_properties(settings: ServiceSettings, client: str) -> dict[str, Any]:
+    """What every client of librdkafka needs: where the broker is, its name, logs of errors only,
+    and the user's own properties."""
     return {
         "bootstrap.servers": settings.bootstrap,
         "client.id": f"tidegauge-{client}",
@@ -40,14 +42,14 @@ def _base(settings: ServiceSettings, client: str) -> dict[str, Any]:
 
 def admin_client(settings: ServiceSettings, client: str) -> AdminClient:
     """An admin client."""
-    return AdminClient(_base(settings, client))
+    return AdminClient(client_properties(settings, client))
 
 
 def idempotent_producer(settings: ServiceSettings, client: str, **properties: Any) -> Producer:
     """A producer that neither repeats nor reorders: idempotent, all acknowledgements, lz4."""
     return Producer(
         {
-            **_base(settings, client),
+            **client_properties(settings, client),
             "enable.idempotence": True,
             "compression.type": "lz4",
             **properties,
@@ -69,7 +71,7 @@ def assigned_consumer(settings: ServiceSettings, client: str, **properties: Any)
     """
     return Consumer(
         {
-            **_base(settings, client),
+            **client_properties(settings, client),
             "group.id": f"tidegauge-{client}",
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",

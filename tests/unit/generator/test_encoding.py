@@ -6,8 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import codec
+from schemas.json_format import decode_json, encode_json
+from services.generator import encoding
 from services.generator.content import VALUE_COLUMNS
-from services.generator.encoding import encode_batch
+from services.generator.encoding import encode_avro
 
 pytestmark = pytest.mark.unit
 
@@ -59,5 +61,36 @@ def test_every_row_has_the_bytes_that_the_codec_gives(kind, data):
     batch = pa.RecordBatch.from_arrays(columns, schema=schema)
     name = f"traffic_{kind}"
     expected = [codec.encode(name, row) for row in rows]
-    assert encode_batch(name, batch) == expected
-    assert encode_batch(name, batch.slice(start)) == expected[start:]
+    assert encode_avro(name, batch).to_pylist() == expected
+    assert encode_avro(name, batch.slice(start)).to_pylist() == expected[start:]
+
+
+@pytest.mark.parametrize("kind", ["flow", "speed"])
+@given(data=st.data())
+@settings(max_examples=100, deadline=None)
+def test_every_row_has_the_values_that_plain_json_has(kind, data):
+    rows = data.draw(batches(kind))
+    finite = [
+        row for row in rows if all(v not in (float("inf"), -float("inf")) for v in row.values())
+    ]
+    schema = pa.schema([(name, TYPES[name][1]) for name in columns_of(kind)])
+    columns = [pa.array([row[f.name] for row in finite], f.type) for f in schema]
+    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+    name = f"traffic_{kind}"
+    found = [decode_json(name, value) for value in encoding.encode_json(batch).to_pylist()]
+    assert found == finite == [decode_json(name, encode_json(name, row)) for row in finite]
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (None, "not JSON"),
+        (b"{", "not JSON"),
+        (b"\xff", "not JSON"),
+        (b"[]", "not a JSON object"),
+        (b"{}", "measurement_id is missing"),
+    ],
+)
+def test_what_is_not_a_json_record_says_why(value, reason):
+    with pytest.raises(codec.DecodeError, match=reason):
+        decode_json("traffic_flow", value)

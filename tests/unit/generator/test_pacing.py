@@ -5,65 +5,80 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.generator.pacing import Slice, Tick, next_wake_us, plan_tick, slices
-from services.generator.shapes import ConstantShape
+from services.generator.shapes import ConstantShape, shape_of
+from tests.unit.generator.loads import all_loads
 
 pytestmark = pytest.mark.unit
 
 
 @pytest.mark.parametrize(
-    ("why", "due", "position", "end", "tick"),
+    ("why", "due", "later", "tick"),
     [
-        ("nothing is due", 5, 5, 10, Tick(0, 0)),
-        ("one is due", 6, 5, 10, Tick(0, 1)),
-        ("what is due reaches beyond the slice", 12, 5, 10, Tick(0, 5)),
-        ("more is due than goes out at once", 40, 5, 50, Tick(0, 20)),
-        ("more waits than may wait: the oldest are given up", 125, 5, 200, Tick(20, 20)),
-        ("all of the slice is too old", 500, 5, 50, Tick(45, 0)),
+        ("nothing is due", 0, 0, Tick(0, 0)),
+        ("one is due", 1, 0, Tick(0, 1)),
+        ("more is due than goes out at once", 40, 0, Tick(0, 20)),
+        ("more waits than may wait: the oldest are given up", 60, 60, Tick(20, 20)),
+        ("all of the slice is too old", 45, 400, Tick(45, 0)),
     ],
 )
-def test_a_tick_sends_what_is_due_in_order_and_within_bounds(why, due, position, end, tick):
-    assert plan_tick(due, position, end, backlog_records=100, limit=20) == tick, why
+def test_a_tick_sends_what_is_due_within_bounds(why, due, later, tick):
+    assert plan_tick(due, later, backlog_records=100, limit=20) == tick, why
 
 
-@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6))
-def test_a_tick_never_reaches_beyond_what_is_due_or_the_slice(due, position, end, backlog):
-    tick = plan_tick(due, position, end, backlog, 5_000)
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6))
+def test_a_tick_never_deals_with_more_than_is_due(due, later, backlog):
+    tick = plan_tick(due, later, backlog, 5_000)
     assert tick.give_up >= 0
     assert tick.send >= 0
-    assert position + tick.give_up + tick.send <= max(position, min(due, end))
+    assert tick.give_up + tick.send <= due
 
 
 @pytest.mark.parametrize(
-    ("why", "rate", "position", "elapsed_us", "wake_us"),
+    ("why", "next_due_us", "soon", "elapsed_us", "wake_us"),
     [
-        ("a low rate wakes at the record's own time", 400, 1, 60, 2_500),
-        ("so does a rate of 2 000", 2_000, 1, 40, 500),
-        ("a high rate wakes for a whole tick", 100_000, 1, 5, 1_005),
-        ("an hour may pass", 0.001, 1, 0, 1_000_000_000),
+        ("a low rate wakes at the record's own time", 2_500, 0, 60, 2_500),
+        ("so does a rate of 2 000", 500, 2, 40, 500),
+        ("a high rate wakes for a whole tick", 10, 100, 5, 1_005),
+        ("an hour may pass", 3_600_000_000, 0, 1, 3_600_000_000),
     ],
 )
 def test_the_next_wake_is_the_records_time_or_the_next_tick(
-    why, rate, position, elapsed_us, wake_us
+    why, next_due_us, soon, elapsed_us, wake_us
 ):
-    assert next_wake_us(ConstantShape(rate), position, elapsed_us) == wake_us, why
+    assert next_wake_us(next_due_us, soon, elapsed_us) == wake_us, why
 
 
 def test_slices_cut_each_second_at_the_limit():
+    def part(second, first, records, end_us, event_first):
+        return Slice(second, first, records, end_us, second, event_first, 10)
+
     assert list(slices(ConstantShape(10), seconds=2, limit=6)) == [
-        Slice(second=0, first=0, offset=0, records=6, records_in_second=10),
-        Slice(second=0, first=6, offset=6, records=4, records_in_second=10),
-        Slice(second=1, first=10, offset=0, records=6, records_in_second=10),
-        Slice(second=1, first=16, offset=6, records=4, records_in_second=10),
+        part(0, 0, 6, 600_000, 0),
+        part(0, 6, 4, 1_000_000, 0),
+        part(1, 10, 6, 1_600_000, 10),
+        part(1, 16, 4, 2_000_000, 10),
     ]
 
 
-@given(st.floats(0.1, 5_000), st.integers(1, 20), st.integers(1, 500).map(lambda n: 2 * n))
-@settings(deadline=None)
-def test_slices_hold_every_record_of_the_load_once(rate, seconds, limit):
-    shape = ConstantShape(rate)
-    position = 0
-    for part in slices(shape, seconds, limit):
+def test_slices_cut_at_shorter_seconds_of_event_time_too():
+    found = list(slices(ConstantShape(10), seconds=1, event_second_us=400_000))
+    assert [(part.event_second, part.records, part.event_records) for part in found] == [
+        (0, 4, 4),
+        (1, 4, 4),
+        (2, 2, 4),
+    ]
+
+
+@given(all_loads(), st.integers(1, 20), st.integers(10, 3_000), st.integers(1, 1_000))
+@settings(deadline=None, max_examples=50)
+def test_slices_hold_every_record_of_the_load_once(load, seconds, event_second_ms, limit):
+    shape = shape_of(load)
+    position, end_us = 0, 0
+    for part in slices(shape, seconds, event_second_ms * 1000, limit):
         assert part.first == position
-        assert 0 < part.records <= limit
-        position = part.end
-    assert position == shape.due(seconds * 1_000_000 - 1)
+        assert part.records <= limit
+        assert part.end_us >= end_us
+        inside = part.first - part.event_first
+        assert 0 <= inside <= inside + part.records <= part.event_records
+        position, end_us = part.end, part.end_us
+    assert (position, end_us) == (shape.due(seconds * 1_000_000 - 1), seconds * 1_000_000)

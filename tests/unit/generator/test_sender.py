@@ -1,55 +1,57 @@
 """What happens to the load when the Kafka client cannot take it."""
 
 import threading
+from collections import Counter
 
+import numpy as np
 import pytest
-from confluent_kafka import KafkaException
 
 from schemas import codec
+from schemas.faults import KINDS, Faults, kinds
 from schemas.protocol import PhasePlan, Phases
-from services.generator.ahead import Content, Load
-from services.generator.pacing import slices
-from services.generator.sample import read_sample
-from services.generator.sender import LoadThread
-from services.generator.sending import RecordSender, linger_ms
+from services.generator.ahead import Load
+from services.generator.librdkafka import ClientError
+from services.generator.outlet import linger_ms
+from services.generator.sender import Begun, LoadThread, wake_us
 from services.generator.settings import GeneratorSettings
-from services.generator.shapes import ConstantShape
-from services.generator.statistics import SecondTally, Statistics
+from services.generator.share import Share
+from services.generator.statistics import Statistics
+from tests.unit.generator.made import a_load, a_recipe
 
 pytestmark = pytest.mark.unit
 
-SAMPLE = read_sample()
 PLAN = PhasePlan(load_start_ms=1000, phases=Phases(warm_up_s=0, measure_s=1, cool_down_s=3))
 SETTINGS = GeneratorSettings(generator_delivery_timeout_s=1, generator_backlog_records=10_000)
 RATE = 100
 
 
-class FakeProducer:
-    """Keeps what it is given while `takes()` allows; acknowledges when polled or flushed."""
+class FakeOutlet:
+    """Keeps what it is given while `takes()` allows; acknowledges at once."""
 
     def __init__(self, takes=lambda: True):
         self.sequences = []
         self._takes = takes
-        self._callbacks = []
+        self._delivered = None
 
-    def produce(self, topic, value, key, on_delivery):
-        if not self._takes():
-            raise BufferError
-        self.sequences.append(codec.decode(value)[1]["sequence"])
-        self._callbacks.append(on_delivery)
+    def count_into(self, delivered):
+        self._delivered = delivered
 
-    def poll(self, timeout):
-        callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            callback(None, None)
-        return len(callbacks)
+    def send(self, lot, start, stop):
+        for position in range(start, stop):
+            if not self._takes():
+                return position
+            self.sequences.append(codec.decode(lot.record(position)[1])[1]["sequence"])
+            self._delivered(int(lot.seconds[position]), 1, 0)
+        return stop
 
-    def flush(self, timeout):
-        self.poll(0)
+    def flush(self, timeout_s):
         return 0
 
     def purge(self):
-        self._callbacks.clear()
+        pass
+
+    def close(self):
+        pass
 
 
 class FakeClock:
@@ -67,12 +69,12 @@ class FakeClock:
         self._now_us += int(seconds * 1e6)
 
 
-def run_load(producer, step_us=50):
-    shape = ConstantShape(RATE)
-    load = Load(Content(SAMPLE), shape, "r1", PLAN.load_start_ms, PLAN.phases.total_s)
-    statistics = Statistics(shape, PLAN)
+def run_load(outlet, step_us=50, **fields):
+    recipe = a_recipe(RATE, **fields)
+    load = Load(recipe, PLAN.load_start_ms, PLAN.phases.total_s)
+    statistics = Statistics(recipe.shape, PLAN, recipe.share)
     clock = FakeClock(step_us)
-    thread = LoadThread(load, statistics, producer, SETTINGS, clock, sleep=clock.sleep)
+    thread = LoadThread(load, statistics, outlet, SETTINGS, clock, sleep=clock.sleep)
     return thread, statistics
 
 
@@ -84,28 +86,32 @@ def totals_of(thread, statistics):
     return totals.intended, totals.sent, totals.acknowledged, totals.failed
 
 
+def by_topic(sequences):
+    return [[number for number in sequences if number % 2 == kind] for kind in range(2)]
+
+
 def test_a_load_is_sent_whole_and_in_order():
-    producer = FakeProducer()
-    assert totals_of(*run_load(producer)) == (400, 400, 400, 0)
-    assert producer.sequences == list(range(400))
+    outlet = FakeOutlet()
+    assert totals_of(*run_load(outlet)) == (400, 400, 400, 0)
+    assert by_topic(outlet.sequences) == [list(range(0, 400, 2)), list(range(1, 400, 2))]
 
 
 def test_records_wait_in_order_while_the_queue_is_full():
     refusals = iter([False] * 300)
-    producer = FakeProducer(takes=lambda: next(refusals, True))
-    thread, statistics = run_load(producer)
+    outlet = FakeOutlet(takes=lambda: next(refusals, True))
+    thread, statistics = run_load(outlet)
     assert totals_of(thread, statistics) == (400, 400, 400, 0)
-    assert producer.sequences == list(range(400))
+    assert by_topic(outlet.sequences) == [list(range(0, 400, 2)), list(range(1, 400, 2))]
 
 
 def test_what_never_finds_room_is_counted_as_failed():
-    producer = FakeProducer(takes=lambda: False)
-    assert totals_of(*run_load(producer, step_us=20_000)) == (400, 0, 0, 400)
+    outlet = FakeOutlet(takes=lambda: False)
+    assert totals_of(*run_load(outlet, step_us=20_000)) == (400, 0, 0, 400)
 
 
 def test_a_stopped_load_sends_nothing_more():
     begun = threading.Event()
-    thread, _ = run_load(FakeProducer(takes=lambda: begun.set() or False), step_us=1)
+    thread, _ = run_load(FakeOutlet(takes=lambda: begun.set() or False), step_us=1)
     assert begun.wait(30)
     thread.stop()
     assert thread.finished.is_set()
@@ -114,26 +120,39 @@ def test_a_stopped_load_sends_nothing_more():
 
 def test_a_producer_that_cannot_go_on_ends_the_load_with_its_error():
     def takes():
-        raise KafkaException("fenced")
+        raise ClientError("fenced")
 
-    thread, _ = run_load(FakeProducer(takes))
+    thread, _ = run_load(FakeOutlet(takes))
     assert thread.finished.wait(30)
     assert str(thread.error) == "fenced"
 
 
-def test_sending_stops_at_the_record_that_finds_the_queue_full():
-    shape = ConstantShape(RATE)
-    load = Load(Content(SAMPLE), shape, "r1", 1000, 1)
-    prepared = load.prepare(next(slices(shape, 1)))
-    room = iter([True, True, False, True, True])
-    producer = FakeProducer(takes=lambda: next(room))
-    tally = SecondTally(1000, "measure", 100)
-    sender = RecordSender(producer, clock=lambda: 1_025_000)
-    assert sender.send(prepared, 0, 4, tally) == 2
-    assert sender.send(prepared, 2, 4, tally) == 4
-    assert producer.sequences == [0, 1, 2, 3]
-    # Scheduled 0, 10, 20 and 30 ms after the start, sent 25 ms after it.
-    assert tally.delays_us == [25_000, 15_000, 5_000, -5_000]
+def test_an_instance_sends_its_share_only():
+    outlet = FakeOutlet()
+    assert totals_of(*run_load(outlet, share=Share(1, 3))) == (134, 134, 134, 0)
+    assert sorted(outlet.sequences)[:4] == [2, 3, 8, 9]
+
+
+def test_the_faults_that_were_sent_are_counted_and_doubles_count_nowhere_else():
+    outlet = FakeOutlet()
+    faults = Faults(late=0.2, late_ms=100, duplicate=0.3, impossible=0.1)
+    thread, statistics = run_load(outlet, faults=faults, seed=5)
+    assert totals_of(thread, statistics) == (400, 400, 400, 0)
+    counts = Counter(KINDS[kind] for kind in kinds(faults, 5, np.arange(400)).tolist())
+    del counts["none"]
+    assert statistics.faults == counts
+    assert Counter(outlet.sequences).total() == 400 + counts["duplicate"]
+
+
+def test_due_records_of_both_topics_are_dealt_with_oldest_first():
+    lots = next(a_load(RATE, 1).prepared()).lots
+    begun = [Begun(lot) for lot in lots]
+    # Flow records are due at 0, 20, 40 … ms, speed records at 10, 30, 50 … ms.
+    assert [each.due(30_000) for each in begun] == [2, 2]
+    assert [each.due(29_999) for each in begun] == [2, 1]
+    assert wake_us(begun, -5) == 0
+    begun[0].position = 2
+    assert [each.due(39_999) for each in begun] == [0, 2]
 
 
 @pytest.mark.parametrize(

@@ -1,25 +1,37 @@
 """What is published about how well the schedule was kept."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.protocol import PhasePlan, Phases
 from services.generator.shapes import ConstantShape
-from services.generator.statistics import Statistics, Totals, histogram
+from services.generator.share import Share
+from services.generator.statistics import Statistics, Totals, histogram, merged
 
 pytestmark = pytest.mark.unit
 
 PLAN = PhasePlan(load_start_ms=10_000, phases=Phases(warm_up_s=1, measure_s=1, cool_down_s=3))
 
 
-def statistics(rate=4):
-    return Statistics(ConstantShape(rate), PLAN)
+def statistics(rate=4, **share):
+    return Statistics(ConstantShape(rate), PLAN, Share(**share))
+
+
+def in_second(second, records):
+    return np.full(records, second, np.int32)
 
 
 def test_delays_are_rounded_down_to_a_tenth_of_a_millisecond():
-    assert histogram([0, 99, 100, 250, 199, -1]) == ([-100, 0, 100, 200], [1, 2, 2, 1])
-    assert histogram([]) == ([], [])
+    delays_us = np.array([0, 99, 100, 250, 199, -1])
+    assert merged([histogram(delays_us)]) == ([-100, 0, 100, 200], [1, 2, 2, 1])
+    assert merged([]) == ([], [])
+
+
+def test_histograms_of_one_second_add_up():
+    parts = [histogram(np.array([0, 100])), histogram(np.array([110, 300]))]
+    assert merged(parts) == ([0, 100, 300], [1, 2, 1])
 
 
 def test_a_second_that_is_not_over_is_not_published():
@@ -31,9 +43,8 @@ def test_a_second_that_is_not_over_is_not_published():
 def test_further_acknowledgements_are_published_as_what_they_add():
     found = statistics()
     found.open_until(1_000_000)
-    tally = found.tally(0)
-    tally.delays_us += [50, 150, 160, 20]
-    tally.delivered(None, None)
+    found.sent(in_second(0, 4), np.array([50, 150, 160, 20]))
+    found.delivered(0, 1, 0)
     assert found.take_changes(11_000) == [
         {
             "phase": "warm_up",
@@ -46,8 +57,8 @@ def test_further_acknowledgements_are_published_as_what_they_add():
             "counts": [2, 2],
         }
     ]
-    for error in (None, None, "timed out"):
-        tally.delivered(error, None)
+    found.delivered(0, 2, 0)
+    found.delivered(0, 0, 1)
     assert found.take_changes(11_000) == [
         {
             "phase": "warm_up",
@@ -88,15 +99,46 @@ def test_a_second_without_records_is_not_published():
 def test_events_add_up_whenever_they_are_taken(rounds):
     found = Statistics(ConstantShape(1_000), PLAN)
     found.open_until(0)
-    tally = found.tally(0)
     events = []
     for outcomes in rounds:
-        tally.delays_us += [1] * len(outcomes)
+        found.sent(in_second(0, len(outcomes)), np.ones(len(outcomes), np.int64))
         for failed in outcomes:
-            tally.delivered("error" if failed else None, None)
+            found.delivered(0, int(not failed), int(failed))
         events += found.take_changes(11_000)
     flat = [failed for outcomes in rounds for failed in outcomes]
     assert sum(event["sent"] for event in events) == len(flat)
     assert sum(sum(event["counts"]) for event in events) == len(flat)
     assert sum(event["failed"] for event in events) == sum(flat)
     assert sum(event["acknowledged"] for event in events) == len(flat) - sum(flat)
+
+
+def test_a_second_is_kept_until_all_of_it_is_sent_and_settled():
+    found = statistics()
+    found.open_until(0)
+    found.delivered(0, 4, 0)  # the reports may be faster than the thread that sends
+    assert len(found.take_changes(11_000)) == 1
+    found.sent(in_second(0, 3), np.array([0, 0, 0]))
+    found.given_up(in_second(0, 1))
+    assert found.take_changes(11_000)[0]["sent"] == 3
+    assert found.take_changes(11_000) == []
+
+
+def test_records_of_several_seconds_may_be_sent_at_once_and_extra_ones_count_nowhere():
+    found = statistics()
+    found.open_until(1_000_000)
+    found.sent(np.array([0, 1, -1, 0], np.int32), np.array([10, 200, 5, 300]))
+    found.delivered(-1, 1, 0)
+    events = found.take_changes(None)
+    assert [(event["sent"], event["send_delays_us"]) for event in events] == [
+        (2, [0, 300]),
+        (1, [200]),
+    ]
+    assert found.max_delay_us == 300
+
+
+def test_instances_intend_their_shares():
+    parts = [statistics(rate=5, index=index, count=2) for index in range(2)]
+    for part in parts:
+        part.open_until(60_000_000)
+        part.take_changes(None)
+    assert [part.totals.intended for part in parts] == [13, 12]

@@ -1,0 +1,165 @@
+"""Hand whole batches of messages to librdkafka; count deliveries by batch.
+
+librdkafka reports the delivery of a batch of one partition as one event, in the order in which its
+messages were handed over. So looking at the first and the last message of a run of equal seconds
+is enough to count it, and no Python is spent on single records: about 0.01 µs each.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from ctypes import CDLL
+from typing import Any
+
+import numpy as np
+
+from services.generator import librdkafka
+from services.generator.librdkafka import ClientError, Message
+from services.generator.messages import Lot
+
+POLL_MS = 100
+FLUSH_LOOK_S = 0.002
+
+
+class BatchOutlet:
+    """A producer of librdkafka and the thread that counts what it delivers.
+
+    in_order: the seconds of the lots that it will be given never decrease.
+    """
+
+    def __init__(
+        self, library: CDLL, properties: dict[str, Any], topics: tuple[str, ...], in_order: bool
+    ) -> None:
+        self._library = library
+        self._in_order = in_order
+        self._queue_records = int(properties["queue.buffering.max.messages"])
+        # librdkafka's own bound lies above ours, so that a batch is always taken whole.
+        bound = {"queue.buffering.max.messages": 2 * self._queue_records}
+        texts = {name: _text(value) for name, value in (properties | bound).items()}
+        self._handle = librdkafka.new_producer(library, texts)
+        self._topics = {
+            topic: library.rd_kafka_topic_new(self._handle, topic.encode(), None)
+            for topic in topics
+        }
+        self._delivered: Callable[[int, int, int], None] = lambda *_: None
+        self._sent = 0  # by the thread that sends
+        self._done = 0  # by the thread that counts
+        self._fatal = ""
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._count, name="deliveries", daemon=True)
+        self._thread.start()
+
+    def count_into(self, delivered: Callable[[int, int, int], None]) -> None:
+        """See Outlet."""
+        self._delivered = delivered
+
+    def send(self, lot: Lot, start: int, stop: int) -> int:
+        """See Outlet."""
+        if self._fatal:
+            raise ClientError(self._fatal)
+        stop = min(stop, start + max(0, self._queue_records - self._sent + self._done))
+        if stop <= start:
+            return start
+        messages = lot.messages[start:stop]
+        # Counted before: the other thread may see deliveries before the call returns.
+        self._sent += len(messages)
+        taken = self._library.rd_kafka_produce_batch(
+            self._topics[lot.topic],
+            librdkafka.ANY_PARTITION,
+            librdkafka.COPY_VALUES,
+            messages.ctypes.data,
+            len(messages),
+        )
+        if taken != len(messages):
+            self._sent -= len(messages) - taken
+            self._refused(messages)
+        return stop
+
+    def flush(self, timeout_s: float) -> int:
+        """See Outlet."""
+        deadline_s = time.monotonic() + timeout_s
+        while self._sent > self._done and time.monotonic() < deadline_s:
+            time.sleep(FLUSH_LOOK_S)
+        return self._sent - self._done
+
+    def purge(self) -> None:
+        """See Outlet."""
+        self._library.rd_kafka_purge(self._handle, librdkafka.PURGE_ALL)
+
+    def close(self) -> None:
+        """See Outlet."""
+        if self._closed.is_set():
+            return
+        self.purge()
+        self._closed.set()
+        self._thread.join(timeout=10)
+        for topic in self._topics.values():
+            self._library.rd_kafka_topic_destroy(topic)
+        self._library.rd_kafka_destroy(self._handle)
+
+    def _refused(self, messages: Any) -> None:
+        """Count messages that were not taken (too large, an unknown topic) as failed."""
+        errors = messages["error"]
+        for second in messages["private"][errors != librdkafka.NO_ERROR].tolist():
+            self._delivered(second, 0, 1)
+
+    def _count(self) -> None:
+        library = self._library
+        events = library.rd_kafka_queue_get_main(self._handle)
+        while not self._closed.is_set():
+            event = library.rd_kafka_queue_poll(events, POLL_MS)
+            if not event:
+                continue
+            kind = library.rd_kafka_event_type(event)
+            if kind == librdkafka.EVENT_DELIVERED:
+                self._count_delivered(event)
+            elif kind == librdkafka.EVENT_ERROR and library.rd_kafka_event_error_is_fatal(event):
+                self._fatal = library.rd_kafka_event_error_string(event).decode()
+            library.rd_kafka_event_destroy(event)
+        library.rd_kafka_queue_destroy(events)
+
+    def _count_delivered(self, event: int) -> None:
+        count = self._library.rd_kafka_event_message_count(event)
+        pointers = np.zeros(count, np.uint64)
+        count = self._library.rd_kafka_event_message_array(event, pointers.ctypes.data, count)
+        for second, failed, records in runs(pointers[:count].tolist(), self._in_order):
+            self._delivered(second, 0 if failed else records, records if failed else 0)
+        self._done += count
+
+
+def runs(pointers: list[int], in_order: bool) -> Iterator[tuple[int, bool, int]]:
+    """Second, whether they failed, and number of adjacent messages that have these in common.
+
+    `in_order`: the seconds of a batch never decrease, so between two delivered messages of one
+    second all are like them. Failures, and seconds in no order, are looked at one by one.
+    """
+    position = 0
+    while position < len(pointers):
+        first = Message.from_address(pointers[position])
+        failed = first.error != librdkafka.NO_ERROR
+        end = position + 1 if failed or not in_order else _end_of_run(pointers, position)
+        yield first.private, failed, end - position
+        position = end
+
+
+def _end_of_run(pointers: list[int], start: int) -> int:
+    """Position after the last message that is like that at `start`, by bisection."""
+    second = Message.from_address(pointers[start]).private
+
+    def same(position: int) -> bool:
+        message = Message.from_address(pointers[position])
+        return bool(message.error == librdkafka.NO_ERROR and message.private == second)
+
+    if same(len(pointers) - 1):
+        return len(pointers)
+    low, high = start, len(pointers) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if same(middle) else (low, middle)
+    return high
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

@@ -1,0 +1,103 @@
+"""The functions of librdkafka that hand over whole batches, through ctypes.
+
+confluent-kafka brings librdkafka with it; loading its extension module finds the functions that it
+links to, whichever copy that is. `load()` returns None where they are not to be found (a build
+with hidden symbols): then records go through confluent-kafka one by one.
+"""
+
+import ctypes
+from ctypes import CDLL, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
+from functools import cache
+
+from confluent_kafka import cimpl
+
+PRODUCER = 0
+NO_ERROR = 0
+CONF_OK = 0
+COPY_VALUES = 0x2
+ANY_PARTITION = -1
+EVENT_DELIVERED = 0x1
+EVENT_ERROR = 0x8
+PURGE_ALL = 0x1 | 0x2
+_TEXT_BYTES = 512
+
+# Name: result, arguments. See rdkafka.h.
+_SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
+    "rd_kafka_conf_new": (c_void_p, ()),
+    "rd_kafka_conf_set": (c_int, (c_void_p, c_char_p, c_char_p, c_char_p, c_size_t)),
+    "rd_kafka_conf_set_events": (None, (c_void_p, c_int)),
+    "rd_kafka_conf_set_log_cb": (None, (c_void_p, c_void_p)),
+    "rd_kafka_conf_destroy": (None, (c_void_p,)),
+    "rd_kafka_new": (c_void_p, (c_int, c_void_p, c_char_p, c_size_t)),
+    "rd_kafka_topic_new": (c_void_p, (c_void_p, c_char_p, c_void_p)),
+    "rd_kafka_topic_destroy": (None, (c_void_p,)),
+    "rd_kafka_produce_batch": (c_int, (c_void_p, c_int32, c_int, c_void_p, c_int)),
+    "rd_kafka_queue_get_main": (c_void_p, (c_void_p,)),
+    "rd_kafka_queue_destroy": (None, (c_void_p,)),
+    "rd_kafka_queue_poll": (c_void_p, (c_void_p, c_int)),
+    "rd_kafka_event_type": (c_int, (c_void_p,)),
+    "rd_kafka_event_error": (c_int, (c_void_p,)),
+    "rd_kafka_event_error_string": (c_char_p, (c_void_p,)),
+    "rd_kafka_event_error_is_fatal": (c_int, (c_void_p,)),
+    "rd_kafka_event_message_count": (c_size_t, (c_void_p,)),
+    "rd_kafka_event_message_array": (c_size_t, (c_void_p, c_void_p, c_size_t)),
+    "rd_kafka_event_destroy": (None, (c_void_p,)),
+    "rd_kafka_purge": (c_int, (c_void_p, c_int)),
+    "rd_kafka_destroy": (None, (c_void_p,)),
+    "rd_kafka_err2str": (c_char_p, (c_int,)),
+}
+
+
+class Message(ctypes.Structure):
+    """`rd_kafka_message_t`."""
+
+    _fields_ = (
+        ("error", c_int),
+        ("topic", c_void_p),
+        ("partition", c_int32),
+        ("value", c_void_p),
+        ("value_bytes", c_size_t),
+        ("key", c_void_p),
+        ("key_bytes", c_size_t),
+        ("offset", c_int64),
+        ("private", c_int64),
+    )
+
+
+class ClientError(RuntimeError):
+    """librdkafka refuses; the text is what it says."""
+
+
+@cache
+def load() -> CDLL | None:
+    """The library, its functions declared; None when it cannot be used here."""
+    if ctypes.sizeof(c_void_p) != 8:
+        return None
+    try:
+        library = CDLL(cimpl.__file__)
+        for name, (result, arguments) in _SIGNATURES.items():
+            function = getattr(library, name)
+            function.restype = result
+            function.argtypes = arguments
+    except (OSError, AttributeError):
+        return None
+    return library
+
+
+def new_producer(library: CDLL, properties: dict[str, str]) -> int:
+    """A handle of a producer that reports deliveries and errors as events and logs nothing: its
+    errors come as events. Raises ClientError for a property that it does not take."""
+    text = ctypes.create_string_buffer(_TEXT_BYTES)
+    conf = library.rd_kafka_conf_new()
+    for name, value in properties.items():
+        done = library.rd_kafka_conf_set(conf, name.encode(), value.encode(), text, _TEXT_BYTES)
+        if done != CONF_OK:
+            library.rd_kafka_conf_destroy(conf)
+            raise ClientError(text.value.decode())
+    library.rd_kafka_conf_set_events(conf, EVENT_DELIVERED | EVENT_ERROR)
+    library.rd_kafka_conf_set_log_cb(conf, None)
+    handle = library.rd_kafka_new(PRODUCER, conf, text, _TEXT_BYTES)
+    if not handle:
+        library.rd_kafka_conf_destroy(conf)
+        raise ClientError(text.value.decode())
+    return int(handle)
