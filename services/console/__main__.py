@@ -18,12 +18,12 @@ from rich.console import Console
 
 from deploy.local.stack import Stack, StackError
 from schemas.protocol import parse_stages
-from services.console import listing, rebuilding
+from services.console import asking, listing, rebuilding
 from services.console.answering import answering_store
 from services.console.arguments import build_parser
 from services.console.benchmarks import run_benchmarks
 from services.console.checks import run_tests
-from services.console.clickhouse import QueryError, query_bytes
+from services.console.clickhouse import QueryError
 from services.console.doctor import examine, show
 from services.console.perform import RunError, build_request, perform, store_url, with_options
 from services.console.report import build_report, latest_run
@@ -125,10 +125,17 @@ def doctor(_options: Namespace, settings: ServiceSettings, console: Console) -> 
     return show(console, examine(settings, Stack(settings).status().running))
 
 
-def sql(options: Namespace, settings: ServiceSettings, _console: Console) -> int:
-    """Answer one query."""
+def sql(options: Namespace, settings: ServiceSettings, console: Console) -> int:
+    """Answer one query, or show questions to begin with."""
+    if options.examples == 0:
+        asking.show_examples(console)
+        return 0
+    text = asking.example(options.examples).sql if options.examples else options.query
+    if not text:
+        raise DefinitionError("Give a query, or see: tidegauge sql --examples")
+    output_format = asking.format_of(options.format, options.output)
     with _store(settings) as url:
-        sys.stdout.buffer.write(query_bytes(url, options.query, options.format))
+        asking.answer(url, text, output_format, options.output)
     return 0
 
 

@@ -54,12 +54,20 @@ def _add_stack(verbs: Verbs) -> None:
 
 def _add_results(verbs: Verbs) -> None:
     sql = _verb(verbs, "sql", "ask the results in SQL")
-    sql.add_argument("query", metavar='"SELECT …"')
+    sql.add_argument("query", nargs="?", metavar='"SELECT …"')
     sql.add_argument(
         "--format",
-        default="PrettyCompact",
         metavar="NAME",
-        help="a ClickHouse format such as CSVWithNames, JSONEachRow, Markdown (PrettyCompact)",
+        help="table (default), csv, json, md, parquet, tsv, or a format of ClickHouse's",
+    )
+    sql.add_argument("--output", type=Path, metavar="FILE", help="write the answer to a file")
+    sql.add_argument(
+        "--examples",
+        type=int,
+        nargs="?",
+        const=0,
+        metavar="NUMBER",
+        help="show questions people ask with their queries, or ask one of them",
     )
     rebuild = _verb(verbs, "rebuild", "make the results in ClickHouse again from the bus, compare")
     rebuild.add_argument("--force", action="store_true", help="even if the bus lost old records")

@@ -1,0 +1,60 @@
+"""The verb `sql`: examples, formats, files."""
+
+from pathlib import Path
+
+import pytest
+
+from services.console import asking
+from services.console.arguments import build_parser
+from services.console.clickhouse import StoreUrl
+from services.runtime.definitions import DefinitionError
+
+pytestmark = pytest.mark.unit
+
+
+def test_there_are_twenty_examples_with_question_and_query():
+    found = asking.examples()
+    assert [example.number for example in found] == list(range(1, 21))
+    assert found[0].question == "Which runs are there, and which of them may be used?"
+    assert all(example.sql.split()[0] in ("SELECT", "WITH") for example in found)
+
+
+def test_an_example_that_is_not_there_is_said_so():
+    with pytest.raises(DefinitionError, match="no example 99"):
+        asking.example(99)
+
+
+@pytest.mark.parametrize(
+    ("name", "output", "expected"),
+    [
+        (None, None, "PrettyCompact"),
+        ("CSV", None, "CSVWithNames"),
+        ("JSONCompact", None, "JSONCompact"),
+        (None, Path("a.parquet"), "Parquet"),
+        (None, Path("a.out"), "PrettyCompact"),
+        ("tsv", Path("a.parquet"), "TSVWithNames"),
+    ],
+)
+def test_the_format_is_the_named_one_or_the_files(name, output, expected):
+    assert asking.format_of(name, output) == expected
+
+
+def test_what_is_no_format_at_all_is_refused():
+    with pytest.raises(DefinitionError, match="no format"):
+        asking.format_of("a b", None)
+
+
+def test_the_command_line_tells_the_list_from_one_example():
+    parser = build_parser()
+    assert parser.parse_args(["sql", "--examples"]).examples == 0
+    assert parser.parse_args(["sql", "--examples", "7"]).examples == 7
+    assert parser.parse_args(["sql", "SELECT 1"]).examples is None
+
+
+def test_an_address_shows_without_its_password(tmp_path):
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "clickhouse-reader").write_text("pass\n")
+    url = StoreUrl.of("h", 5, tmp_path)
+    assert str(url) == f"{url}" == "http://h:5"
+    assert url.headers() == {"X-ClickHouse-User": "reader", "X-ClickHouse-Key": "pass"}
+    assert url.headers("admin") == {}
