@@ -4,7 +4,7 @@
 -- A record whose arrays are paired (a value and its count) becomes one row per value where that is
 -- all it holds (results_latency), and keeps its arrays where it also holds counts that must not
 -- repeat (results_generator; see the view generator_send_delays).
--- Old data goes by whole months: see 090_retention.sql.
+-- Old data goes by whole parts of a month: services/store/schema.py sets the TTL by the settings.
 
 CREATE TABLE IF NOT EXISTS tidegauge.results_lifecycle
 (

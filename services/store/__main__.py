@@ -15,11 +15,11 @@ from services.runtime.settings import load_settings
 from services.runtime.stopping import stop_on_signals
 from services.runtime.topics import ensure_topics
 from services.store.chdb_engine import ChdbEngine, FolderTakenError
-from services.store.ddl import ddl_statements
 from services.store.engine import Engine, EngineError
 from services.store.http_interface import serve_sql
 from services.store.projector import ProjectionError, open_projector
 from services.store.rebuild import Rebuilds
+from services.store.schema import bring_up
 from services.store.settings import StoreSettings
 from services.store.tables import TABLES
 
@@ -52,7 +52,7 @@ def serve(settings: StoreSettings, engine: Engine, stop: threading.Event) -> Non
     """Bring the engine up to the DDL, open the doors, follow the bus until `stop`."""
     log = configure_logs("store", settings.log_level)
     ready = threading.Event()
-    engine.execute(ddl_statements())
+    bring_up(engine, settings)
     rebuilds = None if settings.offline else Rebuilds()
     server = serve_sql(settings, engine, ready.is_set, rebuilds)
     if rebuilds is None:
@@ -70,7 +70,7 @@ def serve(settings: StoreSettings, engine: Engine, stop: threading.Event) -> Non
     log.info("started", port=settings.port("store"), data=str(settings.database_dir))
     while not stop.is_set():
         projector.step()
-        rebuilds.tend(engine, projector, stop.is_set)
+        rebuilds.tend(engine, projector, settings, stop.is_set)
     server.shutdown()
     projector.close()
     events.lifecycle(protocol.SERVICE_STOPPED)

@@ -38,6 +38,7 @@ from services.store.tables import TABLES
 
 POLL_RECORDS: Final = 5_000
 LEADER_WAIT_S: Final = 0.1
+CHECKPOINT_MS: Final = 600_000
 RECORDS = Counter("tidegauge_store_records", "Records projected", ["topic"])
 ROWS = Counter("tidegauge_store_rows", "Rows inserted", ["table"])
 UNUSABLE = Counter("tidegauge_store_unusable_records", "Records put aside", ["topic"])
@@ -75,6 +76,7 @@ class Projector:
         self._done: dict[str, dict[Place, int]] = {}
         self._limits: dict[Place, int] = {}
         self._stopped = stopped
+        self._checkpoint_ms = clock() + CHECKPOINT_MS
 
     def resume(self) -> None:
         """Go on where the projection ends.
@@ -119,15 +121,18 @@ class Projector:
         wanted = [m for m in messages if m.offset() < self._limit(m.topic(), m.partition())]
         for part in _parts(wanted, self._settings.batch_bytes):
             self._write(part)
+        if not self._limits and self._clock() >= self._checkpoint_ms:
+            self._checkpoint()
         return len(wanted)
-
-    def checkpoint(self) -> None:
-        """Record every position, so that it outlives rows that expire."""
-        write_positions(self._engine, self._next, self._clock())
 
     def close(self) -> None:
         """Leave the bus."""
         self._consumer.close()
+
+    def _checkpoint(self) -> None:
+        """Record every position now and then, so that it outlives rows that expire."""
+        write_positions(self._engine, self._next, self._clock())
+        self._checkpoint_ms = self._clock() + CHECKPOINT_MS
 
     def _step_to(self, ends: dict[Place, int], stopped: Callable[[], bool]) -> None:
         def behind() -> bool:

@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from services.store.ddl import ddl_statements
 from services.store.digests import Digest, read_digests, rows_before
 from services.store.engine import Engine
 from services.store.positions import Place
 from services.store.projector import Projector
 from services.store.rollups import ROLLUPS
+from services.store.schema import bring_up
+from services.store.settings import StoreSettings
 from services.store.tables import DATABASE, POSITIONS, TABLES
 
 IDLE, WAITING, RUNNING, DONE, REFUSED = "idle", "waiting", "running", "done", "refused"
@@ -50,17 +51,27 @@ class Rebuilds:
                 self._force, self.status = force, Status(WAITING)
             return self.status
 
-    def tend(self, engine: Engine, projector: Projector, stopped: Callable[[], bool]) -> None:
+    def tend(
+        self,
+        engine: Engine,
+        projector: Projector,
+        settings: StoreSettings,
+        stopped: Callable[[], bool],
+    ) -> None:
         """Do what was asked for, if anything was. For the projecting thread. Raises as it does."""
         with self._lock:
             force, self._force = self._force, None
         if force is not None:
             self.status = Status(RUNNING)
-            self.status = rebuild(engine, projector, force, stopped)
+            self.status = rebuild(engine, projector, settings, force, stopped)
 
 
 def rebuild(
-    engine: Engine, projector: Projector, force: bool, stopped: Callable[[], bool]
+    engine: Engine,
+    projector: Projector,
+    settings: StoreSettings,
+    force: bool,
+    stopped: Callable[[], bool],
 ) -> Status:
     """Rebuild and compare. Refuses, with nothing done, where rows would be lost without force."""
     lost = rows_before(engine, projector.firsts())
@@ -69,7 +80,7 @@ def rebuild(
     until = projector.positions()
     before = read_digests(engine, until)
     engine.execute(drop_statements())
-    engine.execute(ddl_statements())
+    bring_up(engine, settings)
     projector.replay(until, stopped)
     if stopped():
         return Status(REFUSED, "The store was stopped; it goes on when it starts again.")

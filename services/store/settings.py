@@ -17,7 +17,8 @@ class StoreSettings(ServiceSettings):
     offline: only answer SQL from what was projected before, without Kafka.
     anonymous_reads: whether a client that gives no password is the reader; when nothing is set, on
     a loopback address only. allowed_hosts: names by which clients reach the store, besides
-    loopback and `host`; `*` for any.
+    loopback and `host`; `*` for any. keep_*_days: how long rows stay at least that no report of a
+    run needs; 0 keeps them for ever. See services/store/schema.py.
     """
 
     offline: bool = False
@@ -34,6 +35,11 @@ class StoreSettings(ServiceSettings):
     query_threads: int = Field(1, ge=1, le=256)
     query_slots: int = Field(4, ge=1, le=64)
     query_wait_seconds: float = Field(5, ge=0, le=60)
+
+    keep_latency_days: int = Field(90, ge=0, le=36_500)
+    keep_progress_days: int = Field(90, ge=0, le=36_500)
+    keep_idle_resources_days: int = Field(30, ge=0, le=36_500)
+    keep_dead_letter_days: int = Field(90, ge=0, le=36_500)
 
     @property
     def database_dir(self) -> Path:

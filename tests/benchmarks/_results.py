@@ -154,8 +154,10 @@ def _use(run_id: str, second: int) -> Iterator[Event]:
 
 
 def _named(indices: np.ndarray, names: list[str]) -> pa.Array:
-    coded = pa.array(_each(indices).astype(np.int32))
-    return pa.DictionaryArray.from_arrays(coded, pa.array(names))
+    """The names that the indices point at, each name once in the dictionary."""
+    distinct, places = np.unique(names, return_inverse=True)
+    coded = pa.array(_each(places[indices]).astype(np.int32))
+    return pa.DictionaryArray.from_arrays(coded, pa.array(distinct.tolist(), pa.string()))
 
 
 def _times(epoch_ms: np.ndarray) -> pa.Array:

@@ -30,6 +30,7 @@ from services.store.engine import EngineError, Query
 from services.store.projector import ProjectionError, open_projector
 from services.store.rollups import ROLLUPS
 from services.store.rows import Record
+from services.store.schema import bring_up
 from services.store.settings import StoreSettings
 from services.store.tables import TABLES
 from tests.integration.kafka_broker import running_broker
@@ -75,7 +76,8 @@ def until(condition, what):
 
 @contextmanager
 def running_store(settings, data, **variables):
-    with running_service(settings, "store", data, **variables) as process:
+    kept = {"TIDEGAUGE_KEEP_LATENCY_DAYS": "0", "TIDEGAUGE_KEEP_DEAD_LETTER_DAYS": "0"}
+    with running_service(settings, "store", data, **kept, **variables) as process:
         until_ready(settings, process)
         yield process
 
@@ -555,3 +557,37 @@ def test_queries_and_inserts_at_the_same_time_all_succeed(engine):
             insert_latencies(engine, f"run-{number}", join={random.Random(number).randint(0, 9): 1})
         assert all(answer.result().data for answer in answers)
     assert engine.answer(query).data == b"30\n"
+
+
+def test_raw_rows_expire_by_the_settings_and_the_sums_stay(engine):
+    insert_latencies(engine, "old", join={3: 99, 700: 1})
+    summary = "SELECT p50_ms, p99_ms, max_ms FROM tidegauge.latency_summary WHERE run_id = 'old'"
+    before = engine.rows(summary)
+    bring_up(engine, StoreSettings(keep_latency_days=30))
+    engine.execute(["OPTIMIZE TABLE tidegauge.results_latency FINAL"])
+    assert engine.rows("SELECT count() AS n FROM tidegauge.results_latency") == [{"n": 0}]
+    assert engine.rows(summary) == before == [{"p50_ms": 3, "p99_ms": 3, "max_ms": 700}]
+
+
+def test_retention_is_changed_and_taken_back_by_the_settings(engine):
+    definition = (
+        "SELECT engine_full FROM system.tables"
+        " WHERE database = 'tidegauge' AND name = 'results_pipeline'"
+    )
+    for days, expected in ((90, "toIntervalDay(90)"), (7, "toIntervalDay(7)")):
+        bring_up(engine, StoreSettings(keep_progress_days=days))
+        assert expected in engine.rows(definition)[0]["engine_full"]
+    bring_up(engine, StoreSettings(keep_progress_days=0))
+    assert " TTL " not in engine.rows(definition)[0]["engine_full"]
+
+
+def test_of_the_resources_only_what_belongs_to_no_run_expires(engine):
+    sample = {"time": NEW_YEAR_MS, "producer": "c", "service": "store", "pipeline": ""}
+    used = {"interval_s": 1.0, "cpu_seconds": 0.5, "memory_bytes": 1, "processes": 1, "threads": 1}
+    insert_events(
+        engine, catalogue.RESOURCES, {"run_id": ""} | sample | used, {"run_id": "r"} | sample | used
+    )
+    bring_up(engine, StoreSettings())
+    engine.execute(["OPTIMIZE TABLE tidegauge.results_resources FINAL"])
+    left = engine.rows("SELECT run_id FROM tidegauge.results_resources")
+    assert left == [{"run_id": "r"}]

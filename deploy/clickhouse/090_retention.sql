@@ -1,5 +1,0 @@
--- The place for retention. Raw tables keep everything so far. What goes here, one line per table:
---   ALTER TABLE tidegauge.results_pipeline MODIFY TTL toDateTime(`time`) + INTERVAL 90 DAY;
--- Tables are partitioned by month of `time`, so expired data goes by whole parts. A table that may
--- expire completely loses its position on the bus with its rows: before that, the position must be
--- written to projection_position, or what the topic still holds is projected (and expires) again.

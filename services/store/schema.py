@@ -1,0 +1,52 @@
+"""Bring an engine up to the DDL and to the retention that the settings ask for.
+
+Rows expire by whole parts, so up to a month after their time; the sums per minute, and whatever the
+report of a run needs, stay. What may expire: latency counts per second, Spark's progress reports,
+samples of resources that belong to no run, and dead letters.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from services.store.ddl import ddl_statements
+from services.store.engine import Engine
+from services.store.settings import StoreSettings
+from services.store.tables import DATABASE
+
+
+def bring_up(engine: Engine, settings: StoreSettings) -> None:
+    """Apply every statement that is needed. Raises EngineError."""
+    engine.execute(ddl_statements())
+    rows = engine.rows(f"SELECT name, engine_full FROM system.tables WHERE database = '{DATABASE}'")
+    defined = {str(row["name"]): str(row["engine_full"]) for row in rows}
+    engine.execute(retention_statements(settings, defined))
+
+
+def retention_statements(settings: StoreSettings, defined: Mapping[str, str]) -> Iterator[str]:
+    """What changes the tables' TTL to what is asked for; nothing where it is so already.
+
+    defined: `engine_full` of every table, as `system.tables` has it.
+    """
+    for table, (days, condition) in _kept(settings).items():
+        interval = f"toIntervalDay({days}){condition}"
+        alter, has = f"ALTER TABLE {DATABASE}.{table}", " TTL " in defined[table]
+        if days and interval not in defined[table]:
+            whole = _by_part(condition)
+            yield f"{alter} MODIFY SETTING ttl_only_drop_parts = {whole}"
+            yield f"{alter} MODIFY TTL toDateTime(time) + {interval}"
+        elif not days and has:
+            yield f"{alter} REMOVE TTL"
+
+
+def _kept(settings: StoreSettings) -> dict[str, tuple[int, str]]:
+    """Days, and which rows of the table alone expire."""
+    return {
+        "results_latency": (settings.keep_latency_days, ""),
+        "results_pipeline": (settings.keep_progress_days, ""),
+        "results_resources": (settings.keep_idle_resources_days, " WHERE run_id = ''"),
+        "dead_letter": (settings.keep_dead_letter_days, ""),
+    }
+
+
+def _by_part(condition: str) -> int:
+    """Whether a part goes as a whole, which is cheap; not where some of its rows stay."""
+    return 0 if condition else 1
