@@ -369,6 +369,51 @@ CREATE TABLE IF NOT EXISTS tidegauge.results_resources
     threads Int32
         COMMENT 'Number of threads'
         CODEC(ZSTD(1)),
+    read_bytes Nullable(Int64)
+        COMMENT 'Bytes read from disks in the interval'
+        CODEC(T64, ZSTD(1)),
+    written_bytes Nullable(Int64)
+        COMMENT 'Bytes written to disks in the interval'
+        CODEC(T64, ZSTD(1)),
+    received_bytes Nullable(Int64)
+        COMMENT 'Bytes received over networks in the interval; of the machine only'
+        CODEC(T64, ZSTD(1)),
+    sent_bytes Nullable(Int64)
+        COMMENT 'Bytes sent over networks in the interval; of the machine only'
+        CODEC(T64, ZSTD(1)),
+    open_files Nullable(Int32)
+        COMMENT 'Number of open files and sockets'
+        CODEC(T64, ZSTD(1)),
+    heap_used_bytes Nullable(Int64)
+        COMMENT 'Java heap in use, of the processes that are JVMs'
+        CODEC(T64, ZSTD(1)),
+    heap_capacity_bytes Nullable(Int64)
+        COMMENT 'Java heap that is reserved now'
+        CODEC(T64, ZSTD(1)),
+    gc_seconds Nullable(Float64)
+        COMMENT 'Time that garbage collectors spent in the interval'
+        CODEC(ZSTD(1)),
+    gc_count Nullable(Int64)
+        COMMENT 'Collections that ended in the interval'
+        CODEC(T64, ZSTD(1)),
+    load_1m Nullable(Float64)
+        COMMENT 'Load average of a minute; of the machine only'
+        CODEC(ZSTD(1)),
+    frequency_mhz Nullable(Float64)
+        COMMENT 'Mean processor frequency now; of the machine only'
+        CODEC(ZSTD(1)),
+    steal_seconds Nullable(Float64)
+        COMMENT 'Processor time that the hypervisor gave to others in the interval; of the machine only'
+        CODEC(ZSTD(1)),
+    cpu_pressure_seconds Nullable(Float64)
+        COMMENT 'Time in the interval in which some task waited for a processor; of the machine only'
+        CODEC(ZSTD(1)),
+    io_pressure_seconds Nullable(Float64)
+        COMMENT 'Time in the interval in which some task waited for a disk; of the machine only'
+        CODEC(ZSTD(1)),
+    memory_pressure_seconds Nullable(Float64)
+        COMMENT 'Time in the interval in which some task waited for memory; of the machine only'
+        CODEC(ZSTD(1)),
     _topic LowCardinality(String)
         COMMENT 'Kafka topic the row was projected from'
         CODEC(ZSTD(1)),

@@ -7,10 +7,32 @@ SELECT
     pipeline,
     sum(r.cpu_seconds) / sum(interval_s) AS mean_cpu_cores,
     sum(r.cpu_seconds) AS cpu_seconds,
-    max(memory_bytes) AS max_memory_bytes
+    max(memory_bytes) AS max_memory_bytes,
+    max(heap_used_bytes) AS max_heap_used_bytes,
+    sum(r.gc_seconds) AS gc_seconds,
+    sum(r.read_bytes) AS read_bytes,
+    sum(r.written_bytes) AS written_bytes,
+    max(open_files) AS max_open_files
 FROM tidegauge.results_resources AS r
 GROUP BY run_id, service, pipeline
-COMMENT 'Processor and memory per run and service, over all intervals that were sampled';
+COMMENT 'What each service used per run, over all intervals that were sampled';
+
+CREATE OR REPLACE VIEW tidegauge.machine_summary AS
+SELECT
+    run_id,
+    sum(r.cpu_seconds) / sum(r.interval_s) AS mean_cpu_cores,
+    avg(load_1m) AS mean_load,
+    min(frequency_mhz) AS min_frequency_mhz,
+    sum(r.steal_seconds) AS stolen_seconds,
+    sum(r.cpu_pressure_seconds) / sum(r.interval_s) AS cpu_pressure,
+    sum(r.io_pressure_seconds) / sum(r.interval_s) AS io_pressure,
+    sum(r.memory_pressure_seconds) / sum(r.interval_s) AS memory_pressure,
+    sum(r.received_bytes) AS received_bytes,
+    sum(r.sent_bytes) AS sent_bytes
+FROM tidegauge.results_resources AS r
+WHERE service = 'machine'
+GROUP BY run_id
+COMMENT 'The machine during a run, noisy neighbours too. Pressure: share of the time in which some task waited';
 
 CREATE OR REPLACE VIEW tidegauge.runs AS
 SELECT

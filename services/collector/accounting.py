@@ -15,6 +15,8 @@ Three things make it more than that:
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from services.collector.measures import NO_COUNTERS, NO_GAUGES, Counters, Gauges, growth, total
+
 Identity = tuple[int, float]
 """Process id and creation time (epoch seconds): ids are used again, the pair is not."""
 
@@ -39,6 +41,8 @@ class ProcessSample:
     ended_children_cpu_s: float
     memory_bytes: int
     threads: int
+    counters: Counters = NO_COUNTERS
+    gauges: Gauges = NO_GAUGES
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,8 @@ class Usage:
     memory_bytes: int = 0
     processes: int = 0
     threads: int = 0
+    counters: Counters = NO_COUNTERS
+    gauges: Gauges = NO_GAUGES
 
 
 class Accountant:
@@ -71,9 +77,18 @@ class Accountant:
                 so_far.memory_bytes + sample.memory_bytes,
                 so_far.processes + 1,
                 so_far.threads + sample.threads,
+                total((so_far.counters, self._counted(sample)), Counters),
+                total((so_far.gauges, sample.gauges), Gauges),
             )
         self._last = now
         return usage
+
+    def _counted(self, sample: ProcessSample) -> Counters:
+        """Growth of the counters; what a process counted after its last sample is not known."""
+        before = self._last.get(sample.identity)
+        if before is not None:
+            return growth(sample.counters, before.counters)
+        return sample.counters if sample.identity[1] >= self._began_s else NO_COUNTERS
 
     def _used_s(self, sample: ProcessSample) -> float:
         before = self._last.get(sample.identity)

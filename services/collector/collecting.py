@@ -1,11 +1,15 @@
 """When to sample, and for which run."""
 
 import time
+from dataclasses import asdict, replace
 from typing import Any
+
+import psutil
 
 from schemas import catalogue, protocol
 from services.collector.accounting import Accountant
-from services.collector.processes import MACHINE, Processes, machine_usage, read_machine
+from services.collector.machine import MACHINE, read_machine
+from services.collector.processes import Processes
 from services.collector.settings import CollectorSettings
 from services.collector.stack import StackFile
 from services.runtime.events import Events
@@ -55,7 +59,7 @@ class Collecting:
         before_s, self._sampled_s = self._sampled_s, now_s
         if before_s is None:
             return  # the first sample is the mark that later ones are measured from
-        usage[MACHINE] = machine_usage(usage[MACHINE])
+        usage[MACHINE] = replace(usage[MACHINE], processes=len(psutil.pids()))
         for owner, used in usage.items():
             self._events.publish(
                 catalogue.RESOURCES,
@@ -67,4 +71,6 @@ class Collecting:
                 memory_bytes=used.memory_bytes,
                 processes=used.processes,
                 threads=used.threads,
+                **asdict(used.counters),
+                **asdict(used.gauges),
             )

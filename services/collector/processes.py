@@ -7,18 +7,17 @@ its parent dies first.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 
-from services.collector.accounting import Identity, Owner, ProcessSample, Usage
+from services.collector.accounting import Identity, Owner, ProcessSample
+from services.collector.jvm import Jvm
+from services.collector.measures import Counters, Gauges
 from services.collector.stack import StackService
 
 PIPELINE_SERVICE = "spark_pipeline"
 PIPELINE_OPTION = "--pipeline"
 CREATE_TIME_TOLERANCE_S = 1.0
-MACHINE = Owner("machine")
-LOADAVG = Path("/proc/loadavg")
 
 
 @dataclass(frozen=True)
@@ -26,6 +25,7 @@ class _Member:
     process: psutil.Process
     parent: Identity | None
     owner: Owner
+    jvm: Jvm
 
 
 def pipeline_named(command_line: Sequence[str]) -> str:
@@ -105,7 +105,9 @@ class Processes:
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             return
         kept = known.process if known else process
-        self._members[process.pid] = _Member(kept, identity, Owner(service, pipeline))
+        # Looked for again: a JVM makes its file of counters a moment after it began.
+        jvm = known.jvm if known and known.jvm.is_known else Jvm(process.pid)
+        self._members[process.pid] = _Member(kept, identity, Owner(service, pipeline), jvm)
 
 
 def _process_table() -> dict[int, psutil.Process]:
@@ -135,9 +137,10 @@ def _identity(process: psutil.Process) -> Identity:
 
 
 def _read(member: _Member) -> ProcessSample:
-    process = member.process
+    process, jvm = member.process, member.jvm.sample()
     with process.oneshot():
         cpu = process.cpu_times()
+        disk = _disk_bytes(process)
         return ProcessSample(
             identity=_identity(process),
             parent=member.parent,
@@ -146,37 +149,30 @@ def _read(member: _Member) -> ProcessSample:
             ended_children_cpu_s=cpu.children_user + cpu.children_system,
             memory_bytes=process.memory_info().rss,
             threads=process.num_threads(),
+            counters=Counters(
+                read_bytes=disk[0],
+                written_bytes=disk[1],
+                gc_seconds=jvm.gc_seconds if jvm else None,
+                gc_count=jvm.gc_count if jvm else None,
+            ),
+            gauges=Gauges(
+                open_files=_open_files(process),
+                heap_used_bytes=jvm.heap_used_bytes if jvm else None,
+                heap_capacity_bytes=jvm.heap_capacity_bytes if jvm else None,
+            ),
         )
 
 
-def read_machine() -> ProcessSample:
-    """The whole machine as if it were one process born at its boot.
-
-    Its processor time is what all processors spent on anything: not idle, not waiting for disks,
-    not taken away by a hypervisor. Its memory is what is not available to new processes.
-    """
-    cpu = psutil.cpu_times()
-    memory = psutil.virtual_memory()
-    busy_s = cpu.user + cpu.system + sum(getattr(cpu, n, 0.0) for n in ("nice", "irq", "softirq"))
-    return ProcessSample(
-        identity=(-1, 0.0),
-        parent=None,
-        owner=MACHINE,
-        cpu_s=busy_s,
-        ended_children_cpu_s=0.0,
-        memory_bytes=memory.total - memory.available,
-        threads=_machine_threads(),
-    )
-
-
-def machine_usage(usage: Usage) -> Usage:
-    """The machine's usage with the number of its processes."""
-    return Usage(usage.cpu_s, usage.memory_bytes, len(psutil.pids()), usage.threads)
-
-
-def _machine_threads() -> int:
-    """Threads of the machine where the system says (Linux: `running/all` in loadavg), else 0."""
+def _disk_bytes(process: psutil.Process) -> tuple[int | None, int | None]:
     try:
-        return int(LOADAVG.read_text().split()[3].split("/")[1])
-    except (OSError, IndexError, ValueError):
-        return 0
+        found = process.io_counters()
+    except (psutil.AccessDenied, AttributeError):
+        return None, None  # another user's process, or a system that does not count
+    return found.read_bytes, found.write_bytes
+
+
+def _open_files(process: psutil.Process) -> int | None:
+    try:
+        return int(process.num_fds())
+    except (psutil.AccessDenied, AttributeError):
+        return None

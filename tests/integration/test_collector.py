@@ -58,6 +58,28 @@ def test_use_is_published_per_service_and_pipeline_and_labelled_with_the_run(bro
     machine = [event for event in found if event["service"] == "machine"]
     assert min(event["memory_bytes"] for event in machine) > 50_000_000
     assert min(event["processes"] for event in machine) >= 4
+    assert min(event["load_1m"] for event in machine) >= 0
+    assert min(event["received_bytes"] for event in machine) >= 0
+    assert min(event["open_files"] for event in found if event["service"] == "collector") > 3
+    assert {event["heap_used_bytes"] for event in machine} == {None}
+
+
+def test_the_heap_of_a_jvm_is_read_from_its_own_counters(broker, tmp_path):
+    java = next(
+        process
+        for process in psutil.process_iter(["name", "cmdline"])
+        if process.info["name"] == "java" and str(broker.data) in " ".join(process.info["cmdline"])
+    )
+    service = {"name": "kafka", "pid": java.pid, "create_time": java.create_time()}
+    (tmp_path / "stack.json").write_text(json.dumps({"services": [service]}))
+    resources = Reader(broker, catalogue.RESOURCES)
+    with running_service(broker, "collector", data=tmp_path):
+        found = resources.until("", lambda events: "kafka" in names(events))
+    resources.close()
+    kafka = next(event for event in found if event["service"] == "kafka")
+    assert 1_000_000 < kafka["heap_used_bytes"] <= kafka["heap_capacity_bytes"]
+    assert kafka["gc_seconds"] >= 0
+    assert kafka["gc_count"] >= 0
 
 
 def names(events):

@@ -397,6 +397,16 @@ def test_the_ddl_can_be_applied_again_and_has_the_columns_of_the_contract(engine
         assert [row["name"] for row in found] == table.columns.names
 
 
+def test_a_table_of_an_earlier_version_gets_the_columns_it_lacks(engine):
+    names = [name for name in TABLES[catalogue.RESOURCES].columns.names if name != "steal_seconds"]
+    engine.execute(["ALTER TABLE tidegauge.results_resources DROP COLUMN steal_seconds"])
+    found = engine.rows("DESCRIBE TABLE tidegauge.results_resources")
+    assert [row["name"] for row in found] == names
+    engine.execute(ddl_statements())
+    found = engine.rows("DESCRIBE TABLE tidegauge.results_resources")
+    assert [row["name"] for row in found] == TABLES[catalogue.RESOURCES].columns.names
+
+
 def insert_latencies(engine, run_id, **histograms):
     """One event per stage with its histogram, {milliseconds: count}."""
     table = TABLES[catalogue.LATENCY]

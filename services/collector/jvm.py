@@ -1,0 +1,106 @@
+"""Heap and garbage collections of a JVM, from the counters that it keeps in a file for its tools.
+
+HotSpot writes its performance counters into a memory-mapped file, `hsperfdata_USER/PID` in its
+temporary folder, which `jstat` reads too (`-XX:+UsePerfData`, on unless turned off). Reading them
+starts no process and does not disturb the JVM: the places of the counters are found once, then a
+sample is a read of some 8-byte numbers.
+
+Layout (jdk.internal.perf, "prologue version 2"): magic CA FE C0 C0, byte order, version, …, at 24
+the offset of the first entry and at 28 how many there are; an entry is its length, the offset of
+its name, vector length, type ('J': a 64-bit integer), flags, unit, variability, offset of its data.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+MAGIC = b"\xca\xfe\xc0\xc0"
+MAX_FILE_BYTES = 1024 * 1024
+_ENTRY = struct.Struct("iiibbbbi")
+_SPACES = tuple(f"sun.gc.generation.{g}.space.{s}" for g, s in ((0, 0), (0, 1), (0, 2), (1, 0)))
+_COLLECTORS = tuple(f"sun.gc.collector.{n}" for n in range(3))
+FREQUENCY = "sun.os.hrt.frequency"
+
+
+@dataclass(frozen=True)
+class JvmSample:
+    """gc_seconds, gc_count: since the JVM began, all collectors together."""
+
+    heap_used_bytes: int
+    heap_capacity_bytes: int
+    gc_seconds: float
+    gc_count: int
+
+
+class Jvm:
+    """Reads the counters of one process, if it is a JVM that keeps them."""
+
+    def __init__(self, pid: int, proc: Path = Path("/proc")) -> None:
+        self._path = next(_files(pid, proc), None)
+        self._places: Mapping[str, int] = {}
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is a file of counters."""
+        return self._path is not None
+
+    def sample(self) -> JvmSample | None:
+        """The counters now; None where there are none or they are not whole yet."""
+        if self._path is None:
+            return None
+        try:
+            data = self._path.read_bytes()[:MAX_FILE_BYTES]
+        except OSError:
+            return None
+        if FREQUENCY not in self._places:
+            self._places = places(data)
+        return read(data, self._places)
+
+
+def places(data: bytes) -> dict[str, int]:
+    """Offset of the value of every 64-bit counter, by name; empty for a file of another kind."""
+    if len(data) < 32 or data[:4] != MAGIC or data[4] != 1 or data[5] != 2 or not data[7]:
+        return {}
+    at, count = struct.unpack_from("<ii", data, 24)
+    found = {}
+    for _number in range(count):
+        if not 0 < at <= len(data) - _ENTRY.size:
+            break
+        length, name_at, vector, kind, _flags, _unit, _vary, value_at = _ENTRY.unpack_from(data, at)
+        end = data.find(b"\0", at + name_at)
+        if kind == ord("J") and vector == 0 and at + value_at + 8 <= len(data):
+            found[data[at + name_at : end].decode(errors="replace")] = at + value_at
+        if length <= 0:
+            break
+        at += length
+    return found
+
+
+def read(data: bytes, at: Mapping[str, int]) -> JvmSample | None:
+    """The sample in a file of counters, given their places."""
+
+    def value(name: str) -> int:
+        place = at.get(name)
+        return 0 if place is None else int(struct.unpack_from("<q", data, place)[0])
+
+    if not value(FREQUENCY):
+        return None
+    return JvmSample(
+        heap_used_bytes=sum(value(f"{space}.used") for space in _SPACES),
+        heap_capacity_bytes=sum(value(f"{space}.capacity") for space in _SPACES),
+        gc_seconds=sum(value(f"{c}.time") for c in _COLLECTORS) / value(FREQUENCY),
+        gc_count=sum(value(f"{c}.invocations") for c in _COLLECTORS),
+    )
+
+
+def _files(pid: int, proc: Path) -> Iterator[Path]:
+    """Where the file can be: in the process's own view of its temporary folder, so that it is
+    found in a container too, where its number is another one."""
+    try:
+        status = (proc / str(pid) / "status").read_text()
+        numbers = next(line.split()[1:] for line in status.splitlines() if line[:6] == "NSpid:")
+        found = sorted((proc / str(pid) / "root" / "tmp").glob(f"hsperfdata_*/{numbers[-1]}"))
+    except (OSError, StopIteration):
+        return
+    yield from found

@@ -1,0 +1,66 @@
+"""What is measured beside processor, memory, processes and threads. Pure.
+
+Every value may be None: it cannot be read, or does not exist for this process. Sums leave out what
+is None, and are None where everything is.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+MeasuresT = TypeVar("MeasuresT", "Counters", "Gauges")
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What only grows in the life of a process, or of the machine since its boot. Bytes of disks
+    and networks; seconds; gc_count: collections that ended. Names are those of the events."""
+
+    read_bytes: int | None = None
+    written_bytes: int | None = None
+    received_bytes: int | None = None
+    sent_bytes: int | None = None
+    gc_seconds: float | None = None
+    gc_count: int | None = None
+    steal_seconds: float | None = None
+    cpu_pressure_seconds: float | None = None
+    io_pressure_seconds: float | None = None
+    memory_pressure_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Gauges:
+    """What is now. heap_*: of a JVM. load_1m and frequency_mhz: of the machine."""
+
+    open_files: int | None = None
+    heap_used_bytes: int | None = None
+    heap_capacity_bytes: int | None = None
+    load_1m: float | None = None
+    frequency_mhz: float | None = None
+
+
+NO_COUNTERS, NO_GAUGES = Counters(), Gauges()
+
+
+def total(measures: Iterable[MeasuresT], kind: type[MeasuresT]) -> MeasuresT:
+    """The sum of each measure."""
+    return _each(list(measures), kind, sum)
+
+
+def growth(now: Counters, before: Counters) -> Counters:
+    """By how much each counter grew; never negative."""
+
+    def grown(values: list[Any]) -> Any:
+        return max(0, values[0] - values[1]) if len(values) == 2 else None
+
+    return _each([now, before], Counters, grown)
+
+
+def _each(
+    measures: list[MeasuresT], kind: type[MeasuresT], combine: Callable[[list[Any]], Any]
+) -> MeasuresT:
+    combined = {}
+    for field in fields(kind):
+        known = [v for m in measures if (v := getattr(m, field.name)) is not None]
+        combined[field.name] = combine(known) if known else None
+    return kind(**combined)
