@@ -14,6 +14,7 @@ import faust
 from schemas import protocol
 from services.evaluator.app import build_app
 from services.evaluator.current import CurrentRun
+from services.evaluator.process import settle_in
 from services.evaluator.settings import EvaluatorSettings
 from services.runtime.events import open_events
 from services.runtime.logs import configure_logs
@@ -24,6 +25,7 @@ def main() -> None:
     """Run until stopped; exits non-zero when a part of the application dies."""
     settings = load_settings(EvaluatorSettings)
     configure_logs("evaluator", settings.log_level)
+    settle_in()
     events = open_events(settings, "evaluator")
     (settings.data / "faust").mkdir(parents=True, exist_ok=True)
     app = build_app(settings, CurrentRun(settings, events))

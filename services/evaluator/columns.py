@@ -5,7 +5,9 @@
 array([0, 1, 0])
 """
 
-from collections.abc import Hashable
+import math
+from collections.abc import Hashable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,8 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 UNKNOWN = -1
+MAX_STRETCHES = 64
+MAX_TABLE_CELLS = 1 << 24
 
 
 class Columns:
@@ -62,11 +66,6 @@ class Codes:
         codes: Ints = table[encoded.indices.to_numpy(zero_copy_only=False)]
         return codes
 
-    def of_ints(self, column: Ints) -> Ints:
-        """Codes of an integer column."""
-        values, inverse = np.unique(column, return_inverse=True)
-        return self._look_up(values.tolist())[inverse]
-
     def _look_up(self, values: list[Any]) -> Ints:
         codes = np.empty(len(values), np.int64)
         for position, value in enumerate(values):
@@ -78,12 +77,136 @@ class Codes:
         return codes
 
 
+class Pairs:
+    """Dense codes 0, 1, 2, … for pairs of codes, in no particular order.
+
+    A table of all possible pairs answers without hashing; 4 bytes a cell. Where many names of both
+    kinds would make it larger than MAX_TABLE_CELLS a dictionary takes over.
+    """
+
+    def __init__(self) -> None:
+        self._table = np.full((0, 0), UNKNOWN, np.int32)
+        self._codes: dict[tuple[int, int], int] | None = None
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def of(self, left: Ints, right: Ints) -> Ints:
+        """Codes of the pairs (left, right); all codes must be at least 0."""
+        if not len(left):
+            return left
+        self._ensure(int(left.max()) + 1, int(right.max()) + 1)
+        if self._codes is not None:
+            pairs = zip(left.tolist(), right.tolist(), strict=True)
+            return np.fromiter(map(self._code, pairs), np.int64, len(left))
+        codes = self._table[left, right]
+        new = codes == UNKNOWN
+        if new.any():
+            cells = np.unique(left[new] * self._table.shape[1] + right[new])
+            self._table.reshape(-1)[cells] = np.arange(self._count, self._count + len(cells))
+            self._count += len(cells)
+            codes = self._table[left, right]
+        return codes.astype(np.int64)
+
+    def _code(self, pair: tuple[int, int]) -> int:
+        assert self._codes is not None
+        code = self._codes.setdefault(pair, self._count)
+        self._count = len(self._codes)
+        return code
+
+    def _ensure(self, rows: int, columns: int) -> None:
+        have = self._table.shape
+        if self._codes is not None or (rows <= have[0] and columns <= have[1]):
+            return
+        shape = [
+            max(want, had + had // 2) if want > had else had
+            for want, had in zip((rows, columns), have, strict=True)
+        ]
+        if math.prod(shape) > MAX_TABLE_CELLS:
+            known = np.argwhere(self._table != UNKNOWN)
+            codes = self._table[tuple(known.T)].tolist()
+            pairs = zip(known[:, 0].tolist(), known[:, 1].tolist(), strict=True)
+            self._codes = dict(zip(pairs, codes, strict=True))
+            self._table = np.full((0, 0), UNKNOWN, np.int32)
+            return
+        table = np.full(shape, UNKNOWN, np.int32)
+        table[: have[0], : have[1]] = self._table
+        self._table = table
+
+
+def by_value(values: Ints) -> Iterator[tuple[int, slice | Ints]]:
+    """Every distinct value once, with its rows in order: a slice where they lie together.
+
+    >>> list(by_value(np.array([4, 4, 9])))
+    [(4, slice(0, 2, None)), (9, slice(2, 3, None))]
+    """
+    if not len(values):
+        return
+    bounds = _bounds(values)
+    if len(bounds) <= MAX_STRETCHES and len({*values[bounds[:-1]].tolist()}) == len(bounds) - 1:
+        for start, end in pairwise(bounds):
+            yield int(values[start]), slice(start, end)
+        return
+    order = np.argsort(_narrow(values), kind="stable")
+    ordered = values[order]
+    for start, end in pairwise(_bounds(ordered)):
+        yield int(ordered[start]), order[start:end]
+
+
+def _bounds(values: Ints) -> list[int]:
+    """Where stretches of equal values begin, and the end."""
+    return [0, *(np.flatnonzero(values[1:] != values[:-1]) + 1).tolist(), len(values)]
+
+
+def _narrow(values: Ints) -> npt.NDArray[Any]:
+    """The same order in 16 bits where they suffice: numpy sorts those without comparing."""
+    low = values.min()
+    return (values - low).astype(np.uint16) if values.max() - low < 1 << 16 else values
+
+
+def count_cells(*columns: Ints) -> Iterator[tuple[list[int], int]]:
+    """Every distinct row of equally long columns, with how often it is there.
+
+    >>> list(count_cells(np.array([1, 1, 2]), np.array([5, 5, 5])))
+    [([1, 5], 2), ([2, 5], 1)]
+    """
+    if not len(columns[0]):
+        return
+    lows = [int(column.min()) for column in columns]
+    spans = [int(column.max()) - low + 1 for column, low in zip(columns, lows, strict=True)]
+    if math.prod(spans) >= 1 << 62:
+        cells, counts = np.unique(np.stack(columns, axis=1), axis=0, return_counts=True)
+        yield from zip(cells.tolist(), counts.tolist(), strict=True)
+        return
+    key = columns[0] - lows[0]
+    for column, low, span in zip(columns[1:], lows[1:], spans[1:], strict=True):
+        key = key * span + (column - low)
+    if math.prod(spans) <= 4 * len(key) + 4096:
+        every = np.bincount(key)
+        found = np.flatnonzero(every)
+        counts = every[found]
+    else:
+        found, counts = np.unique(key, return_counts=True)
+    rows = np.stack(np.unravel_index(found, spans), axis=1) + np.array(lows, np.int64)
+    yield from zip(rows.tolist(), counts.tolist(), strict=True)
+
+
 def first_of_each(values: Ints) -> Bools:
     """Which cells are the first with their value.
 
     >>> first_of_each(np.array([7, 8, 7]))
     array([ True,  True, False])
     """
+    if len(values) and (values[1:] > values[:-1]).all():
+        return np.ones(len(values), bool)
+    low = int(values.min()) if len(values) else 0
+    span = int(values.max()) - low + 1 if len(values) else 0
     first = np.zeros(len(values), bool)
-    first[np.unique(values, return_index=True)[1]] = True
+    if span > 8 * len(values) + 4096:
+        first[np.unique(values, return_index=True)[1]] = True
+        return first
+    place = np.empty(span, np.int64)
+    place[values[::-1] - low] = np.arange(len(values) - 1, -1, -1)  # the last assignment stays
+    first[place[values - low]] = True
     return first

@@ -9,11 +9,19 @@ from pydantic import ValidationError
 from schemas import catalogue, protocol
 from schemas.protocol import Drained, LoadFinished, PhasePlan, RunPlan
 from services.evaluator.evaluation import Evaluation
-from services.evaluator.reader import Frontier, MessageBatch, Reader, TimestampError, check_topics
+from services.evaluator.reader import (
+    FETCHING,
+    Frontier,
+    MessageBatch,
+    Reader,
+    TimestampError,
+    check_topics,
+    end_offsets_by,
+)
 from services.evaluator.settings import EvaluatorSettings
 from services.runtime.clock import now_ms
 from services.runtime.events import Events
-from services.runtime.kafka import KafkaUnavailableError, assigned_consumer
+from services.runtime.kafka import KafkaUnavailableError, admin_client, assigned_consumer
 
 log = structlog.get_logger()
 REMEMBERED_COMMANDS = 1_000
@@ -30,7 +38,7 @@ class CurrentRun:
         self._plan: RunPlan | None = None
         self._evaluation: Evaluation | None = None
         self._target: LoadFinished | None = None
-        self._totals: dict[str, dict[str, Counter[str]]] = {}
+        self.totals: dict[str, dict[str, Counter[str]]] = {}
         self.reader: Reader | None = None
         self.lag_ms = 0
 
@@ -86,7 +94,7 @@ class CurrentRun:
             return
         if self._evaluation.open_in_measure() == 0:
             self._target = None
-            detail = Drained(verdicts={p: dict(s) for p, s in self._totals.items()})  # type: ignore[arg-type]
+            detail = Drained(verdicts={p: dict(s) for p, s in self.totals.items()})  # type: ignore[arg-type]
             self._events.lifecycle(protocol.DRAINED, self.run_id, detail=detail)
 
     def fail(self, reason: str) -> None:
@@ -115,15 +123,14 @@ class CurrentRun:
     def _start(self, phases: PhasePlan) -> None:
         assert self._plan is not None
         self._evaluation = Evaluation(self._plan, phases)
-        self._totals = {}
+        self.totals = {}
         for pipeline, stage in self._evaluation.where.values():
-            self._totals.setdefault(pipeline, {})[stage] = Counter(
+            self.totals.setdefault(pipeline, {})[stage] = Counter(
                 dict.fromkeys(protocol.VERDICTS, 0)
             )
-        consumer = assigned_consumer(
-            self._settings, "evaluator", **{"fetch.min.bytes": 1 << 20, "fetch.wait.max.ms": 100}
-        )
-        self.reader = Reader(consumer, self._plan.start_offsets)
+        consumer = assigned_consumer(self._settings, "evaluator", **FETCHING)
+        ends = end_offsets_by(admin_client(self._settings, "evaluator"))
+        self.reader = Reader(consumer, ends, self._plan.start_offsets)
         log.info("evaluation_started", run_id=self.run_id, topics=len(self._plan.start_offsets))
 
     def _publish(self) -> None:
@@ -131,7 +138,7 @@ class CurrentRun:
         for topic, fields in self._evaluation.take_events():
             if topic == catalogue.VERDICTS and fields["phase"] == "measure":
                 counts = {verdict: fields[verdict] for verdict in protocol.VERDICTS}
-                self._totals[fields["pipeline"]][fields["stage"]].update(counts)
+                self.totals[fields["pipeline"]][fields["stage"]].update(counts)
             self._events.publish(topic, self.run_id, **fields)
 
     def _stop(self) -> None:

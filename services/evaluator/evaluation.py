@@ -45,7 +45,6 @@ class Evaluation:
     def __init__(self, plan: RunPlan, phases: PhasePlan) -> None:
         request = plan.request
         self.run_id = request.run_id
-        self.inputs = Inputs()
         self.ledgers: dict[str, Ledger] = {}
         self.where: dict[str, tuple[str, str]] = {}
         for pipeline in request.pipelines:
@@ -53,6 +52,8 @@ class Evaluation:
                 topic = catalogue.output_topic(pipeline.name, stage)
                 self.ledgers[topic] = Ledger(RULES[stage], request.workload.judgement, phases)
                 self.where[topic] = (pipeline.name, stage)
+        self.inputs = Inputs({ledger.stage.memory for ledger in self.ledgers.values()})
+        self._compares_bytes = any(one.stage.name == "ingest" for one in self.ledgers.values())
         self.topics = (*catalogue.INPUTS, *self.ledgers)
         self._throughput = {topic: Throughput() for topic in self.topics}
 
@@ -74,6 +75,7 @@ class Evaluation:
     def advance(self, input_frontier_ms: int, output_frontier_ms: int) -> None:
         """Give the verdicts that only time can give. All records of input (output) topics that
         were appended before the frontier have been added."""
+        self._retry()
         both_ms = min(input_frontier_ms, output_frontier_ms)
         for ledger in self.ledgers.values():
             ledger.settle(input_frontier_ms)
@@ -82,12 +84,14 @@ class Evaluation:
 
     def open_in_measure(self) -> int:
         """Expected outputs of the measure phase without a verdict, and outputs that wait."""
+        self._retry()
         return sum(
             ledger.open_in_measure(self.inputs) + ledger.waiting for ledger in self.ledgers.values()
         )
 
     def take_events(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Topic and fields of every event that is due since the last call."""
+        self._retry()
         for topic, throughput in self._throughput.items():
             pipeline, stage = self.where.get(topic, ("", ""))
             for fields in throughput.take():
@@ -104,25 +108,33 @@ class Evaluation:
                 yield catalogue.VERDICTS, head | fields
 
     def _add_input(self, batch: Batch, decoded: Decoded) -> None:
-        appended_ms, values = self._count(batch, decoded)
-        rows = input_rows(_KIND[batch.topic], decoded, appended_ms, digests(values), self.inputs)
-        self.inputs.add(rows)
-        for ledger in self.ledgers.values():
-            ledger.retry(self.inputs)
+        appended_ms = self._count(batch, decoded)
+        digest = self._digests(batch, decoded) if self._compares_bytes else appended_ms
+        self.inputs.add(input_rows(_KIND[batch.topic], decoded, appended_ms, digest, self.inputs))
+
+    def _retry(self) -> None:
+        """Judge outputs that came before their inputs and wait for those that have come since."""
+        touched = self.inputs.take_touched()
+        if any(touched.values()):
+            for ledger in self.ledgers.values():
+                ledger.retry(self.inputs, touched)
 
     def _judge(self, batch: Batch, stage: str, decoded: Decoded) -> None:
-        appended_ms, values = self._count(batch, decoded)
+        self._retry()
+        appended_ms = self._count(batch, decoded)
         # Only ingest compares whole values; the other stages compare columns.
-        digest = digests(values) if stage == "ingest" else appended_ms
+        digest = self._digests(batch, decoded) if stage == "ingest" else appended_ms
         rows = OUTPUT_ROWS[stage](decoded, appended_ms, digest, self.inputs)
         self.ledgers[batch.topic].judge(self.inputs, rows)
 
-    def _count(self, batch: Batch, decoded: Decoded) -> tuple[Ints, list[bytes]]:
+    def _count(self, batch: Batch, decoded: Decoded) -> Ints:
         appended_ms = batch.appended_ms[decoded.places]
-        values: list[bytes] = [batch.values[place] or b"" for place in decoded.places]
-        sizes = np.fromiter(map(len, values), np.int64, len(values))
-        self._throughput[batch.topic].add(appended_ms, sizes)
-        return appended_ms, values
+        self._throughput[batch.topic].add(appended_ms, decoded.sizes)
+        return appended_ms
+
+    @staticmethod
+    def _digests(batch: Batch, decoded: Decoded) -> Ints:
+        return digests([batch.values[place] or b"" for place in decoded.places])
 
     def _evict(self, now_ms: int) -> None:
         """Forget the oldest groups that are settled: those older than KEEP_S, and when the state

@@ -10,6 +10,7 @@ event time, in topic order. Records of one measurement id are in one partition o
 one is first does not depend on the order in which topics are read.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,12 +24,15 @@ from services.evaluator.columns import (
     Columns,
     Floats,
     Ints,
+    Pairs,
+    by_value,
     first_of_each,
 )
 
-BLOCK = 1 << 14  # sequences in a block
+BLOCK = 1 << 16  # sequences in a block
 WINDOW_MS = 1000
 FLOW, SPEED = 0, 1
+MEMORIES = ("sequences", "instants", "windows")
 _NEVER = np.iinfo(np.int64).min
 
 _BY_SEQUENCE: dict[str, tuple[Any, Any]] = {
@@ -96,10 +100,12 @@ class InputRows:
 class Inputs:
     """The memory of one run's inputs. Bounded by `evict`; see `rows` for its size."""
 
-    def __init__(self) -> None:
+    def __init__(self, memories: Iterable[str] = MEMORIES) -> None:
+        self._memories = frozenset(memories)
+        self.touched: dict[str, set[int]] = {memory: set() for memory in MEMORIES}
         self.sites = Codes()
         self.lanes = Codes()
-        self.channels = Codes()
+        self.channels = Pairs()
         self.sequences: dict[int, Columns] = {}
         self.instants: dict[int, Columns] = {}
         self.windows: dict[int, Columns] = {}
@@ -107,30 +113,37 @@ class Inputs:
 
     def channel(self, site: Ints, lane: Ints) -> Ints:
         """Codes of (site, lane) pairs, given their codes."""
-        return self.channels.of_ints((site << 20) | lane)
+        return self.channels.of(site, lane)
 
     def add(self, rows: InputRows) -> None:
         """Remember input rows. Cost: O(rows), plus one numpy call per distinct event time."""
         if not len(rows):
             return
         channel = self.channel(rows.site, rows.lane)
-        self._add_sequences(rows, channel)
+        if "sequences" in self._memories:
+            self._add_sequences(rows, channel)
+        if not self._memories & {"instants", "windows"}:
+            return
         is_new = np.zeros(len(rows), bool)
-        for instant in np.unique(rows.observed_ms).tolist():
-            picked = np.flatnonzero(rows.observed_ms == instant)
+        for instant, stretch in by_value(rows.observed_ms):
+            picked = np.arange(len(rows))[stretch]
             is_new[self._add_instant(instant, rows, channel, picked)] = True
-        window = rows.observed_ms - rows.observed_ms % WINDOW_MS
-        for start in np.unique(window[is_new]).tolist():
-            self._add_window(start, rows, np.flatnonzero(is_new & (window == start)))
+        if "windows" in self._memories:
+            new = np.flatnonzero(is_new)
+            for second, stretch in by_value(rows.observed_ms[new] // WINDOW_MS):
+                self._add_window(second * WINDOW_MS, rows, new[stretch])
 
     def _add_sequences(self, rows: InputRows, channel: Ints) -> None:
         block_of = rows.sequence // BLOCK
-        for block in np.unique(block_of).tolist():
-            cells = self.sequences.setdefault(block, Columns(_BY_SEQUENCE, BLOCK))
-            picked = np.flatnonzero(block_of == block)
-            at = rows.sequence[picked] - block * BLOCK
+        for block, stretch in by_value(block_of):
+            cells = self.sequences.get(block)
+            if cells is None:
+                cells = self.sequences[block] = Columns(_BY_SEQUENCE, BLOCK)
+            picked: slice | Ints = stretch
+            at = rows.sequence[stretch] - block * BLOCK
             new = first_of_each(at) & (cells["seen"][at] == 0)
-            picked, at = picked[new], at[new]
+            if not new.all():
+                picked, at = np.arange(len(rows))[stretch][new], at[new]
             self._touch("sequences", block, rows.appended_ms[picked])
             cells["seen"][at] = 1
             cells["kind"][at] = rows.kind
@@ -182,7 +195,13 @@ class Inputs:
         if not len(appended_ms):
             return
         newest = self.newest_ms[memory]
+        self.touched[memory].add(group)
         newest[group] = max(newest.get(group, _NEVER), int(appended_ms.max()))
+
+    def take_touched(self) -> dict[str, set[int]]:
+        """Groups by memory in which something was added since the last call."""
+        taken, self.touched = self.touched, {memory: set() for memory in MEMORIES}
+        return taken
 
     def evict(self, memory: str, before: int) -> None:
         """Forget the groups of one memory (blocks, instants or windows) below `before`."""

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from schemas.protocol import Judgement, PhasePlan
-from services.evaluator.columns import Bools, Columns, Ints, first_of_each
+from services.evaluator.columns import Bools, Columns, Ints, by_value, first_of_each
 from services.evaluator.inputs import Inputs
 from services.evaluator.stages import Expected, Outputs, Stage, concat
 from services.evaluator.tallies import StageTally
@@ -43,18 +43,18 @@ class Ledger:
         self._plan = plan
         self._cells: dict[int, Columns] = {}
         self._swept_ms: dict[int, int] = {}
-        self._waiting: list[Outputs] = []
+        self._waiting: dict[int, list[Outputs]] = {}
         self._evicted_before: int | None = None
 
     @property
     def waiting(self) -> int:
         """Outputs that no input explains yet."""
-        return sum(len(rows) for rows in self._waiting)
+        return sum(len(rows) for parts in self._waiting.values() for rows in parts)
 
     def judge(self, inputs: Inputs, rows: Outputs) -> None:
         """Judge what can be judged of new outputs; the rest waits."""
-        for group in np.unique(rows.group).tolist():
-            picked = rows.take(np.flatnonzero(rows.group == group))
+        for group, place in by_value(rows.group):
+            picked = rows.take(place)
             if self._evicted_before is not None and group < self._evicted_before:
                 self._count("duplicate", self._own_phase(picked), picked.appended_ms)
             else:
@@ -64,17 +64,17 @@ class Ledger:
         """Count outputs that cannot be decoded: nothing explains them either."""
         self._count("unexpected", phase_codes(self._plan, appended_ms * 1000), appended_ms)
 
-    def retry(self, inputs: Inputs) -> None:
-        """Judge waiting outputs again, because new inputs are known."""
-        if self._waiting:
-            waiting, self._waiting = concat(self._waiting), []
-            self.judge(inputs, waiting)
+    def retry(self, inputs: Inputs, touched: dict[str, set[int]]) -> None:
+        """Judge waiting outputs again where new inputs are known: in the touched groups."""
+        for group in [one for one in self._waiting if self.stage.depends(one, touched)]:
+            self.judge(inputs, concat(self._waiting.pop(group)))
 
     def settle(self, input_frontier_ms: int) -> None:
         """Call waiting outputs unexpected; all inputs appended before the frontier are known."""
         if not self._waiting:
             return
-        waiting, self._waiting = concat(self._waiting), []
+        parts = [rows for group in self._waiting.values() for rows in group]
+        waiting, self._waiting = concat(parts), {}
         decided = waiting.appended_ms + self._judgement.deadline_ms < input_frontier_ms
         lost = waiting.take(np.flatnonzero(decided))
         if len(lost):
@@ -82,8 +82,8 @@ class Ledger:
             self._count("unexpected", phase, lost.appended_ms)
             self._sample("unexpected", lost, phase, None)
         rest = waiting.take(np.flatnonzero(~decided))
-        if len(rest):
-            self._waiting.append(rest)
+        for group, place in by_value(rest.group):
+            self._waiting[group] = [rest.take(place)]
 
     def sweep(self, inputs: Inputs, output_frontier_ms: int) -> None:
         """Call expected outputs missing that did not come in time; all outputs appended before
@@ -141,13 +141,17 @@ class Ledger:
     def _judge_group(self, inputs: Inputs, group: int, rows: Outputs) -> None:
         size = self.stage.size(inputs, group)
         known = (rows.index >= 0) & (rows.index < size)
-        self._wait(rows, ~known)
-        rows = rows.take(np.flatnonzero(known))
-        if not len(rows):
-            return
+        if not known.all():
+            self._wait(rows, ~known)
+            rows = rows.take(np.flatnonzero(known))
+            if not len(rows):
+                return
         expected = self.stage.expected(inputs, group, rows.index)
         latency = rows.appended_ms - expected.latest_ms
         due = expected.implied & (latency >= -self._judgement.deadline_ms)
+        if due.all():
+            self._settle_group(inputs, rows, expected)
+            return
         self._wait(rows, ~due)
         if due.any():
             self._settle_group(inputs, rows.take(np.flatnonzero(due)), _pick(expected, due))
@@ -158,19 +162,19 @@ class Ledger:
         first = first_of_each(rows.index) & (cells["outputs"][rows.index] == 0)
         np.add.at(cells["outputs"], rows.index, 1)
         phase = phase_codes(self._plan, expected.scheduled_us)
-        self._count("duplicate", phase[~first], rows.appended_ms[~first])
-        if not first.any():
-            return
-
-        rows, expected, phase = (
-            rows.take(np.flatnonzero(first)),
-            _pick(expected, first),
-            phase[first],
-        )
+        if not first.all():
+            self._count("duplicate", phase[~first], rows.appended_ms[~first])
+            rows = rows.take(np.flatnonzero(first))
+            expected, phase = _pick(expected, first), phase[first]
+            if not len(rows):
+                return
         self._take_back_missing(cells, rows, expected, phase)
         self._add_latencies(rows, expected, phase)
         same = self.stage.same(inputs, rows, self._judgement.relative_tolerance)
         late = rows.appended_ms - expected.latest_ms > self._judgement.deadline_ms
+        if same.all() and not late.any():
+            self._count("exact", phase, rows.appended_ms)
+            return
         self._count("exact", phase[same & ~late], rows.appended_ms[same & ~late])
         self._count("late", phase[same & late], rows.appended_ms[same & late])
         self._count("wrong", phase[~same], rows.appended_ms[~same])
@@ -181,6 +185,8 @@ class Ledger:
         self, cells: Columns, rows: Outputs, expected: Expected, phase: Ints
     ) -> None:
         was = cells["missing"][rows.index]
+        if not was.any():
+            return
         cells["missing"][rows.index] = False
         self.tally.add_verdicts("missing", phase[was], expected.latest_ms[was], change=-1)
 
@@ -197,7 +203,8 @@ class Ledger:
 
     def _wait(self, rows: Outputs, mask: Bools) -> None:
         if mask.any():
-            self._waiting.append(rows.take(np.flatnonzero(mask)))
+            waiting = self._waiting.setdefault(int(rows.group[0]), [])
+            waiting.append(rows.take(np.flatnonzero(mask)))
 
     def _own_phase(self, rows: Outputs) -> Ints:
         """Phase of outputs whose inputs are not known: that of their own time."""

@@ -1,19 +1,50 @@
 """Reads the topics of a run in batches, with the broker's time, and says how far it has read."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain, groupby
 
 import numpy as np
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from schemas import catalogue
 from services.evaluator.evaluation import Batch
 from services.runtime.clock import now_ms
-from services.runtime.kafka import KAFKA_TIMEOUT_S, KafkaUnavailableError, watermarks
+from services.runtime.kafka import KAFKA_TIMEOUT_S, KafkaUnavailableError
+
+# Fetch ahead enough for the next reads, and look again soon when they have been taken.
+FETCHING = {
+    "fetch.min.bytes": 1 << 20,
+    "fetch.wait.max.ms": 100,
+    "fetch.queue.backoff.ms": 5,
+    "queued.min.messages": 200_000,
+    "queued.max.messages.kbytes": 64 * 1024,
+}
 
 
 class TimestampError(RuntimeError):
     """A topic does not carry LogAppendTime, so nothing can be measured."""
+
+
+Places = list[tuple[str, int]]  # topic and partition
+EndOffsets = Callable[[Places], dict[tuple[str, int], int]]
+
+
+def end_offsets_by(admin: AdminClient) -> EndOffsets:
+    """The next offset of every partition, in one request for all of them on a connection of its
+    own, which no fetch holds up. Raises KafkaException."""
+
+    def ends(places: Places) -> dict[tuple[str, int], int]:
+        asked = {TopicPartition(*place): OffsetSpec.latest() for place in places}
+        found = admin.list_offsets(asked, request_timeout=KAFKA_TIMEOUT_S)
+        return {
+            (place.topic, place.partition): future.result(KAFKA_TIMEOUT_S).offset
+            for place, future in found.items()
+        }
+
+    return ends
 
 
 @dataclass(frozen=True)
@@ -38,37 +69,39 @@ class Reader:
     """Reads every topic of a run from the plan's offsets on. Not thread-safe: one thread at a
     time, and `frontier` says what the batches returned before it contain."""
 
-    def __init__(self, consumer: Consumer, start_offsets: dict[str, tuple[int, ...]]) -> None:
+    def __init__(
+        self, consumer: Consumer, ends: EndOffsets, start_offsets: dict[str, tuple[int, ...]]
+    ) -> None:
         self._consumer = consumer
-        self._partitions = [
-            TopicPartition(topic, partition, offset)
+        self._ends = ends
+        self._next = {
+            (topic, partition): offset
             for topic, offsets in start_offsets.items()
             for partition, offset in enumerate(offsets)
-        ]
-        self._next = {(one.topic, one.partition): one.offset for one in self._partitions}
+        }
         self._read_ms = dict.fromkeys(self._next, 0)
-        consumer.assign(self._partitions)
+        consumer.assign([TopicPartition(*place, offset) for place, offset in self._next.items()])
 
     def read(self, records: int, timeout_s: float) -> list[MessageBatch]:
         """The next records, by topic, inputs first. Raises TimestampError, KafkaException."""
         by_topic: dict[str, list[KafkaMessage]] = {}
-        for message in self._consumer.consume(records, timeout_s):
-            if message.error():
-                if message.error().fatal() or not message.error().retriable():
-                    raise KafkaException(message.error())
-                continue
-            by_topic.setdefault(message.topic(), []).append(message)
+        messages = self._consumer.consume(records, timeout_s)
+        if any(map(KafkaMessage.error, messages)):
+            messages = [message for message in messages if _is_record(message)]
+        # Here and below no statement of Python's is run per record.
+        for topic, stretch in groupby(messages, KafkaMessage.topic):
+            by_topic.setdefault(topic, []).extend(stretch)
         ordered = sorted(by_topic, key=lambda topic: topic not in catalogue.INPUTS)
         return [self._batch(topic, by_topic[topic]) for topic in ordered]
 
     def frontier(self) -> Frontier:
         """How far has been read, by asking the broker for the end of every partition."""
-        reached: dict[tuple[str, int], int] = {}
-        for one in self._partitions:
-            key = (one.topic, one.partition)
-            asked_ms = now_ms()
-            _low, high = watermarks(self._consumer, one)
-            reached[key] = asked_ms if self._next[key] >= high else self._read_ms[key]
+        asked_ms = now_ms()
+        ends = self._ends(list(self._next))
+        reached = {
+            place: asked_ms if self._next[place] >= end else self._read_ms[place]
+            for place, end in ends.items()
+        }
         inputs = [ms for (topic, _), ms in reached.items() if topic in catalogue.INPUTS]
         outputs = [ms for (topic, _), ms in reached.items() if topic not in catalogue.INPUTS]
         return Frontier(min(inputs), min(outputs, default=min(inputs)), self._positions())
@@ -85,17 +118,25 @@ class Reader:
         return positions
 
     def _batch(self, topic: str, messages: list[KafkaMessage]) -> MessageBatch:
-        appended_ms = np.empty(len(messages), np.int64)
-        for place, message in enumerate(messages):
-            kind, appended_ms[place] = message.timestamp()
-            if kind != TIMESTAMP_LOG_APPEND_TIME:
-                raise TimestampError(f"topic {topic} does not use LogAppendTime")
-        last: dict[int, int] = {message.partition(): i for i, message in enumerate(messages)}
+        stamps = chain.from_iterable(map(KafkaMessage.timestamp, messages))
+        kinds, appended_ms = np.fromiter(stamps, np.int64, 2 * len(messages)).reshape(-1, 2).T
+        if (kinds != TIMESTAMP_LOG_APPEND_TIME).any():
+            raise TimestampError(f"topic {topic} does not use LogAppendTime")
+        appended_ms = np.ascontiguousarray(appended_ms)
+        last = dict(zip(map(KafkaMessage.partition, messages), range(len(messages)), strict=True))
         for partition, place in last.items():
             self._next[topic, partition] = messages[place].offset() + 1
             self._read_ms[topic, partition] = int(appended_ms[place])
-        values = [message.value() for message in messages]
+        values = list(map(KafkaMessage.value, messages))
         return MessageBatch(Batch(topic, appended_ms, values), messages)
+
+
+def _is_record(message: KafkaMessage) -> bool:
+    """False for a notice that passes. Raises KafkaException for one that does not."""
+    error = message.error()
+    if error is not None and (error.fatal() or not error.retriable()):
+        raise KafkaException(error)
+    return error is None
 
 
 def check_topics(consumer: Consumer, topics: tuple[str, ...]) -> None:

@@ -32,7 +32,7 @@ class Outputs:
     def __len__(self) -> int:
         return len(self.group)
 
-    def take(self, rows: Ints) -> "Outputs":
+    def take(self, rows: Ints | slice) -> "Outputs":
         """The given rows, in the given order."""
         content = {name: column[rows] for name, column in self.content.items()}
         return Outputs(self.group[rows], self.index[rows], self.appended_ms[rows], content)
@@ -73,6 +73,9 @@ class Stage(Protocol):
     def groups(self, inputs: Inputs) -> list[int]:
         """Groups in which something may be due."""
 
+    def depends(self, group: int, touched: dict[str, set[int]]) -> bool:
+        """Whether inputs that were added to these groups, by memory, may change this one."""
+
     def newest_ms(self, inputs: Inputs, group: int) -> int:
         """LogAppendTime of the newest input of a group."""
 
@@ -97,12 +100,18 @@ def _near(actual: Floats, expected: Floats, tolerance: float, scale: Floats) -> 
 
 def _equal(actual: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> Bools:
     """Equal; not a number (or null) equals itself."""
+    if actual.dtype.kind != "f":
+        whole: Bools = actual == expected
+        return whole
     equal: Bools = (actual == expected) | ((actual != actual) & (expected != expected))  # noqa: PLR0124
     return equal
 
 
 class _BySequence:
     memory = "sequences"
+
+    def depends(self, group: int, touched: dict[str, set[int]]) -> bool:
+        return group in touched[self.memory]
 
     def groups(self, inputs: Inputs) -> list[int]:
         return list(inputs.sequences)
@@ -169,6 +178,9 @@ class Join:
     name = "join"
     memory = "instants"
 
+    def depends(self, group: int, touched: dict[str, set[int]]) -> bool:
+        return group in touched[self.memory]
+
     def groups(self, inputs: Inputs) -> list[int]:
         return list(inputs.instants)
 
@@ -203,6 +215,9 @@ class Tumbling:
 
     name = "tumbling"
     memory = "windows"
+
+    def depends(self, group: int, touched: dict[str, set[int]]) -> bool:
+        return group in touched[self.memory]
 
     def groups(self, inputs: Inputs) -> list[int]:
         return list(inputs.windows)
@@ -248,6 +263,10 @@ class Sliding:
     memory = "windows"
     seconds = 3
     columns = ("flow_change_short", "flow_change_long", "speed_change_short", "speed_change_long")
+
+    def depends(self, group: int, touched: dict[str, set[int]]) -> bool:
+        seconds = {group + WINDOW_MS * second for second in range(self.seconds)}
+        return not seconds.isdisjoint(touched[self.memory])
 
     def groups(self, inputs: Inputs) -> list[int]:
         return [start for start in inputs.windows if self._parts(inputs, start) is not None]

@@ -8,16 +8,10 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from schemas.protocol import PHASES, VERDICTS
-from services.evaluator.columns import Ints
+from services.evaluator.columns import Ints, by_value, count_cells
 
 MAX_SAMPLES = 5  # per event
-
-
-def _second(appended_ms: Ints) -> Ints:
-    return appended_ms - appended_ms % 1000
 
 
 @dataclass
@@ -36,21 +30,13 @@ class StageTally:
         self, definition: str, phase: Ints, appended_ms: Ints, latency_ms: Ints
     ) -> None:
         """Count latencies by phase and second of output time."""
-        if not len(phase):
-            return
-        table = np.stack([phase, _second(appended_ms), latency_ms], axis=1)
-        cells, counts = np.unique(table, axis=0, return_counts=True)
-        for (code, second, latency), count in zip(cells.tolist(), counts.tolist(), strict=True):
-            self.latencies[definition, PHASES[code], second][latency] += count
+        for (code, second, latency), count in count_cells(phase, appended_ms // 1000, latency_ms):
+            self.latencies[definition, PHASES[code], second * 1000][latency] += count
 
     def add_verdicts(self, verdict: str, phase: Ints, time_ms: Ints, change: int = 1) -> None:
         """Count one verdict by phase and second; `change` -1 takes an earlier one back."""
-        if not len(phase):
-            return
-        table = np.stack([phase, _second(time_ms)], axis=1)
-        cells, counts = np.unique(table, axis=0, return_counts=True)
-        for (code, second), count in zip(cells.tolist(), counts.tolist(), strict=True):
-            self.verdicts[PHASES[code], second][verdict] += change * count
+        for (code, second), count in count_cells(phase, time_ms // 1000):
+            self.verdicts[PHASES[code], second * 1000][verdict] += change * count
 
     def add_sample(self, phase: int, time_ms: int, sample: dict[str, Any]) -> None:
         """Keep an offender for people to look at; only the first few of a second are kept."""
@@ -97,12 +83,10 @@ class Throughput:
         """Count records and the bytes of their values."""
         if not len(appended_ms):
             return
-        seconds, inverse = np.unique(_second(appended_ms), return_inverse=True)
-        records = np.bincount(inverse)
-        total = np.bincount(inverse, weights=sizes)
-        for second, count, size in zip(seconds.tolist(), records, total, strict=True):
-            had = self.seconds.get(second, (0, 0))
-            self.seconds[second] = (had[0] + int(count), had[1] + int(size))
+        for second, rows in by_value(appended_ms // 1000):
+            had = self.seconds.get(second * 1000, (0, 0))
+            own = sizes[rows]
+            self.seconds[second * 1000] = (had[0] + len(own), had[1] + int(own.sum()))
 
     def take(self) -> list[dict[str, Any]]:
         """`second`, `records` and `bytes` counted since the last call."""
