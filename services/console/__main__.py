@@ -64,7 +64,11 @@ def main(arguments: list[str]) -> int:
 def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """One run from nothing to a report; 0 only if it is valid and the ledger clean."""
     workload = with_options(
-        load_workload(options.workload), options.rate, options.duration, options.warm_up
+        load_workload(options.workload),
+        options.rate,
+        options.duration,
+        options.warm_up,
+        options.input,
     )
     pipelines = [load_pipeline(name) for name in dict.fromkeys(options.pipeline.split(","))]
     try:

@@ -40,6 +40,9 @@ def _add_run(verbs: Verbs) -> None:
     run.add_argument("--rate", type=float, metavar="N", help="input records per second")
     run.add_argument("--duration", type=int, metavar="S", help="seconds that are measured")
     run.add_argument("--warm-up", type=int, metavar="S", help="seconds before that")
+    run.add_argument(
+        "--input", type=Path, metavar="FILE", help="observations of your own, CSV or Parquet"
+    )
     run.add_argument("--report", type=Path, metavar="FILE.json", help="write the report here too")
 
 

@@ -8,7 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from schemas.protocol import Workload
+from schemas.protocol import Load, Workload
 from services.console.clickhouse import QueryError, query
 from services.console.perform import store_url
 from services.runtime.definitions import (
@@ -88,8 +88,8 @@ def _explain_workload(console: Console, workload: Workload) -> None:
     load, phases, judged = workload.load, workload.phases, workload.judgement
     console.print(f"[bold]{workload.name}[/bold]  {workload.summary}", soft_wrap=True)
     for line in (
-        f"Load: {load.shape}, {load.rate_per_second:g} records/s in total on traffic.flow and "
-        f"traffic.speed; content: {workload.content.source}.",
+        f"Load: {load.shape}, {_given(load)}; in total on traffic.flow and traffic.speed.",
+        f"Content: {workload.content.source}, {workload.content.format}.",
         f"Phases: {phases.warm_up_s} s warm-up, {phases.measure_s} s measured, "
         f"{phases.cool_down_s} s cool-down, then drained.",
         f"Judged: {', '.join(workload.stages)}. Late after {judged.deadline_ms} ms, missing after "
@@ -99,6 +99,14 @@ def _explain_workload(console: Console, workload: Workload) -> None:
         f"Defined in workloads/{workload.name}.toml",
     ):
         console.print(f"  {line}", soft_wrap=True)
+
+
+def _given(load: Load) -> str:
+    """What a load says beyond its shape's defaults, as in its file; parts by their shapes."""
+    given = load.model_dump(exclude_defaults=True, exclude={"shape", "parts"})
+    texts = [f"{name} = {value}" for name, value in given.items()]
+    texts += [f"{part.shape} ({_given(part)})" for part in load.parts]
+    return ", ".join(texts) or "as recorded"
 
 
 def _current_run(url: str) -> dict[str, Any] | None:

@@ -3,6 +3,7 @@
 import secrets
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from pydantic import ValidationError
 from rich.console import Console
@@ -27,7 +28,11 @@ class RunError(RuntimeError):
 
 
 def with_options(
-    workload: Workload, rate: float | None, duration_s: int | None, warm_up_s: int | None
+    workload: Workload,
+    rate: float | None,
+    duration_s: int | None,
+    warm_up_s: int | None,
+    input_path: Path | None = None,
 ) -> Workload:
     """The workload with what was given on the command line. Raises DefinitionError."""
     fields = workload.model_dump()
@@ -39,6 +44,10 @@ def with_options(
         fields["phases"]["measure_s"] = duration_s
     if warm_up_s is not None:
         fields["phases"]["warm_up_s"] = warm_up_s
+    if input_path is not None:
+        if not input_path.is_file():
+            raise DefinitionError(f"--input: {input_path} is not a file.")
+        fields["content"] |= {"source": "file", "path": str(input_path.resolve())}
     try:
         return Workload.model_validate(fields)
     except ValidationError as error:

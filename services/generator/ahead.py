@@ -5,6 +5,9 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from services.generator.content import KINDS, Rows, concatenated
 from services.generator.curves import SECOND_US
 from services.generator.messages import Lot, lot_of
@@ -52,13 +55,21 @@ class Load:
                 yield Prepared(part, self._lots(rows))
 
     def _lots(self, rows: Rows) -> tuple[Lot, ...]:
-        wire_format = self.recipe.request.workload.content.format
-        parity = rows.sequence % 2
+        workload = self.recipe.request.workload
         lots = (
-            lot_of(self._wording, kind, rows.take(parity == number), wire_format)
-            for number, kind in enumerate(KINDS)
+            lot_of(self._wording, kind, rows.take(of_kind), workload.content.format)
+            for kind, of_kind in zip(KINDS, self._of_kinds(rows), strict=True)
         )
         return tuple(lot for lot in lots if len(lot))
+
+    def _of_kinds(self, rows: Rows) -> "tuple[slice | NDArray[np.bool_], ...]":
+        """Which rows are flows and which are speeds: every other one, as long as they are in the
+        order of their sequence."""
+        if self.recipe.request.workload.faults.any:
+            even = rows.sequence % 2 == 0
+            return even, ~even
+        first = int(rows.sequence[0]) % 2
+        return slice(first, None, 2), slice(1 - first, None, 2)
 
 
 class Ahead:

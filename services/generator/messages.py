@@ -70,10 +70,9 @@ def lot_of(wording: Wording, kind: Kind, rows: Rows, wire_format: str) -> Lot:
     names = wording.sites.table(rows.site)
     messages = np.zeros(len(rows), MESSAGE)
     if len(rows):
-        starts, sizes = addresses(values)
+        starts, sizes = addresses(values, slice(None))
         sizes[rows.fault == UNDECODABLE] //= 2
-        key_starts, key_sizes = addresses(names)
         messages["value"], messages["value_bytes"] = starts, sizes
-        messages["key"], messages["key_bytes"] = key_starts[rows.site], key_sizes[rows.site]
+        messages["key"], messages["key_bytes"] = addresses(names, rows.site)
         messages["private"] = rows.second
     return Lot(kind, rows.due_us, rows.second, rows.fault, messages, (values, names))

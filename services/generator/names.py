@@ -49,10 +49,13 @@ def lane_names(recording: Recording, content: Content) -> Names:
     return Names(lambda number: f"lane{number + 1}")
 
 
-def addresses(strings: pa.Array) -> tuple[Int64s, Int64s]:
-    """Where the bytes of each string lie in memory, and how many there are. Valid while the array
-    is referenced; it must have no nulls and 32-bit offsets."""
+def addresses(strings: pa.Array, places: "Int64s | slice") -> tuple[Int64s, Int64s]:
+    """Where the bytes of the strings at `places` lie in memory, and how many there are.
+
+    Valid while the array is referenced; it must have no nulls and 32-bit offsets.
+    """
     _, offsets, data = strings.buffers()
     ends = np.frombuffer(offsets, np.int32)[strings.offset : strings.offset + len(strings) + 1]
-    start = data.address if data is not None else 0
-    return start + ends[:-1].astype(np.int64), np.diff(ends).astype(np.int64)
+    starts = ends[:-1][places].astype(np.int64)
+    first = data.address if data is not None else 0
+    return first + starts, ends[1:][places] - starts

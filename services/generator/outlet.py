@@ -18,6 +18,7 @@ from services.runtime.kafka import client_properties
 
 CROWDED_RATE_PER_SECOND = 20_000
 CROWDED_LINGER_MS = 2.0
+BATCH_RECORDS = 2_000  # a fraction of what may be under way, so that batches follow each other
 
 # second of the load (-1: none), acknowledged, failed
 Delivered = Callable[[int, int, int], None]
@@ -58,6 +59,7 @@ def load_properties(settings: GeneratorSettings, rate_per_second: float) -> dict
     Java clients do.
     """
     return {
+        "batch.num.messages": BATCH_RECORDS,
         **client_properties(settings, "generator-load"),
         "enable.idempotence": settings.generator_acks == "all",
         "acks": settings.generator_acks,
