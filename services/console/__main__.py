@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
     options = build_parser().parse_args(arguments)
     if options.data is not None:
         os.environ["TIDEGAUGE_DATA"] = str(options.data)
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     try:
         settings = load_settings(ServiceSettings)
