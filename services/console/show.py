@@ -53,7 +53,9 @@ def _not_exact(report: Report) -> str:
 
 
 def _stages(name: str, pipeline: dict[str, Any]) -> Table:
-    table = Table(title=name, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+    table = Table(
+        title=name, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False
+    )
     table.add_column("stage", no_wrap=True)
     for column in ("p50", "p95", "p99", "max", "cost", "outputs", "per s", "exact", "ledger"):
         table.add_column(column, justify="right", no_wrap=column != "ledger")
@@ -82,7 +84,9 @@ def _stages(name: str, pipeline: dict[str, Any]) -> Table:
 
 
 def _resources(report: Report) -> Table:
-    table = Table(title="resources", title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+    table = Table(
+        title="resources", title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False
+    )
     table.add_column("service")
     table.add_column("CPU cores", justify="right")
     table.add_column("memory MB", justify="right")
