@@ -20,6 +20,7 @@ from services.store.http_interface import serve_sql
 from services.store.projector import ProjectionError, open_projector
 from services.store.rebuild import Rebuilds
 from services.store.schema import bring_up
+from services.store.server_engine import ServerEngine
 from services.store.settings import StoreSettings
 from services.store.tables import TABLES
 
@@ -38,7 +39,7 @@ def main() -> None:
     """Run the store; exits with 1 and one line where it cannot go on."""
     settings = load_settings(StoreSettings)
     try:
-        engine = ChdbEngine(settings)
+        engine = open_engine(settings)
         try:
             serve(settings, engine, stop_on_signals())
         finally:
@@ -46,6 +47,11 @@ def main() -> None:
     except REASONS_TO_STOP as error:
         print(f"tidegauge: store: {error}", file=sys.stderr)
         raise SystemExit(1) from error
+
+
+def open_engine(settings: StoreSettings) -> Engine:
+    """The server that the settings name, or the embedded engine."""
+    return ServerEngine(settings) if settings.clickhouse_url else ChdbEngine(settings)
 
 
 def serve(settings: StoreSettings, engine: Engine, stop: threading.Event) -> None:

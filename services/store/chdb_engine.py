@@ -18,7 +18,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -28,8 +28,9 @@ import pyarrow as pa
 from chdb.state.sqlitelike import Connection
 
 from services.store.engine import Answer, EngineError, Query
-from services.store.permissions import format_clause, quoted, refusal, refusal_to_admin
-from services.store.settings import StoreSettings
+from services.store.judging import judged
+from services.store.permissions import format_clause, quoted
+from services.store.settings import StoreSettings, bounds
 from services.store.tables import DATABASE
 
 CLOSE_TIMEOUT_S = 5.0
@@ -131,8 +132,13 @@ class ChdbEngine:
         with _engine_errors():
             for statement in self._preparation(query):
                 connection.query(statement, "Null")
-            formatted = _formatted(connection, query.text)
-            self._check(connection, query, formatted)
+
+            def engine_reads(sql: str, parameters: Mapping[str, str]) -> str:
+                with _engine_errors():
+                    data = connection.query(sql, "TSVRaw", dict(parameters)).bytes()
+                return bytes(data).decode(errors="replace")
+
+            formatted = judged(query, engine_reads)
             started = time.monotonic()
             if query.data:
                 _insert_data(connection, formatted, query.data)
@@ -146,26 +152,15 @@ class ChdbEngine:
                 elapsed_s=time.monotonic() - started,
             )
 
-    def _check(self, connection: Connection, query: Query, formatted: str) -> None:
-        judge = refusal_to_admin if query.may_write else refusal
-        # Twice: a statement that its words rule out is not given to the engine at all.
-        reason = judge(formatted, "")
-        if reason is None:
-            explained = f"EXPLAIN AST {formatted}"
-            tree = connection.query(explained, "TSVRaw", dict(query.parameters)).bytes()
-            reason = judge(formatted, bytes(tree).decode(errors="replace"))
-        if reason is not None:
-            raise EngineError(f"Code: 164. DB::Exception: {reason} (READONLY)")
-
     def _preparation(self, query: Query) -> Iterator[str]:
         """Statements that prepare a connection for one query; for the reader, the last one closes
         the door behind them."""
         yield f"USE {_quoted_name(query.database)}"
-        bounds = self._bounds()
+        limits = bounds(self._settings, query.settings)
         for name, value in query.settings.items():
             if not _NAME.fullmatch(name):
                 raise EngineError(f"Code: 115. DB::Exception: Unknown setting {name!r}.")
-            if name in bounds or name == "readonly":
+            if name in limits or name == "readonly":
                 continue
             if not (query.may_write or name.startswith(FREE_SETTINGS)):
                 raise EngineError(
@@ -174,46 +169,10 @@ class ChdbEngine:
                 )
             yield f"SET {name} = {quoted(value)}"
         if query.may_write:
-            yield f"SET max_memory_usage = {bounds['max_memory_usage']}"
+            yield f"SET max_memory_usage = {limits['max_memory_usage']}"
             return
-        tight = {name: _tighter(query.settings.get(name), bound) for name, bound in bounds.items()}
-        text = ", ".join(f"{name} = {value!r}" for name, value in tight.items())
+        text = ", ".join(f"{name} = {value!r}" for name, value in limits.items())
         yield f"SET {text}, readonly = 1"
-
-    def _bounds(self) -> dict[str, float | str]:
-        bounds = self._settings
-        return {
-            "max_execution_time": bounds.query_max_seconds,
-            "max_result_rows": bounds.query_max_rows,
-            "max_result_bytes": bounds.query_max_result_bytes,
-            "max_memory_usage": bounds.query_max_memory_bytes,
-            "max_threads": bounds.query_threads,
-            "result_overflow_mode": "throw",
-            "timeout_overflow_mode": "throw",
-        }
-
-
-def _tighter(asked: str | None, bound: float | str) -> float | str:
-    """The smaller of two bounds; 0 asks for none, which is more than any. Raises EngineError."""
-    if asked is None or isinstance(bound, str):
-        return bound
-    try:
-        wanted = float(asked)
-    except ValueError as error:
-        raise EngineError(f"Code: 72. DB::Exception: {asked!r} is not a number.") from error
-    if not 0 < wanted < bound:
-        return bound
-    return int(wanted) if isinstance(bound, int) else wanted
-
-
-def _formatted(connection: Connection, text: str) -> str:
-    """A query as the engine writes it itself, one statement. Raises what the parser raises."""
-    sql = f"SELECT formatQuerySingleLine({quoted(text)})"
-    try:
-        return bytes(connection.query(sql, "RawBLOB").bytes()).decode(errors="replace")
-    except (chdb.ChdbError, RuntimeError) as error:
-        wrapped = ": In scope SELECT formatQuerySingleLine("
-        raise EngineError(str(error).split(wrapped)[0] + " (SYNTAX_ERROR)") from error
 
 
 def _insert_data(connection: Connection, formatted: str, data: bytes) -> None:

@@ -1,10 +1,12 @@
 """Settings of the store."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 
 from services.runtime.settings import ServiceSettings
+from services.store.engine import EngineError
 from services.store.http_guard import LOOPBACK
 
 
@@ -19,6 +21,8 @@ class StoreSettings(ServiceSettings):
     a loopback address only. allowed_hosts: names by which clients reach the store, besides
     loopback and `host`; `*` for any. keep_*_days: how long rows stay at least that no report of a
     run needs; 0 keeps them for ever. See services/store/schema.py.
+    clickhouse_url: a server to use in place of the embedded engine; clickhouse_user may create
+    databases, tables and users there, or no users where clickhouse_manage_reader is off.
     """
 
     offline: bool = False
@@ -36,6 +40,12 @@ class StoreSettings(ServiceSettings):
     query_slots: int = Field(4, ge=1, le=64)
     query_wait_seconds: float = Field(5, ge=0, le=60)
 
+    clickhouse_url: str = Field("", pattern=r"^(https?://\S+)?$")
+    clickhouse_user: str = "default"
+    clickhouse_password: SecretStr = SecretStr("")
+    clickhouse_password_file: Path | None = None
+    clickhouse_manage_reader: bool = True
+
     keep_latency_days: int = Field(90, ge=0, le=36_500)
     keep_progress_days: int = Field(90, ge=0, le=36_500)
     keep_idle_resources_days: int = Field(30, ge=0, le=36_500)
@@ -45,6 +55,12 @@ class StoreSettings(ServiceSettings):
     def database_dir(self) -> Path:
         """Folder that the embedded engine alone owns."""
         return self.data / "clickhouse"
+
+    def clickhouse_secret(self) -> str:
+        """The password for the server; from its file where one is named. Raises OSError."""
+        if self.clickhouse_password_file is not None:
+            return self.clickhouse_password_file.read_text().strip()
+        return self.clickhouse_password.get_secret_value()
 
     @property
     def secrets_dir(self) -> Path:
@@ -57,3 +73,33 @@ class StoreSettings(ServiceSettings):
         if self.anonymous_reads is None:
             return self.host in LOOPBACK
         return self.anonymous_reads
+
+
+def bounds(settings: StoreSettings, asked: Mapping[str, str]) -> dict[str, float | str]:
+    """ClickHouse settings that bound one query; what a request asks for can only tighten them.
+
+    Raises EngineError for what is no number.
+    """
+    limits: dict[str, float | str] = {
+        "max_execution_time": settings.query_max_seconds,
+        "max_result_rows": settings.query_max_rows,
+        "max_result_bytes": settings.query_max_result_bytes,
+        "max_memory_usage": settings.query_max_memory_bytes,
+        "max_threads": settings.query_threads,
+        "result_overflow_mode": "throw",
+        "timeout_overflow_mode": "throw",
+    }
+    return {name: _tighter(asked.get(name), limit) for name, limit in limits.items()}
+
+
+def _tighter(asked: str | None, limit: float | str) -> float | str:
+    """The smaller of two bounds; 0 asks for none, which is more than any."""
+    if asked is None or isinstance(limit, str):
+        return limit
+    try:
+        wanted = float(asked)
+    except ValueError as error:
+        raise EngineError(f"Code: 72. DB::Exception: {asked!r} is not a number.") from error
+    if not 0 < wanted < limit:
+        return limit
+    return int(wanted) if isinstance(limit, int) else wanted

@@ -1,0 +1,139 @@
+"""A ClickHouse server, over its HTTP interface: the same statements as for the embedded engine.
+
+An insert is one request with one Arrow record batch, which the server writes as one part, so it is
+there or not, as with the embedded engine. Where the answer to an insert is lost, the process ends,
+and reads after its next start from the table itself how far it got.
+
+The server has accounts of its own. The store connects as one that may create databases, tables and
+users, and makes the reader itself: SELECT on the database, limits, readonly. Queries over the
+store's own HTTP interface are the reader's, and judged as those of the embedded engine besides.
+"""
+
+import hashlib
+import io
+import json
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from services.store.engine import Answer, EngineError, Query
+from services.store.judging import judged
+from services.store.permissions import quoted
+from services.store.settings import StoreSettings, bounds
+from services.store.tables import DATABASE
+from services.store.users import kept_passwords
+
+READER = "tidegauge_reader"
+STATEMENT_TIMEOUT_S = 600.0
+OVERHEAD_S = 10.0
+
+
+class ServerEngine:
+    """`Engine` on a server. See services/store/engine.py for what the methods promise."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        """Connect, and make the reader unless told not to. Raises EngineError."""
+        self._settings = settings
+        self._url = settings.clickhouse_url.rstrip("/")
+        self._own = (settings.clickhouse_user, settings.clickhouse_secret())
+        self._reader = self._own
+        self._slots = threading.BoundedSemaphore(settings.query_slots)
+        self.rows("SELECT 1 AS one")
+        if settings.clickhouse_manage_reader:
+            password = kept_passwords(settings.secrets_dir)[0]
+            self.execute(reader_statements(settings, password))
+            self._reader = (READER, password)
+
+    def execute(self, statements: Iterable[str]) -> None:
+        for statement in statements:
+            self._ask(statement.encode(), {}, self._own)
+
+    def rows(self, sql: str) -> list[dict[str, Any]]:
+        plain = {"default_format": "JSONEachRow", "output_format_json_quote_64bit_integers": "0"}
+        data, _headers = self._ask(sql.encode(), plain, self._own)
+        return [json.loads(line) for line in data.splitlines()]
+
+    def insert(self, table: str, block: pa.Table) -> None:
+        data = io.BytesIO()
+        with pa.ipc.new_stream(data, block.schema) as stream:
+            stream.write_table(block.combine_chunks())
+        names = ", ".join(f"`{name}`" for name in block.column_names)
+        text = f"INSERT INTO {DATABASE}.{table} ({names}) FORMAT ArrowStream"
+        self._ask(data.getvalue(), {"query": text, "async_insert": "0"}, self._own)
+
+    def answer(self, query: Query) -> Answer:
+        if not self._slots.acquire(timeout=self._settings.query_wait_seconds):
+            raise EngineError("Code: 202. DB::Exception: Too many simultaneous queries.")
+        try:
+            return self._answer(query)
+        finally:
+            self._slots.release()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _answer(self, query: Query) -> Answer:
+        user = self._own if query.may_write else self._reader
+        given = {f"param_{name}": value for name, value in query.parameters.items()}
+
+        def engine_reads(sql: str, parameters: Mapping[str, str]) -> str:
+            named = {f"param_{name}": value for name, value in parameters.items()}
+            data, _ = self._ask(sql.encode(), named | {"default_format": "TSVRaw"}, user)
+            return data.decode(errors="replace")
+
+        judged(query, engine_reads)
+        if not query.may_write:
+            given |= {k: str(v) for k, v in bounds(self._settings, query.settings).items()}
+        given |= {k: v for k, v in query.settings.items() if k not in given and k != "readonly"}
+        given |= {"database": query.database, "default_format": query.output_format}
+        body = query.text.encode()
+        if query.data:
+            given["query"], body = query.text, query.data
+        started = time.monotonic()
+        data, headers = self._ask(body, given, user)
+        summary = json.loads(headers.get("X-ClickHouse-Summary", "{}"))
+        return Answer(
+            data=data,
+            output_format=headers.get("X-ClickHouse-Format") or query.output_format,
+            rows_read=int(summary.get("read_rows", 0)),
+            bytes_read=int(summary.get("read_bytes", 0)),
+            elapsed_s=time.monotonic() - started,
+        )
+
+    def _ask(
+        self, body: bytes, parameters: Mapping[str, str], user: tuple[str, str]
+    ) -> tuple[bytes, Mapping[str, str]]:
+        headers = {"X-ClickHouse-User": user[0], "X-ClickHouse-Key": user[1]}
+        url = f"{self._url}/?{urllib.parse.urlencode(parameters)}"
+        request = urllib.request.Request(url, body, headers, method="POST")
+        timeout_s = float(parameters.get("max_execution_time", STATEMENT_TIMEOUT_S)) + OVERHEAD_S
+        try:
+            with urllib.request.urlopen(request, timeout=timeout_s) as answer:
+                return answer.read(), dict(answer.headers)
+        except urllib.error.HTTPError as error:
+            text = error.read().decode(errors="replace").strip()
+            raise EngineError(text or f"the server answered {error.code}") from error
+        except OSError as error:
+            raise EngineError(f"ClickHouse at {self._url} does not answer: {error}") from error
+
+
+def reader_statements(settings: StoreSettings, password: str) -> Iterator[str]:
+    """Make the reader: it can SELECT from the database, within limits that it cannot lift."""
+    digest = hashlib.sha256(password.encode()).hexdigest()
+    limits = ", ".join(
+        f"{name} = {value!r}{'' if isinstance(value, str) else f' MAX {value!r}'}"
+        for name, value in bounds(settings, {}).items()
+    )
+    yield (
+        f"CREATE USER IF NOT EXISTS {READER} IDENTIFIED WITH sha256_hash BY {quoted(digest)}"
+        f" SETTINGS {limits}, readonly = 2"
+    )
+    yield f"ALTER USER {READER} IDENTIFIED WITH sha256_hash BY {quoted(digest)}"
+    yield f"CREATE DATABASE IF NOT EXISTS {DATABASE}"
+    yield f"GRANT SELECT ON {DATABASE}.* TO {READER}"
