@@ -45,6 +45,7 @@ class BatchOutlet:
         self._sent = 0  # by the thread that sends
         self._done = 0  # by the thread that counts
         self._fatal = ""
+        self.trouble = ""
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._count, name="deliveries", daemon=True)
         self._thread.start()
@@ -99,9 +100,13 @@ class BatchOutlet:
 
     def _refused(self, messages: Any) -> None:
         """Count messages that were not taken (too large, an unknown topic) as failed."""
-        errors = messages["error"]
-        for second in messages["private"][errors != librdkafka.NO_ERROR].tolist():
+        refused = messages[messages["error"] != librdkafka.NO_ERROR]
+        self._say(int(refused["error"][-1]))
+        for second in refused["private"].tolist():
             self._delivered(second, 0, 1)
+
+    def _say(self, error: int) -> None:
+        self.trouble = self._library.rd_kafka_err2str(error).decode()
 
     def _count(self) -> None:
         library = self._library
@@ -113,8 +118,10 @@ class BatchOutlet:
             kind = library.rd_kafka_event_type(event)
             if kind == librdkafka.EVENT_DELIVERED:
                 self._count_delivered(event)
-            elif kind == librdkafka.EVENT_ERROR and library.rd_kafka_event_error_is_fatal(event):
-                self._fatal = library.rd_kafka_event_error_string(event).decode()
+            elif kind == librdkafka.EVENT_ERROR:
+                self.trouble = library.rd_kafka_event_error_string(event).decode()
+                if library.rd_kafka_event_error_is_fatal(event):
+                    self._fatal = self.trouble
             library.rd_kafka_event_destroy(event)
         library.rd_kafka_queue_destroy(events)
 

@@ -22,9 +22,9 @@ from services.generator.recording import Int64s
 TOPICS: dict[Kind, str] = {"flow": FLOW, "speed": SPEED}
 MESSAGE = np.dtype(
     {
-        "names": ["partition", "value", "value_bytes", "key", "key_bytes", "private"],
+        "names": ["error", "value", "value_bytes", "key", "key_bytes", "private"],
         "formats": ["<i4", "<u8", "<u8", "<u8", "<u8", "<i8"],
-        "offsets": [16, 24, 32, 40, 48, 64],
+        "offsets": [0, 24, 32, 40, 48, 64],
         "itemsize": 72,
     }
 )

@@ -25,7 +25,12 @@ Delivered = Callable[[int, int, int], None]
 
 
 class Outlet(Protocol):
-    """Takes lots, keeps their order, and tells what became of each record."""
+    """Takes lots, keeps their order, and tells what became of each record.
+
+    trouble: the client's last error in words; empty when there was none.
+    """
+
+    trouble: str
 
     def count_into(self, delivered: Delivered) -> None:
         """Whom to tell from now on; called from a thread of the outlet."""

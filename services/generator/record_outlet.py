@@ -21,6 +21,7 @@ class RecordOutlet:
             self._producer = Producer(properties)
         except KafkaException as error:
             raise ClientError(str(error)) from error
+        self.trouble = ""
         self._delivered: Callable[[int, int, int], None] = lambda *_: None
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._poll, name="deliveries", daemon=True)
@@ -61,6 +62,8 @@ class RecordOutlet:
         self._thread.join(timeout=10)
 
     def _report(self, second: int, error: object, _message: object) -> None:
+        if error is not None:
+            self.trouble = str(error)
         self._delivered(second, int(error is None), int(error is not None))
 
     def _poll(self) -> None:

@@ -198,7 +198,11 @@ class Runs:
             instance_index=share.index,
             instance_count=share.count,
             faults=dict(run.statistics.faults),
-            messages=findings(run.recipe.request.workload.load, run.statistics.max_delay_us),
+            messages=findings(
+                run.recipe.request.workload.load,
+                run.statistics.max_delay_us,
+                run.outlet.trouble,
+            ),
         )
         self._run = None
         self._leave(run)

@@ -17,6 +17,7 @@ import re
 import string
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -84,6 +85,10 @@ def renew_topics(admin: AdminClient) -> None:
     gone = [topic.name for topic in topics if topic.name in there]
     for future in admin.delete_topics(gone, operation_timeout=15).values() if gone else ():
         future.result(30)
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while set(gone) & set(admin.list_topics(timeout=15).topics):
+        assert time.monotonic() < deadline_s, "the topics do not go away"
+        time.sleep(0.1)
     ensure_topics(admin, topics)
 
 

@@ -18,6 +18,7 @@ from services.runtime.settings import PORT_OFFSETS, ROOT, ServiceSettings
 from services.runtime.topics import ensure_topics
 
 START_DEADLINE_S = 60
+JAVA = ["java", "-Xmx256m", "-cp", str(ROOT / ".jars" / "broker" / "*")]
 PROPERTIES = """
 process.roles=broker,controller
 node.id=1
@@ -46,31 +47,64 @@ def free_base_port() -> int:
     raise RuntimeError("no free ports")
 
 
+class Broker:
+    """A broker that can be killed and started again on the same data."""
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        self.settings = settings
+        self._log = (settings.data / "broker.log").open("a")
+        self._properties = settings.data / "server.properties"
+        text = PROPERTIES.format(
+            kafka=settings.port("kafka"),
+            controller=settings.port("kafka_controller"),
+            directory=settings.data,
+        )
+        self._properties.write_text(text)
+        format_log = ["kafka.tools.StorageTool", "format", "-t", "tidegauge-tests", "-c"]
+        command = [*JAVA, *format_log, str(self._properties)]
+        subprocess.run(command, check=True, stdout=self._log, stderr=self._log)
+        self.start()
+
+    def start(self) -> None:
+        """Start it; returns before it answers."""
+        command = [*JAVA, "kafka.Kafka", str(self._properties)]
+        self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log)
+
+    def await_answer(self) -> None:
+        """Wait until it answers."""
+        _await_broker(self.settings, self._process)
+
+    def kill(self) -> None:
+        """End it with -9."""
+        self._process.kill()
+        self._process.wait()
+
+    def close(self) -> None:
+        """End it for good."""
+        self.kill()
+        self._log.close()
+
+
 @contextmanager
-def running_broker(directory: Path, input_partitions: int = 1) -> Iterator[ServiceSettings]:
-    """Settings of a stack whose broker runs and has every fixed topic."""
+def breakable_broker(directory: Path, input_partitions: int = 1) -> Iterator[Broker]:
+    """A broker that runs and has every fixed topic."""
     settings = ServiceSettings(
         base_port=free_base_port(), data=directory, input_partitions=input_partitions
     )
-    properties = directory / "server.properties"
-    text = PROPERTIES.format(
-        kafka=settings.port("kafka"),
-        controller=settings.port("kafka_controller"),
-        directory=directory,
-    )
-    properties.write_text(text)
-    java = ["java", "-Xmx256m", "-cp", str(ROOT / ".jars" / "broker" / "*")]
-    format_log = ["kafka.tools.StorageTool", "format", "-t", "tidegauge-tests", "-c"]
-    with (directory / "broker.log").open("w") as log:
-        subprocess.run([*java, *format_log, properties], check=True, stdout=log, stderr=log)
-        broker = subprocess.Popen([*java, "kafka.Kafka", properties], stdout=log, stderr=log)
+    broker = Broker(settings)
     try:
-        _await_broker(settings, broker)
+        broker.await_answer()
         ensure_topics(admin_client(settings, "tests"), catalogue.fixed_topics(input_partitions))
-        yield settings
+        yield broker
     finally:
-        broker.kill()
-        broker.wait()
+        broker.close()
+
+
+@contextmanager
+def running_broker(directory: Path, input_partitions: int = 1) -> Iterator[ServiceSettings]:
+    """Settings of a stack whose broker runs and has every fixed topic."""
+    with breakable_broker(directory, input_partitions) as broker:
+        yield broker.settings
 
 
 def _await_broker(settings: ServiceSettings, broker: "subprocess.Popen[bytes]") -> None:

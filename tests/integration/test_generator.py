@@ -2,45 +2,18 @@
 
 import json
 import signal
-import time
 from collections import Counter, defaultdict
-from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 
 from schemas import catalogue, protocol
-from schemas.protocol import Load, PhasePlan, Phases, Pipeline, RunPlan, RunRequest, Stop, Workload
+from schemas.protocol import Stop
 from services.runtime.events import open_events
-from tests.integration.service_process import Reader, has_event, running_service
+from tests.integration.runs import next_phases, readers, run_plan
+from tests.integration.service_process import has_event, running_service
 
 pytestmark = pytest.mark.integration
-
-PHASES = Phases(warm_up_s=2, measure_s=3, cool_down_s=3)
-
-
-def run_plan(run_id, rate):
-    load = Load(rate_per_second=rate)
-    workload = Workload(name="test", summary="A short load.", load=load, phases=PHASES)
-    pipeline = Pipeline(name="p", summary="-", mode="real-time", implementation="customised")
-    request = RunRequest(
-        run_id=run_id, workload=workload, pipelines=(pipeline,), stages=protocol.STAGES
-    )
-    return RunPlan(request=request, start_offsets={})
-
-
-def next_phases():
-    return PhasePlan(load_start_ms=(int(time.time()) + 2) * 1000, phases=PHASES)
-
-
-@contextmanager
-def readers(settings, *topics):
-    found = [Reader(settings, topic) for topic in topics]
-    try:
-        yield found
-    finally:
-        for reader in found:
-            reader.close()
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,8 @@ RATE = 100
 class FakeOutlet:
     """Keeps what it is given while `takes()` allows; acknowledges at once."""
 
+    trouble = ""
+
     def __init__(self, takes=lambda: True):
         self.sequences = []
         self._takes = takes

@@ -1,0 +1,69 @@
+"""Counting deliveries by batch, on messages as librdkafka lays them out."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.generator import librdkafka
+from services.generator.batch_outlet import runs
+from services.generator.librdkafka import ClientError, Message, new_producer
+from services.generator.messages import MESSAGE
+from services.generator.outlet import load_properties, open_outlet
+from services.generator.record_outlet import RecordOutlet
+from services.generator.settings import GeneratorSettings
+
+pytestmark = pytest.mark.unit
+
+outcomes = st.lists(st.tuples(st.integers(-1, 4), st.sampled_from([0, 0, 0, -192])), max_size=60)
+
+
+def counted(batch, in_order):
+    messages = (Message * len(batch))()
+    for message, (second, error) in zip(messages, batch, strict=True):
+        message.private, message.error = second, error
+    size = MESSAGE.itemsize
+    base = librdkafka.ctypes.addressof(messages)
+    pointers = [base + size * number for number in range(len(batch))]
+    return [
+        (second, -192 if failed else 0)
+        for second, failed, count in runs(pointers, in_order)
+        for _ in range(count)
+    ]
+
+
+@given(outcomes)
+def test_every_message_is_counted_as_what_it_is(batch):
+    assert counted(batch, in_order=False) == batch
+
+
+@given(outcomes)
+def test_so_it_is_by_bisection_when_the_seconds_are_in_order(batch):
+    delivered = sorted((second, 0) for second, _ in batch)
+    assert counted(delivered, in_order=True) == delivered
+    failed = sorted((second, -192) for second, _ in batch)
+    assert counted(failed, in_order=True) == failed
+
+
+def test_the_layout_of_a_message_is_that_of_the_library():
+    for name in ("error", "value", "value_bytes", "key", "key_bytes", "private"):
+        assert MESSAGE.fields[name][1] == getattr(Message, name).offset
+    assert librdkafka.ctypes.sizeof(Message) == MESSAGE.itemsize == 72
+
+
+def test_a_property_that_is_not_known_is_refused_in_words():
+    library = librdkafka.load()
+    assert library is not None
+    with pytest.raises(ClientError, match='No such configuration property: "colour"'):
+        new_producer(library, {"colour": "red"})
+
+
+def test_the_way_record_by_record_stays_open():
+    outlet = open_outlet(GeneratorSettings(generator_client="record"), 400, in_order=True)
+    assert isinstance(outlet, RecordOutlet)
+    outlet.close()
+
+
+def test_acknowledgements_of_all_brokers_come_with_idempotence():
+    all_, one = (load_properties(GeneratorSettings(generator_acks=a), 400) for a in ("all", "1"))
+    assert (all_["enable.idempotence"], all_["acks"]) == (True, "all")
+    assert (one["enable.idempotence"], one["acks"]) == (False, "1")

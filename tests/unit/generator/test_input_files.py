@@ -1,0 +1,126 @@
+"""Observations of a user's own, CSV and Parquet."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from schemas.content import Content
+from services.generator.input_files import InputError, read_input
+from services.generator.recording import recording_of
+from tests.unit.generator.made import records_of
+
+pytestmark = pytest.mark.unit
+
+COLUMNS = {
+    "measurement_id": "site",
+    "observed_at": "at",
+    "flow_vehicles_per_hour": "cars",
+    "speed_km_per_hour": "kmh",
+}
+NOON_US = 1_767_268_800_000_000  # 2026-01-01T12:00:00Z
+
+
+def read(path, columns=COLUMNS):
+    return read_input(Content(source="file", path=str(path), columns=columns))
+
+
+def a_csv(tmp_path, *rows, header="site,at,cars,kmh"):
+    path = tmp_path / "mine.csv"
+    path.write_text("\n".join([header, *rows]) + "\n")
+    return path
+
+
+def test_a_file_needs_only_four_columns(tmp_path):
+    found = read(a_csv(tmp_path, "A,2026-01-01T12:00:00Z,100,50.5"))
+    (row,) = found.observations
+    assert (row.measurement_id, row.lane, row.time_us) == ("A", "lane1", NOON_US)
+    assert (row.flow_vehicles_per_hour, row.speed_km_per_hour) == (100, 50.5)
+    assert (row.period_s, row.accuracy_percent) == (60, 100)
+    assert found.bad_rows == []
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ("A,2026-01-01T12:00:00Z,many,50", "cars is 'many', which is not a number"),
+        ("A,2026-01-01T12:00:00Z,-1,50", "cars is -1, which is not possible"),
+        ("A,2026-01-01T12:00:00Z,nan,50", "cars is nan, which is not possible"),
+        ("A,2026-01-01T12:00:00Z,1.5,50", "cars is 1.5, which is not a whole number"),
+        ("A,2026-01-01T12:00:00Z,1,", "kmh is empty"),
+        ("A,2026-01-01T12:00:00Z,1,inf", "kmh is inf, which is not possible"),
+        (",2026-01-01T12:00:00Z,1,2", "site is empty"),
+        ("A,yesterday,1,2", "at is 'yesterday', which is not a time"),
+        ("A,2026-01-01T12:00:00Z,1", "the row has another number of columns than the header"),
+        ("A,2026-01-01T12:00:00Z,1,2,3", "the row has another number of columns than the header"),
+    ],
+)
+def test_a_bad_row_has_its_line_and_reason_and_the_others_are_used(tmp_path, row, reason):
+    found = read(a_csv(tmp_path, "B,2026-01-01T12:00:00Z,1,2", row, "C,2026-01-01T12:00:00Z,3,4"))
+    (bad,) = found.bad_rows
+    assert (bad.offset(), bad.reason) == (3, reason)
+    assert bad.topic().endswith("mine.csv")
+    assert bad.value().startswith((row.encode(), b"{"))
+    assert [o.measurement_id for o in found.observations] == ["B", "C"]
+
+
+@pytest.mark.parametrize(
+    "time", ["2026-01-01T12:00:00", "2026-01-01 13:00:00+01:00", "1767268800000"]
+)
+def test_times_may_be_written_in_several_ways(tmp_path, time):
+    (row,) = read(a_csv(tmp_path, f"A,{time},1,2")).observations
+    assert row.time_us == NOON_US
+
+
+def test_parquet_keeps_its_types_and_counts_rows(tmp_path):
+    path = tmp_path / "mine.parquet"
+    table = {
+        "site": ["A", None, "B"],
+        "at": pa.array([NOON_US, NOON_US, NOON_US], pa.timestamp("us", "UTC")),
+        "cars": [1, 2, 3],
+        "kmh": [1.5, 2.5, 3.5],
+        "colour": ["red"] * 3,
+    }
+    pq.write_table(pa.table(table), path)
+    found = read(path)
+    assert [(o.measurement_id, o.time_us) for o in found.observations] == [
+        ("A", NOON_US),
+        ("B", NOON_US),
+    ]
+    assert [(bad.line, bad.reason) for bad in found.bad_rows] == [(2, "site is empty")]
+
+
+@pytest.mark.parametrize(
+    ("rows", "header", "reason"),
+    [
+        (["A,1,2"], "site,at,cars", "has no column 'kmh' for speed_km_per_hour; it has: site, at"),
+        ([], "site,at,cars,kmh", "has no usable row"),
+        (["A,x,1,2"], "site,at,cars,kmh", "has no usable row"),
+    ],
+)
+def test_a_file_that_cannot_be_used_says_why(tmp_path, rows, header, reason):
+    with pytest.raises(InputError, match=reason):
+        read(a_csv(tmp_path, *rows, header=header))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("no.csv", None), ("bad.parquet", b"PAR1"), ("bad.csv", b"\xff\xfe\x00")]
+)
+def test_what_is_not_a_table_says_so(tmp_path, name, content):
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=r"cannot be read|has no column"):
+        read(path)
+
+
+def test_lanes_with_fewer_observations_begin_again_earlier(tmp_path):
+    path = a_csv(
+        tmp_path,
+        "A,2026-01-01T12:00:00Z,1,10",
+        "A,2026-01-01T12:01:00Z,2,20",
+        "A,2026-01-01T12:02:00Z,3,30",
+        "B,2026-01-01T12:00:00Z,7,70",
+    )
+    recording = recording_of(read(path).observations)
+    records = [r for name, r in records_of(4, 4, recording=recording) if name == "traffic_flow"]
+    assert [r["flow_vehicles_per_hour"] for r in records] == [1, 7, 2, 7, 3, 7, 1, 7]
