@@ -139,17 +139,22 @@ class KeyedLayout:
         summed = np.cumsum(weights(keys))
         self._until = summed / summed[-1]
         self._seed = seed
+        self._ends = lru_cache(1)(self._lay_out)
 
     def places(self, second: int, records: int, positions: Int64s) -> Places:
         """See Layout."""
-        lanes = (records + 1) // 2
-        shift = float(fractions(self._seed, np.array([second], np.int64))[0])
-        ends = np.clip(np.ceil(self._until * lanes - shift), 0, lanes).astype(np.int64)
-        ends[-1] = lanes
+        ends = self._ends(second, (records + 1) // 2)
         starts = np.concatenate(([0], ends[:-1]))
         site = np.searchsorted(ends, positions, side="right")
         num_lanes = (ends - starts)[site].astype(np.int32)
         return Places(positions % self._lanes, site, positions - starts[site], num_lanes)
+
+    def _lay_out(self, second: int, lanes: int) -> Int64s:
+        """For each site, the position after its last lane."""
+        shift = float(fractions(self._seed, np.array([second], np.int64))[0])
+        ends = np.clip(np.ceil(self._until * lanes - shift), 0, lanes).astype(np.int64)
+        ends[-1] = lanes
+        return np.asarray(ends, np.int64)
 
 
 def weights(keys: Keys) -> NDArray[np.float64]:

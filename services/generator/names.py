@@ -8,7 +8,7 @@ import pyarrow as pa
 from schemas.content import Content
 from services.generator.recording import Int64s, Recording
 
-GROWTH = 1.5
+STEP = 50_000  # names made at a time: Python's strings take more memory than Arrow's
 
 
 class Names:
@@ -22,10 +22,13 @@ class Names:
         """An array that holds the name of every one of `numbers` at its place."""
         needed = int(numbers.max(initial=-1)) + 1
         if needed > len(self._names):
-            end = max(needed, int(len(self._names) * GROWTH))
-            new = [self._name_of(number) for number in range(len(self._names), end)]
-            self._names = pa.concat_arrays([self._names, pa.array(new, pa.string())])
+            steps = range(len(self._names), needed, STEP)
+            made = [self._make(start, start + STEP) for start in steps]
+            self._names = pa.concat_arrays([self._names, *made])
         return self._names
+
+    def _make(self, start: int, end: int) -> pa.StringArray:
+        return pa.array([self._name_of(number) for number in range(start, end)], pa.string())
 
 
 def site_names(recording: Recording) -> Names:
