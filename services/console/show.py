@@ -54,7 +54,12 @@ def _not_exact(report: Report) -> str:
 
 def _stages(name: str, pipeline: dict[str, Any]) -> Table:
     table = Table(
-        title=name, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False
+        title=name,
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
     )
     table.add_column("stage", no_wrap=True)
     for column in ("p50", "p95", "p99", "max", "cost", "outputs", "per s", "exact", "ledger"):
@@ -85,7 +90,12 @@ def _stages(name: str, pipeline: dict[str, Any]) -> Table:
 
 def _resources(report: Report) -> Table:
     table = Table(
-        title="resources", title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False
+        title="resources",
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
     )
     table.add_column("service")
     table.add_column("CPU cores", justify="right")
