@@ -80,10 +80,7 @@ def _stages(name: str, pipeline: dict[str, Any]) -> Table:
             str(cell["verdicts"]["exact"]),
             Text(", ".join(bad) or "clean", style="red" if bad else "green"),
         )
-    table.caption = (
-        "ms from the latest contributing input to the output, both LogAppendTime;\n"
-        "cost: p50 less that of the stage before"
-    )
+    table.caption = "ms from latest input to output; cost: p50 less the stage before"
     table.caption_justify = "left"
     return table
 
