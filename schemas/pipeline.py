@@ -1,12 +1,26 @@
 """A pipeline under test: engine, mode and settings. One TOML file each in `pipelines/`."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from schemas.model import STAGES, Model, Name, Stage
 
+Implementation = Literal["customised", "built-in", "state", "stateless"]
 CALIBRATED_STAGES: tuple[Stage, ...] = ("ingest", "parse", "tumbling")
+# The stages of each implementation, and the modes that can run them.
+IMPLEMENTED_STAGES: dict[Implementation, tuple[Stage, ...]] = {
+    "customised": STAGES,
+    "built-in": STAGES,
+    "state": ("join", "tumbling", "sliding"),
+    "stateless": ("ingest", "parse"),
+}
+MODES_OF: dict[Implementation, tuple[str, ...]] = {
+    "customised": ("real-time", "micro-batch", "calibration"),
+    "built-in": ("micro-batch",),
+    "state": ("micro-batch",),
+    "stateless": ("continuous",),
+}
 
 
 class Calibration(Model):
@@ -29,26 +43,59 @@ class Calibration(Model):
 class Pipeline(Model):
     """One pipeline under test (`pipelines/NAME.toml`).
 
+    implementation: `customised` is one stateful aggregation per stage that publishes when it is
+    complete; `built-in` is Spark's join of two streams and its windows in append mode; `state` is
+    transformWithState in Python; `stateless` has no stage that keeps anything.
+    stages: those of the implementation unless given.
     batch_duration_s: real-time mode, how long a batch runs before it commits.
     trigger_interval_ms: micro-batch mode, 0 means as fast as possible.
+    checkpoint_interval_ms: continuous mode, how often offsets are committed.
     incomplete_windows: `withhold` publishes a window only when every lane of every kind is there;
-    `publish` publishes what there is when the watermark passes. spark_conf wins over the defaults.
+    `publish`, which is what built-in windows do, publishes a window that has at least one flow and
+    one speed when the watermark passes.
+    watermark_s: how far behind the newest event time state is kept; window_watermark_ms: the same
+    for built-in windows, which are published when it has passed their end.
+    max_restarts: how often the driver is started again in one run when it was killed.
+    spark_conf wins over the defaults.
     calibration: only for mode `calibration`, which is no Spark but a copy with known delays.
     """
 
     name: Name
     summary: str
-    mode: Literal["real-time", "micro-batch", "calibration"]
-    implementation: Literal["customised"] = "customised"
+    mode: Literal["real-time", "micro-batch", "continuous", "calibration"]
+    implementation: Implementation = "customised"
     stages: tuple[Stage, ...] = STAGES
     incomplete_windows: Literal["withhold", "publish"] = "withhold"
     watermark_s: int = Field(10, ge=0)
+    window_watermark_ms: int = Field(0, ge=0)
     batch_duration_s: int = Field(300, ge=5)
     trigger_interval_ms: int = Field(0, ge=0)
+    checkpoint_interval_ms: int = Field(1000, ge=100)
+    max_restarts: int = Field(3, ge=0, le=100)
     shuffle_partitions: int = Field(1, ge=1, le=1024)
     driver_memory_mb: int = Field(1024, ge=512)
     spark_conf: dict[str, str] = Field(default_factory=dict)
     calibration: Calibration | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _stages_of_the_implementation(cls, given: Any) -> Any:
+        if isinstance(given, dict) and "stages" not in given:
+            stages = IMPLEMENTED_STAGES.get(given.get("implementation", "customised"))
+            return given if stages is None else given | {"stages": stages}
+        return given
+
+    @model_validator(mode="after")
+    def _implemented(self) -> "Pipeline":
+        stages, modes = IMPLEMENTED_STAGES[self.implementation], MODES_OF[self.implementation]
+        if self.mode not in modes:
+            raise ValueError(f"{self.implementation} runs in the modes {', '.join(modes)} only")
+        if not set(self.stages) <= set(stages):
+            raise ValueError(f"{self.implementation} has only the stages {', '.join(stages)}")
+        kept = "publish" if self.implementation == "built-in" else "withhold"
+        if self.incomplete_windows != kept:
+            raise ValueError(f"{self.implementation} can only {kept} incomplete windows")
+        return self
 
     @model_validator(mode="after")
     def _calibrated(self) -> "Pipeline":

@@ -19,8 +19,8 @@ from services.evaluator.columns import Ints
 from services.evaluator.decode import Decoded, Refused, decode
 from services.evaluator.inputs import FLOW, SPEED, Inputs
 from services.evaluator.ledger import Ledger
+from services.evaluator.partial_windows import rules
 from services.evaluator.rows import OUTPUT_ROWS, digests, input_rows
-from services.evaluator.stages import RULES
 from services.evaluator.tallies import Throughput
 
 MAX_CELLS = 12_000_000  # about 1 GB of pairing state
@@ -50,7 +50,13 @@ class Evaluation:
         for pipeline in request.pipelines:
             for stage in (stage for stage in pipeline.stages if stage in request.stages):
                 topic = catalogue.output_topic(pipeline.name, stage)
-                self.ledgers[topic] = Ledger(RULES[stage], request.workload.judgement, phases)
+                kept = pipeline.incomplete_windows
+                self.ledgers[topic] = Ledger(
+                    rules(kept)[stage],
+                    request.workload.judgement,
+                    phases,
+                    after_inputs=kept == "publish" and stage in ("tumbling", "sliding"),
+                )
                 self.where[topic] = (pipeline.name, stage)
         self.inputs = Inputs({ledger.stage.memory for ledger in self.ledgers.values()})
         self._compares_bytes = any(one.stage.name == "ingest" for one in self.ledgers.values())
@@ -78,6 +84,7 @@ class Evaluation:
         self._retry()
         both_ms = min(input_frontier_ms, output_frontier_ms)
         for ledger in self.ledgers.values():
+            ledger.release(self.inputs, input_frontier_ms)
             ledger.settle(input_frontier_ms)
             ledger.sweep(self.inputs, both_ms)
         self._evict(both_ms)

@@ -34,13 +34,20 @@ def phase_codes(plan: PhasePlan, scheduled_us: Ints) -> Ints:
 
 
 class Ledger:
-    """Judges the outputs of one stage of one pipeline against `inputs` of the same run."""
+    """Judges the outputs of one stage of one pipeline against `inputs` of the same run.
 
-    def __init__(self, stage: Stage, judgement: Judgement, plan: PhasePlan) -> None:
+    after_inputs: an output is judged only when all inputs appended before it are known. Needed
+    where fewer inputs imply another output instead of none: where partial windows are published.
+    """
+
+    def __init__(
+        self, stage: Stage, judgement: Judgement, plan: PhasePlan, *, after_inputs: bool = False
+    ) -> None:
         self.stage = stage
         self.tally = StageTally()
         self._judgement = judgement
         self._plan = plan
+        self._after_inputs = after_inputs
         self._cells: dict[int, Columns] = {}
         self._swept_ms: dict[int, int] = {}
         self._waiting: dict[int, list[Outputs]] = {}
@@ -53,6 +60,26 @@ class Ledger:
 
     def judge(self, inputs: Inputs, rows: Outputs) -> None:
         """Judge what can be judged of new outputs; the rest waits."""
+        if self._after_inputs:
+            for group, place in by_value(rows.group):
+                self._waiting.setdefault(group, []).append(rows.take(place))
+        else:
+            self._judge(inputs, rows)
+
+    def release(self, inputs: Inputs, input_frontier_ms: int) -> None:
+        """Judge outputs that wait for the inputs before them; all inputs appended before the
+        frontier are known."""
+        if not self._after_inputs or not self._waiting:
+            return
+        waiting = concat([rows for group in self._waiting.values() for rows in group])
+        self._waiting = {}
+        ready = waiting.appended_ms < input_frontier_ms
+        rest = waiting.take(np.flatnonzero(~ready))
+        for group, place in by_value(rest.group):
+            self._waiting[group] = [rest.take(place)]
+        self._judge(inputs, waiting.take(np.flatnonzero(ready)))
+
+    def _judge(self, inputs: Inputs, rows: Outputs) -> None:
         for group, place in by_value(rows.group):
             picked = rows.take(place)
             if self._evicted_before is not None and group < self._evicted_before:
@@ -66,8 +93,10 @@ class Ledger:
 
     def retry(self, inputs: Inputs, touched: dict[str, set[int]]) -> None:
         """Judge waiting outputs again where new inputs are known: in the touched groups."""
+        if self._after_inputs:
+            return
         for group in [one for one in self._waiting if self.stage.depends(one, touched)]:
-            self.judge(inputs, concat(self._waiting.pop(group)))
+            self._judge(inputs, concat(self._waiting.pop(group)))
 
     def settle(self, input_frontier_ms: int) -> None:
         """Call waiting outputs unexpected; all inputs appended before the frontier are known."""
@@ -89,7 +118,7 @@ class Ledger:
         """Call expected outputs missing that did not come in time; all outputs appended before
         the frontier are judged."""
         limit_ms = output_frontier_ms - self._judgement.give_up_ms
-        for group in self.stage.groups(inputs):
+        for group in self._groups(inputs):
             newest = self.stage.newest_ms(inputs, group)
             if newest <= self._swept_ms.get(group, -1):
                 continue
@@ -109,7 +138,7 @@ class Ledger:
     def open_in_measure(self, inputs: Inputs) -> int:
         """Expected outputs of the measure phase that have no verdict yet."""
         total = 0
-        for group in self.stage.groups(inputs):
+        for group in self._groups(inputs):
             if self.stage.newest_ms(inputs, group) > self._swept_ms.get(group, -1):
                 _at, expected = self._open(inputs, group)
                 total += int((phase_codes(self._plan, expected.scheduled_us) == MEASURE).sum())
@@ -127,6 +156,12 @@ class Ledger:
         if not self.stage.size(inputs, group):
             return True
         return self.stage.newest_ms(inputs, group) <= self._swept_ms.get(group, -1)
+
+    def _groups(self, inputs: Inputs) -> list[int]:
+        """Groups that are not evicted and may have outputs."""
+        before = self._evicted_before
+        groups = self.stage.groups(inputs)
+        return groups if before is None else [group for group in groups if group >= before]
 
     def _open(self, inputs: Inputs, group: int) -> tuple[Ints, Expected]:
         size = self.stage.size(inputs, group)

@@ -312,14 +312,15 @@ class Sliding:
         flow = [cells["flow_sum"][at] for cells in parts]
         speed = [cells["speed_sum"][at] / cells["speeds"][at] for cells in parts]
         return {
-            "flow_change_short": _relative_change(flow[2], flow[1]),
-            "flow_change_long": _relative_change(flow[2], flow[0]),
-            "speed_change_short": _relative_change(speed[2], speed[1]),
-            "speed_change_long": _relative_change(speed[2], speed[0]),
+            "flow_change_short": relative_change(flow[2], flow[1]),
+            "flow_change_long": relative_change(flow[2], flow[0]),
+            "speed_change_short": relative_change(speed[2], speed[1]),
+            "speed_change_long": relative_change(speed[2], speed[0]),
         }
 
 
-def _relative_change(new: Floats, old: Floats) -> Floats:
+def relative_change(new: Floats, old: Floats) -> Floats:
+    """(new - old) / old; not a number where old is 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(old == 0, np.nan, (new - old) / old)
 

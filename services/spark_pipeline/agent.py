@@ -20,7 +20,12 @@ from services.spark_pipeline.drivers import (
 from services.spark_pipeline.exits import EXIT_REPORTED
 
 # The program that runs a pipeline, by the pipeline's mode.
-PROGRAMS = {"real-time": "driver", "micro-batch": "driver", "calibration": "calibration"}
+PROGRAMS = {
+    "real-time": "driver",
+    "micro-batch": "driver",
+    "continuous": "driver",
+    "calibration": "calibration",
+}
 StartDriver = Callable[[str, str, Path, Path, str], Driver]
 
 

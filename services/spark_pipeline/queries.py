@@ -1,8 +1,8 @@
-"""How every stage runs: source, watermark, output mode, trigger, checkpoint and sink, once."""
+"""How every stage runs: source, output mode, trigger, checkpoint and sink, once."""
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -12,18 +12,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from schemas import catalogue
 from schemas.pipeline import Pipeline
 from schemas.protocol import RunPlan
-from services.spark_pipeline.stages.ingest import ingest
-from services.spark_pipeline.stages.join import join
-from services.spark_pipeline.stages.parse import parse
-from services.spark_pipeline.stages.sliding import sliding
-from services.spark_pipeline.stages.tumbling import tumbling
-from services.spark_pipeline.wire import encoded
-
-ON_OBSERVATIONS: dict[str, Callable[[DataFrame], DataFrame]] = {
-    "join": join,
-    "tumbling": tumbling,
-    "sliding": sliding,
-}
+from services.spark_pipeline.outputs import outputs
 
 
 @dataclass(frozen=True)
@@ -34,52 +23,44 @@ class Place:
     checkpoints: Path
 
 
-def outputs(raw: DataFrame, stage: str, watermark_s: int) -> DataFrame:
-    """Rows of Kafka → (key, value) that the stage publishes, all the way from the input."""
-    if stage == "ingest":
-        return raw.transform(ingest)
-    observations = raw.transform(parse)
-    if stage == "parse":
-        return encoded(observations, "output_parse")
-    rows = observations.withWatermark("observed_at", f"{watermark_s} seconds").transform(
-        ON_OBSERVATIONS[stage]
-    )
-    return encoded(rows, f"output_{stage}")
-
-
 def start_query(
     spark: SparkSession, pipeline: Pipeline, stage: str, plan: RunPlan, place: Place
 ) -> StreamingQuery:
-    """Start one stage from the plan's start offsets, named after the stage."""
-    rows = outputs(read_inputs(spark, plan, place), stage, pipeline.watermark_s)
+    """Start one stage, named after the stage: from its checkpoint, or if there is none from the
+    plan's start offsets."""
+    read = partial(read_inputs, spark, plan, place)
+    rows = outputs(read, stage, pipeline, plan.request.run_id)
     writer = (
         rows.writeStream.queryName(stage)
-        .outputMode("update")
+        .outputMode("append" if pipeline.implementation == "built-in" else "update")
         .option("checkpointLocation", str(place.checkpoints / pipeline.name / stage))
         .format("kafka")
         .option("kafka.bootstrap.servers", place.bootstrap)
-        .option("topic", catalogue.output_topic(pipeline.name, stage))
     )
+    if "topic" not in rows.columns:
+        writer = writer.option("topic", catalogue.output_topic(pipeline.name, stage))
     return triggered(writer, pipeline).start()
 
 
-def read_inputs(spark: SparkSession, plan: RunPlan, place: Place) -> DataFrame:
-    """Both input topics as one source, from the start offsets on."""
+def read_inputs(
+    spark: SparkSession, plan: RunPlan, place: Place, topics: tuple[str, ...]
+) -> DataFrame:
+    """Input topics as one source, from the start offsets on."""
     return (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", place.bootstrap)
-        .option("subscribe", ",".join(catalogue.INPUTS))
-        .option("startingOffsets", starting_offsets(plan))
+        .option("subscribe", ",".join(topics))
+        .option("startingOffsets", starting_offsets(plan, topics))
         .load()
     )
 
 
-def starting_offsets(plan: RunPlan) -> str:
+def starting_offsets(plan: RunPlan, topics: tuple[str, ...] = catalogue.INPUTS) -> str:
     """The `startingOffsets` option: first offset by input topic and partition, as JSON."""
     return json.dumps(
         {
             topic: {str(number): offset for number, offset in enumerate(plan.start_offsets[topic])}
-            for topic in catalogue.INPUTS
+            for topic in topics
         }
     )
 
@@ -88,4 +69,6 @@ def triggered(writer: DataStreamWriter, pipeline: Pipeline) -> DataStreamWriter:
     """The trigger of the pipeline's mode."""
     if pipeline.mode == "real-time":
         return writer.trigger(realTime=f"{pipeline.batch_duration_s} seconds")
+    if pipeline.mode == "continuous":
+        return writer.trigger(continuous=f"{pipeline.checkpoint_interval_ms} milliseconds")
     return writer.trigger(processingTime=f"{pipeline.trigger_interval_ms} milliseconds")

@@ -23,8 +23,10 @@ def encoded(rows: DataFrame, record: str) -> DataFrame:
 
     key: measurement_id. value: header and datum of the newest version of the record.
     """
-    datum = to_avro(F.struct(*rows.columns), codec.schema_json(record))
-    return rows.select(
-        F.col("measurement_id").cast("binary").alias("key"),
-        F.concat(F.lit(codec.header(record)), datum).alias("value"),
-    )
+    value = datum_of(F.struct(*rows.columns), record)
+    return rows.select(F.col("measurement_id").cast("binary").alias("key"), value.alias("value"))
+
+
+def datum_of(fields: Column, record: str) -> Column:
+    """Header and datum of the newest version of a record, from a struct of its fields."""
+    return F.concat(F.lit(codec.header(record)), to_avro(fields, codec.schema_json(record)))

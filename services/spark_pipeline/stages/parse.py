@@ -1,10 +1,10 @@
 """Stage 1: the decoded observation of either kind."""
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from schemas import catalogue
-from services.spark_pipeline.wire import decoded
+from services.spark_pipeline.wire import datum_of, decoded
 
 SHARED_FIELDS = (
     "run_id",
@@ -18,6 +18,8 @@ SHARED_FIELDS = (
     "period_s",
     "accuracy_percent",
 )
+FIELDS = (*SHARED_FIELDS, "flow_vehicles_per_hour", "speed_km_per_hour")
+REASON = "The value is not a record of its topic."
 
 
 def parse(raw: DataFrame) -> DataFrame:
@@ -26,19 +28,55 @@ def parse(raw: DataFrame) -> DataFrame:
 
     The topic tells the kind. A value that is not a record of its topic gives no row.
     """
+    return attempted(raw.select("topic", "value")).where(_is_a_record()).select(*FIELDS)
+
+
+def parse_or_refuse(raw: DataFrame, output_topic: str, run_id: str, producer: str) -> DataFrame:
+    """Rows of Kafka, with partition, offset and timestamp → (topic, key, value) to publish: every
+    observation as `output_parse`, and every value that is none as `dead_letter`.
+
+    run_id: the run that was under way; producer: who refuses. The time of a dead letter is the
+    LogAppendTime of the value it holds, so that a repetition is the same bytes.
+    """
+    dead_letter = F.struct(
+        F.lit(run_id).alias("run_id"),
+        F.col("timestamp").alias("time"),
+        F.lit(producer).alias("producer"),
+        "topic",
+        "partition",
+        "offset",
+        F.lit(REASON).alias("reason"),
+        "key",
+        "value",
+    )
+
+    def either(record: Column, refusal: Column) -> Column:
+        return F.when(_is_a_record(), record).otherwise(refusal)
+
+    return attempted(raw).select(
+        either(F.lit(output_topic), F.lit(catalogue.DEAD_LETTER)).alias("topic"),
+        either(F.col("measurement_id").cast("binary"), F.col("key")).alias("key"),
+        either(
+            datum_of(F.struct(*FIELDS), "output_parse"), datum_of(dead_letter, "dead_letter")
+        ).alias("value"),
+    )
+
+
+def attempted(raw: DataFrame) -> DataFrame:
+    """Rows of Kafka with the fields of the observation beside them, null where there is none."""
     is_flow = F.col("topic") == catalogue.FLOW
     is_speed = F.col("topic") == catalogue.SPEED
-    is_a_record = F.col("measurement_id").isNotNull()
-    return (
-        raw.select("topic", "value")
-        .select(
-            F.when(is_flow, decoded("traffic_flow")).alias("flow"),
-            F.when(is_speed, decoded("traffic_speed")).alias("speed"),
-        )
-        .select(
-            *(F.coalesce(f"flow.{name}", f"speed.{name}").alias(name) for name in SHARED_FIELDS),
-            "flow.flow_vehicles_per_hour",
-            "speed.speed_km_per_hour",
-        )
-        .where(is_a_record)
+    return raw.select(
+        *raw.columns,
+        F.when(is_flow, decoded("traffic_flow")).alias("flow"),
+        F.when(is_speed, decoded("traffic_speed")).alias("speed"),
+    ).select(
+        *raw.columns,
+        *(F.coalesce(f"flow.{name}", f"speed.{name}").alias(name) for name in SHARED_FIELDS),
+        "flow.flow_vehicles_per_hour",
+        "speed.speed_km_per_hour",
     )
+
+
+def _is_a_record() -> Column:
+    return F.col("measurement_id").isNotNull()

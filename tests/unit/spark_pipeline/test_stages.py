@@ -1,50 +1,31 @@
 """Stage logic on literal rows: the functions that the queries run, on static data."""
 
-from datetime import UTC, datetime, timedelta
-
 import pytest
 
 from schemas import codec
-from services.spark_pipeline.queries import outputs
+from schemas.pipeline import Pipeline
+from services.spark_pipeline.outputs import outputs
 from services.spark_pipeline.stages.join import join
 from services.spark_pipeline.stages.sliding import sliding
 from services.spark_pipeline.stages.tumbling import tumbling
+from tests.unit.spark_pipeline.observations import (
+    OBSERVATION,
+    START_MS,
+    at,
+    both,
+    flow,
+    speed,
+    within,
+)
 
 pytestmark = pytest.mark.integration
 
-START = datetime(2026, 1, 1, tzinfo=UTC)
-START_MS = 1_767_225_600_000
-OBSERVATION = (
-    "run_id string, measurement_id string, lane string, num_lanes int, observed_at timestamp, "
-    "flow_vehicles_per_hour int, speed_km_per_hour double"
-)
-RAW = "topic string, key binary, value binary"
-
-
-def at(second):
-    return START + timedelta(seconds=second)
-
-
-def flow(second, value, lane="lane1", num_lanes=1, site="s", run="r"):
-    return (run, site, lane, num_lanes, at(second), value, None)
-
-
-def speed(second, value, lane="lane1", num_lanes=1, site="s", run="r"):
-    return (run, site, lane, num_lanes, at(second), None, value)
-
-
-def both(second, flow_value, speed_value, **where):
-    return [flow(second, flow_value, **where), speed(second, speed_value, **where)]
+RAW = "topic string, key binary, value binary, partition int, offset bigint, timestamp timestamp"
 
 
 def rows_of(stage, spark, observations, **parameters):
     frame = spark.createDataFrame(observations, OBSERVATION)
-    found = [row.asDict() for row in stage(frame, **parameters).collect()]
-    for row in found:
-        for name in ("observed_at", "window_start", "window_end"):
-            if name in row:
-                row[name] = (row[name].astimezone(UTC) - START).total_seconds()
-    return found
+    return [within(row) for row in stage(frame, **parameters).collect()]
 
 
 def record(kind, **fields):
@@ -56,9 +37,20 @@ def record(kind, **fields):
     return common | fields, codec.encode(f"traffic_{kind}", common | fields)
 
 
-def published(spark, stage, raw):
-    frame = outputs(spark.createDataFrame(raw, RAW), stage, 10)
-    return [(bytes(row.key), bytes(row.value)) for row in frame.collect()]
+def rows_published(spark, stage, raw, **fields):
+    """Rows that a stage publishes of (topic, key, value), the first of them at offset 0."""
+    full = [(*each, 0, offset, at(60)) for offset, each in enumerate(raw)]
+    frame = spark.createDataFrame(full, RAW)
+    given = {"name": "p", "summary": "-", "mode": "micro-batch"} | fields
+    pipeline = Pipeline.model_validate(given)
+    read = lambda topics: frame.where(frame["topic"].isin(*topics))  # noqa: E731
+    return outputs(read, stage, pipeline, "r").collect()
+
+
+def published(spark, stage, raw, **fields):
+    rows = rows_published(spark, stage, raw, **fields)
+    kept = [row for row in rows if "topic" not in row or row["topic"] == f"output.p.{stage}"]
+    return [(bytes(row["key"]), bytes(row["value"])) for row in kept]
 
 
 def test_join_gives_flow_and_speed_of_one_lane_and_time_whichever_comes_first(spark):
@@ -212,6 +204,28 @@ def test_a_value_that_is_no_record_of_its_topic_is_passed_over(spark):
     assert [codec.decode(value)[1]["sequence"] for _, value in published(spark, "parse", raw)] == [
         7
     ]
+
+
+def test_what_is_no_record_becomes_a_dead_letter_whole_and_with_its_place(spark):
+    _, good = record("flow", flow_vehicles_per_hour=60)
+    raw = [
+        ("traffic.flow", b"s", good),
+        ("traffic.flow", b"k", good[:-3]),
+        ("traffic.speed", None, None),
+    ]
+    rows = rows_published(spark, "parse", raw)
+    assert sorted(row["topic"] for row in rows) == ["dead-letter", "dead-letter", "output.p.parse"]
+    dead = [row for row in rows if row["topic"] == "dead-letter"]
+    letters = [codec.decode(bytes(row["value"]))[1] for row in dead]
+    assert sorted(letters, key=lambda letter: letter["offset"]) == [
+        {"run_id": "r", "time": START_MS + 60_000, "producer": "spark_pipeline-p",
+         "topic": topic, "partition": 0, "offset": offset, "key": key, "value": value,
+         "reason": "The value is not a record of its topic."}
+        for topic, offset, key, value in (
+            ("traffic.flow", 1, b"k", good[:-3]), ("traffic.speed", 2, None, None)
+        )
+    ]  # fmt: skip
+    assert {row["key"] and bytes(row["key"]) for row in dead} == {b"k", None}
 
 
 def test_windows_are_published_in_milliseconds_of_event_time(spark):

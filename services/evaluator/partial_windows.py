@@ -1,0 +1,106 @@
+"""What stages 3 and 4 must publish when incomplete windows are published (`incomplete_windows =
+"publish"`): every window with at least one flow and one speed, with what it has.
+
+A complete window has the same content either way. A change in stage 4 against a second that has
+nothing is null.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from services.evaluator.columns import Bools, Columns, Floats, Ints
+from services.evaluator.inputs import WINDOW_MS, Inputs
+from services.evaluator.stages import (
+    RULES,
+    Expected,
+    Sliding,
+    Stage,
+    Tumbling,
+    relative_change,
+)
+
+_NEVER = np.iinfo(np.int64).min
+_Column = np.ndarray[Any, Any]
+
+
+def rules(incomplete_windows: str) -> dict[str, Stage]:
+    """The rules of every stage, for a pipeline that withholds or publishes incomplete windows."""
+    if incomplete_windows == "withhold":
+        return RULES
+    return RULES | {"tumbling": PartialTumbling(), "sliding": PartialSliding()}
+
+
+def _has_both(cells: Columns, at: Ints) -> Bools:
+    both: Bools = (cells["flows"][at] > 0) & (cells["speeds"][at] > 0)
+    return both
+
+
+class PartialTumbling(Tumbling):
+    """Stage 3: windows with at least one flow and one speed."""
+
+    def expected(self, inputs: Inputs, group: int, at: Ints) -> Expected:
+        """As for complete windows, but implied wherever there is one of each."""
+        whole = super().expected(inputs, group, at)
+        implied = _has_both(inputs.windows[group], at)
+        return Expected(implied, whole.latest_ms, whole.mean_ms, whole.scheduled_us)
+
+
+class PartialSliding(Sliding):
+    """Stage 4: windows whose newest second has at least one flow and one speed."""
+
+    def groups(self, inputs: Inputs) -> list[int]:
+        """Windows whose newest second is known."""
+        return [second - WINDOW_MS * (self.seconds - 1) for second in inputs.windows]
+
+    def newest_ms(self, inputs: Inputs, group: int) -> int:
+        newest = inputs.newest_ms["windows"]
+        return max(newest.get(second, _NEVER) for second in self._seconds(group))
+
+    def size(self, inputs: Inputs, group: int) -> int:
+        cells = inputs.windows.get(self._seconds(group)[-1])
+        return cells.size if cells else 0
+
+    def expected(self, inputs: Inputs, group: int, at: Ints) -> Expected:
+        parts = [inputs.windows.get(second) for second in self._seconds(group)]
+
+        def of(name: str, otherwise: float) -> list[_Column]:
+            return [_values(cells, name, at, otherwise) for cells in parts]
+
+        count = sum(of("flows", 0)) + sum(of("speeds", 0))
+        newest = parts[-1]
+        assert newest is not None  # `at` is below `size`
+        return Expected(
+            _has_both(newest, at),
+            np.maximum.reduce(of("latest_ms", _NEVER)),
+            sum(of("appended_sum", 0.0)) / np.maximum(count, 1),
+            np.maximum.reduce(of("scheduled_us", _NEVER)),
+        )
+
+    def _changes(self, inputs: Inputs, group: int, at: Ints) -> dict[str, Floats]:
+        parts = [inputs.windows.get(second) for second in self._seconds(group)]
+        flow = [_values(cells, "flow_sum", at, np.nan) for cells in parts]
+        speed = [
+            _values(cells, "speed_sum", at, np.nan) / np.maximum(_values(cells, "speeds", at, 1), 1)
+            for cells in parts
+        ]
+        return {
+            "flow_change_short": relative_change(flow[2], flow[1]),
+            "flow_change_long": relative_change(flow[2], flow[0]),
+            "speed_change_short": relative_change(speed[2], speed[1]),
+            "speed_change_long": relative_change(speed[2], speed[0]),
+        }
+
+    def _seconds(self, group: int) -> list[int]:
+        return [group + WINDOW_MS * second for second in range(self.seconds)]
+
+
+def _values(cells: Columns | None, name: str, at: Ints, otherwise: float) -> _Column:
+    """A column of one second at site codes `at`; `otherwise` where it has not one of each."""
+    if cells is None:
+        return np.full(len(at), otherwise)
+    known = np.flatnonzero(at < cells.size)
+    known = known[_has_both(cells, at[known])]
+    found = np.full(len(at), otherwise, np.result_type(cells[name].dtype, type(otherwise)))
+    found[known] = cells[name][at[known]]
+    return found

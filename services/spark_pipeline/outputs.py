@@ -1,0 +1,62 @@
+"""Which rows a stage publishes, from the input topics on, by stage and implementation."""
+
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame
+
+from schemas import catalogue
+from schemas.pipeline import Pipeline
+from services.spark_pipeline.stages.builtin.join import join as builtin_join
+from services.spark_pipeline.stages.builtin.sliding import sliding as builtin_sliding
+from services.spark_pipeline.stages.builtin.tumbling import tumbling as builtin_tumbling
+from services.spark_pipeline.stages.ingest import ingest
+from services.spark_pipeline.stages.join import join
+from services.spark_pipeline.stages.parse import parse, parse_or_refuse
+from services.spark_pipeline.stages.sliding import sliding
+from services.spark_pipeline.stages.tumbling import tumbling
+from services.spark_pipeline.wire import encoded
+
+# Topics → their rows of Kafka as one DataFrame.
+Read = Callable[[tuple[str, ...]], DataFrame]
+
+CUSTOMISED: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "join": join,
+    "tumbling": tumbling,
+    "sliding": sliding,
+}
+BUILT_IN: dict[str, Callable[[DataFrame, DataFrame], DataFrame]] = {
+    "join": builtin_join,
+    "tumbling": builtin_tumbling,
+    "sliding": builtin_sliding,
+}
+
+
+def outputs(read: Read, stage: str, pipeline: Pipeline, run_id: str) -> DataFrame:
+    """Rows of Kafka → (key, value) that the stage publishes, all the way from the input.
+
+    Rows of stage parse have a column `topic` too: values that are no records go to `dead-letter`,
+    once for the pipeline and not for every stage that meets them. run_id: of the run under way.
+    """
+    if stage == "ingest":
+        return read(catalogue.INPUTS).transform(ingest)
+    if stage == "parse":
+        topic = catalogue.output_topic(pipeline.name, stage)
+        producer = f"spark_pipeline-{pipeline.name}"
+        return parse_or_refuse(read(catalogue.INPUTS), topic, run_id, producer)
+    return encoded(_stateful(read, stage, pipeline), f"output_{stage}")
+
+
+def _stateful(read: Read, stage: str, pipeline: Pipeline) -> DataFrame:
+    if pipeline.implementation == "built-in":
+        delay_ms = pipeline.window_watermark_ms
+        if stage == "join":
+            delay_ms = 1000 * pipeline.watermark_s
+        flows, speeds = (_observations(read, (topic,), delay_ms) for topic in catalogue.INPUTS)
+        return BUILT_IN[stage](flows, speeds)
+    observations = _observations(read, catalogue.INPUTS, 1000 * pipeline.watermark_s)
+    return CUSTOMISED[stage](observations)
+
+
+def _observations(read: Read, topics: tuple[str, ...], watermark_ms: int) -> DataFrame:
+    rows = read(topics).transform(parse)
+    return rows.withWatermark("observed_at", f"{watermark_ms} milliseconds")
