@@ -36,7 +36,7 @@ MAX_SECONDS = 31_536_000
 MAX_PARTS = 100
 
 # What a shape needs, and what else it may be given.
-_NEEDS: dict[str, tuple[str, ...]] = {
+NEEDS: dict[str, tuple[str, ...]] = {
     "constant": ("rate_per_second",),
     "ramp": ("rate_per_second", "for_s"),
     "steps": ("rates_per_second", "step_s"),
@@ -97,7 +97,7 @@ class Load(Model):
 
     @model_validator(mode="after")
     def _whole(self) -> "Load":
-        needs = _NEEDS[self.shape]
+        needs = NEEDS[self.shape]
         takes = (*needs, *_TAKES.get(self.shape, ()), "shape", "for_s")
         for name, field in type(self).model_fields.items():
             value = getattr(self, name)

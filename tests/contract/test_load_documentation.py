@@ -1,0 +1,27 @@
+"""The page about loads says what is so."""
+
+import re
+import tomllib
+
+import pytest
+
+from schemas.load import NEEDS as SHAPES
+from schemas.protocol import Workload
+from services.runtime.settings import ROOT
+
+pytestmark = pytest.mark.contract
+
+TEXT = (ROOT / "docs" / "loads.md").read_text()
+BLOCKS = re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_every_example_is_a_part_of_a_workload(block):
+    part = tomllib.loads(block)
+    rest = {"name": "w", "summary": "-", "load": {"rate_per_second": 1}}
+    workload = Workload.model_validate(rest | part)
+    assert Workload.model_validate_json(workload.model_dump_json()) == workload
+
+
+def test_every_shape_has_an_example():
+    assert set(re.findall(r'shape = "(\w+)"', TEXT)) == set(SHAPES)
