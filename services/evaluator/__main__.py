@@ -28,7 +28,8 @@ def main() -> None:
     settle_in()
     events = open_events(settings, "evaluator")
     (settings.data / "faust").mkdir(parents=True, exist_ok=True)
-    app = build_app(settings, CurrentRun(settings, events))
+    current = CurrentRun(settings, events)
+    app = build_app(settings, current, first_command=current.resume())
 
     @app.task  # type: ignore[untyped-decorator]
     async def announce() -> None:

@@ -6,6 +6,7 @@ moves in batches of columns, so that an agent sees one message per batch, not pe
 """
 
 import asyncio
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -24,16 +25,23 @@ LAG = Gauge("tidegauge_evaluator_lag_ms", "Milliseconds by which the evaluation 
 CHANNEL_BATCHES = 16
 
 
-def build_app(settings: EvaluatorSettings, current: CurrentRun) -> faust.App:
-    """The application. `current` is fed by its agents only."""
+def build_app(
+    settings: EvaluatorSettings, current: CurrentRun, first_command: int = 0
+) -> faust.App:
+    """The application. `current` is fed by its agents only; commands before the offset
+    `first_command` are history.
+
+    Every process is a consumer group of its own: each needs all commands, and a group would wait
+    for a member that was killed before it gave its partition to the next.
+    """
     app = faust.App(
-        "tidegauge-evaluator",
+        f"tidegauge-evaluator-{uuid.uuid4()}",
         broker=f"kafka://{settings.bootstrap}",
         store="memory://",
         datadir=settings.data / "faust",
         topic_disable_leader=True,
         topic_allow_declare=False,
-        consumer_auto_offset_reset="latest",
+        consumer_auto_offset_reset="earliest",
         web_host=settings.host,
         web_bind=settings.host,
         web_port=settings.port("evaluator"),
@@ -46,9 +54,11 @@ def build_app(settings: EvaluatorSettings, current: CurrentRun) -> faust.App:
 
     @app.agent(commands)
     async def carry_out(stream: Any) -> None:
-        async for value in stream:
+        async for event in stream.events():
+            if event.message.offset < first_command:
+                continue
             try:
-                name, record = codec.decode(value)
+                name, record = codec.decode(event.value)
             except codec.DecodeError:
                 continue  # the conductor, which owns this topic, keeps the dead letter
             if name == "control_command":

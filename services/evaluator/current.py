@@ -1,14 +1,17 @@
 """The run that is being evaluated: carries out commands, feeds the evaluation, publishes."""
 
-from collections import Counter, deque
+from collections import deque
 from typing import Any
 
 import structlog
 from pydantic import ValidationError
 
-from schemas import catalogue, protocol
+from schemas import protocol
 from schemas.protocol import Drained, LoadFinished, PhasePlan, RunPlan
 from services.evaluator.evaluation import Evaluation
+from services.evaluator.history import read_commands, read_published, unfinished
+from services.evaluator.published import NotRepeatableError
+from services.evaluator.publishing import Publication, reached
 from services.evaluator.reader import (
     FETCHING,
     Frontier,
@@ -21,7 +24,12 @@ from services.evaluator.reader import (
 from services.evaluator.settings import EvaluatorSettings
 from services.runtime.clock import now_ms
 from services.runtime.events import Events
-from services.runtime.kafka import KafkaUnavailableError, admin_client, assigned_consumer
+from services.runtime.kafka import (
+    KafkaUnavailableError,
+    admin_client,
+    assigned_consumer,
+    end_offsets,
+)
 
 log = structlog.get_logger()
 REMEMBERED_COMMANDS = 1_000
@@ -33,12 +41,11 @@ class CurrentRun:
     def __init__(self, settings: EvaluatorSettings, events: Events) -> None:
         self._settings = settings
         self._events = events
-        self._started_ms = now_ms()
         self._carried_out: deque[str] = deque(maxlen=REMEMBERED_COMMANDS)
         self._plan: RunPlan | None = None
         self._evaluation: Evaluation | None = None
         self._target: LoadFinished | None = None
-        self.totals: dict[str, dict[str, Counter[str]]] = {}
+        self.publication: Publication | None = None
         self.reader: Reader | None = None
         self.lag_ms = 0
 
@@ -47,12 +54,37 @@ class CurrentRun:
         """The run that is being evaluated, or empty."""
         return self._plan.request.run_id if self._plan else ""
 
+    def resume(self) -> int:
+        """Take up the run that a process before this one has left, if there is one.
+
+        Returns the offset of `control.runs` from which on commands are to be carried out: all
+        before it are known here. Raises KafkaException when the broker does not answer.
+        """
+        try:
+            commands, end = read_commands(self._settings)
+        except KafkaUnavailableError:  # the topic is made when the first conductor starts
+            return 0
+        self._carried_out.extend(one["command_id"] for one in commands)
+        mine = unfinished(commands, now_ms())
+        if mine:
+            log.info("run_resumed", run_id=mine[0]["run_id"], commands=len(mine))
+        is_started = any(one["command"] == "start" for one in mine)
+        for one in mine:
+            if one["command"] == "prepare":
+                self._prepare(RunPlan.model_validate_json(one["body"]), say_ready=not is_started)
+            elif one["command"] == "start":
+                phases = PhasePlan.model_validate_json(one["body"])
+                self._start(phases, published_since_ms=mine[0]["issued_at"])
+            else:
+                self._carry_out("drain", one["run_id"], one["body"])
+        return end
+
     def command(self, record: dict[str, Any]) -> None:
-        """Carry out one `control_command` once; commands from before this process are history.
+        """Carry out one `control_command` once.
 
         A body that does not fit its command fails the run that the command is about.
         """
-        if record["issued_at"] < self._started_ms or record["command_id"] in self._carried_out:
+        if record["command_id"] in self._carried_out:
             return
         self._carried_out.append(record["command_id"])
         try:
@@ -77,25 +109,36 @@ class CurrentRun:
 
     def add(self, read: MessageBatch) -> None:
         """Evaluate records of one topic."""
-        if self._evaluation is None:
+        if self._evaluation is None or self.publication is None:
             return
         for refused in self._evaluation.add(read.batch):
-            self._events.dead_letter(read.messages[refused.place], refused.reason, self.run_id)
+            self.publication.dead_letter(read.messages[refused.place], refused.reason)
 
     def advance(self, frontier: Frontier) -> None:
         """Give the verdicts that time gives, publish what is known, and say when drained."""
-        if self._evaluation is None:
+        if self._evaluation is None or self.publication is None:
             return
         self.lag_ms = max(0, now_ms() - min(frontier.input_ms, frontier.output_ms))
         self._evaluation.advance(frontier.input_ms, frontier.output_ms)
-        self._publish()
-        target = self._target
-        if target is None or not _reached(frontier.positions, target.end_offsets):
+        try:
+            self.publication.publish(self._evaluation, frontier.positions)
+        except NotRepeatableError as error:
+            self.fail(f"What was published of this run cannot be repeated: {error}.")
             return
-        if self._evaluation.open_in_measure() == 0:
+        self._say_when_drained(self._evaluation, self.publication, frontier)
+
+    def _say_when_drained(
+        self, evaluation: Evaluation, publication: Publication, frontier: Frontier
+    ) -> None:
+        target = self._target
+        if target is None or publication.is_behind:
+            return
+        if reached(frontier.positions, target.end_offsets) and evaluation.open_in_measure() == 0:
             self._target = None
-            detail = Drained(verdicts={p: dict(s) for p, s in self.totals.items()})  # type: ignore[arg-type]
-            self._events.lifecycle(protocol.DRAINED, self.run_id, detail=detail)
+            totals = {
+                p: {s: dict(v) for s, v in one.items()} for p, one in publication.totals.items()
+            }
+            self._events.lifecycle(protocol.DRAINED, self.run_id, detail=Drained(verdicts=totals))
 
     def fail(self, reason: str) -> None:
         """Say that this run cannot be evaluated."""
@@ -105,9 +148,9 @@ class CurrentRun:
         log.error("run_failed", run_id=run_id, reason=reason)
         self._events.lifecycle(protocol.FAILED, run_id, detail={"reason": reason})
         if run_id == self.run_id:
-            self._stop()
+            self._forget()
 
-    def _prepare(self, plan: RunPlan) -> None:
+    def _prepare(self, plan: RunPlan, say_ready: bool = True) -> None:
         self._stop()
         self._plan = plan
         consumer = assigned_consumer(self._settings, "evaluator-check")
@@ -118,41 +161,40 @@ class CurrentRun:
             return
         finally:
             consumer.close()
-        self._events.lifecycle(protocol.READY, self.run_id)
+        if say_ready:
+            self._events.lifecycle(protocol.READY, self.run_id)
 
-    def _start(self, phases: PhasePlan) -> None:
-        assert self._plan is not None
+    def _start(self, phases: PhasePlan, published_since_ms: int | None = None) -> None:
+        if self._plan is None or self._evaluation is not None:
+            return  # it has failed already, or runs already
         self._evaluation = Evaluation(self._plan, phases)
-        self.totals = {}
-        for pipeline, stage in self._evaluation.where.values():
-            self.totals.setdefault(pipeline, {})[stage] = Counter(
-                dict.fromkeys(protocol.VERDICTS, 0)
-            )
+        self.publication = self._publication(self._evaluation, published_since_ms)
         consumer = assigned_consumer(self._settings, "evaluator", **FETCHING)
         ends = end_offsets_by(admin_client(self._settings, "evaluator"))
         self.reader = Reader(consumer, ends, self._plan.start_offsets)
         log.info("evaluation_started", run_id=self.run_id, topics=len(self._plan.start_offsets))
 
-    def _publish(self) -> None:
-        assert self._evaluation is not None
-        for topic, fields in self._evaluation.take_events():
-            if topic == catalogue.VERDICTS and fields["phase"] == "measure":
-                counts = {verdict: fields[verdict] for verdict in protocol.VERDICTS}
-                self.totals[fields["pipeline"]][fields["stage"]].update(counts)
-            self._events.publish(topic, self.run_id, **fields)
+    def _publication(self, evaluation: Evaluation, since_ms: int | None) -> Publication:
+        assert self._plan is not None
+        if since_ms is None:
+            return Publication(self._events, self.run_id, evaluation.where)
+        already = read_published(self._settings, self.run_id, self._events.name, since_ms)
+        consumer = assigned_consumer(self._settings, "evaluator-ends")
+        try:
+            ends = {topic: end_offsets(consumer, topic) for topic in self._plan.start_offsets}
+        finally:
+            consumer.close()
+        return Publication(self._events, self.run_id, evaluation.where, already, ends)
 
     def _stop(self) -> None:
-        if self._evaluation is not None:
-            self._publish()
+        """Publish what is left; one that has not caught up cannot know what that is."""
+        publication, evaluation = self.publication, self._evaluation
+        if publication is not None and evaluation is not None and not publication.is_behind:
+            publication.publish(evaluation, {})
             self._events.flush()
-        self.reader = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self.reader, self.publication = None, None
         self._plan, self._evaluation, self._target = None, None, None
         self.lag_ms = 0
-
-
-def _reached(positions: dict[str, tuple[int, ...]], ends: dict[str, tuple[int, ...]]) -> bool:
-    return all(
-        have >= want
-        for topic, offsets in ends.items()
-        for have, want in zip(positions[topic], offsets, strict=True)
-    )

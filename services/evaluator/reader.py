@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from schemas import catalogue
 from services.evaluator.evaluation import Batch
-from services.runtime.clock import now_ms
-from services.runtime.kafka import KAFKA_TIMEOUT_S, KafkaUnavailableError
+from services.runtime.clock import Clock, now_ms
+from services.runtime.kafka import KAFKA_TIMEOUT_S, KafkaUnavailableError, watermarks
 
 # Fetch ahead enough for the next reads, and look again soon when they have been taken.
 FETCHING = {
@@ -47,6 +47,23 @@ def end_offsets_by(admin: AdminClient) -> EndOffsets:
     return ends
 
 
+def offsets_at(
+    consumer: Consumer, topics: dict[str, tuple[int, ...]], time_ms: int
+) -> dict[tuple[str, int], int]:
+    """The offset of the first record of each partition that was appended at or after a time.
+    `topics`: any offsets by topic and partition. Raises KafkaException."""
+    asked = [
+        TopicPartition(topic, partition, time_ms)
+        for topic, offsets in topics.items()
+        for partition in range(len(offsets))
+    ]
+    found = consumer.offsets_for_times(asked, KAFKA_TIMEOUT_S)
+    return {
+        (one.topic, one.partition): one.offset if one.offset >= 0 else watermarks(consumer, one)[1]
+        for one in found
+    }
+
+
 @dataclass(frozen=True)
 class MessageBatch:
     """Records of one topic as read; `messages` are kept for dead letters."""
@@ -58,7 +75,7 @@ class MessageBatch:
 @dataclass(frozen=True)
 class Frontier:
     """All records appended before these times (epoch ms) have been read; positions: the next
-    offset of every input partition."""
+    offset of every partition."""
 
     input_ms: int
     output_ms: int
@@ -70,9 +87,14 @@ class Reader:
     time, and `frontier` says what the batches returned before it contain."""
 
     def __init__(
-        self, consumer: Consumer, ends: EndOffsets, start_offsets: dict[str, tuple[int, ...]]
+        self,
+        consumer: Consumer,
+        ends: EndOffsets,
+        start_offsets: dict[str, tuple[int, ...]],
+        clock: Clock = now_ms,
     ) -> None:
         self._consumer = consumer
+        self._clock = clock
         self._ends = ends
         self._next = {
             (topic, partition): offset
@@ -96,7 +118,7 @@ class Reader:
 
     def frontier(self) -> Frontier:
         """How far has been read, by asking the broker for the end of every partition."""
-        asked_ms = now_ms()
+        asked_ms = self._clock()
         ends = self._ends(list(self._next))
         reached = {
             place: asked_ms if self._next[place] >= end else self._read_ms[place]
@@ -113,8 +135,7 @@ class Reader:
     def _positions(self) -> dict[str, tuple[int, ...]]:
         positions: dict[str, tuple[int, ...]] = {}
         for (topic, _partition), offset in self._next.items():
-            if topic in catalogue.INPUTS:
-                positions[topic] = (*positions.get(topic, ()), offset)
+            positions[topic] = (*positions.get(topic, ()), offset)
         return positions
 
     def _batch(self, topic: str, messages: list[KafkaMessage]) -> MessageBatch:

@@ -44,7 +44,8 @@ def main() -> None:
             published_s = time.perf_counter()
     current.advance(current.reader.frontier())
     seconds = time.perf_counter() - begin_s
-    verdicts = current.totals["bench"]["parse"]
+    assert current.publication is not None
+    verdicts = current.publication.totals["bench"]["parse"]
     assert verdicts["exact"] == 2 * PER_TOPIC, verdicts
     assert all(verdicts[one] == 0 for one in protocol.FAILED_VERDICTS), verdicts
     current.reader.close()

@@ -58,5 +58,6 @@ def _rate(name: str, base_port: int, plan: Path, scratch: Path) -> float:
         timeout=TIMEOUT_S,
         check=True,
     )
-    said = json.loads(next(line for line in found.stdout.splitlines() if line.startswith(b"{")))
+    # Faust shows and hides a cursor around what is said.
+    said = json.loads(found.stdout[found.stdout.index(b"{") : found.stdout.rindex(b"}") + 1])
     return float(said["messages"]) / float(said["seconds"])

@@ -1,0 +1,157 @@
+"""Evaluates a past run again, from the retained topics and with today's definitions:
+
+    python -m services.evaluator.again RUN_ID
+
+Says whether every count that was published live comes out again, or which do not. Exit code 0 when
+all are equal but those that only the moment of the live evaluator's last look explains, 1 when
+others differ, 2 when the run cannot be evaluated any more.
+"""
+
+import sys
+import time
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaException, TopicPartition
+from pydantic import ValidationError
+
+from schemas import catalogue
+from schemas.protocol import PhasePlan, RunPlan
+from services.evaluator.evaluation import Evaluation
+from services.evaluator.history import Record, read_commands, read_published
+from services.evaluator.process import settle_in
+from services.evaluator.published import Difference, Owed
+from services.evaluator.reader import FETCHING, Reader, TimestampError, offsets_at
+from services.evaluator.settings import EvaluatorSettings
+from services.runtime.kafka import KafkaUnavailableError, assigned_consumer, watermarks
+from services.runtime.logs import configure_logs
+from services.runtime.settings import EXIT_USAGE, load_settings
+
+MAX_LINES = 20
+READ_TIMEOUT_S = 15.0
+
+
+class CannotEvaluateError(RuntimeError):
+    """The run cannot be evaluated again; the text is one sentence."""
+
+
+@dataclass(frozen=True)
+class PastRun:
+    """A run that is over: its plan, when it was prepared and stopped (epoch ms)."""
+
+    plan: RunPlan
+    phases: PhasePlan
+    prepared_ms: int
+    stopped_ms: int
+
+
+def main() -> int:
+    """Evaluate the run named on the command line and print what came out."""
+    if len(sys.argv) != 2:
+        print("usage: python -m services.evaluator.again RUN_ID", file=sys.stderr)
+        return EXIT_USAGE
+    settings = load_settings(EvaluatorSettings)
+    configure_logs("evaluator-again", "warning")
+    settle_in()
+    try:
+        past = past_run(read_commands(settings)[0], sys.argv[1])
+        owed = evaluate(settings, past)
+    except (CannotEvaluateError, KafkaUnavailableError, TimestampError, KafkaException) as error:
+        print(f"tidegauge: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    return show(past, list(owed.differences()), owed.counted)
+
+
+def past_run(commands: list[Record], run_id: str) -> PastRun:
+    """What the commands say about a run. Raises CannotEvaluateError."""
+    mine = {one["command"]: one for one in commands if one["run_id"] == run_id}
+    if "prepare" not in mine or "start" not in mine:
+        raise CannotEvaluateError(f"No run {run_id} was started, as far back as commands are kept.")
+    if "stop" not in mine:
+        raise CannotEvaluateError(f"Run {run_id} has not ended.")
+    try:
+        plan = RunPlan.model_validate_json(mine["prepare"]["body"])
+        phases = PhasePlan.model_validate_json(mine["start"]["body"])
+    except ValidationError as error:
+        raise CannotEvaluateError(f"Run {run_id} does not fit today's protocol: {error}") from error
+    return PastRun(plan, phases, mine["prepare"]["issued_at"], mine["stop"]["issued_at"])
+
+
+def evaluate(settings: EvaluatorSettings, past: PastRun) -> Owed:
+    """Count the run again; returns what differs from what was published. Raises
+    CannotEvaluateError when records of it have been deleted."""
+    consumer = assigned_consumer(settings, "evaluator-again", **FETCHING)
+    try:
+        begins = past.plan.start_offsets
+        ends = offsets_at(consumer, begins, past.stopped_ms)
+        for topic, offsets in begins.items():
+            for partition, begin in enumerate(offsets):
+                low, _high = watermarks(consumer, TopicPartition(topic, partition))
+                if low > begin:
+                    raise CannotEvaluateError(
+                        f"Records of {topic} that the run began with are no longer kept."
+                    )
+        run_id = past.plan.request.run_id
+        owed = Owed(read_published(settings, run_id, None, past.prepared_ms).events)
+        reader = Reader(consumer, lambda _places: ends, begins, lambda: past.stopped_ms)
+        _count(Evaluation(past.plan, past.phases), reader, ends, settings, owed)
+        return owed
+    finally:
+        consumer.close()
+
+
+def _count(
+    evaluation: Evaluation,
+    reader: Reader,
+    ends: dict[tuple[str, int], int],
+    settings: EvaluatorSettings,
+    owed: Owed,
+) -> None:
+    deadline_s = time.monotonic() + READ_TIMEOUT_S
+    while True:
+        frontier = reader.frontier()
+        evaluation.advance(frontier.input_ms, frontier.output_ms)
+        for topic, fields in evaluation.take_events():
+            owed.count(topic, fields)
+        places = (
+            (topic, n, at) for topic, one in frontier.positions.items() for n, at in enumerate(one)
+        )
+        if all(at >= ends[topic, number] for topic, number, at in places):
+            return
+        if time.monotonic() > deadline_s:
+            raise CannotEvaluateError("The records of the run do not come from the broker.")
+        for read in reader.read(settings.batch_records, settings.poll_s):
+            deadline_s = time.monotonic() + READ_TIMEOUT_S
+            evaluation.add(read.batch)
+
+
+def show(past: PastRun, differences: list[Difference], counted: dict[str, int]) -> int:
+    """Print what is equal and what is not; returns the exit code."""
+    explained = [one for one in differences if is_explained(one, past.phases)]
+    others = [one for one in differences if one not in explained]
+    print(f"Run {past.plan.request.run_id}, evaluated again:")
+    for topic, count in counted.items():
+        print(f"  {topic:<20} {count:>12,} counted")
+    for one in others[:MAX_LINES]:
+        print(f"  {one}")
+    if len(others) > MAX_LINES:
+        print(f"  … and {len(others) - MAX_LINES} more")
+    if explained:
+        print(
+            f"  {len(explained)} counts of the cool-down differ, which is not judged: the run was "
+            "stopped while outputs were still to come."
+        )
+    print("DIFFERENT from the live result." if others else "EQUAL to the live result.")
+    return 1 if others else 0
+
+
+def is_explained(difference: Difference, phases: PhasePlan) -> bool:
+    """Whether the moment at which the run was stopped explains it: the cool-down, whose outputs
+    nobody waits for."""
+    address = difference.address
+    if difference.topic == catalogue.THROUGHPUT:
+        return bool(address["second"] >= phases.measure_end_ms)
+    return bool(address["phase"] == "cool_down")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""What this run has published already, so that a new process publishes only the rest. Pure.
+
+Events are counts of cells that add up: records of a topic and second, outputs with one latency,
+verdicts of one kind. A process that takes over a run counts everything again from the run's first
+record and owes the bus, cell by cell, what it has counted less what was published before:
+
+    owed = Owed(already_published)
+    owed.count(topic, fields)          # for everything it counts, until it has caught up
+    for topic, fields in owed.events(): ...
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from schemas import catalogue
+from schemas.protocol import VERDICTS
+
+Fields = dict[str, Any]
+COUNTED = (catalogue.THROUGHPUT, catalogue.LATENCY, catalogue.VERDICTS)
+# What an event is about, by topic; the rest of its fields are counts.
+_ADDRESS = {
+    catalogue.THROUGHPUT: ("topic", "pipeline", "stage", "second"),
+    catalogue.LATENCY: ("pipeline", "stage", "definition", "phase", "second"),
+    catalogue.VERDICTS: ("pipeline", "stage", "phase", "second"),
+}
+_NAMED = {catalogue.THROUGHPUT: ("records", "bytes"), catalogue.VERDICTS: VERDICTS}
+Address = tuple[Any, ...]
+
+
+class NotRepeatableError(RuntimeError):
+    """Counting again gave less than was published of what can only grow."""
+
+
+def counts_of(topic: str, fields: Fields) -> dict[Any, int]:
+    """The counts of one event by latency or by name."""
+    if topic == catalogue.LATENCY:
+        return dict(zip(fields["latencies_ms"], fields["counts"], strict=True))
+    return {name: fields[name] for name in _NAMED[topic]}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A count that came out otherwise than it was published: more, or less, by `by`."""
+
+    topic: str
+    address: Fields
+    name: Any
+    by: int
+
+    def __str__(self) -> str:
+        where = " ".join(str(value) for value in self.address.values() if value != "")
+        return f"{self.topic} {where}: {self.name} {self.by:+d}"
+
+
+class Owed:
+    """Counts that are still to be published; negative where a verdict is to be taken back."""
+
+    def __init__(self, published: Iterable[tuple[str, Fields]] = ()) -> None:
+        self._cells: dict[tuple[str, Address], Counter[Any]] = defaultdict(Counter)
+        self.counted = dict.fromkeys(COUNTED, 0)
+        for topic, fields in published:
+            self._add(topic, fields, -1)
+
+    def count(self, topic: str, fields: Fields) -> None:
+        """Take in one event that was counted again."""
+        self._add(topic, fields, 1)
+        self.counted[topic] += sum(
+            count for name, count in counts_of(topic, fields).items() if name != "bytes"
+        )
+
+    def differences(self) -> Iterator[Difference]:
+        """Every count that is not the same, in order of topic and address."""
+        for (topic, address), cells in sorted(self._cells.items()):
+            where = dict(zip(_ADDRESS[topic], address, strict=True))
+            for name, count in sorted(cells.items()):
+                if count:
+                    yield Difference(topic, where, name, count)
+
+    def events(self) -> Iterator[tuple[str, Fields]]:
+        """Topic and fields of the events that make the bus right. Raises NotRepeatableError."""
+        for (topic, address), cells in sorted(self._cells.items()):
+            counts = {name: count for name, count in cells.items() if count}
+            if not counts:
+                continue
+            if topic != catalogue.VERDICTS and min(counts.values()) < 0:
+                raise NotRepeatableError(
+                    f"{topic} {address}: counted {counts} less than was published"
+                )
+            yield topic, dict(zip(_ADDRESS[topic], address, strict=True)) | _fields(topic, counts)
+
+    def _add(self, topic: str, fields: Fields, sign: int) -> None:
+        cells = self._cells[topic, tuple(fields[name] for name in _ADDRESS[topic])]
+        for name, count in counts_of(topic, fields).items():
+            cells[name] += sign * count
+
+
+def _fields(topic: str, counts: dict[Any, int]) -> Fields:
+    if topic == catalogue.LATENCY:
+        latencies = sorted(counts)
+        return {"latencies_ms": latencies, "counts": [counts[one] for one in latencies]}
+    named: Fields = {name: counts.get(name, 0) for name in _NAMED[topic]}
+    return named | {"samples": []} if topic == catalogue.VERDICTS else named

@@ -1,0 +1,93 @@
+"""What the topics of a calibration run imply, by reading all of them and looking at every record.
+
+Written from the definitions and not from the evaluator. Stages ingest, parse and tumbling.
+"""
+
+import time
+from collections import Counter, defaultdict
+
+from schemas import catalogue, codec
+from tests.integration.service_process import Reader
+
+FLOW, SPEED = "flow_vehicles_per_hour", "speed_km_per_hour"
+STAGES = ("ingest", "parse", "tumbling")
+
+
+def read_whole(settings, topic, ends):
+    """(LogAppendTime, value) of every record before the given ends, by partition."""
+    reader, found = Reader(settings, topic), []
+    deadline = time.monotonic() + 30
+    try:
+        while len(reader.messages) < sum(ends):
+            assert time.monotonic() < deadline, f"{topic} was not read in time"
+            reader.read()
+        for message in reader.messages:
+            found.append((message.timestamp()[1], message.value()))
+    finally:
+        reader.close()
+    return found
+
+
+def window_of(fields):
+    return fields["measurement_id"], fields["observed_at"] // 1000 * 1000
+
+
+def expectations(settings, run_id, ends):
+    """By stage: key → (content, LogAppendTime of the latest input)."""
+    due = {stage: {} for stage in STAGES}
+    windows = defaultdict(list)
+    for topic in catalogue.INPUTS:
+        for appended_ms, value in read_whole(settings, topic, ends[topic]):
+            fields = codec.decode(value)[1]
+            if fields["run_id"] != run_id:
+                continue
+            key = fields["sequence"]
+            parsed = {FLOW: None, SPEED: None, **fields}
+            del parsed["scheduled_at"]
+            due["ingest"][key] = (value, appended_ms)
+            due["parse"][key] = (parsed, appended_ms)
+            windows[window_of(fields)].append((appended_ms, fields))
+    for (site, start_ms), members in windows.items():
+        flows = [fields[FLOW] for _, fields in members if FLOW in fields]
+        speeds = [fields[SPEED] for _, fields in members if SPEED in fields]
+        if len(flows) == len(speeds) == members[0][1]["num_lanes"]:
+            latest_ms = max(appended_ms for appended_ms, _ in members)
+            content = (len(flows), sum(flows), round(sum(speeds) / len(speeds), 9))
+            due["tumbling"][site, start_ms] = (content, latest_ms)
+    return due
+
+
+def key_and_content(stage, value):
+    fields = codec.decode(value)[1]
+    if stage == "ingest":
+        return fields["run_id"], fields["sequence"], value
+    if stage == "parse":
+        return fields["run_id"], fields["sequence"], fields
+    flow, speed = "accumulated_flow_vehicles_per_hour", "average_speed_km_per_hour"
+    content = (fields["lanes"], fields[flow], round(fields[speed], 9))
+    return fields["run_id"], (fields["measurement_id"], fields["window_start"]), content
+
+
+def judged(settings, run_id, pipeline, deadline_ms, ends):
+    """Counts by (stage, verdict), and of `latest` by (stage, latency in ms)."""
+    verdicts, latencies = Counter(), Counter()
+    for stage, due in expectations(settings, run_id, ends).items():
+        seen = set()
+        topic = catalogue.output_topic(pipeline, stage)
+        for appended_ms, value in read_whole(settings, topic, ends[topic]):
+            of_run, key, content = key_and_content(stage, value)
+            if of_run != run_id:
+                continue
+            if key not in due:
+                verdicts[stage, "unexpected"] += 1
+            elif key in seen:
+                verdicts[stage, "duplicate"] += 1
+            else:
+                seen.add(key)
+                expected, latest_ms = due[key]
+                latencies[stage, appended_ms - latest_ms] += 1
+                late = appended_ms - latest_ms > deadline_ms
+                verdict = "wrong" if content != expected else "late" if late else "exact"
+                verdicts[stage, verdict] += 1
+        verdicts[stage, "missing"] += len(due.keys() - seen)
+    return +verdicts, latencies

@@ -1,0 +1,259 @@
+"""The evaluator held against a pipeline whose delays and faults are known, and against death."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import contextmanager
+
+import pytest
+
+from schemas import catalogue, codec, protocol
+from schemas.pipeline import Calibration, Pipeline
+from schemas.protocol import LoadFinished, PhasePlan, RunPlan, RunRequest, Stop
+from schemas.workload import Judgement, Load, Phases, Workload
+from services.runtime.events import open_events
+from services.runtime.kafka import (
+    admin_client,
+    assigned_consumer,
+    end_offsets,
+    idempotent_producer,
+)
+from services.runtime.settings import ROOT
+from services.runtime.topics import ensure_topics
+from tests.integration.brute_force import judged
+from tests.integration.service_process import Reader, has_event, running_service
+
+pytestmark = pytest.mark.integration
+
+STAGES = ("ingest", "parse", "tumbling")
+DEADLINE_MS, LATE_MS, GIVE_UP_MS = 1_000, 1_500, 2_500
+PHASES = Phases(warm_up_s=0, measure_s=3_600, cool_down_s=3)
+# 10 sites of 2 lanes: 40 records and 10 windows a second of event time.
+SITES, LANES = 10, 2
+PER_SECOND = SITES * LANES * 2
+
+
+class CalibrationRun:
+    """One run of a calibration pipeline; the test is its generator and conductor."""
+
+    def __init__(self, settings, run_id, calibration):
+        self.settings, self.run_id = settings, run_id
+        self.pipeline = Pipeline(
+            name=f"c-{run_id}",
+            summary="-",
+            mode="calibration",
+            stages=STAGES,
+            calibration=calibration,
+        )
+        self.bus = open_events(settings, "tests")
+        self.start_ms = int(time.time()) * 1000
+        outputs = catalogue.output_topics(self.pipeline.name, STAGES, 2)
+        ensure_topics(admin_client(settings, "tests"), outputs)
+        self.topics = (*catalogue.INPUTS, *(topic.name for topic in outputs))
+        self.plan = RunPlan(request=self._request(), start_offsets=self.ends())
+        self.sequence = 0
+        self.readers = {
+            topic: Reader(settings, topic)
+            for topic in (catalogue.LIFECYCLE, catalogue.VERDICTS, catalogue.LATENCY)
+        }
+
+    def _request(self):
+        workload = Workload(
+            name="test",
+            summary="-",
+            load=Load(rate_per_second=1),
+            phases=PHASES,
+            judgement=Judgement(deadline_ms=DEADLINE_MS, give_up_ms=GIVE_UP_MS),
+        )
+        return RunRequest(
+            run_id=self.run_id, workload=workload, pipelines=(self.pipeline,), stages=STAGES
+        )
+
+    def ends(self):
+        consumer = assigned_consumer(self.settings, "tests-ends")
+        try:
+            return {topic: end_offsets(consumer, topic) for topic in self.topics}
+        finally:
+            consumer.close()
+
+    @contextmanager
+    def running_pipeline(self, folder):
+        """The calibration process, ready."""
+        plan = folder / f"{self.run_id}.json"
+        plan.write_text(self.plan.model_dump_json())
+        program = [sys.executable, "-m", "services.spark_pipeline.calibration"]
+        process = subprocess.Popen(
+            [*program, "--pipeline", self.pipeline.name, "--plan", str(plan)],
+            cwd=ROOT,
+            env=os.environ | {"TIDEGAUGE_BASE_PORT": str(self.settings.base_port)},
+            stdin=subprocess.PIPE,
+        )
+        try:
+            ready = lambda events: any(e["pipeline"] == self.pipeline.name for e in events)  # noqa: E731
+            self.readers[catalogue.LIFECYCLE].until(self.run_id, ready)
+            yield
+            process.terminate()
+            assert process.wait(10) == 0
+        finally:
+            process.kill()
+            process.stdin.close()
+
+    def begin(self):
+        """Prepare and start the evaluator."""
+        ready = lambda events: any(  # noqa: E731
+            e["event"] == protocol.READY and not e["pipeline"] for e in events
+        )
+        self.bus.command("prepare", self.run_id, self.plan)
+        self.readers[catalogue.LIFECYCLE].until(self.run_id, ready)
+        self.bus.command(
+            "start", self.run_id, PhasePlan(load_start_ms=self.start_ms, phases=PHASES)
+        )
+
+    def write_second(self, second):
+        """All lanes of all sites, both kinds, one second of event time."""
+        producer = idempotent_producer(self.settings, "tests-writer")
+        for number in range(SITES * LANES):
+            site = f"site{number // LANES}"
+            fields = {
+                "run_id": self.run_id,
+                "measurement_id": site,
+                "lane": f"lane{number % LANES}",
+                "num_lanes": LANES,
+                "latitude": 52.0,
+                "longitude": 4.0,
+                "observed_at": self.start_ms + 1000 * second,
+                "period_s": 60,
+                "accuracy_percent": 90,
+                "scheduled_at": (self.start_ms + 1000 * second) * 1000,
+            }
+            for kind, values in (
+                ("flow", {"flow_vehicles_per_hour": 60 * number + second}),
+                ("speed", {"speed_km_per_hour": 50.0 + number}),
+            ):
+                record = fields | values | {"sequence": self.sequence}
+                value = codec.encode(f"traffic_{kind}", record)
+                producer.produce(f"traffic.{kind}", value, site)
+                self.sequence += 1
+        assert producer.flush(10) == 0
+
+    def drain(self):
+        """Drain and stop; returns when the evaluator has published all."""
+        ends = {topic: ends for topic, ends in self.ends().items() if topic in catalogue.INPUTS}
+        sent = self.sequence
+        finished = LoadFinished(intended=sent, acknowledged=sent, failed=0, end_offsets=ends)
+        self.bus.command("drain", self.run_id, finished)
+        self.readers[catalogue.LIFECYCLE].until(self.run_id, has_event(protocol.DRAINED))
+        self.bus.command("stop", self.run_id, Stop())
+
+    def verdicts(self):
+        """Published counts by (stage, verdict)."""
+        self.readers[catalogue.VERDICTS].read()
+        totals = Counter()
+        for event in self.readers[catalogue.VERDICTS].records(self.run_id):
+            for verdict in protocol.VERDICTS:
+                totals[event["stage"], verdict] += event[verdict]
+        return Counter({where: count for where, count in totals.items() if count})
+
+    def latencies(self):
+        """Published counts of `latest` by (stage, latency)."""
+        self.readers[catalogue.LATENCY].read()
+        totals = Counter()
+        for event in self.readers[catalogue.LATENCY].records(self.run_id):
+            if event["definition"] == "latest":
+                for latency, count in zip(event["latencies_ms"], event["counts"], strict=True):
+                    totals[event["stage"], latency] += count
+        return totals
+
+    def oracle(self):
+        """What the topics imply."""
+        return judged(self.settings, self.run_id, self.pipeline.name, DEADLINE_MS, self.ends())
+
+    def close(self):
+        for reader in self.readers.values():
+            reader.close()
+
+
+@contextmanager
+def a_run(settings, run_id, folder, **calibration):
+    run = CalibrationRun(settings, run_id, Calibration(**calibration))
+    try:
+        with run.running_pipeline(folder):
+            yield run
+    finally:
+        run.close()
+
+
+def until(condition, deadline_s=30):
+    end = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < end, "not in time"
+
+
+def median_ms(latencies, stage):
+    """By sorting every single latency."""
+    every = sorted(ms for (of, ms), n in latencies.items() for _ in range(n) if of == stage)
+    return every[(len(every) + 1) // 2 - 1]
+
+
+def test_delays_and_faults_are_reported_as_they_were_programmed(broker, tmp_path):
+    faults = {f"{kind}_one_in": 20 for kind in ("drop", "duplicate", "late", "corrupt")}
+    with (
+        a_run(broker, "faults", tmp_path, delay_ms=50, late_ms=LATE_MS, **faults) as run,
+        running_service(broker, "evaluator", tmp_path),
+    ):
+        run.begin()
+        for second in range(10):
+            run.write_second(second)
+        # The last late output is there: of 400 numbers the one before 400 that is 2 modulo 20.
+        late = {("parse", "late"): 20}
+        until(lambda: late.items() <= run.verdicts().items())
+        run.drain()
+        found, latencies = run.verdicts(), run.latencies()
+        expected, expected_latencies = run.oracle()
+    # 400 records: of every 20 the first dropped, then one twice, one late, one wrong.
+    for stage in ("ingest", "parse"):
+        counts = {verdict: found[stage, verdict] for verdict in protocol.VERDICTS}
+        assert counts == {
+            "exact": 340,
+            "wrong": 20,
+            "missing": 20,
+            "late": 20,
+            "duplicate": 20,
+            "unexpected": 0,
+        }
+    assert found["tumbling", "wrong"] > 0
+    assert found == expected
+    assert latencies == expected_latencies
+    assert median_ms(latencies, "parse") == median_ms(expected_latencies, "parse") >= 50
+
+
+def test_totals_are_the_topics_whenever_the_evaluator_is_killed(broker, tmp_path):
+    kills, seconds = 5, 12
+    with a_run(broker, "killed", tmp_path, delay_ms=5, duplicate_one_in=10, drop_one_in=7) as run:
+        second = 0
+        for number in range(kills + 1):
+            with running_service(broker, "evaluator", tmp_path) as evaluator:
+                if number == 0:
+                    run.begin()
+                before = run.verdicts().total()
+                for _ in range(seconds // (kills + 1)):
+                    run.write_second(second)
+                    second += 1
+                # Something of what was written since has been published.
+                until(lambda: run.verdicts().total() > before)  # noqa: B023
+                if number < kills:
+                    run.write_second(second)
+                    second += 1
+                    evaluator.send_signal(signal.SIGKILL)
+                    evaluator.wait()
+                    continue
+                run.drain()
+        found, latencies = run.verdicts(), run.latencies()
+        expected, expected_latencies = run.oracle()
+    assert found == expected
+    assert latencies == expected_latencies
+    assert found["parse", "missing"] > 0
+    assert found["parse", "duplicate"] > 0

@@ -1,0 +1,134 @@
+"""A process that takes over a run: which run, and what it still owes the bus."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas import catalogue
+from schemas.protocol import Stop
+from services.evaluator.history import unfinished
+from services.evaluator.published import NotRepeatableError, Owed
+from tests.unit.evaluator.records import PHASES, START_MS, a_plan
+
+pytestmark = pytest.mark.unit
+
+NOW_MS = START_MS + 5_000
+
+
+def command(name, run_id="run", body=None, issued_at=START_MS - 5_000):
+    bodies = {"prepare": a_plan(), "start": PHASES}
+    text = (body or bodies.get(name, Stop())).model_dump_json()
+    return {"command": name, "run_id": run_id, "body": text, "issued_at": issued_at}
+
+
+def names(commands):
+    return [one["command"] for one in unfinished(commands, NOW_MS)]
+
+
+RUN = [command("run"), command("prepare"), command("start"), command("drain")]
+
+
+@pytest.mark.parametrize("known", range(5))
+def test_the_commands_of_a_run_that_is_not_stopped_are_taken_up_as_far_as_they_go(known):
+    assert names(RUN[:known]) == ["prepare", "start", "drain"][: max(0, known - 1)]
+
+
+def test_a_run_that_was_stopped_is_over():
+    assert names([*RUN, command("stop")]) == []
+
+
+def test_the_stop_of_another_run_does_not_end_it():
+    assert names([*RUN, command("stop", "other")]) == ["prepare", "start", "drain"]
+
+
+def test_the_newest_run_counts():
+    assert names([*RUN, command("prepare", "next")]) == ["prepare"]
+
+
+def test_a_run_that_should_have_ended_long_ago_is_abandoned():
+    assert unfinished(RUN[:3], START_MS + 620_000) == []
+    assert unfinished(RUN[:3], START_MS + 600_000) != []
+
+
+def test_a_plan_of_another_protocol_is_not_taken_up():
+    assert names([command("prepare", body=Stop())]) == []
+
+
+LATENCY = {
+    "pipeline": "p",
+    "stage": "parse",
+    "definition": "latest",
+    "phase": "measure",
+    "second": START_MS,
+}
+VERDICTS = {"pipeline": "p", "stage": "parse", "phase": "measure", "second": START_MS}
+NONE = dict.fromkeys(("exact", "wrong", "missing", "late", "duplicate", "unexpected"), 0)
+
+
+def test_only_the_rest_is_published():
+    owed = Owed(
+        [
+            (catalogue.LATENCY, LATENCY | {"latencies_ms": [1, 2], "counts": [10, 5]}),
+            (catalogue.LATENCY, LATENCY | {"latencies_ms": [2], "counts": [1]}),
+        ]
+    )
+    owed.count(catalogue.LATENCY, LATENCY | {"latencies_ms": [1, 2, 3], "counts": [10, 9, 2]})
+    rest = LATENCY | {"latencies_ms": [2, 3], "counts": [3, 2]}
+    assert list(owed.events()) == [(catalogue.LATENCY, rest)]
+
+
+def test_what_was_published_whole_is_not_published_again():
+    event = (catalogue.VERDICTS, VERDICTS | NONE | {"exact": 3, "samples": ["{}"]})
+    owed = Owed([event])
+    owed.count(*event)
+    assert list(owed.events()) == []
+    assert list(owed.differences()) == []
+
+
+def test_a_verdict_that_time_has_changed_is_taken_back():
+    owed = Owed([(catalogue.VERDICTS, VERDICTS | NONE | {"missing": 1})])
+    owed.count(catalogue.VERDICTS, VERDICTS | NONE | {"late": 1})
+    change = VERDICTS | NONE | {"missing": -1, "late": 1, "samples": []}
+    assert list(owed.events()) == [(catalogue.VERDICTS, change)]
+    assert [str(one) for one in owed.differences()] == [
+        f"results.verdicts p parse measure {START_MS}: late +1",
+        f"results.verdicts p parse measure {START_MS}: missing -1",
+    ]
+
+
+def test_a_latency_that_is_not_counted_again_is_an_error():
+    owed = Owed([(catalogue.LATENCY, LATENCY | {"latencies_ms": [1], "counts": [1]})])
+    with pytest.raises(NotRepeatableError, match="less than was published"):
+        list(owed.events())
+
+
+CELL = st.tuples(st.integers(0, 2), st.integers(1, 5))
+
+
+def events_of(cells):
+    return [
+        (catalogue.LATENCY, LATENCY | {"latencies_ms": [latency], "counts": [count]})
+        for latency, count in cells
+    ]
+
+
+def total(events):
+    counts = {}
+    for _topic, fields in events:
+        for latency, count in zip(fields["latencies_ms"], fields["counts"], strict=True):
+            counts[latency] = counts.get(latency, 0) + count
+    return counts
+
+
+@given(st.lists(CELL), st.lists(st.integers(0, 30), max_size=5))
+def test_however_often_a_process_dies_the_bus_ends_with_every_count_once(cells, deaths):
+    whole, bus = events_of(cells), []
+    for death in [*deaths, len(whole)]:
+        published = total(bus)
+        owed = Owed(bus)
+        # It dies with some of the rest published, but never before it has caught up.
+        for event in whole:
+            owed.count(*event)
+        bus += list(owed.events())[: death or None]
+        assert all(total(bus)[latency] >= count for latency, count in published.items())
+    assert total(bus) == total(whole)
