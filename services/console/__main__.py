@@ -25,6 +25,7 @@ from services.console.benchmarks import run_benchmarks
 from services.console.checks import run_tests
 from services.console.clickhouse import QueryError
 from services.console.doctor import examine, show
+from services.console.evaluating import evaluate_again
 from services.console.perform import RunError, build_request, perform, store_url, with_options
 from services.console.report import build_report, latest_run
 from services.console.show import show_report
@@ -143,6 +144,16 @@ def sql(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     return 0
 
 
+def evaluate(options: Namespace, settings: ServiceSettings, console: Console) -> int:
+    """Evaluate a past run again; 0 only if every count is the live one."""
+    stack, say = Stack(settings), _teller(console)
+    try:
+        stack.up(say)
+        return evaluate_again(settings, options.run_id)
+    finally:
+        stack.close(say)
+
+
 def rebuild(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """Drop the projection and replay the bus; 0 only if every table is as it was."""
     stack, say = Stack(settings), _teller(console)
@@ -200,6 +211,7 @@ VERBS = {
     "doctor": doctor,
     "bench": bench,
     "sql": sql,
+    "evaluate": evaluate,
     "rebuild": rebuild,
     "report": report,
     "runs": runs,

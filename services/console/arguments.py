@@ -72,6 +72,8 @@ def _add_results(verbs: Verbs) -> None:
         metavar="NUMBER",
         help="show questions people ask with their queries, or ask one of them",
     )
+    again = _verb(verbs, "evaluate", "evaluate a past run again, compare with the live result")
+    again.add_argument("run_id", metavar="RUN_ID")
     rebuild = _verb(verbs, "rebuild", "make the results in ClickHouse again from the bus, compare")
     rebuild.add_argument("--force", action="store_true", help="even if the bus lost old records")
     report = _verb(verbs, "report", "the report of a run")
