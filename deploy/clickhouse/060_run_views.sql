@@ -96,3 +96,25 @@ SELECT argMax(e.run_id, (e.time, e._offset)) AS run_id
 FROM tidegauge.results_lifecycle AS e
 WHERE e.event = 'concluded'
 COMMENT 'The run that was concluded last: one row';
+
+CREATE OR REPLACE VIEW tidegauge.pipeline_progress AS
+SELECT
+    run_id,
+    pipeline,
+    stage,
+    p.time AS time,
+    batch_id,
+    input_rows,
+    input_rows_per_second,
+    processed_rows_per_second,
+    batch_duration_ms,
+    state_rows,
+    state_bytes,
+    watermark,
+    dateDiff('millisecond', watermark, p.time) AS watermark_lag_ms,
+    arrayMax(
+        source -> toInt64OrZero(JSONExtractString(source, 'metrics', 'maxOffsetsBehindLatest')),
+        JSONExtractArrayRaw(detail, 'sources')
+    ) AS max_records_behind
+FROM tidegauge.results_pipeline AS p
+COMMENT 'Progress of the queries: rows, state, how far the watermark and the reading of a partition are behind';

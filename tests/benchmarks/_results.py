@@ -130,7 +130,9 @@ def _outputs(head: dict[str, Any], offending: bool) -> Iterator[Event]:
         yield catalogue.VERDICTS, found | wrong
         named = {name: head[name] for name in ("run_id", "time", "pipeline")}
         progress = {"batch_id": 1, "input_rows": 400, "batch_duration_ms": 100, "state_rows": 50}
-        report = {"watermark": head["second"] - 2000, "detail": "{}"}
+        behind = {"metrics": {"maxOffsetsBehindLatest": "12", "avgOffsetsBehindLatest": "7.5"}}
+        detail = json.dumps({"sources": [behind, {"description": "no such metrics"}]})
+        report = {"watermark": head["second"] - 2000, "detail": detail}
         who = {"producer": "spark_pipeline", "stage": stage}
         yield catalogue.PIPELINE, named | who | progress | report
 
