@@ -105,7 +105,8 @@ class Runs:
             elif now_ms() >= run.next_at_ms:
                 run.next_at_ms = now_ms() // INTERVAL_MS * INTERVAL_MS + INTERVAL_MS
                 if run.thread is None:
-                    self._send_probes(run)
+                    for _ in range(self._settings.generator_probe_sets):
+                        self._send_probes(run)
                 else:
                     self._publish(run, now_ms())
         except (KafkaException, KafkaUnavailableError, BufferError) as error:

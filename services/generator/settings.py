@@ -19,6 +19,8 @@ class GeneratorSettings(ServiceSettings):
     generator_acks: `all` with idempotence, so that nothing comes twice, or `1` without.
     generator_client: `batch` hands whole batches to librdkafka, `record` calls the client once per
     record, `auto` takes the first where it can.
+    generator_probe_sets: sets of probe traffic a second while a run is prepared, 6 records each; enough
+    of them that a pipeline's code is warm when the load starts.
     generator_instance_index, generator_instance_count: which share of every load this one sends,
     when several generators run.
     """
@@ -29,6 +31,7 @@ class GeneratorSettings(ServiceSettings):
     generator_delivery_timeout_s: int = Field(60, ge=1, le=3600)
     generator_acks: Literal["all", "1"] = "all"
     generator_client: Literal["auto", "batch", "record"] = "auto"
+    generator_probe_sets: int = Field(25, ge=1, le=10_000)
     generator_instance_index: int = Field(0, ge=0)
     generator_instance_count: int = Field(1, ge=1, le=1024)
 
