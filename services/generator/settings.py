@@ -19,8 +19,8 @@ class GeneratorSettings(ServiceSettings):
     generator_acks: `all` with idempotence, so that nothing comes twice, or `1` without.
     generator_client: `batch` hands whole batches to librdkafka, `record` calls the client once per
     record, `auto` takes the first where it can.
-    generator_probe_sets: sets of probe traffic a second while a run is prepared, 6 records each; enough
-    of them that a pipeline's code is warm when the load starts.
+    generator_probe_sets: sets of probe traffic a second while a run is prepared, 6 records each,
+    so many that a pipeline's code is warm when the load starts.
     generator_instance_index, generator_instance_count: which share of every load this one sends,
     when several generators run.
     """
