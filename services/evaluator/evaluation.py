@@ -17,6 +17,8 @@ from schemas import catalogue
 from schemas.protocol import PhasePlan, RunPlan
 from services.evaluator.columns import Ints
 from services.evaluator.decode import Decoded, Refused, decode
+from services.evaluator.decode_json import decode_json_values
+from services.evaluator.faults import RawCopies, Repeats
 from services.evaluator.inputs import FLOW, SPEED, Inputs
 from services.evaluator.ledger import Ledger
 from services.evaluator.partial_windows import rules
@@ -43,8 +45,12 @@ class Evaluation:
     """Pairs and judges all pipelines and stages of one run."""
 
     def __init__(self, plan: RunPlan, phases: PhasePlan) -> None:
-        request = plan.request
+        request, workload = plan.request, plan.request.workload
         self.run_id = request.run_id
+        self._decode = decode_json_values if workload.content.format == "json" else decode
+        self._deadline_ms = workload.judgement.deadline_ms
+        self._raw_copies = RawCopies()
+        repeats = Repeats(workload.faults, request.seed) if workload.faults.duplicate else None
         self.ledgers: dict[str, Ledger] = {}
         self.where: dict[str, tuple[str, str]] = {}
         for pipeline in request.pipelines:
@@ -53,9 +59,10 @@ class Evaluation:
                 kept = pipeline.incomplete_windows
                 self.ledgers[topic] = Ledger(
                     rules(kept)[stage],
-                    request.workload.judgement,
+                    workload.judgement,
                     phases,
                     after_inputs=kept == "publish" and stage in ("tumbling", "sliding"),
+                    repeats=repeats if stage in ("ingest", "parse") else None,
                 )
                 self.where[topic] = (pipeline.name, stage)
         self.inputs = Inputs({ledger.stage.memory for ledger in self.ledgers.values()})
@@ -66,16 +73,28 @@ class Evaluation:
     def add(self, batch: Batch) -> list[Refused]:
         """Take in records of one topic; returns those that cannot be decoded."""
         if batch.topic in _KIND:
-            decoded, refused = decode(_INPUT_RECORDS[batch.topic], batch.values)
+            decoded, refused = self._decode(_INPUT_RECORDS[batch.topic], batch.values)
             for rows in decoded:
                 self._add_input(batch, rows.of_run(self.run_id))
+            for one in refused if self._compares_bytes else ():
+                self._raw_copies.add_input(batch.values[one.place])
         else:
-            stage = self.where[batch.topic][1]
-            decoded, refused = decode(catalogue.STAGE_RECORDS[stage], batch.values)
-            for rows in decoded:
-                self._judge(batch, stage, rows.of_run(self.run_id))
-            lost = np.array([one.place for one in refused], np.int64)
+            refused = self._add_outputs(batch)
+        return refused
+
+    def _add_outputs(self, batch: Batch) -> list[Refused]:
+        stage = self.where[batch.topic][1]
+        read = self._decode if stage == "ingest" else decode
+        decoded, refused = read(catalogue.STAGE_RECORDS[stage], batch.values)
+        for rows in decoded:
+            self._judge(batch, stage, rows.of_run(self.run_id))
+        lost = np.array([one.place for one in refused], np.int64)
+        if stage != "ingest":
             self.ledgers[batch.topic].refuse(batch.appended_ms[lost])
+        else:
+            for place in lost.tolist():
+                appended_ms = int(batch.appended_ms[place])
+                self._raw_copies.add_output(batch.topic, batch.values[place], appended_ms)
         return refused
 
     def advance(self, input_frontier_ms: int, output_frontier_ms: int) -> None:
@@ -87,12 +106,16 @@ class Evaluation:
             ledger.release(self.inputs, input_frontier_ms)
             ledger.settle(input_frontier_ms)
             ledger.sweep(self.inputs, both_ms)
+        for topic, appended_ms in self._raw_copies.unexpected(
+            input_frontier_ms - self._deadline_ms
+        ):
+            self.ledgers[topic].refuse(np.array([appended_ms], np.int64))
         self._evict(both_ms)
 
     def open_in_measure(self) -> int:
         """Expected outputs of the measure phase without a verdict, and outputs that wait."""
         self._retry()
-        return sum(
+        return len(self._raw_copies) + sum(
             ledger.open_in_measure(self.inputs) + ledger.waiting for ledger in self.ledgers.values()
         )
 

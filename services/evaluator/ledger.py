@@ -9,7 +9,8 @@ which topics are read.
 - wrong: the first output, other content (whatever its time)
 - late: the first output, right content, after the deadline
 - missing: none until `give_up_ms` after the latest input; taken back when one comes after all
-- duplicate: any further output; its latency is not counted
+- duplicate: any further output, but the second one of an input that was sent twice on purpose;
+  the latency of neither is counted
 - unexpected: an output that no input explains
 """
 
@@ -19,6 +20,7 @@ import numpy as np
 
 from schemas.protocol import Judgement, PhasePlan
 from services.evaluator.columns import Bools, Columns, Ints, by_value, first_of_each
+from services.evaluator.faults import Repeats
 from services.evaluator.inputs import Inputs
 from services.evaluator.stages import Expected, Outputs, Stage, concat
 from services.evaluator.tallies import StageTally
@@ -41,13 +43,20 @@ class Ledger:
     """
 
     def __init__(
-        self, stage: Stage, judgement: Judgement, plan: PhasePlan, *, after_inputs: bool = False
+        self,
+        stage: Stage,
+        judgement: Judgement,
+        plan: PhasePlan,
+        *,
+        after_inputs: bool = False,
+        repeats: Repeats | None = None,
     ) -> None:
         self.stage = stage
         self.tally = StageTally()
         self._judgement = judgement
         self._plan = plan
         self._after_inputs = after_inputs
+        self._repeats = repeats
         self._cells: dict[int, Columns] = {}
         self._swept_ms: dict[int, int] = {}
         self._waiting: dict[int, list[Outputs]] = {}
@@ -194,11 +203,16 @@ class Ledger:
     def _settle_group(self, inputs: Inputs, rows: Outputs, expected: Expected) -> None:
         cells = self._cells.setdefault(int(rows.group[0]), Columns(_CELLS))
         cells.ensure(int(rows.index.max()) + 1)
-        first = first_of_each(rows.index) & (cells["outputs"][rows.index] == 0)
+        before = cells["outputs"][rows.index]
+        first = first_of_each(rows.index) & (before == 0)
         np.add.at(cells["outputs"], rows.index, 1)
         phase = phase_codes(self._plan, expected.scheduled_us)
         if not first.all():
-            self._count("duplicate", phase[~first], rows.appended_ms[~first])
+            again = np.flatnonzero(~first)
+            if self._repeats is not None:
+                group = int(rows.group[0])
+                again = again[self._repeats.unexplained(group, rows.index, before, again)]
+            self._count("duplicate", phase[again], rows.appended_ms[again])
             rows = rows.take(np.flatnonzero(first))
             expected, phase = _pick(expected, first), phase[first]
             if not len(rows):
