@@ -15,8 +15,25 @@ from services.store.tables import DATABASE
 
 READS: Final = ("SELECT", "WITH", "SHOW", "DESCRIBE", "EXISTS", "EXPLAIN")
 CHANGES: Final = ("INSERT", "CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE", "OPTIMIZE", "KILL")
-SHOWN: Final = ("TABLES", "DATABASES", "COLUMNS", "FULL", "CREATE", "FUNCTIONS", "SETTING")
-DATABASES: Final = (DATABASE, "system", "information_schema")
+SHOWN: Final = ("TABLES", "DATABASES", "COLUMNS", "CREATE", "FUNCTIONS", "SETTING")
+QUERIES: Final = frozenset(
+    f"{name}Query"
+    for name in (
+        "Select",
+        "SelectWithUnion",
+        "SelectIntersectExcept",
+        "TablesInSelect",
+        "Describe",
+        "ExistsTable",
+        "ExistsView",
+        "ExistsDatabase",
+        "ShowCreateTable",
+        "ShowCreateView",
+        "ShowCreateDatabase",
+    )
+)
+# Where a function is a table function.
+TABLE_PLACES: Final = frozenset({"TableExpression", "CreateQuery", "InsertQuery", "Explain"})
 SYSTEM_TABLES: Final = frozenset(
     [
         "one",
@@ -105,11 +122,14 @@ def refusal(formatted: str, tree: str) -> str | None:
     words = _words(formatted)
     if words[0] not in READS:
         return f"Only {', '.join(READS)} can be run here, not {words[0] or 'this'}."
-    if words[0] == "SHOW" and (words[1] not in SHOWN or words[1:] == ["CREATE", "USER"]):
+    if words[0] == "SHOW" and (words[2] if words[1] == "FULL" else words[1]) not in SHOWN:
         return f"SHOW {words[1]} cannot be run here."
     found = _REFUSED.search(_STRING.sub("''", formatted))
     if found:
         return f"The name {found[1]} cannot be used here, not even as an alias."
+    for kind, _name, _parents in _nodes(tree):
+        if kind.endswith("Query") and kind not in QUERIES:
+            return f"{kind.removesuffix('Query')} cannot be run here."
     return _refused_node(tree)
 
 
@@ -151,7 +171,7 @@ def _refused_node(tree: str) -> str | None:
     tables = {name for kind, name, _parents in nodes if kind == "TableIdentifier"}
     for kind, name, parents in nodes:
         above = parents[-1] if parents else ("", "")
-        if kind == "Function" and above[0] in ("TableExpression", "CreateQuery"):
+        if kind == "Function" and above[0] in TABLE_PLACES:
             if name not in TABLE_FUNCTIONS:
                 return f"The table function {name} cannot be used here."
         elif kind in ("TableIdentifier", "Identifier") and not _may_be_named(kind, name):

@@ -145,7 +145,15 @@ class Projector:
         return self._limits.get((topic, partition), math.inf)
 
     def _bounds(self) -> dict[Place, tuple[int, int]]:
-        return {place: self._bounds_of(place) for place in self._places()}
+        """First offset and end offset of every partition there is."""
+        # A fetch that waits for records would hold up each of these questions.
+        self._consumer.unassign()
+        found = {place: self._bounds_of(place) for place in self._places()}
+        self._assign()
+        return found
+
+    def _assign(self) -> None:
+        self._consumer.assign([TopicPartition(*at, offset) for at, offset in self._next.items()])
 
     def _places(self) -> Iterator[Place]:
         for topic in TABLES:
@@ -173,7 +181,7 @@ class Projector:
         except ValueError as error:
             raise ProjectionError(str(error)) from error
         self._next = {place: begins[place] for place in ends if place in chosen}
-        self._consumer.assign([TopicPartition(*at, offset) for at, offset in self._next.items()])
+        self._assign()
 
     def _write(self, messages: Sequence[Message]) -> None:
         for topic, group in groupby(sorted(messages, key=Message.topic), key=Message.topic):

@@ -14,6 +14,7 @@ import pytest
 from clickhouse_connect.driver.exceptions import DatabaseError
 
 from services.runtime.settings import ServiceSettings
+from services.store.permissions import TABLE_FUNCTIONS
 from tests.integration.kafka_broker import free_base_port
 from tests.integration.service_process import running_service
 from tests.integration.store_process import until_ready
@@ -129,6 +130,9 @@ def client(store, **options):
         "SHOW GRANTS",
         "SHOW CREATE USER default",
         "SHOW ACCESS",
+        "SHOW CREATE ROLE x",
+        "SHOW FULL CLUSTERS",
+        "SHOW CREATE DICTIONARY d",
         "SELECT * FROM default.t",
         # settings
         "SET max_execution_time = 0",
@@ -145,6 +149,12 @@ def client(store, **options):
         "INSERT INTO projection_position SELECT 'a', 0, 1, 0",
         "INSERT INTO projection_position VALUES ('a', 0, 1, 0)",
         "INSERT INTO FUNCTION file('{secret}.out') SELECT 1",
+        "WITH 1 AS a INSERT INTO projection_position SELECT 'a', 0, a, 0",
+        "EXPLAIN PIPELINE INSERT INTO FUNCTION url('http://127.0.0.1:1/') SELECT 1",
+        "EXPLAIN INSERT INTO projection_position SELECT 'a', 0, 1, 0",
+        "EXPLAIN TABLE OVERRIDE mysql('127.0.0.1:1', 'd', 't', 'u', 'p') PARTITION BY a",
+        "SELECT * FROM (EXPLAIN PIPELINE INSERT INTO FUNCTION file('{secret}.out') SELECT 1)",
+        "SELECT 1 PARALLEL WITH DROP TABLE results_latency",
         "CREATE TABLE x (a Int8) ENGINE = Memory",
         "CREATE TEMPORARY TABLE x (a Int8)",
         "CREATE TABLE x AS url('http://127.0.0.1:1/')",
@@ -186,6 +196,15 @@ def test_the_reader_can_do_nothing_but_read_the_results(store, sql):
         assert 400 <= caught.value.code < 600
         assert SECRET not in caught.value.read().decode()
     assert sorted(path.name for path in store.data.glob("secret*")) == ["secret.csv", "secrets"]
+
+
+def test_every_table_function_of_the_engine_is_refused_unless_it_is_listed(store):
+    """So that one which a new version of the engine brings is refused too."""
+    names = ask(store, "SELECT name FROM system.table_functions")[0].decode().split()
+    assert len(names) > 80
+    for name in set(names) - TABLE_FUNCTIONS:
+        for sql in (f"SELECT * FROM `{name}`('a', 'b')", f"DESCRIBE TABLE `{name}`('a', 'b')"):
+            assert refused(store, sql)[0] in (400, 403), sql
 
 
 def test_settings_that_reach_further_are_refused_as_parameters_too(store):

@@ -42,7 +42,7 @@ def test_a_query_that_only_reads_the_projection_may_be_run(formatted):
         "SELECT aiGenerate('x')",
         "SELECT reverseDNSQuery('1.2.3.4')",
         "SHOW PROCESSLIST",
-        "SHOW CREATE USER default",
+        "SHOW FULL CLUSTERS",
         "SHOW GRANTS",
         "SET readonly = 0",
         "KILL QUERY WHERE 1",
@@ -111,6 +111,20 @@ def test_tables_of_the_projection_and_some_of_the_system_may_be_read(selected, t
 )
 def test_other_tables_table_functions_and_paths_may_not_be_read(selected, table):
     assert refusal("SELECT 1", TREE.format(selected=selected, table=table)) is not None
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        "Explain EXPLAIN PIPELINE (children 1)\n InsertQuery   (children 2)\n  Function url",
+        "Explain EXPLAIN TABLE OVERRIDE (children 2)\n Function mysql (children 1)",
+        "InsertQuery   (children 2)\n Identifier t",
+        "ParallelWithQuery 2 SelectWithUnionQuery (children 2)",
+        "SHOW CREATE USER query\nShowCreateAccessEntityQuery",
+    ],
+)
+def test_no_other_kind_of_query_hides_in_one_that_reads(tree):
+    assert refusal("EXPLAIN SELECT 1", tree) is not None
 
 
 @pytest.mark.parametrize(
