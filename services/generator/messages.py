@@ -6,6 +6,7 @@ The layout is that of librdkafka's public `rd_kafka_message_t` (rdkafka.h, uncha
 
 import ctypes
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,13 @@ class Lot:
     seconds: NDArray[np.int32]
     faults: NDArray[np.int8]
     messages: NDArray[Any]
-    memory: tuple[pa.Array, ...]
+    memory: tuple[pa.Array, ...] = ()
+
+    @cached_property
+    def second(self) -> int | None:
+        """The one second that answers for all of them, or None."""
+        first = int(self.seconds[0])
+        return first if first >= 0 and bool((self.seconds == first).all()) else None
 
     def __len__(self) -> int:
         return len(self.due_us)

@@ -4,8 +4,6 @@ import threading
 import time
 from collections.abc import Callable
 
-import numpy as np
-
 from services.generator.ahead import Ahead, Load, Prepared
 from services.generator.curves import SECOND_US
 from services.generator.messages import Lot
@@ -40,6 +38,7 @@ class LoadThread:
         self.error: Exception | None = None
         self.waiting_records = 0
         self._load = load
+        self._faulty = load.recipe.request.workload.faults.any
         self._statistics = statistics
         self._outlet = outlet
         self._settings = settings
@@ -105,9 +104,8 @@ class LoadThread:
         lot, start = each.lot, each.position
         each.position = self._outlet.send(lot, start, stop)
         taken = slice(start, each.position)
-        sent_us = self._elapsed_us()
-        self._statistics.sent(lot.seconds[taken], sent_us - lot.due_us[taken])
-        if self._load.recipe.request.workload.faults.any:
+        self._statistics.sent(lot, taken, self._elapsed_us())
+        if self._faulty:
             self._statistics.injected(lot.faults[taken][lot.seconds[taken] >= 0])
         return each.position - start
 
@@ -157,8 +155,8 @@ class Begun:
 
     def due(self, elapsed_us: int) -> int:
         """How many of them are due."""
-        end = int(np.searchsorted(self.lot.due_us, elapsed_us, side="right"))
-        return max(0, end - self.position)
+        end = self.lot.due_us.searchsorted(elapsed_us, side="right")
+        return max(0, int(end) - self.position)
 
 
 def wake_us(begun: list[Begun], elapsed_us: int) -> int:

@@ -5,7 +5,7 @@ sent later on purpose. One thread sends, one counts deliveries, a third takes wh
 last asked. Every figure only grows and has one writer, so no lock is needed.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from schemas.faults import KINDS, NONE
 from schemas.protocol import PhasePlan
 from services.generator.curves import SECOND_US
+from services.generator.messages import Lot
 from services.generator.recording import Int64s
 from services.generator.shapes import LoadShape
 from services.generator.share import Share
@@ -24,8 +25,8 @@ DELAY_STEP_US = 100
 
 @dataclass
 class SecondTally:
-    """Counts of one second. delays: pairs of distinct send delays (sent - scheduled, microseconds,
-    rounded down to DELAY_STEP_US) and how often each occurred, one per call that sent records."""
+    """Counts of one second. delays_us: send delays (sent - scheduled) that are not published yet,
+    as pairs: when records were due, and when all of them were sent, elapsed microseconds."""
 
     second_ms: int
     phase: str
@@ -34,7 +35,7 @@ class SecondTally:
     acknowledged: int = 0
     lost: int = 0
     given_up: int = 0
-    delays: list[tuple[Int64s, Int64s]] = field(default_factory=list)
+    delays_us: deque[tuple[Int64s, int]] = field(default_factory=deque)
 
     @property
     def failed(self) -> int:
@@ -51,7 +52,6 @@ class SecondTally:
 @dataclass
 class _Published:
     intended: int = 0
-    delays: int = 0
     acknowledged: int = 0
     failed: int = 0
 
@@ -87,20 +87,30 @@ class Statistics:
             self._open(self._opened)
             self._opened += 1
 
-    def sent(self, seconds: NDArray[np.int32], delays_us: Int64s) -> None:
-        """Count records of these seconds (-1: none, not counted) as sent with these delays."""
-        if not len(seconds):
+    def sent(self, lot: Lot, taken: slice, sent_us: int) -> None:
+        """Count these messages of a lot as sent at an elapsed time; second copies not."""
+        due_us = lot.due_us[taken]
+        if not len(due_us):
             return
-        self.max_delay_us = max(self.max_delay_us, int(delays_us.max()))
-        for second, picked in by_second(seconds):
-            tally = self._tallies[second]
-            tally.delays.append(histogram(delays_us[picked]))
-            tally.sent += len(seconds[picked])
+        self.max_delay_us = max(self.max_delay_us, sent_us - int(due_us[0]))
+        if lot.second is not None:
+            self._count_sent(lot.second, due_us, sent_us)
+            return
+        seconds = lot.seconds[taken]
+        for second in np.unique(seconds).tolist():
+            if second >= 0:
+                self._count_sent(second, due_us[seconds == second], sent_us)
+
+    def _count_sent(self, second: int, due_us: Int64s, sent_us: int) -> None:
+        tally = self._tallies[second]
+        tally.delays_us.append((due_us, sent_us))
+        tally.sent += len(due_us)
 
     def given_up(self, seconds: NDArray[np.int32]) -> None:
         """Count records of these seconds as failed, because they will not be sent."""
-        for second, picked in by_second(seconds):
-            self._tallies[second].given_up += len(seconds[picked])
+        for second, count in zip(*np.unique(seconds, return_counts=True), strict=True):
+            if second >= 0:
+                self._tallies[int(second)].given_up += int(count)
 
     def injected(self, faults: NDArray[np.int8]) -> None:
         """Count faults among records that were sent."""
@@ -143,14 +153,14 @@ class Statistics:
     def _change(self, second: int, tally: SecondTally) -> dict[str, Any] | None:
         before = self._published[second]
         settled = tally.settled  # before the counts are read: then they are the last ones
-        now = _Published(tally.intended, len(tally.delays), tally.acknowledged, tally.failed)
+        now = _Published(tally.intended, tally.acknowledged, tally.failed)
+        delays_us, counts = histogram(_taken(tally.delays_us))
         if settled:
             del self._tallies[second], self._published[second]
         else:
             self._published[second] = now
-        if now == before:
+        if now == before and not counts:
             return None
-        delays_us, counts = merged(tally.delays[before.delays : now.delays])
         change = {
             "intended": now.intended - before.intended,
             "sent": sum(counts),
@@ -163,25 +173,16 @@ class Statistics:
         return head | change | {"send_delays_us": delays_us, "counts": counts}
 
 
-def by_second(
-    seconds: NDArray[np.int32],
-) -> "list[tuple[int, slice | NDArray[np.bool_]]]":
-    """The distinct seconds, without -1, and which elements are of each."""
-    if len(seconds) and (seconds[0] == seconds).all():
-        return [(int(seconds[0]), slice(None))] if seconds[0] >= 0 else []
-    return [(second, seconds == second) for second in np.unique(seconds).tolist() if second >= 0]
+def _taken(delays_us: deque[tuple[Int64s, int]]) -> Int64s:
+    """Take out the delays that are there now; more may come meanwhile."""
+    found = [np.zeros(0, np.int64)]
+    for _ in range(len(delays_us)):
+        due_us, sent_us = delays_us.popleft()
+        found.append(sent_us - due_us)
+    return np.concatenate(found)
 
 
-def histogram(delays_us: Int64s) -> tuple[Int64s, Int64s]:
+def histogram(delays_us: Int64s) -> tuple[list[int], list[int]]:
     """Distinct delays rounded down to DELAY_STEP_US, ascending, and how often each occurs."""
     values, counts = np.unique(delays_us // DELAY_STEP_US, return_counts=True)
-    return values * DELAY_STEP_US, counts.astype(np.int64)
-
-
-def merged(histograms: list[tuple[Int64s, Int64s]]) -> tuple[list[int], list[int]]:
-    """The sum of several histograms: values, ascending, and counts."""
-    if not histograms:
-        return [], []
-    values, places = np.unique(np.concatenate([h[0] for h in histograms]), return_inverse=True)
-    counts = np.bincount(places, weights=np.concatenate([h[1] for h in histograms]))
-    return values.tolist(), counts.astype(np.int64).tolist()
+    return (values * DELAY_STEP_US).tolist(), counts.tolist()

@@ -17,8 +17,8 @@ from tests.integration.service_process import Reader, has_event, running_service
 pytestmark = pytest.mark.integration
 
 RATE = 2_000
-OUTAGE_S = 8
-PHASES = Phases(warm_up_s=2, measure_s=18, cool_down_s=4)
+OUTAGE_S = 4
+PHASES = Phases(warm_up_s=2, measure_s=30, cool_down_s=4)
 
 
 def sequences_in(settings, run_id, records):

@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.protocol import PhasePlan, Phases
+from services.generator.messages import MESSAGE, Lot
 from services.generator.shapes import ConstantShape
 from services.generator.share import Share
-from services.generator.statistics import Statistics, Totals, histogram, merged
+from services.generator.statistics import Statistics, Totals, histogram
 
 pytestmark = pytest.mark.unit
 
@@ -23,15 +24,18 @@ def in_second(second, records):
     return np.full(records, second, np.int32)
 
 
+def send(found, seconds, delays_us, sent_us=5_000_000):
+    """Count records of these seconds as sent with these delays, all of them at one time."""
+    seconds = np.asarray(seconds, np.int32)
+    due_us = sent_us - np.asarray(delays_us, np.int64)
+    none = np.zeros(len(seconds), np.int8)
+    lot = Lot("flow", due_us, seconds, none, np.zeros(len(seconds), MESSAGE))
+    found.sent(lot, slice(0, len(seconds)), sent_us)
+
+
 def test_delays_are_rounded_down_to_a_tenth_of_a_millisecond():
-    delays_us = np.array([0, 99, 100, 250, 199, -1])
-    assert merged([histogram(delays_us)]) == ([-100, 0, 100, 200], [1, 2, 2, 1])
-    assert merged([]) == ([], [])
-
-
-def test_histograms_of_one_second_add_up():
-    parts = [histogram(np.array([0, 100])), histogram(np.array([110, 300]))]
-    assert merged(parts) == ([0, 100, 300], [1, 2, 1])
+    assert histogram(np.array([0, 99, 100, 250, 199, -1])) == ([-100, 0, 100, 200], [1, 2, 2, 1])
+    assert histogram(np.zeros(0, np.int64)) == ([], [])
 
 
 def test_a_second_that_is_not_over_is_not_published():
@@ -43,7 +47,7 @@ def test_a_second_that_is_not_over_is_not_published():
 def test_further_acknowledgements_are_published_as_what_they_add():
     found = statistics()
     found.open_until(1_000_000)
-    found.sent(in_second(0, 4), np.array([50, 150, 160, 20]))
+    send(found, in_second(0, 4), [160, 150, 50, 20])
     found.delivered(0, 1, 0)
     assert found.take_changes(11_000) == [
         {
@@ -101,7 +105,7 @@ def test_events_add_up_whenever_they_are_taken(rounds):
     found.open_until(0)
     events = []
     for outcomes in rounds:
-        found.sent(in_second(0, len(outcomes)), np.ones(len(outcomes), np.int64))
+        send(found, in_second(0, len(outcomes)), [1] * len(outcomes))
         for failed in outcomes:
             found.delivered(0, int(not failed), int(failed))
         events += found.take_changes(11_000)
@@ -117,7 +121,7 @@ def test_a_second_is_kept_until_all_of_it_is_sent_and_settled():
     found.open_until(0)
     found.delivered(0, 4, 0)  # the reports may be faster than the thread that sends
     assert len(found.take_changes(11_000)) == 1
-    found.sent(in_second(0, 3), np.array([0, 0, 0]))
+    send(found, in_second(0, 3), [0, 0, 0])
     found.given_up(in_second(0, 1))
     assert found.take_changes(11_000)[0]["sent"] == 3
     assert found.take_changes(11_000) == []
@@ -126,7 +130,7 @@ def test_a_second_is_kept_until_all_of_it_is_sent_and_settled():
 def test_records_of_several_seconds_may_be_sent_at_once_and_extra_ones_count_nowhere():
     found = statistics()
     found.open_until(1_000_000)
-    found.sent(np.array([0, 1, -1, 0], np.int32), np.array([10, 200, 5, 300]))
+    send(found, [0, 1, -1, 0], [300, 200, 10, 5])
     found.delivered(-1, 1, 0)
     events = found.take_changes(None)
     assert [(event["sent"], event["send_delays_us"]) for event in events] == [
