@@ -77,12 +77,20 @@ def input_topics(partitions: int = 1) -> tuple[Topic, ...]:
     )
 
 
-def fixed_topics(input_partitions: int = 1) -> tuple[Topic, ...]:
-    """Every topic that exists whatever runs: control, inputs, dead letters and results."""
-    results = tuple(Topic(name, (record_of(name),), retention_s=30 * DAY_S) for name in RESULTS)
-    control = Topic(CONTROL, ("control_command",))
-    dead = Topic(DEAD_LETTER, ("dead_letter",), retention_s=30 * DAY_S)
-    return (control, *input_topics(input_partitions), dead, *results)
+def fixed_topics(
+    input_partitions: int = 1, results_days: int = 30, results_mebibytes: int = 1024
+) -> tuple[Topic, ...]:
+    """Every topic that exists whatever runs: control, inputs, dead letters and results.
+
+    results_days, results_mebibytes: how long results and dead letters stay on the bus, and how much
+    of them per topic.
+    """
+    carried = {DEAD_LETTER: "dead_letter"} | {name: record_of(name) for name in RESULTS}
+    kept = tuple(
+        Topic(name, (record,), 1, results_days * DAY_S, results_mebibytes * MEBIBYTE)
+        for name, record in carried.items()
+    )
+    return (Topic(CONTROL, ("control_command",)), *input_topics(input_partitions), *kept)
 
 
 def output_topic(pipeline: str, stage: str) -> str:

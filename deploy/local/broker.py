@@ -124,7 +124,10 @@ def broker_ready(settings: ServiceSettings) -> bool:
 
 def create_fixed_topics(settings: ServiceSettings) -> None:
     """Create the topics that exist whatever runs."""
-    ensure_topics(admin_client(settings, "stack"), fixed_topics(settings.input_partitions))
+    topics = fixed_topics(
+        settings.input_partitions, settings.results_days, settings.results_mebibytes
+    )
+    ensure_topics(admin_client(settings, "stack"), topics)
 
 
 def _java(settings: ServiceSettings, java: Java, *options: str) -> tuple[str, ...]:

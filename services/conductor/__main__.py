@@ -37,7 +37,10 @@ def main() -> None:
     serve_health(settings.host, settings.port("conductor"), ready.is_set)
 
     ensure_topics(
-        admin_client(settings, "conductor"), catalogue.fixed_topics(settings.input_partitions)
+        admin_client(settings, "conductor"),
+        catalogue.fixed_topics(
+            settings.input_partitions, settings.results_days, settings.results_mebibytes
+        ),
     )
     events = open_events(settings, "conductor")
     commands = open_commands(settings, "conductor", events)

@@ -41,6 +41,8 @@ class ServiceSettings(BaseSettings):
     kafka_bootstrap: `host:port[,host:port]`; empty means the local broker at base_port.
     kafka_properties: librdkafka properties added to every client (security, for example).
     input_partitions: partitions of each input and output topic.
+    results_days, results_mebibytes: how long results and dead letters stay on the bus, and how much
+    per topic; for topics that are created from now on.
     instance: name in events and logs; empty means the service's name.
     """
 
@@ -57,6 +59,8 @@ class ServiceSettings(BaseSettings):
     kafka_bootstrap: str = ""
     kafka_properties: dict[str, str] = {}
     input_partitions: int = Field(1, ge=1, le=1024)
+    results_days: int = Field(30, ge=1, le=36_500)
+    results_mebibytes: int = Field(1024, ge=16, le=1_048_576)
     instance: str = ""
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$")
 

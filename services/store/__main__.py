@@ -66,8 +66,11 @@ def serve(settings: StoreSettings, engine: Engine, stop: threading.Event) -> Non
         stop.wait()
         server.shutdown()
         return
-    wanted = (topic for topic in catalogue.fixed_topics() if topic.name in TABLES)
-    ensure_topics(admin_client(settings, "store"), wanted)
+    topics = catalogue.fixed_topics(
+        settings.input_partitions, settings.results_days, settings.results_mebibytes
+    )
+    projected = (topic for topic in topics if topic.name in TABLES)
+    ensure_topics(admin_client(settings, "store"), projected)
     events = open_events(settings, "store")
     projector = open_projector(settings, engine, events, stop.is_set)
     projector.resume()

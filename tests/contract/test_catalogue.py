@@ -64,3 +64,11 @@ def test_every_topic_is_bounded():
 
 def test_every_stage_says_which_records_it_publishes():
     assert tuple(catalogue.STAGE_RECORDS) == protocol.STAGES
+
+
+def test_results_stay_as_long_and_as_large_as_asked_for():
+    topics = {topic.name: topic for topic in catalogue.fixed_topics(1, 7, 16)}
+    for name in (*catalogue.RESULTS, catalogue.DEAD_LETTER):
+        assert topics[name].retention_s == 604_800
+        assert topics[name].retention_bytes == 16_777_216
+    assert topics[catalogue.CONTROL] == catalogue.fixed_topics()[0]
