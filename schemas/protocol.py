@@ -48,10 +48,20 @@ READY = "ready"  # from generator, evaluator, collector, and per pipeline from s
 # {"start_ms", "end_ms"} by the schedule
 PHASE_STARTED = "phase_started"
 LOAD_FINISHED = "load_finished"  # detail: LoadFinished
+# from the evaluator when the run has started; detail: {"offset_ms", "records"}: the least time by
+# which the broker's clock at appending a probe record was ahead of the generator's at sending it
+CLOCK_OFFSET = "clock_offset"
+# every 10 s of a run from the evaluator; detail: {"lag_ms", "largest_lag_ms", "cells"}
+EVALUATING = "evaluating"
 DRAINED = "drained"  # detail: Drained
 STOPPED = "stopped"  # per pipeline
 FAILED = "failed"  # a service cannot go on with the run; detail: {"reason"}
 CONCLUDED = "concluded"  # detail: {"valid", "invalid_reasons"}
+
+
+def probe_run_id(run_id: str) -> str:
+    """Run id of the records that prove, while a run is prepared, that everything works."""
+    return f"{run_id}-probe"
 
 
 class RunRequest(Model):

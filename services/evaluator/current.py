@@ -33,6 +33,7 @@ from services.runtime.kafka import (
 
 log = structlog.get_logger()
 REMEMBERED_COMMANDS = 1_000
+TELL_LAG_MS = 10_000
 
 
 class CurrentRun:
@@ -48,6 +49,9 @@ class CurrentRun:
         self.publication: Publication | None = None
         self.reader: Reader | None = None
         self.lag_ms = 0
+        self._largest_lag_ms = 0
+        self._told_lag_ms = 0
+        self._told_offset = False
 
     @property
     def run_id(self) -> str:
@@ -118,7 +122,15 @@ class CurrentRun:
         """Give the verdicts that time gives, publish what is known, and say when drained."""
         if self._evaluation is None or self.publication is None:
             return
-        self.lag_ms = max(0, now_ms() - min(frontier.input_ms, frontier.output_ms))
+        self._follow_lag(self._evaluation, frontier)
+        probes = self._evaluation.probes
+        if probes.records and not self._told_offset:
+            self._told_offset = True
+            told = {"offset_ms": round(probes.offset_ms, 1), "records": probes.records}
+            self._events.lifecycle(protocol.CLOCK_OFFSET, self.run_id, detail=told)
+            if probes.complaint():
+                self.fail(probes.complaint())
+                return
         self._evaluation.advance(frontier.input_ms, frontier.output_ms)
         try:
             self.publication.publish(self._evaluation, frontier.positions)
@@ -126,6 +138,18 @@ class CurrentRun:
             self.fail(f"What was published of this run cannot be repeated: {error}.")
             return
         self._say_when_drained(self._evaluation, self.publication, frontier)
+
+    def _follow_lag(self, evaluation: Evaluation, frontier: Frontier) -> None:
+        self.lag_ms = max(0, now_ms() - min(frontier.input_ms, frontier.output_ms))
+        self._largest_lag_ms = max(self._largest_lag_ms, self.lag_ms)
+        if now_ms() - self._told_lag_ms >= TELL_LAG_MS:
+            detail = {
+                "lag_ms": self.lag_ms,
+                "largest_lag_ms": self._largest_lag_ms,
+                "cells": evaluation.inputs.rows(),
+            }
+            self._events.lifecycle(protocol.EVALUATING, self.run_id, detail=detail)
+            self._told_lag_ms, self._largest_lag_ms = now_ms(), 0
 
     def _say_when_drained(
         self, evaluation: Evaluation, publication: Publication, frontier: Frontier
@@ -168,6 +192,7 @@ class CurrentRun:
         if self._plan is None or self._evaluation is not None:
             return  # it has failed already, or runs already
         self._evaluation = Evaluation(self._plan, phases)
+        self._told_offset, self._told_lag_ms, self._largest_lag_ms = False, now_ms(), 0
         self.publication = self._publication(self._evaluation, published_since_ms)
         consumer = assigned_consumer(self._settings, "evaluator", **FETCHING)
         ends = end_offsets_by(admin_client(self._settings, "evaluator"))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from schemas import catalogue
-from schemas.protocol import PhasePlan, RunPlan
+from schemas.protocol import PhasePlan, RunPlan, probe_run_id
 from services.evaluator.columns import Ints
 from services.evaluator.decode import Decoded, Refused, decode
 from services.evaluator.decode_json import decode_json_values
@@ -22,6 +22,7 @@ from services.evaluator.faults import RawCopies, Repeats
 from services.evaluator.inputs import FLOW, SPEED, Inputs
 from services.evaluator.ledger import Ledger
 from services.evaluator.partial_windows import rules
+from services.evaluator.probes import Probes
 from services.evaluator.rows import OUTPUT_ROWS, digests, input_rows
 from services.evaluator.tallies import Throughput
 
@@ -50,6 +51,7 @@ class Evaluation:
         self._decode = decode_json_values if workload.content.format == "json" else decode
         self._deadline_ms = workload.judgement.deadline_ms
         self._raw_copies = RawCopies()
+        self.probes = Probes()
         repeats = Repeats(workload.faults, request.seed) if workload.faults.duplicate else None
         self.ledgers: dict[str, Ledger] = {}
         self.where: dict[str, tuple[str, str]] = {}
@@ -75,7 +77,10 @@ class Evaluation:
         if batch.topic in _KIND:
             decoded, refused = self._decode(_INPUT_RECORDS[batch.topic], batch.values)
             for rows in decoded:
-                self._add_input(batch, rows.of_run(self.run_id))
+                mine = rows.of_run(self.run_id)
+                if mine is not rows:
+                    self.probes.add(batch.appended_ms, rows.of_run(probe_run_id(self.run_id)))
+                self._add_input(batch, mine)
             for one in refused if self._compares_bytes else ():
                 self._raw_copies.add_input(batch.values[one.place])
         else:
