@@ -76,13 +76,13 @@ class LoadThread:
             later = max(0, self._load.due(elapsed_us) - ours_until)
             self.waiting_records = due + later
             tick = plan_tick(due, later, self._may_wait_records(elapsed_us), SEND_LIMIT)
-            if not tick.give_up and not tick.send:
-                self._wait_until(wake_us(begun, elapsed_us))
-                continue
             self._deal(begun, tick.give_up, self._give_up, elapsed_us)
-            if tick.send and not self._deal(begun, tick.send, self._hand_over, elapsed_us):
-                self._sleep(FULL_QUEUE_WAIT_S)
+            sent = self._deal(begun, tick.send, self._hand_over, elapsed_us)
             begun = [each for each in begun if each.left]
+            if sent < tick.send:
+                self._sleep(FULL_QUEUE_WAIT_S)
+            elif begun and tick.give_up + sent == due:
+                self._wait_until(wake_us(begun, elapsed_us))
 
     def _deal(
         self, begun: "list[Begun]", records: int, how: "Callable[[Begun, int], int]", now_us: int
