@@ -7,21 +7,21 @@ published is recognised by its place.
 """
 
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Message
 from prometheus_client import Counter
 
 from schemas.catalogue import DEAD_LETTER
 from services.runtime.clock import Clock, now_ms
 from services.runtime.events import Events
-from services.runtime.kafka import KAFKA_TIMEOUT_S, assigned_consumer, partition_ids
+from services.runtime.kafka import assigned_consumer
 from services.store.batch import translate
 from services.store.blocks import blocks
+from services.store.bus import Bus
 from services.store.engine import Engine
 from services.store.positions import (
     Place,
@@ -36,8 +36,6 @@ from services.store.rows import Record
 from services.store.settings import StoreSettings
 from services.store.tables import TABLES
 
-POLL_RECORDS: Final = 5_000
-LEADER_WAIT_S: Final = 0.1
 CHECKPOINT_MS: Final = 600_000
 RECORDS = Counter("tidegauge_store_records", "Records projected", ["topic"])
 ROWS = Counter("tidegauge_store_rows", "Rows inserted", ["table"])
@@ -59,7 +57,7 @@ class Projector:
     def __init__(
         self,
         engine: Engine,
-        consumer: Consumer,
+        bus: Bus,
         events: Events,
         settings: StoreSettings,
         *,
@@ -67,7 +65,7 @@ class Projector:
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self._engine = engine
-        self._consumer = consumer
+        self._bus = bus
         self._events = events
         self._settings = settings
         self._clock = clock
@@ -84,7 +82,7 @@ class Projector:
         Dead letters are projected to their end first, so that none is published twice. Raises
         ProjectionError when the bus ends before the projection, KafkaUnavailableError.
         """
-        bounds = self._bounds()
+        bounds = self._bus.bounds()
         ends = {place: end for place, (_low, end) in bounds.items()}
         self._done = read_done(self._engine)
         self._begin(bounds, {place for place in bounds if place[0] == DEAD_LETTER})
@@ -104,7 +102,7 @@ class Projector:
             self._step_to(self._limits, stopped)
         finally:
             self._limits = {}
-        self._begin(self._bounds(), set(until))
+        self._begin(self._bus.bounds(), set(until))
 
     def positions(self) -> dict[Place, int]:
         """Next offset to project, by topic and partition."""
@@ -112,12 +110,13 @@ class Projector:
 
     def firsts(self) -> dict[Place, int]:
         """First offset that the bus still has, by topic and partition."""
-        return {place: low for place, (low, _end) in self._bounds().items()}
+        bounds = self._bus.bounds()
+        self._bus.begin(self._next)
+        return {place: low for place, (low, _end) in bounds.items()}
 
     def step(self) -> int:
         """Project what arrives within `batch_seconds`; returns how many records that were."""
-        polled = self._consumer.consume(POLL_RECORDS, self._settings.batch_seconds)
-        messages = [message for message in polled if message.error() is None]
+        messages = self._bus.poll(self._settings.batch_seconds)
         wanted = [m for m in messages if m.offset() < self._limit(m.topic(), m.partition())]
         for part in _parts(wanted, self._settings.batch_bytes):
             self._write(part)
@@ -127,7 +126,7 @@ class Projector:
 
     def close(self) -> None:
         """Leave the bus."""
-        self._consumer.close()
+        self._bus.close()
 
     def _checkpoint(self) -> None:
         """Record every position now and then, so that it outlives rows that expire."""
@@ -144,44 +143,13 @@ class Projector:
     def _limit(self, topic: str, partition: int) -> float:
         return self._limits.get((topic, partition), math.inf)
 
-    def _bounds(self) -> dict[Place, tuple[int, int]]:
-        """First offset and end offset of every partition there is."""
-        # A fetch that waits for records would hold up each of these questions.
-        self._consumer.unassign()
-        found = {place: self._bounds_of(place) for place in self._places()}
-        self._assign()
-        return found
-
-    def _assign(self) -> None:
-        self._consumer.assign([TopicPartition(*at, offset) for at, offset in self._next.items()])
-
-    def _places(self) -> Iterator[Place]:
-        for topic in TABLES:
-            for partition in partition_ids(self._consumer, topic):
-                yield topic, partition
-
-    def _bounds_of(self, place: Place) -> tuple[int, int]:
-        """First offset and end offset; a topic made a moment ago may not have a leader yet."""
-        deadline = time.monotonic() + KAFKA_TIMEOUT_S
-        while True:
-            try:
-                low, end = self._consumer.get_watermark_offsets(
-                    TopicPartition(*place), timeout=KAFKA_TIMEOUT_S
-                )
-            except KafkaException as error:
-                if not error.args[0].retriable() or time.monotonic() > deadline:
-                    raise
-                time.sleep(LEADER_WAIT_S)
-            else:
-                return low, end
-
     def _begin(self, ends: dict[Place, tuple[int, int]], chosen: set[Place]) -> None:
         try:
             begins = starts(read_positions(self._engine), ends)
         except ValueError as error:
             raise ProjectionError(str(error)) from error
         self._next = {place: begins[place] for place in ends if place in chosen}
-        self._assign()
+        self._bus.begin(self._next)
 
     def _write(self, messages: Sequence[Message]) -> None:
         for topic, group in groupby(sorted(messages, key=Message.topic), key=Message.topic):
@@ -243,7 +211,7 @@ def open_projector(
         "store",
         **{"fetch.wait.max.ms": 250, "queued.max.messages.kbytes": 32_768},
     )
-    return Projector(engine, consumer, events, settings, stopped=stopped)
+    return Projector(engine, Bus(consumer), events, settings, stopped=stopped)
 
 
 def _record(message: Message) -> Record:

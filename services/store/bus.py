@@ -1,0 +1,63 @@
+"""The results bus as the projector reads it: every partition of every topic, from given offsets."""
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+
+from services.runtime.kafka import KAFKA_TIMEOUT_S, partition_ids
+from services.store.positions import Place
+from services.store.tables import TABLES
+
+POLL_RECORDS: Final = 5_000
+LEADER_WAIT_S: Final = 0.1
+
+
+class Bus:
+    """Reads with a consumer of its own. For one thread."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+
+    def bounds(self) -> dict[Place, tuple[int, int]]:
+        """First offset and end offset of every partition there is; ends the reading.
+
+        Raises KafkaUnavailableError, KafkaException.
+        """
+        # A fetch that waits for records would hold up each of these questions.
+        self._consumer.unassign()
+        return {place: self._bounds_of(place) for place in self._places()}
+
+    def begin(self, offsets: Mapping[Place, int]) -> None:
+        """Read these partitions from here on."""
+        self._consumer.assign([TopicPartition(*at, offset) for at, offset in offsets.items()])
+
+    def poll(self, seconds: float) -> list[Message]:
+        """Records that came within this time, in order in each partition."""
+        polled = self._consumer.consume(POLL_RECORDS, seconds)
+        return [message for message in polled if message.error() is None]
+
+    def close(self) -> None:
+        """Leave the bus."""
+        self._consumer.close()
+
+    def _places(self) -> Iterator[Place]:
+        for topic in TABLES:
+            for partition in partition_ids(self._consumer, topic):
+                yield topic, partition
+
+    def _bounds_of(self, place: Place) -> tuple[int, int]:
+        """A topic made a moment ago may not have a leader yet, so that is waited for."""
+        deadline = time.monotonic() + KAFKA_TIMEOUT_S
+        while True:
+            try:
+                low, end = self._consumer.get_watermark_offsets(
+                    TopicPartition(*place), timeout=KAFKA_TIMEOUT_S
+                )
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > deadline:
+                    raise
+                time.sleep(LEADER_WAIT_S)
+            else:
+                return low, end
