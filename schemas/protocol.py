@@ -55,6 +55,10 @@ CLOCK_OFFSET = "clock_offset"
 EVALUATING = "evaluating"
 DRAINED = "drained"  # detail: Drained
 STOPPED = "stopped"  # per pipeline
+# A pipeline's driver was killed and is started again, and its queries run again; the time between
+# them is the outage. detail of the first: {"reason", "restart"}
+PIPELINE_DOWN = "pipeline_down"
+PIPELINE_UP = "pipeline_up"
 FAILED = "failed"  # a service cannot go on with the run; detail: {"reason"}
 CONCLUDED = "concluded"  # detail: {"valid", "invalid_reasons"}
 

@@ -14,6 +14,7 @@ from services.spark_pipeline.drivers import (
     bury,
     last_meaningful_line,
     read_tail,
+    ready_mark,
     start_driver,
     stop_drivers,
 )
@@ -26,6 +27,7 @@ PROGRAMS = {
     "continuous": "driver",
     "calibration": "calibration",
 }
+PLAN = "plan.json"
 StartDriver = Callable[[str, str, Path, Path, str], Driver]
 
 
@@ -42,6 +44,8 @@ class Agent:
         self._start = start
         self._drivers: list[Driver] = []
         self._pipelines: list[str] = []
+        self._restarts: dict[str, int] = {}
+        self._max_restarts: dict[str, int] = {}
         self._run_id = ""
         self._log = structlog.get_logger().bind(service="spark_pipeline")
 
@@ -56,6 +60,7 @@ class Agent:
         path = self._write(plan)
         for pipeline in plan.request.pipelines:
             self._pipelines.append(pipeline.name)
+            self._max_restarts[pipeline.name] = pipeline.max_restarts
             log = self._data / "logs" / f"pipeline-{pipeline.name}.log"
             program = PROGRAMS[pipeline.mode]
             self._drivers.append(self._start(pipeline.name, run_id, path, log, program))
@@ -70,11 +75,14 @@ class Agent:
         for pipeline in self._pipelines:
             self._events.lifecycle(protocol.STOPPED, run_id, pipeline=pipeline)
         self._drivers, self._pipelines, self._run_id = [], [], ""
+        self._restarts, self._max_restarts = {}, {}
         shutil.rmtree(self._folder(run_id), ignore_errors=True)
         self._log.info("run_stopped", run_id=run_id)
 
     def watch(self) -> None:
-        """Say FAILED, once, for every driver that ended although nobody stopped it."""
+        """Start a driver that was killed again, and say FAILED, once, for one that ended although
+        nobody stopped it and cannot go on: one that was never ready, that told its failure itself,
+        or that was started again `max_restarts` times."""
         for driver in [each for each in self._drivers if each.process.poll() is not None]:
             self._drivers.remove(driver)
             bury(driver)
@@ -85,12 +93,26 @@ class Agent:
             if code != EXIT_REPORTED:
                 line = last_meaningful_line(read_tail(driver.log))
                 reason = f"the driver of {driver.pipeline} died (exit code {code}): {line}"
-                self._events.lifecycle(
-                    protocol.FAILED,
-                    driver.run_id,
-                    pipeline=driver.pipeline,
-                    detail={"reason": reason},
-                )
+                if not self._restart(driver, reason):
+                    self._say(protocol.FAILED, driver, reason=reason)
+
+    def _restart(self, driver: Driver, reason: str) -> bool:
+        """Start a driver again, which goes on from its checkpoints, if that makes sense."""
+        folder, number = self._folder(driver.run_id), self._restarts.get(driver.pipeline, 0) + 1
+        was_ready = ready_mark(folder, driver.pipeline).exists()
+        if not was_ready or number > self._max_restarts[driver.pipeline]:
+            return False
+        self._restarts[driver.pipeline] = number
+        self._say(protocol.PIPELINE_DOWN, driver, reason=reason, restart=number)
+        driver.log.replace(driver.log.with_suffix(".log.1"))
+        plan = folder / PLAN
+        again = self._start(driver.pipeline, driver.run_id, plan, driver.log, driver.program)
+        self._drivers.append(again)
+        return True
+
+    def _say(self, event: str, driver: Driver, **detail: object) -> None:
+        run_id, pipeline = driver.run_id, driver.pipeline
+        self._events.lifecycle(event, run_id, pipeline=pipeline, detail=detail)
 
     def close(self) -> None:
         """Stop whatever runs."""
@@ -100,7 +122,7 @@ class Agent:
         return self._data / "runs" / run_id
 
     def _write(self, plan: RunPlan) -> Path:
-        path = self._folder(plan.request.run_id) / "plan.json"
+        path = self._folder(plan.request.run_id) / PLAN
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)
         path.write_text(plan.model_dump_json())

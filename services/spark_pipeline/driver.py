@@ -1,8 +1,10 @@
 """One pipeline of one run: `python -m services.spark_pipeline.driver --pipeline NAME --plan FILE`.
 
-Starts the queries, says READY, watches them until SIGTERM (exit 0) or until one fails (FAILED is
-published, exit 3). Standard input is a pipe that the agent holds open: at its end the agent is
-gone, and the driver ends too. So does the JVM when the driver is gone, by a pipe of the same kind.
+Starts the queries, says READY (PIPELINE_UP when it was started again in the same run, and its
+queries go on from their checkpoints), watches them until SIGTERM (exit 0) or until one fails
+(FAILED is published, exit 3). Standard input is a pipe that the agent holds open: at its end the
+agent is gone, and the driver ends too. So does the JVM when the driver is gone, by a pipe of the
+same kind.
 """
 
 import shutil
@@ -21,6 +23,7 @@ from services.runtime.events import Events, open_events
 from services.runtime.settings import ServiceSettings, load_settings
 from services.runtime.stopping import stop_on_signals
 from services.spark_pipeline.arguments import end_with_parent, read_arguments, stages_to_run
+from services.spark_pipeline.drivers import ready_mark
 from services.spark_pipeline.exits import EXIT_REPORTED, EXIT_STOPPED
 from services.spark_pipeline.progress import ProgressReporter
 from services.spark_pipeline.queries import Place, start_query
@@ -44,10 +47,13 @@ def main() -> int:
     place = Place(settings.bootstrap, folder / "checkpoints")
     queries = start_queries(spark, pipeline, stages, plan, place)
 
+    mark = ready_mark(folder, pipeline.name)
+
     def say_ready() -> None:
-        events.lifecycle(
-            protocol.READY, run_id, pipeline=pipeline.name, detail=effective(spark, conf)
-        )
+        event = protocol.PIPELINE_UP if mark.exists() else protocol.READY
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+        events.lifecycle(event, run_id, pipeline=pipeline.name, detail=effective(spark, conf))
 
     progress = ProgressReporter(events, run_id, pipeline.name)
     failure = watch(queries, stop, say_ready, lambda: progress.report(queries))

@@ -25,6 +25,7 @@ class Driver:
     run_id: str
     process: "subprocess.Popen[bytes]"
     log: Path
+    program: str = "driver"
 
 
 def start_driver(
@@ -46,7 +47,12 @@ def start_driver(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    return Driver(pipeline, run_id, process, log)
+    return Driver(pipeline, run_id, process, log, program)
+
+
+def ready_mark(folder: Path, pipeline: str) -> Path:
+    """The file in the folder of a run that tells that the pipeline's queries have run in it."""
+    return folder / "ready" / pipeline
 
 
 def stop_drivers(drivers: list[Driver], timeout_s: float = STOP_TIMEOUT_S) -> None:

@@ -13,6 +13,9 @@ from services.spark_pipeline.stages.ingest import ingest
 from services.spark_pipeline.stages.join import join
 from services.spark_pipeline.stages.parse import parse, parse_or_refuse
 from services.spark_pipeline.stages.sliding import sliding
+from services.spark_pipeline.stages.state.join import join as join_with_state
+from services.spark_pipeline.stages.state.sliding import sliding as sliding_with_state
+from services.spark_pipeline.stages.state.tumbling import tumbling as tumbling_with_state
 from services.spark_pipeline.stages.tumbling import tumbling
 from services.spark_pipeline.wire import encoded
 
@@ -30,33 +33,47 @@ BUILT_IN: dict[str, Callable[[DataFrame, DataFrame], DataFrame]] = {
     "sliding": builtin_sliding,
 }
 
+STATE: dict[str, Callable[[DataFrame, int], DataFrame]] = {
+    "join": join_with_state,
+    "tumbling": tumbling_with_state,
+    "sliding": sliding_with_state,
+}
 
-def outputs(read: Read, stage: str, pipeline: Pipeline, run_id: str) -> DataFrame:
+
+def outputs(
+    read: Read, stage: str, pipeline: Pipeline, run_id: str, wire_format: str = "avro"
+) -> DataFrame:
     """Rows of Kafka → (key, value) that the stage publishes, all the way from the input.
 
     Rows of stage parse have a column `topic` too: values that are no records go to `dead-letter`,
-    once for the pipeline and not for every stage that meets them. run_id: of the run under way.
+    once for the pipeline and not for every stage that meets them. run_id: of the run under way;
+    wire_format: of the inputs, `avro` or `json`; outputs are Avro.
     """
     if stage == "ingest":
         return read(catalogue.INPUTS).transform(ingest)
     if stage == "parse":
         topic = catalogue.output_topic(pipeline.name, stage)
         producer = f"spark_pipeline-{pipeline.name}"
-        return parse_or_refuse(read(catalogue.INPUTS), topic, run_id, producer)
-    return encoded(_stateful(read, stage, pipeline), f"output_{stage}")
+        return parse_or_refuse(read(catalogue.INPUTS), topic, run_id, producer, wire_format)
+
+    def parsed(topics: tuple[str, ...]) -> DataFrame:
+        return parse(read(topics), wire_format)
+
+    return encoded(_stateful(parsed, stage, pipeline), f"output_{stage}")
 
 
-def _stateful(read: Read, stage: str, pipeline: Pipeline) -> DataFrame:
+def _stateful(parsed: Read, stage: str, pipeline: Pipeline) -> DataFrame:
     if pipeline.implementation == "built-in":
         delay_ms = pipeline.window_watermark_ms
         if stage == "join":
             delay_ms = 1000 * pipeline.watermark_s
-        flows, speeds = (_observations(read, (topic,), delay_ms) for topic in catalogue.INPUTS)
+        flows, speeds = (_observations(parsed, (topic,), delay_ms) for topic in catalogue.INPUTS)
         return BUILT_IN[stage](flows, speeds)
-    observations = _observations(read, catalogue.INPUTS, 1000 * pipeline.watermark_s)
+    if pipeline.implementation == "state":
+        return STATE[stage](parsed(catalogue.INPUTS), pipeline.watermark_s)
+    observations = _observations(parsed, catalogue.INPUTS, 1000 * pipeline.watermark_s)
     return CUSTOMISED[stage](observations)
 
 
-def _observations(read: Read, topics: tuple[str, ...], watermark_ms: int) -> DataFrame:
-    rows = read(topics).transform(parse)
-    return rows.withWatermark("observed_at", f"{watermark_ms} milliseconds")
+def _observations(parsed: Read, topics: tuple[str, ...], watermark_ms: int) -> DataFrame:
+    return parsed(topics).withWatermark("observed_at", f"{watermark_ms} milliseconds")

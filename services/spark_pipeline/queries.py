@@ -29,7 +29,8 @@ def start_query(
     """Start one stage, named after the stage: from its checkpoint, or if there is none from the
     plan's start offsets."""
     read = partial(read_inputs, spark, plan, place)
-    rows = outputs(read, stage, pipeline, plan.request.run_id)
+    wire_format = plan.request.workload.content.format
+    rows = outputs(read, stage, pipeline, plan.request.run_id, wire_format)
     writer = (
         rows.writeStream.queryName(stage)
         .outputMode("append" if pipeline.implementation == "built-in" else "update")

@@ -10,7 +10,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import StreamingQuery
 
 WATCH_INTERVAL_S = 0.5
-INITIALISED = ("Processing", "Waiting")  # how the status begins once a query reads its sources
+INITIALISED = (
+    "Processing",
+    "Waiting",
+    "Running",
+)  # how the status begins once a query reads its sources
 REASON_CHARACTERS = 600
 MESSAGE_ENDS = ("at ", "===", "JVM stacktrace", "Driver stacktrace")
 

@@ -178,7 +178,7 @@ def agent(broker, tmp_path):  # noqa: F811
     lifecycle.close()
 
 
-def test_both_modes_publish_every_output_once_and_exact_and_end_as_told(broker, agent):  # noqa: F811
+def test_every_output_is_there_once_and_exact_and_a_killed_driver_goes_on(broker, agent):  # noqa: F811
     process, lifecycle, folder = agent
     prepare(broker, "exact", MODES)
     sent = write(broker, "exact")
@@ -188,14 +188,19 @@ def test_both_modes_publish_every_output_once_and_exact_and_end_as_told(broker, 
     for mode in MODES:
         check_outputs(broker, mode, "exact", sent)
 
+    check_dead_letters(broker, "exact")
+
     groups = driver_groups(folder)
     assert len(groups) == 2
     victim = next(p for p in map(psutil.Process, groups) if MODES[1] in p.cmdline())
 
     victim.kill()
-    failed = lifecycle.until("exact", say(protocol.FAILED, MODES[1]))
-    assert "exit code -9" in of(failed, protocol.FAILED, MODES[1])[0]["detail"]
+    down = lifecycle.until("exact", say(protocol.PIPELINE_DOWN, MODES[1]))
+    assert "exit code -9" in of(down, protocol.PIPELINE_DOWN, MODES[1])[0]["detail"]
     wait_until(lambda: not processes_of({victim.pid}), STOP_DEADLINE_S, "a JVM was left behind")
+    lifecycle.until("exact", say(protocol.PIPELINE_UP, MODES[1]), START_DEADLINE_S)
+    groups = driver_groups(folder)
+    assert len(groups) == 2
 
     open_events(broker, "tests").command("stop", "exact", Stop())
     for mode in MODES:
@@ -204,6 +209,19 @@ def test_both_modes_publish_every_output_once_and_exact_and_end_as_told(broker, 
     assert not (folder / "runs" / "exact").exists()
     process.send_signal(signal.SIGTERM)
     assert process.wait(STOP_DEADLINE_S) == 0
+
+
+def check_dead_letters(settings, run_id):
+    """The four values that are no records, once from every pipeline, whole."""
+    reader = Reader(settings, catalogue.DEAD_LETTER)
+    letters = reader.until(run_id, at_least(4 * len(MODES)), START_DEADLINE_S)
+    assert sorted((each["producer"], each["topic"], each["value"]) for each in letters) == sorted(
+        (f"spark_pipeline-{mode}", topic, value)
+        for mode in MODES
+        for topic in catalogue.INPUTS
+        for value in (b"not a record", codec.header(topic.replace(".", "_")) + b"\x06")
+    )
+    reader.close()
 
 
 def check_outputs(settings, mode, run_id, sent):

@@ -12,7 +12,7 @@ from schemas.protocol import RunPlan, RunRequest, Stop
 from schemas.workload import Load, Phases, Workload
 from services.spark_pipeline.__main__ import obey
 from services.spark_pipeline.agent import Agent
-from services.spark_pipeline.drivers import Driver, last_meaningful_line
+from services.spark_pipeline.drivers import Driver, last_meaningful_line, ready_mark
 
 pytestmark = pytest.mark.unit
 
@@ -143,3 +143,48 @@ def test_a_prepare_that_is_no_plan_is_a_failure_with_a_reason(tmp_path):
 )
 def test_the_last_meaningful_line_is_no_stack_frame(log, line):
     assert last_meaningful_line(log) == line
+
+
+def killed(agent, driver, folder):
+    """The agent after it has seen that a driver which had been ready was killed."""
+    mark = ready_mark(folder / "runs" / driver.run_id, driver.pipeline)
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.touch()
+    driver.process.kill()
+    driver.process.wait()
+    agent.watch()
+
+
+def test_a_driver_that_was_killed_after_it_was_ready_is_started_again_with_the_same_plan(tmp_path):
+    said, starter = Said(), Starter(log="halfway\n")
+    agent = Agent(tmp_path, said, starter)
+    agent.prepare(plan("r1", "a", "b"))
+    killed(agent, starter.started[0], tmp_path)
+    assert [driver.pipeline for driver in starter.started] == ["a", "b", "a"]
+    assert starter.started[2].process.poll() is None
+    reason = "the driver of a died (exit code -9): halfway"
+    assert said.events == [("pipeline_down", "r1", "a", {"reason": reason, "restart": 1})]
+    assert (tmp_path / "logs" / "pipeline-a.log.1").read_text() == "halfway\n"
+    agent.close()
+    assert starter.started[2].process.poll() is not None
+
+
+def test_a_driver_that_keeps_being_killed_fails_after_its_restarts(tmp_path):
+    said, starter = Said(), Starter()
+    agent = Agent(tmp_path, said, starter)
+    agent.prepare(plan("r1", "a"))
+    for _ in range(4):
+        killed(agent, starter.started[-1], tmp_path)
+    assert [event for event, *_ in said.events] == [*["pipeline_down"] * 3, "failed"]
+    assert len(starter.started) == 4
+
+
+def test_a_new_run_may_restart_its_drivers_as_often_as_the_run_before(tmp_path):
+    said, starter = Said(), Starter()
+    agent = Agent(tmp_path, said, starter)
+    for run_id in ("r1", "r2"):
+        agent.prepare(plan(run_id, "a"))
+        killed(agent, starter.started[-1], tmp_path)
+    details = [detail for event, _, _, detail in said.events if event == "pipeline_down"]
+    assert [detail["restart"] for detail in details] == [1, 1]
+    agent.close()

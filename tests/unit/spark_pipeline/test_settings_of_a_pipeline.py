@@ -91,6 +91,7 @@ def test_a_pipeline_runs_the_stages_asked_for_that_it_has():
         ("Processing new data", True),
         ("Waiting for data to arrive", True),
         ("Waiting for next trigger", True),
+        ("Running", True),  # continuous mode says only this
     ],
 )
 def test_a_query_is_initialised_once_it_has_its_offsets(message, initialised):

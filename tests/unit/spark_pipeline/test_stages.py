@@ -1,8 +1,10 @@
 """Stage logic on literal rows: the functions that the queries run, on static data."""
 
+import json
+
 import pytest
 
-from schemas import codec
+from schemas import codec, json_format
 from schemas.pipeline import Pipeline
 from services.spark_pipeline.outputs import outputs
 from services.spark_pipeline.stages.join import join
@@ -37,14 +39,14 @@ def record(kind, **fields):
     return common | fields, codec.encode(f"traffic_{kind}", common | fields)
 
 
-def rows_published(spark, stage, raw, **fields):
+def rows_published(spark, stage, raw, wire_format="avro", **fields):
     """Rows that a stage publishes of (topic, key, value), the first of them at offset 0."""
     full = [(*each, 0, offset, at(60)) for offset, each in enumerate(raw)]
     frame = spark.createDataFrame(full, RAW)
     given = {"name": "p", "summary": "-", "mode": "micro-batch"} | fields
     pipeline = Pipeline.model_validate(given)
     read = lambda topics: frame.where(frame["topic"].isin(*topics))  # noqa: E731
-    return outputs(read, stage, pipeline, "r").collect()
+    return outputs(read, stage, pipeline, "r", wire_format).collect()
 
 
 def published(spark, stage, raw, **fields):
@@ -204,6 +206,22 @@ def test_a_value_that_is_no_record_of_its_topic_is_passed_over(spark):
     assert [codec.decode(value)[1]["sequence"] for _, value in published(spark, "parse", raw)] == [
         7
     ]
+
+
+def test_parse_takes_json_too_and_refuses_what_lacks_a_field(spark):
+    fields, _ = record("flow", flow_vehicles_per_hour=120)
+    value = json_format.encode_json("traffic_flow", fields)
+    lacking = json.dumps({**fields, "lane": None}).encode()
+    bad = [None, b"", b"{}", b"[1]", b"\xff", value[: len(value) // 2], value[:-1], lacking,
+           value.replace(b'"num_lanes":1', b'"num_lanes":"x"')]  # fmt: skip
+    raw = [("traffic.flow", b"s", each) for each in [value, *bad]]
+    rows = rows_published(spark, "parse", raw, wire_format="json")
+    (good,) = (row for row in rows if row["topic"] == "output.p.parse")
+    expected = {**fields, "speed_km_per_hour": None}
+    del expected["scheduled_at"]
+    assert codec.decode(bytes(good["value"])) == ("output_parse", expected)
+    letters = [codec.decode(bytes(row["value"]))[1] for row in rows if row is not good]
+    assert sorted(letter["offset"] for letter in letters) == list(range(1, 1 + len(bad)))
 
 
 def test_what_is_no_record_becomes_a_dead_letter_whole_and_with_its_place(spark):

@@ -1,0 +1,133 @@
+"""What a pipeline that publishes incomplete windows must publish: literal inputs and verdicts."""
+
+import pytest
+
+from schemas.pipeline import Pipeline
+from schemas.protocol import RunPlan
+from services.evaluator.evaluation import Evaluation
+from tests.unit.evaluator.records import (
+    FAR_MS,
+    MEASURE_MS,
+    PHASES,
+    START_MS,
+    Output,
+    Reading,
+    Run,
+    a_plan,
+    slid,
+    tumbled,
+)
+
+pytestmark = pytest.mark.unit
+
+PUBLISHES = Pipeline(
+    name="p",
+    summary="-",
+    mode="micro-batch",
+    implementation="built-in",
+    incomplete_windows="publish",
+)
+
+
+def a_run(stage):
+    """A run of one stage of a pipeline that publishes incomplete windows."""
+    run = Run(stage)
+    request = a_plan((stage,)).request.model_copy(update={"pipelines": (PUBLISHES,)})
+    run.evaluation = Evaluation(RunPlan(request=request, start_offsets={}), PHASES)
+    return run
+
+
+def reading(kind, value, number, second=0, lane="lane1", lanes=2):
+    """One record per 10 ms, from 2 s after the start on."""
+    return Reading(
+        kind,
+        MEASURE_MS + 10 * number,
+        value,
+        sequence=number,
+        observed_ms=START_MS + 1000 * second,
+        lane=lane,
+        lanes=lanes,
+    )
+
+
+def verdicts(run):
+    """Verdicts once both frontiers have passed everything."""
+    run.advance(FAR_MS)
+    return {verdict: n for (_, _, verdict), n in run.totals().verdicts.items()}
+
+
+def out(stage, number, fields):
+    return Output(stage, MEASURE_MS + 10 * number, fields)
+
+
+HALF = [reading("flow", 60, 0), reading("speed", 70.0, 1)]
+WHOLE = [*HALF, reading("flow", 30, 2, lane="lane2"), reading("speed", 80.0, 3, lane="lane2")]
+
+
+def test_a_window_that_lacks_a_lane_is_expected_with_what_it_has():
+    run = a_run("tumbling")
+    run.add(*HALF, out("tumbling", 9, tumbled(1, 60, 70.0)))
+    assert verdicts(run) == {"exact": 1}
+
+
+def test_a_window_that_lacks_a_lane_is_missing_when_it_does_not_come():
+    run = a_run("tumbling")
+    run.add(*HALF)
+    assert verdicts(run) == {"missing": 1}
+
+
+def test_a_window_of_one_kind_alone_is_not_expected():
+    run = a_run("tumbling")
+    run.add(reading("flow", 60, 0), reading("flow", 60, 1, lane="lane2"))
+    assert verdicts(run) == {}
+
+
+def test_a_complete_window_is_expected_as_ever():
+    run = a_run("tumbling")
+    run.add(*WHOLE, out("tumbling", 9, tumbled(2, 90, 75.0)))
+    assert verdicts(run) == {"exact": 1}
+
+
+@pytest.mark.parametrize("read_before", [0, 2, 4], ids=["none", "half", "all"])
+def test_an_output_is_judged_by_all_inputs_before_it_whichever_were_read_first(read_before):
+    run = a_run("tumbling")
+    run.add(*WHOLE[:read_before], out("tumbling", 9, tumbled(2, 90, 75.0)))
+    run.advance(MEASURE_MS)
+    run.add(*WHOLE[read_before:])
+    assert verdicts(run) == {"exact": 1}
+
+
+def test_what_says_less_than_the_inputs_before_it_is_wrong():
+    run = a_run("tumbling")
+    run.add(*WHOLE, out("tumbling", 9, tumbled(1, 60, 70.0)))
+    assert verdicts(run) == {"wrong": 1}
+
+
+def test_a_second_output_of_a_window_is_a_duplicate():
+    run = a_run("tumbling")
+    run.add(*HALF, *[out("tumbling", 9, tumbled(1, 60, 70.0))] * 2)
+    assert verdicts(run) == {"exact": 1, "duplicate": 1}
+
+
+def test_a_change_against_a_second_that_has_nothing_is_null():
+    run = a_run("sliding")
+    run.add(
+        *HALF,  # second 0
+        reading("flow", 5, 2, second=1),  # has no speed: nothing
+        reading("flow", 90, 3, second=2),
+        reading("speed", 35.0, 4, second=2),
+        out("sliding", 8, slid((None, None), (None, None), start_ms=START_MS - 2000)),
+        out("sliding", 9, slid((None, 0.5), (None, -0.5))),
+    )
+    assert verdicts(run) == {"exact": 2}
+
+
+def test_a_sliding_window_whose_newest_second_has_nothing_is_not_expected():
+    run = a_run("sliding")
+    nothing = ((None, None), (None, None))
+    run.add(
+        *HALF,
+        out("sliding", 8, slid(*nothing, start_ms=START_MS - 2000)),
+        out("sliding", 9, slid(*nothing, start_ms=START_MS - 1000)),
+    )
+    assert verdicts(run) == {"exact": 1, "unexpected": 1}

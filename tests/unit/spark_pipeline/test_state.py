@@ -1,0 +1,95 @@
+"""Stages with a state of one's own: the pure functions on literal observations."""
+
+import pytest
+
+from services.spark_pipeline.stages.state import sliding, tumbling
+from services.spark_pipeline.stages.state.join import joined
+from services.spark_pipeline.stages.state.memory import Observation, remember
+
+pytestmark = pytest.mark.unit
+
+KEEP_MS = 10_000
+
+
+def flow(time_ms, value, lane="lane1", num_lanes=1):
+    return Observation(lane, num_lanes, time_ms, value, None)
+
+
+def speed(time_ms, value, lane="lane1", num_lanes=1):
+    return Observation(lane, num_lanes, time_ms, None, value)
+
+
+def both(time_ms, flow_value, speed_value, **where):
+    return [flow(time_ms, flow_value, **where), speed(time_ms, speed_value, **where)]
+
+
+def published(rule, *batches):
+    """What a rule publishes batch by batch."""
+    memory = {}
+    return [list(rule(memory, remember(memory, rows, KEEP_MS))) for rows in batches]
+
+
+def tumbled(*batches):
+    return published(lambda *state: tumbling.windows(*state, window_ms=1000), *batches)
+
+
+def test_join_publishes_a_pair_in_the_batch_of_its_second_kind():
+    found = published(joined, [speed(0, 80.0), flow(1000, 7)], [flow(0, 60)])
+    assert found == [[], [("lane1", 1, 0, 60, 80.0)]]
+
+
+def test_join_publishes_a_pair_once_whatever_comes_again():
+    found = published(joined, both(0, 60, 80.0), [flow(0, 60), speed(0, 1.0), flow(0, 2)])
+    assert found == [[("lane1", 1, 0, 60, 80.0)], []]
+
+
+def test_join_takes_a_flow_of_zero_as_a_flow():
+    assert published(joined, both(0, 0, 0.0)) == [[("lane1", 1, 0, 0, 0.0)]]
+
+
+def test_join_passes_over_what_is_older_than_it_keeps():
+    found = published(joined, [speed(0, 80.0), flow(10_001, 1)], [flow(0, 60)], [flow(1, 5)])
+    assert found == [[], [], []]
+
+
+def test_what_is_kept_is_bounded_by_event_time():
+    memory = {}
+    for second in range(100):
+        remember(memory, both(1000 * second, 60, 80.0), KEEP_MS)
+    assert sorted(memory) == [(1000 * second, "lane1") for second in range(89, 100)]
+
+
+def test_tumbling_publishes_a_window_once_when_its_last_lane_is_there():
+    lane2 = {"lane": "lane2", "num_lanes": 2}
+    found = tumbled(both(0, 60, 70.0, num_lanes=2), [flow(999, 30, **lane2)],
+                    [speed(999, 80.0, **lane2)], [flow(999, 30, **lane2)])  # fmt: skip
+    assert found == [[], [], [(0, 2, 90, 75.0)], []]
+
+
+def test_tumbling_publishes_several_windows_of_one_batch_each():
+    found = tumbled([*both(1000, 1, 10.0), *both(0, 2, 20.0), flow(2000, 3)])
+    assert found == [[(0, 1, 2, 20.0), (1000, 1, 1, 10.0)]]
+
+
+def test_tumbling_withholds_a_window_that_lacks_a_lane():
+    assert tumbled(both(0, 60, 70.0, num_lanes=2), both(5000, 1, 1.0)) == [
+        [],
+        [(5000, 1, 1, 1.0)],
+    ]
+
+
+def test_sliding_compares_the_newest_second_with_the_two_before_whatever_their_order():
+    found = published(
+        sliding.windows, [*both(2000, 150, 99.0), *both(0, 120, 66.0)], both(1000, 100, 88.0)
+    )
+    assert found == [[], [(0, 0.5, 0.25, 0.125, 0.5)]]
+
+
+def test_sliding_has_no_change_against_zero():
+    rows = [*both(0, 0, 50.0), *both(1000, 100, 0.0), *both(2000, 50, 40.0)]
+    assert published(sliding.windows, rows) == [[(0, -0.5, None, None, -0.2)]]
+
+
+def test_sliding_publishes_every_window_of_consecutive_seconds_once():
+    found = published(sliding.windows, *(both(1000 * second, 1, 1.0) for second in range(5)))
+    assert [[row[0] for row in rows] for rows in found] == [[], [], [0], [1000], [2000]]
