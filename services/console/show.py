@@ -26,8 +26,22 @@ def show_report(console: Console, report: Report) -> None:
     )
     for name, pipeline in report["pipelines"].items():
         console.print(_stages(name, pipeline))
+        for restart in pipeline.get("restarts", ()):
+            console.print(restart_sentence(name, pipeline, restart["outage_s"]), soft_wrap=True)
     console.print(_resources(report))
     console.print(verdict_sentence(report), soft_wrap=True)
+
+
+def restart_sentence(name: str, pipeline: dict[str, Any], outage_s: float | None) -> str:
+    """How long a killed pipeline was out, and how much was published again or never."""
+    if outage_s is None:
+        return f"{name} was killed and did not come back."
+    counts = {
+        verdict: sum(cell["verdicts"][verdict] for cell in pipeline["stages"].values())
+        for verdict in ("duplicate", "missing")
+    }
+    again = f"{counts['duplicate']} outputs came again, {counts['missing']} never"
+    return f"{name} was killed and out for {outage_s:.1f} s; {again}."
 
 
 def verdict_sentence(report: Report) -> Text:

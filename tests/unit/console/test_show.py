@@ -78,3 +78,17 @@ def test_the_cost_of_a_stage_is_its_median_less_that_of_the_stage_before() -> No
 def test_resources_are_shown_per_pipeline() -> None:
     line = next(li for li in shown(a_report()).splitlines() if "0.90" in li)
     assert line.split() == ["spark-realtime", "0.90", "1000"]
+
+
+def test_a_restart_is_told_with_its_outage_and_what_it_cost() -> None:
+    report = a_report(duplicate=3, missing=0)
+    pipeline = report["pipelines"]["spark-realtime"]
+    pipeline["restarts"] = [
+        {"down_ms": 1, "outage_s": 13.1429},
+        {"down_ms": 2, "outage_s": None},
+    ]
+    text = shown(report)
+    assert (
+        "spark-realtime was killed and out for 13.1 s; 3 outputs came again, 0 never.\n"
+        "spark-realtime was killed and did not come back.\n"
+    ) in text
