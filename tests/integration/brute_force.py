@@ -5,6 +5,7 @@ Written from the definitions and not from the evaluator. Stages ingest, parse an
 
 import time
 from collections import Counter, defaultdict
+from contextlib import suppress
 
 from schemas import catalogue, codec
 from tests.integration.service_process import Reader
@@ -14,7 +15,7 @@ STAGES = ("ingest", "parse", "tumbling")
 
 
 def read_whole(settings, topic, ends):
-    """(LogAppendTime, value) of every record before the given ends, by partition."""
+    """(LogAppendTime, value) of every record before the given ends that has a known header."""
     reader, found = Reader(settings, topic), []
     deadline = time.monotonic() + 30
     try:
@@ -22,7 +23,9 @@ def read_whole(settings, topic, ends):
             assert time.monotonic() < deadline, f"{topic} was not read in time"
             reader.read()
         for message in reader.messages:
-            found.append((message.timestamp()[1], message.value()))
+            with suppress(codec.DecodeError):  # other tests leave values that are no record
+                codec.identify(message.value())
+                found.append((message.timestamp()[1], message.value()))
     finally:
         reader.close()
     return found
@@ -33,7 +36,7 @@ def window_of(fields):
 
 
 def expectations(settings, run_id, ends):
-    """By stage: key → (content, LogAppendTime of the latest input)."""
+    """By stage: key → (content, LogAppendTime of the latest input, latest scheduled time)."""
     due = {stage: {} for stage in STAGES}
     windows = defaultdict(list)
     for topic in catalogue.INPUTS:
@@ -44,8 +47,8 @@ def expectations(settings, run_id, ends):
             key = fields["sequence"]
             parsed = {FLOW: None, SPEED: None, **fields}
             del parsed["scheduled_at"]
-            due["ingest"][key] = (value, appended_ms)
-            due["parse"][key] = (parsed, appended_ms)
+            due["ingest"][key] = (value, appended_ms, fields["scheduled_at"])
+            due["parse"][key] = (parsed, appended_ms, fields["scheduled_at"])
             windows[window_of(fields)].append((appended_ms, fields))
     for (site, start_ms), members in windows.items():
         flows = [fields[FLOW] for _, fields in members if FLOW in fields]
@@ -53,7 +56,8 @@ def expectations(settings, run_id, ends):
         if len(flows) == len(speeds) == members[0][1]["num_lanes"]:
             latest_ms = max(appended_ms for appended_ms, _ in members)
             content = (len(flows), sum(flows), round(sum(speeds) / len(speeds), 9))
-            due["tumbling"][site, start_ms] = (content, latest_ms)
+            scheduled_us = max(fields["scheduled_at"] for _, fields in members)
+            due["tumbling"][site, start_ms] = (content, latest_ms, scheduled_us)
     return due
 
 
@@ -68,8 +72,9 @@ def key_and_content(stage, value):
     return fields["run_id"], (fields["measurement_id"], fields["window_start"]), content
 
 
-def judged(settings, run_id, pipeline, deadline_ms, ends):
-    """Counts by (stage, verdict), and of `latest` by (stage, latency in ms)."""
+def judged(settings, run_id, pipeline, deadline_ms, ends, measured_us=(0, 1 << 62)):
+    """Counts by (stage, verdict), and of `latest` by (stage, latency in ms), of what was scheduled
+    in a span of time, first and next microsecond."""
     verdicts, latencies = Counter(), Counter()
     for stage, due in expectations(settings, run_id, ends).items():
         seen = set()
@@ -78,16 +83,19 @@ def judged(settings, run_id, pipeline, deadline_ms, ends):
             of_run, key, content = key_and_content(stage, value)
             if of_run != run_id:
                 continue
+            if key in due and not measured_us[0] <= due[key][2] < measured_us[1]:
+                continue
             if key not in due:
                 verdicts[stage, "unexpected"] += 1
             elif key in seen:
                 verdicts[stage, "duplicate"] += 1
             else:
                 seen.add(key)
-                expected, latest_ms = due[key]
+                expected, latest_ms, _ = due[key]
                 latencies[stage, appended_ms - latest_ms] += 1
                 late = appended_ms - latest_ms > deadline_ms
                 verdict = "wrong" if content != expected else "late" if late else "exact"
                 verdicts[stage, verdict] += 1
-        verdicts[stage, "missing"] += len(due.keys() - seen)
+        measured = {key for key, one in due.items() if measured_us[0] <= one[2] < measured_us[1]}
+        verdicts[stage, "missing"] += len(measured - seen)
     return +verdicts, latencies
