@@ -75,7 +75,15 @@ def test_a_killed_broker_costs_only_what_is_counted_as_failed(tmp_path, why, del
     assert (detail["failed"] > 0) == (delivery_timeout_s < OUTAGE_S)
 
 
-def test_faults_are_found_where_the_rule_says(broker):
+@pytest.fixture
+def own_broker(tmp_path):
+    """Undecodable records would disturb whoever else reads the shared broker's topics."""
+    with breakable_broker(tmp_path, input_partitions=2) as broker:
+        yield broker.settings
+
+
+def test_faults_are_found_where_the_rule_says(own_broker):
+    broker = own_broker
     rule = Faults(late=0.1, late_ms=500, duplicate=0.1, undecodable=0.1, impossible=0.1)
     run_id, seed = "faulty", 11
     plan = run_plan(run_id, rate=100, seed=seed, faults=rule)
