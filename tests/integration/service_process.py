@@ -59,6 +59,13 @@ def has_event(event: str) -> Callable[[list[dict[str, Any]]], bool]:
     return lambda records: any(record["event"] == event for record in records)
 
 
+def started(instance: str) -> Callable[[list[dict[str, Any]]], bool]:
+    """For lifecycle records: whether a service of that name has started."""
+    return lambda records: any(
+        r["event"] == "service_started" and r["producer"] == instance for r in records
+    )
+
+
 @contextmanager
 def running_service(
     settings: ServiceSettings, name: str, data: Path | None = None, **variables: str

@@ -12,7 +12,7 @@ from schemas.protocol import Faults, Load, Phases, Stop
 from services.runtime.events import open_events
 from tests.integration.kafka_broker import breakable_broker
 from tests.integration.runs import next_phases, readers, run_plan
-from tests.integration.service_process import Reader, has_event, running_service
+from tests.integration.service_process import Reader, has_event, running_service, started
 
 pytestmark = pytest.mark.integration
 
@@ -160,13 +160,6 @@ def test_two_instances_share_a_load_and_a_burst_says_how_late_it_left(broker):
     assert sum(f["acknowledged"] for f in finished) == 4_800
     assert all("Bursts of 2000 records within 175 ms" in f["messages"][1] for f in finished)
     assert sequences_in(broker, run_id, 4_800) == Counter(range(4_800))
-
-
-def started(instance):
-    """A service of that name has."""
-    return lambda records: any(
-        r["event"] == protocol.SERVICE_STARTED and r["producer"] == instance for r in records
-    )
 
 
 def both(event):
