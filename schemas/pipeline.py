@@ -74,6 +74,7 @@ class Pipeline(Model):
     max_restarts: int = Field(3, ge=0, le=100)
     shuffle_partitions: int = Field(1, ge=1, le=1024)
     driver_memory_mb: int = Field(1024, ge=512)
+    jvm_options: tuple[str, ...] = ()
     spark_conf: dict[str, str] = Field(default_factory=dict)
     calibration: Calibration | None = None
 

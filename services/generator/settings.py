@@ -31,7 +31,7 @@ class GeneratorSettings(ServiceSettings):
     generator_delivery_timeout_s: int = Field(60, ge=1, le=3600)
     generator_acks: Literal["all", "1"] = "all"
     generator_client: Literal["auto", "batch", "record"] = "auto"
-    generator_probe_sets: int = Field(25, ge=1, le=10_000)
+    generator_probe_sets: int = Field(60, ge=1, le=10_000)
     generator_instance_index: int = Field(0, ge=0)
     generator_instance_count: int = Field(1, ge=1, le=1024)
 

@@ -58,7 +58,7 @@ def spark_conf(
         "spark.master": f"local[{slots(pipeline, stages, input_partitions)}]",
         "spark.jars": ",".join(jar_files),
         "spark.driver.memory": f"{pipeline.driver_memory_mb}m",
-        "spark.driver.extraJavaOptions": " ".join(JAVA_OPTIONS),
+        "spark.driver.extraJavaOptions": " ".join((*JAVA_OPTIONS, *pipeline.jvm_options)),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(scratch),
