@@ -66,7 +66,7 @@ def test_the_report_has_the_keys_of_the_contract(run) -> None:
     assert set(run["input"]) == {"records", "records_per_second", "send_delay_ms"}
     assert set(run["input"]["send_delay_ms"]) == {"p50", "p99", "max"}
     for pipeline in run["pipelines"].values():
-        assert set(pipeline) == {"stages", "resources"}
+        assert {"stages", "resources"} <= set(pipeline)
         assert pipeline["resources"]["cpu_seconds"] > 0
         for cell in pipeline["stages"].values():
             assert set(cell["verdicts"]) == set(VERDICTS)
