@@ -32,6 +32,7 @@ def sequences_in(settings, run_id, records):
     return found
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     ("why", "delivery_timeout_s"),
     [
