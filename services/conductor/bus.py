@@ -59,7 +59,7 @@ class SteadyOutputs:
     INTERVAL_S; the probe traffic that makes it grow comes every second."""
 
     INTERVAL_S = 2.0
-    INTERVALS = 6
+    INTERVALS = 8
 
     def __init__(
         self,
