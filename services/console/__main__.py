@@ -26,8 +26,11 @@ from services.console.checks import run_tests
 from services.console.clickhouse import QueryError
 from services.console.doctor import examine, show
 from services.console.evaluating import evaluate_again
+from services.console.page.document import page
+from services.console.page.markdown import markdown
+from services.console.page.timelines import read_timelines
 from services.console.perform import RunError, build_request, perform, store_url, with_options
-from services.console.report import build_report, latest_run
+from services.console.report import build_report, latest_run, request_of
 from services.console.show import show_report
 from services.runtime.definitions import DefinitionError, load_pipeline, load_workload
 from services.runtime.kafka import KafkaUnavailableError
@@ -170,9 +173,17 @@ def rebuild(options: Namespace, settings: ServiceSettings, console: Console) -> 
 def report(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """Show the report of a run."""
     with _store(settings) as url:
-        found = build_report(url, options.run_id or latest_run(url))
-    if options.json:
+        run_id = options.run_id or latest_run(url)
+        found = build_report(url, run_id)
+        if options.html:
+            text = page(found, request_of(url, run_id), read_timelines(url, run_id))
+            options.html.write_text(text)
+    if options.markdown:
+        print(markdown(found), end="")
+    elif options.json:
         print(json.dumps(found, indent=2))
+    elif options.html:
+        console.print(f"Written to {options.html}", soft_wrap=True)
     else:
         show_report(console, found)
     return 0

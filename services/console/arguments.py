@@ -79,6 +79,10 @@ def _add_results(verbs: Verbs) -> None:
     report = _verb(verbs, "report", "the report of a run")
     report.add_argument("run_id", nargs="?", metavar="RUN_ID", help="default: the latest run")
     report.add_argument("--json", action="store_true", help="as JSON")
+    report.add_argument("--markdown", action="store_true", help="as Markdown")
+    report.add_argument(
+        "--html", type=Path, metavar="FILE", help="as one page with charts, to a file"
+    )
     _verb(verbs, "runs", "list the runs")
     for noun in ("workloads", "pipelines"):
         one = _verb(verbs, noun, f"list the {noun}, or explain one")

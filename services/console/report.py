@@ -16,7 +16,7 @@ PERCENTILES = ("min", "p50", "p90", "p95", "p99", "p999", "max", "mean")
 
 def build_report(url: str, run_id: str) -> Report:
     """The report as the contract's JSON. Raises QueryError when the run is not known."""
-    request, conclusion = _request(url, run_id), _conclusion(url, run_id)
+    request, conclusion = request_of(url, run_id), _conclusion(url, run_id)
     phases = Phases.model_validate(request["workload"]["phases"])
     bounds = _measure_bounds(url, run_id)
     pipelines = {
@@ -64,7 +64,8 @@ def latest_run(url: str) -> str:
     return str(rows[0]["run_id"])
 
 
-def _request(url: str, run_id: str) -> dict[str, Any]:
+def request_of(url: str, run_id: str) -> dict[str, Any]:
+    """The whole request of a run, as its JSON. Raises QueryError when the run is not known."""
     rows = query(
         url,
         "SELECT detail FROM tidegauge.results_lifecycle"

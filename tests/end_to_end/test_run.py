@@ -114,6 +114,16 @@ def test_the_report_can_be_asked_for_again(run, tidegauge: CommandLine) -> None:
     assert run["run_id"] in tidegauge("runs").stdout
 
 
+def test_the_report_is_also_a_page_of_its_own(run, tidegauge: CommandLine) -> None:
+    path = tidegauge.data / "report.html"
+    done = tidegauge("report", "--html", str(path))
+    assert done.returncode == 0, done.stderr
+    text = path.read_text()
+    assert run["run_id"] in text
+    # Per pipeline four charts and its ledger; two of resources.
+    assert text.count("<svg") == 2 * 5 + 2
+
+
 def test_no_process_is_left_behind(run, tidegauge: CommandLine) -> None:
     left = [
         process.cmdline()

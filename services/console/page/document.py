@@ -1,0 +1,213 @@
+"""The page of a run: what was found, in words, figures and charts. Pure.
+
+One file without anything from elsewhere: style and pictures are in it, and its policy forbids the
+browser to load more. Readable on a phone, printable, and in every chart curves differ in colour,
+dashes and the name at their end.
+"""
+
+import json
+import math
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from schemas.protocol import STAGES
+from services.console.page.charts import Curve, Frame, amount, line_chart
+from services.console.page.ledger import ledger_bars, ledger_table
+from services.console.page.timelines import Timelines
+from services.console.show import restart_sentence, verdict_sentence
+
+STYLE = Path(__file__).with_name("style.css")
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+PERCENTILES = ("min", "p50", "p90", "p95", "p99", "p999", "max", "mean")
+SHOWN_SERVICES = 8
+GAP_SPANS = 10  # a curve is interrupted where nothing came for so many points
+
+
+def page(report: dict[str, Any], request: dict[str, Any], timelines: Timelines | None) -> str:
+    """The page as HTML. report: of `build_report`; request: of the run, as its JSON; timelines:
+    None when the load never began."""
+    sections = [_head(report, request)]
+    for name, pipeline in report["pipelines"].items():
+        sections.append(_pipeline(name, pipeline, timelines))
+    sections.append(_ledger(report))
+    if timelines is not None:
+        sections.append(_resources(timelines))
+    sections.append(_definitions())
+    sections.append(_provenance(report, request))
+    title = escape(f"{report['workload']} {report['run_id']}")
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{title}</title><style>{STYLE.read_text()}</style></head>\n<body>"
+        + "\n".join(sections)
+        + "</body></html>\n"
+    )
+
+
+def _head(report: dict[str, Any], request: dict[str, Any]) -> str:
+    source, delay = report["input"], report["input"]["send_delay_ms"]
+    phases = request["workload"]["phases"]
+    facts = {
+        "input records": f"{source['records']:,}".replace(",", " "),
+        "input per second": amount(source["records_per_second"]),
+        "measured": f"{phases['measure_s']} s",
+        "send delay p50": _ms(delay["p50"]),
+        "send delay p99": _ms(delay["p99"]),
+    }
+    clean = report["conclusion"].get("clean")
+    kind = "bad" if not report["valid"] else "good" if clean else "mixed"
+    cells = "".join(f"<div><dt>{k}</dt><dd>{v}</dd></div>" for k, v in facts.items())
+    return (
+        f"<header><h1>{escape(report['workload'])}</h1>"
+        f'<p class="soft">run {escape(report["run_id"])} · '
+        f"{escape(', '.join(report['pipelines']))}</p>"
+        f"<p>{escape(request['workload']['summary'])}</p>"
+        f'<p class="verdict {kind}">{escape(verdict_sentence(report).plain)}</p>'
+        f'<dl class="facts">{cells}</dl></header>'
+    )
+
+
+def _pipeline(name: str, pipeline: dict[str, Any], timelines: Timelines | None) -> str:
+    parts = [f"<section><h2>{escape(name)}</h2>"]
+    for restart in pipeline.get("restarts", ()):
+        parts.append(f"<p>{escape(restart_sentence(name, pipeline, restart['outage_s']))}</p>")
+    parts.append(_latency_table(pipeline["stages"]))
+    if timelines is not None:
+        parts.append(_latency_charts(name, timelines))
+    return "".join(parts) + "</section>"
+
+
+def _latency_table(stages: dict[str, Any]) -> str:
+    head = "".join(f"<th>{figure}</th>" for figure in PERCENTILES)
+    rows = []
+    before: float | None = None
+    for stage, cell in stages.items():
+        latest = cell["latency_ms"].get("latest", {})
+        p50 = latest.get("p50")
+        cost = "" if p50 is None or before is None else f"{p50 - before:+d}"
+        before = before if p50 is None else p50
+        figures = "".join(f"<td>{_ms(latest.get(f), '')}</td>" for f in PERCENTILES)
+        rate = f"<td>{amount(cell['records_per_second'])}</td>"
+        rows.append(f"<tr><td>{stage}</td>{figures}<td>{cost}</td>{rate}</tr>")
+    return (
+        '<div class="wide"><table><caption>Milliseconds from the latest contributing input to '
+        "the output; cost: p50 less that of the stage before</caption>"
+        f"<tr><th>stage</th>{head}<th>cost</th><th>outputs/s</th></tr>{''.join(rows)}</table></div>"
+    )
+
+
+def _latency_charts(name: str, lines: Timelines) -> str:
+    seconds = "each second" if lines.span_s == 1 else f"each {lines.span_s:g} s"
+    top = _highest(lines.p99_ms)
+    shade, gap_s = _measured(lines), GAP_SPANS * lines.span_s
+    charts = []
+    for title, found in (
+        (f"Median latency of {seconds}", lines.median_ms),
+        (f"99th percentile of {seconds}", lines.p99_ms),
+    ):
+        label = f"{title}: {name}"
+        frame = Frame(label, "seconds", "ms", lines.end_s, top, log_y=True, shade=shade)
+        charts.append(_figure(title, line_chart(frame, _stages(found.get(name, {}), gap_s))))
+    shares = lines.shares.get(name, {})
+    most = max((points[-1][0] for points in shares.values()), default=1.0)
+    frame = Frame(f"Distribution: {name}", "milliseconds", "%", most, 100.0, log_x=True)
+    title = "Share of measured outputs that took at most so long"
+    charts.append(_figure(title, line_chart(frame, _stages(shares))))
+    charts.append(_throughput(name, lines))
+    return f'<div class="charts">{"".join(charts)}</div>'
+
+
+def _throughput(name: str, lines: Timelines) -> str:
+    curves = [Curve("input", lines.input_records, 5), *_stages(lines.records.get(name, {}))]
+    title = "Records per second, in and out"
+    label = f"{title}: {name}"
+    frame = Frame(label, "seconds", "per s", lines.end_s, shade=_measured(lines))
+    return _figure(title, line_chart(frame, curves))
+
+
+def _stages(found: dict[str, Any], apart: float = math.inf) -> list[Curve]:
+    return [
+        Curve(stage, found[stage], STAGES.index(stage), apart) for stage in STAGES if stage in found
+    ]
+
+
+def _measured(lines: Timelines) -> tuple[float, float, str] | None:
+    return lines.measure and (*lines.measure, "measured")
+
+
+def _highest(found: dict[str, Any]) -> float:
+    """So that the pipelines of a run are drawn to one scale."""
+    return max((y for stages in found.values() for p in stages.values() for _x, y in p), default=1)
+
+
+def _ledger(report: dict[str, Any]) -> str:
+    return (
+        "<section><h2>Ledger: was every output right?</h2>"
+        f'<div class="charts">{ledger_bars(report)}</div>{ledger_table(report)}</section>'
+    )
+
+
+def _resources(lines: Timelines) -> str:
+    shade = _measured(lines)
+    charts = []
+    for title, unit, found in (
+        ("Processor cores in use", "cores", lines.cpu_cores),
+        ("Memory in use", "MB", {k: v for k, v in lines.memory_mb.items() if k != "machine"}),
+    ):
+        most = sorted(found, key=lambda name: -sum(y for _x, y in found[name]))[:SHOWN_SERVICES]
+        curves = [Curve(name, found[name], number) for number, name in enumerate(most)]
+        frame = Frame(title, "seconds", unit, lines.end_s, shade=shade)
+        charts.append(_figure(title, line_chart(frame, curves)))
+    return (
+        "<section><h2>Resources</h2><p>The greatest users; <i>machine</i> is everything that runs "
+        "on it, also what is none of this.</p>"
+        f'<div class="charts">{"".join(charts)}</div></section>'
+    )
+
+
+def _figure(title: str, picture: str) -> str:
+    return f"<figure><h3>{escape(title)}</h3>{picture}</figure>"
+
+
+def _definitions() -> str:
+    return (
+        "<section><h2>How to read this</h2>"
+        "<p>Every time is the broker's: a latency is the LogAppendTime of an output less that of "
+        "the latest input that contributed to it. Every output is counted, at its exact "
+        "millisecond; percentiles are nearest rank. Outputs belong to the phase in which their "
+        "latest input was scheduled; tables and distribution are of the measured phase.</p>"
+        "</section>"
+    )
+
+
+def _provenance(report: dict[str, Any], request: dict[str, Any]) -> str:
+    rows = {f"{key}": value for key, value in report["environment"].items()}
+    rows |= {f"workload: {key}": value for key, value in request["workload"].items()}
+    rows["seed"] = request.get("seed", 0)
+    for pipeline in request["pipelines"]:
+        known = {key: value for key, value in pipeline.items() if value not in (None, "", [], {})}
+        rows[f"pipeline {pipeline['name']}"] = known
+    cells = "".join(
+        f"<tr><td>{escape(name)}</td><td>{escape(_plain(value))}</td></tr>"
+        for name, value in rows.items()
+    )
+    return (
+        "<section><h2>What was run, and where</h2>"
+        f'<table class="settings">{cells}</table></section>'
+    )
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_plain(each)}" for key, each in value.items())
+    if isinstance(value, list):
+        return ", ".join(_plain(each) for each in value)
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _ms(value: float | None, unit: str = " ms") -> str:
+    if value is None:
+        return "–"
+    return f"{value}{unit}" if isinstance(value, int) else f"{value:.1f}{unit}"

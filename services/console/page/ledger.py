@@ -1,0 +1,81 @@
+"""The ledger of a run as bars and as a table. Pure."""
+
+from html import escape
+from typing import Any
+
+from schemas.protocol import FAILED_VERDICTS, VERDICTS
+from services.console.page import svg
+
+COLOURS = {
+    "exact": "#0072B2",
+    "wrong": "#D55E00",
+    "missing": "#1c2530",
+    "late": "#E69F00",
+    "duplicate": "#CC79A7",
+    "unexpected": "#8C8C8C",
+}
+WIDTH, ROW, BAR = 420.0, 31.0, 9.0
+LEAST = 3.0
+
+
+def ledger_bars(report: dict[str, Any]) -> str:
+    """One picture per pipeline with a bar per stage: the share of each verdict. What there is at
+    all can be seen (at least LEAST wide), and is written above the bar."""
+    return "".join(_bars(name, one["stages"]) for name, one in report["pipelines"].items())
+
+
+def ledger_table(report: dict[str, Any]) -> str:
+    """Every count."""
+    rows = []
+    for name, pipeline in report["pipelines"].items():
+        for stage, cell in pipeline["stages"].items():
+            counts = "".join(_count(verdict, cell["verdicts"][verdict]) for verdict in VERDICTS)
+            rows.append(f"<tr><td>{escape(name)} {stage}</td>{counts}</tr>")
+    head = "".join(f"<th>{verdict}</th>" for verdict in VERDICTS)
+    return (
+        '<div class="wide"><table><caption>Verdicts of the measured phase</caption>'
+        f"<tr><th>stage</th>{head}</tr>{''.join(rows)}</table></div>"
+    )
+
+
+def in_words(verdicts: dict[str, int]) -> str:
+    """`1000 exact`, and whatever else there is."""
+    bad = [f"{verdicts[v]} {v}" for v in FAILED_VERDICTS if verdicts[v]]
+    return ", ".join([f"{verdicts['exact']} exact", *bad])
+
+
+def widths(verdicts: dict[str, int], whole: float) -> dict[str, float]:
+    """How wide each verdict that occurs is drawn; together `whole`, none below LEAST."""
+    counts = {verdict: max(0, verdicts[verdict]) for verdict in VERDICTS}
+    total = sum(counts.values())
+    if not total:
+        return {}
+    found = {v: max(LEAST, whole * count / total) for v, count in counts.items() if count}
+    largest = max(found, key=lambda verdict: found[verdict])
+    found[largest] -= sum(found.values()) - whole
+    return found
+
+
+def _bars(pipeline: str, stages: dict[str, Any]) -> str:
+    parts, y = [], 14.0
+    for stage, cell in stages.items():
+        parts.append(_row(stage, cell["verdicts"], y))
+        y += ROW
+    label = f"Share of each verdict, by stage: {pipeline}"
+    picture = svg.picture(WIDTH, y - 10, label, "".join(parts))
+    return f"<figure><h3>{escape(pipeline)}</h3>{picture}</figure>"
+
+
+def _row(label: str, verdicts: dict[str, int], y: float) -> str:
+    parts = [svg.text(0, y, label, "start", "name")]
+    parts.append(svg.text(WIDTH, y, in_words(verdicts), "end", "unit"))
+    x = 0.0
+    for verdict, width in widths(verdicts, WIDTH).items():
+        parts.append(svg.rectangle(x, y + 4, max(1.0, width - 1), BAR, COLOURS[verdict]))
+        x += width
+    return "".join(parts)
+
+
+def _count(verdict: str, count: int) -> str:
+    trouble = ' class="trouble"' if count and verdict != "exact" else ""
+    return f"<td{trouble}>{count}</td>"

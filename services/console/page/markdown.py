@@ -1,0 +1,57 @@
+"""The report of a run as Markdown: for a ticket, a message or a paper's notes. Pure."""
+
+from typing import Any
+
+from services.console.page.ledger import in_words
+from services.console.show import restart_sentence, verdict_sentence
+
+PERCENTILES = ("p50", "p90", "p95", "p99", "p999", "max", "mean")
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """Headings, one table per pipeline, and what it ran on."""
+    source = report["input"]
+    lines = [
+        f"# {report['workload']}, run {report['run_id']}",
+        "",
+        f"**{verdict_sentence(report).plain}**",
+        "",
+        f"Input: {source['records']} records, {source['records_per_second']:.1f}/s. "
+        f"Send delay p99: {_figure(source['send_delay_ms']['p99'])} ms.",
+    ]
+    for name, pipeline in report["pipelines"].items():
+        lines += ["", f"## {name}", ""]
+        for restart in pipeline.get("restarts", ()):
+            lines += [restart_sentence(name, pipeline, restart["outage_s"]), ""]
+        lines += _table(pipeline["stages"])
+    lines += ["", "Latency in milliseconds, from the latest contributing input to the output."]
+    lines += ["", "## Environment", ""]
+    lines += [f"- {key}: {_plain(value)}" for key, value in report["environment"].items()]
+    return "\n".join(lines) + "\n"
+
+
+def _table(stages: dict[str, Any]) -> list[str]:
+    head = ["stage", *PERCENTILES, "outputs/s", "ledger"]
+    lines = [_row(head), _row(["---", *["---:"] * (len(PERCENTILES) + 1), "---"])]
+    for stage, cell in stages.items():
+        latest = cell["latency_ms"].get("latest", {})
+        figures = [_figure(latest.get(figure)) for figure in PERCENTILES]
+        rate = f"{cell['records_per_second']:.0f}"
+        lines.append(_row([stage, *figures, rate, in_words(cell["verdicts"])]))
+    return lines
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _figure(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return str(value) if isinstance(value, int) else f"{value:.1f}"
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {each}" for key, each in value.items())
+    return str(value)

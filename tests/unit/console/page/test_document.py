@@ -1,0 +1,87 @@
+"""The page of a run and its Markdown."""
+
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from services.console.page.document import page
+from services.console.page.markdown import markdown
+from services.console.page.timelines import Timelines, span_of
+from tests.unit.console.test_show import a_report
+from tests.unit.requests import a_request
+
+pytestmark = pytest.mark.unit
+
+FLAT = tuple((float(second), 4.0) for second in range(20))
+BY_STAGE = {"spark-realtime": {"parse": FLAT, "join": FLAT}}
+LINES = Timelines(
+    end_s=20,
+    span_s=1,
+    measure=(5, 15),
+    median_ms=BY_STAGE,
+    p99_ms=BY_STAGE,
+    shares=BY_STAGE,
+    records=BY_STAGE,
+    input_records=FLAT,
+    cpu_cores={"kafka": FLAT, "machine": FLAT},
+    memory_mb={"kafka": FLAT},
+)
+
+
+class Tags(HTMLParser):
+    """Counts elements, and what refers to anything outside of the page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.references: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.references += [name for name, _value in attrs if name in ("src", "href", "srcset")]
+
+
+def a_page(lines: Timelines | None = LINES, **changes: Any) -> str:
+    return page({**a_report(), **changes}, a_request().model_dump(mode="json"), lines)
+
+
+def test_the_page_needs_nothing_from_elsewhere() -> None:
+    text = a_page()
+    found = Tags(text)
+    assert found.references == []
+    assert not {"script", "link", "iframe", "img"} & set(found.tags)
+    assert not re.search(r"url\(|@import|https?:", text)
+    assert "default-src 'none'" in text
+
+
+def test_a_pipeline_has_four_charts_and_a_ledger_and_the_run_two_of_resources() -> None:
+    assert Tags(a_page()).tags.count("svg") == 4 + 1 + 2
+
+
+def test_a_run_whose_load_never_began_has_its_reason_and_no_curves() -> None:
+    text = a_page(None, valid=False, invalid_reasons=["The run was interrupted."])
+    assert "INVALID: The run was interrupted." in text
+    assert Tags(text).tags.count("svg") == 1
+
+
+def test_what_people_wrote_is_shown_not_interpreted() -> None:
+    text = a_page(workload="<script>alert(1)</script>", environment={"host": "<img src=x>"})
+    assert not {"script", "img"} & set(Tags(text).tags)
+    assert "&lt;img src=x&gt;" in text
+
+
+@pytest.mark.parametrize(
+    ("length_s", "span_s"),
+    [(45, 1), (240, 1), (241, 2), (7200, 30), (86_400, 600), (10**9, 86_400)],
+)
+def test_a_long_run_is_shown_in_few_spans(length_s: float, span_s: int) -> None:
+    assert span_of(length_s) == span_s
+
+
+def test_markdown_has_a_row_per_stage() -> None:
+    lines = markdown(a_report(missing=3)).splitlines()
+    assert "| join | 5 | 8 | 9 | 12 | 20 | 25 | 4.2 | 100 | 1000 exact, 3 missing |" in lines
+    assert "**VALID, but the ledger is not clean: spark-realtime join has 3 missing.**" in lines
