@@ -1,0 +1,168 @@
+"""What all dashboards share: the data source variable, annotations, links and how they refresh."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from grafana_foundation_sdk.builders import dashboard as dash
+from grafana_foundation_sdk.cog.builder import Builder
+from grafana_foundation_sdk.models import dashboard as model
+
+from deploy.grafana.program import palette
+from deploy.grafana.program.panels import DATASOURCE, PLUGIN, TABLE, Query
+
+TAG: Final = "tidegauge"
+ALL: Final = model.VariableOption(selected=True, text=["All"], value=["$__all"])
+
+# A phase lasts until the next event of its run; one that has none yet, to the end of the range.
+PHASES: Final = """
+SELECT time, if(next < time, $__toTime, next) AS timeEnd, text, tags
+FROM
+(
+    SELECT
+        time,
+        any(time) OVER (
+            PARTITION BY run_id ORDER BY time ROWS BETWEEN 1 FOLLOWING AND 1 FOLLOWING
+        ) AS next,
+        concat(phase, ' of ', run_id) AS text,
+        'phase' AS tags,
+        event
+    FROM results_lifecycle
+    WHERE event IN ('phase_started', 'concluded')
+        AND time >= $__fromTime - 86400 AND time <= $__toTime
+)
+WHERE event = 'phase_started' AND timeEnd >= $__fromTime
+ORDER BY time
+LIMIT 1000
+"""
+FAULTS: Final = """
+SELECT
+    time,
+    concat(
+        replaceOne(toString(event), '_', ' '), if(pipeline = '', '', ' '), pipeline, ' ',
+        JSONExtractString(detail, 'reason')
+    ) AS text,
+    'fault' AS tags
+FROM results_lifecycle
+WHERE event IN ('pipeline_down', 'pipeline_up', 'failed', 'run_refused') AND $__timeFilter(time)
+ORDER BY time
+LIMIT 1000
+"""
+# A deployment is seen at the first run on something else than the run before.
+DEPLOYMENTS: Final = """
+SELECT time, concat('Now on ', now_on, '; before on ', before) AS text, 'deployment' AS tags
+FROM
+(
+    SELECT
+        time,
+        concat(
+            'Tidegauge ', JSONExtractString(detail, 'environment', 'tidegauge'),
+            ', pyspark ', JSONExtractString(detail, 'environment', 'packages', 'pyspark'),
+            ', ', JSONExtractString(detail, 'environment', 'broker'),
+            ', ', JSONExtractString(detail, 'environment', 'java')
+        ) AS now_on,
+        lagInFrame(now_on) OVER (
+            ORDER BY time ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS before
+    FROM results_lifecycle
+    WHERE event = 'run_requested'
+)
+WHERE before != '' AND now_on != before AND $__timeFilter(time)
+ORDER BY time
+LIMIT 200
+"""
+
+
+def frame(
+    name: str,
+    title: str,
+    description: str,
+    variables: Iterable[dash.QueryVariable | dash.CustomVariable] = (),
+    *,
+    since: str = "now-15m",
+    refresh: str = "10s",
+) -> dash.Dashboard:
+    """A dashboard without panels; its uid is `tidegauge-<name>`."""
+    found = (
+        dash.Dashboard(title)
+        .uid(f"tidegauge-{name}")
+        .description(description)
+        .tags([TAG])
+        .time(since, "now")
+        .timezone("browser")
+        .refresh(refresh)
+        .tooltip(model.DashboardCursorSync.CROSSHAIR)
+        .link(_links())
+        .with_variable(
+            dash.DatasourceVariable("datasource")
+            .label("Data source")
+            .description("The ClickHouse that the store projects into")
+            .type(PLUGIN)
+        )
+    )
+    for annotation in (
+        _annotation("Run phases", PHASES, palette.SKY),
+        _annotation("Faults", FAULTS, palette.VERMILION),
+        _annotation("Deployments", DEPLOYMENTS, palette.PURPLE),
+    ):
+        found = found.annotation(annotation)
+    for variable in variables:
+        found = found.with_variable(variable)
+    return found
+
+
+def placed(found: dash.Dashboard, *panels: Builder[model.Panel]) -> dash.Dashboard:
+    """With panels, side by side while the width of 24 lasts."""
+    for panel in panels:
+        found = found.with_panel(panel)
+    return found
+
+
+def asked(name: str, label: str, description: str, sql: str, several: bool) -> dash.QueryVariable:
+    """A variable whose values a query gives; with `several`, any number of them, at first all."""
+    variable = (
+        dash.QueryVariable(name)
+        .label(label)
+        .description(description)
+        .datasource(DATASOURCE)
+        .query(dict(Query(sql, TABLE, f"variable-{name}").build().data))
+        .refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(model.VariableSort.DISABLED)
+    )
+    return variable.multi(True).include_all(True).current(ALL) if several else variable
+
+
+def listed(name: str, label: str, description: str, values: tuple[str, ...]) -> dash.CustomVariable:
+    """A variable with given values, at first the first of them."""
+    first = model.VariableOption(selected=True, text=values[0], value=values[0])
+    return (
+        dash.CustomVariable(name)
+        .label(label)
+        .description(description)
+        .values(", ".join(values))
+        .current(first)
+    )
+
+
+def _annotation(name: str, sql: str, colour: str) -> dash.AnnotationQuery:
+    return (
+        dash.AnnotationQuery()
+        .name(name)
+        .datasource(DATASOURCE)
+        .enable(True)
+        .placement("")
+        .icon_color(colour)
+        .target(Query(sql, TABLE, name))
+    )
+
+
+def _links() -> dash.DashboardLink:
+    return (
+        dash.DashboardLink("Dashboards")
+        .type(model.DashboardLinkType.DASHBOARDS)
+        .tags([TAG])
+        .as_dropdown(False)
+        .placement("")
+        .include_vars(True)
+        .keep_time(True)
+        .tooltip("The other dashboards, same range of time and variables")
+    )

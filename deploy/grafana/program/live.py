@@ -1,0 +1,318 @@
+"""Live: is it healthy now?"""
+
+from grafana_foundation_sdk.builders import dashboard as dash
+from grafana_foundation_sdk.builders import stat, table, timeseries
+
+from deploy.grafana.program import palette, sql
+from deploy.grafana.program.frame import asked, frame, listed, placed
+from deploy.grafana.program.links import TO_RUN
+from deploy.grafana.program.panels import NONE_IS_GOOD, About, figures, graph, rows
+
+RATIO = ((None, palette.GOOD), (1.2, palette.DOUBTFUL), (1.5, palette.BAD))
+
+
+def build() -> dash.Dashboard:
+    """The dashboard."""
+    found = frame(
+        "live",
+        "Live",
+        "Whether the pipelines are healthy now: latency, rates, correctness, and what runs.",
+        (
+            asked("pipelines", "Pipelines", "Pipelines to show", sql.PIPELINE_VALUES, several=True),
+            listed(
+                "definition",
+                "Latency is",
+                "latest: from the latest contributing input; mean: from their mean; event_time: "
+                "from when the load wanted it sent",
+                ("latest", "mean", "event_time"),
+            ),
+        ),
+    )
+    return placed(
+        found,
+        _runs(),
+        _ledger(),
+        _freshness(),
+        _baseline(),
+        _latency(0.5),
+        _latency(0.99),
+        _rates(),
+        _send_delay(),
+        _lag(),
+        _behind(),
+    )
+
+
+def _runs() -> table.Panel:
+    return rows(
+        About(
+            "What runs now and ran last",
+            "The five newest runs with the phase they are in, or how they ended. Click a run to "
+            "see all of it.",
+            "string",
+            width=12,
+            height=6,
+            empty="No run was ever asked for. Start one: ./tidegauge run",
+        ),
+        """
+SELECT
+    run_id AS run,
+    workload,
+    arrayStringConcat(pipelines, ', ') AS pipelines,
+    multiIf(NOT concluded, concat('in ', toString(phase)), valid, 'valid', 'INVALID') AS state,
+    requested_at AS requested,
+    toUnixTimestamp64Milli(requested_at) AS from_ms,
+    toUnixTimestamp64Milli(ifNull(concluded_at, now64(3))) + 5000 AS to_ms
+FROM runs
+ORDER BY requested_at DESC
+LIMIT 5
+""",
+        {"requested": "dateTimeAsIso"},
+        links={"run": TO_RUN},
+        hidden=("from_ms", "to_ms"),
+    )
+
+
+def _ledger() -> stat.Panel:
+    return figures(
+        About(
+            "Outputs that were not exact",
+            "Verdicts on every output of the chosen pipelines in this range of time. Anything but "
+            "zero means that the pipeline published something else than the inputs imply.",
+            "short",
+            width=8,
+            height=6,
+            empty="No output was judged in this range of time.",
+        ),
+        f"""
+SELECT
+    sum(v.wrong) AS wrong,
+    sum(v.missing) AS missing,
+    sum(v.late) AS late,
+    sum(v.duplicate) AS duplicate,
+    sum(v.unexpected) AS unexpected
+FROM results_verdicts AS v
+WHERE $__timeFilter(second) AND {sql.CHOSEN_PIPELINES}
+HAVING count() > 0
+""",
+        NONE_IS_GOOD,
+    )
+
+
+def _freshness() -> stat.Panel:
+    return figures(
+        About(
+            "Age of the newest result",
+            "How long ago the newest event was produced that can be asked for here. It grows when "
+            "nothing runs, or when the store is behind.",
+            "s",
+            width=4,
+            height=6,
+            empty="There are no results yet. Start a run: ./tidegauge run",
+        ),
+        """
+SELECT dateDiff('second', max(time), now64(3)) AS age
+FROM (
+    SELECT max(time) AS time FROM results_lifecycle
+    UNION ALL
+    SELECT max(time) AS time FROM results_resources
+)
+HAVING max(time) > toDateTime64(0, 3)
+""",
+        ((None, palette.GOOD), (60, palette.DOUBTFUL)),
+    )
+
+
+def _baseline() -> table.Panel:
+    return rows(
+        About(
+            "Latency against the baseline",
+            "Per workload, pipeline and stage: latency in this range of time beside the baseline, "
+            "which is the median of up to 20 valid runs of the same workload that ended before it. "
+            "Ratio is p99 to p99 of the baseline; without a baseline it is empty.",
+            "ms",
+            width=24,
+            height=7,
+        ),
+        f"""
+WITH
+    recent AS
+    (
+        SELECT run_id, workload FROM runs
+        WHERE valid AND concluded_at < $__fromTime
+        ORDER BY concluded_at DESC
+        LIMIT 20 BY workload
+        LIMIT 200
+    ),
+    baseline AS
+    (
+        SELECT
+            recent.workload AS workload,
+            pipeline,
+            stage,
+            quantileExactLow(0.5)(p50_ms) AS p50_ms,
+            quantileExactLow(0.5)(p99_ms) AS p99_ms,
+            count() AS runs
+        FROM latency_summary
+        INNER JOIN recent ON recent.run_id = latency_summary.run_id
+        WHERE definition = ${{definition:sqlstring}} AND phase = 'measure'
+            AND run_id IN (SELECT run_id FROM recent)
+        GROUP BY workload, pipeline, stage
+    ),
+    current AS
+    (
+        SELECT
+            runs.workload AS workload,
+            pipeline,
+            stage,
+            {sql.exact(0.5)} AS p50,
+            {sql.exact(0.99)} AS p99,
+            sum(count) AS outputs
+        FROM {sql.LATENCIES}
+        INNER JOIN (SELECT run_id, workload FROM runs) AS runs ON runs.run_id = counted.run_id
+        WHERE definition = ${{definition:sqlstring}} AND {sql.CHOSEN_PIPELINES}
+        GROUP BY workload, pipeline, stage
+    )
+SELECT
+    current.workload AS workload,
+    current.pipeline AS pipeline,
+    current.stage AS stage,
+    current.outputs AS outputs,
+    current.p50 AS p50,
+    current.p99 AS p99,
+    if(baseline.runs = 0, NULL, baseline.p50_ms) AS "baseline p50",
+    if(baseline.runs = 0, NULL, baseline.p99_ms) AS "baseline p99",
+    if(baseline.runs = 0, NULL, current.p99 / greatest(baseline.p99_ms, 1)) AS ratio,
+    baseline.runs AS "baseline runs"
+FROM current
+LEFT JOIN baseline
+    ON baseline.workload = current.workload
+    AND baseline.pipeline = current.pipeline
+    AND baseline.stage = current.stage
+ORDER BY workload, pipeline, {sql.STAGE_ORDER.replace("stage", "current.stage")}
+LIMIT 100
+""",
+        {
+            "workload": "string",
+            "pipeline": "string",
+            "stage": "string",
+            "outputs": "short",
+            "ratio": "none",
+            "baseline runs": "none",
+        },
+        judged={"ratio": RATIO},
+    )
+
+
+def _latency(share: float) -> timeseries.Panel:
+    return graph(
+        About(
+            f"Latency p{share * 100:g} by stage",
+            "From the contributing inputs to the output, both as the broker stamped them; exact, "
+            "from the count of every millisecond. A logarithmic axis.",
+            "ms",
+        ),
+        f"""
+SELECT
+    $__timeInterval(at) AS time,
+    concat(pipeline, ' ', stage) AS series,
+    {sql.exact(share)} AS latency_ms
+FROM {sql.LATENCIES}
+WHERE definition = ${{definition:sqlstring}} AND {sql.CHOSEN_PIPELINES}
+GROUP BY time, series
+ORDER BY time, series
+""",
+        palette.STAGES,
+        logarithmic=True,
+    )
+
+
+def _rates() -> timeseries.Panel:
+    return graph(
+        About(
+            "Input and output rate",
+            "Records per second by the time at which the broker appended them, counted from the "
+            "topics themselves. Windows publish fewer records than they read.",
+            "recps",
+        ),
+        f"""
+SELECT
+    $__timeInterval(second) AS time,
+    if(pipeline = '', 'input', concat(pipeline, ' ', stage)) AS series,
+    sum(records) / $__interval_s AS records_per_second
+FROM throughput_by_second
+WHERE $__timeFilter(second) AND (pipeline = '' OR {sql.CHOSEN_PIPELINES})
+GROUP BY time, series
+ORDER BY time, series
+""",
+        palette.STAGES | {"input": palette.GREY},
+    )
+
+
+def _send_delay() -> timeseries.Panel:
+    return graph(
+        About(
+            "How late the generator sent",
+            "Send delay: from when the load shape wanted a record sent to when it was. A run whose "
+            "p99 is over its workload's limit is invalid, so that a late generator does not look "
+            "like a slow pipeline.",
+            "ms",
+        ),
+        """
+SELECT
+    $__timeInterval(second) AS time,
+    quantileExactWeighted(0.5)(send_delay_us, count) / 1000 AS p50,
+    quantileExactWeighted(0.99)(send_delay_us, count) / 1000 AS p99,
+    max(send_delay_us) / 1000 AS max
+FROM generator_send_delays
+WHERE $__timeFilter(second)
+GROUP BY time
+ORDER BY time
+""",
+        palette.PERCENTILES,
+    )
+
+
+def _lag() -> timeseries.Panel:
+    return graph(
+        About(
+            "How far behind the evaluator reads",
+            "Age of what the evaluator reads next, as it reports it every ten seconds of a run. "
+            "It delays results, never the latencies in them.",
+            "ms",
+            empty="The evaluator reports while a run lasts. There was none in this range of time.",
+        ),
+        """
+SELECT $__timeInterval(e.time) AS time, max(JSONExtractInt(detail, 'lag_ms')) AS evaluator
+FROM results_lifecycle AS e
+WHERE event = 'evaluating' AND $__timeFilter(e.time)
+GROUP BY time
+ORDER BY time
+""",
+        palette.SERVICES,
+        interval="10s",
+    )
+
+
+def _behind() -> timeseries.Panel:
+    return graph(
+        About(
+            "How far behind the queries read",
+            "Records that were on the topics and not read yet when a micro-batch ended, the most "
+            "of any source of a query.",
+            "short",
+            empty="No query reported progress. Real-time queries do so only when a batch ends.",
+        ),
+        f"""
+SELECT
+    $__timeInterval(p.time) AS time,
+    concat(pipeline, ' ', stage) AS series,
+    max(max_records_behind) AS records_behind
+FROM pipeline_progress AS p
+WHERE $__timeFilter(p.time) AND {sql.CHOSEN_PIPELINES}
+GROUP BY time, series
+ORDER BY time, series
+""",
+        palette.STAGES,
+        interval="10s",
+    )

@@ -1,0 +1,53 @@
+"""Colours that also colour-blind people tell apart (Okabe and Ito, 2008), and what each means.
+
+A stage, a pipeline or a percentile has the same colour everywhere. Good is blue and bad is
+vermilion, never green and red. A name also counts at the end of a series: `spark-realtime join`.
+"""
+
+from typing import Final
+
+ORANGE: Final = "#E69F00"
+SKY: Final = "#56B4E9"
+GREEN: Final = "#009E73"
+YELLOW: Final = "#F0E442"
+BLUE: Final = "#0072B2"
+VERMILION: Final = "#D55E00"
+PURPLE: Final = "#CC79A7"
+GREY: Final = "#999999"
+
+GOOD, DOUBTFUL, BAD = BLUE, ORANGE, VERMILION
+
+STAGES: Final = {
+    "ingest": SKY,
+    "parse": GREEN,
+    "join": ORANGE,
+    "tumbling": PURPLE,
+    "sliding": BLUE,
+}
+PERCENTILES: Final = {"p50": SKY, "p90": GREEN, "p99": ORANGE, "p99.9": PURPLE, "max": VERMILION}
+PIPELINES: Final = {
+    "spark-realtime": BLUE,
+    "spark-microbatch": ORANGE,
+    "spark-microbatch-builtin": GREEN,
+    "spark-microbatch-state": PURPLE,
+    "spark-continuous": SKY,
+    "calibration": GREY,
+}
+VERDICTS: Final = {
+    "exact": BLUE,
+    "wrong": VERMILION,
+    "missing": ORANGE,
+    "late": YELLOW,
+    "duplicate": PURPLE,
+    "unexpected": SKY,
+}
+SERVICES: Final = {
+    "kafka": ORANGE,
+    "store": PURPLE,
+    "evaluator": SKY,
+    "generator": GREEN,
+    "collector": YELLOW,
+    "conductor": GREY,
+    "machine": VERMILION,
+    "spark_pipeline": BLUE,
+}

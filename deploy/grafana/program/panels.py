@@ -1,0 +1,217 @@
+"""The kinds of panel that are used, and the house options of each.
+
+What a query answers, by kind (docs/decisions/0601 says it for viewers too):
+- graph: `time`, then one column per line; or `time`, `series` and one number, one line per series.
+- figures: one row, one figure per column.
+- rows: any table; a column is named as it is to be read.
+- bars: first the name of a group, then one column per bar of a group.
+- heatmap: `time`, then one column per band from the lowest to the highest, with counts.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from grafana_foundation_sdk.builders import barchart, common, heatmap, stat, table, timeseries
+from grafana_foundation_sdk.builders import dashboard as dash
+from grafana_foundation_sdk.cog.builder import Builder
+from grafana_foundation_sdk.cog.runtime import UnknownDataquery
+from grafana_foundation_sdk.models import common as shared
+from grafana_foundation_sdk.models import dashboard as model
+from grafana_foundation_sdk.models import heatmap as heat
+
+from deploy.grafana.program import palette
+
+PLUGIN: Final = "grafana-clickhouse-datasource"
+DATASOURCE: Final = shared.DataSourceRef(type_val=PLUGIN, uid="${datasource}")
+TIMESERIES, TABLE = 0, 1  # the data source's `format`
+NOTHING: Final = "Nothing was measured in this range of time. Start a run: ./tidegauge run"
+Thresholds = tuple[tuple[float | None, str], ...]
+
+
+@dataclass(frozen=True)
+class Query(Builder[UnknownDataquery]):
+    """One query as the ClickHouse data source keeps it."""
+
+    sql: str
+    format: int
+    ref: str = "A"
+
+    def build(self) -> UnknownDataquery:
+        return UnknownDataquery(
+            {
+                "refId": self.ref,
+                "datasource": {"type": PLUGIN, "uid": "${datasource}"},
+                "editorType": "sql",
+                "queryType": "timeseries" if self.format == TIMESERIES else "table",
+                "format": self.format,
+                "pluginVersion": "4.0.0",
+                "rawSql": self.sql.strip(),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class About:
+    """What every panel says of itself.
+
+    unit: of Grafana's list. width of 24. empty: what is said where there is no row.
+    """
+
+    title: str
+    description: str
+    unit: str
+    width: int = 12
+    height: int = 8
+    empty: str = NOTHING
+
+
+def graph(
+    about: About,
+    sql: str,
+    colours: Mapping[str, str],
+    *,
+    filled: bool = False,
+    bars: bool = False,
+    stacked: bool = False,
+    logarithmic: bool = False,
+    interval: str = "1s",
+) -> timeseries.Panel:
+    """Lines over time. Colours go by the last word of a line's name."""
+    panel: timeseries.Panel = _about(timeseries.Panel(), about, sql, TIMESERIES)
+    panel = (
+        panel.interval(interval)
+        .line_width(0 if bars else 2)
+        .fill_opacity(70 if bars else 15 if filled or stacked else 0)
+        .draw_style(shared.GraphDrawStyle.BARS if bars else shared.GraphDrawStyle.LINE)
+        .show_points(shared.VisibilityMode.AUTO)
+        .legend(_legend())
+        .tooltip(_tooltip())
+    )
+    if "AS series" in sql:
+        panel = panel.display_name("${__field.labels.series}")
+    if stacked:
+        panel = panel.stacking(common.StackingConfig().mode(shared.StackingMode.NORMAL))
+    if logarithmic:
+        scale = common.ScaleDistributionConfig().type(shared.ScaleDistribution.LOG).log(10)
+        panel = panel.scale_distribution(scale)
+    _colour(panel, colours)
+    return panel
+
+
+def figures(about: About, sql: str, thresholds: Thresholds) -> stat.Panel:
+    """Large numbers from one row; coloured by thresholds."""
+    reduced = common.ReduceDataOptions().calcs(["lastNotNull"]).fields("/.*/").values(False)
+    panel: stat.Panel = _about(stat.Panel(), about, sql, TABLE)
+    return (
+        panel.thresholds(_thresholds(thresholds))
+        .reduce_options(reduced)
+        .color_mode(shared.BigValueColorMode.VALUE)
+        .graph_mode(shared.BigValueGraphMode.NONE)
+        .text_mode(shared.BigValueTextMode.VALUE_AND_NAME)
+    )
+
+
+def rows(
+    about: About,
+    sql: str,
+    units: Mapping[str, str] | None = None,
+    *,
+    judged: Mapping[str, Thresholds] | None = None,
+    links: Mapping[str, str] | None = None,
+    hidden: tuple[str, ...] = (),
+) -> table.Panel:
+    """A table. units: per column. judged: columns whose cells are coloured by thresholds.
+    links: where a click on a cell of a column goes. hidden: columns that only links use."""
+    panel: table.Panel = _about(table.Panel(), about, sql, TABLE)
+    properties: dict[str, list[model.DynamicConfigValue]] = {}
+    for name, unit in (units or {}).items():
+        properties.setdefault(name, []).append(_property("unit", unit))
+    for name, limits in (judged or {}).items():
+        properties.setdefault(name, []).extend(
+            [
+                _property("custom.cellOptions", {"type": "color-text"}),
+                _property("thresholds", _thresholds(limits).build()),
+                _property("color", {"mode": "thresholds"}),
+            ]
+        )
+    for name, url in (links or {}).items():
+        link = {"title": "Show it", "url": url}
+        properties.setdefault(name, []).append(_property("links", [link]))
+    for name in hidden:
+        properties.setdefault(name, []).append(_property("custom.hidden", True))
+    for name, given in properties.items():
+        panel = panel.override_by_name(name, given)
+    return panel
+
+
+def bars(about: About, sql: str, colours: Mapping[str, str], axis: str) -> barchart.Panel:
+    """Bars in groups. axis: what the groups are."""
+    panel: barchart.Panel = _about(barchart.Panel(), about, sql, TABLE)
+    panel = (
+        panel.axis_label(axis).legend(_legend()).tooltip(_tooltip()).fill_opacity(80).line_width(0)
+    )
+    _colour(panel, colours)
+    return panel
+
+
+def heat_over_time(about: About, sql: str) -> heatmap.Panel:
+    """Counts by time and band; darker is more, on a scale that shows a single one."""
+    colour = (
+        heatmap.HeatmapColorOptions()
+        .mode(heat.HeatmapColorMode.SCHEME)
+        .scheme("Viridis")
+        .scale(heat.HeatmapColorScale.EXPONENTIAL)
+        .exponent(0.5)
+        .steps(64)
+    )
+    panel: heatmap.Panel = _about(heatmap.Panel(), about, sql, TIMESERIES)
+    return panel.calculate(False).color(colour).interval("1s").show_legend().cell_gap(0)
+
+
+def _about(panel: Any, about: About, sql: str, form: int) -> Any:
+    return (
+        panel.title(about.title)
+        .description(about.description)
+        .unit(about.unit)
+        .span(about.width)
+        .height(about.height)
+        .no_value(about.empty)
+        .datasource(DATASOURCE)
+        .with_target(Query(sql, form))
+    )
+
+
+def _colour(panel: Any, colours: Mapping[str, str]) -> None:
+    """Fixed colours by the last word of a name; anything else takes one of Grafana's own."""
+    mode = model.FieldColorModeId.PALETTE_CLASSIC_BY_NAME
+    panel.color_scheme(dash.FieldColor().mode(mode))
+    for name, colour in colours.items():
+        fixed = _property("color", {"mode": "fixed", "fixedColor": colour})
+        panel.override_by_regexp(f"/(^| ){name.replace('.', chr(92) + '.')}$/", [fixed])
+
+
+def _property(name: str, value: object) -> model.DynamicConfigValue:
+    return model.DynamicConfigValue(id_val=name, value=value)
+
+
+def _thresholds(steps: Thresholds) -> dash.ThresholdsConfig:
+    limits = [model.Threshold(value=value, color=colour) for value, colour in steps]
+    return dash.ThresholdsConfig().mode(model.ThresholdsMode.ABSOLUTE).steps(limits)
+
+
+def _legend() -> common.VizLegendOptions:
+    return (
+        common.VizLegendOptions()
+        .show_legend(True)
+        .display_mode(shared.LegendDisplayMode.LIST)
+        .placement(shared.LegendPlacement.BOTTOM)
+    )
+
+
+def _tooltip() -> common.VizTooltipOptions:
+    multi = common.VizTooltipOptions().mode(shared.TooltipDisplayMode.MULTI)
+    return multi.sort(shared.SortOrder.DESCENDING)
+
+
+NONE_IS_GOOD: Final[Thresholds] = ((None, palette.GOOD), (1, palette.BAD))

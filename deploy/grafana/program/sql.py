@@ -1,0 +1,65 @@
+"""Pieces of queries that several dashboards use. Every query is bounded by the range of time."""
+
+from itertools import pairwise
+from typing import Final
+
+# What a variable lets through; `All` lets everything through.
+CHOSEN_PIPELINES: Final = "$__conditionalAll(pipeline IN (${pipelines:sqlstring}), $pipelines)"
+
+# Six hours and more are answered from the sums per minute, which are some twenty times fewer rows
+# and stay when raw rows expire. The half that is not wanted reads nothing: it is constantly false.
+LATENCIES: Final = """
+(
+    SELECT run_id, pipeline, stage, definition, phase, second AS at, latency_ms, count
+    FROM results_latency
+    WHERE $__toTime - $__fromTime < 21600 AND $__timeFilter(second)
+    UNION ALL
+    SELECT run_id, pipeline, stage, definition, phase, minute AS at, latency_ms, count
+    FROM latency_minutes
+    WHERE $__toTime - $__fromTime >= 21600 AND $__timeFilter(minute)
+) AS counted
+""".strip()
+
+STAGE_ORDER: Final = "indexOf(['ingest', 'parse', 'join', 'tumbling', 'sliding'], toString(stage))"
+
+PIPELINE_VALUES: Final = """
+SELECT toString(pipeline) AS value
+FROM results_throughput
+WHERE pipeline != '' AND $__timeFilter(second)
+GROUP BY value
+ORDER BY uniq(stage) DESC, value
+"""
+# Of the pipeline chosen, the stage that reads both inputs first.
+STAGE_VALUES: Final = """
+SELECT toString(stage) AS value
+FROM results_throughput
+WHERE pipeline = ${pipeline:sqlstring} AND $__timeFilter(second)
+GROUP BY value
+ORDER BY indexOf(['join', 'ingest', 'parse', 'tumbling', 'sliding'], value)
+"""
+
+
+def exact(share: float) -> str:
+    """The nearest-rank percentile of the counts, milliseconds."""
+    return f"quantileExactWeighted({share})(latency_ms, count)"
+
+
+PERCENTILES: Final = f"""
+    {exact(0.5)} AS p50,
+    {exact(0.9)} AS p90,
+    {exact(0.99)} AS p99,
+    {exact(0.999)} AS "p99.9",
+    max(latency_ms) AS max
+""".strip()
+
+# Bands of a heatmap and of a distribution: up to 1, 2, 5, 10, … milliseconds.
+BOUNDS_MS: Final = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
+
+
+def bands() -> list[tuple[str, str]]:
+    """(name, condition) of bands of latency from the lowest up; every value is in one."""
+    found = [("< 0", f"latency_ms < {BOUNDS_MS[0]}"), ("0", "latency_ms = 0")]
+    for low, high in pairwise(BOUNDS_MS):
+        name = str(high) if high - low == 1 else f"{low + 1}-{high}"
+        found.append((name, f"latency_ms > {low} AND latency_ms <= {high}"))
+    return [*found, (f"> {BOUNDS_MS[-1]}", f"latency_ms > {BOUNDS_MS[-1]}")]

@@ -1,0 +1,211 @@
+"""Stages: what each stage of one pipeline costs, and how its latency is distributed."""
+
+from grafana_foundation_sdk.builders import barchart, heatmap, stat, table, timeseries
+from grafana_foundation_sdk.builders import dashboard as dash
+
+from deploy.grafana.program import palette, sql
+from deploy.grafana.program.frame import asked, frame, listed, placed
+from deploy.grafana.program.panels import About, bars, figures, graph, heat_over_time, rows
+
+CHOSEN = (
+    "pipeline = ${pipeline:sqlstring} AND definition = ${definition:sqlstring}"
+    " AND phase = ${phase:sqlstring}"
+)
+ONE_STAGE = f"{CHOSEN} AND stage = ${{stage:sqlstring}}"
+
+
+def build() -> dash.Dashboard:
+    """The dashboard."""
+    found = frame(
+        "stages",
+        "Stages",
+        "What each stage of one pipeline costs, its percentiles and every latency of it.",
+        (
+            asked("pipeline", "Pipeline", "Pipeline to show", sql.PIPELINE_VALUES, several=False),
+            asked(
+                "stage", "Stage", "Stage whose latencies are shown", sql.STAGE_VALUES, several=False
+            ),
+            listed(
+                "definition",
+                "Latency is",
+                "latest: from the latest contributing input; mean: from their mean; event_time: "
+                "from when the load wanted it sent",
+                ("latest", "mean", "event_time"),
+            ),
+            listed(
+                "phase",
+                "Phase",
+                "Phase of the run in which the latest input was scheduled",
+                ("measure", "warm_up", "cool_down"),
+            ),
+        ),
+        since="now-1h",
+        refresh="30s",
+    )
+    return placed(
+        found,
+        _outputs(),
+        _cost(),
+        _summary(),
+        _over_time(0.5),
+        _over_time(0.99),
+        _heat(),
+        _percentiles(),
+        _distribution(),
+    )
+
+
+def _outputs() -> stat.Panel:
+    return figures(
+        About(
+            "Latency of $stage",
+            "Exact percentiles of the chosen stage over the whole range of time, from the count of "
+            "every millisecond.",
+            "ms",
+            width=8,
+            height=8,
+        ),
+        f"SELECT {sql.PERCENTILES} FROM {sql.LATENCIES} WHERE {ONE_STAGE} HAVING sum(count) > 0",
+        ((None, palette.BLUE),),
+    )
+
+
+def _cost() -> barchart.Panel:
+    return bars(
+        About(
+            "Cost of each stage",
+            "What a stage adds to the one measured before it: the difference of their percentiles. "
+            "Stages run as queries of their own, so a difference can be below zero.",
+            "ms",
+            width=8,
+        ),
+        f"""
+SELECT
+    stage,
+    p50 - lagInFrame(p50, 1, 0) OVER before AS p50,
+    p99 - lagInFrame(p99, 1, 0) OVER before AS p99
+FROM
+(
+    SELECT stage, toInt64({sql.exact(0.5)}) AS p50, toInt64({sql.exact(0.99)}) AS p99
+    FROM {sql.LATENCIES}
+    WHERE {CHOSEN}
+    GROUP BY stage
+)
+WINDOW before AS
+(
+    ORDER BY {sql.STAGE_ORDER} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+)
+ORDER BY {sql.STAGE_ORDER}
+""",
+        palette.PERCENTILES,
+        "stage",
+    )
+
+
+def _summary() -> table.Panel:
+    return rows(
+        About(
+            "Latency of every stage",
+            "Exact percentiles of each stage over the whole range of time.",
+            "ms",
+            width=8,
+        ),
+        f"""
+SELECT stage, sum(count) AS outputs, {sql.PERCENTILES}
+FROM {sql.LATENCIES}
+WHERE {CHOSEN}
+GROUP BY stage
+ORDER BY {sql.STAGE_ORDER}
+""",
+        {"stage": "string", "outputs": "short"},
+    )
+
+
+def _over_time(share: float) -> timeseries.Panel:
+    return graph(
+        About(
+            f"Latency p{share * 100:g} of every stage over time",
+            "Exact percentile of every point's own outputs. A logarithmic axis.",
+            "ms",
+        ),
+        f"""
+SELECT $__timeInterval(at) AS time, toString(stage) AS series, {sql.exact(share)} AS latency_ms
+FROM {sql.LATENCIES}
+WHERE {CHOSEN}
+GROUP BY time, series
+ORDER BY time, series
+""",
+        palette.STAGES,
+        logarithmic=True,
+    )
+
+
+def _heat() -> heatmap.Panel:
+    columns = ",\n    ".join(
+        f'sumIf(count, {condition}) AS "{name} ms"' for name, condition in sql.bands()
+    )
+    return heat_over_time(
+        About(
+            "Every latency of $stage",
+            "How many outputs took how long. Every output is in it: counts are of every "
+            "millisecond, gathered here into bands.",
+            "short",
+            width=24,
+            height=10,
+        ),
+        f"""
+SELECT
+    $__timeInterval(at) AS time,
+    {columns}
+FROM {sql.LATENCIES}
+WHERE {ONE_STAGE}
+GROUP BY time
+ORDER BY time
+""",
+    )
+
+
+def _percentiles() -> timeseries.Panel:
+    return graph(
+        About(
+            "Percentiles of $stage over time",
+            "Exact percentiles of every point's own outputs. A logarithmic axis.",
+            "ms",
+        ),
+        f"""
+SELECT $__timeInterval(at) AS time, {sql.PERCENTILES}
+FROM {sql.LATENCIES}
+WHERE {ONE_STAGE}
+GROUP BY time
+ORDER BY time
+""",
+        palette.PERCENTILES,
+        logarithmic=True,
+    )
+
+
+def _distribution() -> barchart.Panel:
+    conditions = ", ".join(f"{condition}, '{name}'" for name, condition in sql.bands())
+    columns = ",\n    ".join(
+        f"sumIf(count, stage = '{stage}') / nullIf(sum(sumIf(count, stage = '{stage}')) OVER (), 0)"
+        f" AS {stage}"
+        for stage in palette.STAGES
+    )
+    return bars(
+        About(
+            "Distribution of latency by stage",
+            "Share of a stage's outputs in each band of latency.",
+            "percentunit",
+        ),
+        f"""
+SELECT
+    multiIf({conditions}, '') AS band,
+    {columns}
+FROM {sql.LATENCIES}
+WHERE {CHOSEN}
+GROUP BY band
+ORDER BY min(latency_ms)
+""",
+        palette.STAGES,
+        "milliseconds",
+    )
