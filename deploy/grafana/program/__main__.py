@@ -7,11 +7,18 @@ from typing import Final
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from deploy.grafana.program import live, stages
+from deploy.grafana.program import compare, correctness, live, one_run, resources, stages
 
 DASHBOARDS: Final = Path(__file__).parents[1] / "dashboards"
 FOLDER: Final = "Tidegauge"
-BUILDERS: Final = (live.build, stages.build)
+BUILDERS: Final = (
+    live.build,
+    stages.build,
+    compare.build,
+    correctness.build,
+    resources.build,
+    one_run.build,
+)
 
 
 def files() -> Iterator[tuple[Path, str]]:

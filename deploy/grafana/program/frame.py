@@ -143,6 +143,21 @@ def listed(name: str, label: str, description: str, values: tuple[str, ...]) -> 
     )
 
 
+DEFINITION: Final = listed(
+    "definition",
+    "Latency is",
+    "latest: from the latest contributing input; mean: from their mean; event_time: from when the "
+    "load wanted it sent",
+    ("latest", "mean", "event_time"),
+)
+PHASE: Final = listed(
+    "phase",
+    "Phase",
+    "Phase of the run in which the latest input was scheduled",
+    ("measure", "warm_up", "cool_down"),
+)
+
+
 def _annotation(name: str, sql: str, colour: str) -> dash.AnnotationQuery:
     return (
         dash.AnnotationQuery()

@@ -4,7 +4,7 @@ from grafana_foundation_sdk.builders import dashboard as dash
 from grafana_foundation_sdk.builders import stat, table, timeseries
 
 from deploy.grafana.program import palette, sql
-from deploy.grafana.program.frame import asked, frame, listed, placed
+from deploy.grafana.program.frame import DEFINITION, asked, frame, placed
 from deploy.grafana.program.links import TO_RUN
 from deploy.grafana.program.panels import NONE_IS_GOOD, About, figures, graph, rows
 
@@ -19,13 +19,7 @@ def build() -> dash.Dashboard:
         "Whether the pipelines are healthy now: latency, rates, correctness, and what runs.",
         (
             asked("pipelines", "Pipelines", "Pipelines to show", sql.PIPELINE_VALUES, several=True),
-            listed(
-                "definition",
-                "Latency is",
-                "latest: from the latest contributing input; mean: from their mean; event_time: "
-                "from when the load wanted it sent",
-                ("latest", "mean", "event_time"),
-            ),
+            DEFINITION,
         ),
     )
     return placed(

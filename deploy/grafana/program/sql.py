@@ -63,3 +63,9 @@ def bands() -> list[tuple[str, str]]:
         name = str(high) if high - low == 1 else f"{low + 1}-{high}"
         found.append((name, f"latency_ms > {low} AND latency_ms <= {high}"))
     return [*found, (f"> {BOUNDS_MS[-1]}", f"latency_ms > {BOUNDS_MS[-1]}")]
+
+
+def band_columns() -> str:
+    """Columns of a heatmap: the outputs in each band."""
+    named = (f'sumIf(count, {condition}) AS "{name} ms"' for name, condition in bands())
+    return ",\n    ".join(named)

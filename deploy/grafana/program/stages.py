@@ -4,7 +4,7 @@ from grafana_foundation_sdk.builders import barchart, heatmap, stat, table, time
 from grafana_foundation_sdk.builders import dashboard as dash
 
 from deploy.grafana.program import palette, sql
-from deploy.grafana.program.frame import asked, frame, listed, placed
+from deploy.grafana.program.frame import DEFINITION, PHASE, asked, frame, placed
 from deploy.grafana.program.panels import About, bars, figures, graph, heat_over_time, rows
 
 CHOSEN = (
@@ -25,19 +25,8 @@ def build() -> dash.Dashboard:
             asked(
                 "stage", "Stage", "Stage whose latencies are shown", sql.STAGE_VALUES, several=False
             ),
-            listed(
-                "definition",
-                "Latency is",
-                "latest: from the latest contributing input; mean: from their mean; event_time: "
-                "from when the load wanted it sent",
-                ("latest", "mean", "event_time"),
-            ),
-            listed(
-                "phase",
-                "Phase",
-                "Phase of the run in which the latest input was scheduled",
-                ("measure", "warm_up", "cool_down"),
-            ),
+            DEFINITION,
+            PHASE,
         ),
         since="now-1h",
         refresh="30s",
@@ -141,9 +130,6 @@ ORDER BY time, series
 
 
 def _heat() -> heatmap.Panel:
-    columns = ",\n    ".join(
-        f'sumIf(count, {condition}) AS "{name} ms"' for name, condition in sql.bands()
-    )
     return heat_over_time(
         About(
             "Every latency of $stage",
@@ -156,7 +142,7 @@ def _heat() -> heatmap.Panel:
         f"""
 SELECT
     $__timeInterval(at) AS time,
-    {columns}
+    {sql.band_columns()}
 FROM {sql.LATENCIES}
 WHERE {ONE_STAGE}
 GROUP BY time

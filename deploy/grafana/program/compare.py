@@ -1,0 +1,184 @@
+"""Compare: pipelines side by side on the same stage."""
+
+from grafana_foundation_sdk.builders import barchart, table, timeseries
+from grafana_foundation_sdk.builders import dashboard as dash
+
+from deploy.grafana.program import palette, sql
+from deploy.grafana.program.frame import DEFINITION, PHASE, asked, frame, listed, placed
+from deploy.grafana.program.panels import About, bars, graph, rows
+
+STAGES = tuple(palette.STAGES)
+CHOSEN = (
+    f"{sql.CHOSEN_PIPELINES} AND definition = ${{definition:sqlstring}}"
+    " AND phase = ${phase:sqlstring}"
+)
+ONE_STAGE = f"{CHOSEN} AND stage = ${{stage:sqlstring}}"
+
+
+def build() -> dash.Dashboard:
+    """The dashboard."""
+    found = frame(
+        "compare",
+        "Compare",
+        "Pipelines side by side: latency, correctness, rate and cost on the same stages.",
+        (
+            asked("pipelines", "Pipelines", "Pipelines to show", sql.PIPELINE_VALUES, several=True),
+            listed("stage", "Stage", "Stage that is compared over time", STAGES),
+            DEFINITION,
+            PHASE,
+        ),
+        since="now-1h",
+        refresh="30s",
+    )
+    return placed(
+        found,
+        _by_stage(0.5),
+        _by_stage(0.99),
+        _over_time(0.5),
+        _over_time(0.99),
+        _summary(),
+        _rates(),
+        _cost(),
+    )
+
+
+def _by_stage(share: float) -> barchart.Panel:
+    columns = ",\n    ".join(
+        f"quantileExactWeightedOrNullIf({share})(latency_ms, count, stage = '{stage}') AS {stage}"
+        for stage in STAGES
+    )
+    return bars(
+        About(
+            f"Latency p{share * 100:g} of every stage, by pipeline",
+            "Exact percentile of each pipeline and stage over the whole range of time. A stage "
+            "without a bar is one that the pipeline does not run.",
+            "ms",
+        ),
+        f"""
+SELECT
+    pipeline,
+    {columns}
+FROM {sql.LATENCIES}
+WHERE {CHOSEN}
+GROUP BY pipeline
+ORDER BY pipeline
+""",
+        palette.STAGES,
+        "pipeline",
+    )
+
+
+def _over_time(share: float) -> timeseries.Panel:
+    return graph(
+        About(
+            f"Latency p{share * 100:g} of $stage over time, by pipeline",
+            "Exact percentile of every point's own outputs. A logarithmic axis.",
+            "ms",
+        ),
+        f"""
+SELECT $__timeInterval(at) AS time, toString(pipeline) AS series, {sql.exact(share)} AS latency_ms
+FROM {sql.LATENCIES}
+WHERE {ONE_STAGE}
+GROUP BY time, series
+ORDER BY time, series
+""",
+        palette.PIPELINES,
+        logarithmic=True,
+    )
+
+
+def _summary() -> table.Panel:
+    return rows(
+        About(
+            "Pipelines side by side",
+            "Per stage and pipeline: outputs, exact percentiles, and the share of outputs that "
+            "were exact. Slower than the fastest pipeline of the stage by: ratio of the p99.",
+            "ms",
+            width=24,
+            height=9,
+        ),
+        f"""
+SELECT
+    l.stage AS stage,
+    l.pipeline AS pipeline,
+    l.outputs AS outputs,
+    l.p50 AS p50,
+    l.p90 AS p90,
+    l.p99 AS p99,
+    l.max AS max,
+    l.p99 / greatest(min(l.p99) OVER (PARTITION BY l.stage), 1) AS "to the fastest",
+    if(v.judged > 0, v.exact / v.judged, NULL) AS "exact"
+FROM
+(
+    SELECT stage, pipeline, sum(count) AS outputs, {sql.PERCENTILES}
+    FROM {sql.LATENCIES}
+    WHERE {CHOSEN}
+    GROUP BY stage, pipeline
+) AS l
+LEFT JOIN
+(
+    SELECT
+        stage,
+        pipeline,
+        sum(r.exact) AS exact,
+        exact + sum(wrong) + sum(missing) + sum(late) + sum(duplicate) + sum(unexpected) AS judged
+    FROM results_verdicts AS r
+    WHERE $__timeFilter(second) AND phase = ${{phase:sqlstring}}
+    GROUP BY stage, pipeline
+) AS v ON v.stage = l.stage AND v.pipeline = l.pipeline
+ORDER BY {sql.STAGE_ORDER.replace("stage", "l.stage")}, p99
+LIMIT 200
+""",
+        {
+            "stage": "string",
+            "pipeline": "string",
+            "outputs": "short",
+            "to the fastest": "none",
+            "exact": "percentunit",
+        },
+    )
+
+
+def _rates() -> timeseries.Panel:
+    return graph(
+        About(
+            "Output rate of $stage, by pipeline",
+            "Records per second by the time at which the broker appended them.",
+            "recps",
+        ),
+        f"""
+SELECT
+    $__timeInterval(second) AS time,
+    toString(pipeline) AS series,
+    sum(records) / $__interval_s AS records_per_second
+FROM throughput_by_second
+WHERE $__timeFilter(second) AND stage = ${{stage:sqlstring}} AND {sql.CHOSEN_PIPELINES}
+GROUP BY time, series
+ORDER BY time, series
+""",
+        palette.PIPELINES,
+    )
+
+
+def _cost() -> timeseries.Panel:
+    return graph(
+        About(
+            "Processor cores by pipeline",
+            "Cores that the processes of each pipeline kept busy. With stages of their own "
+            "queries, this is of all its stages together.",
+            "short",
+            empty="No process of a pipeline was running in this range of time.",
+        ),
+        f"""
+SELECT
+    $__timeInterval(r.time) AS time,
+    toString(pipeline) AS series,
+    sum(cpu_seconds) / $__interval_s AS cores
+FROM results_resources AS r
+WHERE pipeline != '' AND $__timeFilter(r.time) AND {sql.CHOSEN_PIPELINES}
+GROUP BY time, series
+ORDER BY time, series
+""",
+        palette.PIPELINES,
+        interval="2s",
+    )

@@ -1,0 +1,228 @@
+"""Correctness: the ledger of every output, and what was wrong with those that were not exact."""
+
+from grafana_foundation_sdk.builders import dashboard as dash
+from grafana_foundation_sdk.builders import stat, table, timeseries
+
+from deploy.grafana.program import palette, sql
+from deploy.grafana.program.frame import asked, frame, placed
+from deploy.grafana.program.panels import NONE_IS_GOOD, About, figures, graph, rows
+
+VERDICTS = tuple(palette.VERDICTS)
+FAILED = VERDICTS[1:]
+SUMS = ",\n    ".join(f"sum(v.{name}) AS {name}" for name in VERDICTS)
+FAILED_SUMS = ",\n    ".join(f"sum(v.{name}) AS {name}" for name in FAILED)
+CHOSEN = f"$__timeFilter(second) AND {sql.CHOSEN_PIPELINES}"
+NOT_JUDGED = "No output was judged in this range of time. Start a run: ./tidegauge run"
+ALL_EXACT = "Every output that was judged in this range of time was exact."
+
+
+def build() -> dash.Dashboard:
+    """The dashboard."""
+    found = frame(
+        "correctness",
+        "Correctness",
+        "The ledger: one verdict for every output that the inputs imply, and for every one they "
+        "do not.",
+        (asked("pipelines", "Pipelines", "Pipelines to show", sql.PIPELINE_VALUES, several=True),),
+        since="now-1h",
+        refresh="30s",
+    )
+    return placed(
+        found,
+        _totals(),
+        _share(),
+        _by_time(),
+        _failed_by_time(),
+        _ledger(),
+        _offenders(),
+        _dead_letters(),
+        _sent(),
+    )
+
+
+def _totals() -> stat.Panel:
+    return figures(
+        About(
+            "Outputs that were not exact",
+            "wrong: other values than the inputs imply; missing: never came; late: after the "
+            "deadline; duplicate: came again; unexpected: no input explains it.",
+            "short",
+            width=16,
+            height=5,
+            empty=NOT_JUDGED,
+        ),
+        f"""
+SELECT
+    {FAILED_SUMS}
+FROM results_verdicts AS v
+WHERE {CHOSEN}
+HAVING count() > 0
+""",
+        NONE_IS_GOOD,
+    )
+
+
+def _share() -> stat.Panel:
+    return figures(
+        About(
+            "Share of outputs that were exact",
+            "Exact verdicts of all verdicts in this range of time.",
+            "percentunit",
+            width=8,
+            height=5,
+            empty=NOT_JUDGED,
+        ),
+        f"""
+SELECT
+    sum(v.exact)
+    / sum(v.exact + v.wrong + v.missing + v.late + v.duplicate + v.unexpected) AS exact
+FROM results_verdicts AS v
+WHERE {CHOSEN}
+HAVING count() > 0
+""",
+        ((None, palette.BAD), (1, palette.GOOD)),
+    )
+
+
+def _by_time() -> timeseries.Panel:
+    return graph(
+        About(
+            "Verdicts over time",
+            "Every verdict at the second of the output; a missing one at that of its latest input.",
+            "short",
+            empty=NOT_JUDGED,
+        ),
+        f"""
+SELECT
+    $__timeInterval(second) AS time,
+    {SUMS}
+FROM results_verdicts AS v
+WHERE {CHOSEN}
+GROUP BY time
+ORDER BY time
+""",
+        palette.VERDICTS,
+        stacked=True,
+        bars=True,
+    )
+
+
+def _failed_by_time() -> timeseries.Panel:
+    return graph(
+        About(
+            "Outputs that were not exact, over time",
+            "The same without those that were exact, so that one in a million is seen.",
+            "short",
+            empty=NOT_JUDGED,
+        ),
+        f"""
+SELECT
+    $__timeInterval(second) AS time,
+    {FAILED_SUMS}
+FROM results_verdicts AS v
+WHERE {CHOSEN}
+GROUP BY time
+ORDER BY time
+""",
+        palette.VERDICTS,
+        stacked=True,
+        bars=True,
+    )
+
+
+def _ledger() -> table.Panel:
+    return rows(
+        About(
+            "Ledger by pipeline and stage",
+            "Verdicts of all phases in this range of time. A run is judged by its measure phase.",
+            "short",
+            height=9,
+            empty=NOT_JUDGED,
+        ),
+        f"""
+SELECT
+    pipeline,
+    stage,
+    {SUMS}
+FROM results_verdicts AS v
+WHERE {CHOSEN}
+GROUP BY pipeline, stage
+ORDER BY pipeline, {sql.STAGE_ORDER}
+LIMIT 200
+""",
+        {"pipeline": "string", "stage": "string"},
+        judged=dict.fromkeys(FAILED, NONE_IS_GOOD),
+    )
+
+
+def _offenders() -> table.Panel:
+    return rows(
+        About(
+            "Some outputs that were not exact",
+            "The newest samples with what was expected and what came. The evaluator keeps a "
+            "bounded number of them per second.",
+            "string",
+            height=9,
+            empty=ALL_EXACT,
+        ),
+        f"""
+SELECT
+    second AS time,
+    pipeline,
+    stage,
+    JSONExtractString(sample, 'verdict') AS verdict,
+    sample
+FROM results_verdicts
+ARRAY JOIN samples AS sample
+WHERE {CHOSEN}
+ORDER BY second DESC
+LIMIT 100
+""",
+        {"time": "dateTimeAsIso"},
+    )
+
+
+def _dead_letters() -> table.Panel:
+    return rows(
+        About(
+            "Records that could not be read",
+            "Records of any topic that did not decode, by topic and reason. The bytes themselves "
+            "are in the table dead_letter.",
+            "string",
+            height=7,
+            empty="Every record could be read in this range of time.",
+        ),
+        """
+SELECT topic, reason, count() AS records, max(d.time) AS last
+FROM dead_letter AS d
+WHERE $__timeFilter(d.time)
+GROUP BY topic, reason
+ORDER BY records DESC
+LIMIT 100
+""",
+        {"records": "short", "last": "dateTimeAsIso"},
+    )
+
+
+def _sent() -> timeseries.Panel:
+    return graph(
+        About(
+            "Records intended, acknowledged and failed",
+            "What the load shape wanted, what the broker confirmed and what was given up, per "
+            "second of scheduled time. Where lines part, the load was not the intended one.",
+            "recps",
+            height=7,
+        ),
+        """
+SELECT
+    $__timeInterval(second) AS time,
+    sum(intended) / $__interval_s AS intended,
+    sum(acknowledged) / $__interval_s AS acknowledged,
+    sum(failed) / $__interval_s AS failed
+FROM results_generator
+WHERE $__timeFilter(second)
+GROUP BY time
+ORDER BY time
+""",
+        {"intended": palette.GREY, "acknowledged": palette.BLUE, "failed": palette.VERMILION},
+    )

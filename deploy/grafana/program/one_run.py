@@ -1,0 +1,390 @@
+"""Run: everything of one run. Links from lists of runs bring its range of time along."""
+
+from grafana_foundation_sdk.builders import barchart, heatmap, stat, table, timeseries
+from grafana_foundation_sdk.builders import dashboard as dash
+
+from deploy.grafana.program import palette, sql
+from deploy.grafana.program.frame import DEFINITION, asked, frame, placed
+from deploy.grafana.program.links import TO_RUN
+from deploy.grafana.program.panels import (
+    NONE_IS_GOOD,
+    About,
+    bars,
+    figures,
+    graph,
+    heat_over_time,
+    rows,
+)
+
+# Runs of the range of time; a run that goes on counts, and one is enough to begin with.
+RUNS = """
+SELECT run_id
+FROM runs
+WHERE requested_at <= $__toTime AND (concluded_at IS NULL OR concluded_at >= $__fromTime)
+ORDER BY requested_at DESC
+LIMIT 500
+"""
+THIS_RUN = "run_id = ${run:sqlstring}"
+LATENCY = f"{THIS_RUN} AND definition = ${{definition:sqlstring}}"
+NOT_YET = "This run has measured nothing yet. Choose another, or a range of time it lies in."
+
+
+def build() -> dash.Dashboard:
+    """The dashboard."""
+    found = frame(
+        "run",
+        "Run",
+        "One run: what was asked for, whether it may be used, its latencies, ledger, load and use.",
+        (asked("run", "Run", "Run to show, newest first", RUNS, several=False), DEFINITION),
+        since="now-6h",
+        refresh="30s",
+    )
+    return placed(
+        found,
+        _about_it(),
+        _offences(),
+        _summary(),
+        _cost(),
+        _over_time(0.5),
+        _over_time(0.99),
+        _heat(),
+        _rates(),
+        _send_delay(),
+        _verdicts(),
+        _used(),
+        _events(),
+        _environment(),
+        _others(),
+    )
+
+
+def _about_it() -> table.Panel:
+    return rows(
+        About(
+            "The run",
+            "What was asked for and whether the result may be used; if not, why.",
+            "string",
+            width=16,
+            height=5,
+            empty="There is no run in this range of time.",
+        ),
+        f"""
+SELECT
+    run_id AS run,
+    workload,
+    arrayStringConcat(pipelines, ', ') AS pipelines,
+    multiIf(NOT concluded, concat('in ', toString(phase)), valid, 'valid', 'INVALID') AS state,
+    arrayStringConcat(arrayConcat(invalid_reasons, failures), ' ') AS reasons,
+    measure_at AS "measured from",
+    dateDiff('second', measure_at, cool_down_at) AS "for"
+FROM runs
+WHERE {THIS_RUN}
+""",
+        {"measured from": "dateTimeAsIso", "for": "s"},
+    )
+
+
+def _offences() -> stat.Panel:
+    return figures(
+        About(
+            "Outputs that were not exact",
+            "Verdicts of the measure phase, all pipelines and stages together.",
+            "short",
+            width=8,
+            height=5,
+            empty=NOT_YET,
+        ),
+        f"""
+SELECT
+    sum(v.wrong) AS wrong,
+    sum(v.missing) AS missing,
+    sum(v.late) AS late,
+    sum(v.duplicate) AS duplicate,
+    sum(v.unexpected) AS unexpected
+FROM results_verdicts AS v
+WHERE {THIS_RUN} AND phase = 'measure'
+HAVING count() > 0
+""",
+        NONE_IS_GOOD,
+    )
+
+
+def _summary() -> table.Panel:
+    return rows(
+        About(
+            "Latency and ledger by stage",
+            "Exact percentiles of the measure phase, and how many outputs were exact and not.",
+            "ms",
+            width=16,
+            height=9,
+            empty=NOT_YET,
+        ),
+        f"""
+SELECT l.pipeline AS pipeline, l.stage AS stage, outputs, p50, p90, p99, "p99.9", max, exact, failed
+FROM
+(
+    SELECT pipeline, stage, sum(m.count) AS outputs, {sql.PERCENTILES}
+    FROM latency_minutes AS m
+    WHERE {LATENCY} AND phase = 'measure'
+    GROUP BY pipeline, stage
+) AS l
+LEFT JOIN
+(
+    SELECT
+        pipeline,
+        stage,
+        sum(r.exact) AS exact,
+        sum(r.wrong + r.missing + r.late + r.duplicate + r.unexpected) AS failed
+    FROM results_verdicts AS r
+    WHERE {THIS_RUN} AND phase = 'measure'
+    GROUP BY pipeline, stage
+) AS v ON v.pipeline = l.pipeline AND v.stage = l.stage
+ORDER BY pipeline, {sql.STAGE_ORDER.replace("stage", "l.stage")}
+LIMIT 100
+""",
+        {
+            "pipeline": "string",
+            "stage": "string",
+            "outputs": "short",
+            "exact": "short",
+            "failed": "short",
+        },
+        judged={"failed": NONE_IS_GOOD},
+    )
+
+
+def _cost() -> barchart.Panel:
+    return bars(
+        About(
+            "Cost of each stage",
+            "Median latency of each stage less that of the stage measured before it in the same "
+            "pipeline; of the first stage, all of it.",
+            "ms",
+            width=8,
+            height=9,
+            empty=NOT_YET,
+        ),
+        f"""
+SELECT
+    pipeline,
+    {", ".join(f"sumOrNullIf(cost, stage = '{stage}') AS {stage}" for stage in palette.STAGES)}
+FROM
+(
+    SELECT pipeline, stage, toInt64(ifNull(p50_cost_ms, p50_ms)) AS cost
+    FROM stage_cost
+    WHERE {LATENCY} AND phase = 'measure'
+)
+GROUP BY pipeline
+ORDER BY pipeline
+""",
+        palette.STAGES,
+        "pipeline",
+    )
+
+
+def _over_time(share: float) -> timeseries.Panel:
+    return graph(
+        About(
+            f"Latency p{share * 100:g} by stage over time",
+            "Exact percentile of every point's own outputs, of all phases. A logarithmic axis.",
+            "ms",
+            empty=NOT_YET,
+        ),
+        f"""
+SELECT
+    $__timeInterval(second) AS time,
+    concat(pipeline, ' ', stage) AS series,
+    {sql.exact(share)} AS latency_ms
+FROM results_latency
+WHERE {LATENCY} AND $__timeFilter(second)
+GROUP BY time, series
+ORDER BY time, series
+""",
+        palette.STAGES,
+        logarithmic=True,
+    )
+
+
+def _heat() -> heatmap.Panel:
+    return heat_over_time(
+        About(
+            "Every latency of the run",
+            "How many outputs of all its pipelines and stages took how long.",
+            "short",
+            width=24,
+            empty=NOT_YET,
+        ),
+        f"""
+SELECT
+    $__timeInterval(second) AS time,
+    {sql.band_columns()}
+FROM results_latency
+WHERE {LATENCY} AND $__timeFilter(second)
+GROUP BY time
+ORDER BY time
+""",
+    )
+
+
+def _rates() -> timeseries.Panel:
+    return graph(
+        About(
+            "Input and output rate",
+            "Records per second by the time at which the broker appended them.",
+            "recps",
+            empty=NOT_YET,
+        ),
+        f"""
+SELECT
+    $__timeInterval(second) AS time,
+    if(pipeline = '', 'input', concat(pipeline, ' ', stage)) AS series,
+    sum(records) / $__interval_s AS records_per_second
+FROM throughput_by_second
+WHERE {THIS_RUN} AND $__timeFilter(second)
+GROUP BY time, series
+ORDER BY time, series
+""",
+        palette.STAGES | {"input": palette.GREY},
+    )
+
+
+def _send_delay() -> timeseries.Panel:
+    return graph(
+        About(
+            "How late the generator sent",
+            "Send delay: from when the load shape wanted a record sent to when it was.",
+            "ms",
+            empty=NOT_YET,
+        ),
+        f"""
+SELECT
+    $__timeInterval(second) AS time,
+    quantileExactWeighted(0.5)(send_delay_us, count) / 1000 AS p50,
+    quantileExactWeighted(0.99)(send_delay_us, count) / 1000 AS p99,
+    max(send_delay_us) / 1000 AS max
+FROM generator_send_delays
+WHERE {THIS_RUN} AND $__timeFilter(second)
+GROUP BY time
+ORDER BY time
+""",
+        palette.PERCENTILES,
+    )
+
+
+def _verdicts() -> timeseries.Panel:
+    columns = ",\n    ".join(f"sum(v.{name}) AS {name}" for name in palette.VERDICTS)
+    return graph(
+        About(
+            "Verdicts over time",
+            "Every verdict at the second of the output; a missing one at that of its latest input.",
+            "short",
+            empty=NOT_YET,
+        ),
+        f"""
+SELECT
+    $__timeInterval(second) AS time,
+    {columns}
+FROM results_verdicts AS v
+WHERE {THIS_RUN} AND $__timeFilter(second)
+GROUP BY time
+ORDER BY time
+""",
+        palette.VERDICTS,
+        stacked=True,
+        bars=True,
+    )
+
+
+def _used() -> table.Panel:
+    return rows(
+        About(
+            "What the run used",
+            "Per service, over all of the run: mean cores, most memory and Java heap, time in "
+            "garbage collection.",
+            "string",
+            height=8,
+            empty="The collector sampled nothing of this run.",
+        ),
+        f"""
+SELECT
+    if(pipeline = '', toString(service), toString(pipeline)) AS who,
+    mean_cpu_cores AS cores,
+    max_memory_bytes AS memory,
+    max_heap_used_bytes AS heap,
+    gc_seconds AS "in collection"
+FROM resources_summary
+WHERE {THIS_RUN}
+ORDER BY cores DESC
+LIMIT 100
+""",
+        {"cores": "short", "memory": "bytes", "heap": "bytes", "in collection": "s"},
+    )
+
+
+def _events() -> table.Panel:
+    return rows(
+        About(
+            "What happened",
+            "Events of the run in order, without the regular reports of the evaluator.",
+            "string",
+            height=9,
+            empty="There is no run in this range of time.",
+        ),
+        f"""
+SELECT e.time AS time, producer, event, phase, substring(detail, 1, 200) AS detail
+FROM results_lifecycle AS e
+WHERE {THIS_RUN} AND event NOT IN ('evaluating', 'run_requested', 'preparing')
+ORDER BY e.time, _offset
+LIMIT 500
+""",
+        {"time": "dateTimeAsIso"},
+    )
+
+
+def _environment() -> table.Panel:
+    return rows(
+        About(
+            "What it ran on",
+            "Versions and machine, as recorded when the run was asked for.",
+            "string",
+            height=9,
+            empty="There is no run in this range of time.",
+        ),
+        f"""
+SELECT entry.1 AS part, trim(BOTH '"' FROM entry.2) AS value
+FROM results_lifecycle
+ARRAY JOIN JSONExtractKeysAndValuesRaw(detail, 'environment') AS entry
+WHERE {THIS_RUN} AND event = 'run_requested'
+LIMIT 50
+""",
+    )
+
+
+def _others() -> table.Panel:
+    return rows(
+        About(
+            "All runs in this range of time",
+            "Newest first. Click one to see it.",
+            "string",
+            width=24,
+            height=8,
+            empty="There is no run in this range of time.",
+        ),
+        """
+SELECT
+    run_id AS run,
+    workload,
+    arrayStringConcat(pipelines, ', ') AS pipelines,
+    multiIf(NOT concluded, concat('in ', toString(phase)), valid, 'valid', 'INVALID') AS state,
+    requested_at AS requested,
+    toUnixTimestamp64Milli(requested_at) AS from_ms,
+    toUnixTimestamp64Milli(ifNull(concluded_at, now64(3))) + 5000 AS to_ms
+FROM runs
+WHERE requested_at <= $__toTime AND (concluded_at IS NULL OR concluded_at >= $__fromTime)
+ORDER BY requested_at DESC
+LIMIT 200
+""",
+        {"requested": "dateTimeAsIso"},
+        links={"run": TO_RUN},
+        hidden=("from_ms", "to_ms"),
+    )

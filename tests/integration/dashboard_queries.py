@@ -1,0 +1,67 @@
+"""Every query of the dashboard files, as Grafana would send it."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deploy.grafana.program.__main__ import DASHBOARDS
+from services.store.grafana_macros import ALL, TimeRange, Value, expand, interval_for
+
+POINTS = 400
+Ask = Callable[[str], list[dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One query with its place: the dashboard, and the title of a panel or name of a variable."""
+
+    dashboard: str
+    kind: str
+    name: str
+    sql: str
+    said_when_empty: str = ""
+
+
+def dashboards() -> list[dict[str, Any]]:
+    """Every dashboard file, parsed."""
+    return [json.loads(path.read_text()) for path in sorted(DASHBOARDS.rglob("*.json"))]
+
+
+def chosen(dashboard: dict[str, Any], when: TimeRange, ask: Ask) -> dict[str, Value]:
+    """What the variables of a dashboard are at first, in their order."""
+    values: dict[str, Value] = {}
+    for variable in dashboard["templating"]["list"]:
+        if variable["type"] == "custom":
+            values[variable["name"]] = variable["current"]["value"]
+        elif variable["type"] == "query":
+            found = ask(expand(variable["query"]["rawSql"], when, 1, values))
+            first = str(next(iter(found[0].values()))) if found else ""
+            values[variable["name"]] = ALL if variable["includeAll"] else first
+    return values
+
+
+def queries(dashboard: dict[str, Any], when: TimeRange, ask: Ask) -> Iterator[Asked]:
+    """Every query of variables, panels and annotations, expanded."""
+    values = chosen(dashboard, when, ask)
+    title, interval_s = dashboard["title"], interval_for(when, POINTS)
+    for variable in dashboard["templating"]["list"]:
+        if variable["type"] == "query":
+            sql = expand(variable["query"]["rawSql"], when, interval_s, values)
+            yield Asked(title, "variable", variable["name"], sql)
+    for panel in dashboard["panels"]:
+        for target in panel.get("targets", []):
+            sql = expand(target["rawSql"], when, interval_s, values)
+            empty = panel["fieldConfig"]["defaults"]["noValue"]
+            yield Asked(title, panel["type"], panel["title"], sql, empty)
+    for annotation in dashboard["annotations"]["list"]:
+        sql = expand(annotation["target"]["rawSql"], when, interval_s, values)
+        yield Asked(title, "annotation", annotation["name"], sql)
+
+
+def alert_queries(path: Path) -> Iterator[tuple[str, str]]:
+    """(title, SQL with macros) of every alert rule of a file."""
+    for group in json.loads(path.read_text())["groups"]:
+        for rule in group["rules"]:
+            yield rule["title"], rule["data"][0]["model"]["rawSql"]
