@@ -7,8 +7,6 @@ Reads `run` and `cancel` on `control.runs`, leads the services through a run and
 concluded as not valid and what it started is stopped.
 """
 
-import os
-import threading
 from typing import Any
 
 from pydantic import ValidationError
@@ -17,47 +15,35 @@ from schemas import catalogue, protocol
 from schemas.protocol import RunRequest
 from services.conductor.run import Run
 from services.conductor.settings import ConductorSettings
-from services.runtime.events import Commands, Events, open_commands, open_events
-from services.runtime.health import serve_health
+from services.runtime.events import Events
 from services.runtime.kafka import admin_client
 from services.runtime.logs import configure_logs
+from services.runtime.serving import Service, serving
 from services.runtime.settings import load_settings
-from services.runtime.stopping import stop_on_signals
 from services.runtime.topics import ensure_topics
 
 IDLE_POLL_S = 0.5
 
 
 def main() -> None:
-    """Run until stopped."""
+    """Serve until told to stop."""
     settings = load_settings(ConductorSettings)
     log = configure_logs("conductor", settings.log_level)
-    stop = stop_on_signals()
-    ready = threading.Event()
-    serve_health(settings.host, settings.port("conductor"), ready.is_set)
-
     ensure_topics(
         admin_client(settings, "conductor"),
         catalogue.fixed_topics(
             settings.input_partitions, settings.results_days, settings.results_mebibytes
         ),
     )
-    events = open_events(settings, "conductor")
-    commands = open_commands(settings, "conductor", events)
-    events.lifecycle(protocol.SERVICE_STARTED, detail={"pid": os.getpid()})
-    ready.set()
-
-    while not stop.is_set():
-        command = commands.poll(IDLE_POLL_S)
-        if command is not None and command["command"] == "run":
-            request = parse_request(command, events)
-            if request is not None:
-                log.info("run_begins", run_id=request.run_id, workload=request.workload.name)
-                interrupted = Interruptions(request.run_id, commands, events, stop)
-                Run(request, settings, events, interrupted.reason).execute()
-
-    events.lifecycle(protocol.SERVICE_STOPPED)
-    commands.close()
+    with serving(settings, "conductor") as service:
+        while not service.stop.is_set():
+            command = service.commands.poll(IDLE_POLL_S)
+            if command is not None and command["command"] == "run":
+                request = parse_request(command, service.events)
+                if request is not None:
+                    log.info("run_begins", run_id=request.run_id, workload=request.workload.name)
+                    interrupted = Interruptions(request.run_id, service)
+                    Run(request, settings, service.events, interrupted.reason).execute()
 
 
 def parse_request(command: dict[str, Any], events: Events) -> RunRequest | None:
@@ -87,23 +73,19 @@ class Interruptions:
     """What may end the current run early: `cancel`, or the end of this process. Other runs that
     are asked for meanwhile are refused."""
 
-    def __init__(
-        self, run_id: str, commands: Commands, events: Events, stop: threading.Event
-    ) -> None:
+    def __init__(self, run_id: str, service: Service) -> None:
         self._run_id = run_id
-        self._commands = commands
-        self._events = events
-        self._stop = stop
+        self._service = service
 
     def reason(self) -> str:
         """Why the run should end now, or an empty string."""
-        if self._stop.is_set():
+        if self._service.stop.is_set():
             return "The conductor was stopped."
-        command = self._commands.poll(0)
+        command = self._service.commands.poll(0)
         if command is None:
             return ""
         if command["command"] == "run":
-            refuse(self._events, command["run_id"], f"run {self._run_id} is going on")
+            refuse(self._service.events, command["run_id"], f"run {self._run_id} is going on")
         elif command["command"] == "cancel" and command["run_id"] == self._run_id:
             return "The run was cancelled."
         return ""

@@ -7,12 +7,12 @@ import json
 import uuid
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from pydantic import BaseModel
 
 from schemas import catalogue, codec, protocol
 from services.runtime.clock import Clock, now_ms
-from services.runtime.kafka import assigned_consumer, at_end, event_producer, watermarks
+from services.runtime.kafka import assigned_consumer, event_producer, watermarks
 from services.runtime.settings import ServiceSettings
 
 FLUSH_TIMEOUT_S = 10.0
@@ -122,7 +122,7 @@ def open_commands(settings: ServiceSettings, service: str, events: Events) -> Co
     consumer = assigned_consumer(
         settings, f"{service}-commands", **{"fetch.min.bytes": 1, "fetch.wait.max.ms": 500}
     )
-    position = at_end(catalogue.CONTROL)
+    position = TopicPartition(catalogue.CONTROL, 0)
     _low, position.offset = watermarks(consumer, position)
     consumer.assign([position])
     return Commands(consumer, events)

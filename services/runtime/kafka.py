@@ -4,7 +4,6 @@ import time
 from typing import Any
 
 from confluent_kafka import (
-    OFFSET_END,
     Consumer,
     KafkaError,
     KafkaException,
@@ -114,8 +113,3 @@ def end_offsets(consumer: Consumer, topic: str) -> tuple[int, ...]:
         watermarks(consumer, TopicPartition(topic, partition))[1]
         for partition in partition_ids(consumer, topic)
     )
-
-
-def at_end(topic: str, partition: int = 0) -> TopicPartition:
-    """An assignment that begins after the last record there is."""
-    return TopicPartition(topic, partition, OFFSET_END)

@@ -1,0 +1,62 @@
+"""What every service that obeys commands is: health, events, commands, and a clean stop."""
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaException
+
+from schemas import protocol
+from services.runtime.events import Commands, Events, open_commands, open_events
+from services.runtime.health import PortTakenError, serve_health
+from services.runtime.settings import ServiceSettings
+from services.runtime.stopping import stop_on_signals
+
+
+@dataclass(frozen=True)
+class Service:
+    """A service that is up: where it publishes, what it is told, and when it should end."""
+
+    events: Events
+    commands: Commands
+    stop: threading.Event
+
+    def follow(
+        self,
+        obey: Callable[[dict[str, Any]], None],
+        tend: Callable[[], None],
+        wait_s: Callable[[], float],
+    ) -> None:
+        """Obey each command, and tend to what goes on after it or after `wait_s()` without one,
+        until told to stop."""
+        while not self.stop.is_set():
+            command = self.commands.poll(wait_s())
+            if command is not None:
+                obey(command)
+            tend()
+
+
+@contextmanager
+def serving(settings: ServiceSettings, name: str) -> Iterator[Service]:
+    """Serve under this name while the block runs: it is announced once it hears commands, and
+    again when the block has ended without an error.
+
+    Call from the main thread. Ends the process with one sentence when its port is taken or Kafka
+    refuses.
+    """
+    stop = stop_on_signals()
+    try:
+        events = open_events(settings, name)
+        commands = open_commands(settings, name, events)
+        health = serve_health(settings.host, settings.port(name), lambda: not stop.is_set())
+        events.lifecycle(protocol.SERVICE_STARTED, detail={"pid": os.getpid()})
+        yield Service(events, commands, stop)
+        events.lifecycle(protocol.SERVICE_STOPPED, detail={"pid": os.getpid()})
+        commands.close()
+        health.shutdown()
+    except (PortTakenError, KafkaException) as error:
+        sys.exit(f"{name}: {error}")
