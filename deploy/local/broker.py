@@ -127,7 +127,7 @@ def create_fixed_topics(settings: ServiceSettings) -> None:
     topics = fixed_topics(
         settings.input_partitions, settings.results_days, settings.results_mebibytes
     )
-    ensure_topics(admin_client(settings, "stack"), topics)
+    ensure_topics(admin_client(settings, "stack"), topics, settings.replication)
 
 
 def _java(settings: ServiceSettings, java: Java, *options: str) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ def main() -> None:
         catalogue.fixed_topics(
             settings.input_partitions, settings.results_days, settings.results_mebibytes
         ),
+        settings.replication,
     )
     with serving(settings, "conductor") as service:
         while not service.stop.is_set():

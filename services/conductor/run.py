@@ -158,7 +158,7 @@ class Run:
             outputs = catalogue.output_topics(
                 pipeline.name, stages, self._settings.input_partitions
             )
-            ensure_topics(admin, outputs)
+            ensure_topics(admin, outputs, self._settings.replication)
             topics.extend(topic.name for topic in outputs)
         consumer = assigned_consumer(self._settings, "conductor-offsets")
         try:

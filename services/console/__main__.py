@@ -16,7 +16,7 @@ from types import FrameType
 
 from rich.console import Console
 
-from deploy.local.stack import Stack, StackError
+from deploy.local.stack import StackError
 from schemas.protocol import parse_stages
 from services.console import asking, listing, rebuilding
 from services.console.answering import answering_store
@@ -25,6 +25,7 @@ from services.console.benchmarks import run_benchmarks
 from services.console.checks import run_tests
 from services.console.clickhouse import QueryError
 from services.console.doctor import examine, show
+from services.console.elsewhere import open_stack
 from services.console.evaluating import evaluate_again
 from services.console.page.document import page
 from services.console.page.markdown import markdown
@@ -82,7 +83,7 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     request = build_request(workload, pipelines, stages)
 
     say = _teller(console)
-    stack = Stack(settings)
+    stack = open_stack(settings)
     try:
         stack.up(say)
         perform(request, settings, console, stack.check)
@@ -97,7 +98,7 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
 
 def up(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """Start the stack; stay until Ctrl-C, or return at once with --detach."""
-    stack, say = Stack(settings), _teller(console)
+    stack, say = open_stack(settings), _teller(console)
     if options.detach:
         stack.up_detached(say)
         console.print(f"The stack is up; SQL at {store_url(settings)}. Stop it: tidegauge down")
@@ -117,20 +118,20 @@ def up(options: Namespace, settings: ServiceSettings, console: Console) -> int:
 
 def down(_options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """Stop the stack and what was left of one."""
-    found = Stack(settings).down(_teller(console))
+    found = open_stack(settings).down(_teller(console))
     console.print("The stack is down." if found else "There was no stack to stop.")
     return 0
 
 
 def status(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """What is running."""
-    listing.show_status(console, settings, Stack(settings).status(), as_json=options.json)
+    listing.show_status(console, settings, open_stack(settings).status(), as_json=options.json)
     return 0
 
 
 def doctor(_options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """Check the machine and the stack."""
-    return show(console, examine(settings, Stack(settings).status().running))
+    return show(console, examine(settings, open_stack(settings).status().running))
 
 
 def sql(options: Namespace, settings: ServiceSettings, console: Console) -> int:
@@ -149,7 +150,7 @@ def sql(options: Namespace, settings: ServiceSettings, console: Console) -> int:
 
 def evaluate(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """Evaluate a past run again; 0 only if every count is the live one."""
-    stack, say = Stack(settings), _teller(console)
+    stack, say = open_stack(settings), _teller(console)
     try:
         stack.up(say)
         return evaluate_again(settings, options.run_id)
@@ -159,7 +160,7 @@ def evaluate(options: Namespace, settings: ServiceSettings, console: Console) ->
 
 def rebuild(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """Drop the projection and replay the bus; 0 only if every table is as it was."""
-    stack, say = Stack(settings), _teller(console)
+    stack, say = open_stack(settings), _teller(console)
     try:
         stack.up(say)
         say("rebuilding from the bus")
@@ -232,7 +233,7 @@ VERBS = {
 
 
 def _store(settings: ServiceSettings) -> AbstractContextManager[str]:
-    return answering_store(settings, lambda: Stack(settings).status().running)
+    return answering_store(settings, lambda: open_stack(settings).status().running)
 
 
 def _teller(console: Console) -> Callable[[str], None]:

@@ -21,7 +21,7 @@ STOP_TIMEOUT_S = 10.0
 @contextmanager
 def answering_store(settings: ServiceSettings, is_running: Callable[[], bool]) -> Iterator[str]:
     """The URL of a store that answers SQL while the context lasts. Raises QueryError."""
-    if is_running():
+    if settings.store_url or is_running():
         yield store_url(settings)
         return
     if not (settings.data / "clickhouse").is_dir():

@@ -26,7 +26,12 @@ class StoreUrl(str):
     @classmethod
     def of(cls, host: str, port: int, data: Path) -> "StoreUrl":
         """The address of the store whose state is in `data`."""
-        url = cls(f"http://{host}:{port}")
+        return cls.at(f"http://{host}:{port}", data)
+
+    @classmethod
+    def at(cls, address: str, data: Path) -> "StoreUrl":
+        """The same, by the address of the store."""
+        url = cls(address)
         url.secrets = data / PASSWORDS
         return url
 

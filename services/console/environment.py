@@ -4,6 +4,8 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import psutil
@@ -19,7 +21,7 @@ def environment() -> dict[str, Any]:
         "tidegauge": _revision(),
         "python": platform.python_version(),
         "java": _first_line(["java", "-version"]),
-        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "packages": dict(_versions()),
         "broker": _broker_version(),
         "host": platform.node(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -27,6 +29,13 @@ def environment() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,
     }
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    """Of the packages that are here: the console's container has not those of every service."""
+    for name in PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            yield name, importlib.metadata.version(name)
 
 
 def _revision() -> str:

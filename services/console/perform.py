@@ -101,6 +101,8 @@ def perform(
 
 def store_url(settings: ServiceSettings) -> StoreUrl:
     """Where the store answers SQL."""
+    if settings.store_url:
+        return StoreUrl.at(settings.store_url, settings.data)
     return StoreUrl.of(settings.host, settings.port("store"), settings.data)
 
 

@@ -41,6 +41,10 @@ class ServiceSettings(BaseSettings):
     kafka_bootstrap: `host:port[,host:port]`; empty means the local broker at base_port.
     kafka_properties: librdkafka properties added to every client (security, for example).
     input_partitions: partitions of each input and output topic.
+    replication: copies of every topic that is created from now on; the brokers with the lowest
+    ids keep them, the first of them leads.
+    store_url: where the store answers when the services run elsewhere (containers, a cluster); the
+    console then starts nothing.
     results_days, results_mebibytes: how long results and dead letters stay on the bus, and how much
     per topic; for topics that are created from now on.
     instance: name in events and logs; empty means the service's name.
@@ -59,6 +63,8 @@ class ServiceSettings(BaseSettings):
     kafka_bootstrap: str = ""
     kafka_properties: dict[str, str] = {}
     input_partitions: int = Field(1, ge=1, le=1024)
+    replication: int = Field(1, ge=1, le=100)
+    store_url: str = Field("", pattern=r"^(https?://[^\s/]+)?$")
     results_days: int = Field(30, ge=1, le=36_500)
     results_mebibytes: int = Field(1024, ge=16, le=1_048_576)
     instance: str = ""

@@ -70,7 +70,7 @@ def serve(settings: StoreSettings, engine: Engine, stop: threading.Event) -> Non
         settings.input_partitions, settings.results_days, settings.results_mebibytes
     )
     projected = (topic for topic in topics if topic.name in TABLES)
-    ensure_topics(admin_client(settings, "store"), projected)
+    ensure_topics(admin_client(settings, "store"), projected, settings.replication)
     events = open_events(settings, "store")
     projector = open_projector(settings, engine, events, stop.is_set)
     projector.resume()

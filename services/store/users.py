@@ -12,6 +12,7 @@ import hmac
 import os
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from email.message import Message
 from enum import Enum
@@ -75,7 +76,8 @@ def _kept(path: Path) -> str:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        path.chmod(0o600)
+        with suppress(OSError):  # a secret that containers are given is not ours, and read-only
+            path.chmod(0o600)
         return path.read_text().strip()
     with os.fdopen(descriptor, "w") as file:
         file.write(secrets.token_urlsafe(24) + "\n")

@@ -1,0 +1,78 @@
+"""Licences of the locked packages, as the installed packages themselves declare them.
+
+The list is a committed file, because a package that this machine does not need (one for Windows,
+say) is not installed and cannot be asked; what the list says of it is then kept.
+"""
+
+import importlib.metadata
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from deploy.dependencies.lock import Pin
+
+FILE = Path(__file__).with_name("licences.json")
+UNKNOWN = "not declared"
+_CLASSIFIER = "License :: "
+_SHORT = 60
+
+
+def listed(path: Path = FILE) -> dict[str, dict[str, str]]:
+    """The committed list: `{"version", "licence"}` by package."""
+    found: dict[str, dict[str, str]] = json.loads(path.read_text()) if path.is_file() else {}
+    return found
+
+
+def declared(name: str) -> str | None:
+    """The licence that an installed package declares, or None when it is not installed.
+
+    Its SPDX expression where it has one, else its classifiers, else what its `License` field or
+    its licence file begins with.
+    """
+    try:
+        metadata = importlib.metadata.metadata(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    if "License-Expression" in metadata:
+        return metadata["License-Expression"].strip()
+    classified = [
+        text.rpartition(" :: ")[2]
+        for text in metadata.get_all("Classifier") or []
+        if text.startswith(_CLASSIFIER) and text != "License :: OSI Approved"
+    ]
+    if classified:
+        return " AND ".join(sorted(classified))
+    field = (metadata.get_all("License") or [""])[0]
+    return _first_line(field) or _title(name) or UNKNOWN
+
+
+def _title(name: str) -> str:
+    """The first line of a package's licence file, which is its title as a rule."""
+    files = importlib.metadata.files(name) or []
+    found = [path for path in files if "LICEN" in path.name.upper() and ".dist-info" in str(path)]
+    return _first_line(found[0].read_text()) if found else ""
+
+
+def _first_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[0].strip()[:_SHORT] if lines else ""
+
+
+def current(pins: Iterable[Pin], known: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+    """What the list should say now; `known` is what it says of packages that are not here.
+
+    A package that is locked in several versions, for several Pythons, has all of them.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for pin in pins:
+        if pin.name in found:
+            found[pin.name]["version"] += f", {pin.version}"
+            continue
+        licence = declared(pin.name) or known.get(pin.name, {}).get("licence", UNKNOWN)
+        found[pin.name] = {"version": pin.version, "licence": licence}
+    return found
+
+
+def text_of(licences: dict[str, dict[str, str]]) -> str:
+    """The list as the text of its file."""
+    return json.dumps(licences, indent=1, sort_keys=True) + "\n"

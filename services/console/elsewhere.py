@@ -1,0 +1,72 @@
+"""A stack that this machine does not run: containers or a cluster, named by TIDEGAUGE_STORE_URL.
+
+The console then starts and stops nothing; it asks Kafka and the store as it does otherwise.
+"""
+
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+
+from deploy.local.stack import Stack, StackError, StackStatus
+from services.runtime.settings import EXIT_USAGE, ServiceSettings
+
+READY_TIMEOUT_S = 5.0
+
+
+def open_stack(settings: ServiceSettings) -> "Stack | Elsewhere":
+    """The stack of this machine, or the one elsewhere where the settings name its store."""
+    return Elsewhere(settings) if settings.store_url else Stack(settings)
+
+
+class Elsewhere:
+    """Answers like `Stack` for services that somebody else runs."""
+
+    attached = True
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        self.settings = settings
+
+    def up(self, on_progress: Callable[[str], None]) -> None:
+        """Look whether the store is ready, once. Raises StackError."""
+        if not self._is_ready():
+            raise StackError(
+                f"the store at {self.settings.store_url} is not ready; TIDEGAUGE_STORE_URL says"
+                " that the services run elsewhere, so look there",
+                exit_code=EXIT_USAGE,
+            )
+        on_progress(f"using the services of {self.settings.store_url}")
+
+    def up_detached(self, _on_progress: Callable[[str], None]) -> None:
+        """Never possible from here. Raises StackError."""
+        raise self._not_ours()
+
+    def down(self, _on_progress: Callable[[str], None]) -> bool:
+        """Never possible from here. Raises StackError."""
+        raise self._not_ours()
+
+    def close(self, _on_progress: Callable[[str], None]) -> None:
+        """Nothing was started."""
+
+    def check(self) -> None:
+        """Who runs the services watches them; the run itself notices what is missing."""
+
+    def status(self) -> StackStatus:
+        """Whether the store is ready; the parts are known to whoever runs them."""
+        url = self.settings.store_url
+        return StackStatus(
+            self._is_ready(), self.settings.bootstrap, url, f"{url}/dashboards/", services=()
+        )
+
+    def _is_ready(self) -> bool:
+        address = f"{self.settings.store_url}/health/ready"
+        try:
+            with urllib.request.urlopen(address, timeout=READY_TIMEOUT_S):
+                return True
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def _not_ours(self) -> StackError:
+        return StackError(
+            "the services run elsewhere (TIDEGAUGE_STORE_URL), so start and stop them there",
+            exit_code=EXIT_USAGE,
+        )

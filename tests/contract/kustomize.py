@@ -1,0 +1,45 @@
+"""As much of Kustomize as deploy/kubernetes uses: resources, and JSON patches with a target."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Resource = dict[str, Any]
+
+
+def build(folder: Path) -> list[Resource]:
+    """The resources of a folder with a kustomization.yaml, patched."""
+    kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    known = {"apiVersion", "kind", "namespace", "resources", "patches"}
+    assert set(kustomization) <= known, set(kustomization) - known
+    found: list[Resource] = []
+    for name in kustomization["resources"]:
+        path = folder / name
+        found += build(path) if path.is_dir() else list(yaml.safe_load_all(path.read_text()))
+    for patch in kustomization.get("patches", []):
+        targets = [each for each in found if is_target(each, patch["target"])]
+        assert len(targets) == 1, patch["target"]
+        apply(targets[0], yaml.safe_load(patch["patch"]))
+    return copy.deepcopy(found)
+
+
+def is_target(resource: Resource, target: dict[str, str]) -> bool:
+    name = (resource["kind"], resource["metadata"]["name"])
+    return name == (target["kind"], target["name"])
+
+
+def apply(resource: Resource, operations: list[dict[str, Any]]) -> None:
+    """RFC 6902, `add` and `replace` of members; replacing what is not there is an error."""
+    for operation in operations:
+        *parents, last = operation["path"].removeprefix("/").split("/")
+        place: Any = resource
+        for name in parents:
+            place = place[int(name) if isinstance(place, list) else name]
+        key = int(last) if isinstance(place, list) else last
+        if operation["op"] == "replace":
+            place[key]  # raises KeyError or IndexError
+        else:
+            assert operation["op"] == "add", operation
+        place[key] = operation["value"]

@@ -1,0 +1,191 @@
+"""`deploy/compose` as far as a machine without a container engine can hold it to anything."""
+
+import json
+import re
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from deploy.dependencies.images import SERVICES
+from services.runtime.definitions import load_pipeline
+from services.runtime.settings import PORT_OFFSETS, ROOT, ServiceSettings
+from tests.contract.service_settings import PREFIX, SETTINGS, service_of, unknown_settings
+
+pytestmark = pytest.mark.contract
+
+FOLDER = ROOT / "deploy" / "compose"
+COMPOSE: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text())
+PARTS: dict[str, dict[str, Any]] = COMPOSE["services"]
+SCHEMA = Path(__file__).parent / "published" / "compose-spec.json"
+
+
+def ours() -> dict[str, dict[str, Any]]:
+    """The services of this repository, by their names in compose.yaml."""
+    return {name: part for name, part in PARTS.items() if name.replace("-", "_") in SERVICES}
+
+
+def command_of(part: dict[str, Any]) -> list[str]:
+    return [*part.get("entrypoint", []), *part.get("command", [])]
+
+
+def value_of(text: str) -> str:
+    """What `${NAME:-default}` is when nothing is set."""
+    return re.sub(r"\$\{[A-Z_]+:-([^}]*)\}", r"\1", text)
+
+
+def test_the_file_is_what_the_compose_specification_says() -> None:
+    schema = json.loads(SCHEMA.read_text())
+    validator = jsonschema.validators.validator_for(schema)(schema)
+    assert [error.message for error in validator.iter_errors(COMPOSE)] == []
+    broken = COMPOSE | {"services": {"kafka": {"imagge": "typo"}}}
+    assert not validator.is_valid(broken)
+
+
+def test_every_service_of_ours_is_there_and_runs_its_own_command() -> None:
+    assert {name.replace("-", "_") for name in ours()} == set(SERVICES)
+    for name, part in ours().items():
+        service = name.replace("-", "_")
+        assert service_of(command_of(part)) == service
+        assert (ROOT / "services" / service / "__main__.py").is_file()
+        assert part["build"]["args"] == {"SERVICE": service}
+
+
+def test_every_setting_is_one_of_the_service_that_gets_it(monkeypatch) -> None:
+    for name, part in ours().items():
+        service, given = name.replace("-", "_"), part["environment"]
+        assert unknown_settings(service, set(given)) == set(), name
+        for variable, text in given.items():
+            monkeypatch.setenv(variable, value_of(text))
+        settings = SETTINGS[service]()
+        assert settings.bootstrap == "kafka:9092"
+        for variable in given:
+            monkeypatch.delenv(variable)
+    assert unknown_settings("generator", {f"{PREFIX}NO_SUCH_THING"}) == {"TIDEGAUGE_NO_SUCH_THING"}
+
+
+def test_every_health_check_of_ours_asks_its_own_service() -> None:
+    for name, part in ours().items():
+        if name == "console":
+            continue
+        test = part["healthcheck"]["test"]
+        assert test[:4] == ["CMD", "python", "-m", "services.runtime.probe"]
+        assert test[4] == name.replace("-", "_")
+        assert test[4] in PORT_OFFSETS
+    assert all("healthcheck" in part for name, part in PARTS.items() if name not in EXEMPT)
+
+
+EXEMPT = ("console", "spark-worker")  # one ends by itself, the other says so to its master
+
+
+def test_nothing_is_published_beyond_loopback() -> None:
+    published = [port for part in PARTS.values() for port in part.get("ports", [])]
+    assert sorted(value_of(port) for port in published) == [
+        "127.0.0.1:17072:17072",
+        "127.0.0.1:3000:3000",
+    ]
+    assert ServiceSettings.model_fields["base_port"].default + PORT_OFFSETS["store"] == 17072
+    assert all("network_mode" not in part for part in PARTS.values())
+
+
+def test_every_container_is_bounded_and_ours_are_locked_down() -> None:
+    for name, part in PARTS.items():
+        limits = part["deploy"]["resources"]["limits"]
+        assert set(limits) == {"cpus", "memory"}, name
+        assert part["logging"]["options"]["max-size"], name
+    for name, part in ours().items():
+        assert part["user"] == "10001:10001", name
+        assert part["read_only"], name
+        assert part["cap_drop"] == ["ALL"], name
+
+
+def test_images_are_pinned() -> None:
+    for name, part in PARTS.items():
+        image = value_of(part["image"])
+        assert re.fullmatch(r"[a-z/_-]+:\d+\.\d+(\.\d+)*", image), f"{name}: {image}"
+
+
+def test_secrets_come_from_files_and_never_from_the_environment() -> None:
+    assert all(set(secret) == {"file"} for secret in COMPOSE["secrets"].values())
+    for name, part in PARTS.items():
+        for variable, text in part.get("environment", {}).items():
+            if re.search("PASSWORD|SECRET|TOKEN", variable):
+                assert variable.endswith("_FILE"), f"{name}: {variable}"
+                assert text.startswith("/run/secrets/"), f"{name}: {variable}"
+                assert text.rpartition("/")[2] in secrets_of(part), f"{name}: {variable}"
+
+
+def secrets_of(part: dict[str, Any]) -> set[str]:
+    return {each if isinstance(each, str) else each["source"] for each in part.get("secrets", [])}
+
+
+def test_every_secret_volume_and_dependency_is_defined() -> None:
+    for name, part in PARTS.items():
+        assert secrets_of(part) <= set(COMPOSE["secrets"]), name
+        assert set(part.get("depends_on", {})) <= set(PARTS), name
+        for volume in part.get("volumes", []):
+            source = volume.split(":")[0]
+            if source.startswith("."):
+                assert (FOLDER / source).exists(), f"{name}: {source}"
+            else:
+                assert source in COMPOSE["volumes"], f"{name}: {source}"
+
+
+def test_the_store_finds_its_passwords_where_they_are_mounted() -> None:
+    part = PARTS["store"]
+    folder = Path(part["environment"]["TIDEGAUGE_DATA"]) / "secrets"
+    mounted = {each["target"] for each in part["secrets"] if isinstance(each, dict)}
+    assert mounted == {f"{folder}/clickhouse-reader", f"{folder}/clickhouse-admin"}
+
+
+def test_secrets_are_made_once_and_closed_to_others(tmp_path: Path) -> None:
+    script = tmp_path / "make-secrets.sh"
+    script.write_text((FOLDER / "make-secrets.sh").read_text())
+    for _ in range(2):
+        done = subprocess.run(["sh", script], capture_output=True, text=True, check=True)
+    assert done.stdout == ""  # the second time there is nothing to make
+    made = {path.name: path.read_text() for path in (tmp_path / "secrets").iterdir()}
+    assert set(made) == set(COMPOSE["secrets"])
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]{32}", text) for text in made.values())
+    assert len(set(made.values())) == 4
+    assert stat.S_IMODE((tmp_path / "secrets").stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(
+    "path", sorted((FOLDER / "pipelines").glob("*.toml")), ids=lambda p: p.stem
+)
+def test_the_pipelines_are_valid(path: Path) -> None:
+    pipeline = load_pipeline(str(path))
+    assert pipeline.name == path.stem
+    assert pipeline.spark_conf["spark.driver.host"] in PARTS
+    master = pipeline.spark_conf["spark.master"].removeprefix("spark://").split(":")
+    assert master[0] in PARTS
+    assert master[1] in PARTS[master[0]]["command"]
+
+
+DOCKERFILES = sorted((ROOT / "deploy" / "images").glob("Dockerfile*"))
+
+
+@pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
+def test_images_run_as_nobody_in_particular_and_copy_what_there_is(path: Path) -> None:
+    lines = path.read_text().replace("\\\n", " ").splitlines()
+    users = [line.split()[1] for line in lines if line.startswith("USER")]
+    assert users[-1] == "10001:10001"
+    allowed = (ROOT / ".dockerignore").read_text().splitlines()
+    for line in (line for line in lines if line.startswith("COPY") and "--from" not in line):
+        for source in line.split()[1:-1]:
+            assert (ROOT / source).exists(), source
+            assert f"!{source}" in allowed, f"{source} does not reach the builder"
+    for line in (line for line in lines if line.startswith("ARG") and "IMAGE=" in line):
+        assert re.search(r"=[a-z_/]+:\d[\w.-]+$", line), line
+
+
+def test_the_images_set_what_the_services_read() -> None:
+    text = (ROOT / "deploy" / "images" / "Dockerfile").read_text()
+    names = set(re.findall(rf"({PREFIX}[A-Z_]+)=", text))
+    assert names == {"TIDEGAUGE_DATA", "TIDEGAUGE_HOST"}
+    assert unknown_settings("conductor", names) == set()

@@ -1,0 +1,159 @@
+"""What Tidegauge is made of: pinned, listed with licences, and without code from messages."""
+
+import ast
+import json
+
+import pytest
+
+from deploy.dependencies.__main__ import SBOM, jars, locked, version
+from deploy.dependencies.images import SERVICES, image_lock, packages_of
+from deploy.dependencies.licences import UNKNOWN, current, declared, listed
+from deploy.dependencies.lock import needs, read_lock
+from deploy.dependencies.sbom import bill
+from services.runtime.settings import ROOT
+
+pytestmark = pytest.mark.contract
+
+UPDATE = "run: .venv/bin/python -m deploy.dependencies update"
+LOCK = """\
+# made by hand
+one==1.0 \\
+    --hash=sha256:{a}
+    # via -r requirements.in
+two==2.0 ; sys_platform == 'win32' \\
+    --hash=sha256:{b} \\
+    --hash=sha256:{c}
+    # via
+    #   one
+    #   three
+three==3.0 \\
+    --hash=sha256:{d}
+    # via -r requirements.in
+""".format(a="a" * 64, b="b" * 64, c="c" * 64, d="d" * 64)
+
+
+def test_a_lock_says_version_marker_hashes_and_reason_of_every_package() -> None:
+    one, two, three = read_lock(LOCK)
+    assert (one.name, one.version, one.marker, one.via) == (
+        "one",
+        "1.0",
+        "",
+        ("-r requirements.in",),
+    )
+    assert (two.marker, two.sha256) == ("sys_platform == 'win32'", ("b" * 64, "c" * 64))
+    assert two.via == ("one", "three")
+    assert needs((one, two, three)) == {"one": ("two",), "two": (), "three": ("two",)}
+    assert two.text == (
+        "two==2.0 ; sys_platform == 'win32' \\\n"
+        f"    --hash=sha256:{'b' * 64} \\\n    --hash=sha256:{'c' * 64}\n"
+    )
+
+
+def test_every_package_is_pinned_with_a_hash() -> None:
+    pins = locked()
+    assert len(pins) > 50
+    assert [pin.name for pin in pins if not pin.sha256] == []
+    text = (ROOT / "requirements.lock").read_text()
+    assert text.count("==") >= len(pins)
+    assert "--index-url" not in text
+
+
+def test_the_list_of_licences_is_current_and_whole() -> None:
+    known = listed()
+    assert list(known) == sorted({pin.name for pin in locked()}), UPDATE
+    for pin in locked():
+        assert pin.version in known[pin.name]["version"].split(", "), f"{pin.name}: {UPDATE}"
+        assert known[pin.name]["licence"] != UNKNOWN, f"look up the licence of {pin.name}"
+    assert current(locked(), known) == known, UPDATE
+    assert declared("no-such-package") is None
+
+
+def test_the_bill_of_materials_is_current() -> None:
+    assert SBOM.read_text() == bill(locked(), jars(), listed(), version()), UPDATE
+
+
+def test_the_bill_names_every_component_once_and_refers_to_nothing_else() -> None:
+    content = json.loads(SBOM.read_text())
+    assert (content["bomFormat"], content["specVersion"]) == ("CycloneDX", "1.6")
+    refs = [component["bom-ref"] for component in content["components"]]
+    assert len(refs) == len(set(refs)) == len(locked()) + len(jars())
+    assert f"pkg:maven/org.apache.kafka/kafka_2.13@{_broker_version()}" in refs
+    for entry in content["dependencies"]:
+        assert {entry["ref"], *entry["dependsOn"]} <= {"tidegauge", *refs}
+
+
+def _broker_version() -> str:
+    return next(jar.version for jar in jars() if jar.name == "kafka_2.13")
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_the_image_of_a_service_gets_what_it_imports(service: str) -> None:
+    # An import that no locked package brings would raise UnknownPackageError.
+    pins = read_lock(image_lock(ROOT, locked(), service))
+    names = {pin.name for pin in pins}
+    assert {"pydantic", "confluent-kafka", "pydantic-core"} <= names
+    assert set(packages_of(ROOT, service)) <= names
+    assert {"pytest", "mypy", "ruff"} & names == set()
+    assert ("pyspark" in names) == (service == "spark_pipeline")
+    assert ("chdb" in names) == (service == "store")
+
+
+# Names that run code from data. A pickle or a YAML document can name any function.
+FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "jsonpickle"}
+FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
+FORBIDDEN_METHODS = {
+    ("yaml", "load"),
+    ("yaml", "load_all"),
+    ("yaml", "unsafe_load"),
+    ("yaml", "full_load"),
+    ("pandas", "read_pickle"),
+    ("numpy", "load"),
+    ("np", "load"),
+    ("os", "system"),
+}
+
+
+def dangers(text: str) -> list[str]:
+    """What in a module's text could run code that came as data; also `shell=True`."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names = [alias.name.partition(".")[0] for alias in node.names]
+            found += [name for name in names if name in FORBIDDEN_MODULES]
+        elif isinstance(node, ast.ImportFrom):
+            if (node.module or "").partition(".")[0] in FORBIDDEN_MODULES:
+                found.append(str(node.module))
+        elif isinstance(node, ast.Call):
+            found += _dangerous_call(node)
+    return found
+
+
+def _dangerous_call(node: ast.Call) -> list[str]:
+    found = []
+    if isinstance(node.func, ast.Name) and node.func.id in FORBIDDEN_CALLS:
+        found.append(node.func.id)
+    if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
+        name = (node.func.value.id, node.func.attr)
+        found += [".".join(name)] if name in FORBIDDEN_METHODS else []
+    for keyword in node.keywords:
+        if keyword.arg == "shell" and getattr(keyword.value, "value", None) is True:
+            found.append("shell=True")
+    return found
+
+
+def test_the_search_for_dangers_finds_them() -> None:
+    assert dangers("import pickle\nfrom dill import loads") == ["pickle", "dill"]
+    assert dangers("eval('1')\nyaml.load(x)") == ["eval", "yaml.load"]
+    assert dangers("subprocess.run('ls', shell=True)") == ["shell=True"]
+    assert dangers("yaml.safe_load(x); re.compile('a'); json.loads('1')") == []
+
+
+def test_no_program_runs_code_that_comes_as_data() -> None:
+    sources = [
+        path
+        for folder in ("schemas", "services", "deploy", "examples")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    ]
+    assert len(sources) > 100
+    found = {str(path.relative_to(ROOT)): dangers(path.read_text()) for path in sources}
+    assert {name: what for name, what in found.items() if what} == {}

@@ -1,0 +1,209 @@
+"""`deploy/kubernetes` held against the published schemas, and against the services' settings."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from deploy.dependencies.images import SERVICES
+from services.console.arguments import build_parser
+from services.runtime.definitions import load_pipeline
+from services.runtime.settings import DEFAULT_BASE_PORT, PORT_OFFSETS, ROOT
+from tests.contract.kustomize import Resource, build
+from tests.contract.service_settings import service_of, unknown_settings
+
+pytestmark = pytest.mark.contract
+
+FOLDER = ROOT / "deploy" / "kubernetes"
+PUBLISHED = Path(__file__).parent / "published"
+BASE = build(FOLDER / "base")
+FIVE = build(FOLDER / "five-brokers")
+RUN: Resource = yaml.safe_load((FOLDER / "run.yaml").read_text())
+
+
+def closed(schema: Any) -> Any:
+    """A schema of a custom resource that refuses fields it does not name, as the API server's
+    strict validation does."""
+    if isinstance(schema, list):
+        return [closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    inner = {name: closed(each) for name, each in schema.items()}
+    open_ended = (
+        schema.get("x-kubernetes-preserve-unknown-fields") or "additionalProperties" in inner
+    )
+    if isinstance(schema.get("properties"), dict) and not open_ended:
+        inner["additionalProperties"] = False
+    if schema.get("x-kubernetes-int-or-string"):
+        inner["type"] = ["integer", "string"]
+    return inner
+
+
+def schemas() -> dict[tuple[str, str], dict[str, Any]]:
+    """JSON schema by apiVersion and kind."""
+    kubernetes = json.loads((PUBLISHED / "kubernetes-1.34.json").read_text())
+    found = {}
+    for name, schema in kubernetes["definitions"].items():
+        kinds = schema.get("properties", {}).get("kind", {}).get("enum")
+        if kinds:
+            version = schema["properties"]["apiVersion"]["enum"][0]
+            reference = {"$ref": f"#/definitions/{name}", "definitions": kubernetes["definitions"]}
+            found[version, kinds[0]] = reference
+    for name in ("strimzi-1.3.json", "clickhouse-operator.json"):
+        for each in json.loads((PUBLISHED / name).read_text()):
+            schema = closed(each["schema"])
+            schema["properties"]["metadata"] = {"type": "object"}
+            found[each["apiVersion"], each["kind"]] = schema
+    return found
+
+
+SCHEMAS = schemas()
+
+
+def errors(resource: Resource) -> list[str]:
+    schema = SCHEMAS[resource["apiVersion"], resource["kind"]]
+    found = jsonschema.Draft202012Validator(schema).iter_errors(resource)
+    return [f"{'/'.join(map(str, each.absolute_path))}: {each.message}" for each in found]
+
+
+@pytest.mark.parametrize(
+    "resource", [*BASE, *FIVE, RUN], ids=lambda r: f"{r['kind']}-{r['metadata'].get('name', 'run')}"
+)
+def test_every_resource_is_what_its_schema_says(resource: Resource) -> None:
+    assert errors(resource) == []
+
+
+def test_the_schemas_refuse_what_is_misspelt() -> None:
+    for kind in ("Deployment", "Kafka", "ClickHouseInstallation", "KafkaNodePool"):
+        resource = json.loads(json.dumps(next(each for each in FIVE if each["kind"] == kind)))
+        resource["spec"]["replicaz"] = 3
+        assert errors(resource) != [], kind
+
+
+def pods(resources: list[Resource]) -> dict[str, dict[str, Any]]:
+    """Pod specs by the name of what makes them."""
+    return {
+        each["metadata"]["name"]: each["spec"]["template"]["spec"]
+        for each in resources
+        if each["kind"] in ("Deployment", "StatefulSet")
+    }
+
+
+def ours(resources: list[Resource]) -> dict[str, dict[str, Any]]:
+    """The one container of each service of this repository, by service."""
+    found = {name.replace("-", "_"): pod for name, pod in pods(resources).items()}
+    return {name: pod["containers"][0] for name, pod in found.items() if name in SERVICES}
+
+
+def named(resources: list[Resource], kind: str, name: str) -> Resource:
+    return next(
+        each for each in resources if (each["kind"], each["metadata"]["name"]) == (kind, name)
+    )
+
+
+def test_every_service_runs_its_command_and_answers_on_its_port() -> None:
+    assert set(ours(BASE)) == set(SERVICES) - {"console"}
+    for service, container in ours(BASE).items():
+        assert service_of(container["command"]) == service
+        assert (ROOT / "services" / service / "__main__.py").is_file()
+        port = DEFAULT_BASE_PORT + PORT_OFFSETS[service]
+        assert container["ports"] == [{"name": "http", "containerPort": port}]
+        assert container["readinessProbe"]["httpGet"] == {"path": "/health/ready", "port": "http"}
+        assert container["livenessProbe"]["httpGet"] == {"path": "/health/live", "port": "http"}
+        ports = named(BASE, "Service", service.replace("_", "-"))["spec"]["ports"]
+        assert ports[0] == {"name": "http", "port": port, "targetPort": "http"}
+
+
+@pytest.mark.parametrize("resources", [BASE, FIVE], ids=["base", "five-brokers"])
+def test_every_setting_is_one_of_the_service_that_gets_it(resources: list[Resource]) -> None:
+    shared = set(named(resources, "ConfigMap", "tidegauge-settings")["data"])
+    for service, container in ours(resources).items():
+        names = {each["name"] for each in container.get("env", [])}
+        assert unknown_settings(service, names | shared) == set(), service
+        assert container["envFrom"] == [{"configMapRef": {"name": "tidegauge-settings"}}]
+
+
+def test_everything_is_bounded_and_locked_down() -> None:
+    for name, pod in pods(BASE).items():
+        assert pod["securityContext"]["runAsNonRoot"], name
+        for container in pod["containers"]:
+            assert set(container["resources"]["limits"]) == {"cpu", "memory"}, name
+            assert not container["securityContext"]["allowPrivilegeEscalation"], name
+            assert re.search(r":\d+\.\d+(\.\d+)*$", container["image"]), name
+        mounted = {mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
+        claimed = named_claims(BASE, name)
+        assert mounted <= {volume["name"] for volume in pod["volumes"]} | claimed, name
+    kinds = {each["spec"].get("type", "ClusterIP") for each in BASE if each["kind"] == "Service"}
+    assert kinds == {"ClusterIP"}
+
+
+def named_claims(resources: list[Resource], name: str) -> set[str]:
+    """Volumes that a StatefulSet of this name claims for each of its pods."""
+    found = [
+        each
+        for each in resources
+        if each["kind"] == "StatefulSet" and each["metadata"]["name"] == name
+    ]
+    claims = found[0]["spec"].get("volumeClaimTemplates", []) if found else []
+    return {claim["metadata"]["name"] for claim in claims}
+
+
+def test_secrets_are_files_of_one_secret_that_make_secrets_makes() -> None:
+    text = "".join(path.read_text() for path in sorted((FOLDER / "base").glob("*.yaml")))
+    assert set(re.findall(r"secretName: ([\w-]+)", text)) == {"tidegauge-passwords"}
+    script = (ROOT / "deploy" / "compose" / "make-secrets.sh").read_text()
+    for key in re.findall(r"subPath: (\w+)|/run/secrets/tidegauge/(\w+)", text):
+        assert "".join(key) in script
+
+
+def test_topics_are_left_to_the_conductor() -> None:
+    # Only the conductor can say that one broker leads all partitions of inputs and outputs.
+    assert {each["kind"] for each in FIVE} & {"KafkaTopic", "KafkaRebalance"} == set()
+    kafka = named(FIVE, "Kafka", "tidegauge")
+    assert kafka["spec"]["kafka"]["config"]["auto.create.topics.enable"] is False
+    assert not {"cruiseControl", "entityOperator"} & set(kafka["spec"])
+
+
+def test_five_brokers_keep_three_copies_and_five_generators_share_the_load() -> None:
+    assert named(FIVE, "KafkaNodePool", "brokers")["spec"]["replicas"] == 5
+    assert named(FIVE, "KafkaNodePool", "brokers")["spec"]["roles"] == ["broker"]
+    assert named(FIVE, "KafkaNodePool", "controllers")["spec"]["replicas"] == 3
+    settings = named(FIVE, "ConfigMap", "tidegauge-settings")["data"]
+    assert settings["TIDEGAUGE_REPLICATION"] == "3"
+    assert settings["TIDEGAUGE_INPUT_PARTITIONS"] == "20"
+    for resources, count in ((BASE, 1), (FIVE, 5)):
+        generators = named(resources, "StatefulSet", "generator")
+        env = {each["name"]: each for each in ours(resources)["generator"]["env"]}
+        assert generators["spec"]["replicas"] == count
+        assert env["TIDEGAUGE_GENERATOR_INSTANCE_COUNT"]["value"] == str(count)
+        path = env["TIDEGAUGE_GENERATOR_INSTANCE_INDEX"]["valueFrom"]["fieldRef"]["fieldPath"]
+        assert path == "metadata.labels['apps.kubernetes.io/pod-index']"
+
+
+def test_the_run_job_is_a_command_that_the_console_understands() -> None:
+    container = RUN["spec"]["template"]["spec"]["containers"][0]
+    assert service_of(container["command"]) == "console"
+    options = build_parser().parse_args(container["args"])
+    assert (options.verb, options.workload, options.duration) == ("run", "latency", 60)
+    env = {each["name"]: each["value"] for each in container["env"]}
+    assert unknown_settings("console", set(env)) == set()
+    host, port = env["TIDEGAUGE_STORE_URL"].removeprefix("http://").split(":")
+    assert named(BASE, "Service", host)["spec"]["ports"][0]["port"] == int(port)
+
+
+def test_executors_can_call_the_driver_back() -> None:
+    pipeline = load_pipeline(str(FOLDER / "pipelines" / "spark-realtime-kubernetes.toml"))
+    conf = pipeline.spark_conf
+    service = named(BASE, "Service", "spark-pipeline")
+    assert service["spec"]["clusterIP"] == "None"
+    ports = {each["name"]: str(each["port"]) for each in service["spec"]["ports"]}
+    assert ports["driver"] == conf["spark.driver.port"]
+    assert ports["blocks"] == conf["spark.driver.blockManager.port"]
+    assert conf["spark.driver.host"] == "spark-pipeline-0.spark-pipeline.tidegauge.svc"
+    assert named(BASE, "StatefulSet", "spark-pipeline")["spec"]["serviceName"] == "spark-pipeline"
+    role = named(BASE, "Role", "spark-driver")
+    assert "pods" in role["rules"][0]["resources"]
