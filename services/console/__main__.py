@@ -86,6 +86,7 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     stack = open_stack(settings)
     try:
         stack.up(say)
+        say(f"watch it at {_dashboards(settings)}d/tidegauge-live")
         perform(request, settings, console, stack.check)
         report = build_report(store_url(settings), request.run_id)
     finally:
@@ -101,14 +102,14 @@ def up(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     stack, say = open_stack(settings), _teller(console)
     if options.detach:
         stack.up_detached(say)
-        console.print(f"The stack is up; SQL at {store_url(settings)}. Stop it: tidegauge down")
+        _show_addresses(console, settings, "Stop it: tidegauge down")
         return 0
     try:
         stack.up(say)
         if stack.attached:
             console.print("The stack is running already; stop it with: tidegauge down")
             return 0
-        console.print(f"The stack is up; SQL at {store_url(settings)}. Ctrl-C stops it.")
+        _show_addresses(console, settings, "Ctrl-C stops it.")
         while True:
             stack.check()
             time.sleep(WATCH_S)
@@ -234,6 +235,15 @@ VERBS = {
 
 def _store(settings: ServiceSettings) -> AbstractContextManager[str]:
     return answering_store(settings, lambda: open_stack(settings).status().running)
+
+
+def _dashboards(settings: ServiceSettings) -> str:
+    return f"{store_url(settings)}/dashboards/"
+
+
+def _show_addresses(console: Console, settings: ServiceSettings, how_to_stop: str) -> None:
+    console.print(f"The stack is up; SQL at {store_url(settings)}. {how_to_stop}", soft_wrap=True)
+    console.print(f"Dashboards: {_dashboards(settings)}", soft_wrap=True)
 
 
 def _teller(console: Console) -> Callable[[str], None]:

@@ -38,6 +38,7 @@ def show_status(console: Console, settings: ServiceSettings, found: Any, as_json
         table.add_row(service["name"], str(service["pid"]), service["state"])
     console.print(table)
     console.print(f"Kafka {fields['kafka']} · SQL {fields['clickhouse_http']}", soft_wrap=True)
+    console.print(f"Dashboards {fields['dashboards']}", soft_wrap=True)
     run = fields["run"]
     console.print(f"Run {run['run_id']}: {run['phase']}" if run else "No run is going on.")
 

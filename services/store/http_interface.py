@@ -1,7 +1,7 @@
 """ClickHouse's HTTP interface, as much as curl, clickhouse-connect and clickhouse-go need.
 
-Also `/health/live`, `/health/ready` and `/metrics`. Every connection has a thread; there are at
-most CONNECTIONS of them, and queries are bounded by the engine.
+Also `/health/live`, `/health/ready`, `/metrics` and `/dashboards/`. Every connection has a thread;
+there are at most CONNECTIONS of them, and queries are bounded by the engine.
 """
 
 import json
@@ -17,6 +17,7 @@ from typing import Any, Final
 from prometheus_client import CONTENT_TYPE_LATEST, Counter, Histogram, generate_latest
 
 from services.runtime.health import PortTakenError
+from services.store.dashboards_site import DashboardsSite, Page, Request
 from services.store.engine import Answer, Engine, EngineError, Query
 from services.store.http_body import BodyError, compressed, read_body
 from services.store.http_guard import intrusion
@@ -45,6 +46,7 @@ class Site:
     is_ready: Callable[[], bool]
     names: tuple[str, ...]
     rebuilds: Rebuilds | None
+    dashboards: DashboardsSite
 
 
 class _Server(ThreadingHTTPServer):
@@ -84,7 +86,14 @@ def serve_sql(
     users = Users(*kept_passwords(settings.secrets_dir), settings.reads_are_anonymous)
 
     class Handler(_Handler):
-        site = Site(engine, users, is_ready, (host, *settings.allowed_hosts), rebuilds)
+        site = Site(
+            engine=engine,
+            users=users,
+            is_ready=is_ready,
+            names=(host, *settings.allowed_hosts),
+            rebuilds=rebuilds,
+            dashboards=DashboardsSite(engine, settings.dashboards_dir),
+        )
 
     try:
         server = _Server((host, port), Handler)
@@ -126,6 +135,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.FORBIDDEN, reason)
         elif path == "/rebuild" and self.site.rebuilds is not None:
             self._rebuild(self.site.rebuilds, parameters_of(target))
+        elif path.split("/")[1] == "dashboards":
+            self._show_dashboards(path)
         elif path != "/":
             self._refuse(HTTPStatus.NOT_FOUND, "There is no handler for this path.")
         else:
@@ -154,6 +165,27 @@ class _Handler(BaseHTTPRequestHandler):
             data, encoding = compressed(answer.data, self.headers, wanted)
             headers = _answer_headers(answer, query_id)
             self._send(HTTPStatus.OK, data, headers | _encoding(encoding))
+
+    def _show_dashboards(self, path: str) -> None:
+        """The page of dashboards and its queries, for whoever may read; a browser asks who."""
+        request = Request(
+            self.command,
+            path,
+            self.headers,
+            lambda limit: read_body(self.rfile, self.headers, limit),
+        )
+        try:
+            self.site.users.role_of(*credentials(self.headers, {}))
+            page = self.site.dashboards.answer(request)
+        except BodyError as error:
+            page = Page(HTTPStatus.BAD_REQUEST, f"{error}\n".encode(), {"Content-Type": TEXT})
+        except EngineError as error:
+            challenge = {"WWW-Authenticate": 'Basic realm="Tidegauge, user reader"'}
+            page = Page(HTTPStatus.UNAUTHORIZED, f"{error}\n".encode(), challenge)
+        if self.command == "POST" and page.status >= HTTPStatus.BAD_REQUEST:
+            self.close_connection = True  # the body may not have been read
+            page.headers["Connection"] = "close"
+        self._send(page.status, page.body, page.headers)
 
     def _rebuild(self, rebuilds: Rebuilds, given: dict[str, str]) -> None:
         """POST asks for a rebuild, GET for how it stands; both are the admin's."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from pydantic import Field, SecretStr
 
 from services.runtime.settings import ServiceSettings
+from services.store.dashboard_files import DASHBOARDS_DIR
 from services.store.engine import EngineError
 from services.store.http_guard import LOOPBACK
 
@@ -21,6 +22,7 @@ class StoreSettings(ServiceSettings):
     a loopback address only. allowed_hosts: names by which clients reach the store, besides
     loopback and `host`; `*` for any. keep_*_days: how long rows stay at least that no report of a
     run needs; 0 keeps them for ever. See services/store/schema.py.
+    dashboards_dir: folder of the Grafana dashboard files that `/dashboards/` shows.
     clickhouse_url: a server to use in place of the embedded engine; clickhouse_user may create
     databases, tables and users there, or no users where clickhouse_manage_reader is off.
     """
@@ -39,6 +41,8 @@ class StoreSettings(ServiceSettings):
     query_threads: int = Field(1, ge=1, le=256)
     query_slots: int = Field(4, ge=1, le=64)
     query_wait_seconds: float = Field(5, ge=0, le=60)
+
+    dashboards_dir: Path = DASHBOARDS_DIR
 
     clickhouse_url: str = Field("", pattern=r"^(https?://\S+)?$")
     clickhouse_user: str = "default"

@@ -1,0 +1,151 @@
+"""From what the page of dashboards asks to a query of the reader. Pure.
+
+The page names a query of a dashboard file and says time range and variables; the SQL is the file's.
+So nobody who can only reach the page can have SQL of their own run. A variable's value becomes
+part of the SQL where the file says so: a custom one must be among its options, another one must
+hold nothing that could end a string. Besides, every query is judged as all of the reader's are.
+"""
+
+import re
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from services.store.dashboard_files import (
+    Dashboard,
+    Model,
+    NotThereError,
+    options_of,
+    panel_of,
+    query_of_annotation,
+    query_of_panel,
+    query_of_variable,
+    variables_of,
+)
+from services.store.engine import Query
+from services.store.grafana_macros import (
+    ALL,
+    MacroError,
+    TimeRange,
+    Value,
+    expand,
+    interval_for,
+    names_used,
+)
+
+# What one panel may bring into a browser; the reader's own limits are wider.
+LIMITS: Final = {
+    "max_execution_time": "20",
+    "max_result_rows": "100000",
+    "max_result_bytes": str(32 * 1024 * 1024),
+}
+FORMAT: Final = {
+    "date_time_output_format": "iso",
+    "output_format_json_quote_64bit_integers": "0",
+    "output_format_json_quote_denormals": "0",
+}
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_INTERVAL = re.compile(r"(\d{1,6})(ms|[smhdw])")
+_UNSAFE = re.compile(r"['\"`\\\x00-\x1f\x7f]")
+Text = Annotated[str, Field(max_length=400)]
+
+
+class AskingError(ValueError):
+    """What the page asks for cannot be asked; the text is one sentence."""
+
+
+class Asked(BaseModel):
+    """One query of a dashboard: of a panel's target, of a variable, or of an annotation.
+
+    points: about how many points a graph has room for; ignored where the panel says it itself.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dashboard: Text
+    panel: int | None = None
+    ref: Text = "A"
+    variable: Text | None = None
+    annotation: Text | None = None
+    from_ms: int = Field(ge=0, le=4_102_444_800_000)
+    to_ms: int = Field(ge=0, le=4_102_444_800_000)
+    points: int = Field(600, ge=1, le=5000)
+    variables: dict[Text, Text | Annotated[list[Text], Field(max_length=500)]] = Field(
+        default_factory=dict, max_length=50
+    )
+
+    @model_validator(mode="after")
+    def _one_thing(self) -> "Asked":
+        if sum(each is not None for each in (self.panel, self.variable, self.annotation)) != 1:
+            raise ValueError("name a panel, a variable or an annotation")
+        if self.from_ms >= self.to_ms:
+            raise ValueError("the time range must end after it begins")
+        return self
+
+
+def asked_from(body: bytes) -> Asked:
+    """What a request's JSON asks for. Raises AskingError."""
+    try:
+        return Asked.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "request"
+        raise AskingError(f"{field}: {first['msg']}.") from error
+
+
+def query_for(asked: Asked, found: Dashboard) -> tuple[Query, int]:
+    """The reader's query, its macros expanded, and the seconds of one point of a graph.
+
+    Raises AskingError.
+    """
+    time_range = TimeRange(asked.from_ms, asked.to_ms)
+    try:
+        sql, panel = _sql_of(asked, found.model)
+        interval_s = interval_for(time_range, _points(asked, panel), _least_s(panel))
+        text = expand(sql, time_range, interval_s, _values(asked, found.model, sql))
+    except (NotThereError, MacroError) as error:
+        raise AskingError(str(error)) from error
+    return Query(text, "JSONCompact", settings=LIMITS | FORMAT), interval_s
+
+
+def _sql_of(asked: Asked, model: Model) -> tuple[str, Model]:
+    if asked.variable is not None:
+        return query_of_variable(model, asked.variable), {}
+    if asked.annotation is not None:
+        return query_of_annotation(model, asked.annotation), {}
+    panel = panel_of(model, asked.panel or 0)
+    return query_of_panel(panel, asked.ref), panel
+
+
+def _points(asked: Asked, panel: Model) -> int:
+    return int(panel.get("maxDataPoints") or asked.points)
+
+
+def _least_s(panel: Model) -> int:
+    """The panel's own least interval (`interval`, for example `>5s`), seconds, at least 1."""
+    found = _INTERVAL.search(str(panel.get("interval") or ""))
+    return max(1, int(found[1]) * _UNITS_S.get(found[2], 0)) if found else 1
+
+
+def _values(asked: Asked, model: Model, sql: str) -> dict[str, Value]:
+    known = variables_of(model)
+    return {name: _value(name, known.get(name), asked) for name in sorted(names_used(sql))}
+
+
+def _value(name: str, variable: Model | None, asked: Asked) -> Value:
+    if variable is None:
+        raise AskingError(f"The dashboard has no variable {name!r}.")
+    if variable.get("type") == "constant":
+        return str(variable.get("query", ""))
+    if name not in asked.variables:
+        raise AskingError(f"No value is given for the variable {name!r}.")
+    given: Any = asked.variables[name]
+    options = options_of(variable) if variable.get("type") == "custom" else None
+    for value in [given] if isinstance(given, str) else given:
+        if value == ALL:
+            continue
+        if options is not None and value not in options:
+            raise AskingError(f"{value!r} is none of the values of the variable {name!r}.")
+        if _UNSAFE.search(value):
+            raise AskingError(f"A value of {name!r} holds a quote or a control character.")
+    return given if isinstance(given, str) else list(given)

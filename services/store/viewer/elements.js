@@ -1,0 +1,24 @@
+// Making elements. Text is always text: nothing of a dashboard or a result is ever read as HTML.
+
+/** An element: `element("a", {href: "/", class: "x", onclick: f}, "text", child)`. */
+export function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === false || value === null || value === undefined) continue;
+    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else if (key === "style") Object.assign(made.style, value);
+    else made.setAttribute(key, value === true ? "" : value);
+  }
+  made.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+/** The address where it is one that may be followed, else null. */
+export function safeAddress(text) {
+  try {
+    const address = new URL(text, location.href);
+    return ["http:", "https:", "mailto:"].includes(address.protocol) ? address.href : null;
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,94 @@
+// Which range of time is shown, and how often it is asked again.
+
+import { dropDown } from "./dropdown.js";
+import { element } from "./elements.js";
+import { QUICK_RANGES, REFRESH_INTERVALS, inputMs, inputText, rangeText } from "./time.js";
+
+/** Buttons and fields for the range of time. */
+export function timePicker(dashboard) {
+  const { times, utc, range } = dashboard;
+  const from = element("input", {
+    type: "datetime-local",
+    step: "1",
+    value: inputText(range.from, utc),
+  });
+  const to = element("input", {
+    type: "datetime-local",
+    step: "1",
+    value: inputText(range.to, utc),
+  });
+  const span = range.to - range.from;
+  const absolute = (start, end) => {
+    if (start < end)
+      dashboard.setRange({ from: String(Math.round(start)), to: String(Math.round(end)) });
+  };
+  const apply = () => absolute(inputMs(from.value, utc), inputMs(to.value, utc));
+  const button = (key, text, title, onclick) =>
+    element(
+      "button",
+      { type: "button", title, "aria-label": title, "data-key": key, onclick },
+      text,
+    );
+  return element(
+    "div",
+    { class: "group", role: "group", "aria-label": "Range of time" },
+    button("earlier", "‹", "Earlier", () => absolute(range.from - span / 2, range.to - span / 2)),
+    dropDown(
+      "range",
+      rangeText(times, utc),
+      element(
+        "div",
+        { class: "quick" },
+        QUICK_RANGES.map(([start, text]) =>
+          element(
+            "button",
+            {
+              type: "button",
+              "aria-pressed": String(times.from === start && times.to === "now"),
+              onclick: () => dashboard.setRange({ from: start, to: "now" }),
+            },
+            text,
+          ),
+        ),
+      ),
+      element("label", {}, "From", from),
+      element("label", {}, "To", to),
+      element("button", { type: "button", onclick: apply }, "Show this range"),
+    ),
+    button("later", "›", "Later", () => absolute(range.from + span / 2, range.to + span / 2)),
+    button("wider", "−", "Twice the range", () =>
+      absolute(range.from - span / 2, range.to + span / 2),
+    ),
+  );
+}
+
+/** A button that asks again, and how often that happens by itself. */
+export function refreshPicker(dashboard) {
+  const intervals = [...new Set([...REFRESH_INTERVALS, dashboard.every])];
+  const select = element(
+    "select",
+    {
+      "aria-label": "Refresh every",
+      "data-key": "every",
+      onchange: ({ target }) => dashboard.setRefresh(target.value),
+    },
+    intervals.map((each) =>
+      element("option", { value: each, selected: each === dashboard.every }, each || "Off"),
+    ),
+  );
+  return element(
+    "div",
+    { class: "group" },
+    element(
+      "button",
+      {
+        type: "button",
+        "data-key": "refresh",
+        title: "Ask again now",
+        onclick: () => dashboard.refresh(),
+      },
+      "Refresh",
+    ),
+    select,
+  );
+}
