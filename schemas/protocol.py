@@ -59,6 +59,11 @@ STOPPED = "stopped"  # per pipeline
 # them is the outage. detail of the first: {"reason", "restart"}
 PIPELINE_DOWN = "pipeline_down"
 PIPELINE_UP = "pipeline_up"
+# A process of the deployment has died and is started again, and serves again; of no run. detail:
+# {"part", "reason", "restart"} (0: the last of those allowed is behind it, the deployment ends) and
+# {"part", "outage_s"}
+PART_DOWN = "part_down"
+PART_UP = "part_up"
 FAILED = "failed"  # a service cannot go on with the run; detail: {"reason"}
 CONCLUDED = "concluded"  # detail: {"valid", "invalid_reasons"}
 

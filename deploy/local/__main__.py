@@ -1,8 +1,8 @@
 """The stack without the console: `python -m deploy.local up`, `down` or `status`.
 
-`up` stays in the foreground, prints how the start goes, watches the parts and stops them all when
-one of them ends, or at SIGTERM, SIGHUP or Ctrl-C. `tidegauge up --detach` runs it in a session of
-its own.
+`up` stays in the foreground, prints how the start goes, starts parts again that die, and stops all
+when one of them dies too often, or at SIGTERM, SIGHUP or Ctrl-C. `tidegauge up --detach` runs it in
+a session of its own.
 """
 
 import argparse

@@ -30,7 +30,7 @@ class StackStoppedError(StackError):
 
 def crashed(name: str, code: int | None, log: Path) -> StackError:
     """A part has ended by itself. code: of subprocess, negative for a signal; None is unknown."""
-    return StackError(f"{name} {_ending(code)}; its log is {log}", tail(log))
+    return StackError(f"{name} {ending(code)}; its log is {log}", tail(log))
 
 
 def not_ready(name: str, timeout_s: float, log: Path) -> StackError:
@@ -38,7 +38,14 @@ def not_ready(name: str, timeout_s: float, log: Path) -> StackError:
     return StackError(f"{name} was not ready within {timeout_s:g} s; its log is {log}", tail(log))
 
 
-def _ending(code: int | None) -> str:
+def worn_out(name: str, how: str, restarts: int, log: Path) -> StackError:
+    """A part has ended too often. how: what became of it the last time."""
+    tries = f" after {restarts} restart{'' if restarts == 1 else 's'}" if restarts else ""
+    return StackError(f"{name} {how}{tries}; its log is {log}", tail(log))
+
+
+def ending(code: int | None) -> str:
+    """How a process ended, as the end of a sentence that begins with its name."""
     if code is None:
         return "ended"
     if code >= 0:

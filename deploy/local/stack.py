@@ -3,47 +3,54 @@
     stack = Stack(settings)
     try:
         stack.up(print)
-        stack.watch(on_failure)     # or stack.check() now and then
-        ...
+        while ...:
+            stack.check()           # now and then: starts parts again that have died
     finally:
         stack.close()               # stops what up() started; leaves alone what it attached to
 
-One stack per data folder; two stacks differ in `data` and `base_port`. `deploy/local/state.py`
-describes the file by which others find a stack.
+The process that started a stack supervises it (`supervisor.py`). One stack per data folder; two
+stacks differ in `data` and `base_port`. `state.py` describes the file by which others find a stack.
 """
 
 import os
-import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from deploy.local.announcing import Announcer
 from deploy.local.detached import start_detached
 from deploy.local.ending import end_stack, interrupt_start
 from deploy.local.failures import EXIT_USAGE, StackError, StackStoppedError, crashed
 from deploy.local.java import JavaMissingError, find_java
 from deploy.local.parts import Part, stack_parts
 from deploy.local.preflight import check_ports, check_room
-from deploy.local.processes import bound_log, identify, is_alive, wait_until
-from deploy.local.startup import READY_DEADLINE_S, Processes, Progress, Startup, log_path
+from deploy.local.processes import identify, is_alive, wait_until
+from deploy.local.startup import (
+    READY_DEADLINE_S,
+    Processes,
+    Progress,
+    Startup,
+    launch,
+    log_path,
+    process_environment,
+)
 from deploy.local.state import (
     RUNNING,
     STARTING,
-    STOPPING,
     LockTimeoutError,
     ServiceState,
     StackState,
     StateFile,
 )
 from deploy.local.status import ServiceStatus, StackStatus, describe
+from deploy.local.supervisor import STOPPED_BY_ANOTHER, Supervisor
 from services.runtime.settings import ServiceSettings
 
 __all__ = ["ServiceStatus", "Stack", "StackError", "StackStatus", "StackStoppedError"]
 
 LOCK_TIMEOUT_S = 120.0
-ATTACH_TIMEOUT_S = 15.0
-WATCH_PERIOD_S = 0.25
+ATTACH_TIMEOUT_S = 45.0
 
 
 def _quiet(_text: str) -> None:
@@ -73,7 +80,8 @@ class Stack:
         self._ready_deadline_s = ready_deadline_s
         self._state: StackState | None = None
         self._processes: Processes = {}
-        self._unwatched = threading.Event()
+        self._supervisor: Supervisor | None = None
+        self._announcer = Announcer(self.settings)
 
     def up(self, on_progress: Progress = _quiet) -> None:
         """Attach to the stack of this data folder if it runs, else start one.
@@ -101,7 +109,6 @@ class Stack:
 
         Returns whether there was any. Raises StackError when a process does not end.
         """
-        self._unwatched.set()
         interrupt_start(self._read())
         with self._locked(on_progress):
             found = self._read()
@@ -113,7 +120,7 @@ class Stack:
 
     def close(self, on_progress: Progress = _quiet) -> None:
         """Stop the stack if up() of this object started it and nobody else has stopped it."""
-        self._unwatched.set()
+        self._announcer.close()
         mine, recorded = self._state, self._read()
         if mine and recorded and not self.attached and recorded.stack_id == mine.stack_id:
             self.down(on_progress)
@@ -124,40 +131,33 @@ class Stack:
         return describe(self.settings, self._read(), self._parts)
 
     def check(self) -> None:
-        """Raises StackError when a part has ended: which, how, and the last lines of its log.
+        """See that every part lives; call it a few times a second.
 
-        Raises StackStoppedError when another tidegauge stopped it. Also bounds the logs.
+        The process that started the stack starts a part again that has died, as often as its
+        budget allows. Raises StackError when a part cannot go on: which, how, and the last lines
+        of its log. Raises StackStoppedError when another tidegauge stopped the stack.
         """
-        state = self._state
-        if state is None:
-            return
-        for part in state.services:
-            log = log_path(self.settings.data, part.name)
-            process = self._processes.get(part.name)
-            code = process.poll() if process else None
-            if code is None and is_alive(part.identity, state.stack_id):
-                bound_log(log)
-                continue
-            recorded = self._read()
-            if not recorded or recorded.stack_id != state.stack_id or recorded.phase == STOPPING:
+        if self._supervisor is not None:
+            try:
+                self._supervisor.tend()
+            except StackStoppedError:
                 self._forget()
-                raise StackStoppedError("the stack was stopped by another tidegauge")
-            raise crashed(part.name, code, log)
+                raise
+        elif self._state is not None:
+            self._check_as_guest(self._state)
 
-    def watch(self, on_failure: Callable[[StackError], None]) -> None:
-        """Call `on_failure` once, from a thread, when check() fails; until down() or close()."""
-        self._unwatched.clear()
-
-        def look() -> None:
-            while not self._unwatched.wait(WATCH_PERIOD_S):
-                try:
-                    self.check()
-                except StackError as error:
-                    if not self._unwatched.is_set():
-                        on_failure(error)
-                    return
-
-        threading.Thread(target=look, name="stack-watch", daemon=True).start()
+    def _check_as_guest(self, state: StackState) -> None:
+        """A part that has died is its owner's to start again, while there is one."""
+        dead = [s for s in state.services if not is_alive(s.identity, state.stack_id)]
+        if not dead:
+            return
+        recorded = self._read()
+        if not recorded or (recorded.stack_id, recorded.phase) != (state.stack_id, RUNNING):
+            self._forget()
+            raise StackStoppedError(STOPPED_BY_ANOTHER)
+        self._state = recorded
+        if not is_alive(recorded.owner):
+            raise crashed(dead[0].name, None, log_path(self.settings.data, dead[0].name))
 
     def _start(self, on_progress: Progress) -> None:
         settings = self.settings
@@ -177,10 +177,11 @@ class Stack:
             detached=self._detached,
         )
         self._keep(state)
+        environment = process_environment(settings, java, state.stack_id)
         startup = Startup(
             settings,
             java,
-            state.stack_id,
+            environment,
             record=self._record,
             on_progress=on_progress,
             ready_deadline_s=self._ready_deadline_s,
@@ -193,6 +194,17 @@ class Stack:
             end_stack(self._file, self._state or state, self._parts)
             self._forget()
             raise
+        self._supervisor = Supervisor(
+            settings,
+            self._parts,
+            self._state or state,
+            self._file,
+            processes=self._processes,
+            launch=lambda part: launch(part, settings, java, environment),
+            announcer=self._announcer,
+            on_progress=on_progress,
+            ready_deadline_s=self._ready_deadline_s,
+        )
 
     def _record(self, service: ServiceState) -> None:
         assert self._state is not None
@@ -205,17 +217,20 @@ class Stack:
     def _forget(self) -> None:
         for process in self._processes.values():
             process.poll()
-        self._state, self._processes = None, {}
+        self._state, self._processes, self._supervisor = None, {}, None
 
     def _is_whole(self, found: StackState) -> bool:
-        """Whether every part of a recorded stack was started, and all is alive.
+        """Whether every part of a recorded stack was started and has an owner that lives.
 
-        Its owner too: without one nobody watches the parts, and a run may still be going on.
+        Without one nobody starts parts again, and a run may still be going on.
         """
         known = {service.name for service in found.services}
         whole = found.phase == RUNNING and known == {part.name for part in self._parts}
-        processes = [found.owner, *(service.identity for service in found.services)]
-        return whole and all(is_alive(process, found.stack_id) for process in processes)
+        return whole and is_alive(found.owner, found.stack_id)
+
+    def _goes_on(self, found: StackState) -> bool:
+        now = self._read()
+        return now is not None and now.stack_id == found.stack_id and self._is_whole(now)
 
     def _attach(self, found: StackState, on_progress: Progress) -> bool:
         """Make a recorded stack this object's, if it is whole and remains so.
@@ -235,14 +250,14 @@ class Stack:
         def settled() -> bool:
             while waiting and waiting[0].ready(self.settings):
                 waiting.pop(0)
-            return not waiting or not self._is_whole(found)
+            return not waiting or not self._goes_on(found)
 
         if not wait_until(settled, ATTACH_TIMEOUT_S):
             log = log_path(self.settings.data, waiting[0].name)
             raise StackError(f"the stack runs, but {waiting[0].name} does not answer; see {log}")
         if waiting:
             return False
-        self._state, self._processes, self.attached = found, {}, True
+        self._state, self._processes, self.attached = self._read() or found, {}, True
         on_progress(f"attached to the stack that runs at base port {found.base_port}")
         return True
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -18,7 +19,7 @@ from deploy.local.failures import StackError, crashed, not_ready
 from deploy.local.java import Java
 from deploy.local.parts import Part
 from deploy.local.processes import MARK, identify, spawn, tail
-from deploy.local.state import READY, STARTING, ServiceState
+from deploy.local.state import READY, STARTING, Identity, ServiceState
 from services.runtime.kafka import KafkaUnavailableError
 from services.runtime.settings import ROOT, ServiceSettings
 
@@ -54,18 +55,35 @@ def process_environment(settings: ServiceSettings, java: Java, stack_id: str) ->
     return java.environment(settings_environment(settings)) | {MARK: stack_id}
 
 
+def launch(
+    part: Part, settings: ServiceSettings, java: Java, environment: Mapping[str, str]
+) -> tuple[subprocess.Popen[bytes], Identity]:
+    """Start one part. Raises StackError when it cannot be started or ends at once."""
+    log = log_path(settings.data, part.name)
+    try:
+        part.prepare(settings, java)
+        command = part.command(settings, java)
+        process = spawn(command, log, settings.data, environment)
+    except (OSError, subprocess.TimeoutExpired, BrokerError) as error:
+        raise StackError(f"{part.name} cannot start: {error}") from error
+    try:
+        return process, identify(process.pid)
+    except psutil.NoSuchProcess as error:
+        raise crashed(part.name, process.poll(), log) from error
+
+
 class Startup:
     """One start of a stack.
 
-    record: called with every part that was started and again when it is ready. `processes` holds
-    what was started so far, whatever happens.
+    environment: of every process. record: called with every part that was started and again when
+    it is ready. `processes` holds what was started so far, whatever happens.
     """
 
     def __init__(
         self,
         settings: ServiceSettings,
         java: Java,
-        stack_id: str,
+        environment: Mapping[str, str],
         *,
         record: Callable[[ServiceState], None],
         on_progress: Progress,
@@ -74,7 +92,7 @@ class Startup:
         self.processes: Processes = {}
         self._settings = settings
         self._java = java
-        self._environment = process_environment(settings, java, stack_id)
+        self._environment = environment
         self._record = record
         self._progress = on_progress
         self._deadline_s = ready_deadline_s
@@ -97,17 +115,8 @@ class Startup:
     def _start(self, part: Part) -> None:
         self._progress(f"starting {part.name}")
         self._started_at[part.name] = time.monotonic()
-        log = log_path(self._settings.data, part.name)
-        try:
-            part.prepare(self._settings, self._java)
-            command = part.command(self._settings, self._java)
-            process = spawn(command, log, self._settings.data, self._environment)
-            self.processes[part.name] = process
-            identity = identify(process.pid)
-        except psutil.NoSuchProcess as error:
-            raise crashed(part.name, self.processes[part.name].poll(), log) from error
-        except (OSError, subprocess.TimeoutExpired, BrokerError) as error:
-            raise StackError(f"{part.name} cannot start: {error}") from error
+        process, identity = launch(part, self._settings, self._java, self._environment)
+        self.processes[part.name] = process
         started = ServiceState(part.name, identity.pid, identity.create_time, STARTING)
         self._started[part.name] = started
         self._record(started)
@@ -133,6 +142,5 @@ class Startup:
             log = log_path(self._settings.data, part.name)
             text = f"{part.name} does not do what the stack needs: {error}; its log is {log}"
             raise StackError(text, tail(log)) from error
-        ready = self._started[part.name]
-        self._record(ServiceState(ready.name, ready.pid, ready.create_time, READY))
+        self._record(replace(self._started[part.name], state=READY))
         self._ready.add(part.name)

@@ -8,11 +8,13 @@ The file is replaced in one step whenever something changes and removed when the
      "host": "127.0.0.1", "base_port": 17070,
      "owner": {"pid": 1, "create_time": 1760000000.5},   the process that started the stack
      "detached": false,            true when the owner is nobody's terminal
-     "services": [{"name": "kafka", "pid": 2, "create_time": 1760000000.6, "state": "ready"}]}
+     "services": [{"name": "kafka", "pid": 2, "create_time": 1760000000.6, "state": "ready",
+                   "restarts": 0}]}
 
 create_time is psutil's, in epoch seconds: a pid alone may be somebody else's by now. A service's
-state is "starting" or "ready". The services are in the order in which they were started; each
-leads a session of its own, whose id is its pid.
+state is "starting", "ready" or "restarting" (it has ended and is started again in a moment);
+restarts is how often it was started again. The services are in the order in which they were first
+started; each leads a session of its own, whose id is its pid.
 """
 
 import fcntl
@@ -25,7 +27,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 STARTING, RUNNING, STOPPING = "starting", "running", "stopping"
-READY = "ready"
+READY, RESTARTING = "ready", "restarting"
 VERSION = 1
 LOCK_POLL_S = 0.1
 
@@ -50,6 +52,7 @@ class ServiceState:
     pid: int
     create_time: float
     state: str
+    restarts: int = 0
 
     @property
     def identity(self) -> Identity:
@@ -97,13 +100,37 @@ class StateFile:
 
     def write(self, state: StackState) -> None:
         """Replace what is recorded, in one step."""
+        with self._changing():
+            self._replace(state)
+
+    def record(self, stack_id: str, service: ServiceState) -> StackState | None:
+        """Record a service of a running stack; None, and nothing is changed, when the stack is
+        being stopped or is gone."""
+        with self._changing():
+            found = self.read()
+            if found is None or (found.stack_id, found.phase) != (stack_id, RUNNING):
+                return None
+            state = found.with_service(service)
+            self._replace(state)
+            return state
+
+    def _replace(self, state: StackState) -> None:
         new = self._path.with_suffix(f".{os.getpid()}")
         new.write_text(json.dumps({"version": VERSION, **asdict(state)}, indent=1) + "\n")
         new.replace(self._path)
 
     def remove(self) -> None:
         """Record that nothing runs."""
-        self._path.unlink(missing_ok=True)
+        with self._changing():
+            self._path.unlink(missing_ok=True)
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Between a look at the file and its change nobody else changes it. Held for moments, by
+        owners that start a part again while another process stops the stack."""
+        with self._path.with_suffix(".changing").open("a") as file:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX)
+            yield
 
     @contextmanager
     def locked(self, timeout_s: float, on_wait: Callable[[], None]) -> Iterator[None]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from deploy.local.parts import Part
 from deploy.local.processes import is_alive
-from deploy.local.state import RUNNING, ServiceState, StackState
+from deploy.local.state import RESTARTING, RUNNING, ServiceState, StackState
 from services.runtime.settings import ServiceSettings
 
 READY, NOT_READY, ENDED = "ready", "not ready", "ended"
@@ -14,16 +14,19 @@ READY, NOT_READY, ENDED = "ready", "not ready", "ended"
 
 @dataclass(frozen=True)
 class ServiceStatus:
-    """One part of a stack now. state: `ready`, `not ready` or `ended`."""
+    """One part of a stack now. state: `ready`, `not ready`, `restarting` (it has ended and is
+    started again in a moment) or `ended`. restarts: how often it was started again."""
 
     name: str
     pid: int
     state: str
+    restarts: int = 0
 
 
 @dataclass(frozen=True)
 class StackStatus:
-    """A stack now. running: whether every part of it is alive and its start is complete."""
+    """A stack now. running: whether its start is complete, and every part of it is alive or is
+    going to be started again."""
 
     running: bool
     kafka: str
@@ -53,8 +56,9 @@ def describe(
 def _service_status(
     settings: ServiceSettings, found: StackState, service: ServiceState, known: dict[str, Part]
 ) -> ServiceStatus:
-    state = ENDED
     if is_alive(service.identity, found.stack_id):
         ready = service.name in known and known[service.name].ready(settings)
         state = READY if ready else NOT_READY
-    return ServiceStatus(service.name, service.pid, state)
+    else:
+        state = RESTARTING if is_alive(found.owner) else ENDED
+    return ServiceStatus(service.name, service.pid, state, service.restarts)

@@ -32,10 +32,11 @@ def show_status(console: Console, settings: ServiceSettings, found: Any, as_json
         console.print("The stack is not running.")
         return
     table = Table(box=SIMPLE_HEAD)
-    for column in ("service", "pid", "state"):
+    for column in ("service", "pid", "state", "restarts"):
         table.add_column(column)
     for service in fields["services"]:
-        table.add_row(service["name"], str(service["pid"]), service["state"])
+        again = str(service["restarts"] or "")
+        table.add_row(service["name"], str(service["pid"]), service["state"], again)
     console.print(table)
     console.print(f"Kafka {fields['kafka']} · SQL {fields['clickhouse_http']}", soft_wrap=True)
     console.print(f"Dashboards {fields['dashboards']}", soft_wrap=True)

@@ -72,6 +72,14 @@ class Events:
         """Wait until what was published is acknowledged; returns how many events are not yet."""
         return int(self._producer.flush(timeout_s))
 
+    def give_up(self, timeout_s: float) -> int:
+        """Wait at most `timeout_s` for acknowledgements, then drop what has none; returns how many
+        events that were. For events that matter less than ending in time."""
+        left = self.flush(timeout_s)
+        self._producer.purge()
+        self.flush(0)
+        return left
+
     def _send(self, topic: str, key: str, value: bytes) -> None:
         while True:
             try:

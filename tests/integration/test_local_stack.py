@@ -1,5 +1,6 @@
 """A stack on this machine: a real broker, and small services that stand in for ours."""
 
+import json
 import os
 import signal
 import socket
@@ -11,6 +12,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -20,10 +22,11 @@ from deploy.local.parts import KAFKA, Part, service
 from deploy.local.processes import MARK, end, identify, is_alive, marked
 from deploy.local.stack import Stack, StackError, StackStoppedError
 from deploy.local.state import Identity, StateFile
-from schemas.catalogue import CONTROL, fixed_topics
+from schemas.catalogue import CONTROL, LIFECYCLE, fixed_topics
 from services.runtime.kafka import admin_client
 from services.runtime.settings import ROOT, ServiceSettings
 from tests.integration.kafka_broker import free_base_port
+from tests.integration.runs import readers
 
 pytestmark = pytest.mark.integration
 
@@ -195,39 +198,48 @@ def test_two_stacks_run_side_by_side(settings, double, tmp_path):
     there.close()
 
 
-def test_a_crash_is_told_with_name_exit_code_and_last_lines(settings, double):
-    stack = Stack(settings, (double("store"), double("evaluator")))
-    stack.up()
-    failures: list[StackError] = []
-    failed = threading.Event()
-    stack.watch(lambda error: (failures.append(error), failed.set()))
-    with pytest.raises(OSError, match=r"closed connection|reset by peer"):
-        urllib.request.urlopen(f"http://127.0.0.1:{settings.port('evaluator')}/crash", timeout=10)
-    assert failed.wait(DEADLINE_S)
-    log = settings.data / "logs" / "evaluator.log"
-    assert str(failures[0]) == f"evaluator ended with exit code 3; its log is {log}"
-    assert failures[0].log_tail == ("listening", "the sea came in")
-    stack.close()
-
-
-def test_one_that_attached_notices_a_crash_too(settings, double):
-    parts = (double("store"),)
+def test_a_part_that_dies_is_started_again_and_all_are_told(settings, double):
+    parts = (double("store"), double("evaluator"))
     owner, guest = Stack(settings, parts), Stack(settings, parts)
-    owner.up()
+    progress: list[str] = []
+    owner.up(progress.append)
     guest.up()
-    os.kill(pid_of(owner, "store"), signal.SIGKILL)
-    eventually(lambda: fails(guest.check), "the guest notices")
-    with pytest.raises(StackError, match=r"^store was ended by SIGKILL; "):
-        owner.check()
+    del progress[:]
+    before = pid_of(owner, "store")
+    os.kill(before, signal.SIGKILL)
+    eventually(lambda: owner.status().services[0].state == "restarting", "it is dead")
+    assert owner.status().running
+    eventually(lambda: (guest.check(), owner.check(), len(progress) == 2)[-1], "it serves again")
+    assert progress[0] == (
+        "store was ended by SIGKILL; starting it again in 0.5 s (restart 1 of 5 in 10 min)"
+    )
+    assert progress[1].startswith("store is ready again after ")
+    found = {s.name: (s.state, s.restarts) for s in owner.status().services}
+    assert found == {"store": ("ready", 1), "evaluator": ("ready", 0)}
+    assert pid_of(owner, "store") != before
+    assert len(marked(stack_id(settings))) == 4  # two services, each with its stubborn child
+    guest.check()
     owner.close()
 
 
-def fails(action: Callable[[], None]) -> bool:
-    try:
-        action()
-    except StackError:
-        return True
-    return False
+def test_without_a_budget_a_death_is_told_with_exit_code_and_last_lines(
+    settings, double, monkeypatch
+):
+    monkeypatch.setenv("TIDEGAUGE_MAX_RESTARTS", "0")
+    stack = Stack(settings, (double("store"), double("evaluator")))
+    stack.up()
+    crash(settings, "evaluator")
+    with pytest.raises(StackError) as caught:
+        eventually(lambda: stack.check() is not None, "the stack gives up")
+    log = settings.data / "logs" / "evaluator.log"
+    assert str(caught.value) == f"evaluator ended with exit code 3; its log is {log}"
+    assert caught.value.log_tail == ("listening", "the sea came in")
+    stack.close()
+
+
+def crash(settings: ServiceSettings, name: str) -> None:
+    with pytest.raises(OSError, match=r"closed connection|reset by peer"):
+        urllib.request.urlopen(f"http://127.0.0.1:{settings.port(name)}/crash", timeout=10)
 
 
 def test_the_owner_of_a_stack_that_another_stops_is_told_so(settings, double):
@@ -298,10 +310,16 @@ def test_after_a_killed_console_down_finds_and_ends_what_was_left(settings, doub
     console = start_console(settings, tmp_path)
     left = marked(stack_id(settings))
     assert len(left) == 3  # broker, store, and the store's stubborn child
+    guest = Stack(settings, (KAFKA, double("store", after=("kafka",))))
+    guest.up()
+    assert guest.attached
     console.kill()
     console.wait(DEADLINE_S)
+    guest.check()  # everything lives, though nobody looks after it
     # Even when the service itself is gone and only its child is there.
-    os.kill(pid_of(Stack(settings), "store"), signal.SIGKILL)
+    os.kill(pid_of(guest, "store"), signal.SIGKILL)
+    with pytest.raises(StackError, match=r"^store ended; its log is "):
+        eventually(lambda: guest.check() is not None, "the guest notices")
     assert Stack(settings, (KAFKA, double("store", after=("kafka",)))).down()
     assert not any(is_alive(identity) for identity in left)
 
@@ -353,7 +371,7 @@ def test_a_file_that_is_no_state_is_said_to_be_none(settings, double):
         path.unlink()
 
 
-def test_a_detached_stack_of_all_real_services_outlives_its_starter_and_obeys_down(settings):
+def test_a_detached_stack_outlives_its_starter_heals_itself_and_obeys_down(settings):
     stack = Stack(settings)
     progress: list[str] = []
     stack.up_detached(progress.append)
@@ -363,9 +381,25 @@ def test_a_detached_stack_of_all_real_services_outlives_its_starter_and_obeys_do
     assert found.detached
     assert stack.status().running
     assert psutil.Process(found.owner.pid).environ().get(MARK) is None
+    with readers(settings, LIFECYCLE) as (lifecycle,):
+        for name in ("store", "collector"):
+            os.kill(pid_of(stack, name), signal.SIGKILL)
+        lifecycle.until("", lambda events: count(events, "part_up") == 2, DEADLINE_S)
+        down = [json.loads(e["detail"]) for e in lifecycle.records("") if e["event"] == "part_down"]
+    assert sorted(each["reason"] for each in down) == [
+        "collector was ended by SIGKILL",
+        "store was ended by SIGKILL",
+    ]
+    eventually(lambda: {s.state for s in stack.status().services} == {"ready"}, "all serve")
+    restarts = {s.name: s.restarts for s in stack.status().services if s.restarts}
+    assert restarts == {"store": 1, "collector": 1}
     assert Stack(settings).down()
     assert not is_alive(found.owner)
     assert marked(found.stack_id) == ()
+
+
+def count(events: list[dict[str, Any]], name: str) -> int:
+    return sum(event["event"] == name for event in events)
 
 
 def test_a_detached_stack_that_cannot_start_says_why(settings):
@@ -380,7 +414,8 @@ def test_a_detached_stack_that_cannot_start_says_why(settings):
     assert caught.value.exit_code == 2
 
 
-def test_a_detached_stack_stops_whole_when_a_part_crashes(settings):
+def test_a_detached_stack_stops_whole_when_a_part_may_not_be_started_again(settings, monkeypatch):
+    monkeypatch.setenv("TIDEGAUGE_MAX_RESTARTS", "0")
     stack = Stack(settings)
     stack.up_detached()
     found = StateFile(settings.data).read()

@@ -1,6 +1,7 @@
 """The state file, the order of stopping, logs, and the sentences of failures."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from deploy.local.broker import server_properties
 from deploy.local.ending import stop_order
-from deploy.local.failures import StackError, crashed
+from deploy.local.failures import StackError, crashed, worn_out
 from deploy.local.parts import Part, stack_parts
 from deploy.local.preflight import check_room
 from deploy.local.processes import bound_log, tail
@@ -46,7 +47,9 @@ def test_the_file_says_what_runs_as_documented(tmp_path: Path):
         "base_port": 19300,
         "owner": {"pid": 1, "create_time": 2.5},
         "detached": True,
-        "services": [{"name": "kafka", "pid": 7, "create_time": 3.5, "state": "ready"}],
+        "services": [
+            {"name": "kafka", "pid": 7, "create_time": 3.5, "state": "ready", "restarts": 0}
+        ],
     }
 
 
@@ -69,6 +72,17 @@ def test_a_service_recorded_again_replaces_itself_in_place():
         ("kafka", "starting"),
         ("store", "ready"),
     ]
+
+
+def test_a_service_of_a_stack_that_stops_or_is_another_is_not_recorded(tmp_path: Path):
+    file, service = StateFile(tmp_path), ServiceState("kafka", 7, 3.5, "ready", 1)
+    assert file.record("abc", service) is None
+    file.write(STATE)
+    assert file.record("another", service) is None
+    assert file.record("abc", service) == STATE.with_service(service)
+    file.write(replace(STATE, phase="stopping"))
+    assert file.record("abc", service) is None
+    assert file.read() == replace(STATE, phase="stopping")
 
 
 def test_only_one_holds_the_lock_and_the_other_is_told_that_it_waits(tmp_path: Path):
@@ -113,6 +127,17 @@ def test_a_crash_is_told_by_name_ending_and_last_lines(
     error = crashed("store", code, log)
     assert str(error) == f"{ending}; its log is {log}"
     assert error.log_tail == ("first", "last")
+
+
+@pytest.mark.parametrize(
+    ("restarts", "sentence"),
+    [(0, "store ended"), (1, "store ended after 1 restart"), (5, "store ended after 5 restarts")],
+)
+def test_a_part_that_died_too_often_is_told_with_how_often(
+    tmp_path: Path, restarts: int, sentence: str
+):
+    log = tmp_path / "store.log"
+    assert str(worn_out("store", "ended", restarts, log)) == f"{sentence}; its log is {log}"
 
 
 def test_the_tail_is_the_last_lines_and_empty_without_a_log(tmp_path: Path):

@@ -1,0 +1,183 @@
+"""Start a part again that has died, as long as its budget lasts.
+
+For the process that started the stack; it calls tend() a few times a second. A part that dies, or
+does not become ready again in time, waits a little, and for the parts that it depends on, and is
+then started as at first. Everybody is told: the terminal, the bus, `stack.json`.
+"""
+
+import subprocess
+import time
+from collections.abc import Callable, Iterable, MutableMapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from pydantic import Field
+
+from deploy.local.announcing import Announcer
+from deploy.local.failures import StackError, StackStoppedError, ending, worn_out
+from deploy.local.parts import Part
+from deploy.local.processes import bound_log, end, is_alive
+from deploy.local.restarts import Budget
+from deploy.local.startup import log_path
+from deploy.local.state import (
+    READY,
+    RESTARTING,
+    STARTING,
+    Identity,
+    ServiceState,
+    StackState,
+    StateFile,
+)
+from schemas import protocol
+from services.runtime.kafka import KafkaUnavailableError
+from services.runtime.settings import ServiceSettings
+
+Launch = Callable[[Part], tuple["subprocess.Popen[bytes]", Identity]]
+STOPPED_BY_ANOTHER = "the stack was stopped by another tidegauge"
+
+
+class SupervisionSettings(ServiceSettings):
+    """max_restarts: how often one part may be started again within any restart_window_s seconds;
+    0 ends the stack with its first part."""
+
+    max_restarts: int = Field(5, ge=0, le=1000)
+    restart_window_s: float = Field(600, gt=0)
+
+
+def budget_of(settings: ServiceSettings) -> Budget:
+    """The budget that the settings and the environment give."""
+    found = SupervisionSettings(**settings.model_dump())
+    return Budget(found.max_restarts, found.restart_window_s)
+
+
+@dataclass
+class _Case:
+    """What is known of one part. Times in monotonic seconds.
+
+    restarted_s: when it was started again. down_s: since when it does not serve, or None. due_s:
+    when it is to be started again, or None. started_s: since when it is starting, or None.
+    """
+
+    restarted_s: tuple[float, ...] = ()
+    down_s: float | None = None
+    due_s: float | None = None
+    started_s: float | None = None
+
+
+class Supervisor:
+    """Looks after one running stack. For one thread."""
+
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        parts: Iterable[Part],
+        state: StackState,
+        file: StateFile,
+        *,
+        processes: MutableMapping[str, "subprocess.Popen[bytes]"],
+        launch: Launch,
+        announcer: Announcer,
+        on_progress: Callable[[str], None],
+        ready_deadline_s: float,
+    ) -> None:
+        self.state = state
+        self._settings = settings
+        self._parts = {part.name: part for part in parts}
+        self._file = file
+        self._processes = processes
+        self._launch = launch
+        self._announcer = announcer
+        self._progress = on_progress
+        self._deadline_s = ready_deadline_s
+        self._budget = budget_of(settings)
+        self._cases = {name: _Case() for name in self._parts}
+
+    def tend(self) -> None:
+        """Look at every part and do what time asks for. Also bounds the logs.
+
+        Raises StackError when a part has used up its budget, StackStoppedError when another
+        process stops the stack.
+        """
+        for service in self.state.services:
+            part, case = self._parts[service.name], self._cases[service.name]
+            if case.due_s is not None:
+                if time.monotonic() >= case.due_s and self._can_start(part):
+                    self._start_again(part, case, service)
+            elif (code := self._exit_code(service)) is not None:
+                self._died(part, case, service, ending(code[0]))
+            elif case.started_s is not None:
+                self._look_after(part, case, service, case.started_s)
+            else:
+                bound_log(self._log(part))
+        self._announcer.serve()
+
+    def _exit_code(self, service: ServiceState) -> tuple[int | None] | None:
+        """None while it runs; else its exit code, itself None where it is not known."""
+        code = self._processes[service.name].poll()
+        if code is None and is_alive(service.identity, self.state.stack_id):
+            return None
+        return (code,)
+
+    def _can_start(self, part: Part) -> bool:
+        return all(self._cases[name].down_s is None for name in part.after)
+
+    def _died(self, part: Part, case: _Case, service: ServiceState, how: str) -> None:
+        now_s = time.monotonic()
+        self._record(replace(service, state=RESTARTING))
+        delay_s = self._budget.delay_s(case.restarted_s, now_s)
+        case.restarted_s = self._budget.recent(case.restarted_s, now_s)
+        number = len(case.restarted_s) + 1 if delay_s is not None else 0
+        reason = f"{part.name} {how}"
+        self._announcer.say(protocol.PART_DOWN, part=part.name, reason=reason, restart=number)
+        if delay_s is None:
+            raise worn_out(part.name, how, len(case.restarted_s), self._log(part))
+        end([service.identity], self.state.stack_id, 0)
+        case.due_s, case.started_s = now_s + delay_s, None
+        case.down_s = now_s if case.down_s is None else case.down_s
+        self._progress(
+            f"{reason}; starting it again in {delay_s:g} s"
+            f" (restart {number} of {self._budget.restarts} in {self._budget.window_s / 60:g} min)"
+        )
+
+    def _start_again(self, part: Part, case: _Case, service: ServiceState) -> None:
+        case.restarted_s = (*case.restarted_s, time.monotonic())
+        restarts = service.restarts + 1
+        try:
+            self._processes[part.name], identity = self._launch(part)
+        except StackError as error:
+            self._died(part, case, replace(service, restarts=restarts), f"did not start: {error}")
+            return
+        started = ServiceState(part.name, identity.pid, identity.create_time, STARTING, restarts)
+        case.due_s, case.started_s = None, time.monotonic()
+        try:
+            self._record(started)
+        except StackStoppedError:
+            end([identity], self.state.stack_id, 0)
+            raise
+
+    def _look_after(self, part: Part, case: _Case, service: ServiceState, started_s: float) -> None:
+        if part.ready(self._settings) and self._does_its_work(part):
+            outage_s = time.monotonic() - (case.down_s or started_s)
+            case.down_s = case.started_s = None
+            self._record(replace(service, state=READY))
+            self._progress(f"{part.name} is ready again after {outage_s:.1f} s")
+            self._announcer.say(protocol.PART_UP, part=part.name, outage_s=round(outage_s, 3))
+        elif time.monotonic() - started_s > self._deadline_s:
+            self._died(part, case, service, f"was not ready within {self._deadline_s:g} s")
+
+    def _does_its_work(self, part: Part) -> bool:
+        try:
+            part.once_ready(self._settings)
+        except (KafkaException, KafkaUnavailableError):
+            return False  # asked again until the deadline
+        return True
+
+    def _record(self, service: ServiceState) -> None:
+        state = self._file.record(self.state.stack_id, service)
+        if state is None:
+            raise StackStoppedError(STOPPED_BY_ANOTHER)
+        self.state = state
+
+    def _log(self, part: Part) -> Path:
+        return log_path(self._settings.data, part.name)
