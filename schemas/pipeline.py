@@ -16,7 +16,7 @@ IMPLEMENTED_STAGES: dict[Implementation, tuple[Stage, ...]] = {
     "stateless": ("ingest", "parse"),
 }
 MODES_OF: dict[Implementation, tuple[str, ...]] = {
-    "customised": ("real-time", "micro-batch", "calibration"),
+    "customised": ("real-time", "micro-batch", "calibration", "external"),
     "built-in": ("micro-batch",),
     "state": ("micro-batch",),
     "stateless": ("continuous",),
@@ -40,6 +40,18 @@ class Calibration(Model):
     corrupt_one_in: int = Field(0, ge=0)
 
 
+class External(Model):
+    """A program that is no part of Tidegauge: any that reads the input topics and writes the
+    output topics.
+
+    command: how the agent starts it for a run, from the root of the repository. The agent takes it
+    from its own `pipelines/NAME.toml` and refuses a run that says another one, so that nobody who
+    can write a message can make it run a program. Empty: the program runs already, somewhere else.
+    """
+
+    command: tuple[str, ...] = ()
+
+
 class Pipeline(Model):
     """One pipeline under test (`pipelines/NAME.toml`).
 
@@ -58,11 +70,12 @@ class Pipeline(Model):
     max_restarts: how often the driver is started again in one run when it was killed.
     spark_conf wins over the defaults.
     calibration: only for mode `calibration`, which is no Spark but a copy with known delays.
+    external: only for mode `external`, a program that is no part of Tidegauge.
     """
 
     name: Name
     summary: str
-    mode: Literal["real-time", "micro-batch", "continuous", "calibration"]
+    mode: Literal["real-time", "micro-batch", "continuous", "calibration", "external"]
     implementation: Implementation = "customised"
     stages: tuple[Stage, ...] = STAGES
     incomplete_windows: Literal["withhold", "publish"] = "withhold"
@@ -77,6 +90,7 @@ class Pipeline(Model):
     jvm_options: tuple[str, ...] = ()
     spark_conf: dict[str, str] = Field(default_factory=dict)
     calibration: Calibration | None = None
+    external: External | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -94,7 +108,7 @@ class Pipeline(Model):
         if not set(self.stages) <= set(stages):
             raise ValueError(f"{self.implementation} has only the stages {', '.join(stages)}")
         kept = "publish" if self.implementation == "built-in" else "withhold"
-        if self.incomplete_windows != kept:
+        if self.mode != "external" and self.incomplete_windows != kept:
             raise ValueError(f"{self.implementation} can only {kept} incomplete windows")
         return self
 
@@ -104,4 +118,10 @@ class Pipeline(Model):
             raise ValueError("mode calibration and the table [calibration] belong together")
         if self.calibration and not set(self.stages) <= set(CALIBRATED_STAGES):
             raise ValueError(f"a calibration has only the stages {', '.join(CALIBRATED_STAGES)}")
+        return self
+
+    @model_validator(mode="after")
+    def _outside(self) -> "Pipeline":
+        if (self.mode == "external") != (self.external is not None):
+            raise ValueError("mode external and the table [external] belong together")
         return self

@@ -11,11 +11,13 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
+from schemas.pipeline import External
 from schemas.protocol import Model, Pipeline, Workload
 from services.runtime.settings import ROOT
 
 WORKLOADS_DIR = ROOT / "workloads"
 PIPELINES_DIR = ROOT / "pipelines"
+EXTERNAL = "external:"
 
 ModelT = TypeVar("ModelT", bound=Model)
 
@@ -35,8 +37,23 @@ def load_workload(name: str, directory: Path = WORKLOADS_DIR) -> Workload:
 
 
 def load_pipeline(name: str, directory: Path = PIPELINES_DIR) -> Pipeline:
-    """One pipeline by name, or by the path of a TOML file. Raises DefinitionError."""
+    """One pipeline by name, or by the path of a TOML file; `external:NAME` needs no file.
+
+    It is a program that runs already and writes `output.NAME.<stage>`. Raises DefinitionError.
+    """
+    if name.startswith(EXTERNAL):
+        return _running_elsewhere(name.removeprefix(EXTERNAL), directory)
     return _load("pipeline", Pipeline, name, directory)
+
+
+def _running_elsewhere(name: str, directory: Path) -> Pipeline:
+    if (directory / f"{name}.toml").is_file():
+        return _load("pipeline", Pipeline, name, directory)
+    summary = "A program that is no part of Tidegauge and runs already."
+    try:
+        return Pipeline(name=name, summary=summary, mode="external", external=External())
+    except ValidationError as error:
+        raise DefinitionError(f"{EXTERNAL}{name}: {error.errors()[0]['msg']}.") from error
 
 
 def _load(what: str, model: type[ModelT], name: str, directory: Path) -> ModelT:

@@ -26,6 +26,7 @@ PROGRAMS = {
     "micro-batch": "driver",
     "continuous": "driver",
     "calibration": "calibration",
+    "external": "external",
 }
 PLAN = "plan.json"
 StartDriver = Callable[[str, str, Path, Path, str], Driver]

@@ -1,0 +1,38 @@
+"""A pipeline of one's own, measured by: ./tidegauge run --pipeline external-python
+
+Reads both input topics and publishes stage 0 (the bytes as they came) and stage 1 (the decoded
+observation). Nothing here knows Tidegauge but the format of the records, which `schemas` has; in
+another language that is Avro with the files of schemas/avro. See docs/your-own-kafka-and-spark.md.
+"""
+
+import json
+import os
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from schemas.codec import DecodeError, decode, encode
+
+kafka = {"bootstrap.servers": os.environ["TIDEGAUGE_KAFKA_BOOTSTRAP"]}
+stages = os.environ["TIDEGAUGE_STAGES"].split(",")
+output = os.environ["TIDEGAUGE_OUTPUT"]
+starts = json.loads(os.environ["TIDEGAUGE_START_OFFSETS"])
+
+consumer = Consumer(kafka | {"group.id": "external-python", "enable.auto.commit": False})
+consumer.assign([TopicPartition(t, n, at) for t, ats in starts.items() for n, at in enumerate(ats)])
+producer = Producer(kafka | {"linger.ms": 1, "enable.idempotence": True})
+values = {"flow_vehicles_per_hour": None, "speed_km_per_hour": None}
+
+while True:
+    producer.poll(0)
+    message = consumer.poll(0.1)
+    if message is None or message.error():
+        continue
+    if "ingest" in stages:
+        producer.produce(f"{output}ingest", message.value(), message.key())
+    if "parse" in stages:
+        try:
+            _name, fields = decode(message.value())
+        except DecodeError:
+            continue  # a real pipeline keeps what it cannot read
+        del fields["scheduled_at"]
+        producer.produce(f"{output}parse", encode("output_parse", values | fields), message.key())

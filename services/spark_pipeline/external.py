@@ -1,0 +1,119 @@
+"""A pipeline that is no part of Tidegauge: `python -m services.spark_pipeline.external
+--pipeline NAME --plan FILE`.
+
+Starts the program that `pipelines/NAME.toml` of this machine names, tells it in its environment
+what it needs, and ends with it; without a command there is nothing to start, because the program
+runs already. Says READY at once: whether the program works is for its outputs to show, which the
+conductor watches. Ends on SIGTERM or with its parent.
+
+    TIDEGAUGE_KAFKA_BOOTSTRAP   host:port[,host:port]
+    TIDEGAUGE_RUN_ID            the run
+    TIDEGAUGE_STAGES            stages to publish, for example `ingest,parse`
+    TIDEGAUGE_OUTPUT            what precedes the stage in the name of an output topic
+    TIDEGAUGE_START_OFFSETS     JSON: by input topic the offset of each partition to begin at
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Event
+
+from schemas import catalogue, protocol
+from schemas.pipeline import Pipeline
+from schemas.protocol import RunPlan
+from services.runtime.definitions import PIPELINES_DIR, DefinitionError, load_pipeline
+from services.runtime.events import open_events
+from services.runtime.settings import ROOT, ServiceSettings, load_settings
+from services.runtime.stopping import stop_on_signals
+from services.spark_pipeline.arguments import end_with_parent, read_arguments, stages_to_run
+from services.spark_pipeline.exits import EXIT_STOPPED
+
+WATCH_INTERVAL_S = 0.25
+STOP_TIMEOUT_S = 10.0
+EXIT_FAILED = 1
+
+
+class RefusedError(Exception):
+    """The program will not be started; the text is one sentence."""
+
+
+def main() -> int:
+    """Run the program until told to stop; 1 with a line that says why when it ends before."""
+    pipeline, plan = read_arguments("external")
+    settings = load_settings(ServiceSettings)
+    end_with_parent()
+    stop = stop_on_signals()
+    events = open_events(settings, f"spark_pipeline-{pipeline.name}")
+    try:
+        command = allowed_command(pipeline)
+        process = start(command, environment(pipeline, plan, settings)) if command else None
+    except (RefusedError, OSError) as error:
+        print(f"{pipeline.name}: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    events.lifecycle(protocol.READY, plan.request.run_id, pipeline=pipeline.name)
+    code = watch(process, stop)
+    if code is not None:
+        # The program's own last words stay the last line of the log: they say why.
+        return code or EXIT_FAILED
+    return EXIT_STOPPED
+
+
+def allowed_command(pipeline: Pipeline, directory: Path = PIPELINES_DIR) -> Sequence[str]:
+    """The command of the pipeline's file on this machine, empty where nothing is to be started.
+
+    The plan came as a message; a command in it counts only where it is the file's. Raises
+    RefusedError.
+    """
+    asked = pipeline.external.command if pipeline.external else ()
+    if not asked:
+        return ()
+    try:
+        known = load_pipeline(pipeline.name, directory).external
+    except DefinitionError as error:
+        raise RefusedError(
+            f"only programs of pipelines/*.toml on the agent's machine are started: {error}"
+        ) from error
+    if known is None or known.command != asked:
+        raise RefusedError(f"pipelines/{pipeline.name}.toml on the agent's machine says otherwise")
+    return known.command
+
+
+def environment(pipeline: Pipeline, plan: RunPlan, settings: ServiceSettings) -> dict[str, str]:
+    """What the program is told; `python` is this one."""
+    starts = {topic: plan.start_offsets[topic] for topic in catalogue.INPUTS}
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    return os.environ | {
+        "PATH": path,
+        "TIDEGAUGE_KAFKA_BOOTSTRAP": settings.bootstrap,
+        "TIDEGAUGE_RUN_ID": plan.request.run_id,
+        "TIDEGAUGE_STAGES": ",".join(stages_to_run(pipeline, plan)),
+        "TIDEGAUGE_OUTPUT": catalogue.output_topic(pipeline.name, ""),
+        "TIDEGAUGE_START_OFFSETS": json.dumps(starts),
+    }
+
+
+def start(command: Sequence[str], variables: dict[str, str]) -> "subprocess.Popen[bytes]":
+    """Start the program in this process's group, its output in the same log. Raises OSError."""
+    return subprocess.Popen(command, cwd=ROOT, env=variables, stdin=subprocess.DEVNULL)
+
+
+def watch(process: "subprocess.Popen[bytes] | None", stop: Event) -> int | None:
+    """Wait until `stop`, then stop the program; or return the code with which it ended before."""
+    while not stop.wait(WATCH_INTERVAL_S):
+        if process is not None and process.poll() is not None:
+            return process.returncode
+    if process is not None:
+        process.terminate()
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""Programs that are no part of Tidegauge: what is started, what they are told, how they end."""
+
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from schemas.pipeline import External, Pipeline
+from schemas.protocol import RunPlan
+from services.runtime.definitions import DefinitionError, load_pipeline
+from services.runtime.settings import ServiceSettings
+from services.spark_pipeline.external import (
+    RefusedError,
+    allowed_command,
+    environment,
+    start,
+    watch,
+)
+from tests.unit.requests import RUN_ID, a_request
+
+pytestmark = pytest.mark.unit
+
+
+def external(name: str, *command: str) -> Pipeline:
+    return Pipeline(name=name, summary="-", mode="external", external=External(command=command))
+
+
+def write(folder: Path, name: str, command: str) -> None:
+    text = f'name = "{name}"\nsummary = "-"\nmode = "external"\n[external]\n{command}\n'
+    (folder / f"{name}.toml").write_text(text)
+
+
+def test_a_command_counts_only_where_the_file_of_this_machine_says_the_same(tmp_path: Path) -> None:
+    write(tmp_path, "mine", 'command = ["python", "mine.py"]')
+    asked = external("mine", "python", "mine.py")
+    assert allowed_command(asked, tmp_path) == ("python", "mine.py")
+    with pytest.raises(RefusedError, match="says otherwise"):
+        allowed_command(external("mine", "sh", "-c", "true"), tmp_path)
+    with pytest.raises(RefusedError, match="only programs of pipelines"):
+        allowed_command(external("other", "python", "mine.py"), tmp_path)
+
+
+def test_without_a_command_nothing_is_started(tmp_path: Path) -> None:
+    assert allowed_command(external("flink"), tmp_path) == ()
+
+
+def test_a_name_is_enough_for_a_program_that_runs_already(tmp_path: Path) -> None:
+    found = load_pipeline("external:flink", tmp_path)
+    assert (found.name, found.mode, found.external) == ("flink", "external", External())
+    assert len(found.stages) == 5
+    write(tmp_path, "flink", 'command = ["flink", "run"]')
+    assert load_pipeline("external:flink", tmp_path).external == External(command=("flink", "run"))
+    with pytest.raises(DefinitionError, match="external:No Name"):
+        load_pipeline("external:No Name", tmp_path)
+
+
+def test_mode_and_table_belong_together() -> None:
+    for fields in ({"mode": "external"}, {"mode": "real-time", "external": {}}):
+        with pytest.raises(ValidationError, match="belong together"):
+            Pipeline.model_validate({"name": "a", "summary": "-", **fields})
+
+
+def test_an_external_pipeline_may_publish_or_withhold_incomplete_windows() -> None:
+    for kept in ("publish", "withhold"):
+        fields = {"name": "a", "summary": "-", "mode": "external", "external": {}}
+        assert Pipeline.model_validate(fields | {"incomplete_windows": kept}).mode == "external"
+
+
+def test_the_program_is_told_what_to_read_and_where_to_write() -> None:
+    pipeline = external("mine").model_copy(update={"stages": ("ingest", "parse")})
+    request = a_request().model_copy(update={"pipelines": (pipeline,)})
+    offsets = {"traffic.flow": (7, 8), "traffic.speed": (9, 0), "output.mine.parse": (1, 1)}
+    plan = RunPlan(request=request, start_offsets=offsets)
+    settings = ServiceSettings(kafka_bootstrap="broker:9092")
+    told = environment(pipeline, plan, settings)
+    assert told["TIDEGAUGE_KAFKA_BOOTSTRAP"] == "broker:9092"
+    assert told["TIDEGAUGE_STAGES"] == "ingest,parse"
+    assert told["TIDEGAUGE_OUTPUT"] == "output.mine."
+    assert told["TIDEGAUGE_RUN_ID"] == RUN_ID
+    assert told["TIDEGAUGE_START_OFFSETS"] == '{"traffic.flow": [7, 8], "traffic.speed": [9, 0]}'
+    assert told["PATH"].startswith(str(Path(sys.executable).parent))
+
+
+def test_the_program_is_stopped_when_the_run_is() -> None:
+    program = "import signal; signal.pause()"
+    process = start([sys.executable, "-c", program], {})
+    stop = threading.Event()
+    stop.set()
+    assert watch(process, stop) is None
+    assert process.returncode == -15
+
+
+def test_a_program_that_ends_by_itself_is_noticed() -> None:
+    process = start([sys.executable, "-c", "raise SystemExit(5)"], {})
+    assert watch(process, threading.Event()) == 5
+    stop = threading.Event()
+    stop.set()
+    assert watch(None, stop) is None
