@@ -24,6 +24,7 @@ from services.console.arguments import build_parser
 from services.console.benchmarks import run_benchmarks
 from services.console.checks import run_tests
 from services.console.clickhouse import QueryError
+from services.console.completion import script
 from services.console.doctor import examine, show
 from services.console.elsewhere import open_stack
 from services.console.evaluating import evaluate_again
@@ -216,6 +217,12 @@ def bench(options: Namespace, _settings: ServiceSettings, console: Console) -> i
     return 0
 
 
+def completion(options: Namespace, _settings: ServiceSettings, _console: Console) -> int:
+    """Print a completion script."""
+    print(script(options.shell, build_parser(), listing.completions()), end="")
+    return 0
+
+
 VERBS = {
     "run": run,
     "up": up,
@@ -223,6 +230,7 @@ VERBS = {
     "status": status,
     "doctor": doctor,
     "bench": bench,
+    "completion": completion,
     "sql": sql,
     "evaluate": evaluate,
     "rebuild": rebuild,

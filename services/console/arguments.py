@@ -1,9 +1,14 @@
 """The command line: verbs, options, and their help."""
 
 import argparse
+import textwrap
 from pathlib import Path
 from typing import TypeAlias
 
+from services.console.completion import SHELLS
+from services.console.help import HELP, NONE
+
+WIDTH = 92
 EPILOG = """\
 Exit codes: 0 done (run: valid and ledger clean), 1 it ran but is not so, 2 it could not be done.
 State lives in --data DIR or TIDEGAUGE_DATA (default .tidegauge); ports begin at
@@ -32,7 +37,9 @@ Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def _add_run(verbs: Verbs) -> None:
     run = _verb(verbs, "run", "start what is not running, do one run, print a report, stop it")
-    run.add_argument("workload", nargs="?", default="latency", metavar="WORKLOAD")
+    run.add_argument(
+        "workload", nargs="?", default="latency", metavar="WORKLOAD", help="default: latency"
+    )
     run.add_argument(
         "--pipeline", default="spark-realtime", metavar="NAME[,NAME]", help="what is measured"
     )
@@ -94,12 +101,26 @@ def _add_checks(verbs: Verbs) -> None:
     bench.add_argument("name", nargs="?", metavar="NAME", help="default: all of them")
     bench.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
     _verb(verbs, "test", "run the checks and the tests; further arguments go to pytest")
+    completion = _verb(verbs, "completion", "print a completion script for a shell")
+    completion.add_argument("shell", choices=SHELLS, metavar="|".join(SHELLS))
 
 
 def _verb(verbs: Verbs, name: str, text: str) -> argparse.ArgumentParser:
-    parser = verbs.add_parser(name, help=text, description=text)
+    more = HELP.get(name, NONE)
+    parser = verbs.add_parser(
+        name,
+        help=text,
+        description=_paragraphs(f"{text[0].upper()}{text[1:]}.", more.text),
+        epilog=more.epilog(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     # Also after the verb; SUPPRESS, so that a value before the verb is not overwritten.
     parser.add_argument(
         "--data", type=Path, metavar="DIR", default=argparse.SUPPRESS, help="where state lives"
     )
     return parser
+
+
+def _paragraphs(*texts: str) -> str:
+    found = [part for text in texts for part in text.split("\n\n") if part]
+    return "\n\n".join(textwrap.fill(part, WIDTH) for part in found)

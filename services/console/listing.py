@@ -86,6 +86,17 @@ def show_pipelines(console: Console, name: str | None) -> None:
     console.print(f"Defined in pipelines/{pipeline.name}.toml")
 
 
+def completions() -> dict[str, tuple[str, ...]]:
+    """What arguments of the command line can be, by verb and argument."""
+    workloads, pipelines = names(WORKLOADS_DIR), names(PIPELINES_DIR)
+    return {
+        "run.workload": workloads,
+        "run.pipeline": pipelines,
+        "workloads.name": workloads,
+        "pipelines.name": pipelines,
+    }
+
+
 def _explain_workload(console: Console, workload: Workload) -> None:
     load, phases, judged = workload.load, workload.phases, workload.judgement
     console.print(f"[bold]{workload.name}[/bold]  {workload.summary}", soft_wrap=True)

@@ -1,0 +1,121 @@
+"""What the help of every verb says beyond its one line: what happens, and commands to copy.
+
+Every example is read by a test with the parser itself.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Help:
+    """text: one paragraph or two. examples: whole commands, each with what it is for."""
+
+    text: str
+    examples: tuple[tuple[str, str], ...]
+
+    def epilog(self) -> str:
+        """As it follows the options."""
+        width = max(len(command) for command, _ in self.examples)
+        lines = [f"  {command:<{width}}   # {why}" for command, why in self.examples]
+        return "\n".join(["examples:", *lines])
+
+
+NONE = Help("", (("./tidegauge --help", "every verb"),))
+HELP: dict[str, Help] = {
+    "run": Help(
+        "Starts the stack unless it runs, prepares the pipelines until their outputs flow steadily,"
+        " sends the load (warm-up, measured phase, cool-down), waits until every expected output"
+        " has its verdict, and prints the report. What it started it stops. Ctrl-C cancels the run."
+        "\n\nWORKLOAD is a name of `tidegauge workloads` or the path of a TOML file; a pipeline"
+        " likewise, or external:NAME for a program that runs already and writes"
+        " output.NAME.<stage>.",
+        (
+            ("./tidegauge run", "the workload latency on spark-realtime"),
+            ("./tidegauge run --pipeline spark-realtime,spark-microbatch", "on the same input"),
+            ("./tidegauge run --rate 1000 --duration 60 --stages 1,2", "1000 records/s, a minute"),
+            ("./tidegauge run --report report.json", "and the report as JSON"),
+        ),
+    ),
+    "up": Help(
+        "Starts broker and services and stays until Ctrl-C, or returns with --detach. Every `run`"
+        " then attaches to them and starts at once.",
+        (
+            ("./tidegauge up --detach", "in the background; `tidegauge down` stops it"),
+            ("TIDEGAUGE_BASE_PORT=18000 ./tidegauge --data other up", "a second stack beside it"),
+        ),
+    ),
+    "down": Help(
+        "Stops the stack of this data folder, whoever started it, and whatever a killed one left.",
+        (("./tidegauge down", "results stay and can be asked afterwards"),),
+    ),
+    "status": Help(
+        "Says which services run, whether each is ready, where Kafka and SQL answer, which run is"
+        " going on.",
+        (("./tidegauge status --json", "for programs"),),
+    ),
+    "doctor": Help(
+        "Looks at Java, cores, memory, disk, jars and ports, or at the services of the running"
+        " stack, and says for everything that is wrong what to do. Exit code 1 when anything is.",
+        (("./tidegauge doctor", "before the first run, or when a run is not as expected"),),
+    ),
+    "sql": Help(
+        "Answers one query in ClickHouse's SQL from the results; read only. Without a running stack"
+        " the store is started for the moment.",
+        (
+            ('./tidegauge sql "SELECT * FROM latency_summary"', "percentiles of every run"),
+            ("./tidegauge sql --examples", "questions people ask"),
+            ("./tidegauge sql --examples 3", "ask the third"),
+            ('./tidegauge sql "SELECT * FROM runs" --output runs.csv', "CSV, by the file's name"),
+        ),
+    ),
+    "evaluate": Help(
+        "Reads the inputs and outputs of a past run from Kafka again, judges them again and"
+        " compares every count with what was published live. Exit code 0 when all are equal.",
+        (("./tidegauge evaluate 20260101-120000-abcd", "an id of `tidegauge runs`"),),
+    ),
+    "rebuild": Help(
+        "Drops the projection in ClickHouse, replays the bus, and compares every table with what it"
+        " was. Exit code 0 when all are equal.",
+        (("./tidegauge rebuild", "refuses where the bus has lost records; --force goes on"),),
+    ),
+    "report": Help(
+        "Prints the report of a run from ClickHouse, the latest by default.",
+        (
+            ("./tidegauge report", "the latest run again"),
+            ("./tidegauge report 20260101-120000-abcd --json", "for programs"),
+        ),
+    ),
+    "runs": Help(
+        "Lists the runs, newest first, with what became of them.",
+        (("./tidegauge runs", "ids for `report` and `evaluate`"),),
+    ),
+    "workloads": Help(
+        "Lists the workloads, or says in words what one of them does.",
+        (("./tidegauge workloads latency", "load, phases and how it is judged"),),
+    ),
+    "pipelines": Help(
+        "Lists the pipelines, or shows every setting of one.",
+        (("./tidegauge pipelines spark-realtime", "mode, stages, Spark's settings"),),
+    ),
+    "bench": Help(
+        "Measures a part of Tidegauge against a peer, alternately in one run, because machines are"
+        " noisy. Nothing passes or fails by it.",
+        (("./tidegauge bench evaluator --json figures.json", "one of them, figures as JSON too"),),
+    ),
+    "test": Help(
+        "Without arguments: format, lint, types, import boundaries, then all tests but those that"
+        " kill parts under load. Arguments go to pytest.",
+        (
+            ("./tidegauge test", "what continuous integration runs"),
+            ("./tidegauge test -m unit", "a minute, no processes"),
+            ("./tidegauge test -m faults", "the long ones"),
+        ),
+    ),
+    "completion": Help(
+        "Prints a script that completes verbs, options and names at the command line.",
+        (
+            ('eval "$(./tidegauge completion bash)"', "for this shell; put it into ~/.bashrc"),
+            ("./tidegauge completion zsh > ~/.tidegauge-completion", "then source it in ~/.zshrc"),
+        ),
+    ),
+}
