@@ -1,7 +1,7 @@
 """Every query of the dashboard files, as Grafana would send it."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,19 +45,25 @@ def chosen(dashboard: dict[str, Any], when: TimeRange, ask: Ask) -> dict[str, Va
 def queries(dashboard: dict[str, Any], when: TimeRange, ask: Ask) -> Iterator[Asked]:
     """Every query of variables, panels and annotations, expanded."""
     values = chosen(dashboard, when, ask)
-    title, interval_s = dashboard["title"], interval_for(when, POINTS)
     for variable in dashboard["templating"]["list"]:
         if variable["type"] == "query":
-            sql = expand(variable["query"]["rawSql"], when, interval_s, values)
-            yield Asked(title, "variable", variable["name"], sql)
-    for panel in dashboard["panels"]:
-        for target in panel.get("targets", []):
-            sql = expand(target["rawSql"], when, interval_s, values)
-            empty = panel["fieldConfig"]["defaults"]["noValue"]
-            yield Asked(title, panel["type"], panel["title"], sql, empty)
+            sql = expand(variable["query"]["rawSql"], when, 1, values)
+            yield Asked(dashboard["title"], "variable", variable["name"], sql)
+    yield from panel_queries(dashboard, when, values)
     for annotation in dashboard["annotations"]["list"]:
-        sql = expand(annotation["target"]["rawSql"], when, interval_s, values)
-        yield Asked(title, "annotation", annotation["name"], sql)
+        sql = expand(annotation["target"]["rawSql"], when, 1, values)
+        yield Asked(dashboard["title"], "annotation", annotation["name"], sql)
+
+
+def panel_queries(
+    dashboard: dict[str, Any], when: TimeRange, values: Mapping[str, Value]
+) -> Iterator[Asked]:
+    """Every query of its panels, expanded with these values."""
+    for panel in dashboard["panels"]:
+        empty = panel["fieldConfig"]["defaults"].get("noValue", "")
+        for target in panel.get("targets", []):
+            sql = expand(target["rawSql"], when, interval_for(when, POINTS), values)
+            yield Asked(dashboard["title"], panel["type"], panel["title"], sql, empty)
 
 
 def alert_queries(path: Path) -> Iterator[tuple[str, str]]:

@@ -1,16 +1,19 @@
-"""Write every dashboard: python -m deploy.grafana.program"""
+"""Write every dashboard and the alerts: python -m deploy.grafana.program"""
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from deploy.grafana.program import compare, correctness, live, one_run, resources, stages
+from deploy.grafana.program import alerts, compare, correctness, live, one_run, resources, stages
 
-DASHBOARDS: Final = Path(__file__).parents[1] / "dashboards"
-FOLDER: Final = "Tidegauge"
+GRAFANA: Final = Path(__file__).parents[1]
+DASHBOARDS: Final = GRAFANA / "dashboards"
+ALERTS: Final = GRAFANA / "provisioning" / "alerting" / "tidegauge.json"
 BUILDERS: Final = (
     live.build,
     stages.build,
@@ -22,20 +25,33 @@ BUILDERS: Final = (
 
 
 def files() -> Iterator[tuple[Path, str]]:
-    """(path, text) of every dashboard file; the same program writes the same text."""
+    """(path, text) of every file; the same program writes the same text."""
     for build in BUILDERS:
-        found = build().build()
-        for number, panel in enumerate(found.panels or [], start=1):
-            panel.id_val = number
-        name = str(found.uid).removeprefix("tidegauge-")
-        text = JSONEncoder(sort_keys=True, indent=2, ensure_ascii=False).encode(found)
-        yield DASHBOARDS / FOLDER / f"{name}.json", text + "\n"
+        found = as_grafana_shows_it(build().build())
+        name = found["uid"].removeprefix("tidegauge-")
+        yield DASHBOARDS / alerts.FOLDER / f"{name}.json", _text(found)
+    yield ALERTS, _text(alerts.provisioning())
+
+
+def as_grafana_shows_it(found: Dashboard) -> dict[str, Any]:
+    """The JSON of a dashboard. The SDK says of links and annotations that they lie in a menu; they
+    are to be seen, so that goes."""
+    for number, panel in enumerate(found.panels or [], start=1):
+        panel.id_val = number
+    plain: dict[str, Any] = json.loads(JSONEncoder().encode(found))
+    for each in (*plain["annotations"]["list"], *plain["links"]):
+        each.pop("placement", None)
+    return plain
+
+
+def _text(found: dict[str, Any]) -> str:
+    return json.dumps(found, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def main() -> int:
     """Write the files, and remove those of dashboards that are no more."""
     written = dict(files())
-    for path in (DASHBOARDS / FOLDER).glob("*.json"):
+    for path in DASHBOARDS.rglob("*.json"):
         if path not in written:
             path.unlink()
     for path, text in written.items():

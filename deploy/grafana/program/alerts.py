@@ -1,0 +1,176 @@
+"""Alert rules, in the form that Grafana provisions from a file.
+
+A rule asks one query, whose texts become labels and whose one number is held against a limit. No
+row is no alert. Grafana leaves `$` alone in queries and annotations of such files, nowhere else.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from deploy.grafana.program.panels import PLUGIN
+
+FOLDER: Final = "Tidegauge"
+DATASOURCE_UID: Final = "tidegauge-clickhouse"  # as in provisioning/datasources/tidegauge.yaml
+LATE_MS: Final = 50  # what the built-in workloads allow
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule: fires for every row whose number is over `limit`, `pending_s` later.
+
+    looks_back_s: length of the range that macros mean. panel: (dashboard, title of a panel).
+    without_answer: what it counts as when the query fails.
+    """
+
+    name: str
+    title: str
+    summary: str
+    dashboard: str
+    sql: str
+    limit: float
+    looks_back_s: int = 300
+    pending_s: int = 0
+    without_answer: str = "KeepLast"
+
+
+RULES: Final = (
+    Rule(
+        "ledger-not-clean",
+        "The ledger is not clean",
+        "A pipeline published outputs that are not as the inputs imply, or not in time.",
+        "tidegauge-correctness",
+        """
+SELECT
+    pipeline,
+    stage,
+    toFloat64(sum(wrong + missing + late + duplicate + unexpected)) AS outputs
+FROM results_verdicts AS v
+WHERE $__timeFilter(v.time) AND phase = 'measure'
+GROUP BY pipeline, stage
+""",
+        limit=0,
+    ),
+    Rule(
+        "latency-change-point",
+        "The latency changed",
+        "The history of a suite shows a change point: latency is not what it was.",
+        "tidegauge-stages",
+        """
+SELECT toFloat64(count()) AS change_points
+FROM results_conclusions AS c
+WHERE $__timeFilter(c.time) AND kind = 'change_point'
+""",
+        limit=0,
+        looks_back_s=86_400,
+    ),
+    Rule(
+        "evaluator-lag",
+        "The evaluator is behind",
+        "The evaluator reads what is over 30 s old: results come late, but stay right.",
+        "tidegauge-live",
+        """
+SELECT toFloat64(argMax(JSONExtractInt(detail, 'lag_ms'), (e.time, e._offset))) AS lag_ms
+FROM results_lifecycle AS e
+WHERE $__timeFilter(e.time) AND event = 'evaluating'
+HAVING count() > 0
+""",
+        limit=30_000,
+        pending_s=60,
+    ),
+    Rule(
+        "generator-late",
+        "The generator sends late",
+        f"The p99 of the send delay is over {LATE_MS} ms: what is measured now may be invalid.",
+        "tidegauge-live",
+        """
+SELECT run_id, quantileExactWeighted(0.99)(send_delay_us, count) / 1000 AS send_delay_p99_ms
+FROM generator_send_delays
+WHERE $__timeFilter(second) AND phase = 'measure'
+GROUP BY run_id
+""",
+        limit=LATE_MS,
+    ),
+    Rule(
+        "store-behind",
+        "The store is behind",
+        "The newest sample that can be asked for is over a minute old. The collector samples every "
+        "second while a stack is up, so the store is behind, or the stack is down.",
+        "tidegauge-live",
+        """
+SELECT toFloat64(dateDiff('second', max(r.time), now64(3))) AS age_s
+FROM results_resources AS r
+HAVING count() > 0
+""",
+        limit=60,
+        pending_s=60,
+        without_answer="Error",
+    ),
+    Rule(
+        "service-silent",
+        "A service is silent",
+        "A service of the last hour has had no process for over a minute, while others had.",
+        "tidegauge-resources",
+        """
+SELECT
+    service,
+    toFloat64(dateDiff('second', max(r.time), max(max(r.time)) OVER ())) AS silent_s
+FROM results_resources AS r
+WHERE $__timeFilter(r.time) AND pipeline = ''
+GROUP BY service
+""",
+        limit=60,
+        looks_back_s=3600,
+    ),
+)
+
+
+def provisioning() -> dict[str, Any]:
+    """The file's content."""
+    group = {"orgId": 1, "name": "tidegauge", "folder": FOLDER, "interval": "1m"}
+    return {"apiVersion": 1, "groups": [group | {"rules": [_rule(rule) for rule in RULES]}]}
+
+
+def _rule(rule: Rule) -> dict[str, Any]:
+    return {
+        "uid": f"tidegauge-{rule.name}",
+        "title": rule.title,
+        "condition": "C",
+        "for": f"{rule.pending_s}s",
+        "noDataState": "OK",
+        "execErrState": rule.without_answer,
+        "isPaused": False,
+        "labels": {"suite": "tidegauge"},
+        "annotations": {"summary": rule.summary, "__dashboardUid__": rule.dashboard},
+        "data": [_query(rule), _threshold(rule.limit)],
+    }
+
+
+def _query(rule: Rule) -> dict[str, Any]:
+    return {
+        "refId": "A",
+        "relativeTimeRange": {"from": rule.looks_back_s, "to": 0},
+        "datasourceUid": DATASOURCE_UID,
+        "model": {
+            "refId": "A",
+            "datasource": {"type": PLUGIN, "uid": DATASOURCE_UID},
+            "editorType": "sql",
+            "queryType": "table",
+            "format": 1,
+            "rawSql": rule.sql.strip(),
+        },
+    }
+
+
+def _threshold(limit: float) -> dict[str, Any]:
+    return {
+        "refId": "C",
+        "relativeTimeRange": {"from": 0, "to": 0},
+        "datasourceUid": "__expr__",
+        "model": {
+            "refId": "C",
+            "type": "threshold",
+            "datasource": {"type": "__expr__", "uid": "__expr__"},
+            "expression": "A",
+            "conditions": [{"evaluator": {"type": "gt", "params": [limit]}}],
+        },
+    }

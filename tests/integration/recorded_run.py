@@ -1,0 +1,80 @@
+"""A real run, as its events were on the bus, and what else can happen.
+
+`data/recorded_run.jsonl.xz` holds one event a line, `[topic, record]`: everything that the services
+published while one run was carried out on a busy machine of two cores. The host's name and its
+paths are left out; nothing else is.
+"""
+
+import json
+import lzma
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from schemas import catalogue, codec
+from services.store.batch import translate
+from services.store.blocks import blocks
+from services.store.engine import Engine
+from services.store.rollups import ROLLUPS
+from services.store.rows import Record
+from services.store.tables import TABLES
+
+RECORDED: Final = Path(__file__).with_name("data") / "recorded_run.jsonl.xz"
+Event = tuple[str, dict[str, Any]]
+
+
+def recorded() -> list[Event]:
+    """(topic, record) of every event, in the order of their times."""
+    lines = lzma.decompress(RECORDED.read_bytes()).decode().splitlines()
+    return [(topic, record) for topic, record in map(json.loads, lines)]
+
+
+def run_of(events: Iterable[Event]) -> str:
+    """The run that was recorded."""
+    return next(str(record["run_id"]) for _topic, record in events if record["run_id"])
+
+
+def phase_ms(events: Iterable[Event], phase: str) -> tuple[int, int]:
+    """When a phase of the load began and ended, epoch milliseconds."""
+    for topic, record in events:
+        if topic == catalogue.LIFECYCLE and record["phase"] == phase:
+            detail = json.loads(record["detail"])
+            return detail["start_ms"], detail["end_ms"]
+    raise LookupError(phase)
+
+
+def troubles(run_id: str, at_ms: int) -> Iterator[Event]:
+    """What a good run does not have: a fault, a wrong output and a dead letter in its middle, and
+    ten minutes before, a run on something else, so that this one is a deployment."""
+    head = {"run_id": run_id, "time": at_ms, "pipeline": "", "stage": "", "phase": ""}
+    down = {"producer": "spark_pipeline", "event": "pipeline_down", "pipeline": "spark-microbatch"}
+    yield catalogue.LIFECYCLE, head | down | {"detail": '{"reason": "Killed."}'}
+    request = {"workload": {"name": "other"}, "environment": {"tidegauge": "1.0"}}
+    asked = {"run_id": "other", "producer": "conductor", "event": "run_requested"}
+    before = {"time": at_ms - 600_000, "detail": json.dumps(request)}
+    yield catalogue.LIFECYCLE, head | asked | before
+    judged = {"exact": 0, "wrong": 1, "missing": 0, "late": 0, "duplicate": 0, "unexpected": 0}
+    what = {"pipeline": "spark-microbatch", "stage": "parse", "phase": "measure"}
+    sample = {"second": at_ms // 1000 * 1000, "samples": ['{"verdict": "wrong"}']}
+    who = {"producer": "evaluator"}
+    yield catalogue.VERDICTS, {"run_id": run_id, "time": at_ms} | who | what | sample | judged
+    letter = {"run_id": "", "time": at_ms, "producer": "store", "topic": "results.latency"}
+    why = {"partition": 0, "offset": 1, "reason": "Broken.", "key": None, "value": b"x"}
+    yield catalogue.DEAD_LETTER, letter | why
+
+
+def project(engine: Engine, events: Iterable[Event]) -> None:
+    """Write events as the store does: encoded, decoded and projected, rollups too."""
+    by_topic: dict[str, list[dict[str, Any]]] = {}
+    for topic, record in events:
+        by_topic.setdefault(topic, []).append(record)
+    for topic, found in by_topic.items():
+        table = TABLES[topic]
+        encoded = [codec.encode(table.record, record) for record in found]
+        records = [Record(topic, 0, offset, value) for offset, value in enumerate(encoded)]
+        batch = translate(table, records, "tests")
+        assert not batch.unusable
+        for block in blocks(table, batch.rows, 50_000):
+            engine.insert(table.name, block)
+            for rollup in ROLLUPS.get(topic, ()):
+                engine.insert(rollup.name, rollup.aggregate(block))
