@@ -32,7 +32,14 @@ class Finding:
 
 
 def examine(settings: ServiceSettings, running: bool) -> Iterator[Finding]:
-    """Look at everything, one finding after the other."""
+    """Look at everything, one finding after the other; of services elsewhere at the store alone."""
+    if settings.store_url:
+        yield Finding(
+            running,
+            f"the store at {settings.store_url} is {'ready' if running else 'not ready'}",
+            "TIDEGAUGE_STORE_URL says that the services run elsewhere: look at them there",
+        )
+        return
     yield _java()
     yield _cores()
     yield _memory()
@@ -61,7 +68,11 @@ def _java() -> Finding:
     except OSError:
         return Finding(False, "no Java on the path", "run ./tidegauge once, it brings a runtime")
     lines = (done.stderr or done.stdout).splitlines()
-    return Finding(done.returncode == 0, f"Java: {lines[0] if lines else 'unknown'}")
+    return Finding(
+        done.returncode == 0,
+        f"Java: {lines[0] if lines else 'unknown'}",
+        "this Java does not start; set JAVA_HOME to another, 17 or newer, or take it off the path",
+    )
 
 
 def _cores() -> Finding:
