@@ -5,6 +5,9 @@ A run is: `run` (console to conductor) → `prepare` (conductor to all) → ever
 `load_finished` → `drain` → the evaluator answers `drained` → `stop` → pipelines answer `stopped`
 → the conductor publishes `concluded`. Commands travel on `control.runs` as `control_command`
 records whose body is the JSON of a model below; answers travel on `results.lifecycle`.
+
+`suite` (console to conductor; body: schemas/suite.py) asks for runs without end, one after the
+other, each of them as above.
 """
 
 from typing import Any
@@ -13,6 +16,7 @@ from pydantic import Field
 
 from schemas.model import STAGES, Model, Stage, parse_stages
 from schemas.pipeline import Pipeline
+from schemas.suite import SuiteRun
 from schemas.workload import Content, Faults, Judgement, Load, Phases, Validity, Workload
 
 __all__ = [
@@ -35,7 +39,7 @@ DEFINITIONS = ("latest", "mean", "event_time")
 VERDICTS = ("exact", "wrong", "missing", "late", "duplicate", "unexpected")
 FAILED_VERDICTS = VERDICTS[1:]
 
-COMMANDS = ("run", "cancel", "prepare", "start", "drain", "stop")
+COMMANDS = ("run", "cancel", "prepare", "start", "drain", "stop", "suite")
 
 # Events on results.lifecycle.
 SERVICE_STARTED = "service_started"
@@ -55,6 +59,7 @@ CLOCK_OFFSET = "clock_offset"
 EVALUATING = "evaluating"
 DRAINED = "drained"  # detail: Drained
 STOPPED = "stopped"  # per pipeline
+SUITE = "suite"  # from the conductor when its suite does something else; detail: SuitePosition
 # A pipeline's driver was killed and is started again, and its queries run again; the time between
 # them is the outage. detail of the first: {"reason", "restart"}
 PIPELINE_DOWN = "pipeline_down"
@@ -82,6 +87,7 @@ class RunRequest(Model):
     stages: tuple[Stage, ...] = Field(min_length=1)
     seed: int = 0
     environment: dict[str, Any] = Field(default_factory=dict)
+    suite: SuiteRun | None = None
 
 
 class RunPlan(Model):

@@ -1,25 +1,33 @@
-"""The conductor: decides what runs when. For now: one run at a time, as asked for.
+"""The conductor: decides what runs when: one run at a time, as asked for, or a suite for ever.
 
     python -m services.conductor
 
-Reads `run` and `cancel` on `control.runs`, leads the services through a run and publishes
+Reads `run`, `suite` and `cancel` on `control.runs`, leads the services through a run and publishes
 `results.lifecycle` and `results.conclusions`. Stops cleanly on SIGTERM: a run that is going on is
 concluded as not valid and what it started is stopped.
 """
 
+import sys
+from collections import deque
 from typing import Any
 
 from pydantic import ValidationError
 
 from schemas import catalogue, protocol
 from schemas.protocol import RunRequest
+from schemas.suite import Suite
+from services.conductor.accounting import account_for
+from services.conductor.interruptions import Interruptions, refuse
 from services.conductor.run import Run
 from services.conductor.settings import ConductorSettings
+from services.conductor.suites.notes import Notes
+from services.conductor.suites.running import Suites
+from services.runtime.definitions import DefinitionError, load_suite
 from services.runtime.events import Events
 from services.runtime.kafka import admin_client
 from services.runtime.logs import configure_logs
-from services.runtime.serving import Service, serving
-from services.runtime.settings import load_settings
+from services.runtime.serving import serving
+from services.runtime.settings import EXIT_USAGE, load_settings
 from services.runtime.topics import ensure_topics
 
 IDLE_POLL_S = 0.5
@@ -36,15 +44,51 @@ def main() -> None:
         ),
         settings.replication,
     )
+    notes = Notes(settings.data, settings.stack_id)
+    waiting: deque[dict[str, Any]] = deque()
     with serving(settings, "conductor") as service:
+        if notes.run_id:
+            account_for(notes.run_id, settings, service.events)
+            notes.end_run()
+        suites = Suites(settings, service.events, notes, notes.suite() or suite_of(settings))
         while not service.stop.is_set():
-            command = service.commands.poll(IDLE_POLL_S)
-            if command is not None and command["command"] == "run":
-                request = parse_request(command, service.events)
-                if request is not None:
-                    log.info("run_begins", run_id=request.run_id, workload=request.workload.name)
-                    interrupted = Interruptions(request.run_id, service)
-                    Run(request, settings, service.events, interrupted.reason).execute()
+            command = waiting.popleft() if waiting else service.commands.poll(IDLE_POLL_S)
+            if command is not None and command["command"] == "suite":
+                suites.take(command)
+            request = next_request(command, service.events, suites, notes)
+            if request is not None:
+                log.info("run_begins", run_id=request.run_id, workload=request.workload.name)
+                interruptions = Interruptions(request, service, waiting)
+                Run(request, settings, service.events, interruptions.reason).execute()
+                notes.end_run()
+                if request.suite:
+                    suites.concluded(request, interruptions.interrupted)
+        suites.close()
+
+
+def suite_of(settings: ConductorSettings) -> Suite | None:
+    """The suite that the settings ask for. Ends the process when its file is wrong."""
+    try:
+        return load_suite(settings.suite) if settings.suite else None
+    except DefinitionError as error:
+        print(f"tidegauge: {error}", file=sys.stderr)
+        raise SystemExit(EXIT_USAGE) from error
+
+
+def next_request(
+    command: dict[str, Any] | None, events: Events, suites: Suites, notes: Notes
+) -> RunRequest | None:
+    """The run that a command asks for; without a command, the one of the suite that is due. It is
+    noted before it is announced, so that it is accounted for whatever happens."""
+    if command is None:
+        return suites.due()
+    if command["command"] != "run":
+        return None
+    notes.begin_run(command["run_id"])
+    request = parse_request(command, events)
+    if request is None:
+        notes.end_run()
+    return request
 
 
 def parse_request(command: dict[str, Any], events: Events) -> RunRequest | None:
@@ -63,33 +107,6 @@ def parse_request(command: dict[str, Any], events: Events) -> RunRequest | None:
             return None
     events.lifecycle(protocol.RUN_REQUESTED, run_id, detail=request)
     return request
-
-
-def refuse(events: Events, run_id: str, reason: str) -> None:
-    """Say that a run will not take place."""
-    events.lifecycle(protocol.RUN_REFUSED, run_id, detail={"reason": reason})
-
-
-class Interruptions:
-    """What may end the current run early: `cancel`, or the end of this process. Other runs that
-    are asked for meanwhile are refused."""
-
-    def __init__(self, run_id: str, service: Service) -> None:
-        self._run_id = run_id
-        self._service = service
-
-    def reason(self) -> str:
-        """Why the run should end now, or an empty string."""
-        if self._service.stop.is_set():
-            return "The conductor was stopped."
-        command = self._service.commands.poll(0)
-        if command is None:
-            return ""
-        if command["command"] == "run":
-            refuse(self._service.events, command["run_id"], f"run {self._run_id} is going on")
-        elif command["command"] == "cancel" and command["run_id"] == self._run_id:
-            return "The run was cancelled."
-        return ""
 
 
 if __name__ == "__main__":

@@ -6,11 +6,15 @@ from services.runtime.settings import ServiceSettings
 
 
 class ConductorSettings(ServiceSettings):
-    """How long each step of a run may take, seconds.
+    """What runs, and how long each step of a run may take, seconds.
 
+    suite: name or file of the suite to run from the start, for ever; none if empty. stack_id: names
+    one start of the whole stack (set by the local deployment).
     start_lead_s: from the `start` command to the first record, so that all have read it.
     """
 
+    suite: str = ""
+    stack_id: str = ""
     prepare_timeout_s: float = Field(120, gt=0)
     start_lead_s: float = Field(1.0, ge=0.5)
     load_timeout_s: float = Field(60, gt=0)

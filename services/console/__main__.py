@@ -34,11 +34,13 @@ from services.console.page.timelines import read_timelines
 from services.console.perform import RunError, build_request, perform, store_url, with_options
 from services.console.report import build_report, latest_run, request_of
 from services.console.show import show_report
-from services.runtime.definitions import DefinitionError, load_pipeline, load_workload
+from services.console.suites import ask_for_suite, show_suites
+from services.runtime.definitions import DefinitionError, load_pipeline, load_suite, load_workload
 from services.runtime.kafka import KafkaUnavailableError
 from services.runtime.settings import EXIT_USAGE, ServiceSettings, load_settings
 
 EXIT_FAILED = 1
+EXIT_INTERRUPTED = 128 + signal.SIGINT
 WATCH_S = 0.5
 
 
@@ -64,7 +66,7 @@ def main(arguments: list[str]) -> int:
         return EXIT_USAGE
     except KeyboardInterrupt:
         print("tidegauge: interrupted.", file=sys.stderr)
-        return 128 + signal.SIGINT
+        return EXIT_INTERRUPTED
 
 
 def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
@@ -88,34 +90,38 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     try:
         stack.up(say)
         say(f"watch it at {_dashboards(settings)}d/tidegauge-live")
-        perform(request, settings, console, stack.check)
+        progress = perform(request, settings, console, stack.check)
         report = build_report(store_url(settings), request.run_id)
     finally:
         stack.close(say)
     show_report(console, report)
     if options.report:
         options.report.write_text(json.dumps(report, indent=2) + "\n")
+    if progress.interrupted:
+        return EXIT_INTERRUPTED
     return 0 if report["valid"] and report["conclusion"]["clean"] else EXIT_FAILED
 
 
 def up(options: Namespace, settings: ServiceSettings, console: Console) -> int:
-    """Start the stack; stay until Ctrl-C, or return at once with --detach."""
+    """Start the stack, with a suite if one is named; stay until Ctrl-C, or return at once with
+    --detach."""
+    suite = load_suite(options.suite) if options.suite else None
     stack, say = open_stack(settings), _teller(console)
-    if options.detach:
-        stack.up_detached(say)
-        _show_addresses(console, settings, "Stop it: tidegauge down")
-        return 0
     try:
-        stack.up(say)
-        if stack.attached:
-            console.print("The stack is running already; stop it with: tidegauge down")
+        (stack.up_detached if options.detach else stack.up)(say)
+        if suite is not None:
+            ask_for_suite(settings, suite)
+            console.print(f"It runs the suite {suite.name}; where it is: tidegauge status")
+        if options.detach or stack.attached:
+            _show_addresses(console, settings, "Stop it: tidegauge down")
             return 0
         _show_addresses(console, settings, "Ctrl-C stops it.")
         while True:
             stack.check()
             time.sleep(WATCH_S)
     finally:
-        stack.close(say)
+        if not options.detach:
+            stack.close(say)
 
 
 def down(_options: Namespace, settings: ServiceSettings, console: Console) -> int:
@@ -211,6 +217,12 @@ def pipelines(options: Namespace, _settings: ServiceSettings, console: Console) 
     return 0
 
 
+def suites(options: Namespace, _settings: ServiceSettings, console: Console) -> int:
+    """List the suites, or explain one."""
+    show_suites(console, options.name)
+    return 0
+
+
 def bench(options: Namespace, _settings: ServiceSettings, console: Console) -> int:
     """Run benchmarks; figures are for reading, nothing passes or fails by them."""
     run_benchmarks(options.name, options.json, console)
@@ -238,6 +250,7 @@ VERBS = {
     "runs": runs,
     "workloads": workloads,
     "pipelines": pipelines,
+    "suites": suites,
 }
 
 

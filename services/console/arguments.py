@@ -55,6 +55,9 @@ def _add_run(verbs: Verbs) -> None:
 
 def _add_stack(verbs: Verbs) -> None:
     up = _verb(verbs, "up", "start the stack and leave it on until Ctrl-C")
+    up.add_argument(
+        "suite", nargs="?", metavar="SUITE", help="run this suite for ever; default: run nothing"
+    )
     up.add_argument("--detach", action="store_true", help="leave it running and return")
     _verb(verbs, "down", "stop the stack and whatever a killed console left behind")
     status = _verb(verbs, "status", "what is running, and where")
@@ -91,7 +94,7 @@ def _add_results(verbs: Verbs) -> None:
         "--html", type=Path, metavar="FILE", help="as one page with charts, to a file"
     )
     _verb(verbs, "runs", "list the runs")
-    for noun in ("workloads", "pipelines"):
+    for noun in ("workloads", "pipelines", "suites"):
         one = _verb(verbs, noun, f"list the {noun}, or explain one")
         one.add_argument("name", nargs="?", metavar="NAME")
 

@@ -16,8 +16,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from services.console.environment import environment
 from services.runtime.definitions import DefinitionError
+from services.runtime.environment import environment
 from services.runtime.settings import ROOT
 
 BENCHMARKS_DIR = ROOT / "tests" / "benchmarks"

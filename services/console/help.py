@@ -25,7 +25,8 @@ HELP: dict[str, Help] = {
     "run": Help(
         "Starts the stack unless it runs, prepares the pipelines until their outputs flow steadily,"
         " sends the load (warm-up, measured phase, cool-down), waits until every expected output"
-        " has its verdict, and prints the report. What it started it stops. Ctrl-C cancels the run."
+        " has its verdict, and prints the report. What it started it stops. Ctrl-C ends the run and"
+        " keeps what it has measured, marked as INVALID."
         "\n\nWORKLOAD is a name of `tidegauge workloads` or the path of a TOML file; a pipeline"
         " likewise, or external:NAME for a program that runs already and writes"
         " output.NAME.<stage>.",
@@ -38,8 +39,10 @@ HELP: dict[str, Help] = {
     ),
     "up": Help(
         "Starts broker and services and stays until Ctrl-C, or returns with --detach. Every `run`"
-        " then attaches to them and starts at once.",
+        " then attaches to them and starts at once. With SUITE, a name of `tidegauge suites` or the"
+        " path of a TOML file, they carry it out for ever, from where it was; `run` goes before.",
         (
+            ("./tidegauge up default --detach", "measure something every few minutes"),
             ("./tidegauge up --detach", "in the background; `tidegauge down` stops it"),
             ("TIDEGAUGE_BASE_PORT=18000 ./tidegauge --data other up", "a second stack beside it"),
         ),
@@ -50,7 +53,7 @@ HELP: dict[str, Help] = {
     ),
     "status": Help(
         "Says which services run, whether each is ready, where Kafka and SQL answer, which run is"
-        " going on.",
+        " going on, and where the suite is.",
         (("./tidegauge status --json", "for programs"),),
     ),
     "doctor": Help(
@@ -83,6 +86,7 @@ HELP: dict[str, Help] = {
         (
             ("./tidegauge report", "the latest run again"),
             ("./tidegauge report 20260101-120000-abcd --json", "for programs"),
+            ("./tidegauge report --html report.html", "a page with charts, to send or print"),
         ),
     ),
     "runs": Help(
@@ -96,6 +100,11 @@ HELP: dict[str, Help] = {
     "pipelines": Help(
         "Lists the pipelines, or shows every setting of one.",
         (("./tidegauge pipelines spark-realtime", "mode, stages, Spark's settings"),),
+    ),
+    "suites": Help(
+        "Lists the suites, or shows the steps of one. A suite is a TOML file: workloads, pipelines,"
+        " rates, how often, and how much of the machine they may take. `up SUITE` carries it out.",
+        (("./tidegauge suites default", "its steps in their order"),),
     ),
     "bench": Help(
         "Measures a part of Tidegauge against a peer, alternately in one run, because machines are"

@@ -11,6 +11,7 @@ from rich.table import Table
 from schemas.protocol import Load, Workload
 from services.console.clickhouse import QueryError, query
 from services.console.perform import store_url
+from services.console.suites import position_sentence, suite_position
 from services.runtime.definitions import (
     PIPELINES_DIR,
     WORKLOADS_DIR,
@@ -25,6 +26,7 @@ def show_status(console: Console, settings: ServiceSettings, found: Any, as_json
     """What runs where; `found` is the local stack's status."""
     fields = dataclasses.asdict(found)
     fields["run"] = _current_run(store_url(settings)) if found.running else None
+    fields["suite"] = suite_position(store_url(settings)) if found.running else None
     if as_json:
         print(json.dumps(fields, indent=2))
         return
@@ -42,6 +44,8 @@ def show_status(console: Console, settings: ServiceSettings, found: Any, as_json
     console.print(f"Dashboards {fields['dashboards']}", soft_wrap=True)
     run = fields["run"]
     console.print(f"Run {run['run_id']}: {run['phase']}" if run else "No run is going on.")
+    if fields["suite"]:
+        console.print(position_sentence(fields["suite"]), soft_wrap=True)
 
 
 def show_runs(console: Console, url: str) -> None:

@@ -12,15 +12,16 @@ from schemas import catalogue
 from schemas.protocol import Pipeline, RunRequest, Stage, Stop, Workload
 from services.console.bus import Follower
 from services.console.clickhouse import QueryError, StoreUrl, query
-from services.console.environment import environment
 from services.console.live import open_view
 from services.console.progress import BUS, Progress
-from services.runtime.definitions import DefinitionError
+from services.runtime.definitions import DefinitionError, changed
+from services.runtime.environment import environment
 from services.runtime.events import open_events
 from services.runtime.settings import ServiceSettings
 
 SILENCE_LIMIT_S = 30.0
 PROJECTION_TIMEOUT_S = 30.0
+CONCLUSION_TIMEOUT_S = 60.0
 
 
 class RunError(RuntimeError):
@@ -35,26 +36,24 @@ def with_options(
     input_path: Path | None = None,
 ) -> Workload:
     """The workload with what was given on the command line. Raises DefinitionError."""
-    fields = workload.model_dump()
     if rate is not None and not 0 < rate < float("inf"):
         raise DefinitionError("--rate must be greater than 0.")
-    if rate is not None:
-        fields["load"]["rate_per_second"] = rate
-    if duration_s is not None:
-        fields["phases"]["measure_s"] = duration_s
-    if warm_up_s is not None:
-        fields["phases"]["warm_up_s"] = warm_up_s
-    if input_path is not None:
-        if not input_path.is_file():
-            raise DefinitionError(f"--input: {input_path} is not a file.")
-        fields["content"] |= {"source": "file", "path": str(input_path.resolve())}
     try:
-        return Workload.model_validate(fields)
+        found = changed(workload, rate, duration_s, warm_up_s)
+        return found if input_path is None else _with_input(found, input_path)
     except ValidationError as error:
         first = error.errors()[0]
         option = {"rate_per_second": "--rate", "measure_s": "--duration", "warm_up_s": "--warm-up"}
         field = str(first["loc"][-1])
         raise DefinitionError(f"{option.get(field, field)}: {first['msg']}.") from error
+
+
+def _with_input(workload: Workload, path: Path) -> Workload:
+    if not path.is_file():
+        raise DefinitionError(f"--input: {path} is not a file.")
+    fields = workload.model_dump()
+    fields["content"] |= {"source": "file", "path": str(path.resolve())}
+    return Workload.model_validate(fields)
 
 
 def build_request(
@@ -81,18 +80,25 @@ def perform(
     """Ask for the run, show how it goes, and return when it is concluded and projected.
 
     `check_stack` is called all the time and raises when a part of the stack has died. When the
-    caller is interrupted the run is cancelled. Raises RunError.
+    caller is interrupted the run is cancelled, and its conclusion awaited: what was measured stays.
+    A second interruption ends that too. Raises RunError.
     """
     events = open_events(settings, "console")
     follower = Follower(settings, BUS)
     progress = Progress(request)
     try:
         events.command("run", request.run_id, request)
-        _follow(progress, follower, console, check_stack)
+        try:
+            _follow(progress, follower, console, check_stack)
+        except KeyboardInterrupt:
+            console.print("Interrupted; keeping what was measured. Once more to drop it.")
+            progress.interrupted = True
+            events.command("cancel", request.run_id, Stop(reason="interrupted"))
+            _follow(progress, follower, console, check_stack, CONCLUSION_TIMEOUT_S)
         _await_projection(settings, follower, check_stack)
     except BaseException:
-        if not progress.done:
-            events.command("cancel", request.run_id, Stop(reason="interrupted"))
+        if not progress.done and not progress.interrupted:
+            events.command("cancel", request.run_id, Stop(reason="cancelled"))
         raise
     finally:
         follower.close()
@@ -107,9 +113,13 @@ def store_url(settings: ServiceSettings) -> StoreUrl:
 
 
 def _follow(
-    progress: Progress, follower: Follower, console: Console, check_stack: Callable[[], None]
+    progress: Progress,
+    follower: Follower,
+    console: Console,
+    check_stack: Callable[[], None],
+    timeout_s: float = float("inf"),
 ) -> None:
-    heard_s = time.monotonic()
+    began_s = heard_s = time.monotonic()
     with open_view(console) as view:
         while not progress.done:
             check_stack()
@@ -121,6 +131,8 @@ def _follow(
                 heard_s = time.monotonic()
             if not progress.phase and time.monotonic() - heard_s > SILENCE_LIMIT_S:
                 raise RunError("The conductor does not answer.")
+            if time.monotonic() - began_s > timeout_s:
+                raise RunError(f"The run was not concluded within {timeout_s:.0f} s.")
     if progress.refused:
         raise RunError(f"The run was refused: {progress.refused}.")
 

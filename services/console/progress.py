@@ -30,7 +30,8 @@ PHASE_WORDS = {
 
 @dataclass
 class Progress:
-    """State of one run. done: concluded or refused; failures: one sentence each."""
+    """State of one run. done: concluded or refused; failures: one sentence each;
+    interrupted: by whoever follows it."""
 
     request: RunRequest
     phase: str = ""
@@ -39,6 +40,7 @@ class Progress:
     failures: list[str] = field(default_factory=list)
     done: bool = False
     refused: str = ""
+    interrupted: bool = False
     valid: bool = False
     clean: bool = False
     latencies: dict[tuple[str, str, int], Counter[int]] = field(

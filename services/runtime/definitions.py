@@ -1,7 +1,8 @@
-"""Workloads and pipelines as files: `workloads/NAME.toml` and `pipelines/NAME.toml`.
+"""Workloads, pipelines and suites as files: `workloads/NAME.toml` and so on.
 
-Two independent axes: what load, on what. A file that is not TOML or does not fit its model gives a
-DefinitionError whose text is one sentence with the file, the field and what was allowed.
+Two independent axes: what load, on what; a suite is a list of pairs of them. A file that is not
+TOML or does not fit its model gives a DefinitionError whose text is one sentence with the file, the
+field and what was allowed.
 """
 
 import difflib
@@ -13,17 +14,19 @@ from pydantic import ValidationError
 
 from schemas.pipeline import External
 from schemas.protocol import Model, Pipeline, Workload
+from schemas.suite import Step, Suite, SuiteFile, SuiteItem
 from services.runtime.settings import ROOT
 
 WORKLOADS_DIR = ROOT / "workloads"
 PIPELINES_DIR = ROOT / "pipelines"
 EXTERNAL = "external:"
+SUITES_DIR = ROOT / "suites"
 
 ModelT = TypeVar("ModelT", bound=Model)
 
 
 class DefinitionError(ValueError):
-    """A workload or pipeline is unknown or its file is wrong; the text is one sentence."""
+    """A workload, pipeline or suite is unknown or its file is wrong; the text is one sentence."""
 
 
 def names(directory: Path) -> tuple[str, ...]:
@@ -56,6 +59,55 @@ def _running_elsewhere(name: str, directory: Path) -> Pipeline:
         raise DefinitionError(f"{EXTERNAL}{name}: {error.errors()[0]['msg']}.") from error
 
 
+def load_suite(name: str, directory: Path = SUITES_DIR) -> Suite:
+    """One suite by name, or by the path of a TOML file, with the workloads and pipelines that it
+    names. Raises DefinitionError."""
+    file = _load("suite", SuiteFile, name, directory)
+    steps = [step for item in file.steps for step in _steps(name, item)]
+    try:
+        return Suite(name=file.name, summary=file.summary, pace=file.pace, steps=tuple(steps))
+    except ValidationError as error:
+        raise DefinitionError(f"suite {name}: {_sentence(error)}") from error
+
+
+def changed(
+    workload: Workload,
+    rate_per_second: float | None = None,
+    measure_s: int | None = None,
+    warm_up_s: int | None = None,
+) -> Workload:
+    """A workload with another rate or other lengths where given. Raises ValidationError."""
+    fields = workload.model_dump()
+    if rate_per_second is not None:
+        fields["load"]["rate_per_second"] = rate_per_second
+    phases = {"measure_s": measure_s, "warm_up_s": warm_up_s}
+    fields["phases"] |= {name: value for name, value in phases.items() if value is not None}
+    return Workload.model_validate(fields)
+
+
+def _steps(suite: str, item: SuiteItem) -> list[Step]:
+    base = load_workload(item.workload)
+    pipelines = tuple(load_pipeline(name) for name in item.pipelines)
+    stages = item.stages or base.stages
+    for pipeline in pipelines:
+        if not set(stages) & set(pipeline.stages):
+            raise DefinitionError(
+                f"suite {suite}: {pipeline.name} runs none of the stages of {item.workload}."
+            )
+    try:
+        return [
+            Step(
+                workload=changed(base, rate, item.duration_s, item.warm_up_s),
+                pipelines=pipelines,
+                stages=stages,
+                every_s=item.every_s,
+            )
+            for rate in item.rates or (None,)
+        ]
+    except ValidationError as error:
+        raise DefinitionError(f"suite {suite}: {item.workload}: {_sentence(error)}") from error
+
+
 def _load(what: str, model: type[ModelT], name: str, directory: Path) -> ModelT:
     path = Path(name) if name.endswith(".toml") else directory / f"{name}.toml"
     if not path.is_file():
@@ -65,9 +117,13 @@ def _load(what: str, model: type[ModelT], name: str, directory: Path) -> ModelT:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DefinitionError(f"{path} is not valid TOML: {error}.") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise DefinitionError(f"{path}: {field}: {first['msg']}.") from error
+        raise DefinitionError(f"{path}: {_sentence(error)}") from error
+
+
+def _sentence(error: ValidationError) -> str:
+    """The first of what is wrong: the field and what was allowed."""
+    first = error.errors()[0]
+    return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}."
 
 
 def _unknown(what: str, name: str, directory: Path) -> str:

@@ -38,6 +38,13 @@ def _versions() -> Iterator[tuple[str, str]]:
             yield name, importlib.metadata.version(name)
 
 
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not here"  # an image has the packages of its own service only
+
+
 def _revision() -> str:
     return _first_line(["git", "-C", str(ROOT), "describe", "--always", "--dirty"]) or "unknown"
 

@@ -1,0 +1,108 @@
+"""A suite: what runs for ever, one run after the other. One TOML file each in `suites/`.
+
+`SuiteFile` is what people write, with names of workloads and pipelines; `Suite` is what the
+conductor is given, with the workloads and pipelines themselves, one step per rate.
+"""
+
+from pydantic import Field
+
+from schemas.model import Model, Name, Stage
+from schemas.pipeline import Pipeline
+from schemas.workload import Workload
+
+MOST_STEPS = 200
+
+
+class Pace(Model):
+    """How much of the machine a suite may take, and when it waits.
+
+    max_cpu_share: of all cores, on average over a run and the pause after it; the pause is as long
+    as that needs, and at least pause_s. busy_share: while others use more than this share of the
+    cores the next run waits, but no longer than patience_s; 1 never waits.
+    failure_pause_s: longest pause after runs that could not take place; it doubles up to this.
+    """
+
+    max_cpu_share: float = Field(0.5, gt=0, le=1)
+    pause_s: int = Field(60, ge=0, le=86_400)
+    busy_share: float = Field(0.4, gt=0, le=1)
+    patience_s: int = Field(900, ge=0, le=604_800)
+    failure_pause_s: int = Field(1800, ge=0, le=86_400)
+
+
+class SuiteItem(Model):
+    """One entry of a suite's file: a workload on pipelines, measured at once on the same input.
+
+    rates: records per second, a step each; the workload's own when there is none. every_s: not more
+    often than this; 0 is in every round.
+    """
+
+    workload: str
+    pipelines: tuple[str, ...] = Field(("spark-realtime",), min_length=1, max_length=8)
+    stages: tuple[Stage, ...] = ()
+    rates: tuple[float, ...] = Field((), max_length=50)
+    duration_s: int | None = None
+    warm_up_s: int | None = None
+    every_s: int = Field(0, ge=0, le=31_536_000)
+
+
+class SuiteFile(Model):
+    """A suite as it is written (`suites/NAME.toml`)."""
+
+    name: Name
+    summary: str
+    pace: Pace = Pace()
+    steps: tuple[SuiteItem, ...] = Field(min_length=1, max_length=MOST_STEPS)
+
+
+class Step(Model):
+    """One run of a suite. every_s: not more often than this."""
+
+    workload: Workload
+    pipelines: tuple[Pipeline, ...] = Field(min_length=1, max_length=8)
+    stages: tuple[Stage, ...] = Field(min_length=1)
+    every_s: int = Field(0, ge=0)
+
+    @property
+    def label(self) -> str:
+        """For people, and to know a step again when the suite's file has changed."""
+        names = "+".join(pipeline.name for pipeline in self.pipelines)
+        rate = self.workload.load.rate_per_second
+        load = f" at {rate:g}/s" if rate else ""
+        return f"{self.workload.name}{load} on {names} ({', '.join(self.stages)})"
+
+
+class Suite(Model):
+    """A suite as it is carried out. Body of the command `suite`."""
+
+    name: Name
+    summary: str = ""
+    pace: Pace = Pace()
+    steps: tuple[Step, ...] = Field(min_length=1, max_length=MOST_STEPS)
+
+
+class SuiteRun(Model):
+    """Which suite a run belongs to, and where in it: round and step count from 1."""
+
+    name: Name
+    round: int = Field(ge=1)
+    step: int = Field(ge=1)
+
+
+class SuitePosition(Model):
+    """Detail of `suite` events: what a suite is doing.
+
+    state: `running` (run_id), `pausing` (until next_at_ms), `waiting` (reason: the machine is
+    busy). round, step: the run that goes on or comes next; steps: how many there are in a round.
+    runs: how many were concluded since the suite began, valid or not.
+    """
+
+    name: Name
+    state: str = Field(pattern="^(running|pausing|waiting)$")
+    round: int
+    step: int
+    steps: int
+    label: str
+    runs: int = 0
+    run_id: str = ""
+    reason: str = ""
+    next_at_ms: int | None = None

@@ -1,0 +1,75 @@
+"""What may end the current run early."""
+
+from collections import deque
+from typing import Any
+
+from pydantic import ValidationError
+
+from schemas import protocol
+from schemas.protocol import RunRequest, Stop
+from services.runtime.events import Events
+from services.runtime.serving import Service
+
+MOST_WAITING = 16
+
+
+def refuse(events: Events, run_id: str, reason: str) -> None:
+    """Say that a run will not take place."""
+    events.lifecycle(protocol.RUN_REFUSED, run_id, detail={"reason": reason})
+
+
+class Interruptions:
+    """`cancel`, the end of this process, and for a run of a suite a run that somebody asks for.
+
+    waiting: commands that came meanwhile and are to be carried out next, at most MOST_WAITING.
+    interrupted: whether there was a reason.
+    """
+
+    def __init__(
+        self,
+        request: RunRequest,
+        service: Service,
+        waiting: deque[dict[str, Any]],
+    ) -> None:
+        self.interrupted = False
+        self._request = request
+        self._service = service
+        self._waiting = waiting
+
+    def reason(self) -> str:
+        """Why the run should end now, or an empty string."""
+        found = self._reason()
+        self.interrupted = self.interrupted or bool(found)
+        return found
+
+    def _reason(self) -> str:
+        if self._service.stop.is_set():
+            return "The conductor was stopped."
+        command = self._service.commands.poll(0)
+        if command is None:
+            return ""
+        if command["command"] == "suite" and len(self._waiting) < MOST_WAITING:
+            self._waiting.append(command)
+        elif command["command"] == "run":
+            return self._other_run(command)
+        elif command["command"] == "cancel" and command["run_id"] == self._request.run_id:
+            return cancelled(command["body"])
+        return ""
+
+    def _other_run(self, command: dict[str, Any]) -> str:
+        """Runs of a suite give way; during any other, the newcomer is refused."""
+        if self._request.suite is None or len(self._waiting) >= MOST_WAITING:
+            reason = f"run {self._request.run_id} is going on"
+            refuse(self._service.events, command["run_id"], reason)
+            return ""
+        self._waiting.append(command)
+        return f"The run of the suite gave way to run {command['run_id']}."
+
+
+def cancelled(body: str) -> str:
+    """The reason of a `cancel` as a sentence."""
+    try:
+        reason = Stop.model_validate_json(body).reason
+    except ValidationError:
+        reason = ""
+    return f"The run was {reason or 'cancelled'}."

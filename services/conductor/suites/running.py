@@ -1,0 +1,180 @@
+"""Carries a suite out: offers the next run when it is due and the machine is free, and keeps the
+place, so that a conductor that was killed goes on where it was.
+
+    suites = Suites(settings, events, notes)
+    request = suites.due()                  # asked often while nothing runs
+    suites.concluded(request, interrupted)  # when it was carried out
+"""
+
+import os
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from pydantic import ValidationError
+
+from schemas import catalogue, protocol
+from schemas.protocol import RunRequest
+from schemas.suite import Suite, SuitePosition, SuiteRun
+from services.conductor.bus import Bus
+from services.conductor.settings import ConductorSettings
+from services.conductor.suites.notes import Notes
+from services.conductor.suites.schedule import Place, next_place, pause_ms
+from services.conductor.suites.usage import Usage
+from services.runtime.clock import Clock, now_ms
+from services.runtime.environment import environment
+from services.runtime.events import Events
+
+log = structlog.get_logger()
+UNKNOWN_USE_MS = 15_000  # how long to wait for the collector's first samples
+
+
+@dataclass(frozen=True)
+class Now:
+    """What a suite is doing: `running`, `pausing` until next_at_ms, or `waiting`."""
+
+    state: str
+    place: Place
+    run_id: str = ""
+    next_at_ms: int | None = None
+
+
+class Suites:
+    """The suite of this conductor, if there is one. Not thread-safe."""
+
+    def __init__(
+        self,
+        settings: ConductorSettings,
+        events: Events,
+        notes: Notes,
+        suite: Suite | None,
+        *,
+        clock: Clock = now_ms,
+        cores: Callable[[], int | None] = os.cpu_count,
+    ) -> None:
+        self._events, self._notes, self._clock = events, notes, clock
+        self._cores = cores() or 1
+        self._suite = suite
+        self._usage = Usage()
+        self._bus = Bus(settings, (catalogue.RESOURCES, catalogue.LIFECYCLE), events)
+        self._measured: set[str] = set()
+        self._rested_ms = 0
+        self._began_ms = clock()
+        self._waiting_since_ms: int | None = None
+        self._told: Now | None = None
+
+    def take(self, command: dict[str, Any]) -> None:
+        """Begin with the suite of a `suite` command, or go on with it where it was."""
+        try:
+            suite = Suite.model_validate_json(command["body"])
+        except ValidationError as error:
+            first = error.errors()[0]
+            log.warning("suite_refused", reason=f"{first['loc']}: {first['msg']}")
+            return
+        self._notes.keep_suite(suite)
+        self._suite, self._told, self._rested_ms = suite, None, 0
+
+    def due(self) -> RunRequest | None:
+        """The run to carry out now; None while there is no suite, a pause, or a busy machine."""
+        self._listen()
+        if self._suite is None:
+            return None
+        now = self._clock()
+        place, due_ms = next_place(self._suite, self._notes.place(self._suite.name), now)
+        begin_ms = max(due_ms, self._rested_ms)
+        if now < begin_ms:
+            self._tell(Now("pausing", place, next_at_ms=begin_ms))
+            return None
+        reason = self._busy(now)
+        if reason:
+            self._tell(Now("waiting", place), reason)
+            return None
+        return self._request(self._suite, place)
+
+    def concluded(self, request: RunRequest, interrupted: bool) -> None:
+        """Note that a run of `due` has ended. One that was interrupted is done again."""
+        assert self._suite is not None
+        self._listen()
+        while self._bus.behind():
+            self._listen()
+        suite, place, now = self._suite, self._notes.place(self._suite.name), self._clock()
+        run_ms = now - self._began_ms
+        if not interrupted:
+            took_place = request.run_id in self._measured
+            at, _due_ms = next_place(suite, place, self._began_ms)
+            place = at.after(suite, self._began_ms, took_place)
+            self._notes.keep_place(suite.name, place)
+        rest_ms = pause_ms(
+            suite.pace, run_ms, self._usage.own_cpu_seconds, self._cores, place.failures
+        )
+        self._rested_ms = now + rest_ms
+        self._measured.clear()
+        log.info("suite_run_ended", run_id=request.run_id, run_ms=run_ms, rest_ms=rest_ms)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._bus.close()
+
+    def _request(self, suite: Suite, place: Place) -> RunRequest:
+        step = suite.steps[place.step]
+        run_id = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
+        request = RunRequest(
+            run_id=run_id,
+            workload=step.workload,
+            pipelines=step.pipelines,
+            stages=step.stages,
+            seed=secrets.randbelow(2**31),
+            environment=environment(),
+            suite=SuiteRun(name=suite.name, round=place.round, step=place.step + 1),
+        )
+        self._notes.begin_run(run_id)  # before anybody hears of it, so that it is accounted for
+        self._began_ms, self._waiting_since_ms = self._clock(), None
+        self._usage.mark()
+        self._tell(Now("running", place, run_id))
+        self._events.lifecycle(protocol.RUN_REQUESTED, run_id, detail=request)
+        return request
+
+    def _busy(self, now: int) -> str:
+        """Why the next run should wait, or an empty string."""
+        assert self._suite is not None
+        pace = self._suite.pace
+        if pace.busy_share == 1:
+            return ""
+        self._waiting_since_ms = self._waiting_since_ms or now
+        waited_ms = now - self._waiting_since_ms
+        others = self._usage.of_others(now)
+        if others is None:
+            return "nothing is known of the machine yet" if waited_ms < UNKNOWN_USE_MS else ""
+        if others <= pace.busy_share * self._cores or waited_ms >= pace.patience_s * 1000:
+            return ""
+        return f"others use {others:.1f} of {self._cores} cores"
+
+    def _listen(self) -> None:
+        for topic, record in self._bus.poll(0):
+            if topic == catalogue.RESOURCES:
+                self._usage.add(record)
+            elif record["event"] == protocol.PHASE_STARTED and record["phase"] == "measure":
+                self._measured.add(record["run_id"])
+
+    def _tell(self, now: Now, reason: str = "") -> None:
+        assert self._suite is not None
+        if now == self._told:
+            return
+        self._told = now
+        position = SuitePosition(
+            name=self._suite.name,
+            state=now.state,
+            round=now.place.round,
+            step=now.place.step + 1,
+            steps=len(self._suite.steps),
+            label=self._suite.steps[now.place.step].label,
+            runs=now.place.runs,
+            run_id=now.run_id,
+            reason=reason,
+            next_at_ms=now.next_at_ms,
+        )
+        self._events.lifecycle(protocol.SUITE, now.run_id, detail=position)
+        log.info("suite", **position.model_dump())

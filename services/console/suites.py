@@ -1,0 +1,73 @@
+"""Suites at the command line: ask for one, list them, say where the running one is."""
+
+import json
+from typing import Any
+
+from rich.console import Console
+
+from schemas.suite import Suite
+from services.console.clickhouse import QueryError, query
+from services.runtime.clock import now_ms
+from services.runtime.definitions import SUITES_DIR, load_suite, names
+from services.runtime.events import open_events
+from services.runtime.settings import ServiceSettings
+
+POSITION = (
+    "SELECT detail FROM tidegauge.results_lifecycle WHERE event = 'suite' AND time >="
+    " (SELECT max(e.time) FROM tidegauge.results_lifecycle AS e"
+    " WHERE e.event = 'service_started' AND e.producer = 'conductor')"
+    " ORDER BY time DESC, _offset DESC LIMIT 1"
+)
+
+
+def ask_for_suite(settings: ServiceSettings, suite: Suite) -> None:
+    """Have the running conductor carry a suite out, instead of one that it may have."""
+    open_events(settings, "console").command("suite", "", suite)
+
+
+def show_suites(console: Console, name: str | None) -> None:
+    """All suites with their summaries, or the steps of one. Raises DefinitionError."""
+    if not name:
+        for each in names(SUITES_DIR):
+            console.print(f"[bold]{each}[/bold]  {load_suite(each).summary}", soft_wrap=True)
+        return
+    suite = load_suite(name)
+    pace = suite.pace
+    console.print(f"[bold]{suite.name}[/bold]  {suite.summary}", soft_wrap=True)
+    for number, step in enumerate(suite.steps, 1):
+        often = f", at most every {step.every_s} s" if step.every_s else ""
+        length = f"{step.workload.phases.measure_s} s measured"
+        console.print(f"  {number}. {step.label}: {length}{often}", soft_wrap=True)
+    for line in (
+        f"At most {pace.max_cpu_share:.0%} of the processor on average, and {pace.pause_s} s of "
+        "pause at least between two runs.",
+        f"Waits while others use more than {pace.busy_share:.0%} of it, at most "
+        f"{pace.patience_s} s.",
+    ):
+        console.print(f"  {line}", soft_wrap=True)
+
+
+def suite_position(url: str) -> dict[str, Any] | None:
+    """Where the suite of the running conductor is: the fields of SuitePosition."""
+    try:
+        rows = query(url, POSITION)
+    except QueryError:
+        return None
+    found: dict[str, Any] | None = json.loads(rows[0]["detail"]) if rows else None
+    return found
+
+
+def position_sentence(position: dict[str, Any], time_ms: int | None = None) -> str:
+    """`Suite default, round 2, step 3 of 4 (…): running …`."""
+    doing = position["state"]
+    if doing == "running":
+        doing = f"running {position['run_id']}"
+    elif doing == "waiting":
+        doing = f"waiting, {position['reason']}"
+    elif position["next_at_ms"] is not None:
+        left_s = (position["next_at_ms"] - (now_ms() if time_ms is None else time_ms)) / 1000
+        doing = f"pausing, next in {max(0, left_s):.0f} s"
+    return (
+        f"Suite {position['name']}, round {position['round']}, step {position['step']} of "
+        f"{position['steps']} ({position['label']}): {doing}. {position['runs']} runs so far."
+    )

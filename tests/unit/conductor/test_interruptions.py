@@ -1,0 +1,71 @@
+"""What ends a run early."""
+
+import threading
+from collections import deque
+from typing import Any
+
+import pytest
+
+from schemas.suite import SuiteRun
+from services.conductor.interruptions import Interruptions, cancelled
+from services.runtime.serving import Service
+from tests.unit.requests import RUN_ID, a_request
+
+pytestmark = pytest.mark.unit
+
+
+class Bus:
+    """Commands to come, and what was refused."""
+
+    def __init__(self, *commands: dict[str, Any]) -> None:
+        self.commands = list(commands)
+        self.refused: list[str] = []
+
+    def poll(self, timeout_s: float) -> dict[str, Any] | None:
+        return self.commands.pop(0) if self.commands else None
+
+    def lifecycle(self, event: str, run_id: str, detail: object) -> None:
+        self.refused.append(run_id)
+
+
+def interruptions(bus: Bus, of_suite: bool, waiting: deque[dict[str, Any]]) -> Interruptions:
+    suite = SuiteRun(name="nightly", round=1, step=1) if of_suite else None
+    request = a_request().model_copy(update={"suite": suite})
+    service = Service(bus, bus, threading.Event())  # type: ignore[arg-type]
+    return Interruptions(request, service, waiting)
+
+
+def command(name: str, run_id: str = "other", body: str = "{}") -> dict[str, Any]:
+    return {"command": name, "run_id": run_id, "body": body}
+
+
+def test_a_run_that_somebody_asked_for_is_not_disturbed_by_another() -> None:
+    bus, waiting = Bus(command("run")), deque()
+    found = interruptions(bus, False, waiting)
+    assert (found.reason(), found.interrupted) == ("", False)
+    assert (bus.refused, list(waiting)) == (["other"], [])
+
+
+def test_a_run_of_a_suite_gives_way_to_what_somebody_asks_for() -> None:
+    bus, waiting = Bus(command("run")), deque()
+    found = interruptions(bus, True, waiting)
+    assert found.reason() == "The run of the suite gave way to run other."
+    assert found.interrupted
+    assert (bus.refused, list(waiting)) == ([], [command("run")])
+
+
+def test_a_suite_that_is_asked_for_meanwhile_waits() -> None:
+    bus, waiting = Bus(command("suite")), deque()
+    assert interruptions(bus, False, waiting).reason() == ""
+    assert list(waiting) == [command("suite")]
+
+
+def test_a_cancel_of_another_run_means_nothing_here() -> None:
+    bus = Bus(command("cancel"), command("cancel", RUN_ID, '{"reason": "interrupted"}'))
+    found = interruptions(bus, False, deque())
+    assert [found.reason(), found.reason()] == ["", "The run was interrupted."]
+
+
+@pytest.mark.parametrize("body", ["{}", "no JSON"])
+def test_a_cancel_without_a_reason_has_one_all_the_same(body: str) -> None:
+    assert cancelled(body) == "The run was cancelled."

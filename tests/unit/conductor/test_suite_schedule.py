@@ -1,0 +1,100 @@
+"""What comes next in a suite, and when."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.suite import Pace
+from services.conductor.suites.schedule import Place, next_place, pause_ms
+from tests.unit.conductor.suites import a_step, a_suite
+
+pytestmark = pytest.mark.unit
+
+HOUR_MS = 3_600_000
+LABELS = [f"latency at {rate}/s on spark-realtime (parse)" for rate in (100, 200, 300)]
+
+
+def test_steps_come_in_order_and_begin_again() -> None:
+    suite = a_suite(a_step(100), a_step(200))
+    seen, place = [], Place()
+    for _ in range(5):
+        place, _due_ms = next_place(suite, place, 1000)
+        seen.append((place.round, place.step))
+        place = place.after(suite, 1000, took_place=True)
+    assert seen == [(1, 0), (1, 1), (2, 0), (2, 1), (3, 0)]
+    assert place.runs == 5
+
+
+def test_a_step_that_is_not_due_again_is_skipped() -> None:
+    suite = a_suite(a_step(100, every_s=3600), a_step(200))
+    place = Place(round=2, step=0, began_ms={LABELS[0]: 1_000_000})
+    found, due_ms = next_place(suite, place, 2_000_000)
+    assert (found.round, found.step, due_ms) == (2, 1, 2_000_000)
+    found, due_ms = next_place(suite, place, 1_000_000 + HOUR_MS)
+    assert (found.round, found.step) == (2, 0)
+
+
+def test_when_no_step_is_due_the_suite_waits_for_the_first_that_will_be() -> None:
+    suite = a_suite(a_step(100, every_s=3600), a_step(200, every_s=600))
+    place = Place(round=2, step=0, began_ms={LABELS[0]: 1_000_000, LABELS[1]: 1_100_000})
+    found, due_ms = next_place(suite, place, 1_200_000)
+    assert (found.round, found.step, due_ms) == (2, 1, 1_100_000 + 600_000)
+
+
+def test_a_suite_that_became_shorter_goes_on_with_its_next_round() -> None:
+    found, _due_ms = next_place(a_suite(a_step(100)), Place(round=4, step=7), 0)
+    assert (found.round, found.step) == (5, 0)
+
+
+def test_what_is_known_of_steps_that_are_gone_is_forgotten() -> None:
+    suite = a_suite(a_step(100), a_step(200))
+    place = Place(began_ms={LABELS[2]: 5}).after(suite, 7, took_place=True)
+    assert place.began_ms == {LABELS[0]: 7}
+
+
+@given(st.lists(st.sampled_from((0, 60, 600)), min_size=1, max_size=5), st.integers(0, 50))
+def test_every_step_gets_its_turn_and_none_before_its_time(every_s: list[int], runs: int) -> None:
+    suite = a_suite(*[a_step(100 + n, each) for n, each in enumerate(every_s)])
+    place, now_ms = Place(), 10**12
+    began: dict[int, int] = {}
+    for _ in range(runs):
+        place, now_ms = next_place(suite, place, now_ms)
+        last_ms = began.get(place.step)
+        assert last_ms is None or now_ms - last_ms >= every_s[place.step] * 1000
+        began[place.step] = now_ms
+        place = place.after(suite, now_ms, took_place=True)
+        now_ms += 1000
+    if runs >= len(every_s):
+        assert set(began) == set(range(len(every_s)))
+
+
+PACE = Pace(max_cpu_share=0.5, pause_s=60, failure_pause_s=1800)
+
+
+@pytest.mark.parametrize(
+    ("run_s", "cpu_seconds", "failures", "pause_s", "why"),
+    [
+        (80, 40, 0, 60, "40 CPU s of 2 cores x 80 s are a quarter: only the least pause"),
+        (80, 150, 0, 70, "150 CPU s are half of 2 cores in 150 s, of which 80 are over"),
+        (80, 0, 0, 60, "nothing is known of the use"),
+        (5, 1, 1, 120, "one failure doubles the pause"),
+        (5, 1, 3, 480, "the third in a row: 60 x 2^3"),
+        (5, 1, 50, 1800, "but never beyond the longest"),
+    ],
+)
+def test_the_pause_keeps_the_share_of_the_processor(
+    run_s: int, cpu_seconds: float, failures: int, pause_s: int, why: str
+) -> None:
+    assert pause_ms(PACE, run_s * 1000, cpu_seconds, 2, failures) == pause_s * 1000, why
+
+
+def test_failures_are_counted_until_a_run_takes_place() -> None:
+    suite = a_suite(a_step(100))
+    place = Place()
+    for took_place in (False, False):
+        place = place.after(suite, 0, took_place)
+    assert place.failures == 2
+    assert place.after(suite, 0, took_place=True).failures == 0
+    assert replace(place, failures=0).runs == 2

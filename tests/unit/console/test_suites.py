@@ -1,0 +1,80 @@
+"""Suites at the command line."""
+
+from pathlib import Path
+
+import pytest
+
+from services.console.suites import position_sentence
+from services.runtime.definitions import SUITES_DIR, DefinitionError, load_suite, names
+
+pytestmark = pytest.mark.unit
+
+POSITION = {
+    "name": "nightly",
+    "state": "running",
+    "round": 2,
+    "step": 3,
+    "steps": 4,
+    "label": "latency at 400/s",
+    "runs": 6,
+    "run_id": "r-1",
+    "reason": "",
+    "next_at_ms": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "doing"),
+    [
+        ({}, "running r-1"),
+        ({"state": "pausing", "next_at_ms": 50_000}, "pausing, next in 40 s"),
+        ({"state": "pausing", "next_at_ms": 5_000}, "pausing, next in 0 s"),
+        (
+            {"state": "waiting", "reason": "others use 1.5 of 2 cores"},
+            "waiting, others use 1.5 of 2 cores",
+        ),
+    ],
+)
+def test_the_position_is_one_sentence(changes: dict[str, object], doing: str) -> None:
+    assert position_sentence({**POSITION, **changes}, 10_000) == (
+        f"Suite nightly, round 2, step 3 of 4 (latency at 400/s): {doing}. 6 runs so far."
+    )
+
+
+@pytest.mark.parametrize("name", names(SUITES_DIR))
+def test_every_suite_that_comes_along_can_be_loaded(name: str) -> None:
+    suite = load_suite(name)
+    assert suite.name == name
+    assert len({step.label for step in suite.steps}) == len(suite.steps)
+
+
+def test_a_step_is_made_for_every_rate(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'name = "mine"\nsummary = "x"\n[[steps]]\nworkload = "latency"\nrates = [100, 2000]\n'
+        'pipelines = ["calibration"]\nstages = ["parse"]\nduration_s = 7\n'
+    )
+    steps = load_suite(str(path)).steps
+    assert [step.workload.load.rate_per_second for step in steps] == [100, 2000]
+    assert {step.workload.phases.measure_s for step in steps} == {7}
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        ("", "steps: Field required"),
+        ('[[steps]]\nworkload = "nosuch"\n', "There is no workload 'nosuch'"),
+        ('[[steps]]\nworkload = "latency"\npipelines = ["nosuch"]\n', "There is no pipeline"),
+        ('[[steps]]\nworkload = "latency"\nrates = [-1]\n', "rate_per_second"),
+        (
+            '[[steps]]\nworkload = "latency"\nstages = ["join"]\n'
+            'pipelines = ["spark-continuous"]\n',
+            "spark-continuous runs none of the stages of latency.",
+        ),
+    ],
+)
+def test_a_mistake_in_a_suite_is_named(tmp_path: Path, lines: str, sentence: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(f'name = "mine"\nsummary = "x"\n{lines}')
+    with pytest.raises(DefinitionError, match=sentence):
+        load_suite(str(path))
