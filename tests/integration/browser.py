@@ -67,9 +67,11 @@ class Browser:
         return found["result"].get("value")
 
     def open(self, url: str) -> None:
-        """Go to an address; the page need not be complete then."""
+        """Go to an address and leave the page before; the new one need not be complete then."""
+        self.evaluate("window.leaving = true")
         found = self.command("Page.navigate", url=url)
         assert "errorText" not in found, found
+        self.wait_until("!window.leaving")
 
     def wait_until(self, script: str, timeout_s: float = 60.0) -> None:
         """Until an expression is true in the page; fails after the time with what there is."""
@@ -127,8 +129,10 @@ def browsing(program: str, folder: Path) -> Iterator[Browser]:
         try:
             url = _address(process, folder / "DevToolsActivePort")
             client, browser = loop.run_until_complete(_attached(url, loop))
-            yield browser
-            loop.run_until_complete(client.close())
+            try:
+                yield browser
+            finally:
+                loop.run_until_complete(client.close())
         finally:
             process.terminate()
             try:

@@ -76,8 +76,10 @@ function option({ bands, cells, greatest }, { range }, panel, context) {
         encode: { x: [0, 1], y: 2 },
         clip: true,
         renderItem: (_, api) => {
-          const [left, middle] = api.coord([api.value(0), api.value(2)]);
-          const [right] = api.coord([api.value(1), api.value(2)]);
+          const [start, middle] = api.coord([api.value(0), api.value(2)]);
+          const [end] = api.coord([api.value(1), api.value(2)]);
+          // Whole pixels, so that no seams are seen between cells.
+          const [left, right] = [Math.floor(start), Math.floor(end)];
           const height = api.size([0, 1])[1];
           const fill = colourAt(stops, placeOf(api.value(3), greatest, chosen));
           return {
