@@ -230,9 +230,9 @@ def test_the_data_and_the_query_of_a_panel_can_be_read(page):
 
 def test_everything_to_press_has_a_name_and_a_keyboard_gets_there(page):
     nameless = page.evaluate(
-        "[...document.querySelectorAll('button, select, input, a, summary')].filter((each) =>"
-        " !(each.textContent || each.ariaLabel || each.title || each.closest('label')?.textContent))"
-        ".map((each) => each.outerHTML)"
+        "[...document.querySelectorAll('button, select, input, a, summary')].filter((e) =>"
+        " !(e.textContent || e.ariaLabel || e.title || e.closest('label')?.textContent))"
+        ".map((e) => e.outerHTML)"
     )
     assert nameless == []
     assert page.evaluate("[...document.querySelectorAll('[tabindex]')].every(e => e.tabIndex < 1)")
