@@ -223,6 +223,14 @@ def suites(options: Namespace, _settings: ServiceSettings, console: Console) -> 
     return 0
 
 
+def grafana(options: Namespace, settings: ServiceSettings, console: Console) -> int:
+    """The dashboards into an existing Grafana."""
+    # Only here: its client takes a second to import, which every other verb would wait for.
+    from services.console.grafana import grafana as put_into_grafana
+
+    return put_into_grafana(options, store_url(settings), console)
+
+
 def bench(options: Namespace, _settings: ServiceSettings, console: Console) -> int:
     """Run benchmarks; figures are for reading, nothing passes or fails by them."""
     run_benchmarks(options.name, options.json, console)
@@ -251,6 +259,7 @@ VERBS = {
     "workloads": workloads,
     "pipelines": pipelines,
     "suites": suites,
+    "grafana": grafana,
 }
 
 

@@ -28,6 +28,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_run(verbs)
     _add_stack(verbs)
     _add_results(verbs)
+    _add_grafana(verbs)
     _add_checks(verbs)
     return parser
 
@@ -97,6 +98,16 @@ def _add_results(verbs: Verbs) -> None:
     for noun in ("workloads", "pipelines", "suites"):
         one = _verb(verbs, noun, f"list the {noun}, or explain one")
         one.add_argument("name", nargs="?", metavar="NAME")
+
+
+def _add_grafana(verbs: Verbs) -> None:
+    grafana = _verb(verbs, "grafana", "put the dashboards into a Grafana, or check them there")
+    grafana.add_argument("action", choices=("push", "verify"), help="verify changes nothing")
+    grafana.add_argument("--url", required=True, metavar="URL", help="address of the Grafana")
+    grafana.add_argument(
+        "--clickhouse", metavar="URL", help="address at which Grafana reaches ClickHouse"
+    )
+    grafana.add_argument("--user", default="default", metavar="NAME", help="user of ClickHouse")
 
 
 def _add_checks(verbs: Verbs) -> None:

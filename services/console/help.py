@@ -106,6 +106,18 @@ HELP: dict[str, Help] = {
         " rates, how often, and how much of the machine they may take. `up SUITE` carries it out.",
         (("./tidegauge suites default", "its steps in their order"),),
     ),
+    "grafana": Help(
+        "Puts data source, folder and dashboards into a Grafana 11.6 or newer by its API, and asks"
+        " every query of every panel there; verify only asks. Doing it again changes nothing. What"
+        " could not be done is named, and the exit code is 1."
+        "\n\nThe token of a service account with the role Admin is taken from GRAFANA_TOKEN, a"
+        " password of ClickHouse from TIDEGAUGE_CLICKHOUSE_PASSWORD. Without a Grafana, the store"
+        " shows the same dashboards at /dashboards/.",
+        (
+            ("./tidegauge grafana push --url http://grafana:3000", "for this machine's stack"),
+            ("./tidegauge grafana verify --url http://grafana:3000", "does every panel answer?"),
+        ),
+    ),
     "bench": Help(
         "Measures a part of Tidegauge against a peer, alternately in one run, because machines are"
         " noisy. Nothing passes or fails by it.",

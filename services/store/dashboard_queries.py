@@ -11,6 +11,15 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from services.runtime.grafana_macros import (
+    ALL,
+    MacroError,
+    TimeRange,
+    Value,
+    expand,
+    interval_for,
+    names_used,
+)
 from services.store.dashboard_files import (
     Dashboard,
     Model,
@@ -23,15 +32,6 @@ from services.store.dashboard_files import (
     variables_of,
 )
 from services.store.engine import Query
-from services.store.grafana_macros import (
-    ALL,
-    MacroError,
-    TimeRange,
-    Value,
-    expand,
-    interval_for,
-    names_used,
-)
 
 # What one panel may bring into a browser; the reader's own limits are wider.
 LIMITS: Final = {

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.grafana.program.__main__ import DASHBOARDS
-from services.store.grafana_macros import ALL, TimeRange, Value, expand, interval_for
+from services.runtime.grafana_macros import ALL, TimeRange, Value, expand, interval_for
 
 POINTS = 400
 Ask = Callable[[str], list[dict[str, Any]]]

@@ -6,10 +6,10 @@ import re
 import pytest
 
 from deploy.grafana.program.__main__ import ALERTS
+from services.runtime.grafana_macros import TimeRange, expand
 from services.store.chdb_engine import ChdbEngine
 from services.store.ddl import ddl_statements
 from services.store.engine import Query
-from services.store.grafana_macros import TimeRange, expand
 from services.store.settings import StoreSettings
 from tests.integration.dashboard_queries import (
     alert_queries,

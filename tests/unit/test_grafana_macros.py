@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.store.grafana_macros import (
+from services.runtime.grafana_macros import (
     ALL,
     MacroError,
     TimeRange,

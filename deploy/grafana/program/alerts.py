@@ -10,7 +10,7 @@ from typing import Any, Final
 from deploy.grafana.program.panels import PLUGIN
 
 FOLDER: Final = "Tidegauge"
-DATASOURCE_UID: Final = "tidegauge-clickhouse"  # as in provisioning/datasources/tidegauge.yaml
+DATASOURCE_UID: Final = "tidegauge"  # as in provisioning/datasources/tidegauge.yaml
 LATE_MS: Final = 50  # what the built-in workloads allow
 
 

@@ -45,8 +45,12 @@ def expand(sql: str, time_range: TimeRange, interval_s: int, variables: Mapping[
     interval_s: how long one point of a graph is, at least 1. variables: name to value, to values,
     or to ALL; names may be there that the query does not use. Raises MacroError.
     """
-    chosen = _resolve_conditions(sql, variables)
-    return _expand_macros(_replace_variables(chosen, variables), time_range, max(1, interval_s))
+    return _expand_macros(with_values(sql, variables), time_range, max(1, interval_s))
+
+
+def with_values(sql: str, variables: Mapping[str, Value]) -> str:
+    """With values for variables, and the macros that Grafana leaves to the data source."""
+    return _replace_variables(_resolve_conditions(sql, variables), variables)
 
 
 def interval_for(time_range: TimeRange, points: int, least_s: int = 1) -> int:
