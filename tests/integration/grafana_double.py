@@ -1,6 +1,6 @@
 """A Grafana for tests: its HTTP API as documented, in memory.
 
-Written from Grafana's documentation of its HTTP API, the pages on data sources, folders, dashboards,
+Written from the documentation of its HTTP API, the pages on data sources, folders, dashboards,
 queries and health: paths, bodies, statuses, and what is added to what was sent.
 """
 
