@@ -96,7 +96,9 @@ class Pipeline(Model):
     @classmethod
     def _stages_of_the_implementation(cls, given: Any) -> Any:
         if isinstance(given, dict) and "stages" not in given:
-            stages = IMPLEMENTED_STAGES.get(given.get("implementation", "customised"))
+            known: dict[Any, tuple[Stage, ...]] = {**IMPLEMENTED_STAGES}
+            name = given.get("implementation", "customised")
+            stages = known.get(name) if isinstance(name, str) else None
             return given if stages is None else given | {"stages": stages}
         return given
 

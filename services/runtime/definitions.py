@@ -8,7 +8,7 @@ field and what was allowed.
 import difflib
 import tomllib
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -110,20 +110,36 @@ def _steps(suite: str, item: SuiteItem) -> list[Step]:
 
 def _load(what: str, model: type[ModelT], name: str, directory: Path) -> ModelT:
     path = Path(name) if name.endswith(".toml") else directory / f"{name}.toml"
-    if not path.is_file():
+    try:
+        data = path.read_bytes() if path.is_file() else None
+    except OSError as error:
+        raise DefinitionError(_one_line(f"{what} {name[:80]!r} cannot be read: {error}")) from error
+    if data is None:
         raise DefinitionError(_unknown(what, name, directory))
     try:
-        return model.model_validate(tomllib.loads(path.read_text()))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DefinitionError(f"{path} is not valid TOML: {error}.") from error
+        return model.model_validate(_toml(data))
     except ValidationError as error:
-        raise DefinitionError(f"{path}: {_sentence(error)}") from error
+        raise DefinitionError(_one_line(f"{path}: {_sentence(error)}")) from error
+    except ValueError as error:
+        raise DefinitionError(_one_line(f"{path} is not valid TOML: {error}")) from error
 
 
 def _sentence(error: ValidationError) -> str:
     """The first of what is wrong: the field and what was allowed."""
     first = error.errors()[0]
     return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}."
+
+
+def _toml(data: bytes) -> dict[str, Any]:
+    """Raises ValueError, also for what Python's reader gives up on in other ways."""
+    try:
+        return tomllib.loads(data.decode())
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()).rstrip(".") + "."
 
 
 def _unknown(what: str, name: str, directory: Path) -> str:

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import re
 import zlib
 from email.message import Message
 from typing import Final
@@ -10,6 +11,8 @@ import pyarrow as pa
 
 MIN_COMPRESSED_BYTES: Final = 1024
 _LINE_BYTES: Final = 256
+_LENGTH_DIGITS: Final = 18
+_CHUNK_SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,16}")
 
 
 class BodyError(ValueError):
@@ -24,9 +27,9 @@ def read_body(stream: io.BufferedIOBase, headers: Message, limit: int) -> bytes:
         length = headers.get("Content-Length", "")
         if not length.isdecimal():
             raise BodyError("A Content-Length is needed.")
-        if int(length) > limit:
+        if len(length) > _LENGTH_DIGITS or int(length) > limit:
             raise BodyError(f"The body is longer than {limit} bytes.")
-        raw = stream.read(int(length))
+        raw = _whole(stream, int(length))
     return _decoded(raw, headers.get("Content-Encoding", "").lower(), limit)
 
 
@@ -42,16 +45,23 @@ def _chunks(stream: io.BufferedIOBase, limit: int) -> bytes:
     found = bytearray()
     while True:
         line = stream.readline(_LINE_BYTES).split(b";")[0].strip()
-        try:
-            size = int(line, 16)
-        except ValueError as error:
-            raise BodyError("The body is not in chunks as announced.") from error
+        if not _CHUNK_SIZE.fullmatch(line):  # int() would take signs, underscores and 0x as well
+            raise BodyError("The body is not in chunks as announced.")
+        size = int(line, 16)
         if len(found) + size > limit:
             raise BodyError(f"The body is longer than {limit} bytes.")
-        found += stream.read(size)
+        found += _whole(stream, size)
         stream.readline(_LINE_BYTES)
         if size == 0:
             return bytes(found)
+
+
+def _whole(stream: io.BufferedIOBase, size: int) -> bytes:
+    """Exactly `size` bytes: half a query could be another one, half an INSERT loses rows."""
+    data = stream.read(size)
+    if len(data) < size:
+        raise BodyError("The body ended before it was whole.")
+    return data
 
 
 def _decoded(raw: bytes, encoding: str, limit: int) -> bytes:

@@ -32,6 +32,7 @@ IDLE_TIMEOUT_S: Final = 30
 MAX_QUERY_BYTES: Final = 256 * 1024
 MAX_INSERT_BYTES: Final = 128 * 1024 * 1024
 AUTHENTICATION_FAILED: Final = 516
+VERSION_DIGITS: Final = 10
 TEXT: Final = "text/plain; charset=UTF-8"
 QUERY_SECONDS = Histogram("tidegauge_store_query_seconds", "Time that answered queries took")
 REFUSED = Counter("tidegauge_store_queries_failed", "Queries that ended with an error", ["code"])
@@ -210,7 +211,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _hello(self, query: Query, given: Mapping[str, str]) -> Answer | None:
         """The answer to the first query of clickhouse-go, where it is that."""
         version = given.get("client_protocol_version", "")
-        number = int(version) if version.isdecimal() else 0
+        number = int(version) if version.isdecimal() and len(version) < VERSION_DIGITS else 0
         if not is_hello(query.text, query.output_format, number):
             return None
         engine = self.site.engine.answer(Query("SELECT version()", "TSVRaw")).data.decode().strip()
@@ -240,6 +241,10 @@ def _encoding(name: str) -> dict[str, str]:
     return {"Content-Encoding": name} if name else {}
 
 
+def _fits_a_header(text: str) -> bool:
+    return text.isascii() and text.isprintable()
+
+
 def _answer_headers(answer: Answer, query_id: str) -> dict[str, str]:
     summary = {
         "read_rows": str(answer.rows_read),
@@ -249,7 +254,7 @@ def _answer_headers(answer: Answer, query_id: str) -> dict[str, str]:
     return {
         "Content-Type": content_type_of(answer.output_format),
         "X-ClickHouse-Server-Display-Name": socket.gethostname(),
-        "X-ClickHouse-Query-Id": query_id if query_id.isprintable() else "",
+        "X-ClickHouse-Query-Id": query_id if _fits_a_header(query_id) else "",
         "X-ClickHouse-Format": answer.output_format,
         "X-ClickHouse-Timezone": "UTC",
         "X-ClickHouse-Summary": json.dumps(summary),

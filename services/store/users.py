@@ -7,7 +7,6 @@ The engine has no accounts of its own, so `services/store/permissions.py` is wha
 """
 
 import base64
-import binascii
 import hmac
 import os
 import secrets
@@ -88,7 +87,7 @@ def _basic(header: str) -> tuple[str, str]:
     kind, _, text = header.partition(" ")
     try:
         decoded = base64.b64decode(text.strip(), validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # not base 64, not ASCII, or not UTF-8 inside
         decoded = ""
     if kind.lower() != "basic" or ":" not in decoded:
         raise EngineError(

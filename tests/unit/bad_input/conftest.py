@@ -1,0 +1,10 @@
+"""Shows at the end what became of the bad input."""
+
+from tests.unit.bad_input.outcomes import lines
+
+
+def pytest_terminal_summary(terminalreporter):
+    if lines():
+        terminalreporter.write_sep("-", "bad input")
+        for line in lines():
+            terminalreporter.write_line(line)

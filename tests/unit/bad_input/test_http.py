@@ -1,0 +1,228 @@
+"""Requests that are none, to the store and to a service's health: an answer, and it goes on."""
+
+import io
+import socket
+from email.message import Message
+from http.client import HTTPConnection
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from services.runtime.health import serve_health
+from services.store.engine import Answer, EngineError, Query
+from services.store.http_body import BodyError, read_body
+from services.store.http_guard import intrusion
+from services.store.http_interface import serve_sql
+from services.store.http_query import parameters_of, query_of
+from services.store.settings import StoreSettings
+from services.store.users import Role, Users, credentials
+from tests.unit.bad_input.outcomes import count, fuzzed
+
+pytestmark = pytest.mark.unit
+
+HEADER_TEXT = st.text(st.characters(min_codepoint=0x20, max_codepoint=0xFF), max_size=30)
+LIMIT = 1000
+
+
+def headers(**named: str) -> Message:
+    message = Message()
+    for name, value in named.items():
+        message[name.replace("_", "-")] = value
+    return message
+
+
+@fuzzed
+@given(
+    length=HEADER_TEXT | st.integers(0, 40).map(str),
+    encoding=st.sampled_from(["", "gzip", "zstd", "lz4", "deflate", "br"]),
+    body=st.binary(max_size=40),
+)
+@example("9" * 5000, "", b"")
+@example("5", "", b"abc")
+@example("3", "", b"abc")
+@example("-1", "", b"abc")
+def test_a_body_is_read_whole_or_refused(length: str, encoding: str, body: bytes) -> None:
+    given_headers = headers(Content_Length=length, Content_Encoding=encoding)
+    try:
+        data = read_body(io.BytesIO(body), given_headers, LIMIT)
+    except BodyError:
+        count("bodies", "refused")
+    else:
+        assert len(data) <= LIMIT
+        assert encoding or len(data) == int(length)
+        count("bodies", "read")
+
+
+@fuzzed
+@given(
+    st.one_of(
+        st.binary(max_size=300), st.lists(st.binary(max_size=9), max_size=9).map(b"\r\n".join)
+    )
+)
+@example(b"-5\r\n" + b"x" * 50_000)
+@example(b"0x5\r\nabcde\r\n0\r\n\r\n")
+@example(b"3e8\r\nabc")
+@example(b"3\r\nabc\r\n0\r\n\r\n")
+def test_a_body_in_chunks_never_exceeds_its_limit(body: bytes) -> None:
+    stream = io.BytesIO(body)
+    try:
+        data = read_body(stream, headers(Transfer_Encoding="chunked"), LIMIT)
+    except BodyError:
+        count("chunked bodies", "refused")
+    else:
+        assert len(data) <= LIMIT
+        count("chunked bodies", "read")
+    assert stream.tell() < 10 * LIMIT
+
+
+@fuzzed
+@given(target=st.text(max_size=80), body=st.binary(max_size=80))
+def test_any_target_is_a_query_or_refused_as_clickhouse_does(target: str, body: bytes) -> None:
+    try:
+        query = query_of(parameters_of(target), body)
+    except EngineError:
+        count("queries", "refused")
+    else:
+        assert isinstance(query, Query)
+        assert not query.may_write
+        count("queries", "understood")
+
+
+@fuzzed
+@given(
+    st.dictionaries(
+        st.sampled_from(
+            ["Authorization", "X-ClickHouse-User", "X-ClickHouse-Key", "Host", "Origin"]
+        ),
+        HEADER_TEXT | HEADER_TEXT.map(lambda text: f"Basic {text}"),
+    )
+)
+def test_nobody_becomes_the_admin_by_odd_headers(named: dict[str, str]) -> None:
+    message = headers(**{name.replace("-", "_"): text for name, text in named.items()})
+    assert intrusion(message, ("store",)) is None or "store" in str(intrusion(message, ("store",)))
+    try:
+        role = Users("secret-of-the-reader", "secret-of-the-admin").role_of(
+            *credentials(message, {})
+        )
+    except EngineError:
+        count("credentials", "refused")
+    else:
+        assert role is Role.READER
+        count("credentials", "reader")
+
+
+class Echo:
+    """An engine that answers everything with the query's format."""
+
+    def answer(self, query: Query) -> Answer:
+        if "boom" in query.text:
+            raise EngineError("Code: 62. DB::Exception: boom")
+        return Answer(b"1\n", "TSV", 1, 1, 0.0)
+
+    def rows(self, _sql: str) -> list[dict[str, object]]:
+        return []
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    settings = StoreSettings(data=tmp_path_factory.mktemp("store"), base_port=max(1024, port - 2))
+    server = serve_sql(settings, Echo(), lambda: True)
+    yield settings.port("store")
+    server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def health():
+    server = serve_health("127.0.0.1", 0, lambda: True)
+    yield server.server_address[1]
+    server.shutdown()
+
+
+def answered(port: int, request: bytes) -> bytes:
+    """The first line of what comes back to raw bytes; empty where the server only hangs up."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        client.sendall(request)
+        client.shutdown(socket.SHUT_WR)
+        try:
+            return client.makefile("rb").readline(500)
+        except ConnectionResetError:
+            return b""
+
+
+def is_alive(port: int, path: str) -> bool:
+    connection = HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("GET", path)
+    alive = connection.getresponse().status == 200
+    connection.close()
+    return alive
+
+
+RAW = st.one_of(
+    st.binary(min_size=1, max_size=120),
+    st.builds(
+        lambda method, path, name, value, body: (
+            f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{name}: {value}\r\n\r\n".encode(
+                "latin-1"
+            )
+            + body
+        ),
+        st.sampled_from(["GET", "POST", "PUT", "HEAD", "DELETE", "G\0T"]),
+        st.sampled_from(
+            [
+                "/",
+                "/?query=SELECT+1",
+                "/?query=boom",
+                "/health/ready",
+                "/nothing",
+                "/?query_id=%D0%B6&query=1",
+                "/?client_protocol_version=%D9%A3&query=1",
+            ]
+        ),
+        st.sampled_from(["Content-Length", "Transfer-Encoding", "Content-Encoding", "Expect"]),
+        st.sampled_from(["0", "5", "-1", "x", "chunked", "gzip", "100-continue", "9" * 5000]),
+        st.binary(max_size=20),
+    ),
+)
+GOOD = b"GET /?query=SELECT+1&query_id=%D0%B6 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+LONG = (
+    b"GET /?query=SELECT+1&client_protocol_version="
+    + b"9" * 5000
+    + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"
+)
+
+
+def outcome(line: bytes) -> str:
+    """What an answer's first line says. A server error of our own making is a defect."""
+    if not line.startswith(b"HTTP/"):
+        # HTTP/0.9 has no status line, and what is no request at all is only hung up on.
+        return "hung up on"
+    status = int(line.split()[1])
+    assert status != 500, line
+    return "answered" if status < 400 else "refused"
+
+
+@fuzzed
+@given(request=RAW)
+@example(GOOD)
+@example(LONG)
+def test_the_store_answers_or_hangs_up_and_goes_on(store: int, request: bytes) -> None:
+    count("store", outcome(answered(store, request)))
+    assert is_alive(store, "/ping")
+
+
+def test_a_query_id_of_any_language_and_a_version_of_any_length_are_answered(store: int) -> None:
+    assert answered(store, GOOD).startswith(b"HTTP/1.1 200")
+    assert answered(store, LONG).startswith(b"HTTP/1.1 200")
+
+
+@fuzzed
+@given(request=RAW)
+def test_health_answers_or_hangs_up_and_goes_on(health: int, request: bytes) -> None:
+    line = answered(health, request)
+    # Python's server says 501 for a method it does not have.
+    count("health", outcome(line))
+    assert is_alive(health, "/health/ready")
