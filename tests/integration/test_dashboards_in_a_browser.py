@@ -1,0 +1,104 @@
+"""Every dashboard file in a headless browser, over the recorded run: drawn, and no complaint.
+
+TIDEGAUGE_SCREENSHOTS names a folder for the pictures; without it they go to the test's own.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from services.runtime.settings import ServiceSettings
+from services.store.chdb_engine import ChdbEngine
+from services.store.ddl import ddl_statements
+from services.store.settings import StoreSettings
+from tests.integration.browser import browsing, found_browser
+from tests.integration.dashboard_queries import dashboards
+from tests.integration.kafka_broker import free_base_port
+from tests.integration.recorded_run import phase_ms, project, recorded, run_of, troubles
+from tests.integration.service_process import running_service
+from tests.integration.store_process import until_ready
+
+pytestmark = pytest.mark.integration
+DASHBOARDS = dashboards()
+SETTLED = "document.documentElement?.dataset.state === 'settled'"
+NOT_DRAWN = """
+    [...document.querySelectorAll(".panel")]
+      .filter((panel) => panel.dataset.state !== "drawn")
+      .map((panel) => `${panel.querySelector("h2").textContent}: ${panel.innerText}`)"""
+# A canvas on which no hundred points have a colour shows axes at most.
+BLANK = """
+    [...document.querySelectorAll("canvas")].filter((canvas) => {
+      const { width, height } = canvas;
+      const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
+      let coloured = 0;
+      for (let i = 0; i < data.length; i += 4) {
+        const [red, green, blue] = data.subarray(i, i + 3);
+        if (Math.max(red, green, blue) - Math.min(red, green, blue) > 40) coloured += 1;
+      }
+      return coloured < 100;
+    }).map((canvas) => canvas.closest(".panel").querySelector("h2").textContent)"""
+
+
+@pytest.fixture(scope="module")
+def recording():
+    return recorded()
+
+
+@pytest.fixture(scope="module")
+def site(recording, tmp_path_factory):
+    """Address of a store that holds the recorded run and some trouble in the middle of it."""
+    settings = ServiceSettings(base_port=free_base_port(), data=tmp_path_factory.mktemp("store"))
+    engine = ChdbEngine(StoreSettings(data=settings.data))
+    engine.execute(ddl_statements())
+    start_ms, end_ms = phase_ms(recording, "measure")
+    project(engine, [*recording, *troubles(run_of(recording), (start_ms + end_ms) // 2)])
+    engine.close()
+    with running_service(settings, "store", TIDEGAUGE_OFFLINE="true") as process:
+        until_ready(settings, process)
+        yield f"http://127.0.0.1:{settings.port('store')}"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """The browser that is found; skips where there is none."""
+    program = found_browser()
+    if program is None:
+        pytest.skip("no Chromium or Chrome was found; TIDEGAUGE_BROWSER can name one")
+    with browsing(program, tmp_path_factory.mktemp("browser") / "profile") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    named = os.environ.get("TIDEGAUGE_SCREENSHOTS")
+    return Path(named) if named else tmp_path_factory.mktemp("pictures")
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda each: each["title"])
+def test_every_panel_is_drawn_and_nothing_is_complained_of(
+    dashboard, site, recording, browser, pictures
+):
+    start_ms, end_ms = phase_ms(recording, "measure")
+    # Wider than the run, so that what came before it counts; high enough for every panel.
+    times = f"from={start_ms - 3_000_000}&to={end_ms + 600_000}&refresh="
+    browser.look(1280, 3000)
+    browser.complaints.clear()
+    browser.open(f"{site}/dashboards/d/{dashboard['uid']}?{times}")
+    browser.wait_until(SETTLED)
+    panels = browser.evaluate("document.querySelectorAll('.panel').length")
+    assert panels == sum(panel["type"] != "row" for panel in dashboard["panels"])
+    assert browser.evaluate(NOT_DRAWN) == []
+    assert browser.evaluate(BLANK) == []
+    assert (
+        browser.evaluate("document.querySelectorAll('.remark:not([hidden]), .failed').length") == 0
+    )
+    for name, width, dark in (("light", 1280, False), ("dark", 1280, True), ("phone", 390, False)):
+        browser.look(width, 3000, dark=dark, phone=width == 390)
+        browser.wait_until(f"innerWidth <= {width}")
+        browser.wait_until(SETTLED)
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width
+        picture = pictures / f"{dashboard['uid']}-{name}.png"
+        browser.screenshot(picture)
+        assert picture.stat().st_size > 20_000
+    assert browser.complaints == []
