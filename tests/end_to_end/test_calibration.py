@@ -1,0 +1,147 @@
+"""The whole stack against pipelines whose delays and faults are known, and against brute force.
+
+One run measures four of them on the same input: one that is spoilt on purpose, and three that are
+only slow.
+"""
+
+import json
+
+import pytest
+
+from schemas import catalogue, protocol
+from schemas.protocol import PhasePlan
+from services.runtime.kafka import assigned_consumer, end_offsets
+from services.runtime.settings import ROOT, ServiceSettings
+from tests.end_to_end.command import CommandLine
+from tests.integration.brute_force import judged
+from tests.integration.service_process import Reader
+
+pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(600)]
+
+BASE_PORT = 21_170
+DEADLINE_MS = 2_000
+STAGES = ("ingest", "parse", "tumbling")
+RATE, WARM_UP_S, MEASURE_S = 400, 1, 5
+DELAYS_MS = {"faulty": 50, "undelayed": 0, "by5": 5, "by500": 500}
+FAULTS = """
+drop_one_in = 1000
+duplicate_one_in = 1000
+late_one_in = 1000
+late_ms = 2500
+corrupt_one_in = 1000
+"""
+PIPELINE = """
+name = "{name}"
+summary = "-"
+mode = "calibration"
+stages = ["ingest", "parse", "tumbling"]
+[calibration]
+delay_ms = {delay_ms}
+"""
+
+
+@pytest.fixture(scope="module")
+def tidegauge(tmp_path_factory):
+    command = CommandLine(tmp_path_factory.mktemp("stack"), BASE_PORT)
+    up = command("up", "--detach")
+    assert up.returncode == 0, up.stdout + up.stderr
+    yield command
+    assert command("down").returncode == 0
+
+
+@pytest.fixture(scope="module")
+def report(tidegauge):
+    """The run is valid but its ledger is not clean, so the exit code is 1."""
+    files = []
+    for name, delay_ms in DELAYS_MS.items():
+        files.append(tidegauge.data / f"{name}.toml")
+        text = PIPELINE.format(name=name, delay_ms=delay_ms)
+        files[-1].write_text(text + (FAULTS if name == "faulty" else ""))
+    workload, path = tidegauge.data / "short.toml", tidegauge.data / "report.json"
+    text = (ROOT / "workloads" / "latency.toml").read_text()
+    text = text.replace("deadline_ms = 10_000", f"deadline_ms = {DEADLINE_MS}")
+    text = text.replace("cool_down_s = 5", "cool_down_s = 3")
+    workload.write_text(text.replace("give_up_ms = 20_000", "give_up_ms = 4_000"))
+    done = tidegauge(
+        *("run", str(workload), "--pipeline", ",".join(map(str, files)), "--stages", "0,1,3"),
+        *("--rate", str(RATE), "--warm-up", str(WARM_UP_S), "--duration", str(MEASURE_S)),
+        *("--report", str(path)),
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = json.loads(path.read_text())
+    assert set(found["pipelines"]) == set(DELAYS_MS)
+    return found
+
+
+@pytest.fixture(scope="module")
+def brute_force(tidegauge, report):
+    """Verdicts and latencies by pipeline, from the topics alone."""
+    settings = ServiceSettings(base_port=BASE_PORT, data=tidegauge.data)
+    reader = Reader(settings, catalogue.CONTROL)
+    commands = reader.until(
+        report["run_id"], lambda found: any(one["command"] == "start" for one in found)
+    )
+    reader.close()
+    (body,) = [one["body"] for one in commands if one["command"] == "start"]
+    phases = PhasePlan.model_validate_json(body)
+    measured_us = (phases.measure_start_ms * 1000, phases.measure_end_ms * 1000)
+    outputs = [catalogue.output_topic(name, stage) for name in DELAYS_MS for stage in STAGES]
+    consumer = assigned_consumer(settings, "tests")
+    ends = {topic: end_offsets(consumer, topic) for topic in (*catalogue.INPUTS, *outputs)}
+    consumer.close()
+    return {
+        name: judged(settings, report["run_id"], name, DEADLINE_MS, ends, measured_us)
+        for name in DELAYS_MS
+    }
+
+
+def verdicts(report, pipeline, stage):
+    shown = report["pipelines"][pipeline]["stages"][stage]["verdicts"]
+    return {name: shown[name] for name in protocol.VERDICTS}
+
+
+@pytest.mark.parametrize("stage", ["ingest", "parse"])
+def test_every_fault_gets_its_verdict(report, stage):
+    # Sequences 400 to 2,399 are measured: each fault hits two of them.
+    assert verdicts(report, "faulty", stage) == {
+        "exact": 1_994,
+        "wrong": 2,
+        "missing": 2,
+        "late": 2,
+        "duplicate": 2,
+        "unexpected": 0,
+    }
+
+
+@pytest.fixture(scope="module")
+def in_sql(tidegauge, report):
+    """p50, p95 and p99 of `latest` by pipeline and stage, by SQL from the raw counts."""
+    query = (
+        "SELECT pipeline, stage, quantilesExactWeighted(0.5, 0.95, 0.99)(latency_ms, count)"
+        f" FROM tidegauge.results_latency WHERE run_id = '{report['run_id']}'"
+        " AND definition = 'latest' AND phase = 'measure' GROUP BY pipeline, stage"
+    )
+    answer = tidegauge("sql", query, "--format", "JSONCompactEachRow")
+    assert answer.returncode == 0, answer.stderr
+    rows = [json.loads(line) for line in answer.stdout.splitlines()]
+    return {(pipeline, stage): levels for pipeline, stage, levels in rows}
+
+
+@pytest.mark.parametrize("pipeline", DELAYS_MS)
+def test_percentiles_and_verdicts_are_those_of_brute_force(report, brute_force, in_sql, pipeline):
+    expected, latencies = brute_force[pipeline]
+    for stage in STAGES:
+        assert verdicts(report, pipeline, stage) == {
+            name: expected[stage, name] for name in protocol.VERDICTS
+        }
+        every = sorted(ms for (of, ms), n in latencies.items() for _ in range(n) if of == stage)
+        ranks = [-(-len(every) * level // 100) for level in (50, 95, 99)]
+        assert in_sql[pipeline, stage] == [every[rank - 1] for rank in ranks]
+        assert every[0] >= DELAYS_MS[pipeline]
+
+
+def test_a_second_evaluation_gives_the_live_result(tidegauge, report):
+    again = tidegauge("evaluate", report["run_id"])
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "EQUAL to the live result." in again.stdout
+    assert tidegauge("evaluate", "no-such-run").returncode == 2
