@@ -17,6 +17,7 @@ datetimes is left to those who show them.
 
 import io
 import json
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -30,8 +31,17 @@ HEADER_BYTES = 10
 SCHEMA_DIR = Path(__file__).parent / "avro"
 
 
+MAX_SAID = 200
+
+
 class DecodeError(ValueError):
     """A value is not a record of a known schema; the text says why, for the dead letter."""
+
+
+def said_by(error: Exception) -> str:
+    """Kind and text of another library's error: one short line, the same for the same value."""
+    text = re.sub(r" at 0x[0-9a-fA-F]+", "", " ".join(str(error).split()))
+    return f"{type(error).__name__}: {text}"[:MAX_SAID] if text else type(error).__name__
 
 
 @dataclass(frozen=True)
@@ -137,7 +147,9 @@ def decode(data: bytes | None) -> tuple[str, dict[str, Any]]:
     try:
         record = fastavro.schemaless_reader(stream, writer.parsed, reader)
     except Exception as error:  # fastavro raises many kinds for corrupt data; each means the same
-        raise DecodeError(f"{writer.name} v{writer.version} does not decode: {error!r}") from error
+        raise DecodeError(
+            f"{writer.name} v{writer.version} does not decode: {said_by(error)}"
+        ) from error
     if stream.read(1):
         raise DecodeError(f"{writer.name} v{writer.version} has bytes after its end")
     return writer.name, record  # type: ignore[return-value]

@@ -29,7 +29,7 @@ def decode_json(name: str, data: bytes | None) -> dict[str, Any]:
     try:
         record = json.loads(data or b"")
     except ValueError as error:
-        raise codec.DecodeError(f"not JSON: {error}") from error
+        raise codec.DecodeError(f"not JSON: {codec.said_by(error)}") from error
     if not isinstance(record, dict):
         raise codec.DecodeError("not a JSON object")
     for field in _fields(name):

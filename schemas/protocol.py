@@ -47,14 +47,18 @@ SERVICE_STOPPED = "service_stopped"
 RUN_REQUESTED = "run_requested"  # detail: the RunRequest and the environment
 RUN_REFUSED = "run_refused"  # detail: {"reason"}
 PREPARING = "preparing"  # detail: the RunPlan
-READY = "ready"  # from generator, evaluator, collector, and per pipeline from spark_pipeline
+# from generator, evaluator, collector, and per pipeline from spark_pipeline; where several
+# instances of a service share the work, detail: {"service", "instance_index", "instance_count"}
+READY = "ready"
 # phase: prepare, warm_up, measure, cool_down, drain or conclude; detail of those of the load:
 # {"start_ms", "end_ms"} by the schedule
 PHASE_STARTED = "phase_started"
 LOAD_FINISHED = "load_finished"  # detail: LoadFinished
-# from the evaluator when the run has started; detail: {"offset_ms", "records"}: the least time by
-# which the broker's clock at appending a probe record was ahead of the generator's at sending it
+# from the evaluator before it is ready; detail: {"offset_ms", "records"}: the least time by which
+# the broker's clock at appending a probe record was ahead of the generator's at sending it
 CLOCK_OFFSET = "clock_offset"
+# from an evaluator that takes up a started run where the process before it was killed
+EVALUATION_RESUMED = "evaluation_resumed"
 # every 10 s of a run from the evaluator; detail: {"lag_ms", "largest_lag_ms", "cells"}
 EVALUATING = "evaluating"
 DRAINED = "drained"  # detail: Drained
@@ -151,9 +155,15 @@ class LoadFinished(Model):
 
 
 class Drained(Model):
-    """Detail of `drained`: verdict totals of the measure phase, by pipeline and stage."""
+    """Detail of `drained`: verdict totals of the measure phase, by pipeline and stage.
+
+    One per evaluator: instance `instance_index` of `instance_count` answers for its share of the
+    partitions, so the totals of all add up.
+    """
 
     verdicts: dict[str, dict[str, dict[str, int]]]
+    instance_index: int = 0
+    instance_count: int = 1
 
 
 class Stop(Model):

@@ -43,10 +43,16 @@ class Judgement(Model):
 
 
 class Validity(Model):
-    """When a run may be used. Each rule broken gives one invalid reason."""
+    """When a run may be used. Each rule broken gives one invalid reason.
+
+    max_clock_ahead_ms, max_clock_behind_ms: of the generator's clock against the broker's, which
+    is seen from records that are sent before the load; behind includes the shortest way.
+    """
 
     max_send_delay_p99_ms: float = Field(50, gt=0)
     max_failed_records: int = Field(0, ge=0)
+    max_clock_ahead_ms: float = Field(5, ge=0)
+    max_clock_behind_ms: float = Field(500, gt=0)
 
 
 class Workload(Model):

@@ -23,7 +23,8 @@ class Evidence:
     """Facts of one run. ready, stopped: services by name, pipelines as `pipeline:NAME`.
 
     send_delays_us: histogram of the measure phase; latencies: outputs counted per pipeline and
-    stage in the measure phase; negative: how many of them are below zero.
+    stage in the measure phase; negative: how many of them are below zero. clock_offset_ms: of the
+    broker's clock against the generator's; resumed: how often an evaluator took up this run.
     """
 
     request: RunRequest
@@ -35,6 +36,10 @@ class Evidence:
     send_delays_us: Counter[int] = field(default_factory=Counter)
     latencies: Counter[tuple[str, str]] = field(default_factory=Counter)
     negative: int = 0
+    clock_offset_ms: float | None = None
+    resumed: int = 0
+    _ready_instances: dict[str, set[int]] = field(default_factory=dict)
+    _drained_instances: dict[int, Drained] = field(default_factory=dict)
 
     def add(self, topic: str, record: dict[str, Any]) -> None:
         """Take in one event of a topic of BUS; events of other runs change nothing."""
@@ -72,7 +77,7 @@ class Evidence:
         event, detail = record["event"], record["detail"]
         name = f"pipeline:{record['pipeline']}" if record["pipeline"] else record["producer"]
         if event == protocol.READY:
-            self.ready.add(name)
+            self._add_ready(name, json.loads(detail))
         elif event == protocol.STOPPED:
             self.stopped.add(name)
         elif event == protocol.FAILED and not self.failure:
@@ -80,7 +85,34 @@ class Evidence:
         elif event == protocol.LOAD_FINISHED:
             self.load_finished = LoadFinished.model_validate_json(detail)
         elif event == protocol.DRAINED:
-            self.drained = Drained.model_validate_json(detail)
+            self._add_drained(Drained.model_validate_json(detail))
+        elif event == protocol.CLOCK_OFFSET:
+            offset_ms = json.loads(detail)["offset_ms"]
+            known_ms = self.clock_offset_ms
+            self.clock_offset_ms = offset_ms if known_ms is None else min(known_ms, offset_ms)
+        elif event == protocol.EVALUATION_RESUMED:
+            self.resumed += 1
+
+    def _add_ready(self, name: str, share: dict[str, Any]) -> None:
+        """A service of several instances is ready when all of them are."""
+        service = share.get("service", name)
+        instances = self._ready_instances.setdefault(service, set())
+        instances.add(share.get("instance_index", 0))
+        if len(instances) >= share.get("instance_count", 1):
+            self.ready.add(service)
+
+    def _add_drained(self, drained: Drained) -> None:
+        """Of several evaluators each has the totals of its share."""
+        self._drained_instances[drained.instance_index] = drained
+        if len(self._drained_instances) < drained.instance_count:
+            return
+        totals: dict[str, dict[str, Counter[str]]] = {}
+        for one in self._drained_instances.values():
+            for pipeline, stages in one.verdicts.items():
+                for stage, counts in stages.items():
+                    of_stage = totals.setdefault(pipeline, {}).setdefault(stage, Counter())
+                    of_stage.update(counts)
+        self.drained = Drained(verdicts=totals)
 
 
 @dataclass(frozen=True)
@@ -104,7 +136,9 @@ def conclude(evidence: Evidence) -> Conclusion:
         for counts in stages.values()
         for verdict in protocol.FAILED_VERDICTS
     )
-    detail = {"clean": clean, "verdicts": verdicts}
+    detail: dict[str, Any] = {"clean": clean, "verdicts": verdicts}
+    detail["clock_offset_ms"] = evidence.clock_offset_ms
+    detail["evaluator_restarts"] = evidence.resumed
     return Conclusion(not reasons, clean, tuple(reasons), detail)
 
 

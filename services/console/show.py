@@ -28,6 +28,9 @@ def show_report(console: Console, report: Report) -> None:
         console.print(_stages(name, pipeline))
         for restart in pipeline.get("restarts", ()):
             console.print(restart_sentence(name, pipeline, restart["outage_s"]), soft_wrap=True)
+    restarts = report["conclusion"].get("evaluator_restarts")
+    if restarts:
+        console.print(evaluator_sentence(restarts), soft_wrap=True)
     console.print(_resources(report))
     console.print(verdict_sentence(report), soft_wrap=True)
 
@@ -42,6 +45,12 @@ def restart_sentence(name: str, pipeline: dict[str, Any], outage_s: float | None
     }
     again = f"{counts['duplicate']} outputs came again, {counts['missing']} never"
     return f"{name} was killed and out for {outage_s:.1f} s; {again}."
+
+
+def evaluator_sentence(restarts: int) -> str:
+    """How often the evaluator had to begin again, and why that changes no figure."""
+    times = "once" if restarts == 1 else f"{restarts} times"
+    return f"The evaluator was started again {times} and counted this run again from the topics."
 
 
 def verdict_sentence(report: Report) -> Text:

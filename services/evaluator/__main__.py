@@ -26,7 +26,7 @@ def main() -> None:
     settings = load_settings(EvaluatorSettings)
     configure_logs("evaluator", settings.log_level)
     settle_in()
-    events = open_events(settings, "evaluator")
+    events = open_events(settings, settings.name)
     (settings.data / "faust").mkdir(parents=True, exist_ok=True)
     current = CurrentRun(settings, events)
     app = build_app(settings, current, first_command=current.resume())
@@ -36,6 +36,7 @@ def main() -> None:
         events.lifecycle(protocol.SERVICE_STARTED, detail={"pid": os.getpid()})
 
     worker = faust.Worker(app, loglevel="WARN", quiet=True, redirect_stdouts=False)
+    worker.spinner = None  # it draws with the escapes of a terminal, in log files too
     try:
         worker.execute_from_commandline()
     finally:

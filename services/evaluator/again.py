@@ -22,6 +22,7 @@ from services.evaluator.process import settle_in
 from services.evaluator.published import Difference, Owed
 from services.evaluator.reader import FETCHING, Reader, TimestampError, offsets_at
 from services.evaluator.settings import EvaluatorSettings
+from services.evaluator.share import Place, reached
 from services.runtime.kafka import KafkaUnavailableError, assigned_consumer, watermarks
 from services.runtime.logs import configure_logs
 from services.runtime.settings import EXIT_USAGE, load_settings
@@ -102,7 +103,7 @@ def evaluate(settings: EvaluatorSettings, past: PastRun) -> Owed:
 def _count(
     evaluation: Evaluation,
     reader: Reader,
-    ends: dict[tuple[str, int], int],
+    ends: dict[Place, int],
     settings: EvaluatorSettings,
     owed: Owed,
 ) -> None:
@@ -112,10 +113,7 @@ def _count(
         evaluation.advance(frontier.input_ms, frontier.output_ms)
         for topic, fields in evaluation.take_events():
             owed.count(topic, fields)
-        places = (
-            (topic, n, at) for topic, one in frontier.positions.items() for n, at in enumerate(one)
-        )
-        if all(at >= ends[topic, number] for topic, number, at in places):
+        if reached(frontier.positions, ends):
             return
         if time.monotonic() > deadline_s:
             raise CannotEvaluateError("The records of the run do not come from the broker.")

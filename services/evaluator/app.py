@@ -44,7 +44,7 @@ def build_app(
         consumer_auto_offset_reset="earliest",
         web_host=settings.host,
         web_bind=settings.host,
-        web_port=settings.port("evaluator"),
+        web_port=settings.web_port,
         autodiscover=False,
     )
     batches = app.channel(maxsize=CHANNEL_BATCHES)

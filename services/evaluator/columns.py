@@ -21,6 +21,11 @@ Bools = npt.NDArray[np.bool_]
 UNKNOWN = -1
 MAX_STRETCHES = 64
 MAX_TABLE_CELLS = 1 << 24
+MAX_NAMES = 1 << 21
+
+
+class TooManyNamesError(RuntimeError):
+    """More names than are kept; the text is one sentence."""
 
 
 class Columns:
@@ -50,7 +55,7 @@ class Columns:
 
 
 class Codes:
-    """Dense codes 0, 1, 2, … for values in the order they are first seen."""
+    """Dense codes 0, 1, 2, … for values in the order they are first seen, MAX_NAMES at most."""
 
     def __init__(self) -> None:
         self._codes: dict[Hashable, int] = {}
@@ -59,18 +64,22 @@ class Codes:
     def __len__(self) -> int:
         return len(self.values)
 
-    def of_strings(self, column: pa.Array) -> Ints:
-        """Codes of an Arrow string column."""
+    def of_strings(self, column: pa.Array, *, or_unknown: bool = False) -> Ints:
+        """Codes of an Arrow string column. Names beyond MAX_NAMES are UNKNOWN when that is asked
+        for; otherwise they raise TooManyNamesError."""
         encoded = column.dictionary_encode()
-        table = self._look_up(encoded.dictionary.to_pylist())
+        table = self._look_up(encoded.dictionary.to_pylist(), or_unknown)
         codes: Ints = table[encoded.indices.to_numpy(zero_copy_only=False)]
         return codes
 
-    def _look_up(self, values: list[Any]) -> Ints:
+    def _look_up(self, values: list[Any], or_unknown: bool) -> Ints:
         codes = np.empty(len(values), np.int64)
         for position, value in enumerate(values):
             code = self._codes.get(value, UNKNOWN)
-            if code == UNKNOWN:
+            if code == UNKNOWN and len(self.values) >= MAX_NAMES:
+                if not or_unknown:
+                    raise TooManyNamesError(f"The inputs have more than {MAX_NAMES:,} names.")
+            elif code == UNKNOWN:
                 code = self._codes[value] = len(self.values)
                 self.values.append(value)
             codes[position] = code
@@ -93,9 +102,17 @@ class Pairs:
         return self._count
 
     def of(self, left: Ints, right: Ints) -> Ints:
-        """Codes of the pairs (left, right); all codes must be at least 0."""
+        """Codes of the pairs (left, right); UNKNOWN where one of the two is. Raises
+        TooManyNamesError."""
         if not len(left):
             return left
+        known = (left >= 0) & (right >= 0)
+        if not known.all():
+            every: Ints = np.full(len(left), UNKNOWN, np.int64)
+            every[known] = self.of(left[known], right[known])
+            return every
+        if self._count > MAX_NAMES:
+            raise TooManyNamesError(f"There are more than {MAX_NAMES:,} pairs of site and lane.")
         self._ensure(int(left.max()) + 1, int(right.max()) + 1)
         if self._codes is not None:
             pairs = zip(left.tolist(), right.tolist(), strict=True)

@@ -6,12 +6,14 @@ from typing import Any
 import structlog
 from pydantic import ValidationError
 
-from schemas import protocol
+from schemas import catalogue, protocol
 from schemas.protocol import Drained, LoadFinished, PhasePlan, RunPlan
+from services.evaluator.columns import TooManyNamesError
 from services.evaluator.evaluation import Evaluation
 from services.evaluator.history import read_commands, read_published, unfinished
+from services.evaluator.probes import Probes
 from services.evaluator.published import NotRepeatableError
-from services.evaluator.publishing import Publication, reached
+from services.evaluator.publishing import Publication
 from services.evaluator.reader import (
     FETCHING,
     Frontier,
@@ -22,6 +24,7 @@ from services.evaluator.reader import (
     end_offsets_by,
 )
 from services.evaluator.settings import EvaluatorSettings
+from services.evaluator.share import Offsets, Share, reached
 from services.runtime.clock import now_ms
 from services.runtime.events import Events
 from services.runtime.kafka import (
@@ -34,6 +37,7 @@ from services.runtime.kafka import (
 log = structlog.get_logger()
 REMEMBERED_COMMANDS = 1_000
 TELL_LAG_MS = 10_000
+CLOCK_PATIENCE_MS = 30_000  # for a probe record that took a short way
 
 
 class CurrentRun:
@@ -51,7 +55,9 @@ class CurrentRun:
         self.lag_ms = 0
         self._largest_lag_ms = 0
         self._told_lag_ms = 0
-        self._told_offset = False
+        self._share = Share(settings.evaluator_instance_index, settings.evaluator_instance_count)
+        self._probes: Probes | None = None
+        self._first_probe_ms = 0
 
     @property
     def run_id(self) -> str:
@@ -112,25 +118,29 @@ class CurrentRun:
             self._stop()
 
     def add(self, read: MessageBatch) -> None:
-        """Evaluate records of one topic."""
+        """Evaluate records of one topic, or look at the clocks before the run has started."""
+        if self._probes is not None:
+            self._probes.add(read.batch)
+            return
         if self._evaluation is None or self.publication is None:
             return
-        for refused in self._evaluation.add(read.batch):
+        try:
+            lost = self._evaluation.add(read.batch)
+        except TooManyNamesError as error:
+            self.fail(str(error))
+            return
+        for refused in lost:
             self.publication.dead_letter(read.messages[refused.place], refused.reason)
 
     def advance(self, frontier: Frontier) -> None:
-        """Give the verdicts that time gives, publish what is known, and say when drained."""
+        """Give the verdicts that time gives, publish what is known, and say when ready and when
+        drained."""
+        if self._probes is not None:
+            self._say_when_ready(self._probes)
+            return
         if self._evaluation is None or self.publication is None:
             return
         self._follow_lag(self._evaluation, frontier)
-        probes = self._evaluation.probes
-        if probes.records and not self._told_offset:
-            self._told_offset = True
-            told = {"offset_ms": round(probes.offset_ms, 1), "records": probes.records}
-            self._events.lifecycle(protocol.CLOCK_OFFSET, self.run_id, detail=told)
-            if probes.complaint():
-                self.fail(probes.complaint())
-                return
         self._evaluation.advance(frontier.input_ms, frontier.output_ms)
         try:
             self.publication.publish(self._evaluation, frontier.positions)
@@ -157,12 +167,16 @@ class CurrentRun:
         target = self._target
         if target is None or publication.is_behind:
             return
-        if reached(frontier.positions, target.end_offsets) and evaluation.open_in_measure() == 0:
+        is_read = reached(frontier.positions, self._share.of(target.end_offsets))
+        if is_read and evaluation.open_in_measure() == 0:
             self._target = None
             totals = {
                 p: {s: dict(v) for s, v in one.items()} for p, one in publication.totals.items()
             }
-            self._events.lifecycle(protocol.DRAINED, self.run_id, detail=Drained(verdicts=totals))
+            drained = Drained(
+                verdicts=totals, instance_index=self._share.index, instance_count=self._share.count
+            )
+            self._events.lifecycle(protocol.DRAINED, self.run_id, detail=drained)
 
     def fail(self, reason: str) -> None:
         """Say that this run cannot be evaluated."""
@@ -186,17 +200,45 @@ class CurrentRun:
         finally:
             consumer.close()
         if say_ready:
-            self._events.lifecycle(protocol.READY, self.run_id)
+            self._probes, self._first_probe_ms = Probes(plan), 0
+            inputs = {topic: plan.start_offsets[topic] for topic in catalogue.INPUTS}
+            self.reader = self._open_reader(inputs)
+
+    def _say_when_ready(self, probes: Probes) -> None:
+        """Ready is who has seen the clocks and can measure against them."""
+        if not probes.records:
+            return
+        self._first_probe_ms = self._first_probe_ms or now_ms()
+        complaint = probes.complaint()
+        is_patient = now_ms() - self._first_probe_ms < CLOCK_PATIENCE_MS
+        if complaint and is_patient and not probes.is_ahead:
+            return
+        told = {"offset_ms": round(probes.offset_ms, 1), "records": probes.records}
+        self._events.lifecycle(protocol.CLOCK_OFFSET, self.run_id, detail=told)
+        if complaint:
+            self.fail(complaint)
+            return
+        self.reader, self._probes = None, None
+        detail = {
+            "service": "evaluator",
+            "instance_index": self._share.index,
+            "instance_count": self._share.count,
+        }
+        self._events.lifecycle(protocol.READY, self.run_id, detail=detail)
+
+    def _open_reader(self, offsets: Offsets) -> Reader:
+        consumer = assigned_consumer(self._settings, "evaluator", **FETCHING)
+        ends = end_offsets_by(admin_client(self._settings, "evaluator"))
+        return Reader(consumer, ends, offsets, share=self._share)
 
     def _start(self, phases: PhasePlan, published_since_ms: int | None = None) -> None:
         if self._plan is None or self._evaluation is not None:
             return  # it has failed already, or runs already
         self._evaluation = Evaluation(self._plan, phases)
-        self._told_offset, self._told_lag_ms, self._largest_lag_ms = False, now_ms(), 0
+        self._probes = None
+        self._told_lag_ms, self._largest_lag_ms = now_ms(), 0
         self.publication = self._publication(self._evaluation, published_since_ms)
-        consumer = assigned_consumer(self._settings, "evaluator", **FETCHING)
-        ends = end_offsets_by(admin_client(self._settings, "evaluator"))
-        self.reader = Reader(consumer, ends, self._plan.start_offsets)
+        self.reader = self._open_reader(self._plan.start_offsets)
         log.info("evaluation_started", run_id=self.run_id, topics=len(self._plan.start_offsets))
 
     def _publication(self, evaluation: Evaluation, since_ms: int | None) -> Publication:
@@ -209,7 +251,9 @@ class CurrentRun:
             ends = {topic: end_offsets(consumer, topic) for topic in self._plan.start_offsets}
         finally:
             consumer.close()
-        return Publication(self._events, self.run_id, evaluation.where, already, ends)
+        self._events.lifecycle(protocol.EVALUATION_RESUMED, self.run_id)
+        mine = self._share.of(ends)
+        return Publication(self._events, self.run_id, evaluation.where, already, mine)
 
     def _stop(self) -> None:
         """Publish what is left; one that has not caught up cannot know what that is."""
@@ -220,6 +264,6 @@ class CurrentRun:
         self._forget()
 
     def _forget(self) -> None:
-        self.reader, self.publication = None, None
+        self.reader, self.publication, self._probes = None, None, None
         self._plan, self._evaluation, self._target = None, None, None
         self.lag_ms = 0

@@ -169,7 +169,7 @@ def _reason(record: str, value: bytes, error: ValueError) -> str:
         codec.decode(value)
     except codec.DecodeError as refusal:
         return str(refusal)
-    return f"{record} does not decode: {error}"
+    return f"{record} does not decode: {codec.said_by(error)}"
 
 
 def _why(records: tuple[str, ...], value: bytes | None) -> str:

@@ -14,15 +14,14 @@ from typing import Any
 import numpy as np
 
 from schemas import catalogue
-from schemas.protocol import PhasePlan, RunPlan, probe_run_id
+from schemas.protocol import PhasePlan, RunPlan
 from services.evaluator.columns import Ints
 from services.evaluator.decode import Decoded, Refused, decode
-from services.evaluator.decode_json import decode_json_values
 from services.evaluator.faults import RawCopies, Repeats
+from services.evaluator.formats import input_decoder
 from services.evaluator.inputs import FLOW, SPEED, Inputs
 from services.evaluator.ledger import Ledger
 from services.evaluator.partial_windows import rules
-from services.evaluator.probes import Probes
 from services.evaluator.rows import OUTPUT_ROWS, digests, input_rows
 from services.evaluator.tallies import Throughput
 
@@ -30,7 +29,7 @@ MAX_CELLS = 12_000_000  # about 1 GB of pairing state
 KEEP_S = 900  # longer than a real-time batch, so that what a restart repeats is recognised
 
 _KIND = {catalogue.FLOW: FLOW, catalogue.SPEED: SPEED}
-_INPUT_RECORDS = {catalogue.FLOW: ("traffic_flow",), catalogue.SPEED: ("traffic_speed",)}
+INPUT_RECORDS = {catalogue.FLOW: ("traffic_flow",), catalogue.SPEED: ("traffic_speed",)}
 
 
 @dataclass(frozen=True)
@@ -48,10 +47,9 @@ class Evaluation:
     def __init__(self, plan: RunPlan, phases: PhasePlan) -> None:
         request, workload = plan.request, plan.request.workload
         self.run_id = request.run_id
-        self._decode = decode_json_values if workload.content.format == "json" else decode
+        self._decode = input_decoder(workload.content.format)
         self._deadline_ms = workload.judgement.deadline_ms
         self._raw_copies = RawCopies()
-        self.probes = Probes()
         repeats = Repeats(workload.faults, request.seed) if workload.faults.duplicate else None
         self.ledgers: dict[str, Ledger] = {}
         self.where: dict[str, tuple[str, str]] = {}
@@ -75,12 +73,9 @@ class Evaluation:
     def add(self, batch: Batch) -> list[Refused]:
         """Take in records of one topic; returns those that cannot be decoded."""
         if batch.topic in _KIND:
-            decoded, refused = self._decode(_INPUT_RECORDS[batch.topic], batch.values)
+            decoded, refused = self._decode(INPUT_RECORDS[batch.topic], batch.values)
             for rows in decoded:
-                mine = rows.of_run(self.run_id)
-                if mine is not rows:
-                    self.probes.add(batch.appended_ms, rows.of_run(probe_run_id(self.run_id)))
-                self._add_input(batch, mine)
+                self._add_input(batch, rows.of_run(self.run_id))
             for one in refused if self._compares_bytes else ():
                 self._raw_copies.add_input(batch.values[one.place])
         else:

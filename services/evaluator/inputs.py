@@ -5,9 +5,11 @@ Three memories, all by arrival of input records:
 - by event time: flow and speed of every lane (stage join);
 - by window of one second: sums and times over the lanes of every site (stages tumbling, sliding).
 
-What comes again counts once: the first record of a sequence, and the first of a lane, kind and
-event time, in topic order. Records of one measurement id are in one partition of a topic, so which
-one is first does not depend on the order in which topics are read.
+What comes again counts once: the first record of a sequence; of a lane, kind and event time; of a
+lane, kind and window; each in topic order. Records of one measurement id are in one partition of a
+topic, so which one is first does not depend on the order in which topics are read. Where records
+disagree on the number of lanes the largest counts. What belongs to a group that was evicted comes
+too late for anybody and is passed over.
 """
 
 from collections.abc import Iterable
@@ -63,11 +65,14 @@ _BY_SITE: dict[str, tuple[Any, Any]] = {
     "flow_sum": (np.float64, 0.0),
     "flows": (np.int32, 0),
     "speed_sum": (np.float64, 0.0),
+    "speed_size": (np.float64, 0.0),
     "speeds": (np.int32, 0),
     "appended_sum": (np.float64, 0.0),
     "latest_ms": (np.int64, _NEVER),
     "scheduled_us": (np.int64, _NEVER),
 }
+
+_REPORTED: dict[str, tuple[Any, Any]] = {"flow": (np.bool_, False), "speed": (np.bool_, False)}
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,8 @@ class Inputs:
         self.sequences: dict[int, Columns] = {}
         self.instants: dict[int, Columns] = {}
         self.windows: dict[int, Columns] = {}
+        self._reported: dict[int, Columns] = {}  # by window: which lanes, of each kind
+        self._evicted_before: dict[str, int] = {}
         self.newest_ms: dict[str, dict[int, int]] = {"sequences": {}, "instants": {}, "windows": {}}
 
     def channel(self, site: Ints, lane: Ints) -> Ints:
@@ -122,20 +129,21 @@ class Inputs:
         channel = self.channel(rows.site, rows.lane)
         if "sequences" in self._memories:
             self._add_sequences(rows, channel)
-        if not self._memories & {"instants", "windows"}:
-            return
-        is_new = np.zeros(len(rows), bool)
-        for instant, stretch in by_value(rows.observed_ms):
-            picked = np.arange(len(rows))[stretch]
-            is_new[self._add_instant(instant, rows, channel, picked)] = True
+        every = np.arange(len(rows))
+        if "instants" in self._memories:
+            for instant, stretch in by_value(rows.observed_ms):
+                if not self._is_evicted("instants", instant):
+                    self._add_instant(instant, rows, channel, every[stretch])
         if "windows" in self._memories:
-            new = np.flatnonzero(is_new)
-            for second, stretch in by_value(rows.observed_ms[new] // WINDOW_MS):
-                self._add_window(second * WINDOW_MS, rows, new[stretch])
+            for second, stretch in by_value(rows.observed_ms // WINDOW_MS):
+                if not self._is_evicted("windows", second * WINDOW_MS):
+                    self._add_window(second * WINDOW_MS, rows, channel, every[stretch])
 
     def _add_sequences(self, rows: InputRows, channel: Ints) -> None:
         block_of = rows.sequence // BLOCK
         for block, stretch in by_value(block_of):
+            if self._is_evicted("sequences", block):
+                continue
             cells = self.sequences.get(block)
             if cells is None:
                 cells = self.sequences[block] = Columns(_BY_SEQUENCE, BLOCK)
@@ -162,8 +170,7 @@ class Inputs:
             ):
                 cells[name][at] = getattr(rows, name)[picked]
 
-    def _add_instant(self, instant: int, rows: InputRows, channel: Ints, picked: Ints) -> Ints:
-        """Returns those of the picked rows that are the first of their lane and kind."""
+    def _add_instant(self, instant: int, rows: InputRows, channel: Ints, picked: Ints) -> None:
         cells = self.instants.setdefault(instant, Columns(_BY_LANE))
         cells.ensure(len(self.channels))
         name = "flow" if rows.kind == FLOW else "speed"
@@ -172,19 +179,26 @@ class Inputs:
         new = first_of_each(at) & (appended_ms[at] == _NEVER)
         picked, at = picked[new], at[new]
         self._touch("instants", instant, rows.appended_ms[picked])
-        cells["num_lanes"][at] = rows.num_lanes[picked]
+        np.maximum.at(cells["num_lanes"], at, rows.num_lanes[picked])
         cells[name][at] = rows.value[picked]
         appended_ms[at] = rows.appended_ms[picked]
         np.maximum.at(cells["scheduled_us"], at, rows.scheduled_us[picked])
-        return picked
 
-    def _add_window(self, start: int, rows: InputRows, picked: Ints) -> None:
+    def _add_window(self, start: int, rows: InputRows, channel: Ints, picked: Ints) -> None:
+        reported = self._reported.setdefault(start, Columns(_REPORTED))
+        reported.ensure(len(self.channels))
+        has_reported, lane = reported["flow" if rows.kind == FLOW else "speed"], channel[picked]
+        new = first_of_each(lane) & ~has_reported[lane]
+        picked = picked[new]
+        has_reported[lane[new]] = True
         cells = self.windows.setdefault(start, Columns(_BY_SITE))
         cells.ensure(len(self.sites))
         self._touch("windows", start, rows.appended_ms[picked])
         at = rows.site[picked]
         total, count = ("flow_sum", "flows") if rows.kind == FLOW else ("speed_sum", "speeds")
-        cells["num_lanes"][at] = rows.num_lanes[picked]
+        np.maximum.at(cells["num_lanes"], at, rows.num_lanes[picked])
+        if rows.kind == SPEED:
+            np.add.at(cells["speed_size"], at, np.abs(rows.value[picked]))
         np.add.at(cells[total], at, rows.value[picked])
         np.add.at(cells[count], at, 1)
         np.add.at(cells["appended_sum"], at, rows.appended_ms[picked])
@@ -204,10 +218,17 @@ class Inputs:
         return taken
 
     def evict(self, memory: str, before: int) -> None:
-        """Forget the groups of one memory (blocks, instants or windows) below `before`."""
+        """Forget the groups of one memory (blocks, instants or windows) below `before`, for good:
+        further inputs of theirs are passed over."""
+        self._evicted_before[memory] = before
         cells: dict[int, Columns] = getattr(self, memory)
         for group in [group for group in cells if group < before]:
             del cells[group], self.newest_ms[memory][group]
+            if memory == "windows":
+                self._reported.pop(group, None)
+
+    def _is_evicted(self, memory: str, group: int) -> bool:
+        return group < self._evicted_before.get(memory, group)
 
     def rows(self) -> int:
         """Cells in memory, over all three memories; each takes 44 to 76 bytes."""

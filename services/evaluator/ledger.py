@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 
 from schemas.protocol import Judgement, PhasePlan
-from services.evaluator.columns import Bools, Columns, Ints, by_value, first_of_each
+from services.evaluator.columns import Columns, Ints, by_value, first_of_each
 from services.evaluator.faults import Repeats
 from services.evaluator.inputs import Inputs
-from services.evaluator.stages import Expected, Outputs, Stage, concat
+from services.evaluator.outputs import Outputs, Waiting
+from services.evaluator.stages import Expected, Stage
 from services.evaluator.tallies import StageTally
 
 _CELLS: dict[str, tuple[Any, Any]] = {"outputs": (np.uint32, 0), "missing": (np.bool_, False)}
@@ -59,34 +60,27 @@ class Ledger:
         self._repeats = repeats
         self._cells: dict[int, Columns] = {}
         self._swept_ms: dict[int, int] = {}
-        self._waiting: dict[int, list[Outputs]] = {}
+        self._waiting = Waiting()
         self._evicted_before: int | None = None
 
     @property
     def waiting(self) -> int:
         """Outputs that no input explains yet."""
-        return sum(len(rows) for parts in self._waiting.values() for rows in parts)
+        return len(self._waiting)
 
     def judge(self, inputs: Inputs, rows: Outputs) -> None:
         """Judge what can be judged of new outputs; the rest waits."""
         if self._after_inputs:
-            for group, place in by_value(rows.group):
-                self._waiting.setdefault(group, []).append(rows.take(place))
+            self._waiting.add(rows)
         else:
             self._judge(inputs, rows)
 
     def release(self, inputs: Inputs, input_frontier_ms: int) -> None:
         """Judge outputs that wait for the inputs before them; all inputs appended before the
         frontier are known."""
-        if not self._after_inputs or not self._waiting:
-            return
-        waiting = concat([rows for group in self._waiting.values() for rows in group])
-        self._waiting = {}
-        ready = waiting.appended_ms < input_frontier_ms
-        rest = waiting.take(np.flatnonzero(~ready))
-        for group, place in by_value(rest.group):
-            self._waiting[group] = [rest.take(place)]
-        self._judge(inputs, waiting.take(np.flatnonzero(ready)))
+        ready = self._waiting.take_before(input_frontier_ms) if self._after_inputs else None
+        if ready is not None:
+            self._judge(inputs, ready)
 
     def _judge(self, inputs: Inputs, rows: Outputs) -> None:
         for group, place in by_value(rows.group):
@@ -104,24 +98,18 @@ class Ledger:
         """Judge waiting outputs again where new inputs are known: in the touched groups."""
         if self._after_inputs:
             return
-        for group in [one for one in self._waiting if self.stage.depends(one, touched)]:
-            self._judge(inputs, concat(self._waiting.pop(group)))
+        hopeful = [one for one in self._waiting.groups() if self.stage.depends(one, touched)]
+        again = self._waiting.take(hopeful)
+        if again is not None:
+            self._judge(inputs, again)
 
     def settle(self, input_frontier_ms: int) -> None:
         """Call waiting outputs unexpected; all inputs appended before the frontier are known."""
-        if not self._waiting:
-            return
-        parts = [rows for group in self._waiting.values() for rows in group]
-        waiting, self._waiting = concat(parts), {}
-        decided = waiting.appended_ms + self._judgement.deadline_ms < input_frontier_ms
-        lost = waiting.take(np.flatnonzero(decided))
-        if len(lost):
+        lost = self._waiting.take_before(input_frontier_ms - self._judgement.deadline_ms)
+        if lost is not None:
             phase = self._own_phase(lost)
             self._count("unexpected", phase, lost.appended_ms)
             self._sample("unexpected", lost, phase, None)
-        rest = waiting.take(np.flatnonzero(~decided))
-        for group, place in by_value(rest.group):
-            self._waiting[group] = [rest.take(place)]
 
     def sweep(self, inputs: Inputs, output_frontier_ms: int) -> None:
         """Call expected outputs missing that did not come in time; all outputs appended before
@@ -180,13 +168,13 @@ class Ledger:
         at = np.flatnonzero(empty)
         expected = self.stage.expected(inputs, group, at)
         keep = expected.implied
-        return at[keep], _pick(expected, keep)
+        return at[keep], expected.take(keep)
 
     def _judge_group(self, inputs: Inputs, group: int, rows: Outputs) -> None:
         size = self.stage.size(inputs, group)
         known = (rows.index >= 0) & (rows.index < size)
         if not known.all():
-            self._wait(rows, ~known)
+            self._waiting.add(rows.take(np.flatnonzero(~known)))
             rows = rows.take(np.flatnonzero(known))
             if not len(rows):
                 return
@@ -196,9 +184,9 @@ class Ledger:
         if due.all():
             self._settle_group(inputs, rows, expected)
             return
-        self._wait(rows, ~due)
+        self._waiting.add(rows.take(np.flatnonzero(~due)))
         if due.any():
-            self._settle_group(inputs, rows.take(np.flatnonzero(due)), _pick(expected, due))
+            self._settle_group(inputs, rows.take(np.flatnonzero(due)), expected.take(due))
 
     def _settle_group(self, inputs: Inputs, rows: Outputs, expected: Expected) -> None:
         cells = self._cells.setdefault(int(rows.group[0]), Columns(_CELLS))
@@ -214,7 +202,7 @@ class Ledger:
                 again = again[self._repeats.unexplained(group, rows.index, before, again)]
             self._count("duplicate", phase[again], rows.appended_ms[again])
             rows = rows.take(np.flatnonzero(first))
-            expected, phase = _pick(expected, first), phase[first]
+            expected, phase = expected.take(first), phase[first]
             if not len(rows):
                 return
         self._take_back_missing(cells, rows, expected, phase)
@@ -250,11 +238,6 @@ class Ledger:
         for definition, latency in by_definition.items():
             self.tally.add_latencies(definition, phase, out, latency)
 
-    def _wait(self, rows: Outputs, mask: Bools) -> None:
-        if mask.any():
-            waiting = self._waiting.setdefault(int(rows.group[0]), [])
-            waiting.append(rows.take(np.flatnonzero(mask)))
-
     def _own_phase(self, rows: Outputs) -> Ints:
         """Phase of outputs whose inputs are not known: that of their own time."""
         return phase_codes(self._plan, rows.appended_ms * 1000)
@@ -274,12 +257,3 @@ class Ledger:
             if inputs is not None:
                 sample["expected"] = self.stage.wanted(inputs, group, index)
             self.tally.add_sample(int(phase[place]), int(rows.appended_ms[place]), sample)
-
-
-def _pick(expected: Expected, rows: Bools) -> Expected:
-    return Expected(
-        expected.implied[rows],
-        expected.latest_ms[rows],
-        expected.mean_ms[rows],
-        expected.scheduled_us[rows],
-    )

@@ -9,19 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from services.evaluator.columns import Bools, Columns, Floats, Ints
+from services.evaluator.columns import Bools, Columns, Ints
 from services.evaluator.inputs import WINDOW_MS, Inputs
-from services.evaluator.stages import (
-    RULES,
-    Expected,
-    Sliding,
-    Stage,
-    Tumbling,
-    relative_change,
-)
+from services.evaluator.stages import Expected, Ingest, Join, Parse, Stage
+from services.evaluator.windows import Change, Sliding, Tumbling, changes
 
 _NEVER = np.iinfo(np.int64).min
 _Column = np.ndarray[Any, Any]
+RULES: dict[str, Stage] = {
+    rule.name: rule for rule in (Ingest(), Parse(), Join(), Tumbling(), Sliding())
+}
 
 
 def rules(incomplete_windows: str) -> dict[str, Stage]:
@@ -77,19 +74,16 @@ class PartialSliding(Sliding):
             np.maximum.reduce(of("scheduled_us", _NEVER)),
         )
 
-    def _changes(self, inputs: Inputs, group: int, at: Ints) -> dict[str, Floats]:
+    def _changes(self, inputs: Inputs, group: int, at: Ints) -> dict[str, Change]:
         parts = [inputs.windows.get(second) for second in self._seconds(group)]
-        flow = [_values(cells, "flow_sum", at, np.nan) for cells in parts]
-        speed = [
-            _values(cells, "speed_sum", at, np.nan) / np.maximum(_values(cells, "speeds", at, 1), 1)
-            for cells in parts
-        ]
-        return {
-            "flow_change_short": relative_change(flow[2], flow[1]),
-            "flow_change_long": relative_change(flow[2], flow[0]),
-            "speed_change_short": relative_change(speed[2], speed[1]),
-            "speed_change_long": relative_change(speed[2], speed[0]),
-        }
+        speeds = [np.maximum(_values(cells, "speeds", at, 1), 1) for cells in parts]
+
+        def of(name: str) -> list[_Column]:
+            return [_values(cells, name, at, np.nan) for cells in parts]
+
+        speed = [total / n for total, n in zip(of("speed_sum"), speeds, strict=True)]
+        size = [total / n for total, n in zip(of("speed_size"), speeds, strict=True)]
+        return changes(of("flow_sum"), speed, size)
 
     def _seconds(self, group: int) -> list[int]:
         return [group + WINDOW_MS * second for second in range(self.seconds)]

@@ -9,10 +9,10 @@ from schemas import catalogue, protocol
 from services.evaluator.evaluation import Evaluation
 from services.evaluator.history import Published
 from services.evaluator.published import Owed
+from services.evaluator.share import Place, reached
 from services.runtime.events import Events
 
 log = structlog.get_logger()
-Offsets = dict[str, tuple[int, ...]]
 
 
 class Publication:
@@ -29,7 +29,7 @@ class Publication:
         run_id: str,
         where: dict[str, tuple[str, str]],
         already: Published | None = None,
-        ends: Offsets | None = None,
+        ends: dict[Place, int] | None = None,
     ) -> None:
         self._events = events
         self._run_id = run_id
@@ -46,7 +46,7 @@ class Publication:
         """Whether this process has not yet counted all that the one before it may have."""
         return self._owed is not None
 
-    def publish(self, evaluation: Evaluation, positions: Offsets) -> None:
+    def publish(self, evaluation: Evaluation, positions: dict[Place, int]) -> None:
         """Publish what is new, given how far the topics have been read. Raises
         NotRepeatableError."""
         for topic, fields in evaluation.take_events():
@@ -67,12 +67,3 @@ class Publication:
         """Keep a record that does not decode, unless it was kept before."""
         if (message.topic(), message.partition(), message.offset()) not in self._letters:
             self._events.dead_letter(message, reason, self._run_id)
-
-
-def reached(positions: Offsets, ends: Offsets) -> bool:
-    """Whether everything before `ends` has been read."""
-    return all(
-        have >= want
-        for topic, offsets in ends.items()
-        for have, want in zip(positions[topic], offsets, strict=True)
-    )

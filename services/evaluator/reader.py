@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from schemas import catalogue
 from services.evaluator.evaluation import Batch
+from services.evaluator.share import ALL, Offsets, Place, Share
 from services.runtime.clock import Clock, now_ms
 from services.runtime.kafka import KAFKA_TIMEOUT_S, KafkaUnavailableError, watermarks
 
@@ -28,15 +29,14 @@ class TimestampError(RuntimeError):
     """A topic does not carry LogAppendTime, so nothing can be measured."""
 
 
-Places = list[tuple[str, int]]  # topic and partition
-EndOffsets = Callable[[Places], dict[tuple[str, int], int]]
+EndOffsets = Callable[[list[Place]], dict[Place, int]]
 
 
 def end_offsets_by(admin: AdminClient) -> EndOffsets:
     """The next offset of every partition, in one request for all of them on a connection of its
     own, which no fetch holds up. Raises KafkaException."""
 
-    def ends(places: Places) -> dict[tuple[str, int], int]:
+    def ends(places: list[Place]) -> dict[Place, int]:
         asked = {TopicPartition(*place): OffsetSpec.latest() for place in places}
         found = admin.list_offsets(asked, request_timeout=KAFKA_TIMEOUT_S)
         return {
@@ -47,9 +47,7 @@ def end_offsets_by(admin: AdminClient) -> EndOffsets:
     return ends
 
 
-def offsets_at(
-    consumer: Consumer, topics: dict[str, tuple[int, ...]], time_ms: int
-) -> dict[tuple[str, int], int]:
+def offsets_at(consumer: Consumer, topics: Offsets, time_ms: int) -> dict[Place, int]:
     """The offset of the first record of each partition that was appended at or after a time.
     `topics`: any offsets by topic and partition. Raises KafkaException."""
     asked = [
@@ -75,32 +73,29 @@ class MessageBatch:
 @dataclass(frozen=True)
 class Frontier:
     """All records appended before these times (epoch ms) have been read; positions: the next
-    offset of every partition."""
+    offset of every partition of the reader's share."""
 
     input_ms: int
     output_ms: int
-    positions: dict[str, tuple[int, ...]]
+    positions: dict[Place, int]
 
 
 class Reader:
-    """Reads every topic of a run from the plan's offsets on. Not thread-safe: one thread at a
-    time, and `frontier` says what the batches returned before it contain."""
+    """Reads its share of every topic of a run from the plan's offsets on. Not thread-safe: one
+    thread at a time, and `frontier` says what the batches returned before it contain."""
 
     def __init__(
         self,
         consumer: Consumer,
         ends: EndOffsets,
-        start_offsets: dict[str, tuple[int, ...]],
+        start_offsets: Offsets,
         clock: Clock = now_ms,
+        share: Share = ALL,
     ) -> None:
         self._consumer = consumer
         self._clock = clock
         self._ends = ends
-        self._next = {
-            (topic, partition): offset
-            for topic, offsets in start_offsets.items()
-            for partition, offset in enumerate(offsets)
-        }
+        self._next = share.of(start_offsets)
         self._read_ms = dict.fromkeys(self._next, 0)
         consumer.assign([TopicPartition(*place, offset) for place, offset in self._next.items()])
 
@@ -126,17 +121,11 @@ class Reader:
         }
         inputs = [ms for (topic, _), ms in reached.items() if topic in catalogue.INPUTS]
         outputs = [ms for (topic, _), ms in reached.items() if topic not in catalogue.INPUTS]
-        return Frontier(min(inputs), min(outputs, default=min(inputs)), self._positions())
+        return Frontier(min(inputs), min(outputs, default=min(inputs)), dict(self._next))
 
     def close(self) -> None:
         """Stop reading."""
         self._consumer.close()
-
-    def _positions(self) -> dict[str, tuple[int, ...]]:
-        positions: dict[str, tuple[int, ...]] = {}
-        for (topic, _partition), offset in self._next.items():
-            positions[topic] = (*positions.get(topic, ()), offset)
-        return positions
 
     def _batch(self, topic: str, messages: list[KafkaMessage]) -> MessageBatch:
         stamps = chain.from_iterable(map(KafkaMessage.timestamp, messages))

@@ -7,7 +7,7 @@ import numpy as np
 from services.evaluator.columns import Ints
 from services.evaluator.decode import Decoded
 from services.evaluator.inputs import BLOCK, FLOW, SPEED, InputRows, Inputs
-from services.evaluator.stages import Content, Outputs
+from services.evaluator.outputs import Content, Outputs
 
 VALUE_COLUMN = {FLOW: "flow_vehicles_per_hour", SPEED: "speed_km_per_hour"}
 
@@ -95,11 +95,11 @@ def _sliding(decoded: Decoded, appended_ms: Ints, _digest: Ints, inputs: Inputs)
 
 # Names that only an output knows get codes too: the input that explains it may come later.
 def _site(decoded: Decoded, inputs: Inputs) -> Ints:
-    return inputs.sites.of_strings(decoded.columns.column("measurement_id"))
+    return inputs.sites.of_strings(decoded.columns.column("measurement_id"), or_unknown=True)
 
 
 def _channel(decoded: Decoded, inputs: Inputs) -> Ints:
-    lane = inputs.lanes.of_strings(decoded.columns.column("lane"))
+    lane = inputs.lanes.of_strings(decoded.columns.column("lane"), or_unknown=True)
     return inputs.channel(_site(decoded, inputs), lane)
 
 

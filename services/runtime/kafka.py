@@ -45,12 +45,17 @@ def admin_client(settings: ServiceSettings, client: str) -> AdminClient:
 
 
 def idempotent_producer(settings: ServiceSettings, client: str, **properties: Any) -> Producer:
-    """A producer that neither repeats nor reorders: idempotent, all acknowledgements, lz4."""
+    """A producer that neither repeats nor reorders: idempotent, all acknowledgements, lz4.
+
+    A key gets the partition that Java clients give it: outputs of one key have the partition
+    number of its inputs, whatever the pipeline is written in.
+    """
     return Producer(
         {
             **client_properties(settings, client),
             "enable.idempotence": True,
             "compression.type": "lz4",
+            "partitioner": "murmur2_random",
             **properties,
         }
     )

@@ -123,3 +123,11 @@ def test_a_record_without_a_field_that_has_no_default_is_not_written():
 def test_an_unknown_name_is_refused():
     with pytest.raises(KeyError, match="no schema named 'nothing'"):
         codec.schema("nothing")
+
+
+def test_the_reason_is_one_short_line_without_the_address_of_an_object():
+    error = TypeError(f"cannot read <object at 0x7f{'0' * 10}>\nof {'x' * 500}")
+    said = codec.said_by(error)
+    assert said.startswith("TypeError: cannot read <object> of xxx")
+    assert len(said) == 200
+    assert codec.said_by(EOFError()) == "EOFError"

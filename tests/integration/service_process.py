@@ -11,8 +11,8 @@ from typing import Any
 
 from confluent_kafka import Message, TopicPartition
 
-from schemas import codec
-from services.runtime.kafka import assigned_consumer, partition_ids
+from schemas import catalogue, codec, protocol
+from services.runtime.kafka import assigned_consumer, idempotent_producer, partition_ids
 from services.runtime.settings import ROOT, ServiceSettings
 
 DEADLINE_S = 30.0
@@ -52,6 +52,28 @@ class Reader:
     def close(self) -> None:
         """Leave the topic."""
         self._consumer.close()
+
+
+def send_probe(settings: ServiceSettings, run_id: str) -> None:
+    """One record of the probe traffic of a run, as the generator sends it before the load."""
+    now_us = time.time_ns() // 1000
+    fields = {
+        "run_id": protocol.probe_run_id(run_id),
+        "measurement_id": "probe-0",
+        "lane": "lane1",
+        "num_lanes": 1,
+        "latitude": 52.0,
+        "longitude": 4.0,
+        "observed_at": now_us // 1000,
+        "period_s": 60,
+        "accuracy_percent": 90,
+        "scheduled_at": now_us,
+        "sequence": -1,
+        "flow_vehicles_per_hour": 1,
+    }
+    producer = idempotent_producer(settings, "tests-probe")
+    producer.produce(catalogue.FLOW, codec.encode("traffic_flow", fields), b"probe-0")
+    assert producer.flush(10) == 0
 
 
 def has_event(event: str) -> Callable[[list[dict[str, Any]]], bool]:

@@ -24,7 +24,12 @@ from services.runtime.kafka import (
 from services.runtime.settings import ROOT
 from services.runtime.topics import ensure_topics
 from tests.integration.brute_force import judged
-from tests.integration.service_process import Reader, has_event, running_service
+from tests.integration.service_process import (
+    Reader,
+    has_event,
+    running_service,
+    send_probe,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -107,6 +112,7 @@ class CalibrationRun:
             e["event"] == protocol.READY and not e["pipeline"] for e in events
         )
         self.bus.command("prepare", self.run_id, self.plan)
+        send_probe(self.settings, self.run_id)
         self.readers[catalogue.LIFECYCLE].until(self.run_id, ready)
         self.bus.command(
             "start", self.run_id, PhasePlan(load_start_ms=self.start_ms, phases=PHASES)

@@ -34,7 +34,12 @@ from services.runtime.kafka import (
 )
 from services.runtime.topics import ensure_topics
 from tests.integration.kafka_broker import broker  # noqa: F401
-from tests.integration.service_process import Reader, has_event, running_service
+from tests.integration.service_process import (
+    Reader,
+    has_event,
+    running_service,
+    send_probe,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -257,6 +262,7 @@ def test_a_run_is_judged_exactly(evaluator):
     topics = (catalogue.LIFECYCLE, catalogue.VERDICTS, catalogue.LATENCY, catalogue.DEAD_LETTER)
     with readers(evaluator, *topics) as (lifecycle, verdicts, latencies, dead):
         bus.command("prepare", run_id, plan)
+        send_probe(evaluator, run_id)
         lifecycle.until(run_id, has_event(protocol.READY))
         bus.command("start", run_id, PhasePlan(load_start_ms=run.start_ms, phases=PHASES))
 
@@ -337,6 +343,7 @@ def test_a_command_seen_twice_is_carried_out_once(evaluator):
     offsets = ends(evaluator, *catalogue.INPUTS, *OUTPUTS)
     with readers(evaluator, catalogue.LIFECYCLE, catalogue.CONTROL) as (lifecycle, control):
         bus.command("prepare", run_id, RunPlan(request=request_of(run_id), start_offsets=offsets))
+        send_probe(evaluator, run_id)
         lifecycle.until(run_id, has_event(protocol.READY))
         bus.command("start", run_id, PhasePlan(load_start_ms=run.start_ms, phases=PHASES))
         flow = ("b", 0, "flow")
@@ -376,5 +383,6 @@ def test_a_command_whose_body_is_wrong_fails_the_run_with_a_reason(evaluator):
             request=request_of("after"), start_offsets=ends(evaluator, *catalogue.INPUTS, *OUTPUTS)
         )
         bus.command("prepare", "after", plan)
+        send_probe(evaluator, "after")
         lifecycle.until("after", has_event(protocol.READY))
         bus.command("stop", "after", Stop())

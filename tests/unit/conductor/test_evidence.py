@@ -1,5 +1,7 @@
 """What the conductor concludes from the bus."""
 
+import json
+
 import pytest
 
 from schemas import protocol
@@ -148,3 +150,40 @@ def test_events_of_other_runs_change_nothing() -> None:
     event = a_lifecycle_event("failed", '{"reason": "x"}') | {"run_id": "another"}
     evidence.add("results.lifecycle", event)
     assert evidence.failure == ""
+
+
+def test_a_service_of_two_instances_is_ready_when_both_are() -> None:
+    evidence = Evidence(a_request())
+    for index in (1, 0):
+        assert "evaluator" in evidence.missing_ready()
+        detail = {"service": "evaluator", "instance_index": index, "instance_count": 2}
+        lifecycle(
+            evidence, protocol.READY, producer=f"evaluator-{index}", detail=json.dumps(detail)
+        )
+    assert "evaluator" not in evidence.missing_ready()
+
+
+def test_the_totals_of_two_evaluators_add_up_when_both_have_drained() -> None:
+    evidence = Evidence(a_request())
+    for index in (0, 1):
+        assert evidence.drained is None
+        drained = Drained(
+            verdicts={"spark-realtime": {"parse": EXACT | {"late": index}}},
+            instance_index=index,
+            instance_count=2,
+        )
+        lifecycle(evidence, protocol.DRAINED, detail=drained.model_dump_json())
+    assert evidence.drained is not None
+    assert evidence.drained.verdicts == {
+        "spark-realtime": {"parse": EXACT | {"exact": 200, "late": 1}}
+    }
+
+
+def test_the_clocks_and_the_restarts_of_the_evaluator_are_told() -> None:
+    evidence = a_good_run()
+    for offset_ms in (0.7, 0.4):
+        detail = json.dumps({"offset_ms": offset_ms, "records": 6})
+        lifecycle(evidence, protocol.CLOCK_OFFSET, detail=detail)
+    lifecycle(evidence, protocol.EVALUATION_RESUMED)
+    detail = conclude(evidence).detail
+    assert (detail["clock_offset_ms"], detail["evaluator_restarts"]) == (0.4, 1)

@@ -62,12 +62,14 @@ def change(new: Fraction, old: Fraction) -> float | None:
 def expectations(readings: list[Reading]) -> dict[str, dict[Key, Due]]:
     """What each stage must publish, by the key of the output.
 
-    Of several records of one lane, kind and event time the first of the topic counts.
+    Of several records of one lane, kind and event time the first of the topic counts; in a window,
+    of several of one lane and kind. Of numbers of lanes that disagree the largest counts.
     """
     due: dict[str, dict[Key, Due]] = {
         stage: {} for stage in ("ingest", "parse", "join", "tumbling", "sliding")
     }
     lanes: dict[Key, dict[str, Reading]] = {}
+    reports: dict[Key, dict[Key, Reading]] = {}
     for reading in readings:
         if reading.run_id != RUN_ID:
             continue
@@ -76,17 +78,18 @@ def expectations(readings: list[Reading]) -> dict[str, dict[Key, Due]]:
         due["parse"].setdefault(key, Due(parsed(reading), (reading,)))
         lane = (reading.site, reading.lane, reading.observed_ms)
         lanes.setdefault(lane, {}).setdefault(reading.kind, reading)
+        window = (reading.site, reading.observed_ms // 1000 * 1000)
+        reports.setdefault(window, {}).setdefault((reading.lane, reading.kind), reading)
 
-    windows: dict[Key, list[Reading]] = {}
+    windows = {window: list(members.values()) for window, members in reports.items()}
     for (site, lane, observed_ms), kinds in lanes.items():
-        windows.setdefault((site, observed_ms // 1000 * 1000), []).extend(kinds.values())
         if len(kinds) == 2:
             flow, speed = kinds["flow"], kinds["speed"]
             content = {
                 "run_id": RUN_ID,
                 "measurement_id": site,
                 "lane": lane,
-                "num_lanes": flow.lanes,
+                "num_lanes": max(flow.lanes, speed.lanes),
                 "observed_at": observed_ms,
                 "flow_vehicles_per_hour": int(flow.value),
                 "speed_km_per_hour": float(speed.value),
@@ -96,7 +99,7 @@ def expectations(readings: list[Reading]) -> dict[str, dict[Key, Due]]:
     for (site, start_ms), members in windows.items():
         flows = [r for r in members if r.kind == "flow"]
         speeds = [r for r in members if r.kind == "speed"]
-        if len(flows) == len(speeds) == members[0].lanes:
+        if len(flows) == len(speeds) == max(r.lanes for r in members):
             flow_sum = Fraction(sum(int(r.value) for r in flows))
             mean_speed = sum((Fraction(r.value) for r in speeds), Fraction()) / len(speeds)
             sums[site, start_ms] = flow_sum, mean_speed

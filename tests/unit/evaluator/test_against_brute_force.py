@@ -63,19 +63,7 @@ def loads(draw):
                                 lanes,
                             )
                         )
-    return draw(appended(draw(st.permutations(with_times_kept(readings)))))
-
-
-def with_times_kept(readings):
-    """A copy has the event time of the record it copies: a lane reports once per window."""
-    times = {}
-    for reading in readings:
-        window = (reading.kind, reading.site, reading.lane, reading.observed_ms // 1000)
-        times.setdefault(window, reading.observed_ms)
-    return [
-        replace(r, observed_ms=times[r.kind, r.site, r.lane, r.observed_ms // 1000])
-        for r in readings
-    ]
+    return draw(appended(draw(st.permutations(readings))))
 
 
 @st.composite

@@ -1,11 +1,26 @@
 """The offset of the clocks, from probe records."""
 
+import numpy as np
 import pytest
 
 from schemas.protocol import probe_run_id
-from tests.unit.evaluator.records import RUN_ID, START_MS, Reading, Run
+from services.evaluator.evaluation import Batch
+from services.evaluator.probes import Probes
+from tests.unit.evaluator.records import RUN_ID, START_MS, Reading, a_plan
 
 pytestmark = pytest.mark.unit
+
+
+def probes_after(*readings, **validity):
+    plan = a_plan()
+    workload = plan.request.workload
+    rules = workload.validity.model_copy(update=validity)
+    workload = workload.model_copy(update={"validity": rules})
+    request = plan.request.model_copy(update={"workload": workload})
+    probes = Probes(plan.model_copy(update={"request": request}))
+    appended_ms = np.array([reading.appended_ms for reading in readings], np.int64)
+    probes.add(Batch("traffic.flow", appended_ms, [reading.encoded for reading in readings]))
+    return probes
 
 
 def probe(appended_ms, sent_ms):
@@ -19,6 +34,10 @@ def probe(appended_ms, sent_ms):
     )
 
 
+OF_THE_RUN = Reading("flow", START_MS + 2_100, 300)
+OF_ANOTHER = Reading("flow", START_MS, 1, run_id="other")
+
+
 @pytest.mark.parametrize(
     ("records", "offset_ms", "complains"),
     [
@@ -30,15 +49,21 @@ def probe(appended_ms, sent_ms):
     ids=["a short way", "within what is tolerated", "ahead", "behind"],
 )
 def test_the_least_difference_is_the_offset(records, offset_ms, complains):
-    run = Run("parse")
-    run.add(*(probe(*times) for times in records), Reading("flow", START_MS + 2_100, 300))
-    probes = run.evaluation.probes
+    probes = probes_after(*(probe(*times) for times in records), OF_THE_RUN)
     assert (probes.records, probes.offset_ms) == (len(records), offset_ms)
     assert complains in probes.complaint()
     assert bool(complains) == bool(probes.complaint())
 
 
+@pytest.mark.parametrize(
+    ("times", "rule"),
+    [((10, 17), {"max_clock_ahead_ms": 7}), ((1_000, 100), {"max_clock_behind_ms": 901})],
+)
+def test_a_workload_may_tolerate_more(times, rule):
+    assert probes_after(probe(*times)).complaint()
+    assert not probes_after(probe(*times), **rule).complaint()
+
+
 def test_without_a_probe_there_is_nothing_to_say():
-    run = Run("parse")
-    run.add(Reading("flow", START_MS + 2_100, 300), Reading("flow", START_MS, 1, run_id="other"))
-    assert (run.evaluation.probes.records, run.evaluation.probes.complaint()) == (0, "")
+    probes = probes_after(OF_THE_RUN, OF_ANOTHER)
+    assert (probes.records, probes.complaint()) == (0, "")

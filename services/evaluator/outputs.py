@@ -1,0 +1,77 @@
+"""Output records of one pipeline and stage as columns, and those of them that wait for inputs."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from services.evaluator.columns import Bools, Ints, by_value
+
+Content = dict[str, np.ndarray[Any, Any]]
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Output records of one pipeline and stage, one row each, in topic order.
+
+    group, index: address; UNKNOWN index where nothing has that name. appended_ms: the broker's
+    LogAppendTime. content: the columns that are compared, by name.
+    """
+
+    group: Ints
+    index: Ints
+    appended_ms: Ints
+    content: Content
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+    def take(self, rows: Ints | slice) -> "Outputs":
+        """The given rows, in the given order."""
+        content = {name: column[rows] for name, column in self.content.items()}
+        return Outputs(self.group[rows], self.index[rows], self.appended_ms[rows], content)
+
+
+def concat(parts: list[Outputs]) -> Outputs:
+    """All rows, in order. `parts` must not be empty."""
+    names = parts[0].content
+    return Outputs(
+        np.concatenate([part.group for part in parts]),
+        np.concatenate([part.index for part in parts]),
+        np.concatenate([part.appended_ms for part in parts]),
+        {name: np.concatenate([part.content[name] for part in parts]) for name in names},
+    )
+
+
+class Waiting:
+    """Outputs that no input explains yet, by group, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._by_group: dict[int, list[Outputs]] = {}
+
+    def __len__(self) -> int:
+        return sum(len(rows) for parts in self._by_group.values() for rows in parts)
+
+    def groups(self) -> list[int]:
+        """Groups in which something waits."""
+        return list(self._by_group)
+
+    def add(self, rows: Outputs) -> None:
+        """Let outputs of any groups wait."""
+        for group, place in by_value(rows.group):
+            self._by_group.setdefault(group, []).append(rows.take(place))
+
+    def take(self, groups: Iterable[int]) -> Outputs | None:
+        """Those of some groups wait no longer."""
+        parts = [rows for group in groups for rows in self._by_group.pop(group)]
+        return concat(parts) if parts else None
+
+    def take_before(self, time_ms: int) -> Outputs | None:
+        """Those that were appended before a time wait no longer."""
+        waiting = self.take(self.groups())
+        if waiting is None:
+            return None
+        taken: Bools = waiting.appended_ms < time_ms
+        self.add(waiting.take(np.flatnonzero(~taken)))
+        return waiting.take(np.flatnonzero(taken)) if taken.any() else None

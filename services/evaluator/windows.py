@@ -1,0 +1,161 @@
+"""What the stages over windows must publish, tumbling and sliding.
+
+Means and changes are floats whose sums an engine may add in any order. The rounding error of a
+sum is bounded by the sum of the absolute values (Higham, Accuracy and Stability of Numerical
+Algorithms, §4.2), so that is what the tolerance is relative to: with values of both signs a mean
+may be small and its error is not.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from services.evaluator.columns import Bools, Columns, Floats, Ints
+from services.evaluator.inputs import WINDOW_MS, Inputs, complete_windows
+from services.evaluator.outputs import Outputs
+from services.evaluator.stages import Expected, equal_columns
+
+
+def near(actual: Floats, expected: Floats, tolerance: float, scale: Floats) -> Bools:
+    """Which cells differ by no more than the tolerance times the scale, or are equal."""
+    with np.errstate(invalid="ignore"):  # infinity less infinity
+        near: Bools = np.abs(actual - expected) <= tolerance * scale
+    return near & np.isfinite(expected) | equal_columns(actual, expected)
+
+
+class Tumbling:
+    """Stage 3: per site and window of 1 s, over all lanes: lanes, sum of flow, mean of speed."""
+
+    name = "tumbling"
+    memory = "windows"
+
+    def depends(self, group: int, touched: dict[str, set[int]]) -> bool:
+        return group in touched[self.memory]
+
+    def groups(self, inputs: Inputs) -> list[int]:
+        return list(inputs.windows)
+
+    def newest_ms(self, inputs: Inputs, group: int) -> int:
+        return inputs.newest_ms["windows"][group]
+
+    def size(self, inputs: Inputs, group: int) -> int:
+        cells = inputs.windows.get(group)
+        return cells.size if cells else 0
+
+    def expected(self, inputs: Inputs, group: int, at: Ints) -> Expected:
+        cells = inputs.windows[group]
+        count = cells["flows"][at] + cells["speeds"][at]
+        mean_ms = cells["appended_sum"][at] / np.maximum(count, 1)
+        return Expected(
+            complete_windows(cells, at), cells["latest_ms"][at], mean_ms, cells["scheduled_us"][at]
+        )
+
+    def same(self, inputs: Inputs, rows: Outputs, tolerance: float) -> Bools:
+        cells, at = inputs.windows[int(rows.group[0])], rows.index
+        speed = cells["speed_sum"][at] / cells["speeds"][at]
+        scale = cells["speed_size"][at] / cells["speeds"][at]
+        equal: Bools = rows.content["length_ms"] == WINDOW_MS
+        equal &= rows.content["lanes"] == cells["flows"][at]
+        equal &= rows.content["flow"] == cells["flow_sum"][at]
+        return equal & near(rows.content["speed"], speed, tolerance, scale)
+
+    def wanted(self, inputs: Inputs, group: int, index: int) -> dict[str, Any]:
+        cells = inputs.windows[group]
+        return {
+            "length_ms": WINDOW_MS,
+            "lanes": int(cells["flows"][index]),
+            "flow": float(cells["flow_sum"][index]),
+            "speed": float(cells["speed_sum"][index] / cells["speeds"][index]),
+        }
+
+
+class Sliding:
+    """Stage 4: per site and window of 3 s sliding by 1 s, relative change (new - old) / old of
+    flow and of speed, newest second against 1 s (short) and 2 s (long) before."""
+
+    name = "sliding"
+    memory = "windows"
+    seconds = 3
+
+    def depends(self, group: int, touched: dict[str, set[int]]) -> bool:
+        seconds = {group + WINDOW_MS * second for second in range(self.seconds)}
+        return not seconds.isdisjoint(touched[self.memory])
+
+    def groups(self, inputs: Inputs) -> list[int]:
+        return [start for start in inputs.windows if self._parts(inputs, start) is not None]
+
+    def newest_ms(self, inputs: Inputs, group: int) -> int:
+        newest = inputs.newest_ms["windows"]
+        return max(newest[group + WINDOW_MS * second] for second in range(self.seconds))
+
+    def size(self, inputs: Inputs, group: int) -> int:
+        parts = self._parts(inputs, group)
+        return min(cells.size for cells in parts) if parts else 0
+
+    def expected(self, inputs: Inputs, group: int, at: Ints) -> Expected:
+        parts = self._parts(inputs, group) or []
+        count = sum(cells["flows"][at] + cells["speeds"][at] for cells in parts)
+        total = sum(cells["appended_sum"][at] for cells in parts)
+        return Expected(
+            np.logical_and.reduce([complete_windows(cells, at) for cells in parts]),
+            np.maximum.reduce([cells["latest_ms"][at] for cells in parts]),
+            total / np.maximum(count, 1),
+            np.maximum.reduce([cells["scheduled_us"][at] for cells in parts]),
+        )
+
+    def same(self, inputs: Inputs, rows: Outputs, tolerance: float) -> Bools:
+        equal: Bools = rows.content["length_ms"] == WINDOW_MS * self.seconds
+        wanted = self._changes(inputs, int(rows.group[0]), rows.index)
+        for column, change in wanted.items():
+            equal &= near(rows.content[column], change.value, tolerance, change.scale)
+        return equal
+
+    def wanted(self, inputs: Inputs, group: int, index: int) -> dict[str, Any]:
+        changes = self._changes(inputs, group, np.array([index]))
+        values = {name: change.value[0] for name, change in changes.items()}
+        return {name: None if np.isnan(one) else float(one) for name, one in values.items()}
+
+    def _parts(self, inputs: Inputs, group: int) -> list[Columns] | None:
+        parts = [inputs.windows.get(group + WINDOW_MS * n) for n in range(self.seconds)]
+        found = [cells for cells in parts if cells is not None]
+        return found if len(found) == self.seconds else None
+
+    def _changes(self, inputs: Inputs, group: int, at: Ints) -> dict[str, "Change"]:
+        parts = self._parts(inputs, group) or []
+        return changes(
+            [cells["flow_sum"][at] for cells in parts],
+            [cells["speed_sum"][at] / cells["speeds"][at] for cells in parts],
+            [cells["speed_size"][at] / cells["speeds"][at] for cells in parts],
+        )
+
+
+@dataclass(frozen=True)
+class Change:
+    """Relative changes, and against what an error of them is to be held."""
+
+    value: Floats
+    scale: Floats
+
+
+def changes(flow: list[Floats], speed: list[Floats], size: list[Floats]) -> dict[str, Change]:
+    """Changes of the newest of three seconds against those before it, oldest second first.
+
+    size: means of the absolute values behind each mean speed. Sums of flow are whole numbers and
+    have no error.
+    """
+    none = np.zeros(len(flow[0]))
+    return {
+        "flow_change_short": _change(flow[2], flow[1], none, none),
+        "flow_change_long": _change(flow[2], flow[0], none, none),
+        "speed_change_short": _change(speed[2], speed[1], size[2], size[1]),
+        "speed_change_long": _change(speed[2], speed[0], size[2], size[0]),
+    }
+
+
+def _change(new: Floats, old: Floats, new_size: Floats, old_size: Floats) -> Change:
+    """(new - old) / old; not a number where old is 0."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        value = np.where(old == 0, np.nan, (new - old) / old)
+        carried = (new_size + np.abs(new / old) * old_size) / np.abs(old)
+    return Change(value, np.maximum(np.maximum(1.0, np.abs(value)), carried))

@@ -1,0 +1,164 @@
+"""Inputs about which one might disagree: what they imply is decided and literal here."""
+
+import pyarrow as pa
+import pytest
+
+from services.evaluator import columns, evaluation
+from services.evaluator.columns import UNKNOWN, Codes, Pairs, TooManyNamesError
+from tests.unit.evaluator.records import (
+    FAR_MS,
+    START_MS,
+    Output,
+    Reading,
+    Run,
+    joined,
+    slid,
+    tumbled,
+    verdicts_of,
+)
+
+pytestmark = pytest.mark.unit
+
+
+def reading(kind, value, number, observed_ms=START_MS, **fields):
+    return Reading(kind, START_MS + 2_000 + number, value, number, observed_ms, **fields)
+
+
+def out(stage, fields, number=50):
+    return Output(stage, START_MS + 2_000 + number, fields)
+
+
+FLOW, SPEED = reading("flow", 300, 0), reading("speed", 80.0, 1)
+FLOW_AGAIN = reading("flow", 300, 2)
+HALF_LATER = reading("flow", 40, 3, START_MS + 500)
+
+
+def test_a_record_that_comes_again_counts_once_in_a_window():
+    inputs = (FLOW, SPEED, FLOW_AGAIN)
+    assert verdicts_of([*inputs, out("tumbling", tumbled(1, 300, 80.0))], "tumbling") == {
+        "exact": 1
+    }
+    assert verdicts_of([*inputs, out("tumbling", tumbled(2, 600, 80.0))], "tumbling") == {
+        "wrong": 1
+    }
+
+
+def test_a_lane_that_reports_twice_in_a_window_counts_with_its_first_report():
+    inputs = (FLOW, SPEED, HALF_LATER)
+    assert verdicts_of([*inputs, out("tumbling", tumbled(1, 300, 80.0))], "tumbling") == {
+        "exact": 1
+    }
+
+
+def test_both_reports_of_a_lane_are_joined():
+    half_later = reading("speed", 60.0, 4, START_MS + 500)
+    outputs = (
+        out("join", joined(300, 80.0)),
+        out("join", joined(40, 60.0, observed_at=START_MS + 500)),
+    )
+    assert verdicts_of([FLOW, SPEED, HALF_LATER, half_later, *outputs], "join") == {"exact": 2}
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_of_numbers_of_lanes_that_disagree_the_largest_counts(order):
+    pair = [reading("flow", 300, 0, lanes=2), reading("speed", 80.0, 1, lanes=1)]
+    inputs = [pair[place] for place in order]
+    assert verdicts_of([*inputs, out("join", joined(300, 80.0, num_lanes=2))], "join") == {
+        "exact": 1
+    }
+    assert verdicts_of([*inputs, out("tumbling", tumbled(1, 300, 80.0))], "tumbling") == {
+        "unexpected": 1
+    }
+
+
+HUGE, MEAN = 3e16, 1.0  # (3e16 + 3 - 3e16) / 3, but a sum in another order may give 4 / 3
+
+
+def of_both_signs():
+    flows = [reading("flow", 1, n, lane=f"lane{n}", lanes=3) for n in range(3)]
+    speeds = [
+        reading("speed", value, 3 + n, lane=f"lane{n}", lanes=3)
+        for n, value in enumerate((HUGE, 3.0, -HUGE))
+    ]
+    return [*flows, *speeds]
+
+
+def test_a_mean_of_both_signs_may_be_off_by_what_the_order_of_adding_does():
+    assert (HUGE + 3.0 - HUGE) / 3 != (HUGE - HUGE + 3.0) / 3 == MEAN
+    for speed in (MEAN, (HUGE + 3.0 - HUGE) / 3):
+        assert verdicts_of(
+            [*of_both_signs(), out("tumbling", tumbled(3, 3, speed))], "tumbling"
+        ) == {"exact": 1}
+
+
+def test_a_mean_of_one_sign_may_not_be_off():
+    wrong = out("tumbling", tumbled(1, 300, 80.000001))
+    assert verdicts_of([FLOW, SPEED, wrong], "tumbling") == {"wrong": 1}
+
+
+def test_a_change_is_held_against_the_sums_behind_it():
+    records = []
+    for second, speeds in enumerate([(1e6, -1e6 + 3.0), (1e6, -1e6 + 6.0), (1e6, -1e6 + 9.0)]):
+        for lane, value in enumerate(speeds):
+            for kind, said in (("flow", 1), ("speed", value)):
+                records.append(
+                    reading(
+                        kind,
+                        said,
+                        len(records),
+                        START_MS + 1000 * second,
+                        lane=f"lane{lane}",
+                        lanes=2,
+                    )
+                )
+    near = slid((0.0, 0.0), (0.5 + 1e-5, 2.0 - 1e-5))
+    assert verdicts_of([*records, out("sliding", near)], "sliding") == {"exact": 1}
+    far = slid((0.0, 0.0), (0.5 + 1e-1, 2.0))
+    assert verdicts_of([*records, out("sliding", far)], "sliding") == {"wrong": 1}
+    assert verdicts_of([*records, out("sliding", slid((1e-5, 0.0), (0.5, 2.0)))], "sliding") == {
+        "wrong": 1
+    }
+
+
+@pytest.mark.parametrize("stage", ["parse", "join", "tumbling"])
+def test_what_belongs_to_a_forgotten_time_is_passed_over_and_forgetting_goes_on(monkeypatch, stage):
+    monkeypatch.setattr(evaluation, "KEEP_S", 5)
+    run = Run(stage)
+    run.add(FLOW, SPEED)
+    run.advance(START_MS + 60_000)
+    assert run.evaluation.inputs.rows() == 0
+    run.add(Reading("flow", START_MS + 60_001, 7, 0, START_MS))
+    run.add(Reading("speed", START_MS + 60_002, 7, 1, START_MS))
+    assert run.evaluation.inputs.rows() == 0
+    later = [
+        Reading(kind, START_MS + 60_003, 9, (1 << 16) + n, START_MS + 60_000)
+        for n, kind in enumerate(("flow", "speed"))
+    ]
+    run.add(*later)
+    run.advance(FAR_MS)
+    assert run.evaluation.inputs.rows() == 0
+    missing = 2 if stage == "parse" else 1
+    assert run.totals().verdicts == {
+        (stage, "measure", "missing"): 2 * missing,
+    }
+
+
+def test_names_are_bounded(monkeypatch):
+    monkeypatch.setattr(columns, "MAX_NAMES", 2)
+    codes = Codes()
+    assert codes.of_strings(pa.array(["a", "b", "a"])).tolist() == [0, 1, 0]
+    assert codes.of_strings(pa.array(["b", "c"]), or_unknown=True).tolist() == [1, UNKNOWN]
+    with pytest.raises(TooManyNamesError, match="more than 2 names"):
+        codes.of_strings(pa.array(["c"]))
+    unknown = Pairs().of(
+        codes.of_strings(pa.array(["c", "b"]), or_unknown=True),
+        codes.of_strings(pa.array(["a", "a"])),
+    )
+    assert unknown.tolist() == [UNKNOWN, 0]
+
+
+def test_an_output_with_a_name_beyond_the_bound_is_unexpected(monkeypatch):
+    monkeypatch.setattr(columns, "MAX_NAMES", 1)
+    stray = [out("tumbling", tumbled(1, 1, 1.0, measurement_id=name)) for name in ("x", "y")]
+    good = out("tumbling", tumbled(1, 300, 80.0))
+    assert verdicts_of([FLOW, SPEED, *stray, good], "tumbling") == {"exact": 1, "unexpected": 2}
