@@ -13,7 +13,7 @@ import pytest
 from schemas import catalogue, codec, protocol
 from schemas.pipeline import Calibration, Pipeline
 from schemas.protocol import LoadFinished, PhasePlan, RunPlan, RunRequest, Stop
-from schemas.workload import Judgement, Load, Phases, Workload
+from schemas.workload import Judgement, Load, Phases, Validity, Workload
 from services.runtime.events import open_events
 from services.runtime.kafka import (
     admin_client,
@@ -72,6 +72,7 @@ class CalibrationRun:
             load=Load(rate_per_second=1),
             phases=PHASES,
             judgement=Judgement(deadline_ms=DEADLINE_MS, give_up_ms=GIVE_UP_MS),
+            validity=Validity(max_clock_behind_ms=60_000),  # one probe has to do on any machine
         )
         return RunRequest(
             run_id=self.run_id, workload=workload, pipelines=(self.pipeline,), stages=STAGES

@@ -23,6 +23,7 @@ from schemas.protocol import (
     RunPlan,
     RunRequest,
     Stop,
+    Validity,
     Workload,
 )
 from services.runtime.events import open_events
@@ -58,6 +59,7 @@ def request_of(run_id):
         load=Load(rate_per_second=1),
         phases=PHASES,
         judgement=Judgement(deadline_ms=DEADLINE_MS, give_up_ms=GIVE_UP_MS),
+        validity=Validity(max_clock_behind_ms=60_000),  # one probe has to do on any machine
     )
     pipeline = Pipeline(name="p", summary="-", mode="real-time", implementation="customised")
     return RunRequest(
