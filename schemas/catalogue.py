@@ -44,6 +44,7 @@ GENERATOR = "results.generator"
 PIPELINE = "results.pipeline"
 RESOURCES = "results.resources"
 CONCLUSIONS = "results.conclusions"
+PAIRS = "results.pairs"
 RESULTS = (
     LIFECYCLE,
     LATENCY,
@@ -53,6 +54,7 @@ RESULTS = (
     PIPELINE,
     RESOURCES,
     CONCLUSIONS,
+    PAIRS,
 )
 
 STAGE_RECORDS: dict[str, tuple[str, ...]] = {

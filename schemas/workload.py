@@ -1,5 +1,7 @@
 """A workload: what load, for how long, how judged. One TOML file each in `workloads/`."""
 
+from typing import Literal
+
 from pydantic import Field, model_validator
 
 from schemas.content import Content
@@ -55,8 +57,15 @@ class Validity(Model):
     max_clock_behind_ms: float = Field(500, gt=0)
 
 
+MAX_RATE_OF_PAIRS_PER_SECOND = 1_000
+
+
 class Workload(Model):
-    """One workload: what load, for how long, how judged (`workloads/NAME.toml`)."""
+    """One workload: what load, for how long, how judged (`workloads/NAME.toml`).
+
+    pairs: whether every single output is published with the times of its inputs (results.pairs),
+    beside the counts; `auto` publishes them where the load never goes beyond 1,000 records/s.
+    """
 
     name: Name
     summary: str
@@ -67,3 +76,11 @@ class Workload(Model):
     judgement: Judgement = Judgement()
     validity: Validity = Validity()
     stages: tuple[Stage, ...] = STAGES
+    pairs: Literal["auto", "all", "none"] = "auto"
+
+    @property
+    def publishes_pairs(self) -> bool:
+        """Whether every single pair goes to the bus."""
+        if self.pairs != "auto":
+            return self.pairs == "all"
+        return 0 < self.load.peak_per_second <= MAX_RATE_OF_PAIRS_PER_SECOND

@@ -202,7 +202,7 @@ class CurrentRun:
         if say_ready:
             self._probes, self._first_probe_ms = Probes(plan), 0
             inputs = {topic: plan.start_offsets[topic] for topic in catalogue.INPUTS}
-            self.reader = self._open_reader(inputs)
+            self.reader = self._open_reader(inputs, with_places=False)
 
     def _say_when_ready(self, probes: Probes) -> None:
         """Ready is who has seen the clocks and can measure against them."""
@@ -226,10 +226,10 @@ class CurrentRun:
         }
         self._events.lifecycle(protocol.READY, self.run_id, detail=detail)
 
-    def _open_reader(self, offsets: Offsets) -> Reader:
+    def _open_reader(self, offsets: Offsets, with_places: bool) -> Reader:
         consumer = assigned_consumer(self._settings, "evaluator", **FETCHING)
         ends = end_offsets_by(admin_client(self._settings, "evaluator"))
-        return Reader(consumer, ends, offsets, share=self._share)
+        return Reader(consumer, ends, offsets, share=self._share, with_places=with_places)
 
     def _start(self, phases: PhasePlan, published_since_ms: int | None = None) -> None:
         if self._plan is None or self._evaluation is not None:
@@ -238,7 +238,8 @@ class CurrentRun:
         self._probes = None
         self._told_lag_ms, self._largest_lag_ms = now_ms(), 0
         self.publication = self._publication(self._evaluation, published_since_ms)
-        self.reader = self._open_reader(self._plan.start_offsets)
+        with_pairs = self._plan.request.workload.publishes_pairs
+        self.reader = self._open_reader(self._plan.start_offsets, with_places=with_pairs)
         log.info("evaluation_started", run_id=self.run_id, topics=len(self._plan.start_offsets))
 
     def _publication(self, evaluation: Evaluation, since_ms: int | None) -> Publication:

@@ -8,7 +8,7 @@ clock; the frontiers say how far the topics have been read.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,11 +34,13 @@ INPUT_RECORDS = {catalogue.FLOW: ("traffic_flow",), catalogue.SPEED: ("traffic_s
 
 @dataclass(frozen=True)
 class Batch:
-    """Consecutive records of one topic: appended_ms (LogAppendTime) and values, in order."""
+    """Consecutive records of one topic: appended_ms (LogAppendTime) and values, in order. places:
+    where each one is (`pair_log.places`); needed of outputs, for single pairs."""
 
     topic: str
     appended_ms: Ints
     values: list[bytes | None]
+    places: Ints | None = None
 
 
 class Evaluation:
@@ -136,6 +138,8 @@ class Evaluation:
                 yield catalogue.LATENCY, head | fields
             for fields in ledger.tally.take_verdict_events():
                 yield catalogue.VERDICTS, head | fields
+            for fields in ledger.pairs.take_events():
+                yield catalogue.PAIRS, head | fields
 
     def _add_input(self, batch: Batch, decoded: Decoded) -> None:
         appended_ms = self._count(batch, decoded)
@@ -155,6 +159,8 @@ class Evaluation:
         # Only ingest compares whole values; the other stages compare columns.
         digest = self._digests(batch, decoded) if stage == "ingest" else appended_ms
         rows = OUTPUT_ROWS[stage](decoded, appended_ms, digest, self.inputs)
+        if batch.places is not None:
+            rows = replace(rows, places=batch.places[decoded.places])
         self.ledgers[batch.topic].judge(self.inputs, rows)
 
     def _count(self, batch: Batch, decoded: Decoded) -> Ints:

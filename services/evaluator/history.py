@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from confluent_kafka import Consumer, Message, TopicPartition
 from pydantic import ValidationError
 
 from schemas import catalogue, codec
 from schemas.protocol import PhasePlan, RunPlan
+from services.evaluator.columns import Ints
+from services.evaluator.pair_log import places
 from services.evaluator.published import COUNTED
 from services.runtime.kafka import (
     KAFKA_TIMEOUT_S,
@@ -32,10 +35,21 @@ Record = dict[str, Any]
 @dataclass
 class Published:
     """What one evaluator has published of one run: counted events, and the places (topic,
-    partition, offset) of dead letters."""
+    partition, offset) of dead letters. Pairs take 8 bytes each."""
 
     events: list[tuple[str, Record]] = field(default_factory=list)
     dead_letters: set[tuple[str, int, int]] = field(default_factory=set)
+    _pairs: dict[tuple[str, str], list[Ints]] = field(default_factory=dict)
+
+    def add_pairs(self, record: Record) -> None:
+        """Take in one event of pairs."""
+        where = (np.array(record[name], np.int64) for name in ("partitions", "offsets"))
+        known = self._pairs.setdefault((record["pipeline"], record["stage"]), [])
+        known.append(places(*where))
+
+    def pairs(self) -> dict[tuple[str, str], Ints]:
+        """Sorted places of the outputs whose pairs were published, by pipeline and stage."""
+        return {where: np.unique(np.concatenate(parts)) for where, parts in self._pairs.items()}
 
 
 def unfinished(commands: list[Record], now_ms: int) -> list[Record]:
@@ -82,11 +96,12 @@ def read_published(
     settings: ServiceSettings, run_id: str, producer: str | None, since_ms: int
 ) -> Published:
     """What `producer`, or whoever, has published of a run prepared at `since_ms` (epoch ms)."""
+    wanted = (*COUNTED, catalogue.DEAD_LETTER, catalogue.PAIRS)
     consumer = assigned_consumer(settings, "evaluator-history", **{"fetch.min.bytes": 1})
     found = Published()
     try:
         spans = {}
-        for topic in (*COUNTED, catalogue.DEAD_LETTER):
+        for topic in wanted:
             spans.update(_span(consumer, topic, since_ms - CLOCKS_APART_MS))
         for name, record in _decoded(_read(consumer, spans)):
             if record["run_id"] != run_id or producer not in (None, record["producer"]):
@@ -94,6 +109,8 @@ def read_published(
             if name == "dead_letter":
                 place = (record["topic"], record["partition"], record["offset"])
                 found.dead_letters.add(place)
+            elif name == catalogue.record_of(catalogue.PAIRS):
+                found.add_pairs(record)
             else:
                 found.events.append((name.replace("_", ".", 1), record))
     finally:

@@ -23,6 +23,7 @@ from services.evaluator.columns import Columns, Ints, by_value, first_of_each
 from services.evaluator.faults import Repeats
 from services.evaluator.inputs import Inputs
 from services.evaluator.outputs import Outputs, Waiting
+from services.evaluator.pair_log import PairLog
 from services.evaluator.stages import Expected, Stage
 from services.evaluator.tallies import StageTally
 
@@ -54,6 +55,7 @@ class Ledger:
     ) -> None:
         self.stage = stage
         self.tally = StageTally()
+        self.pairs = PairLog()
         self._judgement = judgement
         self._plan = plan
         self._after_inputs = after_inputs
@@ -209,6 +211,8 @@ class Ledger:
         self._add_latencies(rows, expected, phase)
         same = self.stage.same(inputs, rows, self._judgement.relative_tolerance)
         late = rows.appended_ms - expected.latest_ms > self._judgement.deadline_ms
+        verdict = np.where(same, np.where(late, "late", "exact"), "wrong")
+        self.pairs.add(rows, expected, phase, verdict)
         if same.all() and not late.any():
             self._count("exact", phase, rows.appended_ms)
             return

@@ -16,13 +16,15 @@ class Outputs:
     """Output records of one pipeline and stage, one row each, in topic order.
 
     group, index: address; UNKNOWN index where nothing has that name. appended_ms: the broker's
-    LogAppendTime. content: the columns that are compared, by name.
+    LogAppendTime. content: the columns that are compared, by name. places: where each record is
+    in its topic (`pair_log.places`), where single pairs are wanted.
     """
 
     group: Ints
     index: Ints
     appended_ms: Ints
     content: Content
+    places: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.group)
@@ -30,7 +32,8 @@ class Outputs:
     def take(self, rows: Ints | slice) -> "Outputs":
         """The given rows, in the given order."""
         content = {name: column[rows] for name, column in self.content.items()}
-        return Outputs(self.group[rows], self.index[rows], self.appended_ms[rows], content)
+        places = None if self.places is None else self.places[rows]
+        return Outputs(self.group[rows], self.index[rows], self.appended_ms[rows], content, places)
 
 
 def concat(parts: list[Outputs]) -> Outputs:
@@ -41,7 +44,13 @@ def concat(parts: list[Outputs]) -> Outputs:
         np.concatenate([part.index for part in parts]),
         np.concatenate([part.appended_ms for part in parts]),
         {name: np.concatenate([part.content[name] for part in parts]) for name in names},
+        _concat_places([part.places for part in parts]),
     )
+
+
+def _concat_places(parts: list[Ints | None]) -> Ints | None:
+    known = [part for part in parts if part is not None]
+    return np.concatenate(known) if known else None
 
 
 class Waiting:

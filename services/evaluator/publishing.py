@@ -1,6 +1,7 @@
 """Publishes what an evaluation counts, every count once, also across the death of a process."""
 
 from collections import Counter
+from typing import Any
 
 import structlog
 from confluent_kafka import Message
@@ -8,6 +9,7 @@ from confluent_kafka import Message
 from schemas import catalogue, protocol
 from services.evaluator.evaluation import Evaluation
 from services.evaluator.history import Published
+from services.evaluator.pair_log import without
 from services.evaluator.published import Owed
 from services.evaluator.share import Place, reached
 from services.runtime.events import Events
@@ -35,6 +37,7 @@ class Publication:
         self._run_id = run_id
         self._owed = Owed(already.events) if already is not None else None
         self._letters = already.dead_letters if already is not None else set()
+        self._pairs = already.pairs() if already is not None else {}
         self._ends = ends or {}
         self.totals: dict[str, dict[str, Counter[str]]] = {}
         for pipeline, stage in where.values():
@@ -50,6 +53,9 @@ class Publication:
         """Publish what is new, given how far the topics have been read. Raises
         NotRepeatableError."""
         for topic, fields in evaluation.take_events():
+            if topic == catalogue.PAIRS:
+                self._publish_pairs(fields)
+                continue
             if topic == catalogue.VERDICTS and fields["phase"] == "measure":
                 counts = {verdict: fields[verdict] for verdict in protocol.VERDICTS}
                 self.totals[fields["pipeline"]][fields["stage"]].update(counts)
@@ -62,6 +68,13 @@ class Publication:
                 self._events.publish(topic, self._run_id, **fields)
             self._owed = None
             log.info("caught_up", run_id=self._run_id)
+
+    def _publish_pairs(self, fields: dict[str, Any]) -> None:
+        """A pair is a fact of its own, so it need not wait until all has been counted again."""
+        known = self._pairs.get((fields["pipeline"], fields["stage"]))
+        left = fields if known is None else without(fields, known)
+        if left is not None:
+            self._events.publish(catalogue.PAIRS, self._run_id, **left)
 
     def dead_letter(self, message: Message, reason: str) -> None:
         """Keep a record that does not decode, unless it was kept before."""

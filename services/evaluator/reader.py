@@ -10,7 +10,9 @@ from confluent_kafka import Message as KafkaMessage
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from schemas import catalogue
+from services.evaluator.columns import Ints
 from services.evaluator.evaluation import Batch
+from services.evaluator.pair_log import places
 from services.evaluator.share import ALL, Offsets, Place, Share
 from services.runtime.clock import Clock, now_ms
 from services.runtime.kafka import KAFKA_TIMEOUT_S, KafkaUnavailableError, watermarks
@@ -82,7 +84,10 @@ class Frontier:
 
 class Reader:
     """Reads its share of every topic of a run from the plan's offsets on. Not thread-safe: one
-    thread at a time, and `frontier` says what the batches returned before it contain."""
+    thread at a time, and `frontier` says what the batches returned before it contain.
+
+    with_places: whether batches say where each record is.
+    """
 
     def __init__(
         self,
@@ -90,11 +95,14 @@ class Reader:
         ends: EndOffsets,
         start_offsets: Offsets,
         clock: Clock = now_ms,
+        *,
         share: Share = ALL,
+        with_places: bool = False,
     ) -> None:
         self._consumer = consumer
         self._clock = clock
         self._ends = ends
+        self._with_places = with_places
         self._next = share.of(start_offsets)
         self._read_ms = dict.fromkeys(self._next, 0)
         consumer.assign([TopicPartition(*place, offset) for place, offset in self._next.items()])
@@ -138,7 +146,14 @@ class Reader:
             self._next[topic, partition] = messages[place].offset() + 1
             self._read_ms[topic, partition] = int(appended_ms[place])
         values = list(map(KafkaMessage.value, messages))
-        return MessageBatch(Batch(topic, appended_ms, values), messages)
+        return MessageBatch(Batch(topic, appended_ms, values, self._places(messages)), messages)
+
+    def _places(self, messages: list[KafkaMessage]) -> Ints | None:
+        if not self._with_places:
+            return None
+        count = len(messages)
+        partitions = np.fromiter(map(KafkaMessage.partition, messages), np.int64, count)
+        return places(partitions, np.fromiter(map(KafkaMessage.offset, messages), np.int64, count))
 
 
 def _is_record(message: KafkaMessage) -> bool:

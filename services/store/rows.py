@@ -52,6 +52,7 @@ def project(table: Table, record: Record) -> Rows:
         raise UnusableError(f"{record.topic} carries {table.record}, not {name}.")
     _check_times(table, event)
     _check_histogram(table, event)
+    _check_lengths(table, event)
     return _rows(table, event, record)
 
 
@@ -89,6 +90,11 @@ def _check_histogram(table: Table, event: dict[str, Any]) -> None:
         for values in table.values:
             if len(event[values]) != len(event[name]):
                 raise UnusableError(f"{values} and {name} must be equally long.")
+
+
+def _check_lengths(table: Table, event: dict[str, Any]) -> None:
+    if len({len(event[name]) for name in table.explode}) > 1:
+        raise UnusableError(f"{', '.join(table.explode)} must be equally long.")
 
 
 def _rows(table: Table, event: dict[str, Any], record: Record) -> Rows:

@@ -2,7 +2,7 @@
 
 Columns follow from the record's schema: same names, Arrow types of the Avro types, times in
 milliseconds UTC; then `_topic`, `_partition` and `_offset`. Where a record is nothing but a
-histogram its paired arrays become one row per value (`explode`).
+histogram, or a list of pairs, its arrays of one length become one row per cell (`explode`).
 """
 
 import json
@@ -76,7 +76,19 @@ def _table(
 
 
 _VALUES = {catalogue.LATENCY: ("latencies_ms",), catalogue.GENERATOR: ("send_delays_us",)}
-_EXPLODE = {catalogue.LATENCY: {"latencies_ms": "latency_ms", "counts": "count"}}
+_EXPLODE = {
+    catalogue.LATENCY: {"latencies_ms": "latency_ms", "counts": "count"},
+    catalogue.PAIRS: {
+        "phases": "phase",
+        "verdicts": "verdict",
+        "partitions": "output_partition",
+        "offsets": "output_offset",
+        "appended_ms": "appended_ms",
+        "latest_input_ms": "latest_input_ms",
+        "mean_input_ms": "mean_input_ms",
+        "scheduled_us": "scheduled_us",
+    },
+}
 
 TABLES: Mapping[str, Table] = MappingProxyType(
     {

@@ -48,6 +48,7 @@ def test_the_fixed_topics_are_these():
         "results.pipeline",
         "results.resources",
         "results.conclusions",
+        "results.pairs",
     ]
 
 

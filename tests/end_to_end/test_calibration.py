@@ -5,6 +5,7 @@ only slow.
 """
 
 import json
+from collections import Counter
 
 import pytest
 
@@ -138,6 +139,31 @@ def test_percentiles_and_verdicts_are_those_of_brute_force(report, brute_force, 
         ranks = [-(-len(every) * level // 100) for level in (50, 95, 99)]
         assert in_sql[pipeline, stage] == [every[rank - 1] for rank in ranks]
         assert every[0] >= DELAYS_MS[pipeline]
+
+
+def test_single_pairs_say_what_the_counts_say(tidegauge, report):
+    query = (
+        "SELECT pipeline, stage, phase, verdict, latest_ms, mean_ms, event_time_ms, count() AS n"
+        f" FROM tidegauge.pairs WHERE run_id = '{report['run_id']}' GROUP BY ALL"
+    )
+    answer = tidegauge("sql", query, "--format", "JSONCompactEachRow")
+    assert answer.returncode == 0, answer.stderr
+    found, judged_so = Counter(), Counter()
+    for line in answer.stdout.splitlines():
+        pipeline, stage, phase, verdict, *latencies, count = json.loads(line)
+        for definition, latency_ms in zip(("latest", "mean", "event_time"), latencies, strict=True):
+            found[pipeline, stage, phase, definition, int(latency_ms)] += int(count)
+        if phase == "measure":
+            judged_so[pipeline, stage, verdict] += int(count)
+    query = (
+        "SELECT pipeline, stage, phase, definition, latency_ms, sum(count)"
+        f" FROM tidegauge.results_latency WHERE run_id = '{report['run_id']}' GROUP BY ALL"
+    )
+    answer = tidegauge("sql", query, "--format", "JSONCompactEachRow")
+    rows = [json.loads(line) for line in answer.stdout.splitlines()]
+    assert found == {(*row[:4], int(row[4])): int(row[5]) for row in rows}
+    for (pipeline, stage, verdict), count in judged_so.items():
+        assert verdicts(report, pipeline, stage)[verdict] == count
 
 
 def test_the_log_of_the_evaluator_is_plain_text(tidegauge, report):

@@ -91,6 +91,44 @@ def test_a_generator_event_stays_one_row_so_that_its_sums_stay_true():
     assert rows.month == 202512
 
 
+PAIRS = TABLES[catalogue.PAIRS]
+
+
+def pairs_event(**fields):
+    return {
+        "run_id": "r1",
+        "time": NEW_YEAR_MS,
+        "producer": "evaluator",
+        "pipeline": "p",
+        "stage": "join",
+        "phases": ["measure", "measure"],
+        "verdicts": ["exact", "late"],
+        "partitions": [0, 1],
+        "offsets": [70, 8],
+        "appended_ms": [1_005, 1_009],
+        "latest_input_ms": [1_000, 1_001],
+        "mean_input_ms": [999.5, 1_000.5],
+        "scheduled_us": [998_000, 999_500],
+    } | fields
+
+
+def test_an_event_of_pairs_becomes_one_row_per_pair():
+    rows = as_dicts(PAIRS, project(PAIRS, record(pairs_event(), catalogue.PAIRS)))
+    assert [(r["output_partition"], r["output_offset"], r["verdict"]) for r in rows] == [
+        (0, 70, "exact"),
+        (1, 8, "late"),
+    ]
+    assert [(r["appended_ms"], r["latest_input_ms"], r["mean_input_ms"]) for r in rows] == [
+        (1_005, 1_000, 999.5),
+        (1_009, 1_001, 1_000.5),
+    ]
+
+
+def test_pairs_of_arrays_of_several_lengths_are_unusable():
+    with pytest.raises(UnusableError, match="scheduled_us must be equally long"):
+        project(PAIRS, record(pairs_event(verdicts=["exact"]), catalogue.PAIRS))
+
+
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [

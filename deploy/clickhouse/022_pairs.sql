@@ -1,0 +1,81 @@
+-- Every output with the times of its inputs, where a workload asks for it (`pairs`), and the view in
+-- which people ask for them.
+
+CREATE TABLE IF NOT EXISTS tidegauge.results_pairs
+(
+    run_id LowCardinality(String)
+        COMMENT 'Run the event belongs to; empty where it belongs to none'
+        CODEC(ZSTD(1)),
+    `time` DateTime64(3, 'UTC')
+        COMMENT 'When the event was produced'
+        CODEC(Delta(8), ZSTD(1)),
+    producer LowCardinality(String)
+        COMMENT 'Service instance that produced it'
+        CODEC(ZSTD(1)),
+    pipeline LowCardinality(String)
+        COMMENT 'Pipeline name'
+        CODEC(ZSTD(1)),
+    stage LowCardinality(String)
+        COMMENT 'ingest, parse, join, tumbling or sliding'
+        CODEC(ZSTD(1)),
+    phase LowCardinality(String)
+        COMMENT 'Phase in which the latest contributing input was scheduled'
+        CODEC(ZSTD(1)),
+    verdict LowCardinality(String)
+        COMMENT 'exact, wrong or late: the verdict on the first output at its place'
+        CODEC(ZSTD(1)),
+    output_partition Int32
+        COMMENT 'Partition of the output topic that the output is in'
+        CODEC(ZSTD(1)),
+    output_offset Int64
+        COMMENT 'Its offset there'
+        CODEC(Delta(8), ZSTD(1)),
+    appended_ms Int64
+        COMMENT 'LogAppendTime of the output, epoch milliseconds'
+        CODEC(Delta(8), ZSTD(1)),
+    latest_input_ms Int64
+        COMMENT 'LogAppendTime of the latest contributing input, epoch milliseconds'
+        CODEC(Delta(8), ZSTD(1)),
+    mean_input_ms Float64
+        COMMENT 'Mean LogAppendTime of the contributing inputs, epoch milliseconds'
+        CODEC(ZSTD(1)),
+    scheduled_us Int64
+        COMMENT 'When the load shape wanted the latest of them sent, epoch microseconds'
+        CODEC(Delta(8), ZSTD(1)),
+    _topic LowCardinality(String)
+        COMMENT 'Kafka topic the row was projected from'
+        CODEC(ZSTD(1)),
+    _partition Int32
+        COMMENT 'Kafka partition'
+        CODEC(ZSTD(1)),
+    _offset Int64
+        COMMENT 'Kafka offset; all rows of one record arrive in one insert'
+        CODEC(Delta(8), ZSTD(1)),
+    PROJECTION resume
+    (
+        SELECT _topic, _partition, max(_offset)
+        GROUP BY _topic, _partition
+    )
+)
+ENGINE = MergeTree
+PARTITION BY toYYYYMM(`time`)
+ORDER BY (run_id, pipeline, stage, appended_ms)
+COMMENT 'One row per output with the times of the inputs that made it, where the workload publishes pairs';
+
+CREATE OR REPLACE VIEW tidegauge.pairs AS
+SELECT
+    run_id,
+    pipeline,
+    stage,
+    phase,
+    verdict,
+    fromUnixTimestamp64Milli(appended_ms, 'UTC') AS appended,
+    fromUnixTimestamp64Milli(latest_input_ms, 'UTC') AS latest_input,
+    fromUnixTimestamp64Micro(scheduled_us, 'UTC') AS scheduled,
+    appended_ms - latest_input_ms AS latest_ms,
+    toInt64(floor(appended_ms - mean_input_ms + 0.5)) AS mean_ms,
+    appended_ms - intDiv(scheduled_us, 1000) AS event_time_ms,
+    output_partition,
+    output_offset
+FROM tidegauge.results_pairs
+COMMENT 'Every output with its latency by each definition, and where its record is';

@@ -1,0 +1,111 @@
+"""Single pairs: which output, made by inputs of which times, judged how; each published once."""
+
+import numpy as np
+import pytest
+
+from schemas import catalogue
+from schemas.workload import Load, Workload
+from services.evaluator import pair_log
+from services.evaluator.evaluation import Batch
+from services.evaluator.pair_log import places, without
+from tests.unit.evaluator.records import START_MS, Output, Reading, Run, parsed, tumbled
+
+pytestmark = pytest.mark.unit
+
+MEASURED = {"pipeline": "p", "phases": ["measure"], "partitions": [3]}
+
+
+def add_output(run, output, partition, offset):
+    """An output whose place in its topic is known."""
+    appended_ms = np.array([output.appended_ms], np.int64)
+    place = places(np.array([partition]), np.array([offset]))
+    run.evaluation.add(Batch(output.topic, appended_ms, [output.encoded], place))
+
+
+def pairs_of(run):
+    return [event for topic, event in run.evaluation.take_events() if topic == catalogue.PAIRS]
+
+
+def test_a_pair_says_where_its_output_is_and_when_its_inputs_came():
+    run = Run("tumbling")
+    run.add(Reading("flow", START_MS + 2_100, 300), Reading("speed", START_MS + 2_103, 80.0, 1))
+    add_output(run, Output("tumbling", START_MS + 2_150, tumbled(1, 300, 80.0)), 3, 70_000_000_000)
+    assert pairs_of(run) == [
+        MEASURED
+        | {
+            "stage": "tumbling",
+            "verdicts": ["exact"],
+            "offsets": [70_000_000_000],
+            "appended_ms": [START_MS + 2_150],
+            "latest_input_ms": [START_MS + 2_103],
+            "mean_input_ms": [START_MS + 2_101.5],
+            "scheduled_us": [(START_MS + 2_000) * 1_000],
+        }
+    ]
+    assert pairs_of(run) == []
+
+
+@pytest.mark.parametrize(
+    ("out_ms", "changes", "verdict"),
+    [(2_150, {}, "exact"), (3_101, {}, "late"), (2_150, {"num_lanes": 7}, "wrong")],
+)
+def test_a_pair_has_the_verdict_of_its_output(out_ms, changes, verdict):
+    flow = Reading("flow", START_MS + 2_100, 300)
+    run = Run("parse")
+    run.add(flow)
+    add_output(run, Output("parse", START_MS + out_ms, parsed(flow) | changes), 3, 1)
+    (event,) = pairs_of(run)
+    assert event["verdicts"] == [verdict]
+
+
+def test_an_output_that_came_before_its_input_was_read_is_paired_and_a_duplicate_is_not():
+    flow = Reading("flow", START_MS + 2_100, 300)
+    run = Run("parse")
+    for offset in (5, 6):
+        add_output(run, Output("parse", START_MS + 2_150, parsed(flow)), 0, offset)
+    run.add(flow)
+    (event,) = pairs_of(run)
+    assert event["offsets"] == [5]
+
+
+def test_without_places_there_are_no_pairs():
+    flow = Reading("flow", START_MS + 2_100, 300)
+    run = Run("parse")
+    run.add(flow, Output("parse", START_MS + 2_150, parsed(flow)))
+    assert pairs_of(run) == []
+
+
+def test_an_event_holds_a_bounded_number_of_pairs(monkeypatch):
+    monkeypatch.setattr(pair_log, "MAX_PAIRS_PER_EVENT", 2)
+    run = Run("parse")
+    for number in range(5):
+        flow = Reading("flow", START_MS + 2_100, 300, number)
+        run.add(flow)
+        add_output(run, Output("parse", START_MS + 2_150, parsed(flow)), 0, number)
+    assert [event["offsets"] for event in pairs_of(run)] == [[0, 1], [2, 3], [4]]
+
+
+def test_what_was_published_before_is_left_out():
+    event = {"stage": "parse", "partitions": [0, 1, 0], "offsets": [7, 7, 8], "verdicts": [*"abc"]}
+    known = places(np.array([0, 0]), np.array([7, 9]))
+    assert without(event, known) == {
+        "stage": "parse",
+        "partitions": [1, 0],
+        "offsets": [7, 8],
+        "verdicts": ["b", "c"],
+    }
+    assert without(event, places(np.array([0, 0, 1]), np.array([7, 8, 7]))) is None
+
+
+@pytest.mark.parametrize(
+    ("pairs", "rate", "published"),
+    [
+        ("auto", 1_000, True),
+        ("auto", 1_001, False),
+        ("all", 50_000, True),
+        ("none", 1, False),
+    ],
+)
+def test_a_workload_says_whether_pairs_are_published(pairs, rate, published):
+    workload = Workload(name="w", summary="-", load=Load(rate_per_second=rate), pairs=pairs)
+    assert workload.publishes_pairs is published
