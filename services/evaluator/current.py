@@ -11,7 +11,6 @@ from schemas.protocol import Drained, LoadFinished, PhasePlan, RunPlan
 from services.evaluator.columns import TooManyNamesError
 from services.evaluator.evaluation import Evaluation
 from services.evaluator.history import read_commands, read_published, unfinished
-from services.evaluator.probes import Probes
 from services.evaluator.published import NotRepeatableError
 from services.evaluator.publishing import Publication
 from services.evaluator.reader import (
@@ -23,6 +22,7 @@ from services.evaluator.reader import (
     check_topics,
     end_offsets_by,
 )
+from services.evaluator.readiness import Readiness
 from services.evaluator.settings import EvaluatorSettings
 from services.evaluator.share import Offsets, Share, reached
 from services.runtime.clock import now_ms
@@ -37,7 +37,6 @@ from services.runtime.kafka import (
 log = structlog.get_logger()
 REMEMBERED_COMMANDS = 1_000
 TELL_LAG_MS = 10_000
-CLOCK_PATIENCE_MS = 30_000  # for a probe record that took a short way
 
 
 class CurrentRun:
@@ -56,8 +55,7 @@ class CurrentRun:
         self._largest_lag_ms = 0
         self._told_lag_ms = 0
         self._share = Share(settings.evaluator_instance_index, settings.evaluator_instance_count)
-        self._probes: Probes | None = None
-        self._first_probe_ms = 0
+        self._readiness: Readiness | None = None
 
     @property
     def run_id(self) -> str:
@@ -119,8 +117,8 @@ class CurrentRun:
 
     def add(self, read: MessageBatch) -> None:
         """Evaluate records of one topic, or look at the clocks before the run has started."""
-        if self._probes is not None:
-            self._probes.add(read.batch)
+        if self._readiness is not None:
+            self._readiness.add(read.batch)
             return
         if self._evaluation is None or self.publication is None:
             return
@@ -135,8 +133,8 @@ class CurrentRun:
     def advance(self, frontier: Frontier) -> None:
         """Give the verdicts that time gives, publish what is known, and say when ready and when
         drained."""
-        if self._probes is not None:
-            self._say_when_ready(self._probes)
+        if self._readiness is not None:
+            self._say_when_ready(self._readiness)
             return
         if self._evaluation is None or self.publication is None:
             return
@@ -199,32 +197,19 @@ class CurrentRun:
             return
         finally:
             consumer.close()
-        if say_ready:
-            self._probes, self._first_probe_ms = Probes(plan), 0
+        if not self._share.of(plan.start_offsets):
+            self.fail(f"No partition is left for evaluator {self._share.index}: there are too few.")
+        elif say_ready:
+            self._readiness = Readiness(plan, self._share, self._events)
             inputs = {topic: plan.start_offsets[topic] for topic in catalogue.INPUTS}
             self.reader = self._open_reader(inputs, with_places=False)
 
-    def _say_when_ready(self, probes: Probes) -> None:
-        """Ready is who has seen the clocks and can measure against them."""
-        if not probes.records:
-            return
-        self._first_probe_ms = self._first_probe_ms or now_ms()
-        complaint = probes.complaint()
-        is_patient = now_ms() - self._first_probe_ms < CLOCK_PATIENCE_MS
-        if complaint and is_patient and not probes.is_ahead:
-            return
-        told = {"offset_ms": round(probes.offset_ms, 1), "records": probes.records}
-        self._events.lifecycle(protocol.CLOCK_OFFSET, self.run_id, detail=told)
+    def _say_when_ready(self, readiness: Readiness) -> None:
+        complaint = readiness.tell()
         if complaint:
             self.fail(complaint)
-            return
-        self.reader, self._probes = None, None
-        detail = {
-            "service": "evaluator",
-            "instance_index": self._share.index,
-            "instance_count": self._share.count,
-        }
-        self._events.lifecycle(protocol.READY, self.run_id, detail=detail)
+        elif complaint is not None:
+            self.reader, self._readiness = None, None
 
     def _open_reader(self, offsets: Offsets, with_places: bool) -> Reader:
         consumer = assigned_consumer(self._settings, "evaluator", **FETCHING)
@@ -235,7 +220,7 @@ class CurrentRun:
         if self._plan is None or self._evaluation is not None:
             return  # it has failed already, or runs already
         self._evaluation = Evaluation(self._plan, phases)
-        self._probes = None
+        self._readiness = None
         self._told_lag_ms, self._largest_lag_ms = now_ms(), 0
         self.publication = self._publication(self._evaluation, published_since_ms)
         with_pairs = self._plan.request.workload.publishes_pairs
@@ -265,6 +250,6 @@ class CurrentRun:
         self._forget()
 
     def _forget(self) -> None:
-        self.reader, self.publication, self._probes = None, None, None
+        self.reader, self.publication, self._readiness = None, None, None
         self._plan, self._evaluation, self._target = None, None, None
         self.lag_ms = 0

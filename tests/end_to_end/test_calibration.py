@@ -9,13 +9,10 @@ from collections import Counter
 
 import pytest
 
-from schemas import catalogue, protocol
-from schemas.protocol import PhasePlan
-from services.runtime.kafka import assigned_consumer, end_offsets
+from schemas import protocol
 from services.runtime.settings import ROOT, ServiceSettings
 from tests.end_to_end.command import CommandLine
-from tests.integration.brute_force import judged
-from tests.integration.service_process import Reader
+from tests.end_to_end.implied import judged_by_brute_force
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(600)]
 
@@ -78,22 +75,7 @@ def report(tidegauge):
 def brute_force(tidegauge, report):
     """Verdicts and latencies by pipeline, from the topics alone."""
     settings = ServiceSettings(base_port=BASE_PORT, data=tidegauge.data)
-    reader = Reader(settings, catalogue.CONTROL)
-    commands = reader.until(
-        report["run_id"], lambda found: any(one["command"] == "start" for one in found)
-    )
-    reader.close()
-    (body,) = [one["body"] for one in commands if one["command"] == "start"]
-    phases = PhasePlan.model_validate_json(body)
-    measured_us = (phases.measure_start_ms * 1000, phases.measure_end_ms * 1000)
-    outputs = [catalogue.output_topic(name, stage) for name in DELAYS_MS for stage in STAGES]
-    consumer = assigned_consumer(settings, "tests")
-    ends = {topic: end_offsets(consumer, topic) for topic in (*catalogue.INPUTS, *outputs)}
-    consumer.close()
-    return {
-        name: judged(settings, report["run_id"], name, DEADLINE_MS, ends, measured_us)
-        for name in DELAYS_MS
-    }
+    return judged_by_brute_force(settings, report["run_id"], tuple(DELAYS_MS), DEADLINE_MS)
 
 
 def verdicts(report, pipeline, stage):

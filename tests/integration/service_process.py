@@ -54,12 +54,11 @@ class Reader:
         self._consumer.close()
 
 
-def send_probe(settings: ServiceSettings, run_id: str) -> None:
-    """One record of the probe traffic of a run, as the generator sends it before the load."""
+def send_probes(settings: ServiceSettings, run_id: str) -> None:
+    """Probe traffic of a run, as the generator sends it before the load: to every partition."""
     now_us = time.time_ns() // 1000
     fields = {
         "run_id": protocol.probe_run_id(run_id),
-        "measurement_id": "probe-0",
         "lane": "lane1",
         "num_lanes": 1,
         "latitude": 52.0,
@@ -72,7 +71,10 @@ def send_probe(settings: ServiceSettings, run_id: str) -> None:
         "flow_vehicles_per_hour": 1,
     }
     producer = idempotent_producer(settings, "tests-probe")
-    producer.produce(catalogue.FLOW, codec.encode("traffic_flow", fields), b"probe-0")
+    for number in range(16):
+        site = f"probe-{number}"
+        value = codec.encode("traffic_flow", fields | {"measurement_id": site})
+        producer.produce(catalogue.FLOW, value, site)
     assert producer.flush(10) == 0
 
 

@@ -26,9 +26,8 @@ from services.runtime.topics import ensure_topics
 from tests.integration.brute_force import judged
 from tests.integration.service_process import (
     Reader,
-    has_event,
     running_service,
-    send_probe,
+    send_probes,
 )
 
 pytestmark = pytest.mark.integration
@@ -72,7 +71,7 @@ class CalibrationRun:
             load=Load(rate_per_second=1),
             phases=PHASES,
             judgement=Judgement(deadline_ms=DEADLINE_MS, give_up_ms=GIVE_UP_MS),
-            validity=Validity(max_clock_behind_ms=60_000),  # one probe has to do on any machine
+            validity=Validity(max_clock_behind_ms=60_000),  # few probes have to do on any machine
         )
         return RunRequest(
             run_id=self.run_id, workload=workload, pipelines=(self.pipeline,), stages=STAGES
@@ -107,13 +106,13 @@ class CalibrationRun:
             process.kill()
             process.stdin.close()
 
-    def begin(self):
-        """Prepare and start the evaluator."""
-        ready = lambda events: any(  # noqa: E731
-            e["event"] == protocol.READY and not e["pipeline"] for e in events
+    def begin(self, evaluators=1):
+        """Prepare and start the evaluators."""
+        ready = lambda events: (  # noqa: E731
+            sum(e["event"] == protocol.READY and not e["pipeline"] for e in events) == evaluators
         )
         self.bus.command("prepare", self.run_id, self.plan)
-        send_probe(self.settings, self.run_id)
+        send_probes(self.settings, self.run_id)
         self.readers[catalogue.LIFECYCLE].until(self.run_id, ready)
         self.bus.command(
             "start", self.run_id, PhasePlan(load_start_ms=self.start_ms, phases=PHASES)
@@ -146,13 +145,16 @@ class CalibrationRun:
                 self.sequence += 1
         assert producer.flush(10) == 0
 
-    def drain(self):
-        """Drain and stop; returns when the evaluator has published all."""
+    def drain(self, evaluators=1):
+        """Drain and stop; returns when the evaluators have published all."""
         ends = {topic: ends for topic, ends in self.ends().items() if topic in catalogue.INPUTS}
         sent = self.sequence
         finished = LoadFinished(intended=sent, acknowledged=sent, failed=0, end_offsets=ends)
         self.bus.command("drain", self.run_id, finished)
-        self.readers[catalogue.LIFECYCLE].until(self.run_id, has_event(protocol.DRAINED))
+        drained = lambda events: (  # noqa: E731
+            sum(e["event"] == protocol.DRAINED for e in events) == evaluators
+        )
+        self.readers[catalogue.LIFECYCLE].until(self.run_id, drained)
         self.bus.command("stop", self.run_id, Stop())
 
     def verdicts(self):
@@ -235,6 +237,36 @@ def test_delays_and_faults_are_reported_as_they_were_programmed(broker, tmp_path
     assert found == expected
     assert latencies == expected_latencies
     assert median_ms(latencies, "parse") == median_ms(expected_latencies, "parse") >= 50
+
+
+def shares(settings, folder, count):
+    """Environment of each of `count` evaluators on one machine."""
+    for index in range(count):
+        yield {
+            "data": folder / f"evaluator-{index}",
+            "TIDEGAUGE_EVALUATOR_INSTANCE_INDEX": str(index),
+            "TIDEGAUGE_EVALUATOR_INSTANCE_COUNT": str(count),
+            "TIDEGAUGE_EVALUATOR_WEB_PORT": str(settings.base_port + 60 + index),
+        }
+
+
+def test_two_evaluators_that_share_the_partitions_find_what_the_topics_imply(broker, tmp_path):
+    first, second = shares(broker, tmp_path, 2)
+    with (
+        a_run(broker, "shared", tmp_path, duplicate_one_in=10, drop_one_in=7) as run,
+        running_service(broker, "evaluator", **first),
+        running_service(broker, "evaluator", **second),
+    ):
+        run.begin(evaluators=2)
+        for number in range(6):
+            run.write_second(number)
+        run.drain(evaluators=2)
+        found, latencies = run.verdicts(), run.latencies()
+        expected, expected_latencies = run.oracle()
+        events = run.readers[catalogue.VERDICTS].records(run.run_id)
+    assert {event["producer"] for event in events} == {"evaluator-0", "evaluator-1"}
+    assert found == expected
+    assert latencies == expected_latencies
 
 
 def test_totals_are_the_topics_whenever_the_evaluator_is_killed(broker, tmp_path):

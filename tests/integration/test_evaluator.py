@@ -39,7 +39,7 @@ from tests.integration.service_process import (
     Reader,
     has_event,
     running_service,
-    send_probe,
+    send_probes,
 )
 
 pytestmark = pytest.mark.integration
@@ -59,7 +59,7 @@ def request_of(run_id):
         load=Load(rate_per_second=1),
         phases=PHASES,
         judgement=Judgement(deadline_ms=DEADLINE_MS, give_up_ms=GIVE_UP_MS),
-        validity=Validity(max_clock_behind_ms=60_000),  # one probe has to do on any machine
+        validity=Validity(max_clock_behind_ms=60_000),  # few probes have to do on any machine
     )
     pipeline = Pipeline(name="p", summary="-", mode="real-time", implementation="customised")
     return RunRequest(
@@ -264,7 +264,7 @@ def test_a_run_is_judged_exactly(evaluator):
     topics = (catalogue.LIFECYCLE, catalogue.VERDICTS, catalogue.LATENCY, catalogue.DEAD_LETTER)
     with readers(evaluator, *topics) as (lifecycle, verdicts, latencies, dead):
         bus.command("prepare", run_id, plan)
-        send_probe(evaluator, run_id)
+        send_probes(evaluator, run_id)
         lifecycle.until(run_id, has_event(protocol.READY))
         bus.command("start", run_id, PhasePlan(load_start_ms=run.start_ms, phases=PHASES))
 
@@ -345,7 +345,7 @@ def test_a_command_seen_twice_is_carried_out_once(evaluator):
     offsets = ends(evaluator, *catalogue.INPUTS, *OUTPUTS)
     with readers(evaluator, catalogue.LIFECYCLE, catalogue.CONTROL) as (lifecycle, control):
         bus.command("prepare", run_id, RunPlan(request=request_of(run_id), start_offsets=offsets))
-        send_probe(evaluator, run_id)
+        send_probes(evaluator, run_id)
         lifecycle.until(run_id, has_event(protocol.READY))
         bus.command("start", run_id, PhasePlan(load_start_ms=run.start_ms, phases=PHASES))
         flow = ("b", 0, "flow")
@@ -385,6 +385,6 @@ def test_a_command_whose_body_is_wrong_fails_the_run_with_a_reason(evaluator):
             request=request_of("after"), start_offsets=ends(evaluator, *catalogue.INPUTS, *OUTPUTS)
         )
         bus.command("prepare", "after", plan)
-        send_probe(evaluator, "after")
+        send_probes(evaluator, "after")
         lifecycle.until("after", has_event(protocol.READY))
         bus.command("stop", "after", Stop())

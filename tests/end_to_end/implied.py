@@ -1,0 +1,32 @@
+"""What the topics of a run imply, asked of the broker of a stack that is up."""
+
+from collections import Counter
+from typing import Any
+
+from schemas import catalogue
+from schemas.protocol import PhasePlan
+from services.runtime.kafka import assigned_consumer, end_offsets
+from services.runtime.settings import ServiceSettings
+from tests.integration.brute_force import STAGES, judged
+from tests.integration.service_process import Reader
+
+Judged = tuple[Counter[Any], Counter[Any]]
+
+
+def judged_by_brute_force(
+    settings: ServiceSettings, run_id: str, pipelines: tuple[str, ...], deadline_ms: int
+) -> dict[str, Judged]:
+    """Verdicts and latencies of the measured phase of calibration pipelines, by pipeline."""
+    reader = Reader(settings, catalogue.CONTROL)
+    commands = reader.until(run_id, lambda found: any(one["command"] == "start" for one in found))
+    reader.close()
+    (body,) = [one["body"] for one in commands if one["command"] == "start"]
+    phases = PhasePlan.model_validate_json(body)
+    measured_us = (phases.measure_start_ms * 1000, phases.measure_end_ms * 1000)
+    outputs = [catalogue.output_topic(name, stage) for name in pipelines for stage in STAGES]
+    consumer = assigned_consumer(settings, "tests")
+    ends = {topic: end_offsets(consumer, topic) for topic in (*catalogue.INPUTS, *outputs)}
+    consumer.close()
+    return {
+        name: judged(settings, run_id, name, deadline_ms, ends, measured_us) for name in pipelines
+    }
