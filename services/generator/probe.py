@@ -7,6 +7,7 @@ measured, so nobody counts it.
 
 from schemas import codec
 from schemas.catalogue import FLOW, SPEED, record_of
+from schemas.json_format import encode_json
 
 PROBE_SECONDS = 3
 PROBE_SEQUENCE = -1
@@ -17,11 +18,14 @@ def probe_run_id(run_id: str) -> str:
     return f"{run_id}-probe"
 
 
-def probe_set(run_id: str, number: int, now_us: int) -> list[tuple[str, bytes, bytes]]:
+def probe_set(
+    run_id: str, number: int, now_us: int, wire_format: str = "avro"
+) -> list[tuple[str, bytes, bytes]]:
     """Topic, key and value of the records of one set, observed in this second and the two before.
 
-    now_us: epoch microseconds.
+    now_us: epoch microseconds. wire_format: `avro` or `json`, as the load that follows.
     """
+    encode = encode_json if wire_format == "json" else codec.encode
     measurement_id = f"probe-{number}"
     this_second_ms = now_us // 1_000_000 * 1000
     records = []
@@ -42,6 +46,6 @@ def probe_set(run_id: str, number: int, now_us: int) -> list[tuple[str, bytes, b
         flow = observation | {"flow_vehicles_per_hour": 600}
         speed = observation | {"speed_km_per_hour": 100.0}
         for topic, record in ((FLOW, flow), (SPEED, speed)):
-            value = codec.encode(record_of(topic), record)
+            value = encode(record_of(topic), record)
             records.append((topic, measurement_id.encode(), value))
     return records

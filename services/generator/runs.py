@@ -166,7 +166,8 @@ class Runs:
             if error is not None and not run.probe_failures:
                 run.probe_failures.append(str(error))
 
-        for topic, key, value in probe_set(run.run_id, run.probes, now_us()):
+        wire_format = run.recipe.request.workload.content.format
+        for topic, key, value in probe_set(run.run_id, run.probes, now_us(), wire_format):
             run.producer.produce(topic, value, key, on_delivery=delivered)
         run.producer.poll(0)
         run.probes += 1

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from schemas.protocol import probe_run_id
+from schemas import codec
+from schemas.json_format import encode_json
+from schemas.protocol import Content, probe_run_id
 from services.evaluator.evaluation import Batch
 from services.evaluator.probes import Probes
 from tests.unit.evaluator.records import RUN_ID, START_MS, Reading, a_plan
@@ -11,15 +13,19 @@ from tests.unit.evaluator.records import RUN_ID, START_MS, Reading, a_plan
 pytestmark = pytest.mark.unit
 
 
-def probes_after(*readings, **validity):
+def probes_after(*readings, wire_format="avro", **validity):
     plan = a_plan()
     workload = plan.request.workload
     rules = workload.validity.model_copy(update=validity)
-    workload = workload.model_copy(update={"validity": rules})
+    changes = {"validity": rules, "content": Content(format=wire_format)}
+    workload = workload.model_copy(update=changes)
     request = plan.request.model_copy(update={"workload": workload})
     probes = Probes(plan.model_copy(update={"request": request}))
     appended_ms = np.array([reading.appended_ms for reading in readings], np.int64)
-    probes.add(Batch("traffic.flow", appended_ms, [reading.encoded for reading in readings]))
+    values = [reading.encoded for reading in readings]
+    if wire_format == "json":
+        values = [encode_json("traffic_flow", codec.decode(value)[1]) for value in values]
+    probes.add(Batch("traffic.flow", appended_ms, values))
     return probes
 
 
@@ -62,6 +68,11 @@ def test_the_least_difference_is_the_offset(records, offset_ms, complains):
 def test_a_workload_may_tolerate_more(times, rule):
     assert probes_after(probe(*times)).complaint()
     assert not probes_after(probe(*times), **rule).complaint()
+
+
+def test_probes_are_read_in_the_format_of_the_load():
+    probes = probes_after(probe(30, 29), OF_THE_RUN, wire_format="json")
+    assert (probes.records, probes.offset_ms) == (1, 1.5)
 
 
 def test_without_a_probe_there_is_nothing_to_say():

@@ -3,6 +3,7 @@
 import pytest
 
 from schemas import codec
+from schemas.json_format import decode_json
 from services.generator.probe import probe_set
 
 pytestmark = pytest.mark.unit
@@ -28,3 +29,11 @@ def test_a_set_is_flow_and_speed_of_one_site_in_this_second_and_the_two_before()
         assert record["sequence"] == -1
         assert record["num_lanes"] == 1
         assert record["scheduled_at"] == NOW_US
+
+
+def test_probes_speak_the_format_of_the_load():
+    avro, text = probe_set("r1", 7, NOW_US), probe_set("r1", 7, NOW_US, "json")
+    for (topic, key, value), (same_topic, same_key, as_json) in zip(avro, text, strict=True):
+        assert (same_topic, same_key) == (topic, key)
+        name, record = codec.decode(value)
+        assert decode_json(name, as_json) == record
