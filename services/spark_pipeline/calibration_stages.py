@@ -18,14 +18,21 @@ FLOW, SPEED = "flow_vehicles_per_hour", "speed_km_per_hour"
 
 @dataclass(frozen=True)
 class Made:
-    """One output. latest_ms: LogAppendTime of its latest input; spoilt: the same output with one
-    wrong value, encoded."""
+    """One output. latest_ms: LogAppendTime of its latest input; row and wrong: its fields and one
+    of them that is not right, where it has any."""
 
     stage: Stage
     number: int
     latest_ms: int
     value: bytes
-    spoilt: bytes
+    record: str = ""
+    row: Fields = field(default_factory=dict)
+    wrong: Fields = field(default_factory=dict)
+
+    @property
+    def spoilt(self) -> bytes:
+        """The same output with one wrong value, encoded. Few are asked for it."""
+        return codec.encode(self.record, self.row | self.wrong) if self.wrong else self.value
 
 
 @dataclass
@@ -48,13 +55,13 @@ class Stages:
             name, fields = codec.decode(value)
         except codec.DecodeError:
             copied = value if "ingest" in self._stages else None
-            return [] if copied is None else [Made("ingest", -1, appended_ms, copied, copied)]
+            return [] if copied is None else [Made("ingest", -1, appended_ms, copied)]
         assert value is not None
         made = []
         number = fields["sequence"]
         if "ingest" in self._stages:
-            wrong = codec.encode(name, fields | {"accuracy_percent": -1})
-            made.append(Made("ingest", number, appended_ms, value, wrong))
+            wrong = {"accuracy_percent": -1}
+            made.append(Made("ingest", number, appended_ms, value, name, fields, wrong))
         if "parse" in self._stages:
             parsed = {FLOW: None, SPEED: None, **fields}
             del parsed["scheduled_at"]
@@ -94,5 +101,4 @@ class Stages:
 
 def _made(stage: Stage, number: int, latest_ms: int, row: Fields, wrong: Fields) -> Made:
     record = f"output_{stage}"
-    right, spoilt = codec.encode(record, row), codec.encode(record, row | wrong)
-    return Made(stage, number, latest_ms, right, spoilt)
+    return Made(stage, number, latest_ms, codec.encode(record, row), record, row, wrong)
