@@ -31,6 +31,8 @@ MAX_WAIT_S = 0.1
 MAX_BATCH = 10_000
 MAX_DUE = 1_000_000  # outputs that wait for their time; reading waits meanwhile
 FLUSH_TIMEOUT_S = 10.0
+# Nagle's algorithm would hold small requests back until the answer to the one before has come.
+AT_ONCE = {"socket.nagle.disable": True}
 
 
 def main() -> int:
@@ -41,7 +43,7 @@ def main() -> int:
     stop = stop_on_signals()
     events = open_events(settings, f"spark_pipeline-{pipeline.name}")
     consumer = open_inputs(settings, plan)
-    producer = idempotent_producer(settings, pipeline.name, **{"linger.ms": 0})
+    producer = idempotent_producer(settings, pipeline.name, **{"linger.ms": 0, **AT_ONCE})
 
     events.lifecycle(protocol.READY, plan.request.run_id, pipeline=pipeline.name)
     run(consumer, Delayed(producer, pipeline), Stages(stages_to_run(pipeline, plan)), stop)
@@ -53,7 +55,7 @@ def main() -> int:
 
 def open_inputs(settings: ServiceSettings, plan: RunPlan) -> Consumer:
     """Both input topics from the start offsets on, every record as soon as it is there."""
-    consumer = assigned_consumer(settings, "calibration", **{"fetch.min.bytes": 1})
+    consumer = assigned_consumer(settings, "calibration", **{"fetch.min.bytes": 1, **AT_ONCE})
     consumer.assign(
         [
             TopicPartition(topic, partition, offset)
