@@ -18,7 +18,8 @@ from tests.integration.service_process import Reader
 pytestmark = [pytest.mark.end_to_end, pytest.mark.faults, pytest.mark.timeout(600)]
 
 BASE_PORT = 21_270
-KILLS, MEASURE_S, RATE = 5, 60, 100
+# Long enough for five restarts, the last of which waits for 8 s, on a crowded machine too.
+KILLS, MEASURE_S, RATE = 5, 90, 70
 STAGES = ("ingest", "parse", "tumbling")
 PIPELINE = """
 name = "lossy"
@@ -68,6 +69,7 @@ def kill_again_and_again(settings):
             until(lambda: len(verdicts.records(run_id)) > known)  # noqa: B023
             until(lambda: evaluator_pid(stack))
             os.kill(evaluator_pid(stack), signal.SIGKILL)
+        until(lambda: len(events(protocol.EVALUATION_RESUMED)) == KILLS)
     finally:
         lifecycle.close()
         verdicts.close()
