@@ -113,6 +113,7 @@ def _explain_workload(console: Console, workload: Workload) -> None:
         f"{judged.give_up_ms} ms.",
         f"Valid if the p99 send delay is at most {workload.validity.max_send_delay_p99_ms:g} ms "
         f"and at most {workload.validity.max_failed_records} records failed.",
+        f"Single pairs: {'published' if workload.publishes_pairs else 'not published'}.",
         f"Defined in workloads/{workload.name}.toml",
     ):
         console.print(f"  {line}", soft_wrap=True)
