@@ -17,7 +17,16 @@ from pydantic import Field
 from schemas.model import STAGES, Model, Stage, parse_stages
 from schemas.pipeline import Pipeline
 from schemas.suite import SuiteRun
-from schemas.workload import Content, Faults, Judgement, Load, Phases, Validity, Workload
+from schemas.workload import (
+    Content,
+    Faults,
+    Judgement,
+    Load,
+    Phases,
+    Validity,
+    Windows,
+    Workload,
+)
 
 __all__ = [
     "STAGES",
@@ -30,6 +39,7 @@ __all__ = [
     "Pipeline",
     "Stage",
     "Validity",
+    "Windows",
     "Workload",
     "parse_stages",
 ]

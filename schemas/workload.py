@@ -9,7 +9,10 @@ from schemas.faults import Faults
 from schemas.load import Load
 from schemas.model import STAGES, Model, Name, Stage
 
-__all__ = ["Content", "Faults", "Judgement", "Load", "Phases", "Validity", "Workload"]
+__all__ = ["Content", "Faults", "Judgement", "Load", "Phases", "Validity", "Windows", "Workload"]
+
+MAX_PARTS = 60
+REPORT_S = 1  # of event time: in each, every lane of a site reports its flow and its speed once
 
 
 class Phases(Model):
@@ -44,6 +47,29 @@ class Judgement(Model):
         return self
 
 
+class Windows(Model):
+    """Length of the windows of stages 3 and 4, seconds of event time.
+
+    A sliding window slides by the length of a tumbling one, its part, and has at least three: the
+    newest part is compared with the one before (short) and the one before that (long). A window is
+    complete when every lane has reported both kinds in every second of it.
+    """
+
+    tumbling_s: int = Field(1, ge=1, le=3_600)
+    sliding_s: int = Field(3, ge=3, le=86_400)
+
+    @property
+    def parts(self) -> int:
+        """Parts of a sliding window."""
+        return self.sliding_s // self.tumbling_s
+
+    @model_validator(mode="after")
+    def _whole_parts(self) -> "Windows":
+        if self.sliding_s % self.tumbling_s or not 3 <= self.parts <= MAX_PARTS:
+            raise ValueError(f"sliding_s must be 3 to {MAX_PARTS} times tumbling_s")
+        return self
+
+
 class Validity(Model):
     """When a run may be used. Each rule broken gives one invalid reason.
 
@@ -72,6 +98,7 @@ class Workload(Model):
     load: Load
     content: Content = Content()
     faults: Faults = Faults()
+    windows: Windows = Windows()
     phases: Phases = Phases()
     judgement: Judgement = Judgement()
     validity: Validity = Validity()

@@ -76,7 +76,8 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
         options.rate,
         options.duration,
         options.warm_up,
-        options.input,
+        input_path=options.input,
+        wire_format=options.format,
     )
     pipelines = [load_pipeline(name) for name in dict.fromkeys(options.pipeline.split(","))]
     try:

@@ -51,6 +51,9 @@ def _add_run(verbs: Verbs) -> None:
     run.add_argument(
         "--input", type=Path, metavar="FILE", help="observations of your own, CSV or Parquet"
     )
+    run.add_argument(
+        "--format", choices=("avro", "json"), help="of the input records (the workload's: avro)"
+    )
     run.add_argument("--report", type=Path, metavar="FILE.json", help="write the report here too")
 
 

@@ -33,13 +33,18 @@ def with_options(
     rate: float | None,
     duration_s: int | None,
     warm_up_s: int | None,
+    *,
     input_path: Path | None = None,
+    wire_format: str | None = None,
 ) -> Workload:
     """The workload with what was given on the command line. Raises DefinitionError."""
     if rate is not None and not 0 < rate < float("inf"):
         raise DefinitionError("--rate must be greater than 0.")
     try:
         found = changed(workload, rate, duration_s, warm_up_s)
+        if wire_format is not None:
+            content = found.model_dump()["content"] | {"format": wire_format}
+            found = Workload.model_validate(found.model_dump() | {"content": content})
         return found if input_path is None else _with_input(found, input_path)
     except ValidationError as error:
         first = error.errors()[0]

@@ -9,6 +9,7 @@ from typing import Any
 
 from schemas.protocol import DEFINITIONS, STAGES, VERDICTS, Phases
 from services.console.clickhouse import QueryError, query
+from services.console.restarts import restarts_of
 
 Report = dict[str, Any]
 PERCENTILES = ("min", "p50", "p90", "p95", "p99", "p999", "max", "mean")
@@ -19,7 +20,7 @@ def build_report(url: str, run_id: str) -> Report:
     request, conclusion = request_of(url, run_id), _conclusion(url, run_id)
     phases = Phases.model_validate(request["workload"]["phases"])
     bounds = _measure_bounds(url, run_id)
-    pipelines = {
+    pipelines: dict[str, Any] = {
         pipeline["name"]: {
             "stages": {
                 stage: {
@@ -36,7 +37,9 @@ def build_report(url: str, run_id: str) -> Report:
         }
         for pipeline in request["pipelines"]
     }
-    _add_restarts(url, run_id, pipelines)
+    deadline_ms = request["workload"]["judgement"]["deadline_ms"]
+    for name, restarts in restarts_of(url, run_id, deadline_ms).items():
+        pipelines[name]["restarts"] = restarts
     _add_verdicts(url, run_id, pipelines)
     _add_latencies(url, run_id, pipelines)
     services: dict[str, Any] = {}
@@ -128,24 +131,6 @@ def _input(url: str, run_id: str, measure_s: int) -> dict[str, Any]:
         "records_per_second": records / measure_s,
         "send_delay_ms": {name: row.get(f"send_delay_{name}_ms") for name in ("p50", "p99", "max")},
     }
-
-
-def _add_restarts(url: str, run_id: str, pipelines: dict[str, Any]) -> None:
-    """How often a pipeline was killed and started again: when it was found dead, epoch ms, and
-    for how many seconds none of its queries ran (None: they never ran again)."""
-    rows = query(
-        url,
-        "SELECT pipeline, event, toUnixTimestamp64Milli(time) AS time_ms"
-        " FROM tidegauge.results_lifecycle WHERE run_id = {run_id:String}"
-        " AND event IN ('pipeline_down', 'pipeline_up') ORDER BY time",
-        run_id=run_id,
-    )
-    for row in (row for row in rows if row["pipeline"] in pipelines):
-        restarts = pipelines[row["pipeline"]]["restarts"]
-        if row["event"] == "pipeline_down":
-            restarts.append({"down_ms": int(row["time_ms"]), "outage_s": None})
-        elif restarts:
-            restarts[-1]["outage_s"] = (int(row["time_ms"]) - restarts[-1]["down_ms"]) / 1000
 
 
 def _add_verdicts(url: str, run_id: str, pipelines: dict[str, Any]) -> None:

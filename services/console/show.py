@@ -27,7 +27,7 @@ def show_report(console: Console, report: Report) -> None:
     for name, pipeline in report["pipelines"].items():
         console.print(_stages(name, pipeline))
         for restart in pipeline.get("restarts", ()):
-            console.print(restart_sentence(name, pipeline, restart["outage_s"]), soft_wrap=True)
+            console.print(restart_sentence(name, pipeline, restart), soft_wrap=True)
     restarts = report["conclusion"].get("evaluator_restarts")
     if restarts:
         console.print(evaluator_sentence(restarts), soft_wrap=True)
@@ -35,16 +35,17 @@ def show_report(console: Console, report: Report) -> None:
     console.print(verdict_sentence(report), soft_wrap=True)
 
 
-def restart_sentence(name: str, pipeline: dict[str, Any], outage_s: float | None) -> str:
-    """How long a killed pipeline was out, and how much was published again or never."""
+def restart_sentence(name: str, pipeline: dict[str, Any], restart: dict[str, Any]) -> str:
+    """How long a killed pipeline was out, and what that made of its outputs."""
+    missing = sum(cell["verdicts"]["missing"] for cell in pipeline["stages"].values())
+    lost = f"{missing} are missing" if missing else "none is missing"
+    outage_s = restart["outage_s"]
     if outage_s is None:
-        return f"{name} was killed and did not come back."
-    counts = {
-        verdict: sum(cell["verdicts"][verdict] for cell in pipeline["stages"].values())
-        for verdict in ("duplicate", "missing")
-    }
-    again = f"{counts['duplicate']} outputs came again, {counts['missing']} never"
-    return f"{name} was killed and out for {outage_s:.1f} s; {again}."
+        return f"{name} was killed and did not come back; of its outputs {lost}."
+    return (
+        f"{name} was killed and out for {outage_s:.1f} s. Because of that {restart['late']} "
+        f"outputs came late and {restart['duplicate']} came again; {lost}."
+    )
 
 
 def evaluator_sentence(restarts: int) -> str:
@@ -59,10 +60,23 @@ def verdict_sentence(report: Report) -> Text:
         return Text("INVALID: " + " ".join(report["invalid_reasons"]), style="bold red")
     wrong = _not_exact(report)
     if wrong:
-        return Text(f"VALID, but the ledger is not clean: {wrong}.", style="bold yellow")
+        why = "All of that is what a restart cost; nothing was lost." if _restarted(report) else ""
+        sentence = f"VALID, but the ledger is not clean: {wrong}. {why}".rstrip()
+        return Text(sentence, style="bold yellow")
     if not report["conclusion"]["clean"]:
         return Text("VALID, but no output was judged.", style="bold yellow")
     return Text("VALID: every expected output was there once, exact and in time.", "bold green")
+
+
+def _restarted(report: Report) -> bool:
+    """Whether restarts are why outputs are late or came twice, and there is nothing else."""
+    for pipeline in report["pipelines"].values():
+        verdicts = [cell["verdicts"] for cell in pipeline["stages"].values()]
+        for verdict in FAILED_VERDICTS:
+            explained = sum(one.get(verdict, 0) for one in pipeline.get("restarts", ()))
+            if sum(one[verdict] for one in verdicts) > explained:
+                return False
+    return True
 
 
 def _not_exact(report: Report) -> str:

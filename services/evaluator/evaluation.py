@@ -60,14 +60,15 @@ class Evaluation:
                 topic = catalogue.output_topic(pipeline.name, stage)
                 kept = pipeline.incomplete_windows
                 self.ledgers[topic] = Ledger(
-                    rules(kept)[stage],
+                    rules(kept, workload.windows)[stage],
                     workload.judgement,
                     phases,
                     after_inputs=kept == "publish" and stage in ("tumbling", "sliding"),
                     repeats=repeats if stage in ("ingest", "parse") else None,
                 )
                 self.where[topic] = (pipeline.name, stage)
-        self.inputs = Inputs({ledger.stage.memory for ledger in self.ledgers.values()})
+        memories = {ledger.stage.memory for ledger in self.ledgers.values()}
+        self.inputs = Inputs(memories, 1000 * workload.windows.tumbling_s)
         self._compares_bytes = any(one.stage.name == "ingest" for one in self.ledgers.values())
         self.topics = (*catalogue.INPUTS, *self.ledgers)
         self._throughput = {topic: Throughput() for topic in self.topics}

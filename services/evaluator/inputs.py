@@ -3,13 +3,14 @@
 Three memories, all by arrival of input records:
 - by sequence, in blocks: every record with its times and content (stages ingest and parse);
 - by event time: flow and speed of every lane (stage join);
-- by window of one second: sums and times over the lanes of every site (stages tumbling, sliding).
+- by tumbling window: sums and times over the lanes of every site (stages tumbling, sliding, whose
+  windows consist of tumbling ones).
 
-What comes again counts once: the first record of a sequence; of a lane, kind and event time; of a
-lane, kind and window; each in topic order. Records of one measurement id are in one partition of a
-topic, so which one is first does not depend on the order in which topics are read. Where records
-disagree on the number of lanes the largest counts. What belongs to a group that was evicted comes
-too late for anybody and is passed over.
+What comes again counts once: the first record of a sequence; of a lane, kind and event time; for
+windows of a lane, kind and second; each in topic order. Records of one measurement id are in one
+partition of a topic, so which one is first does not depend on the order in which topics are read.
+Where records disagree on the number of lanes the largest counts. What belongs to a group that was
+evicted comes too late for anybody and is passed over.
 """
 
 from collections.abc import Iterable
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from schemas.workload import REPORT_S
 from services.evaluator.columns import (
     UNKNOWN,
     Bools,
@@ -32,7 +34,7 @@ from services.evaluator.columns import (
 )
 
 BLOCK = 1 << 16  # sequences in a block
-WINDOW_MS = 1000
+REPORT_MS = 1000 * REPORT_S
 FLOW, SPEED = 0, 1
 MEMORIES = ("sequences", "instants", "windows")
 _NEVER = np.iinfo(np.int64).min
@@ -64,10 +66,11 @@ _BY_SITE: dict[str, tuple[Any, Any]] = {
     "num_lanes": (np.int32, 0),
     "flow_sum": (np.float64, 0.0),
     "flows": (np.int32, 0),
+    "lanes": (np.int32, 0),
     "speed_sum": (np.float64, 0.0),
     "speed_size": (np.float64, 0.0),
     "speeds": (np.int32, 0),
-    "appended_sum": (np.float64, 0.0),
+    "appended_sum": (np.int64, 0),
     "latest_ms": (np.int64, _NEVER),
     "scheduled_us": (np.int64, _NEVER),
 }
@@ -103,9 +106,13 @@ class InputRows:
 
 
 class Inputs:
-    """The memory of one run's inputs. Bounded by `evict`; see `rows` for its size."""
+    """The memory of one run's inputs. Bounded by `evict`; see `rows` for its size.
 
-    def __init__(self, memories: Iterable[str] = MEMORIES) -> None:
+    window_ms: length of a tumbling window, milliseconds of event time.
+    """
+
+    def __init__(self, memories: Iterable[str] = MEMORIES, window_ms: int = REPORT_MS) -> None:
+        self.window_ms = window_ms
         self._memories = frozenset(memories)
         self.touched: dict[str, set[int]] = {memory: set() for memory in MEMORIES}
         self.sites = Codes()
@@ -114,7 +121,8 @@ class Inputs:
         self.sequences: dict[int, Columns] = {}
         self.instants: dict[int, Columns] = {}
         self.windows: dict[int, Columns] = {}
-        self._reported: dict[int, Columns] = {}  # by window: which lanes, of each kind
+        self._reported: dict[int, Columns] = {}  # by second: which lanes, of each kind
+        self._lanes_seen: dict[int, Columns] = {}  # by window: which lanes, where it is longer
         self._evicted_before: dict[str, int] = {}
         self.newest_ms: dict[str, dict[int, int]] = {"sequences": {}, "instants": {}, "windows": {}}
 
@@ -135,9 +143,11 @@ class Inputs:
                 if not self._is_evicted("instants", instant):
                     self._add_instant(instant, rows, channel, every[stretch])
         if "windows" in self._memories:
-            for second, stretch in by_value(rows.observed_ms // WINDOW_MS):
-                if not self._is_evicted("windows", second * WINDOW_MS):
-                    self._add_window(second * WINDOW_MS, rows, channel, every[stretch])
+            for second, stretch in by_value(rows.observed_ms // REPORT_MS):
+                start = second * REPORT_MS // self.window_ms * self.window_ms
+                if not self._is_evicted("windows", start):
+                    new = self._first_reports(second * REPORT_MS, rows, channel, every[stretch])
+                    self._add_window(start, rows, channel, new)
 
     def _add_sequences(self, rows: InputRows, channel: Ints) -> None:
         block_of = rows.sequence // BLOCK
@@ -184,13 +194,26 @@ class Inputs:
         appended_ms[at] = rows.appended_ms[picked]
         np.maximum.at(cells["scheduled_us"], at, rows.scheduled_us[picked])
 
-    def _add_window(self, start: int, rows: InputRows, channel: Ints, picked: Ints) -> None:
-        reported = self._reported.setdefault(start, Columns(_REPORTED))
+    def _first_reports(self, second_ms: int, rows: InputRows, channel: Ints, picked: Ints) -> Ints:
+        """Those of the picked rows that are the first of their lane and kind in this second."""
+        return picked[self._are_first(self._reported, second_ms, rows.kind, channel[picked])]
+
+    def _are_first(self, seen: dict[int, Columns], group: int, kind: int, channel: Ints) -> Bools:
+        """Which lanes come for the first time in a group of `seen`, where they are noted."""
+        reported = seen.setdefault(group, Columns(_REPORTED))
         reported.ensure(len(self.channels))
-        has_reported, lane = reported["flow" if rows.kind == FLOW else "speed"], channel[picked]
-        new = first_of_each(lane) & ~has_reported[lane]
-        picked = picked[new]
-        has_reported[lane[new]] = True
+        has_reported = reported["flow" if kind == FLOW else "speed"]
+        new: Bools = first_of_each(channel) & ~has_reported[channel]
+        has_reported[channel[new]] = True
+        return new
+
+    def _count_lanes(self, start: int, at: Ints, channel: Ints) -> None:
+        """Count the lanes of flows: all of them, where a window has one flow per lane."""
+        if self.window_ms > REPORT_MS:
+            at = at[self._are_first(self._lanes_seen, start, FLOW, channel)]
+        np.add.at(self.windows[start]["lanes"], at, 1)
+
+    def _add_window(self, start: int, rows: InputRows, channel: Ints, picked: Ints) -> None:
         cells = self.windows.setdefault(start, Columns(_BY_SITE))
         cells.ensure(len(self.sites))
         self._touch("windows", start, rows.appended_ms[picked])
@@ -199,6 +222,8 @@ class Inputs:
         np.maximum.at(cells["num_lanes"], at, rows.num_lanes[picked])
         if rows.kind == SPEED:
             np.add.at(cells["speed_size"], at, np.abs(rows.value[picked]))
+        else:
+            self._count_lanes(start, at, channel[picked])
         np.add.at(cells[total], at, rows.value[picked])
         np.add.at(cells[count], at, 1)
         np.add.at(cells["appended_sum"], at, rows.appended_ms[picked])
@@ -224,8 +249,9 @@ class Inputs:
         cells: dict[int, Columns] = getattr(self, memory)
         for group in [group for group in cells if group < before]:
             del cells[group], self.newest_ms[memory][group]
-            if memory == "windows":
-                self._reported.pop(group, None)
+        for seen in (self._reported, self._lanes_seen) if memory == "windows" else ():
+            for group in [group for group in seen if group < before]:
+                del seen[group]
 
     def _is_evicted(self, memory: str, group: int) -> bool:
         return group < self._evicted_before.get(memory, group)
@@ -236,8 +262,9 @@ class Inputs:
         return sum(cells.size for memory in memories for cells in memory.values())
 
 
-def complete_windows(cells: Columns, at: Ints) -> npt.NDArray[np.bool_]:
-    """Whether every lane of both kinds is there, for site codes `at` (all below `cells.size`)."""
-    lanes = cells["num_lanes"][at]
-    whole: Bools = (lanes > 0) & (cells["flows"][at] == lanes) & (cells["speeds"][at] == lanes)
+def complete_windows(cells: Columns, at: Ints, window_ms: int) -> npt.NDArray[np.bool_]:
+    """Whether every lane of both kinds is there in every second, for site codes `at` (all below
+    `cells.size`)."""
+    due = cells["num_lanes"][at] * (window_ms // REPORT_MS)
+    whole: Bools = (due > 0) & (cells["flows"][at] == due) & (cells["speeds"][at] == due)
     return whole

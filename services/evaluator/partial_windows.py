@@ -1,7 +1,7 @@
 """What stages 3 and 4 must publish when incomplete windows are published (`incomplete_windows =
 "publish"`): every window with at least one flow and one speed, with what it has.
 
-A complete window has the same content either way. A change in stage 4 against a second that has
+A complete window has the same content either way. A change in stage 4 against a part that has
 nothing is null.
 """
 
@@ -9,23 +9,23 @@ from typing import Any
 
 import numpy as np
 
+from schemas.workload import Windows
 from services.evaluator.columns import Bools, Columns, Ints
-from services.evaluator.inputs import WINDOW_MS, Inputs
+from services.evaluator.inputs import Inputs
 from services.evaluator.stages import Expected, Ingest, Join, Parse, Stage
 from services.evaluator.windows import Change, Sliding, Tumbling, changes
 
 _NEVER = np.iinfo(np.int64).min
 _Column = np.ndarray[Any, Any]
-RULES: dict[str, Stage] = {
-    rule.name: rule for rule in (Ingest(), Parse(), Join(), Tumbling(), Sliding())
-}
 
 
-def rules(incomplete_windows: str) -> dict[str, Stage]:
+def rules(incomplete_windows: str, windows: Windows) -> dict[str, Stage]:
     """The rules of every stage, for a pipeline that withholds or publishes incomplete windows."""
-    if incomplete_windows == "withhold":
-        return RULES
-    return RULES | {"tumbling": PartialTumbling(), "sliding": PartialSliding()}
+    withholds = incomplete_windows == "withhold"
+    tumbling = Tumbling() if withholds else PartialTumbling()
+    sliding = Sliding(windows) if withholds else PartialSliding(windows)
+    every: tuple[Stage, ...] = (Ingest(), Parse(), Join(), tumbling, sliding)
+    return {rule.name: rule for rule in every}
 
 
 def _has_both(cells: Columns, at: Ints) -> Bools:
@@ -44,22 +44,22 @@ class PartialTumbling(Tumbling):
 
 
 class PartialSliding(Sliding):
-    """Stage 4: windows whose newest second has at least one flow and one speed."""
+    """Stage 4: windows whose newest part has at least one flow and one speed."""
 
     def groups(self, inputs: Inputs) -> list[int]:
-        """Windows whose newest second is known."""
-        return [second - WINDOW_MS * (self.seconds - 1) for second in inputs.windows]
+        """Windows whose newest part is known."""
+        return [start - self._part_ms * (self._number - 1) for start in inputs.windows]
 
     def newest_ms(self, inputs: Inputs, group: int) -> int:
         newest = inputs.newest_ms["windows"]
-        return max(newest.get(second, _NEVER) for second in self._seconds(group))
+        return max(newest.get(start, _NEVER) for start in self._starts(group))
 
     def size(self, inputs: Inputs, group: int) -> int:
-        cells = inputs.windows.get(self._seconds(group)[-1])
+        cells = inputs.windows.get(self._starts(group)[-1])
         return cells.size if cells else 0
 
     def expected(self, inputs: Inputs, group: int, at: Ints) -> Expected:
-        parts = [inputs.windows.get(second) for second in self._seconds(group)]
+        parts = [inputs.windows.get(start) for start in self._starts(group)]
 
         def of(name: str, otherwise: float) -> list[_Column]:
             return [_values(cells, name, at, otherwise) for cells in parts]
@@ -75,7 +75,7 @@ class PartialSliding(Sliding):
         )
 
     def _changes(self, inputs: Inputs, group: int, at: Ints) -> dict[str, Change]:
-        parts = [inputs.windows.get(second) for second in self._seconds(group)]
+        parts = [inputs.windows.get(start) for start in self._starts(group)[-3:]]
         speeds = [np.maximum(_values(cells, "speeds", at, 1), 1) for cells in parts]
 
         def of(name: str) -> list[_Column]:
@@ -85,12 +85,9 @@ class PartialSliding(Sliding):
         size = [total / n for total, n in zip(of("speed_size"), speeds, strict=True)]
         return changes(of("flow_sum"), speed, size)
 
-    def _seconds(self, group: int) -> list[int]:
-        return [group + WINDOW_MS * second for second in range(self.seconds)]
-
 
 def _values(cells: Columns | None, name: str, at: Ints, otherwise: float) -> _Column:
-    """A column of one second at site codes `at`; `otherwise` where it has not one of each."""
+    """A column of one part at site codes `at`; `otherwise` where it has not one of each."""
     if cells is None:
         return np.full(len(at), otherwise)
     known = np.flatnonzero(at < cells.size)

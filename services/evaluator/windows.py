@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from schemas.workload import Windows
 from services.evaluator.columns import Bools, Columns, Floats, Ints
-from services.evaluator.inputs import WINDOW_MS, Inputs, complete_windows
+from services.evaluator.inputs import Inputs, complete_windows
 from services.evaluator.outputs import Outputs
 from services.evaluator.stages import Expected, equal_columns
 
@@ -25,7 +26,7 @@ def near(actual: Floats, expected: Floats, tolerance: float, scale: Floats) -> B
 
 
 class Tumbling:
-    """Stage 3: per site and window of 1 s, over all lanes: lanes, sum of flow, mean of speed."""
+    """Stage 3: per site and tumbling window, over all lanes: lanes, sum of flow, mean of speed."""
 
     name = "tumbling"
     memory = "windows"
@@ -48,46 +49,52 @@ class Tumbling:
         count = cells["flows"][at] + cells["speeds"][at]
         mean_ms = cells["appended_sum"][at] / np.maximum(count, 1)
         return Expected(
-            complete_windows(cells, at), cells["latest_ms"][at], mean_ms, cells["scheduled_us"][at]
+            complete_windows(cells, at, inputs.window_ms),
+            cells["latest_ms"][at],
+            mean_ms,
+            cells["scheduled_us"][at],
         )
 
     def same(self, inputs: Inputs, rows: Outputs, tolerance: float) -> Bools:
         cells, at = inputs.windows[int(rows.group[0])], rows.index
         speed = cells["speed_sum"][at] / cells["speeds"][at]
         scale = cells["speed_size"][at] / cells["speeds"][at]
-        equal: Bools = rows.content["length_ms"] == WINDOW_MS
-        equal &= rows.content["lanes"] == cells["flows"][at]
+        equal: Bools = rows.content["length_ms"] == inputs.window_ms
+        equal &= rows.content["lanes"] == cells["lanes"][at]
         equal &= rows.content["flow"] == cells["flow_sum"][at]
         return equal & near(rows.content["speed"], speed, tolerance, scale)
 
     def wanted(self, inputs: Inputs, group: int, index: int) -> dict[str, Any]:
         cells = inputs.windows[group]
         return {
-            "length_ms": WINDOW_MS,
-            "lanes": int(cells["flows"][index]),
+            "length_ms": inputs.window_ms,
+            "lanes": int(cells["lanes"][index]),
             "flow": float(cells["flow_sum"][index]),
             "speed": float(cells["speed_sum"][index] / cells["speeds"][index]),
         }
 
 
 class Sliding:
-    """Stage 4: per site and window of 3 s sliding by 1 s, relative change (new - old) / old of
-    flow and of speed, newest second against 1 s (short) and 2 s (long) before."""
+    """Stage 4: per site and sliding window, relative change (new - old) / old of flow and of
+    speed, newest part against the one before (short) and the one before that (long). The parts
+    are tumbling windows."""
 
     name = "sliding"
     memory = "windows"
-    seconds = 3
+
+    def __init__(self, windows: Windows) -> None:
+        self._part_ms = 1000 * windows.tumbling_s
+        self._number = windows.parts
 
     def depends(self, group: int, touched: dict[str, set[int]]) -> bool:
-        seconds = {group + WINDOW_MS * second for second in range(self.seconds)}
-        return not seconds.isdisjoint(touched[self.memory])
+        return not touched[self.memory].isdisjoint(self._starts(group))
 
     def groups(self, inputs: Inputs) -> list[int]:
         return [start for start in inputs.windows if self._parts(inputs, start) is not None]
 
     def newest_ms(self, inputs: Inputs, group: int) -> int:
         newest = inputs.newest_ms["windows"]
-        return max(newest[group + WINDOW_MS * second] for second in range(self.seconds))
+        return max(newest[start] for start in self._starts(group))
 
     def size(self, inputs: Inputs, group: int) -> int:
         parts = self._parts(inputs, group)
@@ -98,14 +105,14 @@ class Sliding:
         count = sum(cells["flows"][at] + cells["speeds"][at] for cells in parts)
         total = sum(cells["appended_sum"][at] for cells in parts)
         return Expected(
-            np.logical_and.reduce([complete_windows(cells, at) for cells in parts]),
+            np.logical_and.reduce([complete_windows(cells, at, self._part_ms) for cells in parts]),
             np.maximum.reduce([cells["latest_ms"][at] for cells in parts]),
             total / np.maximum(count, 1),
             np.maximum.reduce([cells["scheduled_us"][at] for cells in parts]),
         )
 
     def same(self, inputs: Inputs, rows: Outputs, tolerance: float) -> Bools:
-        equal: Bools = rows.content["length_ms"] == WINDOW_MS * self.seconds
+        equal: Bools = rows.content["length_ms"] == self._part_ms * self._number
         wanted = self._changes(inputs, int(rows.group[0]), rows.index)
         for column, change in wanted.items():
             equal &= near(rows.content[column], change.value, tolerance, change.scale)
@@ -117,12 +124,16 @@ class Sliding:
         return {name: None if np.isnan(one) else float(one) for name, one in values.items()}
 
     def _parts(self, inputs: Inputs, group: int) -> list[Columns] | None:
-        parts = [inputs.windows.get(group + WINDOW_MS * n) for n in range(self.seconds)]
+        parts = [inputs.windows.get(start) for start in self._starts(group)]
         found = [cells for cells in parts if cells is not None]
-        return found if len(found) == self.seconds else None
+        return found if len(found) == self._number else None
+
+    def _starts(self, group: int) -> list[int]:
+        """Where the parts of a window start, oldest first."""
+        return [group + self._part_ms * part for part in range(self._number)]
 
     def _changes(self, inputs: Inputs, group: int, at: Ints) -> dict[str, "Change"]:
-        parts = self._parts(inputs, group) or []
+        parts = (self._parts(inputs, group) or [])[-3:]
         return changes(
             [cells["flow_sum"][at] for cells in parts],
             [cells["speed_sum"][at] / cells["speeds"][at] for cells in parts],
@@ -139,7 +150,7 @@ class Change:
 
 
 def changes(flow: list[Floats], speed: list[Floats], size: list[Floats]) -> dict[str, Change]:
-    """Changes of the newest of three seconds against those before it, oldest second first.
+    """Changes of the newest of three parts against those before it, oldest part first.
 
     size: means of the absolute values behind each mean speed. Sums of flow are whole numbers and
     have no error.

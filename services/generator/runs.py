@@ -21,7 +21,7 @@ from services.generator.findings import findings
 from services.generator.input_files import read_input
 from services.generator.librdkafka import ClientError
 from services.generator.outlet import Outlet, open_outlet
-from services.generator.probe import probe_set
+from services.generator.probe import probe_set, sets_per_second
 from services.generator.recipe import Recipe, recipe_of
 from services.generator.recording import recording_of
 from services.generator.sender import LoadThread
@@ -106,8 +106,7 @@ class Runs:
             elif now_ms() >= run.next_at_ms:
                 run.next_at_ms = now_ms() // INTERVAL_MS * INTERVAL_MS + INTERVAL_MS
                 if run.thread is None:
-                    for _ in range(self._settings.generator_probe_sets):
-                        self._send_probes(run)
+                    self._send_probes(run)
                 else:
                     self._publish(run, now_ms())
         except (KafkaException, KafkaUnavailableError, BufferError) as error:
@@ -166,11 +165,14 @@ class Runs:
             if error is not None and not run.probe_failures:
                 run.probe_failures.append(str(error))
 
-        wire_format = run.recipe.request.workload.content.format
-        for topic, key, value in probe_set(run.run_id, run.probes, now_us(), wire_format):
-            run.producer.produce(topic, value, key, on_delivery=delivered)
-        run.producer.poll(0)
-        run.probes += 1
+        workload = run.recipe.request.workload
+        windows, wire_format = workload.windows, workload.content.format
+        for _ in range(sets_per_second(windows, self._settings.generator_probe_sets)):
+            records = probe_set(run.run_id, run.probes, now_us(), windows, wire_format)
+            for topic, key, value in records:
+                run.producer.produce(topic, value, key, on_delivery=delivered)
+            run.producer.poll(0)
+            run.probes += 1
 
     def _start(self, plan: PhasePlan) -> None:
         run = self._run

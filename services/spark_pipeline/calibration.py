@@ -46,7 +46,10 @@ def main() -> int:
     producer = idempotent_producer(settings, pipeline.name, **{"linger.ms": 0, **AT_ONCE})
 
     events.lifecycle(protocol.READY, plan.request.run_id, pipeline=pipeline.name)
-    run(consumer, Delayed(producer, pipeline), Stages(stages_to_run(pipeline, plan)), stop)
+    workload = plan.request.workload
+    stages = stages_to_run(pipeline, plan)
+    made = Stages(stages, workload.content.format, workload.windows.tumbling_s)
+    run(consumer, Delayed(producer, pipeline), made, stop)
 
     producer.flush(FLUSH_TIMEOUT_S)
     consumer.close()
@@ -122,7 +125,7 @@ def run(consumer: Consumer, delayed: Delayed, stages: Stages, stop: Event) -> No
             continue
         for message in read(consumer, wait_s):
             _kind, appended_ms = message.timestamp()
-            for made in stages.outputs(message.value(), appended_ms):
+            for made in stages.outputs(message.topic(), message.value(), appended_ms):
                 delayed.add(made, message.key())
 
 

@@ -6,13 +6,13 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
 
-from schemas import codec
+from schemas import catalogue, codec, json_format
 from schemas.model import Stage
+from schemas.workload import REPORT_S
 from services.spark_pipeline.calibration_faults import window_number
 
 Fields = dict[str, Any]
 MAX_OPEN_WINDOWS = 200_000
-WINDOW_MS = 1_000
 FLOW, SPEED = "flow_vehicles_per_hour", "speed_km_per_hour"
 
 
@@ -28,11 +28,15 @@ class Made:
     record: str = ""
     row: Fields = field(default_factory=dict)
     wrong: Fields = field(default_factory=dict)
+    wire_format: str = "avro"
 
     @property
     def spoilt(self) -> bytes:
         """The same output with one wrong value, encoded. Few are asked for it."""
-        return codec.encode(self.record, self.row | self.wrong) if self.wrong else self.value
+        if not self.wrong:
+            return self.value
+        encode = json_format.encode_json if self.wire_format == "json" else codec.encode
+        return encode(self.record, self.row | self.wrong)
 
 
 @dataclass
@@ -43,16 +47,23 @@ class _Window:
 
 
 class Stages:
-    """The stages of one pipeline. Keeps windows that are not complete, the newest 200,000."""
+    """The stages of one pipeline. Keeps windows that are not complete, the newest 200,000.
 
-    def __init__(self, stages: tuple[Stage, ...]) -> None:
+    wire_format: of the inputs, `avro` or `json`; window_s: length of a window of stage 3, seconds.
+    """
+
+    def __init__(
+        self, stages: tuple[Stage, ...], wire_format: str = "avro", window_s: int = REPORT_S
+    ) -> None:
         self._stages = stages
+        self._wire_format = wire_format
+        self._window_ms = 1000 * window_s
         self._windows: OrderedDict[tuple[str, str, int], _Window] = OrderedDict()
 
-    def outputs(self, value: bytes | None, appended_ms: int) -> list[Made]:
+    def outputs(self, topic: str, value: bytes | None, appended_ms: int) -> list[Made]:
         """What is due after one more input. What does not decode is only copied."""
         try:
-            name, fields = codec.decode(value)
+            name, fields = self._decoded(topic, value)
         except codec.DecodeError:
             copied = value if "ingest" in self._stages else None
             return [] if copied is None else [Made("ingest", -1, appended_ms, copied)]
@@ -61,7 +72,8 @@ class Stages:
         number = fields["sequence"]
         if "ingest" in self._stages:
             wrong = {"accuracy_percent": -1}
-            made.append(Made("ingest", number, appended_ms, value, name, fields, wrong))
+            kept = (name, fields, wrong, self._wire_format)
+            made.append(Made("ingest", number, appended_ms, value, *kept))
         if "parse" in self._stages:
             parsed = {FLOW: None, SPEED: None, **fields}
             del parsed["scheduled_at"]
@@ -70,8 +82,15 @@ class Stages:
             made += self._tumbling(fields, appended_ms)
         return made
 
+    def _decoded(self, topic: str, value: bytes | None) -> tuple[str, Fields]:
+        if self._wire_format == "json":
+            name = catalogue.record_of(topic)
+            return name, json_format.decode_json(name, value)
+        return codec.decode(value)
+
     def _tumbling(self, fields: Fields, appended_ms: int) -> list[Made]:
-        site, start_ms = fields["measurement_id"], fields["observed_at"] // WINDOW_MS * WINDOW_MS
+        site = fields["measurement_id"]
+        start_ms = fields["observed_at"] // self._window_ms * self._window_ms
         key = (fields["run_id"], site, start_ms)
         window = self._windows.setdefault(key, _Window())
         window.latest_ms = max(window.latest_ms, appended_ms)
@@ -79,7 +98,8 @@ class Stages:
             window.flows.append(fields[FLOW])
         else:
             window.speeds.append(fields[SPEED])
-        if not len(window.flows) == len(window.speeds) == fields["num_lanes"]:
+        due = fields["num_lanes"] * (self._window_ms // (1000 * REPORT_S))
+        if not len(window.flows) == len(window.speeds) == due:
             if len(self._windows) > MAX_OPEN_WINDOWS:
                 self._windows.popitem(last=False)
             return []
@@ -89,8 +109,8 @@ class Stages:
             "run_id": fields["run_id"],
             "measurement_id": site,
             "window_start": start_ms,
-            "window_end": start_ms + WINDOW_MS,
-            "lanes": len(window.flows),
+            "window_end": start_ms + self._window_ms,
+            "lanes": fields["num_lanes"],
             "accumulated_flow_vehicles_per_hour": total,
             "average_speed_km_per_hour": sum(window.speeds) / len(window.speeds),
         }

@@ -29,8 +29,9 @@ def start_query(
     """Start one stage, named after the stage: from its checkpoint, or if there is none from the
     plan's start offsets."""
     read = partial(read_inputs, spark, plan, place)
-    wire_format = plan.request.workload.content.format
-    rows = outputs(read, stage, pipeline, plan.request.run_id, wire_format)
+    workload, run_id = plan.request.workload, plan.request.run_id
+    wire_format, windows = workload.content.format, workload.windows
+    rows = outputs(read, stage, pipeline, run_id, wire_format=wire_format, windows=windows)
     writer = (
         rows.writeStream.queryName(stage)
         .outputMode("append" if pipeline.implementation == "built-in" else "update")

@@ -11,9 +11,18 @@ from contextlib import contextmanager
 import pytest
 
 from schemas import catalogue, codec, protocol
+from schemas.json_format import encode_json
 from schemas.pipeline import Calibration, Pipeline
 from schemas.protocol import LoadFinished, PhasePlan, RunPlan, RunRequest, Stop
-from schemas.workload import Judgement, Load, Phases, Validity, Workload
+from schemas.workload import (
+    Content,
+    Judgement,
+    Load,
+    Phases,
+    Validity,
+    Windows,
+    Workload,
+)
 from services.runtime.events import open_events
 from services.runtime.kafka import (
     admin_client,
@@ -37,14 +46,16 @@ DEADLINE_MS, LATE_MS, GIVE_UP_MS = 1_000, 1_500, 2_500
 PHASES = Phases(warm_up_s=0, measure_s=3_600, cool_down_s=3)
 # 10 sites of 2 lanes: 40 records and 10 windows a second of event time.
 SITES, LANES = 10, 2
+AVRO, SECONDS = Content(), Windows()
 PER_SECOND = SITES * LANES * 2
 
 
 class CalibrationRun:
     """One run of a calibration pipeline; the test is its generator and conductor."""
 
-    def __init__(self, settings, run_id, calibration):
+    def __init__(self, settings, run_id, calibration, content, windows):
         self.settings, self.run_id = settings, run_id
+        self.content, self.windows = content, windows
         self.pipeline = Pipeline(
             name=f"c-{run_id}",
             summary="-",
@@ -70,6 +81,8 @@ class CalibrationRun:
             summary="-",
             load=Load(rate_per_second=1),
             phases=PHASES,
+            content=self.content,
+            windows=self.windows,
             judgement=Judgement(deadline_ms=DEADLINE_MS, give_up_ms=GIVE_UP_MS),
             validity=Validity(max_clock_behind_ms=60_000),  # few probes have to do on any machine
         )
@@ -140,7 +153,8 @@ class CalibrationRun:
                 ("speed", {"speed_km_per_hour": 50.0 + number}),
             ):
                 record = fields | values | {"sequence": self.sequence}
-                value = codec.encode(f"traffic_{kind}", record)
+                encode = encode_json if self.content.format == "json" else codec.encode
+                value = encode(f"traffic_{kind}", record)
                 producer.produce(f"traffic.{kind}", value, site)
                 self.sequence += 1
         assert producer.flush(10) == 0
@@ -186,8 +200,8 @@ class CalibrationRun:
 
 
 @contextmanager
-def a_run(settings, run_id, folder, **calibration):
-    run = CalibrationRun(settings, run_id, Calibration(**calibration))
+def a_run(settings, run_id, folder, content=AVRO, windows=SECONDS, **calibration):
+    run = CalibrationRun(settings, run_id, Calibration(**calibration), content, windows)
     try:
         with run.running_pipeline(folder):
             yield run
@@ -267,6 +281,26 @@ def test_two_evaluators_that_share_the_partitions_find_what_the_topics_imply(bro
     assert {event["producer"] for event in events} == {"evaluator-0", "evaluator-1"}
     assert found == expected
     assert latencies == expected_latencies
+
+
+def test_json_and_long_windows_are_evaluated_as_avro_and_seconds_are(broker, tmp_path):
+    content, windows = Content(format="json"), Windows(tumbling_s=2, sliding_s=6)
+    with (
+        a_run(broker, "json", tmp_path, content, windows, delay_ms=5) as run,
+        running_service(broker, "evaluator", tmp_path),
+    ):
+        run.start_ms -= run.start_ms % 2_000
+        run.begin()
+        for second in range(4):
+            run.write_second(second)
+        run.drain()
+        found = run.verdicts()
+    # 4 s of 40 records; 2 windows of each of the 10 sites.
+    assert found == {
+        ("ingest", "exact"): 160,
+        ("parse", "exact"): 160,
+        ("tumbling", "exact"): 20,
+    }
 
 
 def test_totals_are_the_topics_whenever_the_evaluator_is_killed(broker, tmp_path):

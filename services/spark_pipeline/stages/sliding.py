@@ -1,10 +1,12 @@
-"""Stage 4: how flow and speed of one measurement id changed against 1 s and 2 s before."""
+"""Stage 4: how flow and speed of one measurement id changed against the parts before."""
 
 from functools import reduce
 from operator import and_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+
+from schemas.workload import REPORT_S
 
 WINDOW_S = 3
 SLIDE_S = 1
@@ -14,7 +16,7 @@ def sliding(observations: DataFrame, window_s: int = WINDOW_S, slide_s: int = SL
     """Observations → rows of `output_sliding`, each once every part of its window is complete.
 
     window_s, slide_s: length and slide of the window, seconds of event time. A window consists of
-    window_s / slide_s parts, at least 3, in each of which each lane reports both kinds once. The
+    window_s / slide_s parts, at least 3, and each lane reports both kinds in every second. The
     newest part is compared with the one before (short) and the one before that (long). Raises
     ValueError when the window is not such a multiple.
     """
@@ -31,7 +33,7 @@ def sliding(observations: DataFrame, window_s: int = WINDOW_S, slide_s: int = SL
             F.max("num_lanes").alias("num_lanes"),
             *(column for part in range(parts) for column in _sums_of(part)),
         )
-        .where(reduce(and_, (_is_complete(part) for part in range(parts))))
+        .where(reduce(and_, (_is_complete(part, slide_s) for part in range(parts))))
         .select(
             "run_id",
             "measurement_id",
@@ -64,9 +66,9 @@ def _sums_of(part: int) -> tuple[Column, ...]:
     )
 
 
-def _is_complete(part: int) -> Column:
-    lanes = F.col("num_lanes")
-    return (F.col(f"flows_{part}") == lanes) & (F.col(f"speeds_{part}") == lanes)
+def _is_complete(part: int, slide_s: int) -> Column:
+    due = F.col("num_lanes") * F.lit(slide_s // REPORT_S)
+    return (F.col(f"flows_{part}") == due) & (F.col(f"speeds_{part}") == due)
 
 
 def _change(kind: str, new: int, old: int) -> Column:

@@ -3,15 +3,18 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from schemas.workload import REPORT_S
+
 WINDOW_S = 1
 
 
 def tumbling(observations: DataFrame, window_s: int = WINDOW_S) -> DataFrame:
     """Observations → rows of `output_tumbling`, each once every lane has sent both kinds.
 
-    window_s: length of the window in seconds of event time; each lane reports once per window.
+    window_s: length of the window in seconds of event time, in each of which each lane reports.
     """
-    is_complete = (F.col("flows") == F.col("num_lanes")) & (F.col("speeds") == F.col("num_lanes"))
+    due = F.col("num_lanes") * F.lit(window_s // REPORT_S)
+    is_complete = (F.col("flows") == due) & (F.col("speeds") == due)
     return (
         observations.groupBy(
             "run_id", "measurement_id", F.window("observed_at", f"{window_s} seconds")
@@ -29,7 +32,7 @@ def tumbling(observations: DataFrame, window_s: int = WINDOW_S) -> DataFrame:
             "measurement_id",
             F.col("window.start").alias("window_start"),
             F.col("window.end").alias("window_end"),
-            F.col("flows").cast("int").alias("lanes"),
+            F.col("num_lanes").alias("lanes"),
             "accumulated_flow_vehicles_per_hour",
             "average_speed_km_per_hour",
         )

@@ -81,14 +81,34 @@ def test_resources_are_shown_per_pipeline() -> None:
 
 
 def test_a_restart_is_told_with_its_outage_and_what_it_cost() -> None:
-    report = a_report(duplicate=3, missing=0)
-    pipeline = report["pipelines"]["spark-realtime"]
-    pipeline["restarts"] = [
-        {"down_ms": 1, "outage_s": 13.1429},
-        {"down_ms": 2, "outage_s": None},
+    report = a_report(duplicate=3, late=40)
+    report["pipelines"]["spark-realtime"]["restarts"] = [
+        {"down_ms": 1, "outage_s": 13.1429, "late": 40, "duplicate": 3},
     ]
     text = shown(report)
     assert (
-        "spark-realtime was killed and out for 13.1 s; 3 outputs came again, 0 never.\n"
-        "spark-realtime was killed and did not come back.\n"
+        "spark-realtime was killed and out for 13.1 s. Because of that 40 outputs came late and 3 "
+        "came again; none is missing.\n"
     ) in text
+    assert verdict_sentence(report).plain == (
+        "VALID, but the ledger is not clean: spark-realtime join has 40 late, 3 duplicate. "
+        "All of that is what a restart cost; nothing was lost."
+    )
+
+
+@pytest.mark.parametrize("other", [{"late": 41}, {"missing": 1}, {"wrong": 1}])
+def test_what_a_restart_does_not_explain_is_not_put_down_to_it(other: dict[str, int]) -> None:
+    report = a_report(**other)
+    report["pipelines"]["spark-realtime"]["restarts"] = [
+        {"down_ms": 1, "outage_s": 13.1429, "late": 40, "duplicate": 3},
+    ]
+    assert "restart" not in verdict_sentence(report).plain
+
+
+def test_a_pipeline_that_did_not_come_back_is_told_with_what_is_missing() -> None:
+    report = a_report(missing=7)
+    report["pipelines"]["spark-realtime"]["restarts"] = [
+        {"down_ms": 1, "outage_s": None, "late": 0, "duplicate": 0},
+    ]
+    sentence = "spark-realtime was killed and did not come back; of its outputs 7 are missing.\n"
+    assert sentence in shown(report)

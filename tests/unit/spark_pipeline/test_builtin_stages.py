@@ -67,6 +67,28 @@ def test_sliding_has_no_change_against_a_second_that_has_nothing(spark):
     assert (found[0]["flow_change_long"], found[0]["speed_change_long"]) == (0.25, 0.5)
 
 
+def test_long_windows_count_lanes_and_not_their_flows(spark):
+    rows = [*both(0, 10, 40.0, "lane1", 2), *both(1, 30, 60.0, "lane1", 2), flow(1, 50, "lane2", 2)]
+    (found,) = rows_of(tumbling, spark, rows, window_s=60)
+    assert (found["window_start"], found["window_end"], found["lanes"]) == (0, 60, 2)
+    assert found["accumulated_flow_vehicles_per_hour"] == 90
+    assert found["average_speed_km_per_hour"] == 50.0
+
+
+def test_long_sliding_windows_compare_their_newest_parts(spark):
+    # Parts of a minute; the first two of five have nothing.
+    rows = [*both(125, 20, 80.0), *both(180, 10, 40.0), *both(239, 30, 60.0), *both(290, 10, 20.0)]
+    found = {
+        row["window_start"]: row for row in rows_of(sliding, spark, rows, window_s=300, slide_s=60)
+    }
+    # Flows 20, 40, 10; mean speeds 80, 50, 20.
+    assert found[0] == {
+        "run_id": "r", "measurement_id": "s", "window_start": 0, "window_end": 300,
+        "flow_change_short": -0.75, "flow_change_long": -0.5,
+        "speed_change_short": -0.6, "speed_change_long": -0.75,
+    }  # fmt: skip
+
+
 def test_a_window_of_a_length_that_is_no_multiple_is_refused(spark):
     with pytest.raises(ValueError, match="3 or more slides"):
         rows_of(sliding, spark, [], window_s=5, slide_s=2)

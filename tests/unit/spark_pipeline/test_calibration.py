@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from schemas import codec
+from schemas.json_format import decode_json, encode_json
 from schemas.pipeline import Calibration, Pipeline
 from services.runtime.definitions import load_pipeline
 from services.spark_pipeline.calibration_faults import fault_of, window_number
@@ -16,16 +17,16 @@ pytestmark = pytest.mark.unit
 STAGES = ("ingest", "parse", "tumbling")
 
 
-def an_input(kind, lane, sequence, value, run_id="r", observed_at=7_300):
+def an_input(kind, lane, sequence, value, lanes=2, observed_ms=7_300):
     names = {"flow": "flow_vehicles_per_hour", "speed": "speed_km_per_hour"}
     fields = {
-        "run_id": run_id,
+        "run_id": "r",
         "measurement_id": "a",
         "lane": lane,
-        "num_lanes": 2,
+        "num_lanes": lanes,
         "latitude": 52.0,
         "longitude": 4.0,
-        "observed_at": observed_at,
+        "observed_at": observed_ms,
         "period_s": 60,
         "accuracy_percent": 90,
         "sequence": sequence,
@@ -37,7 +38,7 @@ def an_input(kind, lane, sequence, value, run_id="r", observed_at=7_300):
 
 def test_an_input_is_copied_and_decoded():
     value = an_input("flow", "lane1", 5, 60)
-    raw, parsed = Stages(("ingest", "parse")).outputs(value, 1_000)
+    raw, parsed = Stages(("ingest", "parse")).outputs("traffic.flow", value, 1_000)
     assert (raw.stage, raw.number, raw.latest_ms, raw.value) == ("ingest", 5, 1_000, value)
     name, fields = codec.decode(parsed.value)
     assert (name, fields["sequence"], fields["flow_vehicles_per_hour"]) == ("output_parse", 5, 60)
@@ -48,8 +49,11 @@ def test_a_window_is_summed_when_every_lane_of_both_kinds_is_there():
     stages = Stages(("tumbling",))
     lanes = [("flow", "lane1", 60), ("speed", "lane1", 50.0), ("flow", "lane2", 90)]
     for number, (kind, lane, value) in enumerate(lanes):
-        assert stages.outputs(an_input(kind, lane, number, value), 1_000 + number) == []
-    (made,) = stages.outputs(an_input("speed", "lane2", 3, 70.0), 999)
+        assert (
+            stages.outputs(f"traffic.{kind}", an_input(kind, lane, number, value), 1_000 + number)
+            == []
+        )
+    (made,) = stages.outputs("traffic.speed", an_input("speed", "lane2", 3, 70.0), 999)
     assert made.latest_ms == 1_002
     assert codec.decode(made.value)[1] == {
         "run_id": "r",
@@ -63,10 +67,34 @@ def test_a_window_is_summed_when_every_lane_of_both_kinds_is_there():
     assert codec.decode(made.spoilt)[1]["accumulated_flow_vehicles_per_hour"] == 151
 
 
+def test_a_long_window_is_summed_when_every_lane_was_there_in_every_second():
+    stages = Stages(("tumbling",), window_s=2)
+    for second, (flow, speed) in enumerate([(10, 50.0), (30, 70.0)]):
+        at_ms = 8_000 + 1_000 * second
+        first = an_input("flow", "lane1", 0, flow, lanes=1, observed_ms=at_ms)
+        assert stages.outputs("traffic.flow", first, 1) == []
+        last = an_input("speed", "lane1", 1, speed, lanes=1, observed_ms=at_ms)
+        found = stages.outputs("traffic.speed", last, 2)
+    (made,) = found
+    fields = codec.decode(made.value)[1]
+    assert (fields["window_start"], fields["window_end"], fields["lanes"]) == (8_000, 10_000, 1)
+    assert fields["accumulated_flow_vehicles_per_hour"] == 40
+    assert fields["average_speed_km_per_hour"] == 60.0
+
+
+def test_json_is_copied_and_decoded_as_avro_is():
+    fields = codec.decode(an_input("flow", "lane1", 5, 60))[1]
+    value = encode_json("traffic_flow", fields)
+    raw, parsed = Stages(("ingest", "parse"), "json").outputs("traffic.flow", value, 1_000)
+    assert raw.value == value
+    assert decode_json("traffic_flow", raw.spoilt) == fields | {"accuracy_percent": -1}
+    assert codec.decode(parsed.value)[1]["flow_vehicles_per_hour"] == 60
+
+
 def test_what_does_not_decode_is_only_copied():
-    (made,) = Stages(STAGES).outputs(b"no record", 5)
+    (made,) = Stages(STAGES).outputs("traffic.flow", b"no record", 5)
     assert (made.stage, made.number, made.value) == ("ingest", -1, b"no record")
-    assert Stages(("parse",)).outputs(None, 5) == []
+    assert Stages(("parse",)).outputs("traffic.flow", None, 5) == []
 
 
 @pytest.mark.parametrize(

@@ -117,8 +117,12 @@ def test_tumbling_keeps_runs_and_windows_apart(spark):
 
 
 def test_tumbling_takes_its_window_length_as_a_parameter(spark):
-    found = rows_of(tumbling, spark, both(3, 60, 70.0), window_s=2)
-    assert [(row["window_start"], row["window_end"]) for row in found] == [(2, 4)]
+    rows = [*both(2, 60, 70.0), *both(3, 90, 80.0), *both(4, 30, 10.0)]
+    (found,) = rows_of(tumbling, spark, rows, window_s=2)
+    assert (found["window_start"], found["window_end"]) == (2, 4)
+    assert found["lanes"] == 1
+    assert found["accumulated_flow_vehicles_per_hour"] == 150
+    assert found["average_speed_km_per_hour"] == 75.0
 
 
 def test_sliding_gives_the_change_against_one_and_two_seconds_before(spark):
@@ -172,10 +176,13 @@ def test_sliding_withholds_a_window_in_which_one_second_lacks_a_lane(spark):
 
 
 def test_sliding_takes_longer_windows_and_refuses_those_that_do_not_fit(spark):
-    rows = [row for second in (0, 2, 4) for row in both(second, 100 + 50 * second, 50.0)]
+    # Flows of the parts: 10 + 30, 20 + 40, 50 + 70.
+    flows = (10, 30, 20, 40, 50, 70)
+    rows = [row for second, flow in enumerate(flows) for row in both(second, flow, 50.0)]
     (found,) = rows_of(sliding, spark, rows, window_s=6, slide_s=2)
     assert (found["window_start"], found["window_end"]) == (0, 6)
-    assert (found["flow_change_short"], found["flow_change_long"]) == (0.5, 2.0)
+    assert (found["flow_change_short"], found["flow_change_long"]) == (1.0, 2.0)
+    assert rows_of(sliding, spark, rows[:4] + rows[6:], window_s=6, slide_s=2) == []
     with pytest.raises(ValueError, match="3 or more slides"):
         sliding(spark.createDataFrame([], OBSERVATION), window_s=5, slide_s=2)
 

@@ -1,5 +1,7 @@
 """Stages with a state of one's own: the pure functions on literal observations."""
 
+from functools import partial
+
 import pytest
 
 from services.spark_pipeline.stages.state import sliding, tumbling
@@ -69,6 +71,21 @@ def test_tumbling_publishes_a_window_once_when_its_last_lane_is_there():
 def test_tumbling_publishes_several_windows_of_one_batch_each():
     found = tumbled([*both(1000, 1, 10.0), *both(0, 2, 20.0), flow(2000, 3)])
     assert found == [[(0, 1, 2, 20.0), (1000, 1, 1, 10.0)]]
+
+
+def test_a_long_window_needs_every_lane_in_every_second():
+    rule = partial(tumbling.windows, window_ms=2000)
+    rows = [*both(0, 10, 40.0), *both(1000, 30, 60.0)]
+    assert published(rule, rows) == [[(0, 1, 40, 50.0)]]
+    assert published(rule, rows[:3]) == [[]]
+
+
+def test_long_sliding_windows_compare_sums_of_their_newest_parts():
+    # Parts of 2 s with flows 1 + 1, 10 + 30, 20 + 40, 50 + 70.
+    flows = (1, 1, 10, 30, 20, 40, 50, 70)
+    rows = [row for second, value in enumerate(flows) for row in both(1000 * second, value, 9.0)]
+    rule = partial(sliding.windows, slide_ms=2000, parts=4)
+    assert published(rule, rows) == [[(0, 1.0, 2.0, 0.0, 0.0)]]
 
 
 def test_tumbling_withholds_a_window_that_lacks_a_lane():

@@ -10,6 +10,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from schemas.workload import REPORT_S
+
 Place = tuple[int, str]  # event time, epoch milliseconds, and lane
 
 
@@ -64,13 +66,14 @@ def pair(observation: Observation) -> Pair | None:
 
 
 def complete_pairs(memory: Memory, start_ms: int, length_ms: int) -> list[Pair]:
-    """The pairs of a window if each of its lanes has one, or else none; lanes report once a
-    window."""
+    """The pairs of a window if each of its lanes has one for every second, or else none."""
     inside = [
         each for (time_ms, _), each in memory.items() if start_ms <= time_ms < start_ms + length_ms
     ]
     pairs = [found for found in map(pair, inside) if found is not None]
-    return pairs if inside and len(pairs) == inside[0].num_lanes else []
+    reports = length_ms // (1000 * REPORT_S)
+    most = max((each.num_lanes for each in inside), default=0)
+    return pairs if inside and len(pairs) == most * reports else []
 
 
 def _merged(before: Observation, row: Observation) -> Observation:

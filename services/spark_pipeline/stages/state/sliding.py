@@ -22,8 +22,8 @@ def sliding(
 ) -> DataFrame:
     """Observations → rows of `output_sliding`, each once every part of its window is complete.
 
-    A window consists of window_s / slide_s parts, at least 3, in each of which each lane reports
-    both kinds once. Raises ValueError when the window is not such a multiple.
+    A window consists of window_s / slide_s parts, at least 3, and each lane reports both kinds
+    in every second. Raises ValueError when the window is not such a multiple.
     """
     if window_s % slide_s or window_s // slide_s < 3:
         raise ValueError(f"a window of {window_s} s does not have 3 or more slides of {slide_s} s")

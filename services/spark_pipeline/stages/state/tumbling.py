@@ -6,6 +6,7 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from schemas.workload import REPORT_S
 from services.spark_pipeline.stages.state.memory import Memory, Place, complete_pairs
 from services.spark_pipeline.stages.state.processor import with_memory
 
@@ -16,10 +17,10 @@ FIELDS = "window_start_ms bigint, lanes int, flow bigint, speed double"
 def tumbling(observations: DataFrame, keep_s: int, window_s: int = WINDOW_S) -> DataFrame:
     """Observations → rows of `output_tumbling`, each once every lane has sent both kinds.
 
-    window_s: length of the window in seconds of event time; each lane reports once per window.
+    window_s: length of the window in seconds of event time, in each of which each lane reports.
     """
-    rows = with_memory(observations, partial(windows, window_ms=1000 * window_s), FIELDS, keep_s)
-    return rows.select(
+    published = partial(windows, window_ms=1000 * window_s)
+    return with_memory(observations, published, FIELDS, max(keep_s, window_s)).select(
         "run_id",
         "measurement_id",
         F.timestamp_millis("window_start_ms").alias("window_start"),
@@ -38,4 +39,5 @@ def windows(
         pairs = complete_pairs(memory, start_ms, window_ms)
         if pairs:
             speed = sum(each.speed for each in pairs) / len(pairs)
-            yield start_ms, len(pairs), sum(each.flow for each in pairs), speed
+            lanes = len(pairs) * 1000 * REPORT_S // window_ms
+            yield start_ms, lanes, sum(each.flow for each in pairs), speed

@@ -1,0 +1,138 @@
+"""What stages 3 and 4 must publish when a workload asks for longer windows."""
+
+import pytest
+
+from schemas.pipeline import Pipeline
+from schemas.protocol import RunPlan, Windows
+from services.evaluator.evaluation import Evaluation
+from tests.unit.evaluator.records import (
+    FAR_MS,
+    MEASURE_MS,
+    PHASES,
+    START_MS,
+    Output,
+    Reading,
+    Run,
+    a_plan,
+    slid,
+    tumbled,
+)
+
+pytestmark = pytest.mark.unit
+
+BUILT_IN = Pipeline(
+    name="p",
+    summary="-",
+    mode="micro-batch",
+    implementation="built-in",
+    incomplete_windows="publish",
+)
+TWO_S = Windows(tumbling_s=2, sliding_s=8)
+
+
+def a_run(stage, windows=TWO_S, pipeline=None):
+    """A run of one stage with windows of 2 s, and of 8 s sliding by 2 s."""
+    run = Run(stage)
+    request = a_plan((stage,)).request
+    workload = request.workload.model_copy(update={"windows": windows})
+    pipelines = (pipeline,) if pipeline else request.pipelines
+    request = request.model_copy(update={"workload": workload, "pipelines": pipelines})
+    run.evaluation = Evaluation(RunPlan(request=request, start_offsets={}), PHASES)
+    return run
+
+
+def second_of(second, flow, speed, lane="lane1", lanes=1):
+    """Both kinds of one lane in one second of event time, appended 10 ms a second later."""
+    place = {"observed_ms": START_MS + 1000 * second, "lane": lane, "lanes": lanes}
+    at_ms = MEASURE_MS + 10 * second
+    return [
+        Reading("flow", at_ms, flow, sequence=2 * second, **place),
+        Reading("speed", at_ms, speed, sequence=2 * second + 1, **place),
+    ]
+
+
+def out(stage, fields, length_s, number=50):
+    fields |= {"window_end": fields["window_start"] + 1000 * length_s}
+    return Output(stage, MEASURE_MS + 10 * number, fields)
+
+
+def verdicts(run):
+    """Verdicts once both frontiers have passed everything."""
+    run.advance(FAR_MS)
+    return {verdict: n for (_, _, verdict), n in run.totals().verdicts.items()}
+
+
+def test_a_window_sums_its_seconds_and_counts_its_lanes_once():
+    run = a_run("tumbling")
+    run.add(*second_of(0, 10, 40.0), *second_of(1, 30, 60.0))
+    run.add(out("tumbling", tumbled(1, 40, 50.0), 2))
+    assert verdicts(run) == {"exact": 1}
+
+
+def test_the_latency_is_that_from_the_latest_second():
+    run = a_run("tumbling")
+    run.add(*second_of(0, 10, 40.0), *second_of(1, 30, 60.0))
+    run.add(out("tumbling", tumbled(1, 40, 50.0), 2, number=5))
+    # Inputs at 0, 0, 10, 10 ms, the output at 50 ms.
+    found = {(d, ms) for (_, d, _, ms) in run.totals().latencies}
+    assert found == {("latest", 40), ("mean", 45), ("event_time", 50)}
+
+
+def test_a_window_that_lacks_a_second_of_a_lane_is_not_expected():
+    run = a_run("tumbling")
+    run.add(*second_of(0, 10, 40.0, lanes=2), *second_of(1, 30, 60.0, lanes=2))
+    run.add(*second_of(0, 10, 40.0, lane="lane2", lanes=2))
+    assert verdicts(run) == {}
+
+
+def test_a_window_of_another_length_is_wrong():
+    run = a_run("tumbling")
+    run.add(*second_of(0, 10, 40.0), *second_of(1, 30, 60.0))
+    run.add(out("tumbling", tumbled(1, 40, 50.0), 1))
+    assert verdicts(run) == {"wrong": 1}
+
+
+def test_a_sliding_window_compares_its_three_newest_parts_and_needs_all_four():
+    run = a_run("sliding")
+    flows = (1, 1, 10, 30, 20, 40, 50, 70)  # sums 2, 40, 60, 120
+    speeds = (1.0, 1.0, 40.0, 40.0, 50.0, 50.0, 80.0, 80.0)
+    for second, (flow, speed) in enumerate(zip(flows, speeds, strict=True)):
+        run.add(*second_of(second, flow, speed))
+    run.add(out("sliding", slid((1.0, 2.0), (0.6, 1.0)), 8))
+    assert verdicts(run) == {"exact": 1}
+
+
+def test_a_sliding_window_whose_oldest_part_is_missing_is_not_expected():
+    run = a_run("sliding")
+    for second in range(2, 8):
+        run.add(*second_of(second, 10, 40.0))
+    assert verdicts(run) == {}
+
+
+def test_incomplete_long_windows_are_expected_where_they_are_published():
+    run = a_run("tumbling", pipeline=BUILT_IN)
+    run.add(*second_of(0, 10, 40.0, lanes=2), *second_of(1, 30, 60.0, lanes=2))
+    run.add(*second_of(1, 50, 80.0, lane="lane2", lanes=2)[:1])
+    run.add(out("tumbling", tumbled(2, 90, 50.0), 2))
+    assert verdicts(run) == {"exact": 1}
+
+
+def test_a_part_that_has_nothing_is_no_change_where_incomplete_windows_are_published():
+    run = a_run("sliding", pipeline=BUILT_IN)
+    run.add(*second_of(3, 40, 50.0), *second_of(6, 60, 80.0), *second_of(7, 60, 80.0))
+    early = slid((None, None), (None, None), start_ms=START_MS - 4000)
+    # Parts from 2 s on and from 6 s on; nothing from 4 s on.
+    run.add(out("sliding", early, 8), out("sliding", slid((None, 2.0), (None, 0.6)), 8))
+    assert verdicts(run) == {"exact": 2}
+
+
+def test_a_minute_of_many_records_has_its_exact_mean_time():
+    run = a_run("tumbling", Windows(tumbling_s=60, sliding_s=300))
+    start_ms = START_MS // 60_000 * 60_000
+    assert start_ms == START_MS
+    for second in range(60):
+        run.add(*second_of(second, 1, 50.0))
+    # Inputs at 0, 10, ... 590 ms, mean 295 ms; the output at 600 ms.
+    run.add(out("tumbling", tumbled(1, 60, 50.0), 60, number=60))
+    assert ("tumbling", "mean", "measure", 305) in run.totals().latencies
+    assert verdicts(run) == {"exact": 1}
