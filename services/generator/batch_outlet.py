@@ -16,6 +16,7 @@ import numpy as np
 from services.generator import librdkafka
 from services.generator.librdkafka import ClientError, Message
 from services.generator.messages import Lot
+from services.generator.partitions import KeyPartitions, by_partition
 
 POLL_MS = 100
 FLUSH_LOOK_S = 0.002
@@ -24,11 +25,12 @@ FLUSH_LOOK_S = 0.002
 class BatchOutlet:
     """A producer of librdkafka and the thread that counts what it delivers.
 
-    in_order: the seconds of the lots that it will be given never decrease.
+    partitions: how many each topic has. in_order: the seconds of the lots that it will be given
+    never decrease. All lots must be of one load: a number means the same key in all of them.
     """
 
     def __init__(
-        self, library: CDLL, properties: dict[str, Any], topics: tuple[str, ...], in_order: bool
+        self, library: CDLL, properties: dict[str, Any], partitions: dict[str, int], in_order: bool
     ) -> None:
         self._library = library
         self._in_order = in_order
@@ -39,7 +41,10 @@ class BatchOutlet:
         self._handle = librdkafka.new_producer(library, texts)
         self._topics = {
             topic: library.rd_kafka_topic_new(self._handle, topic.encode(), None)
-            for topic in topics
+            for topic in partitions
+        }
+        self._partitions = {
+            topic: KeyPartitions(library, count) for topic, count in partitions.items()
         }
         self._delivered: Callable[[int, int, int], None] = lambda *_: None
         self._sent = 0  # by the thread that sends
@@ -62,19 +67,21 @@ class BatchOutlet:
         if stop <= start:
             return start
         messages = lot.messages[start:stop]
+        partitions = self._partitions[lot.topic].of(lot.sites[start:stop], lot.names)
+        for partition, positions in by_partition(partitions):
+            part = messages if len(positions) == len(messages) else messages[positions]
+            self._hand_over(self._topics[lot.topic], partition, part)
+        return stop
+
+    def _hand_over(self, topic: int, partition: int, messages: Any) -> None:
         # Counted before: the other thread may see deliveries before the call returns.
         self._sent += len(messages)
         taken = self._library.rd_kafka_produce_batch(
-            self._topics[lot.topic],
-            librdkafka.ANY_PARTITION,
-            librdkafka.COPY_VALUES,
-            messages.ctypes.data,
-            len(messages),
+            topic, partition, librdkafka.COPY_VALUES, messages.ctypes.data, len(messages)
         )
         if taken != len(messages):
             self._sent -= len(messages) - taken
             self._refused(messages)
-        return stop
 
     def flush(self, timeout_s: float) -> int:
         """See Outlet."""

@@ -15,7 +15,6 @@ PRODUCER = 0
 NO_ERROR = 0
 CONF_OK = 0
 COPY_VALUES = 0x2
-ANY_PARTITION = -1
 EVENT_DELIVERED = 0x1
 EVENT_ERROR = 0x8
 PURGE_ALL = 0x1 | 0x2
@@ -31,6 +30,10 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "rd_kafka_new": (c_void_p, (c_int, c_void_p, c_char_p, c_size_t)),
     "rd_kafka_topic_new": (c_void_p, (c_void_p, c_char_p, c_void_p)),
     "rd_kafka_topic_destroy": (None, (c_void_p,)),
+    "rd_kafka_msg_partitioner_murmur2": (
+        c_int32,
+        (c_void_p, c_void_p, c_size_t, c_int32, c_void_p, c_void_p),
+    ),
     "rd_kafka_produce_batch": (c_int, (c_void_p, c_int32, c_int, c_void_p, c_int)),
     "rd_kafka_queue_get_main": (c_void_p, (c_void_p,)),
     "rd_kafka_queue_destroy": (None, (c_void_p,)),

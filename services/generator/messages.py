@@ -5,7 +5,7 @@ The layout is that of librdkafka's public `rd_kafka_message_t` (rdkafka.h, uncha
 """
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -36,7 +36,8 @@ class Lot:
     """Messages for one topic, in the order in which they are due, one element each.
 
     due_us: after the load's start; seconds: of the load, which answer for them (-1: none);
-    faults: kinds. memory: what the messages point into, kept alive.
+    faults: kinds. memory: what the messages point into, kept alive. sites, names: number of each
+    message's key, and the keys by number.
     """
 
     kind: Kind
@@ -45,6 +46,8 @@ class Lot:
     faults: NDArray[np.int8]
     messages: NDArray[Any]
     memory: tuple[pa.Array, ...] = ()
+    sites: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
+    names: pa.StringArray = field(default_factory=lambda: pa.array([], pa.string()))
 
     @cached_property
     def second(self) -> int | None:
@@ -82,4 +85,4 @@ def lot_of(wording: Wording, kind: Kind, rows: Rows, wire_format: str) -> Lot:
         messages["value"], messages["value_bytes"] = starts, sizes
         messages["key"], messages["key_bytes"] = addresses(names, rows.site)
         messages["private"] = rows.second
-    return Lot(kind, rows.due_us, rows.second, rows.fault, messages, (values, names))
+    return Lot(kind, rows.due_us, rows.second, rows.fault, messages, (values,), rows.site, names)

@@ -14,7 +14,7 @@ from services.generator.batch_outlet import BatchOutlet
 from services.generator.messages import Lot
 from services.generator.record_outlet import RecordOutlet
 from services.generator.settings import GeneratorSettings
-from services.runtime.kafka import client_properties
+from services.runtime.kafka import assigned_consumer, client_properties, partition_ids
 
 CROWDED_RATE_PER_SECOND = 20_000
 CROWDED_LINGER_MS = 2.0
@@ -79,13 +79,22 @@ def load_properties(settings: GeneratorSettings, rate_per_second: float) -> dict
     }
 
 
+def _partitions(settings: GeneratorSettings) -> dict[str, int]:
+    """How many partitions the input topics have. Raises KafkaUnavailableError."""
+    consumer = assigned_consumer(settings, "generator-partitions")
+    try:
+        return {topic: len(partition_ids(consumer, topic)) for topic in INPUTS}
+    finally:
+        consumer.close()
+
+
 def open_outlet(settings: GeneratorSettings, rate_per_second: float, in_order: bool) -> Outlet:
     """An outlet for one load that reaches `rate_per_second`; in_order: the seconds of its lots
     never decrease, as they do when records are late on purpose. Raises ClientError."""
     properties = load_properties(settings, rate_per_second)
     library = librdkafka.load() if settings.generator_client != "record" else None
     if library is not None:
-        return BatchOutlet(library, properties, INPUTS, in_order)
+        return BatchOutlet(library, properties, _partitions(settings), in_order)
     if settings.generator_client == "batch":
         raise librdkafka.ClientError("the functions of librdkafka are not to be found")
     return RecordOutlet(properties)

@@ -68,7 +68,11 @@ def test_sliding_has_no_change_against_a_second_that_has_nothing(spark):
 
 
 def test_long_windows_count_lanes_and_not_their_flows(spark):
-    rows = [*both(0, 10, 40.0, "lane1", 2), *both(1, 30, 60.0, "lane1", 2), flow(1, 50, "lane2", 2)]
+    rows = [
+        *both(0, 10, 40.0, num_lanes=2),
+        *both(1, 30, 60.0, num_lanes=2),
+        flow(1, 50, lane="lane2", num_lanes=2),
+    ]
     (found,) = rows_of(tumbling, spark, rows, window_s=60)
     assert (found["window_start"], found["window_end"], found["lanes"]) == (0, 60, 2)
     assert found["accumulated_flow_vehicles_per_hour"] == 90

@@ -1,0 +1,63 @@
+"""Latency at a steady rate: runs of the workload `latency` on a stack of their own."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from services.runtime.settings import ROOT
+from tests.integration.kafka_broker import free_base_port
+
+RUN_S = 900
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A stack that is up."""
+
+    data: Path
+    base_port: int
+
+    def run(self, pipeline: str, stages: str, rate: int, seconds: int) -> dict[str, Any]:
+        """The report of one run, valid or not."""
+        report = self.data / "report.json"
+        report.unlink(missing_ok=True)
+        done = self.tidegauge(
+            *("run", "latency", "--pipeline", pipeline, "--stages", stages),
+            *("--rate", str(rate), "--warm-up", "10", "--duration", str(seconds)),
+            *("--report", str(report)),
+        )
+        if not report.exists():
+            raise RuntimeError(done.stdout + done.stderr)
+        found: dict[str, Any] = json.loads(report.read_text())
+        return found
+
+    def tidegauge(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """`./tidegauge` for this stack."""
+        return subprocess.run(
+            [str(ROOT / "tidegauge"), *arguments],
+            env=os.environ
+            | {"TIDEGAUGE_DATA": str(self.data), "TIDEGAUGE_BASE_PORT": str(self.base_port)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=RUN_S,
+            check=False,
+        )
+
+
+@contextmanager
+def running_stack(data: Path) -> Iterator[Stack]:
+    """A stack with its own state and ports."""
+    stack = Stack(data, free_base_port())
+    try:
+        up = stack.tidegauge("up", "--detach")
+        if up.returncode:
+            raise RuntimeError(up.stdout + up.stderr)
+        yield stack
+    finally:
+        stack.tidegauge("down")
