@@ -20,7 +20,7 @@ from schemas.model import Stage
 from schemas.pipeline import Pipeline
 from schemas.protocol import RunPlan
 from services.runtime.events import Events, open_events
-from services.runtime.settings import ServiceSettings, load_settings
+from services.runtime.settings import load_settings
 from services.runtime.stopping import stop_on_signals
 from services.spark_pipeline.arguments import end_with_parent, read_arguments, stages_to_run
 from services.spark_pipeline.drivers import ready_mark
@@ -28,23 +28,24 @@ from services.spark_pipeline.exits import EXIT_REPORTED, EXIT_STOPPED
 from services.spark_pipeline.progress import ProgressReporter
 from services.spark_pipeline.queries import Place, start_query
 from services.spark_pipeline.session import effective, open_session, spark_conf
+from services.spark_pipeline.settings import SparkSettings
 from services.spark_pipeline.watching import Failure, watch
 
 
 def main() -> int:
     """Run the pipeline until told to stop."""
     pipeline, plan = read_arguments("driver")
-    run_id, settings = plan.request.run_id, load_settings(ServiceSettings)
+    run_id, settings = plan.request.run_id, load_settings(SparkSettings)
     end_with_parent()
     stop = stop_on_signals()
     stages = stages_to_run(pipeline, plan)
     folder = settings.data.resolve() / "runs" / run_id
     scratch = folder / "scratch" / pipeline.name
-    conf = spark_conf(pipeline, stages, _partitions(plan), settings.jars / "spark", scratch)
+    conf = spark_conf(pipeline, stages, _partitions(plan), settings, scratch)
     events = open_events(settings, f"spark_pipeline-{pipeline.name}")
 
     spark = open_session(pipeline.name, conf)
-    place = Place(settings.bootstrap, folder / "checkpoints")
+    place = Place(settings.kafka_options, _checkpoints(settings, folder, run_id))
     queries = start_queries(spark, pipeline, stages, plan, place)
 
     mark = ready_mark(folder, pipeline.name)
@@ -71,6 +72,12 @@ def start_queries(
         return list(
             starters.map(lambda stage: start_query(spark, pipeline, stage, plan, place), stages)
         )
+
+
+def _checkpoints(settings: SparkSettings, folder: Path, run_id: str) -> str:
+    if settings.spark_checkpoints:
+        return f"{settings.spark_checkpoints.rstrip('/')}/{run_id}"
+    return str(folder / "checkpoints")
 
 
 def _partitions(plan: RunPlan) -> int:

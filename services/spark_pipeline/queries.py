@@ -3,7 +3,6 @@
 import json
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -17,10 +16,11 @@ from services.spark_pipeline.outputs import outputs
 
 @dataclass(frozen=True)
 class Place:
-    """Where a pipeline reads, writes and keeps its checkpoints."""
+    """Where a pipeline reads and writes (options of Kafka sources and sinks) and keeps its
+    checkpoints (a path or URI)."""
 
-    bootstrap: str
-    checkpoints: Path
+    kafka: dict[str, str]
+    checkpoints: str
 
 
 def start_query(
@@ -35,9 +35,9 @@ def start_query(
     writer = (
         rows.writeStream.queryName(stage)
         .outputMode("append" if pipeline.implementation == "built-in" else "update")
-        .option("checkpointLocation", str(place.checkpoints / pipeline.name / stage))
+        .option("checkpointLocation", f"{place.checkpoints}/{pipeline.name}/{stage}")
         .format("kafka")
-        .option("kafka.bootstrap.servers", place.bootstrap)
+        .options(**place.kafka)
     )
     if "topic" not in rows.columns:
         writer = writer.option("topic", catalogue.output_topic(pipeline.name, stage))
@@ -50,7 +50,7 @@ def read_inputs(
     """Input topics as one source, from the start offsets on."""
     return (
         spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", place.bootstrap)
+        .options(**place.kafka)
         .option("subscribe", ",".join(topics))
         .option("startingOffsets", starting_offsets(plan, topics))
         .load()

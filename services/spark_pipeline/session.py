@@ -8,14 +8,15 @@ from pyspark.sql import SparkSession
 
 from schemas.pipeline import Pipeline
 from services.spark_pipeline.progress import RECENT_UPDATES
+from services.spark_pipeline.settings import SparkSettings, without_secrets
 
 STATEFUL = ("join", "tumbling", "sliding")
 LOG4J = Path(__file__).parent / "log4j2.properties"
 # A length inside a corrupt datum may claim gigabytes; Avro would allocate them before it finds
 # that the bytes are not there, and an OutOfMemoryError stops the query.
 MAX_FIELD_BYTES = 1024 * 1024
+LOG_OPTION = f"-Dlog4j2.configurationFile={LOG4J.as_uri()}"
 JAVA_OPTIONS = (
-    f"-Dlog4j2.configurationFile={LOG4J.as_uri()}",
     f"-Dorg.apache.avro.limits.string.maxLength={MAX_FIELD_BYTES}",
     f"-Dorg.apache.avro.limits.bytes.maxLength={MAX_FIELD_BYTES}",
     # A heap of about a gigabyte with little alive: one thread collects it in milliseconds, without
@@ -50,17 +51,24 @@ def slots(pipeline: Pipeline, stages: tuple[str, ...], input_partitions: int) ->
 
 
 def spark_conf(
-    pipeline: Pipeline, stages: tuple[str, ...], input_partitions: int, jars: Path, scratch: Path
+    pipeline: Pipeline,
+    stages: tuple[str, ...],
+    input_partitions: int,
+    settings: SparkSettings,
+    scratch: Path,
 ) -> dict[str, str]:
-    """Settings of the session; what the pipeline sets itself wins."""
-    jar_files = sorted(str(path) for path in jars.glob("*.jar"))
+    """Settings of the session; what the pipeline sets itself wins, and what the service's settings
+    say wins over that."""
+    jar_files = sorted(str(path) for path in (settings.jars / "spark").glob("*.jar"))
+    needed = slots(pipeline, stages, input_partitions)
+    java_options = " ".join((*JAVA_OPTIONS, *pipeline.jvm_options))
     conf = {
-        "spark.master": f"local[{slots(pipeline, stages, input_partitions)}]",
+        "spark.master": settings.spark_master or f"local[{needed}]",
         "spark.jars": ",".join(jar_files),
         "spark.driver.memory": f"{pipeline.driver_memory_mb}m",
-        "spark.driver.extraJavaOptions": " ".join((*JAVA_OPTIONS, *pipeline.jvm_options)),
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"{LOG_OPTION} {java_options}",
+        "spark.driver.host": settings.spark_driver_host,
+        "spark.driver.bindAddress": settings.spark_driver_host,
         "spark.local.dir": str(scratch),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -79,22 +87,28 @@ def spark_conf(
         ),
         # A commit writes what changed, not a snapshot of the whole store.
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-        # On a local disk the default manager starts a `readlink` process for every file it
-        # renames: 150 processes per second with five queries in micro-batches.
-        "spark.sql.streaming.checkpointFileManagerClass": (
-            "org.apache.spark.sql.execution.streaming.checkpointing"
-            ".FileSystemBasedCheckpointFileManager"
-        ),
         # No batch without data only to remove old state: the next batch with data does that, and
         # update mode publishes nothing when state is removed.
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         # The local file system writes a checksum beside every file already.
         "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     }
+    if not settings.spark_checkpoints:
+        # On a local disk the default manager starts a `readlink` process for every file it
+        # renames: 150 processes per second with five queries in micro-batches.
+        conf["spark.sql.streaming.checkpointFileManagerClass"] = (
+            "org.apache.spark.sql.execution.streaming.checkpointing"
+            ".FileSystemBasedCheckpointFileManager"
+        )
+    if settings.is_cluster:
+        # No more than needed: several pipelines share the cluster.
+        conf["spark.cores.max"] = str(needed)
+        conf["spark.executor.memory"] = f"{pipeline.driver_memory_mb}m"
+        conf["spark.executor.extraJavaOptions"] = java_options
     if pipeline.mode == "real-time":
         # The latency floor of a shuffle: how long a network buffer waits to fill (default ~50).
         conf["spark.shuffle.streaming.networkBufferMaxWaitTimeMs"] = "2"
-    return conf | pipeline.spark_conf
+    return conf | pipeline.spark_conf | settings.spark_conf
 
 
 def open_session(name: str, conf: dict[str, str]) -> SparkSession:
@@ -112,5 +126,5 @@ def effective(spark: SparkSession, conf: dict[str, str]) -> dict[str, object]:
     return {
         "spark_version": spark.version,
         "jvm": f"{jvm_property('java.vm.name')} {jvm_property('java.runtime.version')}",
-        "settings": conf,
+        "settings": without_secrets(conf),
     }

@@ -7,12 +7,12 @@ import pytest
 def spark(tmp_path_factory):
     """A local session with the settings of a driver, on static data."""
     from schemas.pipeline import Pipeline
-    from services.runtime.settings import ROOT
     from services.spark_pipeline.session import open_session, spark_conf
+    from services.spark_pipeline.settings import SparkSettings
 
     pipeline = Pipeline(name="p", summary="-", mode="micro-batch", implementation="customised")
     scratch = tmp_path_factory.mktemp("spark")
-    conf = spark_conf(pipeline, ("join",), 1, ROOT / ".jars" / "spark", scratch)
+    conf = spark_conf(pipeline, ("join",), 1, SparkSettings(), scratch)
     session = open_session("tests", conf | {"spark.master": "local[2]"})
     yield session
     session.stop()

@@ -15,9 +15,12 @@ from services.spark_pipeline.arguments import stages_to_run
 from services.spark_pipeline.progress import ProgressReporter, epoch_ms, progress_fields
 from services.spark_pipeline.queries import starting_offsets
 from services.spark_pipeline.session import slots, spark_conf
+from services.spark_pipeline.settings import SparkSettings
 from services.spark_pipeline.watching import is_initialised, one_line
 
 pytestmark = pytest.mark.unit
+
+SETTINGS = SparkSettings()
 
 PROGRESS = {
     "id": "7a", "name": "join", "batchId": 12, "numInputRows": 40, "batchDuration": 130,
@@ -57,7 +60,7 @@ def test_every_task_of_every_query_has_a_slot(stages, input_partitions, shuffle_
 
 def test_a_setting_of_the_pipeline_wins():
     given = pipeline(spark_conf={"spark.master": "local[99]", "spark.x": "y"})
-    conf = spark_conf(given, STAGES, 1, Path("/none"), Path("/scratch"))
+    conf = spark_conf(given, STAGES, 1, SETTINGS, Path("/scratch"))
     assert conf["spark.master"] == "local[99]"
     assert conf["spark.x"] == "y"
     assert conf["spark.local.dir"] == "/scratch"
@@ -65,8 +68,8 @@ def test_a_setting_of_the_pipeline_wins():
 
 def test_only_real_time_mode_shortens_the_wait_of_network_buffers():
     key = "spark.shuffle.streaming.networkBufferMaxWaitTimeMs"
-    fast = spark_conf(pipeline(), ("join",), 1, Path("/none"), Path("/scratch"))
-    slow = spark_conf(pipeline(mode="micro-batch"), ("join",), 1, Path("/none"), Path("/scratch"))
+    fast = spark_conf(pipeline(), ("join",), 1, SETTINGS, Path("/scratch"))
+    slow = spark_conf(pipeline(mode="micro-batch"), ("join",), 1, SETTINGS, Path("/scratch"))
     assert fast[key] == "2"
     assert key not in slow
 

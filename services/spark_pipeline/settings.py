@@ -1,0 +1,45 @@
+"""Settings of the pipelines: where Spark runs, and what it needs there."""
+
+import re
+
+from pydantic import Field
+
+from services.runtime.settings import ServiceSettings
+
+SECRET = re.compile("password|secret|token|credential|access.key|jaas", re.IGNORECASE)
+
+
+class SparkSettings(ServiceSettings):
+    """Fields of the pipelines, beside those of every service.
+
+    spark_master: `spark://HOST:PORT`, `k8s://…` or `local[N]`; empty means a local one with as many
+    slots as the queries need. A cluster must have as many free cores for each pipeline; what it
+    offers may be more than what the machines have.
+    spark_driver_host: address of the driver that executors reach.
+    spark_checkpoints: URI that the driver and all executors reach, for the checkpoints of runs,
+    which nobody removes there; empty means the folder of the run, which suits one machine.
+    spark_conf: settings of Spark, which win over a pipeline's own.
+    spark_kafka_properties: properties of Java's Kafka clients, for example security.protocol.
+    """
+
+    spark_master: str = Field("", pattern=r"^(local\[[0-9]+\]|spark://.+|k8s://.+)?$")
+    spark_driver_host: str = "127.0.0.1"
+    spark_checkpoints: str = ""
+    spark_conf: dict[str, str] = Field(default_factory=dict)
+    spark_kafka_properties: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether executors are processes of their own."""
+        return bool(self.spark_master) and not self.spark_master.startswith("local")
+
+    @property
+    def kafka_options(self) -> dict[str, str]:
+        """Options of every Kafka source and sink."""
+        own = {f"kafka.{name}": value for name, value in self.spark_kafka_properties.items()}
+        return {"kafka.bootstrap.servers": self.bootstrap, **own}
+
+
+def without_secrets(conf: dict[str, str]) -> dict[str, str]:
+    """The same settings with `***` in place of what must not be published."""
+    return {name: "***" if SECRET.search(name) else value for name, value in conf.items()}

@@ -1,0 +1,85 @@
+"""The pipelines on a standalone cluster of Spark: a master and a worker on this machine."""
+
+import os
+import re
+import subprocess
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from schemas import catalogue, protocol
+from schemas.protocol import Stop
+from services.runtime.events import open_events
+from tests.integration.kafka_broker import broker  # noqa: F401
+from tests.integration.service_process import Reader, running_service
+from tests.integration.test_spark_pipeline import (
+    START_DEADLINE_S,
+    check_outputs,
+    of,
+    prepare,
+    say,
+    write,
+)
+
+pytestmark = pytest.mark.faults
+
+SPARK_HOME = Path(pyspark.__file__).parent
+CORES = 64  # offered, whatever the machine has: real-time mode needs a slot for every task
+PIPELINES = ("spark-realtime", "spark-microbatch")
+
+
+@contextmanager
+def running(name, folder, *arguments):
+    """A daemon of Spark and its log; ends with the context."""
+    log = folder / f"{name}.log"
+    command = ["java", "-Xmx256m", "-cp", f"{SPARK_HOME}/jars/*"]
+    command += [f"org.apache.spark.deploy.{name}", "--host", "127.0.0.1", "--webui-port", "0"]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*command, *arguments],
+            env=os.environ | {"SPARK_HOME": str(SPARK_HOME)},
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        yield log
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def found_in(log, pattern):
+    """The first match of a pattern in a log, waited for."""
+    end = time.monotonic() + START_DEADLINE_S
+    while not (found := re.search(pattern, log.read_text())):
+        assert time.monotonic() < end, log.read_text()[-2000:]
+        time.sleep(0.1)  # between two looks, within the deadline
+    return found
+
+
+@pytest.fixture
+def master(tmp_path):
+    with running("master.Master", tmp_path, "--port", "0") as master_log:
+        url = found_in(master_log, r"Starting Spark master at (spark://\S+)")[1]
+        work = ("--cores", str(CORES), "--memory", "4g", "--work-dir", str(tmp_path / "work"))
+        with running("worker.Worker", tmp_path, *work, url) as worker_log:
+            found_in(worker_log, "Successfully registered with master")
+            yield url
+
+
+def test_every_output_is_exact_on_a_cluster_too(broker, master, tmp_path):  # noqa: F811
+    lifecycle = Reader(broker, catalogue.LIFECYCLE)
+    with running_service(broker, "spark_pipeline", tmp_path, TIDEGAUGE_SPARK_MASTER=master):
+        for name in PIPELINES:
+            run_id = f"cluster-{name}"
+            prepare(broker, run_id, (name,))
+            sent = write(broker, run_id)
+            ready = lifecycle.until(run_id, say(protocol.READY, name), START_DEADLINE_S)
+            assert master in of(ready, protocol.READY, name)[0]["detail"]
+            check_outputs(broker, name, run_id, sent)
+            open_events(broker, "tests").command("stop", run_id, Stop())
+            lifecycle.until(run_id, say(protocol.STOPPED, name))
+    lifecycle.close()

@@ -1,0 +1,71 @@
+"""Where Spark runs, from the settings of the service."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from schemas.pipeline import Pipeline
+from services.spark_pipeline.session import spark_conf
+from services.spark_pipeline.settings import SparkSettings, without_secrets
+
+pytestmark = pytest.mark.unit
+
+PIPELINE = Pipeline(
+    name="p", summary="-", mode="real-time", jvm_options=("-XX:X",), spark_conf={"a": "1", "b": "1"}
+)
+
+
+def conf(**settings):
+    return spark_conf(PIPELINE, ("parse", "join"), 2, SparkSettings(**settings), Path("/scratch"))
+
+
+def test_a_local_master_has_the_slots_that_the_queries_need_unless_told_otherwise():
+    # Two topics of two partitions for each of two queries, and one task of the shuffle.
+    assert conf()["spark.master"] == "local[9]"
+    assert conf(spark_master="local[20]")["spark.master"] == "local[20]"
+    assert "spark.cores.max" not in conf()
+
+
+def test_a_cluster_gives_as_many_cores_as_the_queries_need():
+    found = conf(spark_master="spark://host:7077", spark_driver_host="10.0.0.1")
+    assert found["spark.master"] == "spark://host:7077"
+    assert found["spark.cores.max"] == "9"
+    assert found["spark.driver.host"] == "10.0.0.1"
+    assert "-XX:X" in found["spark.executor.extraJavaOptions"]
+    assert "log4j2" not in found["spark.executor.extraJavaOptions"]
+
+
+def test_settings_win_over_the_pipeline_and_the_pipeline_over_the_defaults():
+    found = conf(spark_conf={"b": "2", "spark.ui.enabled": "true"})
+    assert (found["a"], found["b"], found["spark.ui.enabled"]) == ("1", "2", "true")
+
+
+def test_checkpoints_elsewhere_are_written_as_spark_does_by_default():
+    name = "spark.sql.streaming.checkpointFileManagerClass"
+    assert name in conf()
+    assert name not in conf(spark_checkpoints="s3a://bucket/checkpoints")
+
+
+def test_properties_of_kafka_clients_reach_sources_and_sinks():
+    settings = SparkSettings(
+        kafka_bootstrap="k:9092", spark_kafka_properties={"security.protocol": "SSL"}
+    )
+    assert settings.kafka_options == {
+        "kafka.bootstrap.servers": "k:9092",
+        "kafka.security.protocol": "SSL",
+    }
+
+
+def test_secrets_are_not_published():
+    found = {"spark.hadoop.fs.s3a.secret.key": "x", "spark.ssl.keyPassword": "y", "a": "1"}
+    assert without_secrets(found) == {
+        "spark.hadoop.fs.s3a.secret.key": "***",
+        "spark.ssl.keyPassword": "***",
+        "a": "1",
+    }
+
+
+def test_a_master_of_another_kind_is_refused():
+    with pytest.raises(ValidationError, match="spark_master"):
+        SparkSettings(spark_master="yarn")
