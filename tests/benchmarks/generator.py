@@ -7,7 +7,7 @@ and 256 KiB), and the best of them counts, twice:
 - `distinct`: with --record-size, which fills every record with other random letters;
 - `repeated`: with --payload-file and one payload, which is the same bytes over and over. It costs
   nothing to make and next to nothing to compress and to transport, so it bounds what any load of
-  real records could reach. Only the larger batches, which are its best.
+  real records could reach.
 
 TIDEGAUGE_BENCH_RECORDS is the number of records of each run; below ten million the start of the JVM
 is a part of what is measured.
@@ -38,7 +38,7 @@ from tests.integration.kafka_broker import running_broker
 RECORDS = int(os.environ.get("TIDEGAUGE_BENCH_RECORDS", "10_000_000"))
 PARTITIONS = 4
 LINGERS_MS = (5, 50)
-PEERS = (("distinct", 16), ("distinct", 256), ("repeated", 256))
+PEERS = tuple((payload, kib) for payload in ("distinct", "repeated") for kib in (16, 256))
 TIMEOUT_S = 600
 PEER_TOPIC = catalogue.Topic("peer", ("traffic_flow",), PARTITIONS, 600, 1024**3)
 BENCH_JARS = ROOT / ".jars" / "bench"
