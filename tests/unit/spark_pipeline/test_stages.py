@@ -46,7 +46,7 @@ def rows_published(spark, stage, raw, wire_format="avro", **fields):
     given = {"name": "p", "summary": "-", "mode": "micro-batch"} | fields
     pipeline = Pipeline.model_validate(given)
     read = lambda topics: frame.where(frame["topic"].isin(*topics))  # noqa: E731
-    return outputs(read, stage, pipeline, "r", wire_format).collect()
+    return outputs(read, stage, pipeline, "r", wire_format=wire_format).collect()
 
 
 def published(spark, stage, raw, **fields):
