@@ -72,7 +72,7 @@ def _head(report: dict[str, Any], request: dict[str, Any]) -> str:
 def _pipeline(name: str, pipeline: dict[str, Any], timelines: Timelines | None) -> str:
     parts = [f"<section><h2>{escape(name)}</h2>"]
     for restart in pipeline.get("restarts", ()):
-        parts.append(f"<p>{escape(restart_sentence(name, pipeline, restart['outage_s']))}</p>")
+        parts.append(f"<p>{escape(restart_sentence(name, pipeline, restart))}</p>")
     parts.append(_latency_table(pipeline["stages"]))
     if timelines is not None:
         parts.append(_latency_charts(name, timelines))

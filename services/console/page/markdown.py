@@ -22,7 +22,7 @@ def markdown(report: dict[str, Any]) -> str:
     for name, pipeline in report["pipelines"].items():
         lines += ["", f"## {name}", ""]
         for restart in pipeline.get("restarts", ()):
-            lines += [restart_sentence(name, pipeline, restart["outage_s"]), ""]
+            lines += [restart_sentence(name, pipeline, restart), ""]
         lines += _table(pipeline["stages"])
     lines += ["", "Latency in milliseconds, from the latest contributing input to the output."]
     lines += ["", "## Environment", ""]
