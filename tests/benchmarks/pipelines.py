@@ -17,6 +17,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from subprocess import TimeoutExpired
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -83,15 +84,7 @@ def measure(say: Say, scratch: Path) -> Measured:
         with running_stack(scratch / "stack") as stack:
             measure_latency(say, asked, found, stack)
     if asked.backlog:
-        broker = scratch / "broker"
-        broker.mkdir()
-        with running_broker(broker) as settings:
-            rate = copy(settings, asked.backlog)
-            note_backlog(say, found, "copy", "ingest", rate)
-            for name, stage in asked.cells(asked.pipelines):
-                pipeline = load_pipeline(name).model_copy(update={"jvm_options": ()})
-                caught = catch_up(settings, scratch, pipeline, stage, asked.backlog)
-                note_backlog(say, found, name, stage, caught)
+        measure_backlog(say, asked, found, scratch)
     say(table_of(found))
     return Measured(figures_of(found), ratios_of(found))
 
@@ -109,6 +102,22 @@ def what_is_asked() -> Asked:
         int(os.environ.get("TIDEGAUGE_BENCH_SECONDS", "30")),
         int(os.environ.get("TIDEGAUGE_BENCH_BACKLOG", "1_000_000")),
     )
+
+
+def measure_backlog(say: Say, asked: Asked, found: Found, scratch: Path) -> None:
+    """Every stage of every pipeline, and the copy."""
+    broker = scratch / "broker"
+    broker.mkdir()
+    with running_broker(broker) as settings:
+        note_backlog(say, found, "copy", "ingest", copy(settings, asked.backlog))
+        for name, stage in asked.cells(asked.pipelines):
+            pipeline = load_pipeline(name).model_copy(update={"jvm_options": ()})
+            try:
+                caught = catch_up(settings, scratch, pipeline, stage, asked.backlog)
+            except AssertionError as error:  # the others are still worth having
+                say(f"{name} {stage}: no figure: {error}")
+                continue
+            note_backlog(say, found, name, stage, caught)
 
 
 def measure_latency(say: Say, asked: Asked, found: Found, stack: Stack) -> None:
@@ -134,7 +143,11 @@ def run(
     seconds: int,
 ) -> None:
     """One run; its figures under `label`."""
-    report = stack.run(pipeline, ",".join(stages), RATE_PER_SECOND, seconds)
+    try:
+        report = stack.run(pipeline, ",".join(stages), RATE_PER_SECOND, seconds)
+    except (RuntimeError, TimeoutExpired) as error:  # the others are still worth having
+        say(f"{label}: no figure: {error}")
+        return
     (measured,) = report["pipelines"].values()
     verdict = "valid" if report["valid"] else f"INVALID: {' '.join(report['invalid_reasons'])}"
     clean = "clean" if report["conclusion"]["clean"] else "not clean"
