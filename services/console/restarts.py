@@ -1,10 +1,12 @@
 """What it cost that a pipeline was killed and started again, from ClickHouse.
 
 An output of the measure phase that came again after the pipeline was found dead is a duplicate that
-the restart made. One that came late is late because of it when its latest input had come before the
-queries ran again: it had to wait for them. Whatever is late beyond that has other reasons.
+the restart made. One that came late is late because of it until its stage has caught up: until the
+first second, after the queries ran again, that has outputs and none of them late. Whatever is late
+after that has other reasons.
 """
 
+from collections.abc import Iterable
 from typing import Any, TypedDict
 
 from services.console.clickhouse import query
@@ -55,24 +57,39 @@ OF_THE_RESTART = (
 
 
 def _late(url: str, restart: Restart, deadline_ms: int, which: dict[str, str]) -> int:
-    outage_s = restart["outage_s"]
-    up_ms = FOR_EVER_MS if outage_s is None else restart["down_ms"] + round(1000 * outage_s)
-    rows: list[dict[str, Any]] = query(
+    rows = query(
         url,
-        "SELECT toInt64(sum(r.count)) AS total FROM tidegauge.results_latency AS r"
+        "SELECT stage, toUnixTimestamp64Milli(second) AS second_ms,"
+        " toInt64(sumIf(r.count, latency_ms > {deadline:Int64})) AS late"
+        " FROM tidegauge.results_latency AS r"
         + OF_THE_RESTART
-        + " AND definition = 'latest' AND latency_ms > {deadline:Int64}"
-        " AND toUnixTimestamp64Milli(second) - latency_ms <= {up:Int64}",
+        + " AND definition = 'latest' GROUP BY stage, second ORDER BY stage, second",
         down=str(restart["down_ms"]),
         deadline=str(deadline_ms),
-        up=str(up_ms),
         **which,
     )
-    return int(rows[0]["total"])
+    outage_s = restart["outage_s"]
+    up_ms = FOR_EVER_MS if outage_s is None else restart["down_ms"] + round(1000 * outage_s)
+    return late_until_caught_up(rows, up_ms)
+
+
+def late_until_caught_up(rows: Iterable[dict[str, Any]], up_ms: int) -> int:
+    """Late outputs of each stage until its first second from `up_ms` on without any.
+
+    rows: `stage`, `second_ms` and `late`, in this order, of seconds that have outputs.
+    """
+    total, caught_up = 0, set()
+    for row in rows:
+        stage, late = row["stage"], int(row["late"])
+        if not late and int(row["second_ms"]) >= up_ms:
+            caught_up.add(stage)
+        if stage not in caught_up:
+            total += late
+    return total
 
 
 def _duplicates(url: str, restart: Restart, which: dict[str, str]) -> int:
-    rows: list[dict[str, Any]] = query(
+    rows = query(
         url,
         "SELECT sum(duplicate) AS total FROM tidegauge.results_verdicts" + OF_THE_RESTART,
         down=str(restart["down_ms"]),
