@@ -7,6 +7,7 @@ from services.conductor.settings import ConductorSettings
 from services.evaluator.settings import EvaluatorSettings
 from services.generator.settings import GeneratorSettings
 from services.runtime.settings import ServiceSettings
+from services.spark_pipeline.settings import SparkSettings
 from services.store.settings import StoreSettings
 
 SETTINGS: dict[str, type[ServiceSettings]] = {
@@ -15,7 +16,7 @@ SETTINGS: dict[str, type[ServiceSettings]] = {
     "console": ServiceSettings,
     "evaluator": EvaluatorSettings,
     "generator": GeneratorSettings,
-    "spark_pipeline": ServiceSettings,
+    "spark_pipeline": SparkSettings,
     "store": StoreSettings,
 }
 PREFIX = "TIDEGAUGE_"
