@@ -114,10 +114,10 @@ class Supervisor:
 
     def _exit_code(self, service: ServiceState) -> tuple[int | None] | None:
         """None while it runs; else its exit code, itself None where it is not known."""
-        code = self._processes[service.name].poll()
-        if code is None and is_alive(service.identity, self.state.stack_id):
+        process = self._processes[service.name]
+        if process.poll() is None and is_alive(service.identity, self.state.stack_id):
             return None
-        return (code,)
+        return (process.poll(),)  # asked again: it may have ended between the two questions
 
     def _can_start(self, part: Part) -> bool:
         return all(self._cases[name].down_s is None for name in part.after)

@@ -21,6 +21,7 @@ def main() -> None:
     with serving(settings, "collector") as service:
         log.info("started", stack=str(settings.stack_path))
         collecting = Collecting(settings, service.events)
+        collecting.resume()
         service.follow(
             collecting.obey, collecting.tend, lambda: min(collecting.wait_s(), MAX_WAIT_S)
         )

@@ -1,6 +1,7 @@
 """When to sample, and for which run."""
 
 import time
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -12,7 +13,10 @@ from services.collector.machine import MACHINE, read_machine
 from services.collector.processes import Processes
 from services.collector.settings import CollectorSettings
 from services.collector.stack import StackFile
+from services.runtime.clock import now_ms
 from services.runtime.events import Events
+from services.runtime.kafka import KafkaUnavailableError
+from services.runtime.replay import read_commands, unfinished
 
 
 class Collecting:
@@ -31,6 +35,17 @@ class Collecting:
     def wait_s(self) -> float:
         """Time until the next sample."""
         return max(0.0, self._next_sample_s - time.monotonic())
+
+    def resume(self) -> None:
+        """Take up the run that goes on, where this process was started in the middle of one. What
+        was not sampled in between is a gap."""
+        with suppress(KafkaUnavailableError):  # there is no topic, so there was no run
+            commands, _end = read_commands(self._settings, "collector-history")
+            mine = unfinished(commands, now_ms())
+            if mine:
+                self._run_id = mine[0]["run_id"]
+            if len(mine) == 1:  # prepared, not started: the conductor may still wait
+                self._events.lifecycle(protocol.READY, self._run_id)
 
     def obey(self, command: dict[str, Any]) -> None:
         """Note which run goes on: from `prepare` until its `stop`."""

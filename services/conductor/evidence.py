@@ -14,6 +14,9 @@ from schemas import catalogue, protocol
 from schemas.percentiles import quantile
 from schemas.protocol import Drained, LoadFinished, RunRequest
 
+# Services that cannot go on with a run in whose middle they were started, and until when they are
+# needed.
+MUST_LIVE = {"generator": "load_finished", "spark_pipeline": "drained"}
 READY_SERVICES = ("generator", "evaluator", "collector")
 BUS = (catalogue.LIFECYCLE, catalogue.GENERATOR, catalogue.LATENCY)
 
@@ -43,6 +46,8 @@ class Evidence:
 
     def add(self, topic: str, record: dict[str, Any]) -> None:
         """Take in one event of a topic of BUS; events of other runs change nothing."""
+        if topic == catalogue.LIFECYCLE and not record["run_id"]:
+            self._add_deployment(record)
         if record["run_id"] != self.request.run_id:
             return
         if topic == catalogue.LIFECYCLE:
@@ -72,6 +77,25 @@ class Evidence:
         """Pipelines that have not answered `stopped` yet, sorted."""
         pipelines = {f"pipeline:{pipeline.name}" for pipeline in self.request.pipelines}
         return sorted(pipelines - self.stopped)
+
+    def _add_deployment(self, record: dict[str, Any]) -> None:
+        """Note the death of a service that this run cannot do without.
+
+        Whoever supervises it says so at once (part_down); a service that is started again says so
+        itself, which counts once it had been ready for this run.
+        """
+        event, detail = record["event"], json.loads(record["detail"])
+        service, how = record["producer"], f"{record['producer']} was started again"
+        if event == protocol.PART_DOWN:
+            service, how = detail.get("part", ""), detail.get("reason", "")
+        elif event != protocol.SERVICE_STARTED or not self._was_ready(service):
+            return
+        if service in MUST_LIVE and getattr(self, MUST_LIVE[service]) is None and not self.failure:
+            self.failure = f"{how} in the middle of the run"
+
+    def _was_ready(self, service: str) -> bool:
+        pipelines = service == "spark_pipeline" and bool(self.ready - set(READY_SERVICES))
+        return pipelines or service in self.ready
 
     def _add_lifecycle(self, record: dict[str, Any]) -> None:
         event, detail = record["event"], record["detail"]

@@ -145,18 +145,23 @@ def _follow(
 def _await_projection(
     settings: ServiceSettings, follower: Follower, check_stack: Callable[[], None]
 ) -> None:
-    """Wait until the store has projected what is on the bus now, so that the report is whole."""
+    """Wait until the store has projected what is on the bus now, so that the report is whole.
+
+    A store that was killed is started again meanwhile, so one that does not answer is asked again.
+    """
     ends = follower.ends(catalogue.RESULTS)
     deadline_s = time.monotonic() + PROJECTION_TIMEOUT_S
+    trouble = ""
     while True:
         check_stack()
         try:
             rows = query(store_url(settings), "SELECT * FROM tidegauge.projection_progress")
+            done = {(row["topic"], row["partition"]): row["next_offset"] for row in rows}
+            if all(done.get(place, 0) >= end for place, end in ends.items()):
+                return
+            trouble = "The store did not project all results within 30 s."
         except QueryError as error:
-            raise RunError(f"The store does not answer: {error}") from error
-        done = {(row["topic"], row["partition"]): row["next_offset"] for row in rows}
-        if all(done.get(place, 0) >= end for place, end in ends.items()):
-            return
+            trouble = f"The store does not answer: {error}"
         if time.monotonic() > deadline_s:
-            raise RunError("The store did not project all results within 30 s.")
+            raise RunError(trouble)
         follower.poll(0.2)

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from schemas import catalogue
 from schemas.protocol import PhasePlan, RunPlan
 from services.evaluator.evaluation import Evaluation
-from services.evaluator.history import Record, read_commands, read_published
+from services.evaluator.history import read_published
 from services.evaluator.process import settle_in
 from services.evaluator.published import Difference, Owed
 from services.evaluator.reader import FETCHING, Reader, TimestampError, offsets_at
@@ -25,6 +25,7 @@ from services.evaluator.settings import EvaluatorSettings
 from services.evaluator.share import Place, reached
 from services.runtime.kafka import KafkaUnavailableError, assigned_consumer, watermarks
 from services.runtime.logs import configure_logs
+from services.runtime.replay import Record, read_commands
 from services.runtime.settings import EXIT_USAGE, load_settings
 
 MAX_LINES = 20
@@ -54,7 +55,7 @@ def main() -> int:
     configure_logs("evaluator-again", "warning")
     settle_in()
     try:
-        past = past_run(read_commands(settings)[0], sys.argv[1])
+        past = past_run(read_commands(settings, "evaluator-history")[0], sys.argv[1])
         owed = evaluate(settings, past)
     except (CannotEvaluateError, KafkaUnavailableError, TimestampError, KafkaException) as error:
         print(f"tidegauge: {error}", file=sys.stderr)

@@ -10,7 +10,7 @@ from schemas import catalogue, protocol
 from schemas.protocol import Drained, LoadFinished, PhasePlan, RunPlan
 from services.evaluator.columns import TooManyNamesError
 from services.evaluator.evaluation import Evaluation
-from services.evaluator.history import read_commands, read_published, unfinished
+from services.evaluator.history import read_published
 from services.evaluator.published import NotRepeatableError
 from services.evaluator.publishing import Publication
 from services.evaluator.reader import (
@@ -33,6 +33,7 @@ from services.runtime.kafka import (
     assigned_consumer,
     end_offsets,
 )
+from services.runtime.replay import read_commands, unfinished
 
 log = structlog.get_logger()
 REMEMBERED_COMMANDS = 1_000
@@ -69,7 +70,7 @@ class CurrentRun:
         before it are known here. Raises KafkaException when the broker does not answer.
         """
         try:
-            commands, end = read_commands(self._settings)
+            commands, end = read_commands(self._settings, "evaluator-history")
         except KafkaUnavailableError:  # the topic is made when the first conductor starts
             return 0
         self._carried_out.extend(one["command_id"] for one in commands)

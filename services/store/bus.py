@@ -1,7 +1,7 @@
 """The results bus as the projector reads it: every partition of every topic, from given offsets."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
@@ -28,6 +28,20 @@ class Bus:
         # A fetch that waits for records would hold up each of these questions.
         self._consumer.unassign()
         return {place: self._bounds_of(place) for place in self._places()}
+
+    def has_more_than(self, known: Container[Place]) -> bool:
+        """Whether there are partitions besides those that are known. No answer is no."""
+        try:
+            found = self._consumer.list_topics(timeout=KAFKA_TIMEOUT_S).topics
+        except KafkaException:
+            return False  # the broker is away; asked again
+        there = ((topic, n) for topic in TABLES if topic in found for n in found[topic].partitions)
+        return any(place not in known for place in there)
+
+    def behind(self, place: Place, offset: int) -> int:
+        """How many records of a partition follow this offset, as far as the last fetch told."""
+        _low, end = self._consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
+        return max(0, int(end) - offset)
 
     def begin(self, offsets: Mapping[Place, int]) -> None:
         """Read these partitions from here on."""

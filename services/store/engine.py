@@ -20,6 +20,10 @@ class EngineError(RuntimeError):
         return int(found[1]) if found else 1002
 
 
+class InsertTimeoutError(EngineError):
+    """No answer came in time, so it may still be going on."""
+
+
 @dataclass(frozen=True)
 class Query:
     """One query over HTTP.

@@ -36,6 +36,17 @@ def read_done(engine: Engine) -> dict[str, dict[Place, int]]:
     return done
 
 
+def table_done(engine: Engine, table: str, block: pa.Table) -> dict[Place, int]:
+    """Next offset of one table in each partition that a block, all of one topic, has rows of."""
+    topic = block["_topic"][0].as_py()
+    places = ", ".join(str(number) for number in sorted(set(block["_partition"].to_pylist())))
+    rows = engine.rows(
+        f"SELECT _partition, max(_offset) + 1 AS next_offset FROM {DATABASE}.{table}"
+        f" WHERE _topic = '{topic}' AND _partition IN ({places}) GROUP BY _partition"
+    )
+    return {(topic, int(row["_partition"])): int(row["next_offset"]) for row in rows}
+
+
 def write_positions(engine: Engine, positions: dict[Place, int], now_ms: int) -> None:
     """Record positions that no row shows."""
     if not positions:

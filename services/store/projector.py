@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
-import pyarrow as pa
 from confluent_kafka import Message
-from prometheus_client import Counter
+from prometheus_client import Counter, Gauge
 
 from schemas.catalogue import DEAD_LETTER
 from services.runtime.clock import Clock, now_ms
@@ -23,32 +22,26 @@ from services.store.batch import translate
 from services.store.blocks import blocks
 from services.store.bus import Bus
 from services.store.engine import Engine
+from services.store.inserting import Inserter
 from services.store.positions import (
     Place,
     kept_dead_letters,
-    read_done,
     read_positions,
     starts,
-    write_positions,
 )
-from services.store.rollups import ROLLUPS, fresh
+from services.store.rollups import ROLLUPS
 from services.store.rows import Record
 from services.store.settings import StoreSettings
 from services.store.tables import TABLES
 
 CHECKPOINT_MS: Final = 600_000
 RECORDS = Counter("tidegauge_store_records", "Records projected", ["topic"])
-ROWS = Counter("tidegauge_store_rows", "Rows inserted", ["table"])
+LAG = Gauge("tidegauge_store_lag_records", "Records on the bus not projected yet", ["topic"])
 UNUSABLE = Counter("tidegauge_store_unusable_records", "Records put aside", ["topic"])
 
 
 class ProjectionError(RuntimeError):
     """Projection cannot go on without losing or doubling something; the text says why."""
-
-
-def as_it_is(block: pa.Table) -> pa.Table:
-    """The raw table's own rows."""
-    return block
 
 
 class Projector:
@@ -71,10 +64,12 @@ class Projector:
         self._clock = clock
         self._next: dict[Place, int] = {}
         self._kept: set[tuple[str, int, int]] = set()
-        self._done: dict[str, dict[Place, int]] = {}
+        self._is_whole = False  # whether every partition there was at the last look is read
+        self._inserter = Inserter(engine, settings, stopped)
         self._limits: dict[Place, int] = {}
         self._stopped = stopped
         self._checkpoint_ms = clock() + CHECKPOINT_MS
+        self._discover_ms = self._next_discovery_ms()
 
     def resume(self) -> None:
         """Go on where the projection ends.
@@ -84,7 +79,7 @@ class Projector:
         """
         bounds = self._bus.bounds()
         ends = {place: end for place, (_low, end) in bounds.items()}
-        self._done = read_done(self._engine)
+        self._inserter.resume()
         self._begin(bounds, {place for place in bounds if place[0] == DEAD_LETTER})
         self._step_to(ends, self._stopped)
         self._begin(bounds, set(bounds))
@@ -120,18 +115,39 @@ class Projector:
         wanted = [m for m in messages if m.offset() < self._limit(m.topic(), m.partition())]
         for part in _parts(wanted, self._settings.batch_bytes):
             self._write(part)
-        if not self._limits and self._clock() >= self._checkpoint_ms:
-            self._checkpoint()
+        if not self._limits:
+            self._tend()
         return len(wanted)
 
     def close(self) -> None:
         """Leave the bus."""
         self._bus.close()
 
+    def _tend(self) -> None:
+        """What is to be done now and then between two batches."""
+        self._tell_lag()
+        if self._clock() >= self._checkpoint_ms:
+            self._checkpoint()
+        if self._clock() >= self._discover_ms:
+            self._discover_ms = self._next_discovery_ms()
+            if self._is_whole and self._bus.has_more_than(self._next):
+                bounds = self._bus.bounds()
+                self._begin(bounds, set(bounds))
+
     def _checkpoint(self) -> None:
         """Record every position now and then, so that it outlives rows that expire."""
-        write_positions(self._engine, self._next, self._clock())
+        self._inserter.write_positions(self._next, self._clock())
         self._checkpoint_ms = self._clock() + CHECKPOINT_MS
+
+    def _next_discovery_ms(self) -> int:
+        return self._clock() + int(self._settings.discover_seconds * 1000)
+
+    def _tell_lag(self) -> None:
+        behind = dict.fromkeys(TABLES, 0)
+        for place, offset in self._next.items():
+            behind[place[0]] += self._bus.behind(place, offset)
+        for topic, records in behind.items():
+            LAG.labels(topic).set(records)
 
     def _step_to(self, ends: dict[Place, int], stopped: Callable[[], bool]) -> None:
         def behind() -> bool:
@@ -149,6 +165,7 @@ class Projector:
         except ValueError as error:
             raise ProjectionError(str(error)) from error
         self._next = {place: begins[place] for place in ends if place in chosen}
+        self._is_whole = chosen.issuperset(ends)
         self._bus.begin(self._next)
 
     def _write(self, messages: Sequence[Message]) -> None:
@@ -161,21 +178,12 @@ class Projector:
         batch = translate(table, [_record(message) for message in messages], self._events.name)
         self._put_aside((messages[number], reason) for number, reason in batch.unusable)
         for block in blocks(table, batch.rows, self._settings.batch_rows):
-            self._insert(table.name, block)
+            self._inserter.insert(table.name, block)
             for rollup in ROLLUPS.get(topic, ()):
-                self._insert(rollup.name, block, rollup.aggregate)
+                self._inserter.insert(rollup.name, block, rollup.aggregate)
         hidden = {(topic, partition): at for partition, at in batch.hidden_positions.items()}
-        write_positions(self._engine, hidden, self._clock())
+        self._inserter.write_positions(hidden, self._clock())
         RECORDS.labels(topic).inc(len(messages))
-
-    def _insert(
-        self, table: str, block: pa.Table, aggregate: Callable[[pa.Table], pa.Table] = as_it_is
-    ) -> None:
-        missing = fresh(block, self._done.get(table, {}))
-        if missing.num_rows:
-            rows = aggregate(missing)
-            self._engine.insert(table, rows)
-            ROWS.labels(table).inc(rows.num_rows)
 
     def _advance(self, messages: list[Message]) -> None:
         for message in messages:

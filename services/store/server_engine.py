@@ -1,8 +1,8 @@
 """A ClickHouse server, over its HTTP interface: the same statements as for the embedded engine.
 
 An insert is one request with one Arrow record batch, which the server writes as one part, so it is
-there or not, as with the embedded engine. Where the answer to an insert is lost, the process ends,
-and reads after its next start from the table itself how far it got.
+there or not, as with the embedded engine. Where the answer to an insert is lost, the table itself
+is asked how far it got; where none comes in time the process ends, and asks after its next start.
 
 The server has accounts of its own. The store connects as one that may create databases, tables and
 users, and makes the reader itself: SELECT on the database, limits, readonly. Queries over the
@@ -22,7 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from services.store.engine import Answer, EngineError, Query
+from services.store.engine import Answer, EngineError, InsertTimeoutError, Query
 from services.store.judging import judged
 from services.store.permissions import quoted
 from services.store.settings import StoreSettings, bounds
@@ -119,7 +119,11 @@ class ServerEngine:
         except urllib.error.HTTPError as error:
             text = error.read().decode(errors="replace").strip()
             raise EngineError(text or f"the server answered {error.code}") from error
+        except TimeoutError as error:
+            raise InsertTimeoutError(f"ClickHouse at {self._url} took too long") from error
         except OSError as error:
+            if isinstance(getattr(error, "reason", None), TimeoutError):
+                raise InsertTimeoutError(f"ClickHouse at {self._url} took too long") from error
             raise EngineError(f"ClickHouse at {self._url} does not answer: {error}") from error
 
 

@@ -15,7 +15,9 @@ class StoreSettings(ServiceSettings):
     """What the store can be told besides what every service can.
 
     batch_seconds, batch_rows, batch_bytes: an insert waits no longer and holds no more than this,
-    but at least one record. query_*: bounds of one query over HTTP; a request may ask for less.
+    but at least one record. insert_retry_seconds: how long an insert that fails is made again
+    before the process ends. discover_seconds: how often new partitions are looked for. query_*:
+    bounds of one query over HTTP; a request may ask for less.
     query_slots: queries that run at once, others wait up to query_wait_seconds.
     offline: only answer SQL from what was projected before, without Kafka.
     anonymous_reads: whether a client that gives no password is the reader; when nothing is set, on
@@ -34,6 +36,8 @@ class StoreSettings(ServiceSettings):
     batch_seconds: float = Field(0.5, gt=0, le=60)
     batch_rows: int = Field(50_000, ge=1, le=500_000)
     batch_bytes: int = Field(32 * 1024 * 1024, ge=1024, le=256 * 1024 * 1024)
+    insert_retry_seconds: float = Field(60, ge=0, le=3600)
+    discover_seconds: float = Field(10, gt=0, le=3600)
     query_max_seconds: float = Field(30, gt=0, le=3600)
     query_max_rows: int = Field(1_000_000, ge=1)
     query_max_result_bytes: int = Field(64 * 1024 * 1024, ge=1024)

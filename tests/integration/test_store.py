@@ -15,7 +15,7 @@ from itertools import count
 import clickhouse_connect
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka.admin import NewPartitions, OffsetSpec
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -254,7 +254,9 @@ def test_ending_before_any_insert_and_resuming_gives_every_row_once(broker, engi
         publish_broken(broker, catalogue.LATENCY, b"between")
         events.lifecycle(protocol.READY, "ended")
     publish_broken(broker, catalogue.DEAD_LETTER, b"no dead letter")
-    settings = StoreSettings(base_port=broker.base_port, batch_rows=4, batch_seconds=0.3)
+    settings = StoreSettings(
+        base_port=broker.base_port, batch_rows=4, batch_seconds=0.3, insert_retry_seconds=0
+    )
     for failing_insert in (0, 1, 2, 1, 0, 3, 2, 1, 4, 0, 5, 1, 2, 3):
         with suppress(EngineError):
             project_everything(settings, FailingEngine(engine, failing_insert), events)
@@ -285,6 +287,62 @@ def test_ending_before_any_insert_and_resuming_gives_every_row_once(broker, engi
         {"topic": "results.latency", "value": "between", "n": 5},
         {"topic": "results.verdicts", "value": "first", "n": 1},
     ]
+
+
+class ForgetfulEngine:
+    """The real engine, some of whose answers to inserts are lost, before or after they are done."""
+
+    def __init__(self, engine):
+        self._engine = engine
+        self._number = 0
+
+    def rows(self, sql):
+        return self._engine.rows(sql)
+
+    def insert(self, table, block):
+        self._number += 1
+        if self._number % 3 != 0:
+            self._engine.insert(table, block)
+        if self._number % 3 != 1:
+            raise EngineError("the answer was lost")
+
+
+def test_an_insert_whose_answer_is_lost_is_made_again_if_it_was_not_done(broker, engine):
+    events = events_at(broker, NEW_YEAR_MS)
+    for number in range(6):
+        publish_latency(events, "lost-answers", number)
+    assert events.flush() == 0
+    settings = StoreSettings(base_port=broker.base_port, batch_rows=4, batch_seconds=0.1)
+    project_everything(settings, ForgetfulEngine(engine), events)
+    values = {number + more: 1 for number in range(6) for more in (0, 1000)}
+    for table in ("results_latency", "latency_minutes"):
+        found = engine.rows(
+            f"SELECT latency_ms, count() AS n FROM tidegauge.{table}"
+            " WHERE run_id = 'lost-answers' GROUP BY ALL"
+        )
+        assert {row["latency_ms"]: row["n"] for row in found} == values
+
+
+def test_a_partition_that_is_added_is_projected_without_a_restart(tmp_path, engine):
+    with running_broker(tmp_path) as bus:
+        settings = StoreSettings(base_port=bus.base_port, batch_seconds=0.1, discover_seconds=0.1)
+        events = events_at(bus, NEW_YEAR_MS)
+        projector = open_projector(settings, engine, events)
+        projector.resume()
+        added = NewPartitions(catalogue.LATENCY, 2)
+        admin_client(bus, "tests").create_partitions([added])[catalogue.LATENCY].result(DEADLINE_S)
+        for number in range(20):
+            publish_latency(events, f"run-{number}", 1)
+        assert events.flush() == 0
+
+        def all_is_there():
+            projector.step()
+            is_known = (catalogue.LATENCY, 1) in projector.positions()
+            sql = "SELECT uniq(run_id) AS n FROM tidegauge.results_latency"
+            return is_known and engine.rows(sql) == [{"n": 20}]
+
+        until(all_is_there, "both partitions are projected")
+        projector.close()
 
 
 def project_everything(settings, engine, events):

@@ -187,3 +187,53 @@ def test_the_clocks_and_the_restarts_of_the_evaluator_are_told() -> None:
     lifecycle(evidence, protocol.EVALUATION_RESUMED)
     detail = conclude(evidence).detail
     assert (detail["clock_offset_ms"], detail["evaluator_restarts"]) == (0.4, 1)
+
+
+def died(part: str) -> dict[str, object]:
+    detail = json.dumps({"part": part, "reason": f"{part} was ended by SIGKILL", "restart": 1})
+    return a_lifecycle_event(protocol.PART_DOWN, detail) | {"run_id": "", "producer": "stack"}
+
+
+def was_started(service: str) -> dict[str, object]:
+    event = a_lifecycle_event(protocol.SERVICE_STARTED)
+    return event | {"run_id": "", "producer": service}
+
+
+@pytest.mark.parametrize("part", ["generator", "spark_pipeline"])
+def test_a_run_cannot_go_on_without_what_makes_its_records(part: str) -> None:
+    evidence = Evidence(a_request())
+    evidence.add("results.lifecycle", died(part))
+    assert conclude(evidence).reasons == (f"{part} was ended by SIGKILL in the middle of the run.",)
+
+
+@pytest.mark.parametrize("part", ["store", "collector", "evaluator", "kafka"])
+def test_a_run_goes_on_when_a_part_dies_that_goes_on_where_it_was(part: str) -> None:
+    evidence = a_good_run()
+    evidence.add("results.lifecycle", died(part))
+    evidence.add("results.lifecycle", was_started(part))
+    assert conclude(evidence).valid
+
+
+def test_what_dies_after_its_part_of_the_run_is_done_does_not_matter() -> None:
+    evidence = a_good_run()
+    evidence.add("results.lifecycle", died("generator"))
+    evidence.add("results.lifecycle", died("spark_pipeline"))
+    assert conclude(evidence).valid
+
+
+def test_a_generator_that_is_started_again_by_whomever_ends_the_run() -> None:
+    evidence = Evidence(a_request())
+    evidence.add("results.lifecycle", was_started("generator"))
+    assert evidence.failure == ""  # it was started for this run
+    evidence.add("results.lifecycle", a_lifecycle_event("ready") | {"producer": "generator"})
+    evidence.add("results.lifecycle", was_started("generator"))
+    assert evidence.failure == "generator was started again in the middle of the run"
+
+
+def test_an_agent_that_is_started_again_after_its_pipeline_was_ready_ends_the_run() -> None:
+    evidence = Evidence(a_request())
+    evidence.add("results.lifecycle", was_started("spark_pipeline"))
+    assert evidence.failure == ""
+    lifecycle(evidence, "ready", pipeline="spark-realtime")
+    evidence.add("results.lifecycle", was_started("spark_pipeline"))
+    assert evidence.failure == "spark_pipeline was started again in the middle of the run"

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from schemas import catalogue
 from schemas.protocol import Stop
-from services.evaluator.history import unfinished
 from services.evaluator.published import NotRepeatableError, Owed
+from services.runtime.replay import unfinished
 from tests.unit.evaluator.records import PHASES, START_MS, a_plan
 
 pytestmark = pytest.mark.unit

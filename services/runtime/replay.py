@@ -1,0 +1,109 @@
+"""Read what is on the bus already, for a process that is started in the middle of a run."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from confluent_kafka import Consumer, Message, TopicPartition
+from pydantic import ValidationError
+
+from schemas import catalogue, codec
+from schemas.protocol import PhasePlan, RunPlan
+from services.runtime.kafka import (
+    KAFKA_TIMEOUT_S,
+    KafkaUnavailableError,
+    assigned_consumer,
+    end_offsets,
+    partition_ids,
+)
+from services.runtime.settings import ServiceSettings
+
+MAX_COMMANDS = 10_000  # looked back at; a run is a handful
+ABANDONED_MS = 600_000  # a run that should have ended this long ago has nobody who leads it
+READ_S = 0.1
+
+Record = dict[str, Any]
+Spans = dict[tuple[str, int], tuple[int, int]]
+"""First and next offset by topic and partition."""
+
+
+def unfinished(commands: list[Record], now_ms: int) -> list[Record]:
+    """The commands prepare, start and drain, as far as they were given, of the newest run that
+    was not stopped; none when that run is over or abandoned. `commands` in topic order."""
+    mine: list[Record] = []
+    for command in commands:
+        if command["command"] == "prepare":
+            mine = [command]
+        elif mine and command["run_id"] == mine[0]["run_id"]:
+            if command["command"] == "stop":
+                mine = []
+            elif command["command"] in ("start", "drain"):
+                mine.append(command)
+    return [] if not mine or _abandoned(mine, now_ms) else mine
+
+
+def read_commands(settings: ServiceSettings, client: str) -> tuple[list[Record], int]:
+    """The newest commands, in topic order, and the offset after them.
+
+    client: name of the reading client. Raises KafkaUnavailableError when the topic is not there.
+    """
+    consumer = assigned_consumer(settings, client, **{"fetch.min.bytes": 1})
+    try:
+        (end,) = end_offsets(consumer, catalogue.CONTROL)
+        begin = max(0, end - MAX_COMMANDS)
+        messages = read_spans(consumer, {(catalogue.CONTROL, 0): (begin, end)})
+        found = [record for name, record in decoded(messages) if name == "control_command"]
+        return found, end
+    finally:
+        consumer.close()
+
+
+def spans_since(consumer: Consumer, topic: str, since_ms: int) -> Spans:
+    """What was appended to each partition of a topic since a time, epoch milliseconds."""
+    ends = end_offsets(consumer, topic)
+    asked = [TopicPartition(topic, one, since_ms) for one in partition_ids(consumer, topic)]
+    begins = consumer.offsets_for_times(asked, KAFKA_TIMEOUT_S)
+    return {
+        (topic, one.partition): (one.offset if one.offset >= 0 else end, end)
+        for one, end in zip(begins, ends, strict=True)
+    }
+
+
+def read_spans(consumer: Consumer, spans: Spans) -> Iterator[Message]:
+    """Every record of some spans. Raises KafkaUnavailableError when they do not come."""
+    left = {place: span for place, span in spans.items() if span[0] < span[1]}
+    consumer.assign([TopicPartition(*place, begin) for place, (begin, _end) in left.items()])
+    deadline_s = time.monotonic() + KAFKA_TIMEOUT_S
+    while left:
+        if time.monotonic() > deadline_s:
+            raise KafkaUnavailableError(f"the records of {sorted(left)} did not come")
+        for message in consumer.consume(10_000, READ_S):
+            deadline_s = time.monotonic() + KAFKA_TIMEOUT_S
+            place = (message.topic(), message.partition())
+            if message.error() is not None or place not in left:
+                continue
+            if message.offset() < left[place][1]:
+                yield message
+            if message.offset() + 1 >= left[place][1]:
+                del left[place]
+
+
+def decoded(messages: Iterator[Message]) -> Iterator[tuple[str, Record]]:
+    """Schema name and record of each; what does not decode is left to the topic's owner."""
+    for message in messages:
+        try:
+            yield codec.decode(message.value())
+        except codec.DecodeError:
+            continue  # the owner of the topic keeps the dead letter
+
+
+def _abandoned(mine: list[Record], now_ms: int) -> bool:
+    try:
+        plan = RunPlan.model_validate_json(mine[0]["body"])
+        ends_ms = mine[0]["issued_at"]
+        for command in mine:
+            if command["command"] == "start":
+                ends_ms = PhasePlan.model_validate_json(command["body"]).load_end_ms
+    except ValidationError:
+        return True  # that run has failed for its own reason
+    return bool(ends_ms + plan.request.workload.judgement.give_up_ms + ABANDONED_MS < now_ms)
