@@ -2,6 +2,7 @@
 
 import base64
 import json
+import time
 import urllib.error
 import urllib.request
 
@@ -255,3 +256,84 @@ def test_all_dashboards_are_listed_and_a_broken_file_too(browser, site):
     assert "Odd" in text
     assert "broken.json is no dashboard" in text
     assert browser.complaints == []
+
+
+def imported(browser, site, module, expression):
+    """The value of an expression in which `m` is a module of the page."""
+    browser.open(f"{site}/dashboards/")
+    browser.wait_until(SETTLED)
+    path = f"/dashboards/page/{module}"
+    return browser.evaluate(f"import({path!r}).then((m) => ({expression}))")
+
+
+def test_numbers_are_written_in_their_unit(browser, site):
+    cases = {
+        "0, 'ms'": "0 ms",
+        "7, 'ms'": "7 ms",
+        "1500, 'ms'": "1.5 s",
+        "90000, 'ms'": "1.5 min",
+        "0.25, 's'": "250 ms",
+        "-14, 'ms'": "−14 ms",
+        "1536, 'bytes'": "1.5 KiB",
+        "1500, 'decbytes'": "1.5 kB",
+        "12345, 'short'": "12.3 K",
+        "400, 'recps'": "400 rec/s",
+        "0.999, 'percentunit'": "99.9%",
+        "1, 'percentunit'": "100%",
+        "0.9999999, 'percentunit'": "99.999%",
+        "3, 'suffix:cores'": "3 cores",
+        "2.5, ''": "2.5",
+        "1 / 3, 'none', 3": "0.333",
+        "null, 'ms'": "–",
+        "1767225600000, 'dateTimeAsIso', null, {utc: true}": "2026-01-01 00:00:00",
+    }
+    calls = ", ".join(f"m.formatText({given})" for given in cases)
+    assert imported(browser, site, "units.js", f"[{calls}]") == list(cases.values())
+
+
+def test_times_are_read_as_grafana_writes_them(browser, site):
+    now = 1_767_268_805_000  # 2026-01-01T12:00:05Z
+    cases = {
+        "now": now,
+        "now-15m": now - 900_000,
+        "now-1h/h": 1_767_265_200_000 if time.timezone % 3600 == 0 else None,
+        "now-2w": now - 14 * 86_400_000,
+        "1767225600000": 1_767_225_600_000,
+        "2026-01-01T00:00:00Z": 1_767_225_600_000,
+        "nonsense": None,
+    }
+    calls = ", ".join(f"m.resolveTime({text!r}, false, {now})" for text in cases)
+    found = imported(browser, site, "time.js", f"[{calls}].map((x) => (isNaN(x) ? null : x))")
+    assert found == list(cases.values())
+
+
+def test_a_long_answer_becomes_one_series_per_label(browser, site):
+    """A time at which a series has no value is a gap in it."""
+    answer = {
+        "meta": [
+            {"name": "time", "type": "DateTime"},
+            {"name": "series", "type": "LowCardinality(String)"},
+            {"name": "v", "type": "Nullable(Float64)"},
+        ],
+        "data": [
+            ["2026-01-01T00:00:00Z", "a", 1],
+            ["2026-01-01T00:00:01Z", "b", 2],
+            ["2026-01-01T00:00:02Z", "a", None],
+        ],
+    }
+    target = {"refId": "A", "queryType": "timeseries"}
+    script = f"m.framesOf({json.dumps(target)}, {json.dumps(answer)})"
+    (frame,) = imported(browser, site, "frames.js", script)
+    times, first, second = frame["fields"]
+    assert times["values"] == [1767225600000, 1767225601000, 1767225602000]
+    assert (first["labels"], first["values"]) == ({"series": "a"}, [1, None, None])
+    assert (second["labels"], second["values"]) == ({"series": "b"}, [None, 2, None])
+
+
+def test_a_colour_that_cannot_be_seen_is_made_darker_or_lighter(browser, site):
+    """Yellow on white has a contrast of 1.3; blue on white 5.2, so that it stays."""
+    browser.look(1400, 900)
+    calls = "[m.readable('#f0e442', 2), m.readable('#0072b2', 2), m.readable('transparent')]"
+    yellow, blue, other = imported(browser, site, "colours.js", calls)
+    assert yellow < "#f0e442"
+    assert (blue, other) == ("#0072b2", "transparent")

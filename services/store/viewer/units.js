@@ -74,8 +74,8 @@ export function formatted(value, unit = "", decimals = null, { utc = false } = {
   if (value === 0 && unit in IN_SECONDS) return parts("0", ` ${unit}`);
   if (unit in IN_SECONDS) return duration(value * IN_SECONDS[unit], decimals);
   if (unit in SCALED) return scaled(value, ...SCALED[unit], decimals);
-  if (unit === "percent") return parts(digits(value, decimals), "%");
-  if (unit === "percentunit") return parts(digits(value * 100, decimals), "%");
+  if (unit === "percent") return parts(percent(value, decimals), "%");
+  if (unit === "percentunit") return parts(percent(value * 100, decimals), "%");
   if (unit === "sci") return parts(value.toExponential(decimals ?? 2));
   if (unit.startsWith("prefix:")) return parts(digits(value, decimals), "", unit.slice(7));
   if (unit.startsWith("suffix:")) return parts(digits(value, decimals), ` ${unit.slice(7).trim()}`);
@@ -100,6 +100,12 @@ function parts(text, suffix = "", prefix = "") {
 function booleanText(value, unit) {
   if (unit === "bool_yes_no") return value ? "Yes" : "No";
   return String(value);
+}
+
+/** Never 100 where it is less: one wrong output of a thousand is to be seen. */
+function percent(value, decimals) {
+  const almost = decimals === null && value > 99 && value < 100;
+  return almost ? String(Math.floor(value * 1000) / 1000) : digits(value, decimals);
 }
 
 function digits(value, decimals) {

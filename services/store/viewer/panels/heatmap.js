@@ -59,7 +59,7 @@ function option({ bands, cells, greatest }, { range }, panel, context) {
   const unit = panel.options?.yAxis?.unit ?? panel.fieldConfig?.defaults?.unit ?? "";
   return {
     useUTC: context.utc,
-    grid: { left: 20, right: 12, top: 8, bottom: 4, containLabel: true },
+    grid: { left: 20, right: 20, top: 8, bottom: 4, containLabel: true },
     xAxis: timeAxis(range, { utc: context.utc, faint: false }),
     yAxis: {
       type: "category",

@@ -68,7 +68,7 @@ function option(data, panel, context, key) {
   decorate(series, shown, data, axes);
   return {
     useUTC: context.utc,
-    grid: { left: 8, right: 12, top: 12, bottom: 4, containLabel: true },
+    grid: { left: 8, right: 20, top: 12, bottom: 4, containLabel: true },
     xAxis: timeAxis(data.range, { utc: context.utc }),
     yAxis: axes.map(axisOption),
     series,
