@@ -61,6 +61,11 @@ class Page:
     headers: dict[str, str] = field(default_factory=dict)
 
 
+def is_page(path: str) -> bool:
+    """Whether a path is one of the page itself, which shows nothing before it has asked."""
+    return path in (PREFIX, f"{PREFIX}/") or path.startswith(f"{PREFIX}/d/")
+
+
 @dataclass(frozen=True)
 class Request:
     """What someone who may read asks. read_body: the body, at most as many bytes as it is given."""

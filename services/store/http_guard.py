@@ -12,8 +12,10 @@ LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 ANY = "*"
 
 
-def intrusion(headers: Message, names: Iterable[str]) -> str | None:
+def intrusion(headers: Message, names: Iterable[str], linked: bool = False) -> str | None:
     """Why a request is refused, in one sentence, or None.
+
+    linked: whether it is for a page without data, to which a link on any other page may lead.
 
     names: hosts by which the store is known besides loopback; `*` allows every Host, for a store
     behind a proxy that checks it.
@@ -21,7 +23,8 @@ def intrusion(headers: Message, names: Iterable[str]) -> str | None:
     known = LOOPBACK | {name.lower() for name in names}
     if ANY not in known and _host(f"//{headers.get('Host', '')}") not in known:
         return "The store is not known by this Host; see the setting allowed_hosts."
-    if headers.get("Sec-Fetch-Site") == "cross-site":
+    followed = linked and headers.get("Sec-Fetch-Dest") == "document"
+    if headers.get("Sec-Fetch-Site") == "cross-site" and not followed:
         return "Pages of other sites cannot ask the store."
     origin = headers.get("Origin")
     if origin is not None and _host(origin) not in known - {ANY}:

@@ -17,11 +17,11 @@ from typing import Any, Final
 from prometheus_client import CONTENT_TYPE_LATEST, Counter, Histogram, generate_latest
 
 from services.runtime.health import PortTakenError
-from services.store.dashboards_site import DashboardsSite, Page, Request
+from services.store.dashboards_site import DashboardsSite, Page, Request, is_page
 from services.store.engine import Answer, Engine, EngineError, Query
 from services.store.http_body import BodyError, compressed, read_body
 from services.store.http_guard import intrusion
-from services.store.http_query import content_type_of, parameters_of, query_of, status_of
+from services.store.http_query import answer_headers, parameters_of, query_of, status_of
 from services.store.native_hello import hello, is_hello
 from services.store.rebuild import Rebuilds
 from services.store.settings import StoreSettings
@@ -131,7 +131,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._serve_query(path, target)
 
     def _serve_query(self, path: str, target: str) -> None:
-        reason = intrusion(self.headers, self.site.names)
+        reason = intrusion(self.headers, self.site.names, linked=is_page(path))
         if reason is not None:
             self._refuse(HTTPStatus.FORBIDDEN, reason)
         elif path == "/rebuild" and self.site.rebuilds is not None:
@@ -164,7 +164,7 @@ class _Handler(BaseHTTPRequestHandler):
                 given.get("enable_http_compression") == "1" or "client_protocol_version" in given
             )
             data, encoding = compressed(answer.data, self.headers, wanted)
-            headers = _answer_headers(answer, query_id)
+            headers = answer_headers(answer, query_id)
             self._send(HTTPStatus.OK, data, headers | _encoding(encoding))
 
     def _show_dashboards(self, path: str) -> None:
@@ -243,19 +243,3 @@ def _encoding(name: str) -> dict[str, str]:
 
 def _fits_a_header(text: str) -> bool:
     return text.isascii() and text.isprintable()
-
-
-def _answer_headers(answer: Answer, query_id: str) -> dict[str, str]:
-    summary = {
-        "read_rows": str(answer.rows_read),
-        "read_bytes": str(answer.bytes_read),
-        "elapsed_ns": str(int(answer.elapsed_s * 1e9)),
-    }
-    return {
-        "Content-Type": content_type_of(answer.output_format),
-        "X-ClickHouse-Server-Display-Name": socket.gethostname(),
-        "X-ClickHouse-Query-Id": query_id if _fits_a_header(query_id) else "",
-        "X-ClickHouse-Format": answer.output_format,
-        "X-ClickHouse-Timezone": "UTC",
-        "X-ClickHouse-Summary": json.dumps(summary),
-    }

@@ -6,13 +6,15 @@ followed by the other; the data of an INSERT follows its text; `database`, `defa
 parameter is a setting.
 """
 
+import json
 import re
+import socket
 from collections.abc import Mapping
 from http import HTTPStatus
 from types import MappingProxyType
 from urllib.parse import parse_qsl
 
-from services.store.engine import EngineError, Query
+from services.store.engine import Answer, EngineError, Query
 from services.store.tables import DATABASE
 
 _INSERT = re.compile(rb"\s*INSERT\s.*?\sFORMAT\s+\w+[ \t]*(?:;?\r?\n|$)", re.I | re.DOTALL)
@@ -115,3 +117,20 @@ def status_of(code: int) -> HTTPStatus:
 def content_type_of(output_format: str) -> str:
     """Media type of an output format."""
     return _CONTENT_TYPES.get(output_format, "text/plain; charset=UTF-8")
+
+
+def answer_headers(answer: Answer, query_id: str) -> dict[str, str]:
+    """Headers of an answer, as a server sends them."""
+    summary = {
+        "read_rows": str(answer.rows_read),
+        "read_bytes": str(answer.bytes_read),
+        "elapsed_ns": str(int(answer.elapsed_s * 1e9)),
+    }
+    return {
+        "Content-Type": content_type_of(answer.output_format),
+        "X-ClickHouse-Server-Display-Name": socket.gethostname(),
+        "X-ClickHouse-Query-Id": query_id if _fits_a_header(query_id) else "",
+        "X-ClickHouse-Format": answer.output_format,
+        "X-ClickHouse-Timezone": "UTC",
+        "X-ClickHouse-Summary": json.dumps(summary),
+    }

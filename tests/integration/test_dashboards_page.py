@@ -103,6 +103,7 @@ def test_the_answer_to_a_query_is_clickhouses_with_the_sql_that_was_asked(site):
         ("/api/query", ASKED, {"Content_Type": "text/plain"}, 415, b"posted as JSON"),
         ("/api/query", ASKED, {"Host": "evil.example"}, 403, b"not known by this Host"),
         ("/api/query", ASKED, {"Origin": "http://evil.example"}, 403, b"this Origin"),
+        ("/api/query", ASKED, {"Sec_Fetch_Site": "cross-site"}, 403, b"Pages of other sites"),
         ("/api/query", None, {}, 405, b"is posted"),
         ("/api/dashboards", {}, {}, 405, b"cannot be posted"),
         ("/api/dashboards/other", None, {}, 404, b"no dashboard"),
@@ -122,6 +123,13 @@ def test_the_page_lets_nothing_in_from_elsewhere_and_is_kept_by_the_browser(site
     assert b"<script" in body
     assert "script-src 'self'" in headers["Content-Security-Policy"]
     assert answer(site, "/d/odd", If_None_Match=headers["ETag"])[0] == 304
+
+
+def test_a_link_on_another_site_may_lead_to_the_page_but_no_frame_may_hold_it(site):
+    site_of_other = {"Sec_Fetch_Site": "cross-site"}
+    assert answer(site, "/d/odd", **site_of_other, Sec_Fetch_Dest="document")[0] == 200
+    assert answer(site, "/d/odd", **site_of_other, Sec_Fetch_Dest="iframe")[0] == 403
+    assert answer(site, "/api/dashboards", **site_of_other, Sec_Fetch_Dest="document")[0] == 403
 
 
 def test_where_reading_needs_a_password_the_browser_asks_for_it(tmp_path, folder):
