@@ -239,7 +239,3 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _encoding(name: str) -> dict[str, str]:
     return {"Content-Encoding": name} if name else {}
-
-
-def _fits_a_header(text: str) -> bool:
-    return text.isascii() and text.isprintable()

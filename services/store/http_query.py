@@ -134,3 +134,7 @@ def answer_headers(answer: Answer, query_id: str) -> dict[str, str]:
         "X-ClickHouse-Timezone": "UTC",
         "X-ClickHouse-Summary": json.dumps(summary),
     }
+
+
+def _fits_a_header(text: str) -> bool:
+    return text.isascii() and text.isprintable()
