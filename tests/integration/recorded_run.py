@@ -63,6 +63,28 @@ def troubles(run_id: str, at_ms: int) -> Iterator[Event]:
     yield catalogue.DEAD_LETTER, letter | why
 
 
+def conclusions(run_id: str, at_ms: int) -> Iterator[Event]:
+    """What a search and a suite conclude: two steps, the rate found, and a change point."""
+    stages = {"join": {"highest_median_ms": 80.5}, "parse": {"highest_median_ms": None}}
+    step = {"step_run_id": f"{run_id}-1", "measured_s": 15, "cpu_share": 0.5, "stages": stages}
+    for number, sustained in enumerate((True, False), start=1):
+        tried = {"step": number, "rate_per_second": 400.0 * number, "sustained": sustained}
+        reasons = {"reasons": [] if sustained else ["The median rose."]}
+        yield _concluded(run_id, at_ms, "search_step", step | tried | reasons)
+    rate = {"rate_per_second": 400.0, "interval_per_second": [400.0, 800.0], "confirmed": True}
+    about = {"pipeline": "spark-microbatch", "stages": ["join"], "policy": "steady-latency"}
+    ended = {"verified": True, "verified_at_per_second": 360.0, "limit": ["The median rose."]}
+    yield _concluded(run_id, at_ms, "sustainable_throughput", rate | about | ended)
+    changed = {"workload": "latency", "pipeline": "spark-microbatch", "stage": "join"}
+    yield _concluded(run_id, at_ms, "change_point", changed)
+
+
+def _concluded(run_id: str, at_ms: int, kind: str, detail: dict[str, Any]) -> Event:
+    head = {"run_id": run_id, "time": at_ms, "producer": "conductor", "kind": kind}
+    rest = {"valid": True, "invalid_reasons": [], "detail": json.dumps(detail)}
+    return catalogue.CONCLUSIONS, head | rest
+
+
 def project(engine: Engine, events: Iterable[Event]) -> None:
     """Write events as the store does: encoded, decoded and projected, rollups too."""
     by_topic: dict[str, list[dict[str, Any]]] = {}

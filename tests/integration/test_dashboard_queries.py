@@ -18,7 +18,14 @@ from tests.integration.dashboard_queries import (
     panel_queries,
     queries,
 )
-from tests.integration.recorded_run import phase_ms, project, recorded, run_of, troubles
+from tests.integration.recorded_run import (
+    conclusions,
+    phase_ms,
+    project,
+    recorded,
+    run_of,
+    troubles,
+)
 
 pytestmark = pytest.mark.integration
 DASHBOARDS = dashboards()
@@ -37,7 +44,8 @@ def engine(events, tmp_path_factory):
     found = ChdbEngine(StoreSettings(data=tmp_path_factory.mktemp("dashboards")))
     found.execute(ddl_statements())
     start_ms, end_ms = phase_ms(events, "measure")
-    project(found, [*events, *troubles(run_of(events), (start_ms + end_ms) // 2)])
+    run_id, middle_ms = run_of(events), (start_ms + end_ms) // 2
+    project(found, [*events, *troubles(run_id, middle_ms), *conclusions(run_id, middle_ms)])
     yield found
     found.close()
 

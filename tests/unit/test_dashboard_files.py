@@ -77,7 +77,7 @@ def test_a_dashboard_says_what_it_shows_and_leads_to_the_others(found):
     assert link["keepTime"]
     assert link["includeVars"]
     names = [each["name"] for each in found["annotations"]["list"]]
-    assert names == ["Run phases", "Faults", "Deployments"]
+    assert names == ["Run phases", "Faults", "Deployments", "Change points"]
 
 
 @EVERY
@@ -117,7 +117,7 @@ def test_a_panel_says_what_it_shows_in_which_unit_and_why_it_is_empty(found, pan
     assert len(panel["description"]) > 30
     assert panel["description"].endswith(".")
     assert defaults["unit"]
-    assert defaults["noValue"].endswith((".", "run"))
+    assert re.search(r"\.$|: \./tidegauge [\w -]+$", defaults["noValue"])
     assert panel["type"] in {"timeseries", "stat", "table", "barchart", "heatmap"}
     (target,) = panel["targets"]
     assert target["format"] == (0 if panel["type"] in {"timeseries", "heatmap"} else 1)

@@ -9,7 +9,17 @@ from typing import Any, Final
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from deploy.grafana.program import alerts, compare, correctness, live, one_run, resources, stages
+from deploy.grafana.program import (
+    alerts,
+    compare,
+    correctness,
+    history,
+    live,
+    one_run,
+    resources,
+    stages,
+    sustainable,
+)
 
 GRAFANA: Final = Path(__file__).parents[1]
 DASHBOARDS: Final = GRAFANA / "dashboards"
@@ -18,8 +28,10 @@ BUILDERS: Final = (
     live.build,
     stages.build,
     compare.build,
+    sustainable.build,
     correctness.build,
     resources.build,
+    history.build,
     one_run.build,
 )
 

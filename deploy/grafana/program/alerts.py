@@ -54,7 +54,7 @@ GROUP BY pipeline, stage
         "latency-change-point",
         "The latency changed",
         "The history of a suite shows a change point: latency is not what it was.",
-        "tidegauge-stages",
+        "tidegauge-history",
         """
 SELECT toFloat64(count()) AS change_points
 FROM results_conclusions AS c

@@ -70,6 +70,17 @@ WHERE before != '' AND now_on != before AND $__timeFilter(time)
 ORDER BY time
 LIMIT 200
 """
+CHANGES: Final = """
+SELECT
+    c.time AS time,
+    concat('The latency changed: ', run_id, ' ', JSONExtractString(detail, 'pipeline'), ' ',
+        JSONExtractString(detail, 'stage')) AS text,
+    'change point' AS tags
+FROM results_conclusions AS c
+WHERE kind = 'change_point' AND $__timeFilter(c.time)
+ORDER BY time
+LIMIT 200
+"""
 
 
 def frame(
@@ -103,6 +114,7 @@ def frame(
         _annotation("Run phases", PHASES, palette.SKY),
         _annotation("Faults", FAULTS, palette.VERMILION),
         _annotation("Deployments", DEPLOYMENTS, palette.PURPLE),
+        _annotation("Change points", CHANGES, palette.ORANGE),
     ):
         found = found.annotation(annotation)
     for variable in variables:

@@ -1,0 +1,267 @@
+"""History: results of a suite over weeks, and where they changed."""
+
+from grafana_foundation_sdk.builders import dashboard as dash
+from grafana_foundation_sdk.builders import stat, table, timeseries
+
+from deploy.grafana.program import palette, sql
+from deploy.grafana.program.frame import DEFINITION, asked, frame, listed, placed
+from deploy.grafana.program.links import TO_RUN
+from deploy.grafana.program.panels import About, figures, graph, rows
+
+NO_RUNS = (
+    "No run of this workload was concluded in this range of time. A suite runs for ever:"
+    " ./tidegauge up default"
+)
+WORKLOADS = """
+SELECT workload
+FROM runs
+WHERE workload != '' AND requested_at <= $__toTime
+    AND (concluded_at IS NULL OR concluded_at >= $__fromTime)
+GROUP BY workload
+ORDER BY count() DESC, workload
+LIMIT 200
+"""
+THESE = """(
+    SELECT run_id, ifNull(measure_at, requested_at) AS time
+    FROM runs
+    WHERE workload = ${workload:sqlstring} AND valid
+        AND requested_at <= $__toTime AND concluded_at >= $__fromTime
+) AS these"""
+CHOSEN = f"phase = 'measure' AND {sql.CHOSEN_PIPELINES} AND run_id IN (SELECT run_id FROM {THESE})"
+
+
+def build() -> dash.Dashboard:
+    """The dashboard."""
+    found = frame(
+        "history",
+        "History",
+        "Results of the same workload over weeks: latency, cost and correctness run by run, and "
+        "the points at which they changed.",
+        (
+            asked("workload", "Workload", "Workload to show", WORKLOADS, several=False),
+            asked("pipelines", "Pipelines", "Pipelines to show", sql.PIPELINE_VALUES, several=True),
+            listed("stage", "Stage", "Stage whose latency is shown", tuple(palette.STAGES)),
+            DEFINITION,
+        ),
+        since="now-30d",
+        refresh="5m",
+    )
+    return placed(
+        found,
+        _counts(),
+        _changes(),
+        _latency(0.5),
+        _latency(0.99),
+        _failed(),
+        _cost(),
+        _send_delay(),
+        _input(),
+        _runs(),
+    )
+
+
+def _counts() -> stat.Panel:
+    return figures(
+        About(
+            "Runs of this workload",
+            "How many were concluded in this range of time, and how many of them may be used.",
+            "short",
+            width=8,
+            empty=NO_RUNS,
+        ),
+        """
+SELECT
+    countIf(k.valid) AS valid,
+    countIf(k.concluded AND NOT k.valid) AS invalid,
+    countIf(NOT k.concluded) AS "not concluded"
+FROM runs AS k
+WHERE workload = ${workload:sqlstring} AND requested_at <= $__toTime
+    AND (concluded_at IS NULL OR concluded_at >= $__fromTime)
+HAVING count() > 0
+""",
+        ((None, palette.BLUE),),
+    )
+
+
+def _changes() -> table.Panel:
+    return rows(
+        About(
+            "Change points",
+            "Runs from which on results were not what they were before, by more than noise.",
+            "string",
+            width=16,
+            empty="No change point was found in this range of time.",
+        ),
+        """
+SELECT
+    c.time AS time,
+    run_id,
+    JSONExtractString(detail, 'workload') AS workload,
+    JSONExtractString(detail, 'pipeline') AS pipeline,
+    JSONExtractString(detail, 'stage') AS stage,
+    detail
+FROM results_conclusions AS c
+WHERE kind = 'change_point' AND $__timeFilter(c.time)
+ORDER BY c.time DESC
+LIMIT 200
+""",
+        {"time": "dateTimeAsIso"},
+    )
+
+
+def _latency(share: float) -> timeseries.Panel:
+    return graph(
+        About(
+            f"Latency p{share * 100:g} of $stage, run by run",
+            "Exact percentile of the measure phase of every valid run, at the time of the run.",
+            "ms",
+            empty=NO_RUNS,
+        ),
+        f"""
+SELECT time, toString(pipeline) AS series, {sql.exact(share)} AS latency_ms
+FROM latency_minutes AS m
+INNER JOIN {THESE} ON these.run_id = m.run_id
+WHERE definition = ${{definition:sqlstring}} AND stage = ${{stage:sqlstring}} AND {CHOSEN}
+GROUP BY time, series
+ORDER BY time, series
+LIMIT 20000
+""",
+        palette.PIPELINES,
+    )
+
+
+def _failed() -> timeseries.Panel:
+    return graph(
+        About(
+            "Outputs that were not exact, run by run",
+            "Verdicts of the measure phase other than exact, all stages together.",
+            "short",
+            empty=NO_RUNS,
+        ),
+        f"""
+SELECT
+    time,
+    toString(pipeline) AS series,
+    sum(wrong + missing + late + duplicate + unexpected) AS outputs
+FROM results_verdicts AS v
+INNER JOIN {THESE} ON these.run_id = v.run_id
+WHERE {CHOSEN}
+GROUP BY these.time AS time, series
+ORDER BY time, series
+LIMIT 20000
+""",
+        palette.PIPELINES,
+    )
+
+
+def _cost() -> timeseries.Panel:
+    return graph(
+        About(
+            "Processor seconds per million input records, run by run",
+            "What the processes of a pipeline used over the whole run, against its input.",
+            "s",
+            empty=NO_RUNS,
+        ),
+        f"""
+SELECT
+    these.time AS time,
+    toString(u.pipeline) AS series,
+    any(u.cpu_seconds) / any(i.records) * 1000000 AS core_seconds
+FROM
+(
+    SELECT run_id, pipeline, sum(r.cpu_seconds) AS cpu_seconds
+    FROM results_resources AS r
+    WHERE pipeline != '' AND {sql.CHOSEN_PIPELINES} AND run_id IN (SELECT run_id FROM {THESE})
+    GROUP BY run_id, pipeline
+) AS u
+INNER JOIN
+(
+    SELECT run_id, sum(t.records) AS records
+    FROM results_throughput AS t
+    WHERE pipeline = '' AND run_id IN (SELECT run_id FROM {THESE})
+    GROUP BY run_id
+    HAVING records > 0
+) AS i ON i.run_id = u.run_id
+INNER JOIN {THESE} ON these.run_id = u.run_id
+GROUP BY time, series
+ORDER BY time, series
+LIMIT 20000
+""",
+        palette.PIPELINES,
+    )
+
+
+def _send_delay() -> timeseries.Panel:
+    return graph(
+        About(
+            "How late the generator sent, run by run",
+            "Send delay of the measure phase. Where it grew, the machine changed.",
+            "ms",
+            empty=NO_RUNS,
+        ),
+        f"""
+SELECT
+    these.time AS time,
+    any(send_delay_p50_ms) AS p50,
+    any(send_delay_p99_ms) AS p99,
+    any(send_delay_max_ms) AS max
+FROM generator_summary AS g
+INNER JOIN {THESE} ON these.run_id = g.run_id
+WHERE phase = 'measure' AND run_id IN (SELECT run_id FROM {THESE})
+GROUP BY time
+ORDER BY time
+LIMIT 20000
+""",
+        palette.PERCENTILES,
+    )
+
+
+def _input() -> timeseries.Panel:
+    return graph(
+        About(
+            "Input rate, run by run",
+            "Records per second of the measure phase that the generator sent.",
+            "recps",
+            empty=NO_RUNS,
+        ),
+        f"""
+SELECT these.time AS time, sum(g.sent) / greatest(uniq(g.second), 1) AS "input"
+FROM results_generator AS g
+INNER JOIN {THESE} ON these.run_id = g.run_id
+WHERE phase = 'measure' AND run_id IN (SELECT run_id FROM {THESE})
+GROUP BY time
+ORDER BY time
+LIMIT 20000
+""",
+        {"input": palette.GREY},
+    )
+
+
+def _runs() -> table.Panel:
+    return rows(
+        About(
+            "Runs of this workload",
+            "Newest first. Click one to see all of it.",
+            "string",
+            width=24,
+            empty=NO_RUNS,
+        ),
+        """
+SELECT
+    run_id AS run,
+    arrayStringConcat(pipelines, ', ') AS pipelines,
+    multiIf(NOT concluded, concat('in ', toString(phase)), valid, 'valid', 'INVALID') AS state,
+    arrayStringConcat(arrayConcat(invalid_reasons, failures), ' ') AS reasons,
+    requested_at AS requested,
+    toUnixTimestamp64Milli(requested_at) AS from_ms,
+    toUnixTimestamp64Milli(ifNull(concluded_at, now64(3))) + 5000 AS to_ms
+FROM runs
+WHERE workload = ${workload:sqlstring} AND requested_at <= $__toTime
+    AND (concluded_at IS NULL OR concluded_at >= $__fromTime)
+ORDER BY requested_at DESC
+LIMIT 500
+""",
+        {"requested": "dateTimeAsIso"},
+        links={"run": TO_RUN},
+        hidden=("from_ms", "to_ms"),
+    )

@@ -1,0 +1,217 @@
+"""Sustainable throughput: what rate a pipeline sustains, and the steps that found it."""
+
+from grafana_foundation_sdk.builders import barchart, stat, table, timeseries
+from grafana_foundation_sdk.builders import dashboard as dash
+
+from deploy.grafana.program import palette
+from deploy.grafana.program.frame import asked, frame, placed
+from deploy.grafana.program.panels import About, bars, figures, graph, rows
+
+NO_SEARCH = (
+    "No search for the sustainable rate was concluded in this range of time. Start one:"
+    " ./tidegauge run sustainable-throughput"
+)
+# Searches of the range of time; the newest to begin with.
+SEARCHES = """
+SELECT run_id
+FROM results_conclusions AS c
+WHERE kind IN ('search_step', 'sustainable_throughput') AND $__timeFilter(c.time)
+GROUP BY run_id
+ORDER BY max(c.time) DESC
+LIMIT 500
+"""
+FOUND = "results_conclusions AS c WHERE kind = 'sustainable_throughput' AND $__timeFilter(c.time)"
+STEPS = "results_conclusions AS c WHERE kind = 'search_step' AND run_id = ${search:sqlstring}"
+RATE = (
+    "if(JSONExtractBool(detail, 'sustained') = {},"
+    " JSONExtract(detail, 'rate_per_second', 'Nullable(Float64)'), NULL)"
+)
+
+
+def build() -> dash.Dashboard:
+    """The dashboard."""
+    found = frame(
+        "sustainable",
+        "Sustainable throughput",
+        "The highest rate that a pipeline handles without latency or queue growing for ever.",
+        (asked("search", "Search", "Search to show, newest first", SEARCHES, several=False),),
+        since="now-7d",
+        refresh="1m",
+    )
+    return placed(found, _latest(), _frontier(), _steps(), _rates(), _medians(), _results())
+
+
+def _latest() -> stat.Panel:
+    return figures(
+        About(
+            "Sustained by the chosen search",
+            "The rate found, and between which rates the capacity lies: the highest that was "
+            "sustained and the lowest that was not.",
+            "recps",
+            width=8,
+            empty="This search has found no rate yet.",
+        ),
+        """
+SELECT
+    JSONExtract(detail, 'rate_per_second', 'Nullable(Float64)') AS sustained,
+    JSONExtract(detail, 'interval_per_second', 'Array(Nullable(Float64))')[1] AS "at least",
+    JSONExtract(detail, 'interval_per_second', 'Array(Nullable(Float64))')[2] AS below
+FROM results_conclusions
+WHERE kind = 'sustainable_throughput' AND run_id = ${search:sqlstring}
+ORDER BY time DESC
+LIMIT 1
+""",
+        ((None, palette.BLUE),),
+    )
+
+
+def _frontier() -> timeseries.Panel:
+    return graph(
+        About(
+            "Sustainable rate over time, with its interval",
+            "One point per search and pipeline: the rate found, and beside it the highest rate "
+            "that was sustained and the lowest that was not.",
+            "recps",
+            width=16,
+            empty=NO_SEARCH,
+        ),
+        f"""
+SELECT
+    c.time AS time,
+    concat(JSONExtractString(detail, 'pipeline'), ' ', bound.1) AS series,
+    bound.2 AS rate_per_second
+FROM
+(
+    SELECT
+        c.time AS time,
+        detail,
+        JSONExtract(detail, 'interval_per_second', 'Array(Nullable(Float64))') AS interval,
+        [
+            ('sustained', JSONExtract(detail, 'rate_per_second', 'Nullable(Float64)')),
+            ('least', interval[1]),
+            ('below', interval[2])
+        ] AS bounds
+    FROM {FOUND}
+) AS c
+ARRAY JOIN bounds AS bound
+WHERE bound.2 IS NOT NULL
+ORDER BY time, series
+LIMIT 5000
+""",
+        {"sustained": palette.BLUE, "least": palette.SKY, "below": palette.ORANGE},
+    )
+
+
+def _steps() -> table.Panel:
+    return rows(
+        About(
+            "Steps of the chosen search",
+            "What each step tried, whether the rate was sustained, and if not, why not.",
+            "string",
+            width=24,
+            empty=NO_SEARCH,
+        ),
+        f"""
+SELECT
+    JSONExtractUInt(detail, 'step') AS step,
+    c.time AS time,
+    JSONExtractFloat(detail, 'rate_per_second') AS rate,
+    if(JSONExtractBool(detail, 'sustained'), 'sustained', 'NOT sustained') AS result,
+    JSONExtractUInt(detail, 'measured_s') AS measured,
+    arrayMax(
+        entry -> ifNull(JSONExtract(entry.2, 'highest_median_ms', 'Nullable(Float64)'), 0),
+        JSONExtractKeysAndValuesRaw(detail, 'stages')
+    ) AS "highest median",
+    JSONExtract(detail, 'cpu_share', 'Nullable(Float64)') AS processors,
+    arrayStringConcat(JSONExtract(detail, 'reasons', 'Array(String)'), ' ') AS reasons
+FROM {STEPS}
+ORDER BY step
+LIMIT 1000
+""",
+        {
+            "time": "dateTimeAsIso",
+            "rate": "recps",
+            "measured": "s",
+            "highest median": "ms",
+            "processors": "percentunit",
+        },
+    )
+
+
+def _rates() -> barchart.Panel:
+    return bars(
+        About(
+            "Rates tried by the chosen search",
+            "One bar per step, in their order: sustained or not.",
+            "recps",
+            empty=NO_SEARCH,
+        ),
+        f"""
+SELECT
+    toString(JSONExtractUInt(detail, 'step')) AS step,
+    {RATE.format("1")} AS sustained,
+    {RATE.format("0")} AS refused
+FROM {STEPS}
+ORDER BY toUInt32(step)
+LIMIT 1000
+""",
+        {"sustained": palette.BLUE, "refused": palette.VERMILION},
+        "step",
+    )
+
+
+def _medians() -> barchart.Panel:
+    columns = ",\n    ".join(
+        "JSONExtract(detail, 'stages', "
+        f"'{stage}', 'highest_median_ms', 'Nullable(Float64)') AS {stage}"
+        for stage in palette.STAGES
+    )
+    return bars(
+        About(
+            "Highest median latency at every rate tried",
+            "The highest median of any moment of a step, by stage. It grows without end where a "
+            "rate is not sustained.",
+            "ms",
+            empty=NO_SEARCH,
+        ),
+        f"""
+SELECT
+    concat(toString(round(JSONExtractFloat(detail, 'rate_per_second'))), '/s') AS rate,
+    {columns}
+FROM {STEPS}
+ORDER BY JSONExtractFloat(detail, 'rate_per_second'), c.time
+LIMIT 1000
+""",
+        palette.STAGES,
+        "rate",
+    )
+
+
+def _results() -> table.Panel:
+    return rows(
+        About(
+            "Searches in this range of time",
+            "Newest first. Confirmed: the rate was sustained again for longer. Verified: so was "
+            "the run at a share of it. Limit: why the next higher rate was not sustained.",
+            "recps",
+            width=24,
+            empty=NO_SEARCH,
+        ),
+        f"""
+SELECT
+    c.time AS time,
+    run_id AS search,
+    JSONExtractString(detail, 'pipeline') AS pipeline,
+    arrayStringConcat(JSONExtract(detail, 'stages', 'Array(String)'), ', ') AS stages,
+    JSONExtractString(detail, 'policy') AS policy,
+    JSONExtract(detail, 'rate_per_second', 'Nullable(Float64)') AS sustained,
+    JSONExtract(detail, 'interval_per_second', 'Array(Nullable(Float64))')[2] AS "not sustained",
+    if(JSONExtractBool(detail, 'confirmed'), 'yes', 'no') AS confirmed,
+    if(JSONExtractBool(detail, 'verified'), 'yes', 'no') AS verified,
+    arrayStringConcat(JSONExtract(detail, 'limit', 'Array(String)'), ' ') AS limit_reasons
+FROM {FOUND}
+ORDER BY c.time DESC
+LIMIT 200
+""",
+        {"time": "dateTimeAsIso"},
+    )
