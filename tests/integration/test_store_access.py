@@ -369,10 +369,10 @@ def test_the_usual_calls_of_clickhouse_connect_work(store):
 
 def test_the_admin_inserts_with_clickhouse_connect(store):
     admin = client(store, username="admin", password=password(store, "admin"))
-    admin.command("CREATE TABLE pairs (a UInt32, b String) ENGINE = MergeTree ORDER BY a")
-    admin.insert("pairs", [[1, "x"], [2, "y"]], column_names=["a", "b"])
-    assert admin.query("SELECT a, b FROM pairs ORDER BY a").result_rows == [(1, "x"), (2, "y")]
-    admin.command("DROP TABLE pairs")
+    admin.command("CREATE TABLE letters (a UInt32, b String) ENGINE = MergeTree ORDER BY a")
+    admin.insert("letters", [[1, "x"], [2, "y"]], column_names=["a", "b"])
+    assert admin.query("SELECT a, b FROM letters ORDER BY a").result_rows == [(1, "x"), (2, "y")]
+    admin.command("DROP TABLE letters")
     admin.close()
 
 
