@@ -31,7 +31,16 @@ def driver_of(pipeline: str, data: Path) -> psutil.Process | None:
 @pytest.mark.parametrize("pipeline", ["spark-realtime", "spark-microbatch"])
 def test_nothing_is_lost_and_the_report_says_what_it_cost(pipeline: str, tmp_path: Path) -> None:
     path, output = tmp_path / "report.json", tmp_path / "output.txt"
-    command = [str(ROOT / "tidegauge"), "run", "--pipeline", pipeline, "--rate", "100"]
+    command = [
+        str(ROOT / "tidegauge"),
+        "run",
+        "--pipeline",
+        pipeline,
+        "--rate",
+        "100",
+        "--stages",
+        "1,2",
+    ]
     command += ["--warm-up", "3", "--duration", "30", "--report", str(path)]
     environment = {"TIDEGAUGE_DATA": str(tmp_path / "stack"), "TIDEGAUGE_BASE_PORT": str(BASE_PORT)}
     with output.open("wb") as out:
