@@ -27,7 +27,8 @@ class Evidence:
 
     send_delays_us: histogram of the measure phase; latencies: outputs counted per pipeline and
     stage in the measure phase; negative: how many of them are below zero. clock_offset_ms: of the
-    broker's clock against the generator's; resumed: how often an evaluator took up this run.
+    broker's clock against the generator's; resumed: how often an evaluator took up this run;
+    restarted: pipelines that were killed and started again.
     """
 
     request: RunRequest
@@ -41,6 +42,7 @@ class Evidence:
     negative: int = 0
     clock_offset_ms: float | None = None
     resumed: int = 0
+    restarted: set[str] = field(default_factory=set)
     _ready_instances: dict[str, set[int]] = field(default_factory=dict)
     _drained_instances: dict[int, Drained] = field(default_factory=dict)
 
@@ -78,6 +80,21 @@ class Evidence:
         pipelines = {f"pipeline:{pipeline.name}" for pipeline in self.request.pipelines}
         return sorted(pipelines - self.stopped)
 
+    def may_still_come(self) -> bool:
+        """Whether outputs that were called missing may come yet: a pipeline that was started again
+        goes on where it was, however late that is."""
+        verdicts = self.drained.verdicts if self.drained else {}
+        return any(
+            counts.get("missing", 0)
+            for pipeline in self.restarted
+            for counts in verdicts.get(pipeline, {}).values()
+        )
+
+    def forget_drained(self) -> None:
+        """Before the evaluators are asked again."""
+        self.drained = None
+        self._drained_instances = {}
+
     def _add_deployment(self, record: dict[str, Any]) -> None:
         """Note the death of a service that this run cannot do without.
 
@@ -114,6 +131,8 @@ class Evidence:
             offset_ms = json.loads(detail)["offset_ms"]
             known_ms = self.clock_offset_ms
             self.clock_offset_ms = offset_ms if known_ms is None else min(known_ms, offset_ms)
+        elif event == protocol.PIPELINE_DOWN:
+            self.restarted.add(record["pipeline"])
         elif event == protocol.EVALUATION_RESUMED:
             self.resumed += 1
 

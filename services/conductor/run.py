@@ -29,6 +29,7 @@ from services.runtime.topics import ensure_topics
 
 log = structlog.get_logger()
 POLL_S = 0.1
+ASK_AGAIN_MS = 2_000
 
 
 class RunEndedError(Exception):
@@ -109,14 +110,22 @@ class Run:
 
     def _drain(self, phases: PhasePlan) -> None:
         self._phase("drain")
+        give_up_s = self.request.workload.judgement.give_up_ms / 1000
+        left_s = give_up_s - (now_ms() - phases.measure_end_ms) / 1000
+        self._await_verdicts(max(0.0, left_s) + self._settings.drain_timeout_s)
+        deadline_s = time.monotonic() + self._settings.restart_timeout_s
+        while self._evidence.may_still_come() and time.monotonic() < deadline_s:
+            self._await_time(now_ms() + ASK_AGAIN_MS)
+            self._evidence.forget_drained()
+            self._await_verdicts(self._settings.drain_timeout_s)
+
+    def _await_verdicts(self, timeout_s: float) -> None:
         finished = self._evidence.load_finished
         assert isinstance(finished, LoadFinished)
         self._events.command("drain", self.request.run_id, finished)
-        give_up_s = self.request.workload.judgement.give_up_ms / 1000
-        left_s = give_up_s - (now_ms() - phases.measure_end_ms) / 1000
         self._await(
             lambda: self._evidence.drained is not None,
-            max(0.0, left_s) + self._settings.drain_timeout_s,
+            timeout_s,
             lambda: "the evaluator did not give every expected output a verdict in time",
         )
 

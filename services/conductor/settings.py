@@ -10,6 +10,8 @@ class ConductorSettings(ServiceSettings):
 
     suite: name or file of the suite to run from the start, for ever; none if empty. stack_id: names
     one start of the whole stack (set by the local deployment).
+    restart_timeout_s: how long a run waits, once all else is done, for what a pipeline that was
+    killed and started again still has to publish.
     start_lead_s: from the `start` command to the first record, so that all have read it.
     """
 
@@ -19,4 +21,5 @@ class ConductorSettings(ServiceSettings):
     start_lead_s: float = Field(1.0, ge=0.5)
     load_timeout_s: float = Field(60, gt=0)
     drain_timeout_s: float = Field(20, gt=0)
+    restart_timeout_s: float = Field(60, ge=0)
     stop_timeout_s: float = Field(30, gt=0)

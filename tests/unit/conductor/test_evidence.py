@@ -55,6 +55,19 @@ def send_delays(evidence: Evidence, histogram: dict[int, int], phase: str = "mea
     evidence.add("results.generator", event)
 
 
+def test_what_a_restarted_pipeline_is_missing_may_still_come() -> None:
+    evidence = a_good_run()
+    drain(evidence, missing=3)
+    assert not evidence.may_still_come()
+    lifecycle(evidence, protocol.PIPELINE_DOWN, pipeline="spark-realtime")
+    assert evidence.may_still_come()
+    evidence.forget_drained()
+    assert evidence.drained is None
+    drain(evidence)
+    assert not evidence.may_still_come()
+    assert conclude(evidence).clean
+
+
 def a_good_run() -> Evidence:
     evidence = Evidence(a_request())
     finish_load(evidence)
