@@ -22,8 +22,8 @@ from services.console import asking, listing, rebuilding
 from services.console.answering import answering_store
 from services.console.arguments import build_parser
 from services.console.benchmarks import run_benchmarks
+from services.console.changes import look_for_changes, show_changes
 from services.console.checks import run_tests
-from services.console.clickhouse import QueryError
 from services.console.completion import script
 from services.console.doctor import examine, show
 from services.console.elsewhere import open_stack
@@ -31,10 +31,11 @@ from services.console.evaluating import evaluate_again
 from services.console.page.document import page
 from services.console.page.markdown import markdown
 from services.console.page.timelines import read_timelines
-from services.console.perform import RunError, build_request, perform, store_url, with_options
+from services.console.perform import RunError, build_request, perform, with_options
 from services.console.report import build_report, latest_run, request_of
 from services.console.show import show_report
 from services.console.suites import ask_for_suite, show_suites
+from services.runtime.clickhouse import QueryError, store_url
 from services.runtime.definitions import DefinitionError, load_pipeline, load_suite, load_workload
 from services.runtime.kafka import KafkaUnavailableError
 from services.runtime.settings import EXIT_USAGE, ServiceSettings, load_settings
@@ -199,6 +200,18 @@ def report(options: Namespace, settings: ServiceSettings, console: Console) -> i
     return 0
 
 
+def changes(options: Namespace, settings: ServiceSettings, console: Console) -> int:
+    """Where the history of a figure changed; what is new becomes an event while the stack runs."""
+    running = open_stack(settings).status().running
+    with _store(settings):
+        found = look_for_changes(settings, publish=running)
+    if options.json:
+        print(json.dumps(found, indent=2))
+    else:
+        show_changes(console, found)
+    return 0
+
+
 def runs(_options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """List the runs."""
     with _store(settings) as url:
@@ -256,6 +269,7 @@ VERBS = {
     "evaluate": evaluate,
     "rebuild": rebuild,
     "report": report,
+    "changes": changes,
     "runs": runs,
     "workloads": workloads,
     "pipelines": pipelines,

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from services.console.clickhouse import QueryError
-from services.console.perform import store_url
+from services.runtime.clickhouse import QueryError, store_url
 from services.runtime.settings import ROOT, ServiceSettings
 
 READY_TIMEOUT_S = 30.0

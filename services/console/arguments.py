@@ -97,6 +97,8 @@ def _add_results(verbs: Verbs) -> None:
     report.add_argument(
         "--html", type=Path, metavar="FILE", help="as one page with charts, to a file"
     )
+    changes = _verb(verbs, "changes", "where the history of the runs shows a change")
+    changes.add_argument("--json", action="store_true", help="as JSON")
     _verb(verbs, "runs", "list the runs")
     for noun in ("workloads", "pipelines", "suites"):
         one = _verb(verbs, noun, f"list the {noun}, or explain one")

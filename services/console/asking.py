@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.syntax import Syntax
 
-from services.console.clickhouse import StoreUrl, query_bytes
+from services.runtime.clickhouse import StoreUrl, query_bytes
 from services.runtime.definitions import DefinitionError
 from services.runtime.settings import ROOT
 

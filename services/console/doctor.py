@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 from rich.console import Console
 
-from services.console.clickhouse import QueryError, query
+from services.runtime.clickhouse import QueryError, query
 from services.runtime.settings import PORT_OFFSETS, ServiceSettings
 
 GIGABYTE = 1_000_000_000

@@ -89,6 +89,13 @@ HELP: dict[str, Help] = {
             ("./tidegauge report --html report.html", "a page with charts, to send or print"),
         ),
     ),
+    "changes": Help(
+        "Looks through all valid runs, oldest first, for figures that changed for good: the median"
+        " and the 99th percentile of every workload, pipeline and stage. Says what was before and"
+        " after, with which run it began, and what else changed there (settings, versions, host)."
+        " A suite looks after each of its runs; what is found is also in the view change_points.",
+        (("./tidegauge changes", "did last night's upgrade slow the join?"),),
+    ),
     "runs": Help(
         "Lists the runs, newest first, with what became of them.",
         (("./tidegauge runs", "ids for `report` and `evaluate`"),),

@@ -9,9 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from schemas.protocol import Load, Workload
-from services.console.clickhouse import QueryError, query
-from services.console.perform import store_url
 from services.console.suites import position_sentence, suite_position
+from services.runtime.clickhouse import QueryError, query, store_url
 from services.runtime.definitions import (
     PIPELINES_DIR,
     WORKLOADS_DIR,

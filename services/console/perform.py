@@ -11,9 +11,9 @@ from rich.console import Console
 from schemas import catalogue
 from schemas.protocol import Pipeline, RunRequest, Stage, Stop, Workload
 from services.console.bus import Follower
-from services.console.clickhouse import QueryError, StoreUrl, query
 from services.console.live import open_view
 from services.console.progress import BUS, Progress
+from services.runtime.clickhouse import QueryError, query, store_url
 from services.runtime.definitions import DefinitionError, changed
 from services.runtime.environment import environment
 from services.runtime.events import open_events
@@ -108,13 +108,6 @@ def perform(
     finally:
         follower.close()
     return progress
-
-
-def store_url(settings: ServiceSettings) -> StoreUrl:
-    """Where the store answers SQL."""
-    if settings.store_url:
-        return StoreUrl.at(settings.store_url, settings.data)
-    return StoreUrl.of(settings.host, settings.port("store"), settings.data)
 
 
 def _follow(

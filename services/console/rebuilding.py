@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from services.console.clickhouse import QueryError, StoreUrl
+from services.runtime.clickhouse import QueryError, StoreUrl
 
 POLL_S = 0.5
 TIMEOUT_S = 60.0

@@ -8,8 +8,8 @@ import json
 from typing import Any
 
 from schemas.protocol import DEFINITIONS, STAGES, VERDICTS, Phases
-from services.console.clickhouse import QueryError, query
 from services.console.restarts import restarts_of
+from services.runtime.clickhouse import QueryError, query
 
 Report = dict[str, Any]
 PERCENTILES = ("min", "p50", "p90", "p95", "p99", "p999", "max", "mean")

@@ -9,7 +9,7 @@ after that has other reasons.
 from collections.abc import Iterable
 from typing import Any, TypedDict
 
-from services.console.clickhouse import query
+from services.runtime.clickhouse import query
 
 FOR_EVER_MS = 2**53
 

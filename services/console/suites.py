@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from schemas.suite import Suite
-from services.console.clickhouse import QueryError, query
+from services.runtime.clickhouse import QueryError, query
 from services.runtime.clock import now_ms
 from services.runtime.definitions import SUITES_DIR, load_suite, names
 from services.runtime.events import open_events

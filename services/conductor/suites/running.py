@@ -21,6 +21,7 @@ from schemas.protocol import RunRequest
 from schemas.suite import Suite, SuitePosition, SuiteRun
 from services.conductor.bus import Bus
 from services.conductor.settings import ConductorSettings
+from services.conductor.suites.analysis import Analysis
 from services.conductor.suites.notes import Notes
 from services.conductor.suites.schedule import Place, next_place, pause_ms
 from services.conductor.suites.usage import Usage
@@ -60,6 +61,7 @@ class Suites:
         self._suite = suite
         self._usage = Usage()
         self._bus = Bus(settings, (catalogue.RESOURCES, catalogue.LIFECYCLE), events)
+        self._analysis = Analysis()
         self._measured: set[str] = set()
         self._rested_ms = 0
         self._began_ms = clock()
@@ -85,7 +87,7 @@ class Suites:
         now = self._clock()
         place, due_ms = next_place(self._suite, self._notes.place(self._suite.name), now)
         begin_ms = max(due_ms, self._rested_ms)
-        if now < begin_ms:
+        if now < begin_ms or self._analysis.goes_on():
             self._tell(Now("pausing", place, next_at_ms=begin_ms))
             return None
         reason = self._busy(now)
@@ -111,11 +113,14 @@ class Suites:
             suite.pace, run_ms, self._usage.own_cpu_seconds, self._cores, place.failures
         )
         self._rested_ms = now + rest_ms
+        if request.run_id in self._measured:
+            self._analysis.begin(request.run_id)
         self._measured.clear()
         log.info("suite_run_ended", run_id=request.run_id, run_ms=run_ms, rest_ms=rest_ms)
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop listening, and what goes on."""
+        self._analysis.end()
         self._bus.close()
 
     def _request(self, suite: Suite, place: Place) -> RunRequest:

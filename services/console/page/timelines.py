@@ -7,7 +7,7 @@ exact, from raw counts. When raw rows have expired, the sums per minute take the
 from dataclasses import dataclass
 from typing import Any
 
-from services.console.clickhouse import query
+from services.runtime.clickhouse import query
 
 MOST_SPANS = 240
 SPANS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14_400, 43_200, 86_400)

@@ -6,7 +6,7 @@ import pytest
 
 from services.console import asking
 from services.console.arguments import build_parser
-from services.console.clickhouse import StoreUrl
+from services.runtime.clickhouse import StoreUrl
 from services.runtime.definitions import DefinitionError
 
 pytestmark = pytest.mark.unit

@@ -7,6 +7,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from services.runtime.settings import ServiceSettings
+
 TIMEOUT_S = 60.0
 PASSWORDS = Path("secrets")
 
@@ -70,3 +72,10 @@ def query(url: str, sql: str, **parameters: str) -> list[dict[str, Any]]:
     settings = " SETTINGS output_format_json_quote_64bit_integers = 0"
     lines = query_bytes(url, sql + settings, "JSONEachRow", **parameters).splitlines()
     return [json.loads(line) for line in lines]
+
+
+def store_url(settings: ServiceSettings) -> StoreUrl:
+    """Where the store answers SQL."""
+    if settings.store_url:
+        return StoreUrl.at(settings.store_url, settings.data)
+    return StoreUrl.of(settings.host, settings.port("store"), settings.data)

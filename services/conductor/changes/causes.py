@@ -1,0 +1,75 @@
+"""What else changed where a figure changed: settings, versions, the machine. Pure.
+
+A likely cause is something that is stored with every run and differs between the last run before
+and the first run after. That is a hint, not a proof; what nobody stores is not seen.
+"""
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from services.conductor.changes.series import Point
+
+# In the order in which they are likely: the pipeline's own settings first, our revision last.
+PARTS = ("pipelines", "packages", "java", "broker", "processor", "cores", "memory_bytes")
+REST = ("host", "system", "python", "judgement", "phases", "validity", "tidegauge")
+IGNORED = ("summary", "run_id", "seed", "suite", "step_of", "name")
+BUSIER_CORES = 0.5
+MOST_CAUSES = 12
+
+
+def likely_causes(before: Sequence[Point], after: Sequence[Point], pipeline: str) -> list[str]:
+    """One sentence for each difference, likeliest first; of the measured pipeline before that of
+    those beside it. Both sides must have at least one run."""
+    old, new = facts(before[-1].request, pipeline), facts(after[0].request, pipeline)
+    found = [
+        f"{name}: {_shown(old.get(name))} → {_shown(new.get(name))}"
+        for name in sorted({*old, *new}, key=lambda name: (_rank(name), name))
+        if old.get(name) != new.get(name)
+    ]
+    return (_busier(before, after) + found)[:MOST_CAUSES]
+
+
+def facts(request: dict[str, Any], pipeline: str) -> dict[str, Any]:
+    """Everything stored of a run that may matter, by its path; the measured pipeline's settings as
+    `pipelines.*`."""
+    own = {one["name"]: one for one in request["pipelines"]}
+    beside = {name: one for name, one in own.items() if name != pipeline}
+    workload = request["workload"]
+    told = {
+        "pipelines": own.get(pipeline, {}),
+        "beside": beside,
+        **request.get("environment", {}),
+        **{name: workload.get(name) for name in ("phases", "judgement", "validity")},
+    }
+    return dict(_flat("", told))
+
+
+def _flat(path: str, value: Any) -> list[tuple[str, Any]]:
+    if isinstance(value, dict):
+        inner = [(key, each) for key, each in value.items() if key not in IGNORED]
+        return [pair for key, each in inner for pair in _flat(f"{path}.{key}".strip("."), each)]
+    return [(path, value)]
+
+
+def _rank(name: str) -> int:
+    first = name.split(".", maxsplit=1)[0]
+    order = (*PARTS, "beside", *REST)
+    return order.index(first) if first in order else len(order)
+
+
+def _busier(before: Sequence[Point], after: Sequence[Point]) -> list[str]:
+    sides = [
+        [p.others_cores for p in side if p.others_cores is not None] for side in (before, after)
+    ]
+    if not all(sides):
+        return []
+    old, new = (statistics.median(side) for side in sides)
+    if abs(new - old) < BUSIER_CORES:
+        return []
+    word = "busier" if new > old else "less busy"
+    return [f"the machine was {word} with others: {max(0, old):.1f} → {max(0, new):.1f} cores"]
+
+
+def _shown(value: Any) -> str:
+    return "–" if value is None or value == "" else str(value)

@@ -1,0 +1,83 @@
+"""Changes as they are told: what was before and after, where, and what else changed there. Pure."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from services.conductor.changes.causes import likely_causes
+from services.conductor.changes.divisive import Sense, change_points
+from services.conductor.changes.series import Point, Series
+
+NEAR_RUNS = 2  # a change found again may move by so many runs as more become known
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change point. before, after: the runs of the level before and after, oldest first."""
+
+    series: Series
+    before: tuple[Point, ...]
+    after: tuple[Point, ...]
+    p_value: float
+
+    @property
+    def first_run_id(self) -> str:
+        """The first run after the change: the place of it."""
+        return self.after[0].run_id
+
+    def detail(self) -> dict[str, Any]:
+        """As the conclusion `change_point` has it."""
+        old, new = _level(self.before), _level(self.after)
+        return {
+            "workload": self.series.workload,
+            "pipeline": self.series.pipeline,
+            "stage": self.series.stage,
+            "metric": self.series.metric,
+            "last_run_before": self.before[-1].run_id,
+            "first_run_after": self.first_run_id,
+            "before": old,
+            "after": new,
+            "change": new["median"] / old["median"] - 1 if old["median"] else None,
+            "worse": new["median"] > old["median"],
+            "p_value": self.p_value,
+            "likely_causes": likely_causes(self.before, self.after, self.series.pipeline),
+        }
+
+
+def find_changes(histories: Iterable[Series], sense: Sense | None = None) -> list[Change]:
+    """The changes of all series, in the order of the series."""
+    sense = sense or Sense()
+    found = []
+    for series in histories:
+        points = series.points[-sense.most_runs :]
+        splits = change_points([point.value for point in points], sense)
+        edges = [0, *(split.index for split in splits), len(points)]
+        for number, split in enumerate(splits):
+            before = points[edges[number] : edges[number + 1]]
+            after = points[edges[number + 1] : edges[number + 2]]
+            found.append(Change(series, before, after, split.p_value))
+    return found
+
+
+def is_known(change: Change, known: Sequence[dict[str, Any]]) -> bool:
+    """Whether this change of this series, or one NEAR_RUNS beside it, is among details that were
+    told before."""
+    runs = [point.run_id for point in change.series.points]
+    place = runs.index(change.first_run_id)
+    near = set(runs[max(0, place - NEAR_RUNS) : place + NEAR_RUNS + 1])
+    return any(
+        change.series.key == (one["workload"], one["pipeline"], one["stage"], one["metric"])
+        and one["first_run_after"] in near
+        for one in known
+    )
+
+
+def _level(points: Sequence[Point]) -> dict[str, Any]:
+    values = sorted(point.value for point in points)
+    return {
+        "median": statistics.median(values),
+        "low": values[0],
+        "high": values[-1],
+        "runs": len(values),
+    }

@@ -1,0 +1,107 @@
+"""The history of every figure, from ClickHouse: one series per workload, pipeline, stage, metric.
+
+Runs belong to one series when they had the same load, content, faults, stages and pipelines beside
+each other; settings, versions and machines may differ, because that is what changes are about. Only
+valid runs that were no step of a search count.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from services.runtime.clickhouse import query
+
+METRICS = {"p50_ms": "p50", "p99_ms": "p99"}
+MOST_RUNS = 1_000  # the newest, of all series together
+
+RUNS = (
+    "SELECT l.run_id AS run_id, min(l.time) AS at, anyIf(l.detail, l.event = 'run_requested')"
+    " AS request FROM tidegauge.results_lifecycle AS l WHERE l.run_id IN"
+    " (SELECT r.run_id FROM tidegauge.runs AS r WHERE r.concluded AND r.valid"
+    " ORDER BY r.requested_at DESC LIMIT {most:UInt32})"
+    " GROUP BY l.run_id HAVING request != '' ORDER BY at, run_id"
+)
+FIGURES = (
+    "SELECT run_id, pipeline, stage, p50_ms, p99_ms FROM tidegauge.latency_summary"
+    " WHERE phase = 'measure' AND definition = 'latest'"
+)
+USAGE = (
+    "SELECT run_id, sumIf(mean_cpu_cores, service = 'machine')"
+    " - sumIf(mean_cpu_cores, service != 'machine') AS others_cores"
+    " FROM tidegauge.resources_summary WHERE run_id != '' GROUP BY run_id"
+)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run in a series. request: its whole request as JSON; others_cores: what processes of
+    others used on average meanwhile, None when it is not known."""
+
+    run_id: str
+    value: float
+    request: dict[str, Any]
+    others_cores: float | None = None
+
+
+@dataclass(frozen=True)
+class Series:
+    """The history of one figure, oldest run first. workload: name, with its rate if constant;
+    metric: `p50_ms` or `p99_ms` of `latest`."""
+
+    workload: str
+    pipeline: str
+    stage: str
+    metric: str
+    points: tuple[Point, ...]
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What tells it from other series in words; loads may still differ in their details."""
+        return (self.workload, self.pipeline, self.stage, self.metric)
+
+
+def read_series(url: str) -> list[Series]:
+    """Every series of the store, in the order of their first runs. Raises QueryError."""
+    runs = query(url, RUNS, most=str(MOST_RUNS))
+    requests = {row["run_id"]: json.loads(row["request"]) for row in runs}
+    others = {row["run_id"]: row["others_cores"] for row in query(url, USAGE)}
+    return assemble(requests, query(url, FIGURES), others)
+
+
+def assemble(
+    requests: dict[str, dict[str, Any]],
+    figures: list[dict[str, Any]],
+    others: dict[str, float],
+) -> list[Series]:
+    """Series of runs (by run id, oldest first), latencies and the use of others. Pure."""
+    by_run: dict[str, list[dict[str, Any]]] = {}
+    for row in figures:
+        by_run.setdefault(row["run_id"], []).append(row)
+    found: dict[tuple[str, str, str, str, str], list[Point]] = {}
+    for run_id, request in requests.items():
+        if request.get("step_of"):
+            continue
+        for row in by_run.get(run_id, ()):
+            for metric in METRICS:
+                key = (alike(request), label(request), row["pipeline"], row["stage"], metric)
+                point = Point(run_id, float(row[metric]), request, others.get(run_id))
+                found.setdefault(key, []).append(point)
+    return [
+        Series(workload, pipeline, stage, metric, tuple(points))
+        for (_alike, workload, pipeline, stage, metric), points in found.items()
+    ]
+
+
+def alike(request: dict[str, Any]) -> str:
+    """Equal for runs that can be compared."""
+    workload = request["workload"]
+    told = [workload["name"], *(workload.get(name) for name in ("load", "content", "faults"))]
+    pipelines = sorted(pipeline["name"] for pipeline in request["pipelines"])
+    return json.dumps([told, pipelines, request["stages"]], sort_keys=True)
+
+
+def label(request: dict[str, Any]) -> str:
+    """The workload for people: its name and rate."""
+    rate = request["workload"]["load"].get("rate_per_second")
+    name = str(request["workload"]["name"])
+    return f"{name} at {rate:g}/s" if rate else name

@@ -1,0 +1,58 @@
+"""The verb `changes`: where the history of a figure changed, in sentences."""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+from rich.console import Console
+
+from services.runtime.clickhouse import QueryError
+from services.runtime.settings import ROOT, ServiceSettings
+
+METRICS = {"p50_ms": "median latency", "p99_ms": "99th percentile of latency"}
+
+
+def look_for_changes(settings: ServiceSettings, publish: bool) -> list[dict[str, Any]]:
+    """All change points of the history, looked for now by a process of the conductor's; the store
+    must answer. publish: those that are new become events, which needs Kafka. Raises QueryError."""
+    command = [sys.executable, "-m", "services.conductor.changes"]
+    variables = {"TIDEGAUGE_DATA": str(settings.data.absolute()), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [*command, *(["--publish"] if publish else [])],
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        raise QueryError(lines[-1].removeprefix("tidegauge: ") if lines else "It ended silently.")
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def show_changes(console: Console, changes: list[dict[str, Any]]) -> None:
+    """One paragraph each."""
+    if not changes:
+        console.print("No change point in the history of any workload.")
+    for change in changes:
+        console.print(change_sentence(change), soft_wrap=True)
+        for cause in change["likely_causes"]:
+            console.print(f"    {cause}", soft_wrap=True, markup=False)
+
+
+def change_sentence(change: dict[str, Any]) -> str:
+    """`join of spark-realtime, latency at 400/s: the median latency rose from 5 to 8 ms …`."""
+    before, after = change["before"], change["after"]
+    by = "" if change["change"] is None else f" ({change['change']:+.0%})"
+    verb = "rose" if change["worse"] else "fell"
+    causes = (
+        "likely causes:" if change["likely_causes"] else "nothing that is stored changed there."
+    )
+    return (
+        f"{change['stage']} of {change['pipeline']}, {change['workload']}: the "
+        f"{METRICS[change['metric']]} {verb} from {before['median']:g} to {after['median']:g} ms"
+        f"{by} with run {change['first_run_after']} ({before['runs']} runs before, "
+        f"{after['runs']} since); {causes}"
+    )

@@ -1,0 +1,129 @@
+"""A planted slowdown on the bus becomes a change point on the bus, at the run where it began."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from schemas import catalogue, protocol
+from services.runtime.clickhouse import query, store_url
+from services.runtime.events import open_events
+from services.runtime.settings import ROOT
+from tests.integration.service_process import Reader, running_service
+from tests.integration.store_process import until_ready
+from tests.unit.conductor.histories import noisy
+from tests.unit.requests import a_request
+
+pytestmark = pytest.mark.integration
+
+HOUR_MS = 3_600_000
+BEGIN_MS = 1_767_225_600_000  # 2026-01-01
+RUNS = 20
+PLANTED = 10  # the first run with the worse setting
+
+
+@dataclass
+class Clock:
+    """The time of the events that are published."""
+
+    now_ms: int = BEGIN_MS
+
+    def __call__(self):
+        return self.now_ms
+
+
+def publish_run(events, number, latencies_ms):
+    """One valid run of two stages with a median latency each; the setting is worse from PLANTED."""
+    run_id = f"planted-{number:02}"
+    request = a_request().model_dump(mode="json") | {"run_id": run_id}
+    if number >= PLANTED:
+        request["pipelines"][0]["trigger_interval_ms"] = 1000
+    events.lifecycle(protocol.RUN_REQUESTED, run_id, detail=request)
+    for stage, latency_ms in latencies_ms.items():
+        events.publish(
+            catalogue.LATENCY,
+            run_id,
+            pipeline="spark-realtime",
+            stage=stage,
+            definition="latest",
+            phase="measure",
+            second=events.clock.now_ms,
+            latencies_ms=[int(latency_ms) - 1, int(latency_ms), int(latency_ms) + 1],
+            counts=[100, 200, 100],
+        )
+    conclusion = {"kind": "run", "valid": True, "invalid_reasons": []}
+    events.publish(catalogue.CONCLUSIONS, run_id, detail='{"clean": true}', **conclusion)
+    events.lifecycle(protocol.CONCLUDED, run_id, detail={"valid": True, "clean": True})
+
+
+def look(settings, *options):
+    done = subprocess.run(
+        [sys.executable, "-m", "services.conductor.changes", *options],
+        cwd=ROOT,
+        env=os.environ
+        | {
+            "TIDEGAUGE_BASE_PORT": str(settings.base_port),
+            "TIDEGAUGE_DATA": str(settings.data),
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_a_planted_slowdown_is_told_once_with_its_place_and_cause(broker, tmp_path):
+    settings = broker.model_copy(update={"data": tmp_path})
+    clock = Clock()
+    events = open_events(settings, "tests")
+    events._clock = events.clock = clock
+    join = noisy(1, PLANTED, 120) + noisy(2, RUNS - PLANTED, 180)
+    parse = noisy(3, RUNS, 40)
+    with running_service(settings, "store", tmp_path) as store:
+        until_ready(settings, store)
+        for number in range(RUNS):
+            clock.now_ms = BEGIN_MS + number * HOUR_MS
+            publish_run(events, number, {"parse": parse[number], "join": join[number]})
+        events.flush()
+
+        last = f"planted-{RUNS - 1:02}"
+        found = [one for one in look(settings, "--publish", "--after", last) if planted(one)]
+        # Both figures of the join, with the run that had the setting first; parse shows nothing.
+        assert {(one["stage"], one["metric"]) for one in found} == {
+            ("join", "p50_ms"),
+            ("join", "p99_ms"),
+        }
+        assert {one["first_run_after"] for one in found} == {f"planted-{PLANTED}"}
+        assert all(one["worse"] and one["new"] for one in found)
+        assert {tuple(one["likely_causes"]) for one in found} == {
+            ("pipelines.trigger_interval_ms: 0 → 1000",)
+        }
+
+        conclusions = Reader(settings, catalogue.CONCLUSIONS)
+        told = conclusions.until(f"planted-{PLANTED}", lambda records: len(records) == 3)
+        conclusions.close()
+        assert [record["kind"] for record in told] == ["run", "change_point", "change_point"]
+
+        until_projected(settings, 2)
+        again = [one for one in look(settings, "--publish") if planted(one)]
+        assert [one["new"] for one in again] == [False, False]
+
+
+def planted(change):
+    return change["first_run_after"].startswith("planted-")
+
+
+def until_projected(settings, count):
+    """Wait until the view shows the change points."""
+    asked = "SELECT run_id, stage, after FROM tidegauge.change_points WHERE run_id LIKE 'planted%'"
+    for _ in range(300):
+        rows = query(store_url(settings), asked + " AND sleep(0.1) = 0")
+        if len(rows) == count:
+            assert {row["stage"] for row in rows} == {"join"}
+            return
+    raise AssertionError(f"only {rows} in change_points")

@@ -1,0 +1,107 @@
+"""Changes as they are told, with what else changed there."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from services.conductor.changes.causes import likely_causes
+from services.conductor.changes.finding import find_changes, is_known
+from services.conductor.changes.series import Series, assemble
+from services.console.changes import change_sentence
+from tests.unit.conductor.histories import a_point, a_series
+from tests.unit.requests import a_request
+
+pytestmark = pytest.mark.unit
+
+LOW = [100.0, 102.0, 98.0, 101.0, 99.0, 100.0, 103.0, 97.0, 100.0, 101.0]
+HIGH = [value + 50 for value in LOW]
+
+
+def test_a_change_is_told_with_both_levels_and_its_place() -> None:
+    (change,) = find_changes([a_series(LOW), a_series(LOW + HIGH, "sliding")])
+    detail = change.detail()
+    assert (detail["stage"], detail["first_run_after"]) == ("sliding", "run-10")
+    assert detail["last_run_before"] == "run-09"
+    assert detail["before"] == {"median": 100.0, "low": 97.0, "high": 103.0, "runs": 10}
+    assert detail["after"] == {"median": 150.0, "low": 147.0, "high": 153.0, "runs": 10}
+    assert (detail["change"], detail["worse"]) == (0.5, True)
+
+
+def test_a_change_that_was_told_is_known_also_when_it_moved_by_a_run() -> None:
+    (change,) = find_changes([a_series(LOW + HIGH)])
+    told = change.detail()
+    assert is_known(change, [told])
+    assert is_known(change, [told | {"first_run_after": "run-12"}])
+    assert not is_known(change, [told | {"first_run_after": "run-13"}])
+    assert not is_known(change, [told | {"stage": "parse"}])
+
+
+def test_a_changed_setting_of_the_pipeline_is_the_likeliest_cause() -> None:
+    before = a_point(0, 1.0, packages={"pyspark": "4.3.0"}, host="a", tidegauge="1")
+    after = a_point(1, 2.0, packages={"pyspark": "4.4.0"}, host="a", tidegauge="2")
+    after.request["pipelines"][0]["trigger_interval_ms"] = 1000
+    assert likely_causes([before], [after], "spark-realtime") == [
+        "pipelines.trigger_interval_ms: 0 → 1000",
+        "packages.pyspark: 4.3.0 → 4.4.0",
+        "tidegauge: 1 → 2",
+    ]
+
+
+def test_a_machine_that_others_used_more_is_a_cause() -> None:
+    before = [a_point(n, 1.0, others=0.1) for n in range(3)]
+    after = [a_point(n, 1.0, others=1.4) for n in range(3, 6)]
+    causes = likely_causes(before, after, "spark-realtime")
+    assert causes == ["the machine was busier with others: 0.1 → 1.4 cores"]
+
+
+def test_where_nothing_changed_no_cause_is_made_up() -> None:
+    assert likely_causes([a_point(0, 1.0)], [a_point(1, 2.0)], "spark-realtime") == []
+
+
+def rows(*run_ids: str) -> list[dict[str, Any]]:
+    figures = {"pipeline": "spark-realtime", "stage": "join", "p50_ms": 5, "p99_ms": 9}
+    return [{"run_id": run_id, **figures} for run_id in run_ids]
+
+
+def with_rate(rate: float) -> dict[str, Any]:
+    request = a_request().model_dump(mode="json")
+    request["workload"]["load"]["rate_per_second"] = rate
+    return request
+
+
+def test_runs_with_another_load_are_another_series() -> None:
+    requests = {"a": with_rate(400), "b": with_rate(900), "c": with_rate(400)}
+    found = assemble(requests, rows("a", "b", "c"), {"a": 0.5})
+    ids = {(s.workload, s.metric): [p.run_id for p in s.points] for s in found}
+    assert ids == {
+        ("latency at 400/s", "p50_ms"): ["a", "c"],
+        ("latency at 400/s", "p99_ms"): ["a", "c"],
+        ("latency at 900/s", "p50_ms"): ["b"],
+        ("latency at 900/s", "p99_ms"): ["b"],
+    }
+    assert found[0].points[0].others_cores == 0.5
+
+
+def test_other_settings_of_the_pipeline_stay_in_the_series() -> None:
+    other = with_rate(400)
+    other["pipelines"][0]["trigger_interval_ms"] = 1000
+    assert len(assemble({"a": with_rate(400), "b": other}, rows("a", "b"), {})) == 2
+
+
+def test_steps_of_a_search_are_no_history() -> None:
+    assert assemble({"a": with_rate(400) | {"step_of": "x"}}, rows("a"), {}) == []
+
+
+def test_the_console_says_it_in_a_sentence() -> None:
+    (change,) = find_changes([a_series(LOW + HIGH)])
+    assert change_sentence(change.detail()) == (
+        "join of spark-realtime, latency at 400/s: the median latency rose from 100 to 150 ms"
+        " (+50%) with run run-10 (10 runs before, 10 since); nothing that is stored changed there."
+    )
+
+
+def test_only_so_many_of_the_newest_runs_are_looked_at() -> None:
+    series: Series = a_series(LOW + HIGH + HIGH * 20)
+    assert find_changes([series]) == []
+    assert len(find_changes([replace(series, points=series.points[:100])])) == 1
