@@ -4,8 +4,8 @@ The series is split where the energy distance between the values before and afte
 place) is greatest, if that is more than chance explains; then each part again. Chance is measured
 by permutation: the values of the part are shuffled, and the greatest distance over all splits is
 noted each time. No distribution is assumed. In the end each change is tested once more between the
-levels beside it, because others were found since (Fleming et al. 2023, "Hunter", section 3). Distances are
-of logarithms, so that a change of latency from 10 to 12 ms counts like one from 1000 to 1200 ms.
+levels beside it, because others were found since (Fleming et al. 2023, "Hunter", section 3).
+Distances are of logarithms: a change from 10 to 12 ms counts like one from 1000 to 1200 ms.
 
 Against what has no meaning a change must also be of a size that matters (`Sense`), and so must the
 order of the values: of all pairs of a value before and one after, most must have risen (or fallen).
