@@ -78,6 +78,9 @@ def check_paths(words: list[str]) -> None:
     for option, value in itertools.pairwise(words):
         if option in ("-f", "-k", "-r"):
             assert (ROOT / value).exists(), value
+    for word in words:
+        if word.startswith("--from-file=") and "secrets" not in word:
+            assert (ROOT / word.removeprefix("--from-file=")).is_dir(), word
     if words[:2] == ["docker", "compose"] and "console" in words:
         check_tidegauge(words[words.index("console") + 1 :])
 

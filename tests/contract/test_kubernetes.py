@@ -168,19 +168,24 @@ def test_topics_are_left_to_the_conductor() -> None:
     assert not {"cruiseControl", "entityOperator"} & set(kafka["spec"])
 
 
-def test_five_brokers_keep_three_copies_and_five_generators_share_the_load() -> None:
+def test_five_brokers_keep_three_copies_and_several_processes_share_the_work() -> None:
     assert named(FIVE, "KafkaNodePool", "brokers")["spec"]["replicas"] == 5
     assert named(FIVE, "KafkaNodePool", "brokers")["spec"]["roles"] == ["broker"]
     assert named(FIVE, "KafkaNodePool", "controllers")["spec"]["replicas"] == 3
     settings = named(FIVE, "ConfigMap", "tidegauge-settings")["data"]
     assert settings["TIDEGAUGE_REPLICATION"] == "3"
     assert settings["TIDEGAUGE_INPUT_PARTITIONS"] == "20"
-    for resources, count in ((BASE, 1), (FIVE, 5)):
-        generators = named(resources, "StatefulSet", "generator")
-        env = {each["name"]: each for each in ours(resources)["generator"]["env"]}
-        assert generators["spec"]["replicas"] == count
-        assert env["TIDEGAUGE_GENERATOR_INSTANCE_COUNT"]["value"] == str(count)
-        path = env["TIDEGAUGE_GENERATOR_INSTANCE_INDEX"]["valueFrom"]["fieldRef"]["fieldPath"]
+    for resources, service, count in (
+        (BASE, "generator", 1),
+        (FIVE, "generator", 5),
+        (BASE, "evaluator", 1),
+        (FIVE, "evaluator", 2),
+    ):
+        env = {each["name"]: each for each in ours(resources)[service]["env"]}
+        prefix = f"TIDEGAUGE_{service.upper()}_INSTANCE"
+        assert named(resources, "StatefulSet", service)["spec"]["replicas"] == count
+        assert env[f"{prefix}_COUNT"]["value"] == str(count)
+        path = env[f"{prefix}_INDEX"]["valueFrom"]["fieldRef"]["fieldPath"]
         assert path == "metadata.labels['apps.kubernetes.io/pod-index']"
 
 
