@@ -15,7 +15,14 @@ from services.store.settings import StoreSettings
 from tests.integration.browser import browsing, found_browser
 from tests.integration.dashboard_queries import dashboards
 from tests.integration.kafka_broker import free_base_port
-from tests.integration.recorded_run import phase_ms, project, recorded, run_of, troubles
+from tests.integration.recorded_run import (
+    conclusions,
+    phase_ms,
+    project,
+    recorded,
+    run_of,
+    troubles,
+)
 from tests.integration.service_process import running_service
 from tests.integration.store_process import until_ready
 
@@ -52,7 +59,8 @@ def site(recording, tmp_path_factory):
     engine = ChdbEngine(StoreSettings(data=settings.data))
     engine.execute(ddl_statements())
     start_ms, end_ms = phase_ms(recording, "measure")
-    project(engine, [*recording, *troubles(run_of(recording), (start_ms + end_ms) // 2)])
+    run_id, middle_ms = run_of(recording), (start_ms + end_ms) // 2
+    project(engine, [*recording, *troubles(run_id, middle_ms), *conclusions(run_id, middle_ms)])
     engine.close()
     with running_service(settings, "store", TIDEGAUGE_OFFLINE="true") as process:
         until_ready(settings, process)
