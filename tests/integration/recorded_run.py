@@ -75,8 +75,10 @@ def conclusions(run_id: str, at_ms: int) -> Iterator[Event]:
     about = {"pipeline": "spark-microbatch", "stages": ["join"], "policy": "steady-latency"}
     ended = {"verified": True, "verified_at_per_second": 360.0, "limit": ["The median rose."]}
     yield _concluded(run_id, at_ms, "sustainable_throughput", rate | about | ended)
-    changed = {"workload": "latency", "pipeline": "spark-microbatch", "stage": "join"}
-    yield _concluded(run_id, at_ms, "change_point", changed)
+    place = {"workload": "latency", "pipeline": "spark-microbatch", "stage": "join"}
+    levels = {"metric": "p99_ms", "before": {"median": 900.0}, "after": {"median": 1200.0}}
+    why = {"worse": True, "likely_causes": ["pyspark"]}
+    yield _concluded(run_id, at_ms, "change_point", place | levels | why)
 
 
 def _concluded(run_id: str, at_ms: int, kind: str, detail: dict[str, Any]) -> Event:

@@ -70,14 +70,18 @@ WHERE before != '' AND now_on != before AND $__timeFilter(time)
 ORDER BY time
 LIMIT 200
 """
+# At the first run after the change, which is found some runs later.
 CHANGES: Final = """
 SELECT
-    c.time AS time,
-    concat('The latency changed: ', run_id, ' ', JSONExtractString(detail, 'pipeline'), ' ',
-        JSONExtractString(detail, 'stage')) AS text,
+    ifNull(k.measure_at, c.time) AS time,
+    concat(
+        JSONExtractString(detail, 'metric'), ' of ', JSONExtractString(detail, 'pipeline'), ' ',
+        JSONExtractString(detail, 'stage'), ' changed with ', c.run_id
+    ) AS text,
     'change point' AS tags
 FROM results_conclusions AS c
-WHERE kind = 'change_point' AND $__timeFilter(c.time)
+LEFT JOIN (SELECT run_id, measure_at FROM runs) AS k ON k.run_id = c.run_id
+WHERE kind = 'change_point' AND $__timeFilter(ifNull(k.measure_at, c.time))
 ORDER BY time
 LIMIT 200
 """

@@ -87,25 +87,30 @@ def _changes() -> table.Panel:
     return rows(
         About(
             "Change points",
-            "Runs from which on results were not what they were before, by more than noise.",
+            "First runs of which a figure was not what it was before, by more than noise: the "
+            "median over the runs before and after, and what else changed there.",
             "string",
             width=16,
             empty="No change point was found in this range of time.",
         ),
         """
 SELECT
-    c.time AS time,
-    run_id,
+    run_id AS "first run",
     JSONExtractString(detail, 'workload') AS workload,
     JSONExtractString(detail, 'pipeline') AS pipeline,
     JSONExtractString(detail, 'stage') AS stage,
-    detail
+    JSONExtractString(detail, 'metric') AS metric,
+    JSONExtract(detail, 'before', 'median', 'Nullable(Float64)') AS before,
+    JSONExtract(detail, 'after', 'median', 'Nullable(Float64)') AS after,
+    if(JSONExtractBool(detail, 'worse'), 'worse', 'better') AS "is",
+    arrayStringConcat(JSONExtract(detail, 'likely_causes', 'Array(String)'), ' ') AS causes,
+    c.time AS told
 FROM results_conclusions AS c
 WHERE kind = 'change_point' AND $__timeFilter(c.time)
 ORDER BY c.time DESC
 LIMIT 200
 """,
-        {"time": "dateTimeAsIso"},
+        {"told": "dateTimeAsIso", "before": "short", "after": "short"},
     )
 
 
