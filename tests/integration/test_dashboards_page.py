@@ -178,6 +178,8 @@ def test_charts_have_colours_on_them(page):
           }
           return found;
         })"""
+    page.evaluate("document.querySelector('[data-key=\"annotation Events\"]').click()")
+    page.wait_until(SETTLED)
     counts = page.evaluate(coloured)
     assert len(counts) == 4
     assert min(counts) > 100, counts
