@@ -13,6 +13,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import FrameType
+from typing import Any
 
 from rich.console import Console
 
@@ -33,7 +34,7 @@ from services.console.page.markdown import markdown
 from services.console.page.timelines import read_timelines
 from services.console.perform import RunError, build_request, perform, with_options
 from services.console.report import build_report, latest_run, request_of
-from services.console.show import show_report
+from services.console.show import show_report, verdict_sentence
 from services.console.suites import ask_for_suite, show_suites
 from services.runtime.clickhouse import QueryError, store_url
 from services.runtime.definitions import DefinitionError, load_pipeline, load_suite, load_workload
@@ -41,6 +42,7 @@ from services.runtime.kafka import KafkaUnavailableError
 from services.runtime.settings import EXIT_USAGE, ServiceSettings, load_settings
 
 EXIT_FAILED = 1
+MOST_REPEATS = 100
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 WATCH_S = 0.5
 
@@ -85,23 +87,32 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
         stages = parse_stages(options.stages) if options.stages else None
     except ValueError as error:
         raise DefinitionError(f"--stages: {error}.") from error
-    request = build_request(workload, pipelines, stages)
+    if not 1 <= options.repeat <= MOST_REPEATS:
+        raise DefinitionError(f"--repeat must be from 1 to {MOST_REPEATS}.")
 
     say = _teller(console)
     stack = open_stack(settings)
+    reports: list[dict[str, Any]] = []
+    interrupted = False
     try:
         stack.up(say)
         say(f"watch it at {_dashboards(settings)}d/tidegauge-live")
-        progress = perform(request, settings, console, stack.check)
-        report = build_report(store_url(settings), request.run_id)
+        while len(reports) < options.repeat and not interrupted:
+            request = build_request(workload, pipelines, stages)
+            interrupted = perform(request, settings, console, stack.check).interrupted
+            reports.append(build_report(store_url(settings), request.run_id))
+            if options.repeat > 1:
+                say(f"run {len(reports)} of {options.repeat}: {verdict_sentence(reports[-1])}")
     finally:
         stack.close(say)
-    show_report(console, report)
+    report = _summary(reports, console) if options.repeat > 1 else reports[0]
+    if options.repeat == 1:
+        show_report(console, report)
     if options.report:
         options.report.write_text(json.dumps(report, indent=2) + "\n")
-    if progress.interrupted:
+    if interrupted:
         return EXIT_INTERRUPTED
-    return 0 if report["valid"] and report["conclusion"]["clean"] else EXIT_FAILED
+    return 0 if all(one["valid"] and one["conclusion"]["clean"] for one in reports) else EXIT_FAILED
 
 
 def up(options: Namespace, settings: ServiceSettings, console: Console) -> int:
@@ -200,6 +211,26 @@ def report(options: Namespace, settings: ServiceSettings, console: Console) -> i
     return 0
 
 
+def compare(options: Namespace, settings: ServiceSettings, console: Console) -> int:
+    """Say whether two runs, several runs each, or the pipelines of one run differ."""
+    from services.console import comparing  # numpy takes longer to import than all the rest
+
+    before = options.before.split(",")
+    after = options.after.split(",") if options.after else before
+    with _store(settings) as url:
+        read = {run_id: comparing.read_latencies(url, run_id) for run_id in {*before, *after}}
+    sides = [[read[run_id] for run_id in side] for side in (before, after)]
+    alone = options.after is None
+    pairs = comparing.pipelines_of(sides[0][0]) if alone else comparing.pairs_of(*sides)
+    for old, new in pairs:
+        console.print(f"[bold]{new.name}[/bold] against {old.name}")
+        found = comparing.differences(old, new, same_run=alone)
+        for difference in found:
+            console.print(f"  {comparing.sentence(difference)}", soft_wrap=True)
+        console.print(comparing.conclusion(old, new, found), soft_wrap=True)
+    return 0
+
+
 def changes(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """Where the history of a figure changed; what is new becomes an event while the stack runs."""
     running = open_stack(settings).status().running
@@ -270,12 +301,22 @@ VERBS = {
     "rebuild": rebuild,
     "report": report,
     "changes": changes,
+    "compare": compare,
     "runs": runs,
     "workloads": workloads,
     "pipelines": pipelines,
     "suites": suites,
     "grafana": grafana,
 }
+
+
+def _summary(reports: list[dict[str, Any]], console: Console) -> dict[str, Any]:
+    from services.console import repetition  # numpy takes longer to import than all the rest
+
+    report = repetition.summarise(reports)
+    show_report(console, report)
+    repetition.show(console, report)
+    return report
 
 
 def _store(settings: ServiceSettings) -> AbstractContextManager[str]:

@@ -54,6 +54,9 @@ def _add_run(verbs: Verbs) -> None:
     run.add_argument(
         "--format", choices=("avro", "json"), help="of the input records (the workload's: avro)"
     )
+    run.add_argument(
+        "--repeat", type=int, default=1, metavar="N", help="so many runs; report the median one"
+    )
     run.add_argument("--report", type=Path, metavar="FILE.json", help="write the report here too")
 
 
@@ -97,6 +100,9 @@ def _add_results(verbs: Verbs) -> None:
     report.add_argument(
         "--html", type=Path, metavar="FILE", help="as one page with charts, to a file"
     )
+    compare = _verb(verbs, "compare", "whether two runs, or the pipelines of one, differ")
+    compare.add_argument("before", metavar="RUN[,RUN]", help="one run or several of the same")
+    compare.add_argument("after", nargs="?", metavar="RUN[,RUN]", help="default: the same run")
     changes = _verb(verbs, "changes", "where the history of the runs shows a change")
     changes.add_argument("--json", action="store_true", help="as JSON")
     _verb(verbs, "runs", "list the runs")

@@ -35,6 +35,7 @@ HELP: dict[str, Help] = {
             ("./tidegauge run --pipeline spark-realtime,spark-microbatch", "on the same input"),
             ("./tidegauge run --rate 1000 --duration 60 --stages 1,2", "1000 records/s, a minute"),
             ("./tidegauge run --report report.json", "and the report as JSON"),
+            ("./tidegauge run --repeat 5", "the median run of five, with confidence intervals"),
         ),
     ),
     "up": Help(
@@ -87,6 +88,16 @@ HELP: dict[str, Help] = {
             ("./tidegauge report", "the latest run again"),
             ("./tidegauge report 20260101-120000-abcd --json", "for programs"),
             ("./tidegauge report --html report.html", "a page with charts, to send or print"),
+        ),
+    ),
+    "compare": Help(
+        "Says of every stage whether the median and the 99th percentile of latency really differ:"
+        " with bootstrap intervals of the difference, at 99 % confidence. With five runs or more on"
+        " each side by how runs vary, else by how the seconds of these runs vary. With one run"
+        " only, its pipelines are compared second by second: what disturbed both cancels out.",
+        (
+            ("./tidegauge compare 20260101-120000-abcd 20260102-120000-abcd", "two runs"),
+            ("./tidegauge compare 20260101-120000-abcd", "the pipelines of one run"),
         ),
     ),
     "changes": Help(

@@ -1,0 +1,124 @@
+"""Intervals by resampling: how far a figure may be from the truth, given how it varies. Pure.
+
+Percentile bootstrap (Efron, Tibshirani 1993, chapter 13). Where values follow each other in time,
+whole blocks of them are drawn (Künsch 1989), because neighbouring seconds are alike. Random numbers
+come from a fixed seed: the same data give the same interval.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+RESAMPLES = 2_000
+SEED = 20_150_401
+CHUNK_CELLS = 4_000_000  # bounds the memory: resamples x distinct latencies at a time
+
+Floats: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A figure and between what bounds it lies with a given confidence. Bounds are None where
+    nothing can be said: of one value alone."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the figure, a difference, is not zero with that confidence."""
+        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+
+
+def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
+    """The median of independent values, such as one figure of each of several runs."""
+    data = np.asarray(values, dtype=np.float64)
+    value = float(np.median(data))
+    if len(data) < 2:
+        return Interval(value, None, None)
+    return Interval(value, *_bounds(_medians(data, np.random.default_rng(SEED)), confidence))
+
+
+def median_difference(
+    before: Sequence[float], after: Sequence[float], confidence: float = 0.99
+) -> Interval:
+    """The median of `after` less that of `before`, each of independent values."""
+    first, second = np.asarray(before, np.float64), np.asarray(after, np.float64)
+    value = float(np.median(second) - np.median(first))
+    if min(len(first), len(second)) < 2:
+        return Interval(value, None, None)
+    random = np.random.default_rng(SEED)
+    return Interval(value, *_bounds(_medians(second, random) - _medians(first, random), confidence))
+
+
+@dataclass(frozen=True)
+class Histograms:
+    """One histogram per second, in order. values: the distinct latencies, ascending; counts: a row
+    per second, a column per value."""
+
+    values: Floats
+    counts: Floats
+
+    def quantile(self, level: float, weights: Floats) -> Floats:
+        """Nearest rank over the seconds taken together, each as often as `weights` (one row per
+        resample) says; not a number where nothing is left."""
+        found = []
+        chunk = max(1, CHUNK_CELLS // max(1, len(self.values)))
+        for start in range(0, len(weights), chunk):
+            seen = np.cumsum(weights[start : start + chunk] @ self.counts, axis=1)
+            total = seen[:, -1:]
+            places = (seen < np.ceil(level * total - 1e-9)).sum(axis=1)
+            chosen = self.values[np.minimum(places, len(self.values) - 1)]
+            found.append(np.where(total[:, 0] > 0, chosen, np.nan))
+        return np.concatenate(found)
+
+
+def quantile_difference(
+    before: Histograms,
+    after: Histograms,
+    level: float,
+    *,
+    paired: bool,
+    block_s: int = 5,
+    confidence: float = 0.99,
+) -> Interval:
+    """A percentile of `after` less that of `before`, both over all their seconds.
+
+    paired: the seconds of both are the same ones (two pipelines on one input): they are drawn
+    together, so what disturbs both does not count as a difference.
+    """
+    one = np.ones((1, len(before.counts))), np.ones((1, len(after.counts)))
+    value = float(after.quantile(level, one[1])[0] - before.quantile(level, one[0])[0])
+    if min(len(before.counts), len(after.counts)) < 2 * block_s:
+        return Interval(value, None, None)
+    random = np.random.default_rng(SEED)
+    first = _block_weights(len(before.counts), block_s, random)
+    second = first if paired else _block_weights(len(after.counts), block_s, random)
+    drawn = after.quantile(level, second) - before.quantile(level, first)
+    return Interval(value, *_bounds(drawn[~np.isnan(drawn)], confidence))
+
+
+def _medians(data: Floats, random: np.random.Generator) -> Floats:
+    drawn = random.integers(0, len(data), size=(RESAMPLES, len(data)))
+    return np.asarray(np.median(data[drawn], axis=1))
+
+
+def _block_weights(seconds: int, block_s: int, random: np.random.Generator) -> Floats:
+    """How often each second is drawn, per resample: blocks that wrap around, as many as needed."""
+    blocks = -(-seconds // block_s)
+    starts = random.integers(0, seconds, size=(RESAMPLES, blocks))
+    drawn = (starts[:, :, None] + np.arange(block_s)) % seconds
+    drawn = drawn.reshape(RESAMPLES, -1)[:, :seconds]
+    weights = np.zeros((RESAMPLES, seconds))
+    np.add.at(weights, (np.arange(RESAMPLES)[:, None], drawn), 1)
+    return weights
+
+
+def _bounds(drawn: Floats, confidence: float) -> tuple[float, float]:
+    share = (1 - confidence) / 2
+    low, high = np.quantile(drawn, (share, 1 - share), method="nearest")
+    return float(low), float(high)

@@ -1,0 +1,186 @@
+"""Whether two measurements differ, in words: `compare RUN RUN`, several runs each, or the pipelines
+of one run. The judging is pure; `read_latencies` asks the store.
+
+With five runs or more on each side the runs are what varies, and the answer holds for runs to come.
+With fewer, the seconds of the measured phase are what varies (in blocks, because neighbours are
+alike): the answer is about these runs, and another pair may differ by more.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from schemas.protocol import STAGES
+from services.console.bootstrap import (
+    Histograms,
+    Interval,
+    median_difference,
+    quantile_difference,
+)
+from services.runtime.clickhouse import QueryError, query
+
+CONFIDENCE = 0.99  # ten figures are compared at a time
+ENOUGH_RUNS = 5
+FIGURES = {"p50": 0.5, "p99": 0.99}
+LATENCIES = (
+    "SELECT pipeline, stage, intDiv(toUnixTimestamp64Milli(second), 1000) AS at_s,"
+    " groupArray(latency_ms) AS latencies_ms, groupArray(l.count) AS counts"
+    " FROM tidegauge.results_latency AS l WHERE run_id = {run_id:String}"
+    " AND phase = 'measure' AND definition = 'latest'"
+    " GROUP BY pipeline, stage, at_s ORDER BY pipeline, stage, at_s"
+)
+Seconds = dict[int, dict[int, int]]  # second: latency in ms: count
+
+
+@dataclass(frozen=True)
+class Side:
+    """What is compared: one pipeline in some runs. runs: per run and stage its seconds."""
+
+    name: str
+    runs: tuple[dict[str, Seconds], ...]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One figure of one stage, ms: before, after, and the difference with its interval."""
+
+    stage: str
+    figure: str
+    before: float
+    after: float
+    interval: Interval
+
+    @property
+    def is_real(self) -> bool:
+        """Whether it is more than what varies anyway."""
+        return self.interval.excludes_zero
+
+
+def read_latencies(url: str, run_id: str) -> dict[str, dict[str, Seconds]]:
+    """Counts of every latency by pipeline, stage and second. Raises QueryError when there are
+    none."""
+    found: dict[str, dict[str, Seconds]] = {}
+    for row in query(url, LATENCIES, run_id=run_id):
+        seconds = found.setdefault(row["pipeline"], {}).setdefault(row["stage"], {})
+        cell = seconds.setdefault(row["at_s"], {})
+        for latency_ms, count in zip(row["latencies_ms"], row["counts"], strict=True):
+            cell[latency_ms] = cell.get(latency_ms, 0) + count
+    if not found:
+        raise QueryError(f"There are no latencies of a run {run_id!r}; see: tidegauge runs")
+    return found
+
+
+def pairs_of(
+    before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]
+) -> list[tuple[Side, Side]]:
+    """Which sides to compare: pipelines of the same name, or the only pipeline of each side.
+    Raises QueryError when there is no such pair."""
+    first, second = ({name for run in side for name in run} for side in (before, after))
+    both = sorted(first & second)
+    names = [(name, name) for name in both] or [(min(first), min(second))]
+    if not both and (len(first) > 1 or len(second) > 1):
+        raise QueryError("The runs have no pipeline in common.")
+    return [(_side(old, before), _side(new, after)) for old, new in names]
+
+
+def pipelines_of(run: dict[str, Any]) -> list[tuple[Side, Side]]:
+    """The first pipeline of a run against each other one. Raises QueryError when it is alone."""
+    first, *others = sorted(run)
+    if not others:
+        raise QueryError("The run has one pipeline only; name a second run to compare with.")
+    return [(_side(first, [run]), _side(other, [run])) for other in others]
+
+
+def differences(before: Side, after: Side, *, same_run: bool) -> list[Difference]:
+    """Every figure of every stage that both sides have."""
+    found = []
+    for stage in STAGES:
+        if all(stage in run for side in (before, after) for run in side.runs):
+            found += [_difference(before, after, stage, f, same_run) for f in FIGURES]
+    return found
+
+
+def by_runs(before: Side, after: Side) -> bool:
+    """Whether the runs, and not their seconds, are what varies."""
+    return min(len(before.runs), len(after.runs)) >= ENOUGH_RUNS
+
+
+def sentence(difference: Difference) -> str:
+    """`join p50: 5 → 8 ms; +3 ms (+60%), between +2 and +4: a real difference.`"""
+    low, high = difference.interval.low, difference.interval.high
+    head = (
+        f"{difference.stage} {difference.figure}: {difference.before:g} → {difference.after:g} ms"
+    )
+    if low is None or high is None:
+        return f"{head}; too little was measured to tell whether that is a difference."
+    if not difference.is_real:
+        return f"{head}; no difference can be told (between {low:+g} and {high:+g} ms)."
+    step = difference.interval.value
+    share = f" ({step / difference.before:+.0%})" if difference.before > 0 else ""
+    word = "slower" if step > 0 else "faster"
+    return f"{head}; {word} by {abs(step):g} ms{share}, between {low:+g} and {high:+g}: real."
+
+
+def conclusion(before: Side, after: Side, found: Sequence[Difference]) -> str:
+    """All of it in a sentence or two."""
+    slower = [f"{d.stage} {d.figure}" for d in found if d.is_real and d.interval.value > 0]
+    faster = [f"{d.stage} {d.figure}" for d in found if d.is_real and d.interval.value < 0]
+    told = [
+        f"{word} in {', '.join(cells)}" for word, cells in (("slower", slower), ("faster", faster))
+    ]
+    said = " and ".join(text for text, cells in zip(told, (slower, faster), strict=True) if cells)
+    text = f"{after.name} is {said} than {before.name}." if said else "No difference can be told."
+    if by_runs(before, after):
+        return f"{text} This is judged by how runs vary."
+    return f"{text} This is about these runs; how runs vary shows --repeat {ENOUGH_RUNS}."
+
+
+def _side(pipeline: str, runs: Sequence[dict[str, Any]]) -> Side:
+    return Side(pipeline, tuple(run[pipeline] for run in runs if pipeline in run))
+
+
+def _difference(before: Side, after: Side, stage: str, figure: str, same_run: bool) -> Difference:
+    level = FIGURES[figure]
+    old, new = _histograms(before, stage), _histograms(after, stage)
+    if same_run:
+        old, new = _aligned(before, after, stage)
+    if by_runs(before, after):
+        interval = median_difference(
+            _of_runs(before, stage, level), _of_runs(after, stage, level), CONFIDENCE
+        )
+    else:
+        interval = quantile_difference(old, new, level, paired=same_run, confidence=CONFIDENCE)
+    return Difference(stage, figure, _whole(old, level), _whole(new, level), interval)
+
+
+def _of_runs(side: Side, stage: str, level: float) -> list[float]:
+    return [_whole(_histograms(Side(side.name, (run,)), stage), level) for run in side.runs]
+
+
+def _whole(seconds: Histograms, level: float) -> float:
+    """A percentile of all seconds, each once."""
+    return float(seconds.quantile(level, np.ones((1, len(seconds.counts))))[0])
+
+
+def _histograms(side: Side, stage: str) -> Histograms:
+    """The seconds of all runs, one run after the other."""
+    return _table([run[stage][at_s] for run in side.runs for at_s in sorted(run[stage])])
+
+
+def _aligned(before: Side, after: Side, stage: str) -> tuple[Histograms, Histograms]:
+    """The same seconds of both, also those in which one of them published nothing."""
+    old, new = before.runs[0][stage], after.runs[0][stage]
+    times = sorted({*old, *new})
+    return _table([old.get(t, {}) for t in times]), _table([new.get(t, {}) for t in times])
+
+
+def _table(seconds: Sequence[dict[int, int]]) -> Histograms:
+    values = sorted({latency_ms for second in seconds for latency_ms in second})
+    columns = {latency_ms: column for column, latency_ms in enumerate(values)}
+    counts = np.zeros((len(seconds), len(values)))
+    for row, second in enumerate(seconds):
+        for latency_ms, count in second.items():
+            counts[row, columns[latency_ms]] += count
+    return Histograms(np.asarray(values, dtype=np.float64), counts)

@@ -1,0 +1,120 @@
+"""Several runs of the same: the median run, and how sure its figures are. Pure.
+
+An invalid run counts for nothing but is named.
+"""
+
+from typing import Any
+
+from rich.console import Console
+
+from schemas.protocol import DEFINITIONS
+from services.console.bootstrap import median_interval
+
+Report = dict[str, Any]
+FIGURES = ("p50", "p95", "p99")
+CONFIDENCE = 0.95
+
+
+def summarise(reports: list[Report]) -> Report:
+    """The report of the median run with `repetition`: the runs, and of each figure of each stage
+    its median over the valid runs with a bootstrap interval. Without a valid run: the last report.
+    """
+    valid = [report for report in reports if report["valid"]]
+    chosen = median_run(valid) if valid else reports[-1]
+    return chosen | {
+        "repetition": {
+            "runs": [
+                {name: report[name] for name in ("run_id", "valid", "invalid_reasons")}
+                | {"clean": report["conclusion"].get("clean", False)}
+                for report in reports
+            ],
+            "median_run": chosen["run_id"] if valid else None,
+            "confidence": CONFIDENCE,
+            "pipelines": _intervals(valid),
+        }
+    }
+
+
+def median_run(reports: list[Report]) -> Report:
+    """The run that is nearest to the medians of all runs: the sum over all stages of how far its
+    median latency is away, relative to it, is least; of equals the earliest."""
+    medians = {
+        cell: median_interval([_figure(report, *cell, "p50") for report in having]).value
+        for cell, having in _cells(reports).items()
+    }
+
+    def distance(report: Report) -> float:
+        return sum(
+            abs(_figure(report, *cell, "p50") - median) / max(1.0, abs(median))
+            for cell, median in medians.items()
+            if _has(report, *cell)
+        )
+
+    return min(reports, key=distance)
+
+
+def show(console: Console, report: Report) -> None:
+    """Print the medians over the runs with their intervals."""
+    repeated = report["repetition"]
+    runs = repeated["runs"]
+    valid = sum(run["valid"] for run in runs)
+    console.print(f"[bold]{len(runs)} runs[/bold], {valid} valid; above is {_which(repeated)}.")
+    for pipeline, one in repeated["pipelines"].items():
+        for stage, cell in one["stages"].items():
+            told = [
+                f"{figure} {_between(cell['latency_ms']['latest'][figure])}" for figure in FIGURES
+            ]
+            console.print(f"  {pipeline} {stage}: {', '.join(told)} ms", soft_wrap=True)
+    console.print(
+        f"[dim]median of the runs \\[between, at {repeated['confidence']:.0%} confidence][/dim]",
+    )
+
+
+def _which(repeated: dict[str, Any]) -> str:
+    run_id = repeated["median_run"]
+    return f"the median run {run_id}" if run_id else "the last, because none is valid"
+
+
+def _between(interval: dict[str, Any]) -> str:
+    if interval["low"] is None:
+        return f"{interval['median']:g}"
+    return f"{interval['median']:g} \\[{interval['low']:g}–{interval['high']:g}]"
+
+
+def _intervals(reports: list[Report]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for (pipeline, stage, definition), having in _cells(reports).items():
+        stages = found.setdefault(pipeline, {}).setdefault("stages", {})
+        figures = stages.setdefault(stage, {}).setdefault("latency_ms", {})
+        figures[definition] = {
+            figure: _interval([_figure(r, pipeline, stage, definition, figure) for r in having])
+            for figure in FIGURES
+        }
+    return found
+
+
+def _interval(values: list[float]) -> dict[str, Any]:
+    found = median_interval(values, CONFIDENCE)
+    return {"median": found.value, "low": found.low, "high": found.high, "values": values}
+
+
+def _cells(reports: list[Report]) -> dict[tuple[str, str, str], list[Report]]:
+    """The runs that have a latency, by pipeline, stage and definition."""
+    found: dict[tuple[str, str, str], list[Report]] = {}
+    for report in reports:
+        for pipeline, one in report["pipelines"].items():
+            for stage in one["stages"]:
+                for definition in DEFINITIONS:
+                    if _has(report, pipeline, stage, definition):
+                        found.setdefault((pipeline, stage, definition), []).append(report)
+    return found
+
+
+def _has(report: Report, pipeline: str, stage: str, definition: str) -> bool:
+    stages = report["pipelines"].get(pipeline, {}).get("stages", {})
+    return definition in stages.get(stage, {}).get("latency_ms", {})
+
+
+def _figure(report: Report, pipeline: str, stage: str, definition: str, figure: str) -> float:
+    value: float = report["pipelines"][pipeline]["stages"][stage]["latency_ms"][definition][figure]
+    return value

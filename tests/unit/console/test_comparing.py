@@ -1,0 +1,109 @@
+"""Repetition and comparison, in words."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from services.console.bootstrap import Interval
+from services.console.comparing import (
+    Difference,
+    Side,
+    conclusion,
+    differences,
+    pairs_of,
+    pipelines_of,
+    sentence,
+)
+from services.console.repetition import median_run, show, summarise
+from services.runtime.clickhouse import QueryError
+from tests.unit.console.test_show import a_report, a_stage
+
+pytestmark = pytest.mark.unit
+
+
+def a_run(latency_ms: int, name: str = "p") -> dict[str, dict[str, dict[int, dict[int, int]]]]:
+    """Thirty seconds of one stage with nearly that latency."""
+    return {name: {"join": {second: {latency_ms + second % 3: 10} for second in range(30)}}}
+
+
+def test_runs_that_differ_are_told_apart_stage_by_stage() -> None:
+    (pair,) = pairs_of([a_run(5)], [a_run(8)])
+    found = differences(*pair, same_run=False)
+    assert [sentence(one) for one in found] == [
+        "join p50: 6 → 9 ms; slower by 3 ms (+50%), between +3 and +3: real.",
+        "join p99: 7 → 10 ms; slower by 3 ms (+43%), between +3 and +3: real.",
+    ]
+    assert conclusion(*pair, found) == (
+        "p is slower in join p50, join p99 than p. "
+        "This is about these runs; how runs vary shows --repeat 5."
+    )
+
+
+def test_five_runs_on_each_side_are_judged_by_how_runs_vary() -> None:
+    (pair,) = pairs_of([a_run(n) for n in (5, 9, 6, 8, 7)], [a_run(n) for n in (6, 8, 7, 9, 5)])
+    found = differences(*pair, same_run=False)
+    assert not any(one.is_real for one in found)
+    assert conclusion(*pair, found) == (
+        "No difference can be told. This is judged by how runs vary."
+    )
+
+
+def test_the_pipelines_of_one_run_are_compared_with_each_other() -> None:
+    ((before, after),) = pipelines_of(a_run(9, "a") | a_run(4, "b"))
+    found = differences(before, after, same_run=True)
+    assert conclusion(before, after, found).startswith("b is faster in join p50, join p99 than a.")
+
+
+def test_what_cannot_be_told_is_said() -> None:
+    unsure = Difference("join", "p50", 5.0, 6.0, Interval(1.0, -2.0, 3.0))
+    assert (
+        sentence(unsure) == "join p50: 5 → 6 ms; no difference can be told (between -2 and +3 ms)."
+    )
+    unknown = Difference("join", "p50", 5.0, 6.0, Interval(1.0, None, None))
+    assert "too little was measured" in sentence(unknown)
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    with pytest.raises(QueryError, match="no pipeline in common"):
+        pairs_of([a_run(1, "a") | a_run(1, "b")], [a_run(1, "c")])
+    with pytest.raises(QueryError, match="one pipeline only"):
+        pipelines_of(a_run(1))
+    assert pairs_of([a_run(1, "a")], [a_run(1, "b")])[0][0] == Side("a", (a_run(1, "a")["a"],))
+
+
+def repeated(run_id: str, p50: int, valid: bool = True) -> dict[str, object]:
+    report = a_report() | {"run_id": run_id, "valid": valid}
+    report["pipelines"]["spark-realtime"]["stages"] = {"parse": a_stage(p50)}
+    return report
+
+
+def test_the_median_run_is_the_one_in_the_middle() -> None:
+    runs = [repeated("a", 9), repeated("b", 4), repeated("c", 5)]
+    assert median_run(runs)["run_id"] == "c"
+
+
+def test_an_invalid_run_counts_for_nothing_but_is_named() -> None:
+    summary = summarise([repeated("a", 900, valid=False), repeated("b", 4), repeated("c", 6)])
+    told = summary["repetition"]
+    assert [run["valid"] for run in told["runs"]] == [False, True, True]
+    stage = told["pipelines"]["spark-realtime"]["stages"]["parse"]
+    assert stage["latency_ms"]["latest"]["p50"] == {
+        "median": 5.0,
+        "low": 4.0,
+        "high": 6.0,
+        "values": [4, 6],
+    }
+
+
+def test_without_a_valid_run_the_last_is_shown() -> None:
+    summary = summarise([repeated("a", 1, valid=False), repeated("b", 2, valid=False)])
+    assert (summary["run_id"], summary["repetition"]["median_run"]) == ("b", None)
+
+
+def test_the_intervals_are_printed() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    show(console, summarise([repeated("a", 4), repeated("b", 5), repeated("c", 6)]))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "3 runs, 3 valid; above is the median run b." in text
+    assert "spark-realtime parse: p50 5 [4–6], p95 9 [9–9], p99 12 [12–12] ms" in text
