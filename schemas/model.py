@@ -13,9 +13,9 @@ Name = Annotated[str, StringConstraints(pattern=_NAME)]
 
 
 class Model(BaseModel):
-    """Base of all contract models: immutable, no unknown fields."""
+    """Base of all contract models: immutable, no unknown fields, no number that JSON lacks."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def parse_stages(text: str) -> tuple[Stage, ...]:

@@ -13,6 +13,7 @@ from services.console.suites import position_sentence, suite_position
 from services.runtime.clickhouse import QueryError, query, store_url
 from services.runtime.definitions import (
     PIPELINES_DIR,
+    SUITES_DIR,
     WORKLOADS_DIR,
     load_pipeline,
     load_workload,
@@ -97,6 +98,8 @@ def completions() -> dict[str, tuple[str, ...]]:
         "run.pipeline": pipelines,
         "workloads.name": workloads,
         "pipelines.name": pipelines,
+        "suites.name": names(SUITES_DIR),
+        "up.suite": names(SUITES_DIR),
     }
 
 

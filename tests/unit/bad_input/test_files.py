@@ -9,11 +9,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from schemas.protocol import Pipeline, Workload
+from schemas.suite import Suite
 from services.runtime.definitions import (
     PIPELINES_DIR,
+    SUITES_DIR,
     WORKLOADS_DIR,
     DefinitionError,
     load_pipeline,
+    load_suite,
     load_workload,
     names,
 )
@@ -25,8 +28,10 @@ pytestmark = pytest.mark.unit
 FILES = {
     "workload": [WORKLOADS_DIR / f"{name}.toml" for name in names(WORKLOADS_DIR)],
     "pipeline": [PIPELINES_DIR / f"{name}.toml" for name in names(PIPELINES_DIR)],
+    "suite": [SUITES_DIR / f"{name}.toml" for name in names(SUITES_DIR)],
 }
-LOAD = {"workload": load_workload, "pipeline": load_pipeline}
+LOAD = {"workload": load_workload, "pipeline": load_pipeline, "suite": load_suite}
+LATENCY = (WORKLOADS_DIR / "latency.toml").read_text()
 KINDS = st.sampled_from(sorted(FILES))
 VALUES = st.sampled_from(
     (
@@ -51,7 +56,7 @@ def loaded(kind: str, path: Path) -> None:
         count(f"{kind} files", "refused")
     else:
         said = "."
-        assert isinstance(found, Workload | Pipeline)
+        assert isinstance(found, Workload | Pipeline | Suite)
         text = found.model_dump_json()  # it travels as JSON, so it must come back the same
         assert type(found).model_validate_json(text) == found
         count(f"{kind} files", "accepted")
@@ -89,6 +94,8 @@ def changed_files(draw):
 @fuzzed
 @given(changed=changed_files())
 @example(("workload", f"name = {'[' * 5000}"))
+@example(("workload", LATENCY.replace("p99_ms = 50", "p99_ms = inf")))
+@example(("workload", LATENCY.replace("per_second = 400", "per_second = nan")))
 @example(("pipeline", f"watermark_s = {'9' * 5000}"))
 def test_changed_files_are_valid_or_give_one_sentence(place: Path, changed) -> None:
     kind, text = changed
