@@ -158,11 +158,16 @@ class Suites:
         return f"others use {others:.1f} of {self._cores} cores"
 
     def _listen(self) -> None:
-        for topic, record in self._bus.poll(0):
-            if topic == catalogue.RESOURCES:
-                self._usage.add(record)
-            elif record["event"] == protocol.PHASE_STARTED and record["phase"] == "measure":
-                self._measured.add(record["run_id"])
+        """Take in what has come; after a long run, all of it."""
+        while records := self._bus.poll(0):
+            for topic, record in records:
+                self._take_in(topic, record)
+
+    def _take_in(self, topic: str, record: dict[str, Any]) -> None:
+        if topic == catalogue.RESOURCES:
+            self._usage.add(record)
+        elif record["event"] == protocol.PHASE_STARTED and record["phase"] == "measure":
+            self._measured.add(record["run_id"])
 
     def _tell(self, now: Now, reason: str = "") -> None:
         assert self._suite is not None

@@ -1,0 +1,90 @@
+"""A run that is interrupted is cancelled, and its conclusion awaited."""
+
+import io
+import json
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from schemas import catalogue, protocol
+from services.console import perform as module
+from services.console.perform import RunError, perform
+from services.runtime.settings import ServiceSettings
+from tests.unit.requests import a_lifecycle_event, a_request
+
+pytestmark = pytest.mark.unit
+
+CONCLUDED = a_lifecycle_event(
+    protocol.CONCLUDED, json.dumps({"valid": False, "clean": False, "invalid_reasons": ["-"]})
+)
+
+
+class Bus:
+    """Takes commands; the conclusion comes once the run was cancelled."""
+
+    def __init__(self) -> None:
+        self.commands: list[tuple[str, str]] = []
+        self.closed = False
+
+    def command(self, name: str, run_id: str, body: Any) -> None:
+        self.commands.append((name, getattr(body, "reason", "")))
+
+    def poll(self, timeout_s: float) -> list[tuple[str, dict[str, Any]]]:
+        cancelled = any(name == "cancel" for name, _reason in self.commands)
+        return [(catalogue.LIFECYCLE, CONCLUDED)] if cancelled else []
+
+    def ends(self, topics: Any) -> dict[tuple[str, int], int]:
+        return {("results.lifecycle", 0): 3}
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def bus(monkeypatch: pytest.MonkeyPatch) -> Bus:
+    found = Bus()
+    projected = [{"topic": "results.lifecycle", "partition": 0, "next_offset": 3}]
+    monkeypatch.setattr(module, "open_events", lambda *_: found)
+    monkeypatch.setattr(module, "Follower", lambda *_: found)
+    monkeypatch.setattr(module, "query", lambda *_: projected)
+    return found
+
+
+class Interrupts:
+    """A watch of the stack in which Ctrl-C comes at its first looks, as often as told."""
+
+    def __init__(self, times: int) -> None:
+        self.left = times
+
+    def __call__(self) -> None:
+        if self.left:
+            self.left -= 1
+            raise KeyboardInterrupt
+
+
+def a_console() -> Console:
+    return Console(file=io.StringIO())
+
+
+def test_what_was_measured_is_awaited_after_an_interruption(bus: Bus) -> None:
+    progress = perform(a_request(), ServiceSettings(), a_console(), Interrupts(1))
+    assert (progress.interrupted, progress.done, progress.valid) == (True, True, False)
+    assert bus.commands == [("run", ""), ("cancel", "interrupted")]
+    assert bus.closed
+
+
+def test_a_second_interruption_ends_the_waiting(bus: Bus) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        perform(a_request(), ServiceSettings(), a_console(), Interrupts(2))
+    assert bus.commands == [("run", ""), ("cancel", "interrupted")]
+    assert bus.closed
+
+
+def test_a_run_whose_stack_fails_is_cancelled(bus: Bus) -> None:
+    def fail() -> None:
+        raise RunError("kafka ended")
+
+    with pytest.raises(RunError, match="kafka ended"):
+        perform(a_request(), ServiceSettings(), a_console(), fail)
+    assert bus.commands == [("run", ""), ("cancel", "cancelled")]
