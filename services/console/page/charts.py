@@ -12,6 +12,7 @@ from services.console.page.scales import Scale, linear, logarithmic, spread
 WIDTH, HEIGHT = 420.0, 250.0
 LEFT, RIGHT, TOP, BOTTOM = 44.0, 96.0, 12.0, 34.0
 LABEL_HEIGHT = 13.0
+LETTER_WIDTH = 6.4
 # Okabe and Ito (2008), told apart with every common kind of colour blindness; dashes besides.
 STYLES = (
     ("#767676", "2 3"),
@@ -71,7 +72,7 @@ def line_chart(frame: Frame, curves: Sequence[Curve]) -> str:
     """An SVG picture. Curves without points are left out of it."""
     drawn = [curve for curve in curves if curve.points]
     values = [y for curve in drawn for _x, y in curve.points]
-    x = _scale(frame.log_x, 0.0, frame.x_high, LEFT, WIDTH - RIGHT)
+    x = _scale(frame.log_x, 0.0, frame.x_high, LEFT, WIDTH - _room(drawn))
     low = min([frame.y_low, *values])
     high = max(values, default=1.0) if frame.y_high is None else frame.y_high
     y = _scale(frame.log_y, low, high * 1.05, HEIGHT - BOTTOM, TOP)
@@ -96,8 +97,14 @@ def _scale(log: bool, low: float, high: float, start: float, end: float) -> Scal
     return (logarithmic if log else linear)(low, high, start, end)
 
 
+def _room(curves: Sequence[Curve]) -> float:
+    """Width at the right that the names of the curves need."""
+    longest = max((len(curve.name) for curve in curves), default=0)
+    return max(RIGHT, 27 + LETTER_WIDTH * longest)
+
+
 def _axes(frame: Frame, x: Scale, y: Scale) -> str:
-    bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
+    bottom, right = HEIGHT - BOTTOM, x.end
     parts = []
     for value in y.ticks:
         parts.append(svg.line(LEFT, y(value), right, y(value), "grid"))
@@ -128,7 +135,7 @@ def _names(curves: Sequence[Curve], x: Scale, y: Scale) -> str:
     for curve, end, place in zip(curves, ends, places, strict=True):
         last = x(curve.points[-1][0])
         colour, dash = STYLES[curve.style % len(STYLES)]
-        right = WIDTH - RIGHT
+        right = x.end
         parts.append(svg.line(last, end, right + 4, place, "lead"))
         parts.append(svg.path([[(right + 4, place), (right + 22, place)]], colour, dash))
         parts.append(svg.text(right + 25, place + 4, curve.name, "start", "name"))
