@@ -60,7 +60,8 @@ PREPARING = "preparing"  # detail: the RunPlan
 # from generator, evaluator, collector, and per pipeline from spark_pipeline; where several
 # instances of a service share the work, detail: {"service", "instance_index", "instance_count"}
 READY = "ready"
-# phase: prepare, warm_up, measure, cool_down, drain or conclude; detail of those of the load:
+# phase: search (of a run that looks for its rate first; its steps are runs of their own), prepare,
+# warm_up, measure, cool_down, drain or conclude; detail of those of the load:
 # {"start_ms", "end_ms"} by the schedule
 PHASE_STARTED = "phase_started"
 LOAD_FINISHED = "load_finished"  # detail: LoadFinished
@@ -83,6 +84,8 @@ PIPELINE_UP = "pipeline_up"
 # {"part", "outage_s"}
 PART_DOWN = "part_down"
 PART_UP = "part_up"
+# The conductor killed a process on purpose; detail: {"target", "pids"}
+KILLED = "killed"
 FAILED = "failed"  # a service cannot go on with the run; detail: {"reason"}
 CONCLUDED = "concluded"  # detail: {"valid", "invalid_reasons"}
 
@@ -93,7 +96,10 @@ def probe_run_id(run_id: str) -> str:
 
 
 class RunRequest(Model):
-    """Body of `run`: everything that defines a run, so that it can be read back years later."""
+    """Body of `run`: everything that defines a run, so that it can be read back years later.
+
+    step_of: the run whose search this one is a step of, or empty.
+    """
 
     run_id: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,80}$")
     workload: Workload
@@ -102,6 +108,7 @@ class RunRequest(Model):
     seed: int = 0
     environment: dict[str, Any] = Field(default_factory=dict)
     suite: SuiteRun | None = None
+    step_of: str = ""
 
 
 class RunPlan(Model):
@@ -177,6 +184,10 @@ class Drained(Model):
 
 
 class Stop(Model):
-    """Body of `stop` and `cancel`."""
+    """Body of `stop` and `cancel`.
+
+    keep_pipelines: the next run has the same pipelines and stages; its `prepare` finds them warm.
+    """
 
     reason: str = ""
+    keep_pipelines: bool = False

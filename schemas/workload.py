@@ -8,8 +8,20 @@ from schemas.content import Content
 from schemas.faults import Faults
 from schemas.load import Load
 from schemas.model import STAGES, Model, Name, Stage
+from schemas.search import Search
 
-__all__ = ["Content", "Faults", "Judgement", "Load", "Phases", "Validity", "Windows", "Workload"]
+__all__ = [
+    "Content",
+    "Faults",
+    "Judgement",
+    "Kill",
+    "Load",
+    "Phases",
+    "Search",
+    "Validity",
+    "Windows",
+    "Workload",
+]
 
 MAX_PARTS = 60
 REPORT_S = 1  # of event time: in each, every lane of a site reports its flow and its speed once
@@ -71,16 +83,34 @@ class Windows(Model):
 
 
 class Validity(Model):
-    """When a run may be used. Each rule broken gives one invalid reason.
+    """When a run may be used. Each rule broken gives one invalid reason; None is no rule.
 
     max_clock_ahead_ms, max_clock_behind_ms: of the generator's clock against the broker's, which
     is seen from records that are sent before the load; behind includes the shortest way.
+    max_evaluator_lag_ms: how far the evaluation may be behind. max_steal_share: of the machine's
+    processor time during the run, what others on the same host took.
     """
 
     max_send_delay_p99_ms: float = Field(50, gt=0)
     max_failed_records: int = Field(0, ge=0)
     max_clock_ahead_ms: float = Field(5, ge=0)
     max_clock_behind_ms: float = Field(500, gt=0)
+    max_evaluator_lag_ms: int | None = Field(None, gt=0)
+    max_steal_share: float | None = Field(None, ge=0, le=1)
+
+
+KillTarget = Literal["driver", "worker", "broker", "evaluator"]
+
+
+class Kill(Model):
+    """A process of the stack on this machine is killed (SIGKILL) on purpose.
+
+    target: driver, the Python process of a pipeline; worker, its JVM, in which its tasks run when
+    Spark is local; broker; evaluator. at_s: seconds after the measure phase began.
+    """
+
+    target: KillTarget
+    at_s: int = Field(0, ge=0)
 
 
 MAX_RATE_OF_PAIRS_PER_SECOND = 1_000
@@ -91,6 +121,12 @@ class Workload(Model):
 
     pairs: whether every single output is published with the times of its inputs (results.pairs),
     beside the counts; `auto` publishes them where the load never goes beyond 1,000 records/s.
+    measures, source: what is measured, and where that is defined, in words. pipelines: what is
+    measured unless the command names others. keep_up_s: how long they must have kept up with probe
+    traffic before the load starts. pipelines_start_s: they start so long after the load (0: before
+    it). search: the run looks for the sustainable rate first, beginning with the load's, and then
+    takes place at a share of it. sustainable_share: the rate is this share of the one that was
+    found last; the load's own is not used. kills: what is killed, when.
     """
 
     name: Name
@@ -105,9 +141,28 @@ class Workload(Model):
     stages: tuple[Stage, ...] = STAGES
     pairs: Literal["auto", "all", "none"] = "auto"
 
+    measures: str = ""
+    source: str = ""
+    pipelines: tuple[Name, ...] = ()
+    keep_up_s: int = Field(16, ge=2, le=600)
+    pipelines_start_s: int = Field(0, ge=0, le=3_600)
+    search: Search | None = None
+    sustainable_share: float | None = Field(None, gt=0, le=10)
+    kills: tuple[Kill, ...] = Field((), max_length=20)
+
     @property
     def publishes_pairs(self) -> bool:
         """Whether every single pair goes to the bus."""
         if self.pairs != "auto":
             return self.pairs == "all"
         return 0 < self.load.peak_per_second <= MAX_RATE_OF_PAIRS_PER_SECOND
+
+    @model_validator(mode="after")
+    def _searchable(self) -> "Workload":
+        if self.search and self.load.shape != "constant":
+            raise ValueError("a search needs a load of the shape 'constant'")
+        if self.sustainable_share and self.load.shape != "constant":
+            raise ValueError("sustainable_share needs a load of the shape 'constant'")
+        if self.pipelines_start_s >= self.phases.total_s:
+            raise ValueError("pipelines_start_s must be less than the load lasts")
+        return self

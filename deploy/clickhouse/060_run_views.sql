@@ -49,7 +49,8 @@ SELECT
     l.concluded_at IS NOT NULL AS concluded,
     if(l.concluded_at IS NULL, NULL, if(c.conclusions > 0, c.valid, l.valid)) AS valid,
     if(c.conclusions > 0, c.invalid_reasons, l.invalid_reasons) AS invalid_reasons,
-    l.failures AS failures
+    l.failures AS failures,
+    l.step_of AS step_of
 FROM
 (
     WITH
@@ -62,6 +63,7 @@ FROM
         arrayMap(
             p -> JSONExtractString(p, 'name'), JSONExtractArrayRaw(request, 'pipelines')
         ) AS pipelines,
+        JSONExtractString(request, 'step_of') AS step_of,
         minOrNullIf(e.time, event = 'phase_started' AND e.phase = 'warm_up') AS warm_up_at,
         minOrNullIf(e.time, event = 'phase_started' AND e.phase = 'measure') AS measure_at,
         minOrNullIf(e.time, event = 'phase_started' AND e.phase = 'cool_down') AS cool_down_at,

@@ -1,4 +1,5 @@
-"""The conductor: decides what runs when: one run at a time, as asked for, or a suite for ever.
+"""The conductor: decides what runs when: one run at a time, as asked for, a search for the
+sustainable rate, which is a series of runs, or a suite for ever.
 
     python -m services.conductor
 
@@ -19,6 +20,7 @@ from schemas.suite import Suite
 from services.conductor.accounting import account_for
 from services.conductor.interruptions import Interruptions, refuse
 from services.conductor.run import Run
+from services.conductor.search.searching import Searching
 from services.conductor.settings import ConductorSettings
 from services.conductor.suites.notes import Notes
 from services.conductor.suites.running import Suites
@@ -59,7 +61,8 @@ def main() -> None:
             if request is not None:
                 log.info("run_begins", run_id=request.run_id, workload=request.workload.name)
                 interruptions = Interruptions(request, service, waiting)
-                Run(request, settings, service.events, interruptions.reason).execute()
+                kind = Searching if request.workload.search else Run
+                kind(request, settings, service.events, interruptions.reason).execute()
                 notes.end_run()
                 if request.suite:
                     suites.concluded(request, interruptions.interrupted)
@@ -105,6 +108,9 @@ def parse_request(command: dict[str, Any], events: Events) -> RunRequest | None:
         if not set(pipeline.stages) & set(request.stages):
             refuse(events, run_id, f"pipeline {pipeline.name} runs none of the stages asked for")
             return None
+    if request.workload.search and len(request.pipelines) > 1:
+        refuse(events, run_id, "a search for the sustainable rate needs exactly one pipeline")
+        return None
     events.lifecycle(protocol.RUN_REQUESTED, run_id, detail=request)
     return request
 

@@ -40,13 +40,18 @@ class Bus:
                 self._events.dead_letter(message, str(error))
         return found
 
-    def behind(self) -> bool:
-        """Whether events that are on the bus now have not been returned yet."""
-        return any(
-            self._next[topic, partition] < end
+    def ends(self) -> dict[tuple[str, int], int]:
+        """Where the bus ends now, by topic and partition."""
+        return {
+            (topic, partition): end
             for topic in self._topics
             for partition, end in enumerate(end_offsets(self._consumer, topic))
-        )
+        }
+
+    def behind(self, ends: dict[tuple[str, int], int]) -> bool:
+        """Whether events before `ends` have not been returned yet. Ends of one moment: topics to
+        which somebody publishes all the time have no last event to wait for."""
+        return any(self._next[place] < end for place, end in ends.items())
 
     def close(self) -> None:
         """Stop reading."""
@@ -55,20 +60,22 @@ class Bus:
 
 class SteadyOutputs:
     """Which output topics keep growing: proof from outside that a query is active and keeps up,
-    not merely started. A topic is steady once it has grown in INTERVALS consecutive intervals of
-    INTERVAL_S; the probe traffic that makes it grow comes every second."""
+    not merely started. A topic is steady once it has grown in `intervals` consecutive ones of
+    INTERVAL_S; the probe traffic that makes it grow comes every second. Pipelines that are known to
+    keep up need fewer `intervals`."""
 
     INTERVAL_S = 2.0
-    INTERVALS = 8
 
     def __init__(
         self,
         settings: ServiceSettings,
         starts: dict[str, tuple[int, ...]],
+        intervals: int,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._consumer: Consumer = assigned_consumer(settings, "conductor-watch", **_QUICK)
         self._clock_s = clock_s
+        self._intervals = intervals
         self._looked_s = clock_s()
         self._ends = dict(starts)
         self._grown = dict.fromkeys(starts, 0)
@@ -76,7 +83,7 @@ class SteadyOutputs:
     @property
     def unsteady(self) -> list[str]:
         """Topics that have not grown for long enough, sorted."""
-        return sorted(topic for topic, grown in self._grown.items() if grown < self.INTERVALS)
+        return sorted(topic for topic, grown in self._grown.items() if grown < self._intervals)
 
     def look(self) -> list[str]:
         """Look again when an interval is over; returns what is unsteady."""

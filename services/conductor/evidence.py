@@ -18,7 +18,8 @@ from schemas.protocol import Drained, LoadFinished, RunRequest
 # needed.
 MUST_LIVE = {"generator": "load_finished", "spark_pipeline": "drained"}
 READY_SERVICES = ("generator", "evaluator", "collector")
-BUS = (catalogue.LIFECYCLE, catalogue.GENERATOR, catalogue.LATENCY)
+BUS = (catalogue.LIFECYCLE, catalogue.GENERATOR, catalogue.LATENCY, catalogue.RESOURCES)
+MACHINE = "machine"
 
 
 @dataclass
@@ -28,14 +29,15 @@ class Evidence:
     send_delays_us: histogram of the measure phase; latencies: outputs counted per pipeline and
     stage in the measure phase; negative: how many of them are below zero. clock_offset_ms: of the
     broker's clock against the generator's; resumed: how often an evaluator took up this run;
-    restarted: pipelines that were killed and started again.
+    restarted: pipelines that were killed and started again. largest_lag_ms: how far the evaluation
+    was behind at most; stolen_s of machine_s: processor time that others took.
     """
 
     request: RunRequest
     ready: set[str] = field(default_factory=set)
     stopped: set[str] = field(default_factory=set)
     failure: str = ""
-    load_finished: LoadFinished | None = None
+    loads_finished: dict[int, LoadFinished] = field(default_factory=dict)
     drained: Drained | None = None
     send_delays_us: Counter[int] = field(default_factory=Counter)
     latencies: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -43,8 +45,17 @@ class Evidence:
     clock_offset_ms: float | None = None
     resumed: int = 0
     restarted: set[str] = field(default_factory=set)
+    largest_lag_ms: int = 0
+    stolen_s: float = 0.0
+    machine_s: float = 0.0
     _ready_instances: dict[str, set[int]] = field(default_factory=dict)
     _drained_instances: dict[int, Drained] = field(default_factory=dict)
+
+    @property
+    def load_finished(self) -> LoadFinished | None:
+        """What all generators together have sent; None until each has told."""
+        told = list(self.loads_finished.values())
+        return together(told) if told and len(told) >= told[0].instance_count else None
 
     def add(self, topic: str, record: dict[str, Any]) -> None:
         """Take in one event of a topic of BUS; events of other runs change nothing."""
@@ -54,6 +65,8 @@ class Evidence:
             return
         if topic == catalogue.LIFECYCLE:
             self._add_lifecycle(record)
+        elif topic == catalogue.RESOURCES:
+            self._add_machine(record)
         elif record["phase"] == "measure" and topic == catalogue.GENERATOR:
             self.send_delays_us.update(
                 dict(zip(record["send_delays_us"], record["counts"], strict=True))
@@ -69,6 +82,8 @@ class Evidence:
     def wanted(self) -> set[str]:
         """Who must answer `ready` before the load may start."""
         pipelines = {f"pipeline:{pipeline.name}" for pipeline in self.request.pipelines}
+        if self.request.workload.pipelines_start_s:
+            pipelines = set()  # they start when the load is under way
         return {*READY_SERVICES, *pipelines}
 
     def missing_ready(self) -> list[str]:
@@ -124,7 +139,10 @@ class Evidence:
         elif event == protocol.FAILED and not self.failure:
             self.failure = f"{name} failed: {json.loads(detail).get('reason', 'no reason given')}"
         elif event == protocol.LOAD_FINISHED:
-            self.load_finished = LoadFinished.model_validate_json(detail)
+            finished = LoadFinished.model_validate_json(detail)
+            self.loads_finished[finished.instance_index] = finished
+        elif event == protocol.EVALUATING:
+            self.largest_lag_ms = max(self.largest_lag_ms, json.loads(detail)["largest_lag_ms"])
         elif event == protocol.DRAINED:
             self._add_drained(Drained.model_validate_json(detail))
         elif event == protocol.CLOCK_OFFSET:
@@ -156,6 +174,33 @@ class Evidence:
                     of_stage = totals.setdefault(pipeline, {}).setdefault(stage, Counter())
                     of_stage.update(counts)
         self.drained = Drained(verdicts=totals)
+
+    def _add_machine(self, record: dict[str, Any]) -> None:
+        """Processor time others took; samples have no phase, so all of the run count."""
+        if record["service"] == MACHINE and record.get("steal_seconds") is not None:
+            cores = self.request.environment.get("cores") or 1
+            self.stolen_s += record["steal_seconds"]
+            self.machine_s += record["interval_s"] * cores
+
+
+def together(loads: list[LoadFinished]) -> LoadFinished:
+    """What several generators sent: counts add up, of the end offsets the highest counts."""
+    faults: Counter[str] = Counter()
+    for load in loads:
+        faults.update(load.faults)
+    topics = loads[0].end_offsets
+    return LoadFinished(
+        intended=sum(load.intended for load in loads),
+        acknowledged=sum(load.acknowledged for load in loads),
+        failed=sum(load.failed for load in loads),
+        end_offsets={
+            topic: tuple(map(max, zip(*(load.end_offsets[topic] for load in loads), strict=True)))
+            for topic in topics
+        },
+        instance_count=loads[0].instance_count,
+        faults=dict(faults),
+        messages=tuple(message for load in loads for message in load.messages),
+    )
 
 
 @dataclass(frozen=True)
@@ -221,6 +266,23 @@ def _measurement_reasons(evidence: Evidence) -> list[str]:
         reasons.append(
             f"{evidence.negative} latencies are negative: the broker's clock stepped back "
             "or outputs were published before their inputs."
+        )
+    return [*reasons, *_environment_reasons(evidence)]
+
+
+def _environment_reasons(evidence: Evidence) -> list[str]:
+    rules = evidence.request.workload.validity
+    reasons: list[str] = []
+    allowed_ms = rules.max_evaluator_lag_ms
+    if allowed_ms is not None and evidence.largest_lag_ms > allowed_ms:
+        reasons.append(
+            f"The evaluation was {evidence.largest_lag_ms} ms behind, allowed {allowed_ms} ms."
+        )
+    stolen = evidence.stolen_s / evidence.machine_s if evidence.machine_s else 0.0
+    if rules.max_steal_share is not None and stolen > rules.max_steal_share:
+        reasons.append(
+            f"The host gave {stolen:.0%} of the processor time to others, "
+            f"allowed {rules.max_steal_share:.0%}."
         )
     return reasons
 

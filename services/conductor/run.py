@@ -6,8 +6,10 @@ that was started for it is stopped.
 """
 
 import json
+import math
 import time
 from collections.abc import Callable
+from typing import Any
 
 import structlog
 from confluent_kafka import KafkaException
@@ -15,7 +17,8 @@ from confluent_kafka import KafkaException
 from schemas import catalogue, protocol
 from schemas.protocol import LoadFinished, PhasePlan, RunPlan, RunRequest, Stop
 from services.conductor.bus import Bus, SteadyOutputs
-from services.conductor.evidence import BUS, Evidence, conclude
+from services.conductor.evidence import BUS, Conclusion, Evidence, conclude
+from services.conductor.killing import kill_part
 from services.conductor.settings import ConductorSettings
 from services.runtime.clock import now_ms
 from services.runtime.events import Events
@@ -30,6 +33,7 @@ from services.runtime.topics import ensure_topics
 log = structlog.get_logger()
 POLL_S = 0.1
 ASK_AGAIN_MS = 2_000
+WARM_INTERVALS = 1  # in which the outputs of pipelines that were kept must grow
 
 
 class RunEndedError(Exception):
@@ -38,7 +42,10 @@ class RunEndedError(Exception):
 
 class Run:
     """Takes one request from its topics to its conclusion. `interrupted` is polled all the time
-    and returns a reason when the run should end, or an empty string."""
+    and returns a reason when the run should end, or an empty string.
+
+    listen: is given every event of the run. warm: the pipelines were kept from the run before.
+    """
 
     def __init__(
         self,
@@ -46,34 +53,60 @@ class Run:
         settings: ConductorSettings,
         events: Events,
         interrupted: Callable[[], str],
+        *,
+        listen: Callable[[str, dict[str, Any]], None] | None = None,
+        warm: bool = False,
     ) -> None:
         self.request = request
+        self.phases: PhasePlan | None = None
         self._settings = settings
         self._events = events
         self._interrupted = interrupted
+        self._listen = listen
+        self._warm = warm
         self._evidence = Evidence(request)
         self._bus = Bus(settings, BUS, events)
         self._prepared = False
 
     def execute(self) -> None:
         """Run to the end. Always concludes, always stops what it started."""
+        self.tell(self.perform())
+
+    def perform(
+        self, keep_pipelines: Callable[[Evidence], bool] = lambda _evidence: False
+    ) -> Conclusion:
+        """Run to the end and stop what was started, but for pipelines that the next run shall find;
+        the conclusion is not told yet."""
         try:
-            phases = self._prepare()
-            self._load(phases)
-            self._drain(phases)
+            self.phases = self._prepare()
+            self._load(self.phases)
+            self._drain(self.phases)
         except (RunEndedError, KafkaException, KafkaUnavailableError) as ended:
             self._evidence.failure = self._evidence.failure or str(ended)
         finally:
-            self._stop_parts()
-            self._conclude()
-            self._bus.close()
+            self._stop_parts(keep_pipelines(self._evidence))
+        ends = self._bus.ends()
+        while self._bus.behind(ends):
+            self._take_in()
+        self._phase("conclude")
+        return conclude(self._evidence)
+
+    def give_up(self, reason: str) -> Conclusion:
+        """The conclusion of a run that does not take place."""
+        self._evidence.failure = reason
+        return conclude(self._evidence)
+
+    @property
+    def evidence(self) -> Evidence:
+        """What the bus has said so far."""
+        return self._evidence
 
     def _prepare(self) -> PhasePlan:
         plan = RunPlan(request=self.request, start_offsets=self._start_offsets())
         self._phase("prepare")
         self._tell(protocol.PREPARING, plan)
         outputs = {t: o for t, o in plan.start_offsets.items() if t not in catalogue.INPUTS}
-        watch = SteadyOutputs(self._settings, outputs)
+        watch = SteadyOutputs(self._settings, outputs, intervals=self._steady_intervals())
         try:
             self._prepared = True
             self._events.command("prepare", self.request.run_id, plan)
@@ -85,6 +118,14 @@ class Run:
         finally:
             watch.close()
         return self._plan_phases()
+
+    def _steady_intervals(self) -> int:
+        workload = self.request.workload
+        if workload.pipelines_start_s:
+            return 0  # they are not there yet
+        if self._warm:
+            return WARM_INTERVALS
+        return math.ceil(workload.keep_up_s / SteadyOutputs.INTERVAL_S)
 
     def _plan_phases(self) -> PhasePlan:
         lead_ms = int(self._settings.start_lead_s * 1000)
@@ -101,12 +142,25 @@ class Run:
         ):
             self._await_time(start_ms)
             self._phase(phase, start_ms=start_ms, end_ms=end_ms)
+            if phase == "measure":
+                self._kill(start_ms)
         self._await_time(phases.load_end_ms)
         self._await(
             lambda: self._evidence.load_finished is not None,
             self._settings.load_timeout_s,
             lambda: "the generator did not finish the load",
         )
+
+    def _kill(self, measure_start_ms: int) -> None:
+        """Kill what the workload says, when it says so. Raises RunEndedError if it is not there."""
+        names = [pipeline.name for pipeline in self.request.pipelines]
+        for kill in sorted(self.request.workload.kills, key=lambda kill: kill.at_s):
+            self._await_time(measure_start_ms + 1000 * kill.at_s)
+            pids = kill_part(kill.target, self._settings.data, names)
+            if not pids:
+                raise RunEndedError(f"There is no {kill.target} on this machine to kill.")
+            self._tell(protocol.KILLED, {"target": kill.target, "pids": pids})
+            log.info("killed", run_id=self.request.run_id, target=kill.target, pids=pids)
 
     def _drain(self, phases: PhasePlan) -> None:
         self._phase("drain")
@@ -129,20 +183,19 @@ class Run:
             lambda: "the evaluator did not give every expected output a verdict in time",
         )
 
-    def _stop_parts(self) -> None:
+    def _stop_parts(self, keep_pipelines: bool) -> None:
         reason = self._evidence.failure or "run finished"
-        self._events.command("stop", self.request.run_id, Stop(reason=reason))
+        stop = Stop(reason=reason, keep_pipelines=keep_pipelines)
+        self._events.command("stop", self.request.run_id, stop)
         if not self._prepared:
             return
         deadline_s = time.monotonic() + self._settings.stop_timeout_s
         while self._evidence.missing_stopped() and time.monotonic() < deadline_s:
             self._take_in()
 
-    def _conclude(self) -> None:
-        while self._bus.behind():
-            self._take_in()
-        self._phase("conclude")
-        conclusion = conclude(self._evidence)
+    def tell(self, conclusion: Conclusion) -> None:
+        """Publish the conclusion: the end of the run."""
+        self._bus.close()
         reasons = list(conclusion.reasons)
         self._events.publish(
             catalogue.CONCLUSIONS,
@@ -200,6 +253,8 @@ class Run:
     def _take_in(self, timeout_s: float = POLL_S) -> None:
         for topic, record in self._bus.poll(timeout_s):
             self._evidence.add(topic, record)
+            if self._listen is not None:
+                self._listen(topic, record)
 
     def _phase(self, phase: str, **times_ms: int) -> None:
         """Announce a phase; those of the load say when they begin and end by the schedule."""

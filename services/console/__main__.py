@@ -25,6 +25,7 @@ from services.console.arguments import build_parser
 from services.console.benchmarks import run_benchmarks
 from services.console.changes import look_for_changes, show_changes
 from services.console.checks import run_tests
+from services.console.choosing import at_sustainable_share, chosen_pipelines, with_options
 from services.console.completion import script
 from services.console.doctor import examine, show
 from services.console.elsewhere import open_stack
@@ -32,7 +33,7 @@ from services.console.evaluating import evaluate_again
 from services.console.page.document import page
 from services.console.page.markdown import markdown
 from services.console.page.timelines import read_timelines
-from services.console.perform import RunError, build_request, perform, with_options
+from services.console.perform import RunError, build_request, perform
 from services.console.report import build_report, latest_run, request_of
 from services.console.show import show_report, verdict_sentence
 from services.console.suites import ask_for_suite, show_suites
@@ -81,8 +82,9 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
         options.warm_up,
         input_path=options.input,
         wire_format=options.format,
+        kill=options.kill,
     )
-    pipelines = [load_pipeline(name) for name in dict.fromkeys(options.pipeline.split(","))]
+    pipelines = [load_pipeline(name) for name in chosen_pipelines(options.pipeline, workload)]
     try:
         stages = parse_stages(options.stages) if options.stages else None
     except ValueError as error:
@@ -99,6 +101,7 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
         say(f"watch it at {_dashboards(settings)}d/tidegauge-live")
         while len(reports) < options.repeat and not interrupted:
             request = build_request(workload, pipelines, stages)
+            request = at_sustainable_share(request, store_url(settings))
             interrupted = perform(request, settings, console, stack.check).interrupted
             reports.append(build_report(store_url(settings), request.run_id))
             if options.repeat > 1:

@@ -42,7 +42,9 @@ def _add_run(verbs: Verbs) -> None:
         "workload", nargs="?", default="latency", metavar="WORKLOAD", help="default: latency"
     )
     run.add_argument(
-        "--pipeline", default="spark-realtime", metavar="NAME[,NAME]", help="what is measured"
+        "--pipeline",
+        metavar="NAME[,NAME]",
+        help="what is measured; default: what the workload names, else spark-realtime",
     )
     run.add_argument("--stages", metavar="0-4", help="which stages, for example 0-4, 2 or 1,3")
     run.add_argument("--rate", type=float, metavar="N", help="input records per second")
@@ -56,6 +58,9 @@ def _add_run(verbs: Verbs) -> None:
     )
     run.add_argument(
         "--repeat", type=int, default=1, metavar="N", help="so many runs; report the median one"
+    )
+    run.add_argument(
+        "--kill", metavar="PART", help="kill driver, worker, broker or evaluator during the run"
     )
     run.add_argument("--report", type=Path, metavar="FILE.json", help="write the report here too")
 

@@ -8,7 +8,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from schemas.protocol import Load, Workload
+from schemas.protocol import Workload
+from services.console.explaining import explained
 from services.console.suites import position_sentence, suite_position
 from services.runtime.clickhouse import QueryError, query, store_url
 from services.runtime.definitions import (
@@ -50,7 +51,9 @@ def show_status(console: Console, settings: ServiceSettings, found: Any, as_json
 
 def show_runs(console: Console, url: str) -> None:
     """All runs, newest first."""
-    rows = query(url, "SELECT * FROM tidegauge.runs ORDER BY requested_at DESC LIMIT 200")
+    rows = query(
+        url, "SELECT * FROM tidegauge.runs WHERE step_of = '' ORDER BY requested_at DESC LIMIT 200"
+    )
     if not rows:
         console.print("There is no run yet; start one with: tidegauge run")
         return
@@ -104,29 +107,9 @@ def completions() -> dict[str, tuple[str, ...]]:
 
 
 def _explain_workload(console: Console, workload: Workload) -> None:
-    load, phases, judged = workload.load, workload.phases, workload.judgement
     console.print(f"[bold]{workload.name}[/bold]  {workload.summary}", soft_wrap=True)
-    for line in (
-        f"Load: {load.shape}, {_given(load)}; in total on traffic.flow and traffic.speed.",
-        f"Content: {workload.content.source}, {workload.content.format}.",
-        f"Phases: {phases.warm_up_s} s warm-up, {phases.measure_s} s measured, "
-        f"{phases.cool_down_s} s cool-down, then drained.",
-        f"Judged: {', '.join(workload.stages)}. Late after {judged.deadline_ms} ms, missing after "
-        f"{judged.give_up_ms} ms.",
-        f"Valid if the p99 send delay is at most {workload.validity.max_send_delay_p99_ms:g} ms "
-        f"and at most {workload.validity.max_failed_records} records failed.",
-        f"Single pairs: {'published' if workload.publishes_pairs else 'not published'}.",
-        f"Defined in workloads/{workload.name}.toml",
-    ):
+    for line in explained(workload):
         console.print(f"  {line}", soft_wrap=True)
-
-
-def _given(load: Load) -> str:
-    """What a load says beyond its shape's defaults, as in its file; parts by their shapes."""
-    given = load.model_dump(exclude_defaults=True, exclude={"shape", "parts"})
-    texts = [f"{name} = {value}" for name, value in given.items()]
-    texts += [f"{part.shape} ({_given(part)})" for part in load.parts]
-    return ", ".join(texts) or "as recorded"
 
 
 def _current_run(url: str) -> dict[str, Any] | None:

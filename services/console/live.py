@@ -39,6 +39,8 @@ def open_view(console: Console) -> View:
 def headline(progress: Progress, time_ms: int) -> str:
     """Phase, time left and input rate in one line."""
     words = PHASE_WORDS[progress.phase]
+    if progress.phase == "search":
+        words = f"{words}: {progress.searching}"
     left = progress.seconds_left(time_ms)
     parts = [words if left is None else f"{words}, {left:.0f} s left"]
     if progress.phase == "prepare" and progress.ready:
@@ -53,6 +55,7 @@ class LiveView:
 
     def __init__(self, console: Console) -> None:
         self._live = Live(console=console, refresh_per_second=4, transient=True)
+        self._told = 0
 
     def __enter__(self) -> "LiveView":
         self._live.start()
@@ -67,7 +70,10 @@ class LiveView:
         self._live.stop()
 
     def show(self, progress: Progress) -> None:
-        """Draw the state now."""
+        """Draw the state now; what a search has told stays above it."""
+        for line in progress.search[self._told :]:
+            self._live.console.print(line, soft_wrap=True)
+        self._told = len(progress.search)
         table = Table(box=None, pad_edge=False)
         for column in ("pipeline", "stage"):
             table.add_column(column)
@@ -88,6 +94,7 @@ class PlainView:
         self._console = console
         self._phase: str | None = None
         self._shown_s = 0.0
+        self._told = 0
 
     def __enter__(self) -> "PlainView":
         return self
@@ -102,6 +109,9 @@ class PlainView:
 
     def show(self, progress: Progress) -> None:
         """Print a line when there is something new to say."""
+        for line in progress.search[self._told :]:
+            self._console.print(line, soft_wrap=True)
+        self._told = len(progress.search)
         due = time.monotonic() - self._shown_s >= PLAIN_EVERY_S
         if progress.phase == self._phase and not (due and progress.phase):
             return

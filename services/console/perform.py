@@ -3,9 +3,7 @@
 import secrets
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-from pydantic import ValidationError
 from rich.console import Console
 
 from schemas import catalogue
@@ -14,7 +12,6 @@ from services.console.bus import Follower
 from services.console.live import open_view
 from services.console.progress import BUS, Progress
 from services.runtime.clickhouse import QueryError, query, store_url
-from services.runtime.definitions import DefinitionError, changed
 from services.runtime.environment import environment
 from services.runtime.events import open_events
 from services.runtime.settings import ServiceSettings
@@ -26,39 +23,6 @@ CONCLUSION_TIMEOUT_S = 60.0
 
 class RunError(RuntimeError):
     """A run could not be carried out; the text is one sentence."""
-
-
-def with_options(
-    workload: Workload,
-    rate: float | None,
-    duration_s: int | None,
-    warm_up_s: int | None,
-    *,
-    input_path: Path | None = None,
-    wire_format: str | None = None,
-) -> Workload:
-    """The workload with what was given on the command line. Raises DefinitionError."""
-    if rate is not None and not 0 < rate < float("inf"):
-        raise DefinitionError("--rate must be greater than 0.")
-    try:
-        found = changed(workload, rate, duration_s, warm_up_s)
-        if wire_format is not None:
-            content = found.model_dump()["content"] | {"format": wire_format}
-            found = Workload.model_validate(found.model_dump() | {"content": content})
-        return found if input_path is None else _with_input(found, input_path)
-    except ValidationError as error:
-        first = error.errors()[0]
-        option = {"rate_per_second": "--rate", "measure_s": "--duration", "warm_up_s": "--warm-up"}
-        field = str(first["loc"][-1])
-        raise DefinitionError(f"{option.get(field, field)}: {first['msg']}.") from error
-
-
-def _with_input(workload: Workload, path: Path) -> Workload:
-    if not path.is_file():
-        raise DefinitionError(f"--input: {path} is not a file.")
-    fields = workload.model_dump()
-    fields["content"] |= {"source": "file", "path": str(path.resolve())}
-    return Workload.model_validate(fields)
 
 
 def build_request(

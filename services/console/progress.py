@@ -14,11 +14,18 @@ from schemas import catalogue, protocol
 from schemas.percentiles import quantile
 from schemas.protocol import RunRequest
 
-BUS = (catalogue.LIFECYCLE, catalogue.LATENCY, catalogue.VERDICTS, catalogue.THROUGHPUT)
+BUS = (
+    catalogue.LIFECYCLE,
+    catalogue.LATENCY,
+    catalogue.VERDICTS,
+    catalogue.THROUGHPUT,
+    catalogue.CONCLUSIONS,
+)
 RECENT_S = 5
 
 PHASE_WORDS = {
     "": "waiting for the conductor",
+    "search": "searching the sustainable rate",
     "prepare": "preparing: topics, queries, first outputs",
     "warm_up": "warm-up",
     "measure": "measuring",
@@ -31,7 +38,8 @@ PHASE_WORDS = {
 @dataclass
 class Progress:
     """State of one run. done: concluded or refused; failures: one sentence each;
-    interrupted: by whoever follows it."""
+    interrupted: by whoever follows it; search: what a search for the sustainable rate has told, one
+    line per step."""
 
     request: RunRequest
     phase: str = ""
@@ -50,6 +58,8 @@ class Progress:
         default_factory=lambda: defaultdict(Counter)
     )
     input_records: Counter[int] = field(default_factory=Counter)
+    search: list[str] = field(default_factory=list)
+    searching: str = ""
 
     def add(self, topic: str, record: dict[str, Any]) -> None:
         """Take in one event of a topic of BUS; events of other runs change nothing."""
@@ -63,6 +73,10 @@ class Progress:
         elif topic == catalogue.VERDICTS:
             total = self.verdicts[record["pipeline"], record["stage"]]
             total.update({verdict: record[verdict] for verdict in protocol.VERDICTS})
+        elif topic == catalogue.CONCLUSIONS and record["kind"] == "search_step":
+            self.search.append(step_line(json.loads(record["detail"])))
+        elif topic == catalogue.CONCLUSIONS and record["kind"] == "sustainable_throughput":
+            self.search.append(rate_line(json.loads(record["detail"])))
         elif topic == catalogue.THROUGHPUT and not record["pipeline"]:
             self.input_records[record["second"]] += record["records"]
 
@@ -101,6 +115,9 @@ class Progress:
         event, detail = record["event"], json.loads(record["detail"])
         if event == protocol.PHASE_STARTED:
             self.phase, self.phase_end_ms = record["phase"], detail.get("end_ms")
+            if self.phase == "search":
+                rate = detail["rate_per_second"]
+                self.searching = f"step {detail['step']} at {rate:g} records/s"
         elif event == protocol.READY:
             self.ready.append(record["pipeline"] or record["producer"])
         elif event == protocol.FAILED:
@@ -111,3 +128,37 @@ class Progress:
         elif event == protocol.CONCLUDED:
             self.done = True
             self.valid, self.clean = bool(detail["valid"]), bool(detail["clean"])
+
+
+def step_line(step: dict[str, Any]) -> str:
+    """One step of a search with its evidence: `step 3: 8000/s sustained · parse 512 ms, …`."""
+    figures = [
+        f"{name} median {_figure(stage['highest_median_ms'])} ms at most, "
+        f"{stage['rise_ms_per_s']:+g} ms/s, queue {_figure(stage['longest_queue_records'])}"
+        for name, stage in step["stages"].items()
+    ]
+    if step["cpu_share"] is not None:
+        figures.append(f"CPU {step['cpu_share']:.0%}")
+    verdict = "sustained" if step["sustained"] else "NOT sustained: " + " ".join(step["reasons"])
+    length = f" for {step['measured_s']} s"
+    return f"step {step['step']}: {step['rate_per_second']:g}/s{length} {verdict}" + "".join(
+        f" · {figure}" for figure in figures
+    )
+
+
+def rate_line(result: dict[str, Any]) -> str:
+    """The result of a search in a sentence or two."""
+    rate, (low, high) = result["rate_per_second"], result["interval_per_second"]
+    if rate is None:
+        return "No sustainable rate was found."
+    above = f"below {high:g}/s" if high is not None else "with no upper end found"
+    text = f"Sustainable: {rate:.4g} records/s (from {low:.4g}/s, {above}; {result['policy']})"
+    if not result["confirmed"]:
+        text += ", not confirmed by a longer step"
+    verified_at = result["verified_at_per_second"]
+    verdict = "sustained" if result["verified"] else "NOT sustained"
+    return f"{text}. The run at {verified_at:g}/s was {verdict}."
+
+
+def _figure(value: float | None) -> str:
+    return "?" if value is None else f"{value:.0f}"

@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 from schemas.protocol import DEFINITIONS, STAGES, VERDICTS, Phases
+from services.console.disturbances import add_recoveries
 from services.console.restarts import restarts_of
 from services.runtime.clickhouse import QueryError, query
 
@@ -43,6 +44,7 @@ def build_report(url: str, run_id: str) -> Report:
     _add_verdicts(url, run_id, pipelines)
     _add_latencies(url, run_id, pipelines)
     services: dict[str, Any] = {}
+    add_recoveries(url, run_id, request["workload"], pipelines)
     if bounds:
         _add_throughput(url, run_id, pipelines, bounds)
         services = _add_resources(url, run_id, pipelines, bounds)
@@ -61,7 +63,10 @@ def build_report(url: str, run_id: str) -> Report:
 
 def latest_run(url: str) -> str:
     """The run that was asked for last. Raises QueryError when there is none."""
-    rows = query(url, "SELECT run_id FROM tidegauge.runs ORDER BY requested_at DESC LIMIT 1")
+    rows = query(
+        url,
+        "SELECT run_id FROM tidegauge.runs WHERE step_of = '' ORDER BY requested_at DESC LIMIT 1",
+    )
     if not rows:
         raise QueryError("There is no run yet; start one with: tidegauge run")
     return str(rows[0]["run_id"])

@@ -8,6 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from schemas.protocol import FAILED_VERDICTS
+from services.console.progress import rate_line
+from services.console.recovery import sentence as recovery_sentence
 
 Report = dict[str, Any]
 
@@ -31,6 +33,12 @@ def show_report(console: Console, report: Report) -> None:
     restarts = report["conclusion"].get("evaluator_restarts")
     if restarts:
         console.print(evaluator_sentence(restarts), soft_wrap=True)
+    for name, pipeline in report["pipelines"].items():
+        for stage, cell in pipeline["stages"].items():
+            for figures in cell.get("recovery", ()):
+                console.print(f"{name} {recovery_sentence(stage, figures)}", soft_wrap=True)
+    if "search" in report["conclusion"]:
+        console.print(rate_line(report["conclusion"]["search"]), soft_wrap=True)
     console.print(_resources(report))
     console.print(verdict_sentence(report), soft_wrap=True)
 

@@ -138,7 +138,8 @@ class Runs:
             reason = run.probe_failures[0] if run.probe_failures else "no acknowledgement"
             raise KafkaUnavailableError(f"probe traffic was not accepted: {reason}")
         run.next_at_ms = now_ms() + INTERVAL_MS
-        self._events.lifecycle(protocol.READY, run_id)
+        instance = {"instance_index": share.index, "instance_count": share.count}
+        self._events.lifecycle(protocol.READY, run_id, detail={"service": "generator"} | instance)
         self._log.info("prepared", run_id=run_id, shape=workload.load.shape, peak_per_second=peak)
 
     def _recipe(self, plan: RunPlan, share: Share) -> Recipe:

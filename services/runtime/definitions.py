@@ -76,13 +76,36 @@ def changed(
     measure_s: int | None = None,
     warm_up_s: int | None = None,
 ) -> Workload:
-    """A workload with another rate or other lengths where given. Raises ValidationError."""
+    """A workload with another rate or other lengths where given. Raises ValidationError.
+
+    A shorter measure phase shortens what lies within it in proportion: when something is killed,
+    when pipelines start, the parts of a load before; and the steps of a search.
+    """
     fields = workload.model_dump()
     if rate_per_second is not None:
         fields["load"]["rate_per_second"] = rate_per_second
-    phases = {"measure_s": measure_s, "warm_up_s": warm_up_s}
-    fields["phases"] |= {name: value for name, value in phases.items() if value is not None}
+        fields["sustainable_share"] = None
+    if measure_s is not None:
+        if 0 < measure_s < workload.phases.measure_s:
+            _shorten(fields, measure_s / workload.phases.measure_s)
+        fields["phases"]["measure_s"] = measure_s
+    if warm_up_s is not None:
+        fields["phases"]["warm_up_s"] = warm_up_s
     return Workload.model_validate(fields)
+
+
+def _shorten(fields: dict[str, Any], share: float) -> None:
+    for kill in fields["kills"]:
+        kill["at_s"] = int(kill["at_s"] * share)
+    if fields["pipelines_start_s"]:
+        fields["pipelines_start_s"] = max(1, int(fields["pipelines_start_s"] * share))
+        for part in fields["load"]["parts"]:
+            part["for_s"] *= share
+    search = fields["search"]
+    if search:
+        for name in ("step_s", "confirm_s"):
+            search[name] = max(3, min(search[name], int(search[name] * share)))
+        search["budget_s"] *= share
 
 
 def _steps(suite: str, item: SuiteItem) -> list[Step]:
@@ -94,6 +117,11 @@ def _steps(suite: str, item: SuiteItem) -> list[Step]:
             raise DefinitionError(
                 f"suite {suite}: {pipeline.name} runs none of the stages of {item.workload}."
             )
+    if base.sustainable_share and not item.rates:
+        raise DefinitionError(
+            f"suite {suite}: {item.workload} needs rates here: a suite does not look up the "
+            "sustainable rate."
+        )
     try:
         return [
             Step(

@@ -3,13 +3,14 @@
 python -m services.spark_pipeline
 """
 
+import contextlib
 from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
 
 from schemas import protocol
-from schemas.protocol import RunPlan
+from schemas.protocol import PhasePlan, RunPlan, Stop
 from services.runtime.events import Events
 from services.runtime.logs import configure_logs
 from services.runtime.serving import serving
@@ -36,7 +37,10 @@ def obey(command: dict[str, Any], agent: Agent, events: Events) -> None:
     """Carry out one command; one that does not concern pipelines changes nothing."""
     run_id = command["run_id"]
     if command["command"] == "stop":
-        agent.stop(run_id)
+        agent.stop(run_id, keeps_pipelines(command["body"]))
+    elif command["command"] == "start":
+        with contextlib.suppress(ValidationError):  # the evaluator fails the run
+            agent.begin(run_id, PhasePlan.model_validate_json(command["body"]))
     elif command["command"] == "prepare":
         try:
             plan = RunPlan.model_validate_json(command["body"])
@@ -44,6 +48,14 @@ def obey(command: dict[str, Any], agent: Agent, events: Events) -> None:
         except (ValidationError, OSError) as error:
             reason = f"spark_pipeline cannot prepare: {error}"
             events.lifecycle(protocol.FAILED, run_id, detail={"reason": reason})
+
+
+def keeps_pipelines(body: str) -> bool:
+    """Whether a `stop` asks to keep the pipelines; one that cannot be read does not."""
+    try:
+        return Stop.model_validate_json(body).keep_pipelines
+    except ValidationError:
+        return False
 
 
 if __name__ == "__main__":

@@ -100,7 +100,8 @@ class Suites:
         """Note that a run of `due` has ended. One that was interrupted is done again."""
         assert self._suite is not None
         self._listen()
-        while self._bus.behind():
+        ends = self._bus.ends()
+        while self._bus.behind(ends):
             self._listen()
         suite, place, now = self._suite, self._notes.place(self._suite.name), self._clock()
         run_ms = now - self._began_ms

@@ -250,3 +250,63 @@ def test_an_agent_that_is_started_again_after_its_pipeline_was_ready_ends_the_ru
     lifecycle(evidence, "ready", pipeline="spark-realtime")
     evidence.add("results.lifecycle", was_started("spark_pipeline"))
     assert evidence.failure == "spark_pipeline was started again in the middle of the run"
+
+
+def test_the_load_of_several_generators_is_finished_when_all_are() -> None:
+    evidence = Evidence(a_request())
+    for index, ends in enumerate(((10, 7), (8, 9))):
+        assert evidence.load_finished is None
+        finished = LoadFinished(
+            intended=100,
+            acknowledged=99 - index,
+            failed=1 + index,
+            end_offsets={"traffic.flow": ends},
+            instance_index=index,
+            instance_count=2,
+            faults={"late": 1},
+            messages=(f"from {index}",),
+        )
+        lifecycle(evidence, protocol.LOAD_FINISHED, detail=finished.model_dump_json())
+    together = evidence.load_finished
+    assert together is not None
+    assert (together.intended, together.acknowledged, together.failed) == (200, 197, 3)
+    assert together.end_offsets == {"traffic.flow": (10, 9)}
+    assert together.faults == {"late": 2}
+    assert together.messages == ("from 0", "from 1")
+
+
+def with_rules(evidence: Evidence, **rules: float) -> Evidence:
+    validity = evidence.request.workload.validity.model_copy(update=rules)
+    workload = evidence.request.workload.model_copy(update={"validity": validity})
+    environment = {"cores": 2}
+    evidence.request = evidence.request.model_copy(
+        update={"workload": workload, "environment": environment}
+    )
+    return evidence
+
+
+def test_an_evaluation_that_was_too_far_behind_makes_the_run_invalid() -> None:
+    evidence = with_rules(a_good_run(), max_evaluator_lag_ms=5000)
+    for lag_ms in (4000, 6000, 100):
+        detail = f'{{"lag_ms": 0, "largest_lag_ms": {lag_ms}, "cells": 0}}'
+        lifecycle(evidence, protocol.EVALUATING, detail=detail)
+    assert conclude(evidence).reasons == ("The evaluation was 6000 ms behind, allowed 5000 ms.",)
+    assert conclude(with_rules(evidence, max_evaluator_lag_ms=6000)).valid
+
+
+def test_a_host_that_gives_its_time_to_others_makes_the_run_invalid() -> None:
+    evidence = with_rules(a_good_run(), max_steal_share=0.25)
+    for stolen_s in (0.2, 1.0):  # of 2 s each, on two cores in a second
+        sample = an_event(service="machine", pipeline="", steal_seconds=stolen_s, interval_s=1.0)
+        evidence.add("results.resources", sample)
+    assert conclude(evidence).reasons == (
+        "The host gave 30% of the processor time to others, allowed 25%.",
+    )
+    assert conclude(with_rules(evidence, max_steal_share=0.3)).valid
+
+
+def test_pipelines_that_start_after_the_load_need_not_be_ready_before_it() -> None:
+    request = a_request("one")
+    workload = request.workload.model_copy(update={"pipelines_start_s": 20})
+    evidence = Evidence(request.model_copy(update={"workload": workload}))
+    assert evidence.missing_ready() == ["collector", "evaluator", "generator"]

@@ -1,9 +1,12 @@
 """How a run is going, from events."""
 
+import json
+
 import pytest
 
 from services.console.live import headline
-from services.console.progress import Progress
+from services.console.progress import Progress, rate_line
+from tests.unit.conductor.search_events import A_RESULT, A_SILENT_STEP, A_STEP
 from tests.unit.requests import a_lifecycle_event, a_request, an_event
 
 pytestmark = pytest.mark.unit
@@ -61,3 +64,30 @@ def test_a_conclusion_ends_it() -> None:
     detail = '{"valid": true, "clean": false, "invalid_reasons": []}'
     progress.add("results.lifecycle", a_lifecycle_event("concluded", detail))
     assert (progress.done, progress.valid, progress.clean) == (True, True, False)
+
+
+def test_a_search_is_told_step_by_step_with_its_evidence() -> None:
+    progress = Progress(a_request())
+    detail = '{"step": 2, "step_run_id": "x-step-02", "rate_per_second": 4000.0}'
+    progress.add("results.lifecycle", a_lifecycle_event("phase_started", detail, phase="search"))
+    words = "searching the sustainable rate: step 2 at 4000 records/s"
+    assert headline(progress, 0) == words
+    for kind, told in (
+        ("search_step", A_STEP),
+        ("search_step", A_SILENT_STEP),
+        ("sustainable_throughput", A_RESULT),
+    ):
+        event = an_event(kind=kind, detail=json.dumps(told))
+        progress.add("results.conclusions", event)
+    assert progress.search == [
+        "step 1: 8000/s for 15 s NOT sustained: parse: median latency rises by 120 ms a second."
+        " · parse median 2300 ms at most, +120 ms/s, queue 16000 · CPU 50%",
+        "step 2: 4000/s for 15 s NOT sustained: The generator was late. Nothing was observed.",
+        "Sustainable: 5820 records/s (from 5820/s, below 6600/s; steady-latency)."
+        " The run at 5238/s was sustained.",
+    ]
+
+
+def test_a_search_without_a_rate_says_so() -> None:
+    nothing = A_RESULT | {"rate_per_second": None, "interval_per_second": [0.0, 10.0]}
+    assert rate_line(nothing) == "No sustainable rate was found."

@@ -2,7 +2,13 @@
 
 import pytest
 
-from services.runtime.definitions import DefinitionError, load_pipeline, load_workload, names
+from services.runtime.definitions import (
+    DefinitionError,
+    load_pipeline,
+    load_suite,
+    load_workload,
+    names,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -75,3 +81,19 @@ def test_a_file_that_does_not_fit_is_named_with_its_field(why, text, reason, tmp
 def test_a_file_that_is_not_toml_is_named(text, tmp_path):
     path = write(tmp_path, text)
     assert refusal(tmp_path).startswith(f"{path} is not valid TOML: ")
+
+
+def test_a_suite_gives_rates_to_a_workload_that_would_look_up_its_own(tmp_path):
+    text = """
+name = "s"
+summary = "-"
+[[steps]]
+workload = "at-90-percent"
+pipelines = ["spark-microbatch"]
+"""
+    (tmp_path / "s.toml").write_text(text)
+    with pytest.raises(DefinitionError, match="at-90-percent needs rates here"):
+        load_suite("s", tmp_path)
+    (tmp_path / "s.toml").write_text(text + "rates = [500]\n")
+    (step,) = load_suite("s", tmp_path).steps
+    assert step.workload.load.rate_per_second == 500

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from schemas.pipeline import Pipeline
-from schemas.protocol import RunPlan, RunRequest, Stop
+from schemas.protocol import PhasePlan, RunPlan, RunRequest, Stop
 from schemas.workload import Load, Phases, Workload
+from services.runtime.clock import now_ms
 from services.spark_pipeline.__main__ import obey
 from services.spark_pipeline.agent import Agent
 from services.spark_pipeline.drivers import Driver, last_meaningful_line, ready_mark
@@ -188,3 +189,94 @@ def test_a_new_run_may_restart_its_drivers_as_often_as_the_run_before(tmp_path):
     details = [detail for event, _, _, detail in said.events if event == "pipeline_down"]
     assert [detail["restart"] for detail in details] == [1, 1]
     agent.close()
+
+
+def keep(agent, said, run_id):
+    body = Stop(keep_pipelines=True).model_dump_json()
+    obey({"command": "stop", "run_id": run_id, "body": body}, agent, said)
+
+
+def test_drivers_that_are_kept_serve_the_next_run_of_the_same_pipelines(tmp_path):
+    said, starter = Said(), Starter()
+    agent = Agent(tmp_path, said, starter)
+    agent.prepare(plan("r1", "a"))
+    keep(agent, said, "r1")
+    agent.prepare(plan("r2", "a"))
+    assert said.events == [("stopped", "r1", "a", None), ("ready", "r2", "a", None)]
+    assert len(starter.started) == 1
+    assert (tmp_path / "runs" / "r1").exists()  # where its checkpoints are
+    agent.stop("r2")
+    assert starter.started[0].process.poll() is not None
+    assert not (tmp_path / "runs" / "r1").exists()
+
+
+def test_other_pipelines_end_those_that_were_kept(tmp_path):
+    said, starter = Said(), Starter()
+    agent = Agent(tmp_path, said, starter)
+    agent.prepare(plan("r1", "a"))
+    keep(agent, said, "r1")
+    agent.prepare(plan("r2", "b"))
+    assert starter.started[0].process.poll() is not None
+    assert [driver.pipeline for driver in starter.started] == ["a", "b"]
+    assert (tmp_path / "runs" / "r2" / "plan.json").exists()
+    agent.close()
+
+
+def test_drivers_that_were_kept_end_after_a_minute_without_a_run(tmp_path):
+    said, starter, clock = Said(), Starter(), [100.0]
+    agent = Agent(tmp_path, said, starter, lambda: clock[0])
+    agent.prepare(plan("r1", "a"))
+    keep(agent, said, "r1")
+    clock[0] = 160.0
+    agent.watch()
+    assert starter.started[0].process.poll() is None
+    clock[0] = 160.5
+    agent.watch()
+    assert starter.started[0].process.poll() is not None
+    assert not (tmp_path / "runs" / "r1").exists()
+
+
+def test_a_driver_that_was_kept_and_died_is_started_anew(tmp_path):
+    said, starter = Said(), Starter()
+    agent = Agent(tmp_path, said, starter)
+    agent.prepare(plan("r1", "a"))
+    keep(agent, said, "r1")
+    starter.started[0].process.kill()
+    starter.started[0].process.wait()
+    agent.prepare(plan("r2", "a"))
+    assert len(starter.started) == 2
+    assert [event for event, *_ in said.events] == ["stopped"]
+    agent.close()
+
+
+def test_a_driver_that_dies_in_a_run_it_was_kept_for_is_a_failure_of_that_run(tmp_path):
+    said, starter = Said(), Starter()
+    agent = Agent(tmp_path, said, starter)
+    agent.prepare(plan("r1", "a"))
+    keep(agent, said, "r1")
+    agent.prepare(plan("r2", "a"))
+    starter.started[0].process.kill()
+    starter.started[0].process.wait()
+    agent.watch()
+    assert [(event, run_id) for event, run_id, *_ in said.events][2:] == [("failed", "r2")]
+    agent.close()
+
+
+def test_drivers_that_shall_start_after_the_load_wait_for_their_time(tmp_path):
+    said, starter = Said(), Starter()
+    agent = Agent(tmp_path, said, starter)
+    given = plan("r1", "a")
+    workload = given.request.workload.model_copy(update={"pipelines_start_s": 5})
+    request = given.request.model_copy(update={"workload": workload})
+    agent.prepare(given.model_copy(update={"request": request}))
+    agent.watch()
+    assert starter.started == []
+    for begun_ms, started in ((now_ms() + 3_600_000, 0), (now_ms() - 3_600_000, 1)):
+        phases = PhasePlan(load_start_ms=begun_ms // 1000 * 1000, phases=Phases())
+        body = phases.model_dump_json()
+        obey({"command": "start", "run_id": "r1", "body": body}, agent, said)
+        agent.watch()
+        assert len(starter.started) == started
+    agent.stop("r1")
+    assert [event for event, *_ in said.events] == ["stopped"]
+    assert starter.started[0].process.poll() is not None

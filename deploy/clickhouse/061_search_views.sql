@@ -1,0 +1,42 @@
+-- Searches for the sustainable throughput: their steps with the evidence of each, and their results.
+
+CREATE OR REPLACE VIEW tidegauge.search_steps AS
+SELECT
+    run_id,
+    JSONExtractUInt(detail, 'step') AS step,
+    JSONExtractString(detail, 'step_run_id') AS step_run_id,
+    c.time AS time,
+    JSONExtractFloat(detail, 'rate_per_second') AS rate_per_second,
+    JSONExtractUInt(detail, 'measured_s') AS measured_s,
+    JSONExtractBool(detail, 'sustained') AS sustained,
+    JSONExtract(detail, 'reasons', 'Array(String)') AS reasons,
+    JSONExtract(detail, 'cpu_share', 'Nullable(Float64)') AS cpu_share,
+    JSONExtractUInt(detail, 'failed_sends') AS failed_sends,
+    entry.1 AS stage,
+    JSONExtract(entry.2, 'highest_median_ms', 'Nullable(Float64)') AS highest_median_ms,
+    JSONExtract(entry.2, 'rise_ms_per_s', 'Nullable(Float64)') AS rise_ms_per_s,
+    JSONExtract(entry.2, 'longest_queue_records', 'Nullable(Float64)') AS longest_queue_records,
+    JSONExtract(entry.2, 'drained_s', 'Nullable(Float64)') AS drained_s,
+    JSONExtractUInt(entry.2, 'missing') AS missing
+FROM tidegauge.results_conclusions AS c
+LEFT ARRAY JOIN JSONExtractKeysAndValuesRaw(detail, 'stages') AS entry
+WHERE kind = 'search_step'
+COMMENT 'Steps of searches for the sustainable rate: one row per step and stage; stage is empty where nothing was observed';
+
+CREATE OR REPLACE VIEW tidegauge.sustainable_rates AS
+SELECT
+    run_id,
+    c.time AS time,
+    JSONExtractString(detail, 'pipeline') AS pipeline,
+    JSONExtract(detail, 'stages', 'Array(String)') AS stages,
+    JSONExtractString(detail, 'policy') AS policy,
+    JSONExtract(detail, 'rate_per_second', 'Nullable(Float64)') AS rate_per_second,
+    JSONExtract(detail, 'interval_per_second', 'Array(Nullable(Float64))') AS interval_per_second,
+    JSONExtractBool(detail, 'confirmed') AS confirmed,
+    JSONExtractBool(detail, 'verified') AS verified,
+    JSONExtract(detail, 'verified_at_per_second', 'Nullable(Float64)') AS verified_at_per_second,
+    JSONExtract(detail, 'limit', 'Array(String)') AS limit_reasons,
+    valid
+FROM tidegauge.results_conclusions AS c
+WHERE kind = 'sustainable_throughput'
+COMMENT 'Results of searches: the rate, where the capacity lies, what ended it, whether a run at a share of it was sustained';

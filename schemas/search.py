@@ -1,0 +1,86 @@
+"""A search for the sustainable throughput: its steps, its end, and the policy that judges steps.
+
+Sustainable throughput is the highest load that a system handles without a continuously increasing
+latency or queue (seed 002, definition 5). Policies:
+
+steady-latency (seed 001, §3.4.2): the median latency does not rise and stays below 10 s, everything
+is processed within 10 s of the end, and the mean CPU stays below 80 %.
+
+The others (seed 004, §5.1.1) look at the queue of records that are in and not yet out. Up to q^a it
+is acceptable, above q^b the rate is not sustained; in between it is tolerated: for some time
+(queue-by-time), for some records pushed (queue-by-count), or until (q^b - q^a) / 2 more are pushed,
+when it must be acceptable again (queue-combined). A failed send fails under every policy.
+"""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from schemas.model import Model
+
+PolicyName = Literal["steady-latency", "queue-by-time", "queue-by-count", "queue-combined"]
+
+
+class SteadyLatency(Model):
+    """Bounds of the policy steady-latency.
+
+    max_rise: how fast the median may rise, seconds per second: what is below cannot be told from
+    the noise of a short step. max_cpu_share: of all cores, the pipeline's processes together.
+    """
+
+    max_median_ms: int = Field(10_000, ge=1)
+    max_rise: float = Field(0.03, gt=0, lt=1)
+    max_drain_s: float = Field(10, gt=0)
+    max_cpu_share: float = Field(0.8, gt=0, le=1)
+
+
+class QueueThresholds(Model):
+    """Thresholds of the queue as shares of the input of a step (seed 004 begins with these).
+
+    acceptable: q^a; unacceptable: q^b; full: q^n, where the driver of the seed can push no more.
+    tolerated_s, tolerated: how long, or how many pushes (a share of the input again), the queue may
+    stay above q^a without a break.
+    """
+
+    acceptable: float = Field(0.05, gt=0, lt=1)
+    unacceptable: float = Field(0.15, gt=0, lt=1)
+    full: float = Field(0.30, gt=0, lt=1)
+    tolerated_s: float = Field(3, ge=0)
+    tolerated: float = Field(0.05, ge=0, lt=1)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "QueueThresholds":
+        if not self.acceptable < self.unacceptable <= self.full:
+            raise ValueError("acceptable < unacceptable <= full is needed")
+        return self
+
+
+class Search(Model):
+    """How the sustainable rate is searched, from the load's `rate_per_second` as the first guess.
+
+    factor: between rates while one bound is unknown. precision: the search ends when the lowest
+    rate not sustained is at most this share above the highest sustained one. step_s is measured
+    after step_warm_up_s; confirm_s: the same of the last step, which repeats the highest sustained
+    rate for longer, so that what leaks slowly shows. max_steps and budget_s bound the whole search;
+    verify_share: the share of the rate found at which the run itself then takes place.
+    """
+
+    policy: PolicyName = "steady-latency"
+    steady_latency: SteadyLatency = SteadyLatency()
+    queue: QueueThresholds = QueueThresholds()
+    factor: float = Field(2.0, gt=1, le=100)
+    precision: float = Field(0.1, gt=0, le=1)
+    step_warm_up_s: int = Field(5, ge=0, le=3_600)
+    step_s: int = Field(15, ge=3, le=86_400)
+    confirm_s: int = Field(30, ge=3, le=86_400)
+    min_rate_per_second: float = Field(10, gt=0)
+    max_rate_per_second: float = Field(1_000_000, gt=0)
+    max_steps: int = Field(14, ge=1, le=1_000)
+    budget_s: float = Field(400, gt=0)
+    verify_share: float = Field(0.9, gt=0, le=1)
+
+    @model_validator(mode="after")
+    def _bounds_in_order(self) -> "Search":
+        if self.min_rate_per_second >= self.max_rate_per_second:
+            raise ValueError("min_rate_per_second must be below max_rate_per_second")
+        return self

@@ -1,0 +1,122 @@
+"""Which rate to try next, and what was found: bracket, bisect, confirm. Pure.
+
+while step := next_step(steps, search, guess, spent_s):
+    steps = [*steps, carried_out(step)]
+result = found(steps, search)
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from schemas.search import Search
+from services.conductor.search.policies import resolution
+
+SIGNIFICANT_DIGITS = 4
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A step to carry out. long: as long as a confirmation, not as a step of the bisection."""
+
+    rate_per_second: float
+    long: bool
+
+
+@dataclass(frozen=True)
+class Done:
+    """A step that was carried out; refusals: why the rate was not sustained, empty if it was."""
+
+    rate_per_second: float
+    long: bool
+    refusals: tuple[str, ...] = ()
+
+    @property
+    def sustained(self) -> bool:
+        """Whether the rate was sustained."""
+        return not self.refusals
+
+
+@dataclass(frozen=True)
+class Found:
+    """The sustainable rate, records per second, or None when none was sustained.
+
+    It lies below what was sustained by as much as the policy cannot see, so that it does not exceed
+    the capacity. interval: the capacity lies in it; the upper end is the lowest rate that was not
+    sustained, None when every rate was. confirmed: a long step sustained it. limit: what ended the
+    sustained rates.
+    """
+
+    rate_per_second: float | None
+    interval: tuple[float, float | None]
+    confirmed: bool
+    limit: tuple[str, ...]
+
+
+def next_step(
+    steps: Sequence[Done], search: Search, guess_per_second: float, spent_s: float = 0.0
+) -> Planned | None:
+    """The next step, or None when the search is over."""
+    if len(steps) >= search.max_steps or spent_s >= search.budget_s:
+        return None
+    # A rate that short steps sustain and a long one does not has a leak: from then on only long
+    # steps tell.
+    only_long = any(step.long and not step.sustained for step in steps)
+    low, high = _bracket(steps, only_long)
+    rate = _between(low, high, search, guess_per_second)
+    if rate is not None:
+        return Planned(rate, only_long)
+    if low is not None and not _is_confirmed(steps, low):
+        return Planned(low, long=True)
+    return None
+
+
+def found(steps: Sequence[Done], search: Search) -> Found:
+    """What the steps say."""
+    only_long = any(step.long and not step.sustained for step in steps)
+    low, high = _bracket(steps, only_long)
+    limit = next((step.refusals for step in steps if step.rate_per_second == high), ())
+    if low is None:
+        return Found(None, (0.0, high), confirmed=False, limit=limit)
+    confirmed = _is_confirmed(steps, low)
+    unseen = resolution(search, search.confirm_s if confirmed else search.step_s)
+    rate = low / (1 + unseen)
+    return Found(rate, (rate, high), confirmed, limit)
+
+
+def _bracket(steps: Sequence[Done], only_long: bool) -> tuple[float | None, float | None]:
+    """Highest sustained rate below the lowest one that was not, and that one."""
+    high = min((s.rate_per_second for s in steps if not s.sustained), default=None)
+    sustained = [
+        step.rate_per_second
+        for step in steps
+        if step.sustained
+        and (step.long or not only_long)
+        and (high is None or step.rate_per_second < high)
+    ]
+    return max(sustained, default=None), high
+
+
+def _between(low: float | None, high: float | None, search: Search, guess: float) -> float | None:
+    """A rate that narrows the bracket, or None when it is narrow enough or at a bound."""
+    least, most = search.min_rate_per_second, search.max_rate_per_second
+    if low is None and high is None:
+        return _rounded(min(max(guess, least), most))
+    if high is None:
+        assert low is not None
+        return _rounded(min(low * search.factor, most)) if low < most else None
+    if low is None:
+        return _rounded(max(high / search.factor, least)) if high > least else None
+    if high <= low * (1 + search.precision):
+        return None
+    rate = _rounded(math.sqrt(low * high))
+    return rate if low < rate < high else None
+
+
+def _is_confirmed(steps: Sequence[Done], rate: float) -> bool:
+    return any(step.long and step.sustained and step.rate_per_second >= rate for step in steps)
+
+
+def _rounded(rate: float) -> float:
+    """To four digits, so that rates can be read and told."""
+    return float(f"{rate:.{SIGNIFICANT_DIGITS}g}")

@@ -1,0 +1,114 @@
+"""What the bus says of one step of a search, as an Observation. Pure.
+
+events = StepEvents(run_id)
+events.add("results.latency", record)
+events.observation(plan, load_finished, drained, cores, trouble)
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from schemas import catalogue
+from schemas.percentiles import quantile
+from schemas.protocol import Drained, LoadFinished, PhasePlan
+from services.conductor.search.policies import Observation, Second, StageObserved
+
+# Expected outputs have exactly one of these verdicts; duplicates and unexpected ones come on top.
+EXPECTED = ("exact", "wrong", "missing", "late")
+Place = tuple[str, str]  # pipeline, stage
+
+
+class StepEvents:
+    """Counts of one run, by second: input, outputs and their latency, and the processor time of
+    pipelines."""
+
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
+        self._pushed: Counter[int] = Counter()
+        self._out: dict[Place, Counter[int]] = defaultdict(Counter)
+        self._latencies: dict[Place, dict[int, Counter[int]]] = defaultdict(
+            lambda: defaultdict(Counter)
+        )
+        self._cpu: list[tuple[int, str, float, float]] = []
+
+    def add(self, topic: str, record: dict[str, Any]) -> None:
+        """Take in one event; those of other runs and topics change nothing."""
+        if record["run_id"] != self._run_id:
+            return
+        if topic == catalogue.GENERATOR:
+            self._pushed[record["second"]] += record["acknowledged"]
+        elif topic == catalogue.LATENCY and record["definition"] == "latest":
+            place, second = (record["pipeline"], record["stage"]), record["second"]
+            self._out[place][second] += sum(record["counts"])
+            if record["phase"] == "measure":
+                counts = dict(zip(record["latencies_ms"], record["counts"], strict=True))
+                self._latencies[place][second].update(counts)
+        elif topic == catalogue.RESOURCES and record["pipeline"]:
+            sample = (record["pipeline"], record["cpu_seconds"], record["interval_s"])
+            self._cpu.append((record["time"], *sample))
+
+    def observation(
+        self,
+        plan: PhasePlan,
+        load: LoadFinished,
+        drained: Drained,
+        cores: int | None,
+        trouble: tuple[str, ...] = (),
+    ) -> Observation:
+        """All that was seen. cores: of the machine that the pipelines run on, None if not known."""
+        stages = tuple(
+            self._stage(plan, (pipeline, stage), verdicts)
+            for pipeline, of_stages in drained.verdicts.items()
+            for stage, verdicts in of_stages.items()
+        )
+        share = self._cpu_share(plan, cores)
+        return Observation(stages, load.intended, load.failed, share, trouble)
+
+    def _stage(self, plan: PhasePlan, place: Place, verdicts: Mapping[str, int]) -> StageObserved:
+        start_ms, end_ms = plan.measure_start_ms, plan.measure_end_ms
+        by_second = self._latencies[place]
+        medians = {
+            (second - start_ms) // 1000: float(quantile(counts, 0.5) or 0)
+            for second, counts in sorted(by_second.items())
+        }
+        last_ms = max(by_second, default=end_ms - 1000) + 1000
+        return StageObserved(
+            name=place[1],
+            medians_ms=medians,
+            seconds=tuple(self._seconds(plan, place, verdicts)),
+            drained_s=max(0.0, (last_ms - end_ms) / 1000),
+            missing=verdicts["missing"],
+        )
+
+    def _seconds(
+        self, plan: PhasePlan, place: Place, verdicts: Mapping[str, int]
+    ) -> Iterator[Second]:
+        """Queue of the stage in input records: an output stands for as many of them as the measure
+        phase has for each expected output."""
+        start_ms, end_ms = plan.measure_start_ms, plan.measure_end_ms
+        expected = sum(verdicts[verdict] for verdict in EXPECTED)
+        pushed = sum(n for second, n in self._pushed.items() if start_ms <= second < end_ms)
+        ratio = pushed / expected if expected else None
+        total_in = total_out = 0
+        for second_ms in range(plan.load_start_ms, end_ms, 1000):
+            total_in += self._pushed[second_ms]
+            total_out += self._out[place][second_ms]
+            if second_ms >= start_ms:
+                queue = None if ratio is None else max(0.0, total_in - ratio * total_out)
+                at_s = (second_ms - start_ms) // 1000
+                yield Second(at_s, self._pushed[second_ms], queue)
+
+    def _cpu_share(self, plan: PhasePlan, cores: int | None) -> float | None:
+        samples = [
+            sample
+            for sample in self._cpu
+            if plan.measure_start_ms <= sample[0] < plan.measure_end_ms
+        ]
+        pipelines = {pipeline for _time, pipeline, _cpu, _interval in samples}
+        used = sum(
+            sum(cpu for _t, name, cpu, _i in samples if name == pipeline)
+            / sum(interval for _t, name, _c, interval in samples if name == pipeline)
+            for pipeline in pipelines
+        )
+        return used / cores if cores and pipelines else None

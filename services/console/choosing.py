@@ -1,0 +1,96 @@
+"""What a run is made of: the workload with what was given on the command line, and its rate."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+from pydantic import ValidationError
+
+from schemas.protocol import RunRequest, Workload
+from schemas.workload import KillTarget
+from services.runtime.clickhouse import query
+from services.runtime.definitions import DefinitionError, changed
+
+DEFAULT_PIPELINE = "spark-realtime"
+_OPTIONS = {"rate_per_second": "--rate", "measure_s": "--duration", "warm_up_s": "--warm-up"}
+
+
+def with_options(
+    workload: Workload,
+    rate: float | None,
+    duration_s: int | None,
+    warm_up_s: int | None,
+    *,
+    input_path: Path | None = None,
+    wire_format: str | None = None,
+    kill: str | None = None,
+) -> Workload:
+    """The workload with what was given on the command line. Raises DefinitionError."""
+    if rate is not None and not 0 < rate < float("inf"):
+        raise DefinitionError("--rate must be greater than 0.")
+    if kill is not None and kill not in get_args(KillTarget):
+        raise DefinitionError(f"--kill: one of {', '.join(get_args(KillTarget))}.")
+    try:
+        found = changed(workload, rate, duration_s, warm_up_s)
+        if wire_format is not None:
+            content = found.model_dump()["content"] | {"format": wire_format}
+            found = Workload.model_validate(found.model_dump() | {"content": content})
+        if input_path is not None:
+            found = _with_input(found, input_path)
+        return found if kill is None else _with_kill(found, kill)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = str(first["loc"][-1]) if first["loc"] else "the workload"
+        raise DefinitionError(f"{_OPTIONS.get(field, field)}: {first['msg']}.") from error
+
+
+def _with_input(workload: Workload, path: Path) -> Workload:
+    if not path.is_file():
+        raise DefinitionError(f"--input: {path} is not a file.")
+    fields = workload.model_dump()
+    fields["content"] |= {"source": "file", "path": str(path.resolve())}
+    return Workload.model_validate(fields)
+
+
+def _with_kill(workload: Workload, target: str) -> Workload:
+    """That target in place of the workload's, when it would have killed, or after a third."""
+    at_s = workload.kills[0].at_s if workload.kills else workload.phases.measure_s // 3
+    fields = workload.model_dump() | {"kills": [{"target": target, "at_s": at_s}]}
+    return Workload.model_validate(fields)
+
+
+def chosen_pipelines(given: str | None, workload: Workload) -> Sequence[str]:
+    """Names of the pipelines: those given, else the workload's, else the default."""
+    if given:
+        return tuple(dict.fromkeys(given.split(",")))
+    return workload.pipelines or (DEFAULT_PIPELINE,)
+
+
+def at_sustainable_share(request: RunRequest, url: str) -> RunRequest:
+    """The request at its share of the rate that was found last for its pipelines and stages; for
+    several pipelines the lowest of their rates. Raises DefinitionError when none is known."""
+    share = request.workload.sustainable_share
+    if share is None:
+        return request
+    rates = [_sustainable_rate(url, one.name, request.stages) for one in request.pipelines]
+    rate = float(f"{share * min(rates):.4g}")
+    load = request.workload.load.model_copy(update={"rate_per_second": rate})
+    workload = request.workload.model_copy(update={"load": load})
+    return request.model_copy(update={"workload": workload})
+
+
+def _sustainable_rate(url: str, pipeline: str, stages: Sequence[str]) -> float:
+    rows = query(
+        url,
+        "SELECT rate_per_second FROM tidegauge.sustainable_rates"
+        " WHERE pipeline = {pipeline:String} AND arrayStringConcat(stages, ',') = {stages:String}"
+        " AND rate_per_second IS NOT NULL ORDER BY time DESC LIMIT 1",
+        pipeline=pipeline,
+        stages=",".join(stages),
+    )
+    if not rows:
+        raise DefinitionError(
+            f"No sustainable rate is known for {pipeline} with the stages {', '.join(stages)}; "
+            "search it with: tidegauge run sustainable-throughput, or give --rate."
+        )
+    return float(rows[0]["rate_per_second"])

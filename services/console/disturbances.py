@@ -1,0 +1,66 @@
+"""What disturbed a run, and how each stage got over it, from ClickHouse."""
+
+import json
+from collections import defaultdict
+from typing import Any
+
+from schemas.workload import Workload
+from services.console.recovery import Disturbance, planned, recovery
+from services.runtime.clickhouse import query
+
+_SECONDS = (
+    "SELECT pipeline, stage, toUnixTimestamp64Milli(second) AS second_ms,"
+    " quantileExactWeighted(0.5)(latency_ms, r.count) AS median_ms, sum(r.count) AS outputs"
+    " FROM tidegauge.results_latency AS r WHERE run_id = {run_id:String}"
+    " AND definition = 'latest' GROUP BY pipeline, stage, second"
+)
+_EVENTS = (
+    "SELECT event, phase, toUnixTimestamp64Milli(time) AS time_ms, detail"
+    " FROM tidegauge.results_lifecycle WHERE run_id = {run_id:String}"
+    " AND event IN ('killed', 'phase_started') ORDER BY time"
+)
+
+
+def add_recoveries(
+    url: str, run_id: str, workload: dict[str, Any], pipelines: dict[str, Any]
+) -> None:
+    """Put `recovery` into the cell of every stage of a report, where something disturbed the run.
+    Raises QueryError."""
+    disturbances = _disturbances(url, run_id, Workload.model_validate(workload))
+    if not disturbances:
+        return
+    medians: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
+    outputs: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
+    for row in query(url, _SECONDS, run_id=run_id):
+        place, second = (row["pipeline"], row["stage"]), int(row["second_ms"]) // 1000
+        medians[place][second] = float(row["median_ms"])
+        outputs[place][second] = int(row["outputs"])
+    for name, pipeline in pipelines.items():
+        for stage, cell in pipeline["stages"].items():
+            cell["recovery"] = recovery(disturbances, medians[name, stage], outputs[name, stage])
+
+
+def _disturbances(url: str, run_id: str, workload: Workload) -> list[Disturbance]:
+    load = workload.load
+    if not (
+        workload.kills
+        or workload.pipelines_start_s
+        or load.shape in ("periodic_burst", "fluctuating")
+    ):
+        return []
+    rows = query(url, _EVENTS, run_id=run_id)
+    phases = {row["phase"]: json.loads(row["detail"]) for row in rows if row["phase"]}
+    if "warm_up" not in phases or "cool_down" not in phases:
+        return []
+    start_s = int(phases["warm_up"]["start_ms"]) // 1000
+    end_s = int(phases["cool_down"]["end_ms"]) // 1000
+    found = planned(load, start_s, end_s)
+    if workload.pipelines_start_s:
+        begun_s = start_s + workload.pipelines_start_s
+        found.append(Disturbance("start", "start of the pipelines", begun_s, end_s))
+    for row in (row for row in rows if row["event"] == "killed"):
+        name = f"kill of the {json.loads(row['detail'])['target']}"
+        # Outputs that were missed may come as late as the judgement lets them.
+        until_s = end_s + workload.judgement.give_up_ms // 1000
+        found.append(Disturbance("kill", name, int(row["time_ms"]) // 1000, until_s))
+    return found

@@ -1,0 +1,94 @@
+"""A workload in words: what it loads, what it measures, how that is judged, where it is defined."""
+
+from schemas.protocol import Load, Workload
+from schemas.search import Search
+from schemas.workload import Validity
+
+
+def explained(workload: Workload) -> list[str]:
+    """Sentences about a workload, in the order in which a run goes."""
+    load, phases, judged = workload.load, workload.phases, workload.judgement
+    lines = [
+        f"Load: {load.shape}, {_given(load)}; in total on traffic.flow and traffic.speed.",
+        f"Content: {workload.content.source}, {workload.content.format}{_keys(workload)}.",
+        f"Phases: {phases.warm_up_s} s warm-up, {phases.measure_s} s measured, "
+        f"{phases.cool_down_s} s cool-down, then drained.",
+        f"Judged: {', '.join(workload.stages)}. Late after {judged.deadline_ms} ms, missing after "
+        f"{judged.give_up_ms} ms.",
+        _valid(workload.validity),
+    ]
+    lines.append(f"Single pairs: {'published' if workload.publishes_pairs else 'not published'}.")
+    if workload.pipelines:
+        lines.insert(0, f"Pipelines unless others are named: {', '.join(workload.pipelines)}.")
+    if workload.pipelines_start_s:
+        lines.append(f"The pipelines start {workload.pipelines_start_s} s after the load.")
+    if workload.search:
+        lines.append(_search(workload.search, load.rate_per_second))
+    if workload.sustainable_share:
+        lines.append(
+            f"Rate: {workload.sustainable_share:.0%} of the sustainable rate that was found last "
+            "for the pipeline and stages."
+        )
+    lines += [
+        f"Killed: the {kill.target}, {kill.at_s} s after the measuring began."
+        for kill in workload.kills
+    ]
+    if workload.measures:
+        lines.append(f"Measured: {workload.measures}")
+    if workload.source:
+        lines.append(f"Source: {workload.source}.")
+    return [*lines, f"Defined in workloads/{workload.name}.toml"]
+
+
+def _keys(workload: Workload) -> str:
+    keys = workload.content.keys
+    return "" if keys.distribution == "data" else f", keys: {keys.distribution}"
+
+
+def _valid(rules: Validity) -> str:
+    texts = [
+        f"the p99 send delay is at most {rules.max_send_delay_p99_ms:g} ms",
+        f"at most {rules.max_failed_records} records failed",
+    ]
+    if rules.max_evaluator_lag_ms is not None:
+        texts.append(f"the evaluation is never more than {rules.max_evaluator_lag_ms} ms behind")
+    if rules.max_steal_share is not None:
+        texts.append(f"others take at most {rules.max_steal_share:.0%} of the processor time")
+    return f"Valid if {', '.join(texts[:-1])} and {texts[-1]}."
+
+
+def _search(search: Search, guess: float) -> str:
+    return (
+        f"Search: from {guess:g} records/s, times or divided by {search.factor:g}, then bisected "
+        f"until {search.precision:.0%} are left, in runs of {search.step_s} s; the rate found is "
+        f"confirmed for {search.confirm_s} s. A step counts as sustained by the policy "
+        f"{search.policy}: {_policy(search)} The search takes at most {search.budget_s:.0f} s; "
+        f"then comes the run at {search.verify_share:.0%} of the rate found."
+    )
+
+
+def _policy(search: Search) -> str:
+    steady, queue = search.steady_latency, search.queue
+    if search.policy == "steady-latency":
+        return (
+            f"the median latency rises by at most {1000 * steady.max_rise:g} ms a second and stays "
+            f"below {steady.max_median_ms} ms, everything is out {steady.max_drain_s:g} s after "
+            f"the end, and the pipeline uses less than {steady.max_cpu_share:.0%} of all cores."
+        )
+    tolerated = {
+        "queue-by-time": f"for up to {queue.tolerated_s:g} s",
+        "queue-by-count": f"while up to {queue.tolerated:.0%} of the input are pushed",
+        "queue-combined": "if it is short again half way between",
+    }[search.policy]
+    return (
+        f"the queue stays below {queue.unacceptable:.0%} of the step's input, and above "
+        f"{queue.acceptable:.0%} only {tolerated}."
+    )
+
+
+def _given(load: Load) -> str:
+    """What a load says beyond its shape's defaults, as in its file; parts by their shapes."""
+    given = load.model_dump(exclude_defaults=True, exclude={"shape", "parts"})
+    texts = [f"{name} = {value}" for name, value in given.items()]
+    texts += [f"{part.shape} ({_given(part)})" for part in load.parts]
+    return ", ".join(texts) or "as recorded"

@@ -1,0 +1,131 @@
+"""How a pipeline got over something: a burst, a rise of the load, a kill, a backlog at its start.
+
+Pure: from the median latency and the number of outputs per second of output time. Normal is what is
+seen when the disturbance is over (or, for a kill, before it); latency is high while the median of a
+second is above 1.5 times that. Everything is good to one second.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from schemas.load import Load
+
+HIGH = 1.5
+Medians = Mapping[int, float]  # epoch seconds of output time → milliseconds
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """Something that happened at `at_s` and is looked at until `until_s`, epoch seconds.
+
+    kind: burst, rise, kill or start; name: what a person calls it.
+    """
+
+    kind: str
+    name: str
+    at_s: int
+    until_s: int
+
+
+def planned(load: Load, load_start_s: int, end_s: int) -> list[Disturbance]:
+    """Bursts and rises that the load itself has, by the schedule, that end before `end_s`."""
+    if load.shape == "periodic_burst":
+        every_s, first_s, kind = load.period_s, load.period_s, "burst"
+    elif load.shape == "fluctuating":
+        every_s, first_s, kind = 2 * load.period_s, 2 * load.period_s, "rise"
+    else:
+        return []
+    found: list[Disturbance] = []
+    at_s = load_start_s + first_s
+    lasts_s = load.period_s
+    while at_s + lasts_s <= end_s:
+        number = len(found) + 1
+        until_s = int(at_s + lasts_s)
+        found.append(Disturbance(kind, f"{kind} {number}", int(at_s), until_s))
+        at_s += every_s
+    return found
+
+
+def recovery(
+    disturbances: Sequence[Disturbance], medians_ms: Medians, outputs: Mapping[int, int]
+) -> list[dict[str, Any]]:
+    """What became of each disturbance, for the report; times are seconds from it."""
+    found = []
+    for each in disturbances:
+        bound_ms = _bound(each, disturbances, medians_ms)
+        within = {s: ms for s, ms in medians_ms.items() if each.at_s <= s < each.until_s}
+        figures: dict[str, Any] = {
+            "event": each.name,
+            "normal_ms": bound_ms and bound_ms / HIGH,
+            "highest_median_ms": max(within.values(), default=None),
+            "high_for_s": _high_for_s(each, within, bound_ms),
+        }
+        if each.kind == "kill":
+            figures["silent_s"] = _silent_s(each, outputs)
+        if each.kind == "start":
+            after = {s: n for s, n in outputs.items() if s >= each.at_s and n}
+            first = min(after, default=None)
+            figures["first_output_s"] = None if first is None else first - each.at_s
+            figures["peak_per_second"] = max(after.values(), default=0)
+        found.append(figures)
+    return found
+
+
+def _bound(
+    each: Disturbance, disturbances: Sequence[Disturbance], medians_ms: Medians
+) -> float | None:
+    """Above this the latency is high: 1.5 times the median of the seconds that count as normal."""
+    if each.kind == "kill":
+        first_s = min(other.at_s for other in disturbances)
+        normal = [ms for s, ms in medians_ms.items() if s < first_s]
+    else:
+        alike = [other for other in disturbances if other.kind == each.kind]
+        normal = [
+            ms
+            for other in alike
+            for s, ms in medians_ms.items()
+            if other.until_s - (other.until_s - other.at_s) / 3 <= s < other.until_s
+        ]
+    return HIGH * median(normal) if normal else None
+
+
+def _high_for_s(each: Disturbance, within: Medians, bound_ms: float | None) -> int | None:
+    """Until the end of the last second that was high; None when that is not known or the latency
+    was still high at the end."""
+    if bound_ms is None or not within:
+        return None
+    high = [second for second, ms in within.items() if ms > bound_ms]
+    if high and max(high) == max(within):
+        return None
+    return max(high) + 1 - each.at_s if high else 0
+
+
+def _silent_s(each: Disturbance, outputs: Mapping[int, int]) -> int:
+    """The longest time on end without an output, in whole seconds, from the kill on."""
+    last = max((s for s, n in outputs.items() if n), default=each.at_s)
+    longest = current = 0
+    for second in range(each.at_s, min(last, each.until_s) + 1):
+        current = 0 if outputs.get(second) else current + 1
+        longest = max(longest, current)
+    return longest
+
+
+def sentence(stage: str, figures: Mapping[str, Any]) -> str:
+    """One recovery as a person reads it."""
+    high = figures["high_for_s"]
+    highest = figures["highest_median_ms"]
+    text = f"{stage}, {figures['event']}: "
+    if "first_output_s" in figures:
+        caught_up = "not caught up in this run" if high is None else f"caught up after {high} s"
+        first = figures["first_output_s"]
+        begun = "no output" if first is None else f"first output after {first} s"
+        return text + f"{begun}, {caught_up}, peak {figures['peak_per_second']} outputs/s."
+    if "silent_s" in figures:
+        text += f"silent for {figures['silent_s']} s; "
+    if highest is None:
+        return text + "no outputs after it."
+    if high is None:
+        return text + f"median up to {highest:.0f} ms, not normal again in this run."
+    return text + f"median up to {highest:.0f} ms, normal again after {high} s."

@@ -1,0 +1,50 @@
+"""Details of the conclusions of a search, as the conductor tells them, with literal values."""
+
+A_STEP = {
+    "step": 1,
+    "step_run_id": "r1-step-01",
+    "rate_per_second": 8000.0,
+    "long": False,
+    "measured_s": 15,
+    "sustained": False,
+    "reasons": ["parse: median latency rises by 120 ms a second."],
+    "intended": 184_000,
+    "failed_sends": 0,
+    "cpu_share": 0.5,
+    "stages": {
+        "parse": {
+            "medians_ms": [500.0, 2300.0],
+            "highest_median_ms": 2300.0,
+            "rise_ms_per_s": 120.0,
+            "drained_s": 3.0,
+            "missing": 0,
+            "longest_queue_records": 16_000,
+            "last_queue_records": 16_000,
+        }
+    },
+}
+A_SILENT_STEP = {
+    "step": 2,
+    "step_run_id": "r1-step-02",
+    "rate_per_second": 4000.0,
+    "long": False,
+    "measured_s": 15,
+    "sustained": False,
+    "reasons": ["The generator was late.", "Nothing was observed."],
+    "intended": 0,
+    "failed_sends": 0,
+    "cpu_share": None,
+    "stages": {},
+}
+A_RESULT = {
+    "pipeline": "spark-microbatch",
+    "stages": ["parse"],
+    "policy": "steady-latency",
+    "rate_per_second": 5820.0,
+    "interval_per_second": [5820.0, 6600.0],
+    "confirmed": True,
+    "limit": ["parse: median latency rises by 40 ms a second."],
+    "steps": [],
+    "verified_at_per_second": 5238.0,
+    "verified": True,
+}

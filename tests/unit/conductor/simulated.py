@@ -1,0 +1,63 @@
+"""A queue in front of a server whose capacity is known: what a search must find."""
+
+import random
+from dataclasses import dataclass
+
+from schemas.search import Search
+from services.conductor.search.bisection import Done, Found, found, next_step
+from services.conductor.search.policies import Observation, Second, StageObserved, refusals
+
+TICKS = 10  # per second
+
+
+@dataclass(frozen=True)
+class System:
+    """capacity_per_second: at the begin of a step; leak: the share of it that is lost by second;
+    capacity_noise: uniform, per second; latency_noise_ms: uniform, per second of output."""
+
+    capacity_per_second: float
+    base_latency_s: float = 0.2
+    leak: float = 0.0
+    capacity_noise: float = 0.0
+    latency_noise_ms: float = 0.0
+    max_queue_s: float = 40.0
+
+    def capacity_at(self, second: float) -> float:
+        """Records per second, without the noise."""
+        return self.capacity_per_second * max(0.0, 1 - self.leak * second)
+
+    def observe(self, rate: float, warm_up_s: int, measure_s: int, seed: int) -> Observation:
+        """One step of the load, as the bus would tell of it."""
+        chance = random.Random(seed)
+        end_s = warm_up_s + measure_s
+        out, tick, medians, queues, factor = 0.0, 0, {}, {}, 1.0
+        while out < rate * end_s - 1e-6 and tick < TICKS * (end_s + self.max_queue_s):
+            now_s = tick / TICKS
+            if tick % TICKS == 0:
+                factor = 1 + chance.uniform(-self.capacity_noise, self.capacity_noise)
+            arrived = rate * max(0.0, now_s + 1 / TICKS - self.base_latency_s)
+            out = min(arrived, out + self.capacity_at(now_s) * factor / TICKS)
+            tick += 1
+            second = tick // TICKS - warm_up_s
+            if tick % TICKS == TICKS // 2 and rate * warm_up_s < out:
+                noise_ms = chance.uniform(-self.latency_noise_ms, self.latency_noise_ms)
+                medians[second] = max(1.0, 1000 * (tick / TICKS - out / rate) + noise_ms)
+            if tick % TICKS == 0 and 0 < second <= measure_s:
+                queues[second - 1] = rate * (second + warm_up_s) - out
+        seconds = tuple(Second(at, round(rate), queue) for at, queue in sorted(queues.items()))
+        missing = max(0, round(rate * end_s - out))
+        drained_s = tick / TICKS - end_s
+        stage = StageObserved("parse", medians, seconds, drained_s, missing)
+        return Observation((stage,), intended=round(rate * end_s))
+
+
+def search_on(system: System, search: Search, guess: float, seed: int = 0) -> Found:
+    """A whole search, every step on the system as it is when fresh."""
+    steps: list[Done] = []
+    while planned := next_step(steps, search, guess):
+        seconds = search.confirm_s if planned.long else search.step_s
+        observed = system.observe(
+            planned.rate_per_second, search.step_warm_up_s, seconds, seed + len(steps)
+        )
+        steps.append(Done(planned.rate_per_second, planned.long, refusals(observed, search)))
+    return found(steps, search)

@@ -1,0 +1,85 @@
+"""The right processes are killed, and no others."""
+
+import json
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from services.conductor.killing import kill_part
+
+pytestmark = pytest.mark.unit
+
+FOR_EVER = "import sys; sys.stdin.read()"
+# A service whose children look like drivers of the pipelines `one` and `two`.
+AGENT = f"""
+import subprocess, sys
+for name in ("one", "two"):
+    command = [sys.executable, "-c", {FOR_EVER!r}, "--pipeline", name]
+    subprocess.Popen(command, stdin=subprocess.PIPE)
+print("up", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def stack(tmp_path):
+    """Two services of a stack; the ids are in its file."""
+    codes = {"spark_pipeline": AGENT, "evaluator": f"print('up', flush=True); {FOR_EVER}"}
+    started = {
+        name: subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        for name, code in codes.items()
+    }
+    services = []
+    for name, process in started.items():
+        assert process.stdout.readline() == b"up\n"
+        created = psutil.Process(process.pid).create_time()
+        services.append({"name": name, "pid": process.pid, "create_time": created})
+    (tmp_path / "stack.json").write_text(json.dumps({"services": services}))
+    yield tmp_path, started
+    for process in started.values():
+        below = psutil.Process(process.pid).children() if process.poll() is None else []
+        process.kill()
+        process.wait()
+        for child in below:
+            child.kill()
+
+
+def test_a_service_is_killed(stack):
+    data, started = stack
+    assert kill_part("evaluator", data, ["one"]) == [started["evaluator"].pid]
+    assert started["evaluator"].wait(10) == -9
+    assert started["spark_pipeline"].poll() is None
+
+
+def test_the_driver_of_the_pipeline_is_killed_and_no_other(stack):
+    data, started = stack
+    drivers = psutil.Process(started["spark_pipeline"].pid).children()
+    mine = next(driver for driver in drivers if driver.cmdline()[-1] == "one")
+    other = next(driver for driver in drivers if driver.cmdline()[-1] == "two")
+    assert kill_part("driver", data, ["one"]) == [mine.pid]
+    psutil.wait_procs([mine], timeout=10)
+    assert mine.status() == psutil.STATUS_ZOMBIE or not mine.is_running()
+    assert other.status() != psutil.STATUS_ZOMBIE
+
+
+def test_what_is_not_there_is_not_killed(stack, tmp_path):
+    data, _started = stack
+    assert kill_part("broker", data, ["one"]) == []
+    assert kill_part("worker", data, ["one"]) == []
+    assert kill_part("driver", data, ["three"]) == []
+    assert kill_part("evaluator", tmp_path / "nowhere", ["one"]) == []
+
+
+def test_a_process_that_has_the_id_of_one_long_gone_is_left_alone(stack):
+    data, started = stack
+    file = data / "stack.json"
+    state = json.loads(file.read_text())
+    for service in state["services"]:
+        service["create_time"] -= 3600
+    file.write_text(json.dumps(state))
+    assert kill_part("evaluator", data, []) == []
+    assert started["evaluator"].poll() is None

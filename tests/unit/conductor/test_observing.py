@@ -1,0 +1,107 @@
+"""From events of one step to what policies judge."""
+
+import pytest
+
+from schemas.protocol import Drained, LoadFinished, PhasePlan, Phases
+from services.conductor.search.observing import StepEvents
+from services.conductor.search.policies import Observation, Second, StageObserved
+
+pytestmark = pytest.mark.unit
+
+T0 = 1_700_000_000_000
+# 1 s of warm-up, 3 s measured, 3 s of cool-down.
+PLAN = PhasePlan(load_start_ms=T0, phases=Phases(warm_up_s=1, measure_s=3, cool_down_s=3))
+LOAD = LoadFinished(intended=70, acknowledged=69, failed=1, end_offsets={})
+DRAINED = Drained(
+    verdicts={
+        "spark": {
+            "join": {
+                "exact": 13,
+                "wrong": 0,
+                "missing": 1,
+                "late": 1,
+                "duplicate": 7,
+                "unexpected": 7,
+            }
+        }
+    }
+)
+
+
+def latency(second: int, counts: dict[int, int], phase: str = "measure", **other: str) -> tuple:
+    event = {
+        "run_id": "step",
+        "pipeline": "spark",
+        "stage": "join",
+        "definition": "latest",
+        "phase": phase,
+        "second": T0 + 1000 * second,
+        "latencies_ms": list(counts),
+        "counts": list(counts.values()),
+    }
+    return "results.latency", event | other
+
+
+def pushed(second: int, records: int) -> tuple:
+    event = {"run_id": "step", "second": T0 + 1000 * second, "acknowledged": records}
+    return "results.generator", event
+
+
+def cpu(second: int, cpu_seconds: float, pipeline: str = "spark") -> tuple:
+    event = {"run_id": "step", "time": T0 + 1000 * second, "pipeline": pipeline}
+    return "results.resources", event | {"cpu_seconds": cpu_seconds, "interval_s": 1.0}
+
+
+def observe(*events: tuple, cores: int | None = 2) -> Observation:
+    step = StepEvents("step")
+    for topic, record in events:
+        step.add(topic, record)
+    return step.observation(PLAN, LOAD, DRAINED, cores)
+
+
+def test_the_median_of_each_second_of_output_counts_from_the_begin_of_the_measure_phase() -> None:
+    (stage,) = observe(
+        latency(0, {900: 5}, phase="warm_up"),
+        latency(1, {100: 2, 300: 1}),
+        latency(2, {200: 1}),
+        latency(2, {400: 2}),  # counts of several events add up
+        latency(5, {3000: 1}),  # after the phase, of an input in it
+        latency(5, {9000: 9}, phase="cool_down"),
+    ).stages
+    assert stage.medians_ms == {0: 100, 1: 400, 4: 3000}
+    # The phase ends at second 4; the last output comes in second 5, so by second 6.
+    assert stage.drained_s == 2
+    assert stage.missing == 1
+
+
+def test_the_queue_is_in_input_records() -> None:
+    # 30 records in the measure phase and 15 outputs expected: an output stands for two records.
+    (stage,) = observe(
+        *(pushed(second, 10) for second in range(7)),
+        latency(0, {100: 3}, phase="warm_up"),
+        latency(1, {100: 1}, phase="warm_up"),
+        latency(1, {100: 3}),
+        latency(3, {100: 6}),
+    ).stages
+    # In: 10, 20, 30, 40 after each second. Out: 3, 7, 7, 13 outputs, for 6, 14, 14, 26 records.
+    assert stage.seconds == (Second(0, 10, 6), Second(1, 10, 16), Second(2, 10, 14))
+
+
+def test_processor_time_of_pipelines_is_a_share_of_all_cores_in_the_measure_phase() -> None:
+    events = [cpu(0, 9.0), cpu(1, 1.0), cpu(2, 1.5), cpu(3, 0.5), cpu(4, 9.0), cpu(2, 9.0, "")]
+    assert observe(*events).cpu_share == 0.5
+    assert observe(*events, cores=None).cpu_share is None
+    assert observe(cores=2).cpu_share is None
+
+
+def test_sends_that_failed_are_told() -> None:
+    observed = observe()
+    assert (observed.intended, observed.failed_sends) == (70, 1)
+
+
+def test_other_runs_and_definitions_change_nothing() -> None:
+    observed = observe(
+        latency(1, {1: 1}, run_id="another"), latency(1, {1: 1}, definition="event_time")
+    )
+    silent = StageObserved("join", {}, tuple(Second(at, 0, 0.0) for at in range(3)), 0.0, 1)
+    assert observed.stages == (silent,)

@@ -1,0 +1,144 @@
+"""When a step counts as sustained: literal observations, one policy at a time."""
+
+import pytest
+
+from schemas.search import QueueThresholds, Search, SteadyLatency
+from services.conductor.search.policies import (
+    Observation,
+    Second,
+    StageObserved,
+    refusals,
+    resolution,
+    rise,
+)
+
+pytestmark = pytest.mark.unit
+
+STEADY = dict.fromkeys(range(10), 500.0)
+# A tenth of this is 100 records: q^a 5 % = 50, q^b 15 % = 150, q^n 30 % = 300 of 1000 records.
+PUSHED = 100
+
+
+def observed(medians_ms: dict[int, float] | None = None, **fields: object) -> Observation:
+    stage = {"drained_s": 1.0, "missing": 0, "queues": (), **fields}
+    whole = {name: stage.pop(name) for name in ("failed_sends", "cpu_share") if name in stage}
+    queues = stage.pop("queues")
+    seconds = tuple(Second(at, PUSHED, queue) for at, queue in enumerate(queues))
+    medians = STEADY if medians_ms is None else medians_ms
+    return Observation((StageObserved("parse", medians, seconds, **stage),), 1000, **whole)
+
+
+def latency(observation: Observation) -> tuple[str, ...]:
+    return refusals(observation, Search())
+
+
+def queue(policy: str, *queues: float | None) -> tuple[str, ...]:
+    return refusals(observed(queues=queues), Search(policy=policy))
+
+
+def test_a_steady_median_is_sustained() -> None:
+    assert latency(observed()) == ()
+
+
+def test_a_median_that_rises_by_31_ms_a_second_is_not() -> None:
+    rising = {second: 500.0 + 31 * second for second in range(10)}
+    assert latency(observed(rising)) == ("parse: median latency rises by 31 ms a second.",)
+    slower = {second: 500.0 + 29 * second for second in range(10)}
+    assert latency(observed(slower)) == ()
+
+
+def test_a_rise_in_the_later_half_alone_is_seen() -> None:
+    bent = {second: 500.0 + 40 * max(0, second - 20) for second in range(40)}
+    assert rise(bent) < 0.03
+    assert latency(observed(bent)) == ("parse: median latency rises by 40 ms a second.",)
+
+
+def test_one_pause_is_no_rise() -> None:
+    paused = STEADY | {9: 4000.0}
+    assert latency(observed(paused)) == ()
+
+
+def test_a_median_of_ten_seconds_is_too_much_even_when_it_is_steady() -> None:
+    high = dict.fromkeys(range(10), 10000.0)
+    assert latency(observed(high)) == ("parse: median latency 10000 ms, allowed below 10000.",)
+
+
+def test_being_drained_ten_seconds_after_the_end_is_too_late() -> None:
+    assert latency(observed(drained_s=9.0)) == ()
+    assert latency(observed(drained_s=10.0)) == (
+        "parse: drained 10 s after the end, allowed below 10 s.",
+    )
+
+
+def test_eighty_percent_of_the_processors_is_too_much() -> None:
+    assert latency(observed(cpu_share=0.79)) == ()
+    assert latency(observed(cpu_share=0.8)) == ("Mean CPU 80% of all cores, allowed below 80%.",)
+
+
+def test_outputs_in_two_seconds_are_no_evidence() -> None:
+    assert latency(observed({0: 1.0, 1: 1.0})) == (
+        "parse: outputs in 2 seconds only, no latency to judge.",
+    )
+
+
+@pytest.mark.parametrize(
+    "policy", ["steady-latency", "queue-by-time", "queue-by-count", "queue-combined"]
+)
+def test_under_every_policy_failed_sends_and_missing_outputs_fail(policy: str) -> None:
+    step = observed(queues=[0.0] * 10, failed_sends=1, missing=2)
+    assert refusals(step, Search(policy=policy)) == (
+        "1 of 1000 sends failed.",
+        "parse: 2 outputs never came.",
+    )
+
+
+def test_trouble_and_silence_are_never_sustained() -> None:
+    trouble = Observation((), trouble=("The generator was late.",))
+    assert refusals(trouble, Search()) == ("The generator was late.", "Nothing was observed.")
+
+
+@pytest.mark.parametrize("policy", ["queue-by-time", "queue-by-count", "queue-combined"])
+def test_a_queue_up_to_qa_is_sustained_and_one_above_qb_or_qn_is_not(policy: str) -> None:
+    assert queue(policy, *[50.0] * 10) == ()
+    assert queue(policy, *[0.0] * 9, 151.0) == ("parse: queue of 15% of the input, above 15%.",)
+    assert queue(policy, *[0.0] * 9, 301.0) == (
+        "parse: the queue would be full, 301 of 1000 records.",
+    )
+    assert queue(policy, *[0.0] * 9, None) == ("parse: its queue is not known.",)
+
+
+def test_by_time_a_longer_queue_is_tolerated_for_three_seconds_on_end() -> None:
+    assert queue("queue-by-time", 60, 60, 60, 0, 60, 60, 60, 0, 0, 0) == ()
+    assert queue("queue-by-time", 60, 60, 60, 60, 0, 0, 0, 0, 0, 0) == (
+        "parse: queue above 5% for 4 s, tolerated 3 s.",
+    )
+
+
+def test_by_count_a_longer_queue_is_tolerated_for_so_many_pushes_on_end() -> None:
+    search = Search(policy="queue-by-count", queue=QueueThresholds(tolerated=0.2))
+    twice = observed(queues=[60.0, 60.0, 0.0, 60.0, 60.0, *[0.0] * 5])
+    assert refusals(twice, search) == ()
+    on_end = observed(queues=[60.0, 60.0, 60.0, *[0.0] * 7])
+    assert refusals(on_end, search) == (
+        "parse: 300 records pushed to a queue above 5%, tolerated 200.",
+    )
+
+
+def test_combined_the_queue_is_looked_at_again_after_half_of_what_is_between() -> None:
+    # (150 - 50) / 2 = 50 more records are there after the next second.
+    assert queue("queue-combined", 60, 0, 60, 0, 60, 0, 0, 0, 0, 0) == ()
+    assert queue("queue-combined", 0, 60, 60, 0, 0, 0, 0, 0, 0, 0) == (
+        "parse: queue above 5% again after 5% more of the input.",
+    )
+
+
+def test_the_resolution_is_the_overload_that_a_step_cannot_see() -> None:
+    # A rise of 20 ms a second is an overload of 0.02 / 0.98.
+    steady = Search(steady_latency=SteadyLatency(max_rise=0.02))
+    assert resolution(steady, 20) == pytest.approx(0.020408, abs=1e-6)
+    # q^a = 5 % is reached after 19 of 20 s at best, when 5 % are tolerated: 0.05 / 0.95 = 0.0526.
+    assert resolution(Search(policy="queue-by-count"), 20) == pytest.approx(0.0526 / 0.9474, 1e-3)
+    # Tolerated for 3 of 20 s: 0.05 / 0.85 = 0.0588.
+    assert resolution(Search(policy="queue-by-time"), 20) == pytest.approx(0.0588 / 0.9412, 1e-3)
+    # Tolerated for ever, but never above q^b = 15 %.
+    assert resolution(Search(policy="queue-by-time"), 3) == pytest.approx(0.15 / 0.85)

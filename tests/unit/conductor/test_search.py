@@ -1,0 +1,150 @@
+"""Bracket, bisect, confirm: on systems whose capacity is known."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.search import QueueThresholds, Search, SteadyLatency
+from services.conductor.search.bisection import Done, Found, Planned, found, next_step
+from tests.unit.conductor.simulated import System, search_on
+
+pytestmark = pytest.mark.unit
+
+POLICIES = ("steady-latency", "queue-by-time", "queue-by-count", "queue-combined")
+NO = ("too slow.",)
+
+
+def exact_search(policy: str) -> Search:
+    """Fine enough for 5 %: the defaults are for short steps on a busy machine."""
+    return Search(
+        policy=policy,
+        precision=0.02,
+        step_s=20,
+        confirm_s=40,
+        max_steps=60,
+        steady_latency=SteadyLatency(max_rise=0.02),
+        queue=QueueThresholds(
+            acceptable=0.02, unacceptable=0.06, full=0.2, tolerated_s=3, tolerated=0.02
+        ),
+    )
+
+
+capacities = st.floats(100, 300_000)
+guesses = st.floats(-1, 1).map(lambda exponent: 10**exponent)  # wrong by up to a factor of ten
+seeds = st.integers(0, 1_000_000)
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(st.sampled_from(POLICIES), capacities, guesses)
+def test_a_known_capacity_is_found_within_five_percent_and_never_exceeded(
+    policy: str, capacity: float, guess: float
+) -> None:
+    result = search_on(System(capacity), exact_search(policy), capacity * guess)
+    assert result.rate_per_second is not None
+    assert 0.95 * capacity <= result.rate_per_second <= capacity * 1.0005  # rates have four digits
+    assert result.confirmed
+    assert result.interval[0] <= capacity * 1.0005
+    assert result.interval[1] is not None
+    assert capacity <= result.interval[1]
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(st.sampled_from(POLICIES), capacities, guesses, seeds)
+def test_noise_does_not_lead_astray(policy: str, capacity: float, guess: float, seed: int) -> None:
+    """The mean of 3 % uniform noise over a confirmation is good to about 1 %."""
+    system = System(capacity, capacity_noise=0.03, latency_noise_ms=50)
+    result = search_on(system, exact_search(policy), capacity * guess, seed)
+    assert result.rate_per_second is not None
+    assert 0.95 * capacity <= result.rate_per_second <= 1.01 * capacity
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(st.sampled_from(POLICIES), capacities, guesses, st.floats(0.0001, 0.002))
+def test_with_a_slow_leak_the_rate_is_never_above_what_a_long_step_can_do(
+    policy: str, capacity: float, guess: float, leak: float
+) -> None:
+    search = exact_search(policy)
+    system = System(capacity, leak=leak)
+    result = search_on(system, search, capacity * guess)
+    end_s = search.step_warm_up_s + search.confirm_s
+    assert result.rate_per_second is not None
+    assert result.confirmed
+    # What leaks loses the same every second, so its mean is what it can do in the middle.
+    assert 0.95 * system.capacity_at(end_s) <= result.rate_per_second
+    assert result.rate_per_second <= 1.0005 * system.capacity_at(end_s / 2)
+
+
+def test_a_leak_that_only_a_long_step_sees_makes_all_further_steps_long() -> None:
+    steps = [
+        Done(100, long=False),
+        Done(110, long=False, refusals=NO),
+        Done(100, long=True, refusals=NO),
+    ]
+    search = Search(precision=0.1, factor=2)
+    assert next_step(steps, search, 100) == Planned(50, long=True)
+    steps.append(Done(50, long=True))
+    assert next_step(steps, search, 100) == Planned(70.71, long=True)
+    # Short steps that sustained 100 no longer count.
+    assert found(steps, search).interval == (50 / (1 + 0.03 / 0.97), 100)
+
+
+def test_the_search_starts_at_the_guess_and_doubles_until_a_rate_is_not_sustained() -> None:
+    search = Search(factor=2, precision=0.1)
+    assert next_step([], search, 1000) == Planned(1000, long=False)
+    steps = [Done(1000, long=False)]
+    assert next_step(steps, search, 1000) == Planned(2000, long=False)
+    steps.append(Done(2000, long=False, refusals=NO))
+    assert next_step(steps, search, 1000) == Planned(1414, long=False)  # the geometric mean
+
+
+def test_a_guess_that_is_too_high_is_halved() -> None:
+    steps = [Done(1000, long=False, refusals=NO)]
+    assert next_step(steps, Search(factor=2), 1000) == Planned(500, long=False)
+
+
+def test_a_narrow_bracket_is_confirmed_by_a_long_step_and_then_the_search_ends() -> None:
+    steps = [Done(1000, long=False), Done(1090, long=False, refusals=NO)]
+    search = Search(precision=0.1)
+    assert next_step(steps, search, 1000) == Planned(1000, long=True)
+    steps.append(Done(1000, long=True))
+    assert next_step(steps, search, 1000) is None
+    # 3 % a second is what the policy cannot see: 1000 / (1 + 0.03 / 0.97) = 970.
+    assert found(steps, search) == Found(
+        pytest.approx(970), (pytest.approx(970), 1090), confirmed=True, limit=NO
+    )
+
+
+def test_a_rate_that_was_sustained_above_one_that_was_not_does_not_count() -> None:
+    steps = [
+        Done(1000, long=False),
+        Done(2000, long=False),
+        Done(1500, long=False, refusals=NO),
+    ]
+    assert found(steps, Search()).interval[1] == 1500
+    assert found(steps, Search()).rate_per_second == pytest.approx(970)
+
+
+def test_the_search_ends_at_its_bounds() -> None:
+    search = Search(min_rate_per_second=100, max_rate_per_second=300, factor=2)
+    assert next_step([], search, 9000) == Planned(300, long=False)
+    assert next_step([Done(200, long=False)], search, 200) == Planned(300, long=False)
+    # The highest rate allowed is sustained: it is confirmed, and no upper end is known.
+    steps = [Done(300, long=False), Done(300, long=True)]
+    assert next_step(steps, search, 300) is None
+    assert found(steps, search).interval[1] is None
+    refused = [Done(100, long=False, refusals=NO)]
+    assert next_step(refused, search, 100) is None
+    assert found(refused, search) == Found(None, (0.0, 100), confirmed=False, limit=NO)
+
+
+def test_steps_and_seconds_bound_the_search_and_the_result_says_that_it_is_not_confirmed() -> None:
+    search = Search(max_steps=2, budget_s=60)
+    steps = [Done(100, long=False), Done(200, long=False, refusals=NO)]
+    assert next_step(steps, search, 100) is None
+    assert next_step(steps[:1], search, 100, spent_s=60) is None
+    assert not found(steps, search).confirmed
+
+
+def test_a_system_that_sustains_nothing_gives_no_rate() -> None:
+    search = Search(min_rate_per_second=1000, max_steps=50)
+    assert search_on(System(10), search, 5000).rate_per_second is None

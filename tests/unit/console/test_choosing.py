@@ -1,0 +1,119 @@
+"""What the command line makes of a workload."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from schemas.protocol import Load, Phases, Workload
+from schemas.search import Search
+from schemas.workload import Kill
+from services.console import choosing
+from services.console.choosing import at_sustainable_share, chosen_pipelines, with_options
+from services.runtime.definitions import DefinitionError, load_workload, names
+from services.runtime.settings import ROOT
+from tests.unit.requests import a_request
+
+pytestmark = pytest.mark.unit
+
+
+def a_workload(**fields: object) -> Workload:
+    phases = Phases(warm_up_s=10, measure_s=60, cool_down_s=5)
+    load = fields.pop("load", Load(rate_per_second=400))
+    return Workload(name="w", summary="-", load=load, phases=phases, **fields)
+
+
+def test_a_shorter_duration_shortens_what_lies_within_it() -> None:
+    parts = (
+        Load(shape="constant", rate_per_second=3000, for_s=20),
+        Load(shape="constant", rate_per_second=400),
+    )
+    given = a_workload(
+        load=Load(shape="sequence", parts=parts),
+        kills=(Kill(target="driver", at_s=30),),
+        pipelines_start_s=20,
+    )
+    short = with_options(given, None, 15, None)
+    assert short.phases.measure_s == 15
+    assert short.kills[0].at_s == 7
+    assert short.pipelines_start_s == 5
+    assert [part.for_s for part in short.load.parts] == [5, 0]
+
+
+def test_a_longer_duration_leaves_the_rest_as_it_is() -> None:
+    given = a_workload(kills=(Kill(target="driver", at_s=30),))
+    assert with_options(given, None, 600, None).kills[0].at_s == 30
+
+
+def test_a_shorter_search_has_shorter_steps_and_less_time() -> None:
+    given = a_workload(search=Search(step_s=15, confirm_s=30, budget_s=400))
+    short = with_options(given, None, 30, None).search
+    assert short is not None
+    assert (short.step_s, short.confirm_s, short.budget_s) == (7, 15, 200)
+    least = with_options(given, None, 1, None).search
+    assert least is not None
+    assert (least.step_s, least.confirm_s) == (3, 3)
+
+
+def test_a_kill_replaces_those_of_the_workload_at_the_same_time() -> None:
+    given = a_workload(kills=(Kill(target="driver", at_s=30),))
+    assert with_options(given, None, None, None, kill="broker").kills == (
+        Kill(target="broker", at_s=30),
+    )
+    assert with_options(a_workload(), None, None, None, kill="worker").kills[0].at_s == 20
+    with pytest.raises(DefinitionError, match="--kill: one of driver, worker, broker, evaluator"):
+        with_options(given, None, None, None, kill="store")
+
+
+def test_pipelines_are_those_given_then_the_workloads_then_the_default() -> None:
+    given = a_workload(pipelines=("one", "two"))
+    assert chosen_pipelines("three,four,three", given) == ("three", "four")
+    assert chosen_pipelines(None, given) == ("one", "two")
+    assert chosen_pipelines(None, a_workload()) == ("spark-realtime",)
+
+
+@dataclass
+class Rates:
+    """A store that knows sustainable rates by pipeline."""
+
+    known: dict[str, float] = field(default_factory=dict)
+
+    def __call__(self, _url: str, _sql: str, **parameters: str) -> list[dict[str, float]]:
+        rate = self.known.get(parameters["pipeline"])
+        return [] if rate is None else [{"rate_per_second": rate}]
+
+
+def test_the_rate_is_the_share_of_the_lowest_rate_that_was_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(choosing, "query", Rates({"one": 5000.0, "two": 8000.0}))
+    request = a_request("one", "two")
+    workload = request.workload.model_copy(update={"sustainable_share": 0.9})
+    found = at_sustainable_share(request.model_copy(update={"workload": workload}), "")
+    assert found.workload.load.rate_per_second == 4500
+
+
+def test_without_a_rate_that_was_found_there_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(choosing, "query", Rates())
+    request = a_request("one")
+    workload = request.workload.model_copy(update={"sustainable_share": 0.9})
+    with pytest.raises(DefinitionError, match="No sustainable rate is known for one"):
+        at_sustainable_share(request.model_copy(update={"workload": workload}), "")
+
+
+def test_a_rate_that_is_given_needs_no_rate_that_was_found() -> None:
+    assert (
+        with_options(a_workload(sustainable_share=0.9), 100, None, None).sustainable_share is None
+    )
+
+
+@pytest.mark.parametrize("name", names(ROOT / "workloads"))
+def test_every_ready_workload_can_be_shortened(name: str) -> None:
+    assert with_options(load_workload(name), None, 10, 2).phases.measure_s == 10
+
+
+def test_a_file_that_is_not_there_is_named() -> None:
+    with pytest.raises(DefinitionError, match="--input: /nowhere is not a file"):
+        with_options(a_workload(), None, None, None, input_path=Path("/nowhere"))

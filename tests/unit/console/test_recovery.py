@@ -1,0 +1,93 @@
+"""How long a disturbance lasted, from literal seconds."""
+
+import pytest
+
+from schemas.load import Load
+from services.console.recovery import Disturbance, planned, recovery, sentence
+
+pytestmark = pytest.mark.unit
+
+
+def test_bursts_are_those_that_end_within_the_load() -> None:
+    load = Load(
+        shape="periodic_burst", rate_per_second=400, burst_records=10, burst_ms=175, period_s=10
+    )
+    assert planned(load, 1000, 1035) == [
+        Disturbance("burst", "burst 1", 1010, 1020),
+        Disturbance("burst", "burst 2", 1020, 1030),
+    ]
+
+
+def test_a_fluctuating_load_rises_every_second_period() -> None:
+    load = Load(shape="fluctuating", rate_per_second=1200, period_s=20)
+    assert planned(load, 1000, 1105) == [
+        Disturbance("rise", "rise 1", 1040, 1060),
+        Disturbance("rise", "rise 2", 1080, 1100),
+    ]
+
+
+def test_other_loads_have_none() -> None:
+    assert planned(Load(rate_per_second=1), 0, 100) == []
+
+
+def test_latency_is_high_until_the_last_second_above_one_and_a_half_times_normal() -> None:
+    bursts = [Disturbance("burst", "burst 1", 10, 19), Disturbance("burst", "burst 2", 19, 28)]
+    # The last third of each period is normal: 100 ms, so above 150 ms is high.
+    medians = dict.fromkeys(range(10, 28), 100.0) | {10: 900.0, 11: 400.0, 12: 140.0, 19: 160.0}
+    first, second = recovery(bursts, medians, {})
+    assert first == {
+        "event": "burst 1",
+        "normal_ms": 100.0,
+        "highest_median_ms": 900.0,
+        "high_for_s": 2,
+    }
+    assert (second["highest_median_ms"], second["high_for_s"]) == (160.0, 1)
+    assert (
+        sentence("parse", first) == "parse, burst 1: median up to 900 ms, normal again after 2 s."
+    )
+
+
+def test_a_burst_that_nobody_notices_is_high_for_no_time() -> None:
+    burst = Disturbance("burst", "burst 1", 10, 19)
+    (found,) = recovery([burst], dict.fromkeys(range(10, 19), 100.0), {})
+    assert found["high_for_s"] == 0
+
+
+def test_after_a_kill_normal_is_what_was_before_and_silence_is_counted() -> None:
+    kill = Disturbance("kill", "kill of the driver", 20, 60)
+    before = dict.fromkeys(range(10, 20), 500.0)
+    after = {27: 8000.0, 28: 7000.0, 29: 740.0, 30: 500.0}
+    outputs = dict.fromkeys([*range(10, 21), *range(27, 31)], 100)
+    (found,) = recovery([kill], before | after, outputs)
+    assert found["silent_s"] == 6  # seconds 21 to 26
+    assert found["high_for_s"] == 9  # until the end of second 28
+    assert sentence("parse", found) == (
+        "parse, kill of the driver: silent for 6 s; median up to 8000 ms, normal again after 9 s."
+    )
+
+
+def test_a_pipeline_that_never_gets_over_it_is_told_so() -> None:
+    kill = Disturbance("kill", "kill of the worker", 20, 60)
+    (never,) = recovery([kill], {19: 500.0, 30: 9000.0}, {19: 1, 30: 1})
+    assert never["high_for_s"] is None
+    assert sentence("parse", never).endswith("median up to 9000 ms, not normal again in this run.")
+    (dead,) = recovery([kill], {19: 500.0}, {19: 1})
+    assert sentence("parse", dead).endswith("no outputs after it.")
+
+
+def test_a_start_with_a_backlog_has_a_first_output_a_peak_and_an_end() -> None:
+    start = Disturbance("start", "start of the pipelines", 20, 50)
+    medians = {32: 12_000.0, 33: 9_000.0, 34: 300.0} | dict.fromkeys(range(35, 50), 200.0)
+    outputs = {32: 9000, 33: 12_000, 34: 400} | dict.fromkeys(range(35, 50), 400)
+    (found,) = recovery([start], medians, outputs)
+    assert found["first_output_s"] == 12
+    assert found["peak_per_second"] == 12_000
+    assert found["high_for_s"] == 14
+    assert sentence("parse", found) == (
+        "parse, start of the pipelines: first output after 12 s, caught up after 14 s, "
+        "peak 12000 outputs/s."
+    )
+    (silent,) = recovery([start], {}, {})
+    assert sentence("parse", silent) == (
+        "parse, start of the pipelines: no output, not caught up in this run, peak 0 outputs/s."
+    )
