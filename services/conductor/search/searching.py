@@ -64,7 +64,7 @@ class Searching:
 
     def _carry_out(self, planned: Planned) -> None:
         number = len(self._steps) + 1
-        request = step_request(self.request, planned, number)
+        request = step_request(self.request, planned, number, self._warm)
         about = {"step": number, "step_run_id": request.run_id}
         self._events.lifecycle(
             protocol.PHASE_STARTED,
@@ -175,12 +175,13 @@ def keeps_up(evidence: Evidence) -> bool:
     )
 
 
-def step_request(request: RunRequest, planned: Planned, number: int) -> RunRequest:
-    """The run of one step: a shorter one of the same workload at another rate."""
+def step_request(request: RunRequest, planned: Planned, number: int, warm: bool) -> RunRequest:
+    """The run of one step: a shorter one of the same workload at another rate. Pipelines that are
+    not warm from a step before get twice the time for it."""
     search = request.workload.search
     assert search is not None
     phases = Phases(
-        warm_up_s=search.step_warm_up_s,
+        warm_up_s=search.step_warm_up_s * (1 if warm else 2),
         measure_s=search.confirm_s if planned.long else search.step_s,
         cool_down_s=STEP_COOL_DOWN_S,
     )

@@ -4,9 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from schemas.protocol import Phases
 from schemas.search import QueueThresholds, Search, SteadyLatency
 from services.conductor.search.bisection import Done, Found, Planned, found, next_step
+from services.conductor.search.searching import step_request
 from tests.unit.conductor.simulated import System, search_on
+from tests.unit.requests import RUN_ID, a_request
 
 pytestmark = pytest.mark.unit
 
@@ -148,3 +151,19 @@ def test_steps_and_seconds_bound_the_search_and_the_result_says_that_it_is_not_c
 def test_a_system_that_sustains_nothing_gives_no_rate() -> None:
     search = Search(min_rate_per_second=1000, max_steps=50)
     assert search_on(System(10), search, 5000).rate_per_second is None
+
+
+def test_a_step_is_a_short_run_of_the_same_workload_that_names_its_search() -> None:
+    request = a_request()
+    search = Search(step_warm_up_s=5, step_s=15, confirm_s=30)
+    workload = request.workload.model_copy(update={"search": search})
+    request = request.model_copy(update={"workload": workload, "seed": 40})
+    short = step_request(request, Planned(1000, long=False), 2, warm=True)
+    assert (short.run_id, short.step_of) == (f"{RUN_ID}-step-02", RUN_ID)
+    assert short.seed == 42
+    assert short.workload.load.rate_per_second == 1000
+    assert short.workload.search is None
+    assert short.workload.phases == Phases(warm_up_s=5, measure_s=15, cool_down_s=3)
+    assert short.workload.judgement.give_up_ms == 10_000  # drained within 10 s, or not sustained
+    long = step_request(request, Planned(1000, long=True), 1, warm=False)
+    assert long.workload.phases == Phases(warm_up_s=10, measure_s=30, cool_down_s=3)
