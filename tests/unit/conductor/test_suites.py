@@ -1,0 +1,114 @@
+"""A suite offers its next run when it is due and the machine is free."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas import catalogue, protocol
+from schemas.protocol import RunRequest
+from services.conductor.settings import ConductorSettings
+from services.conductor.suites import running
+from services.conductor.suites.notes import Notes
+from services.conductor.suites.running import Suites
+from tests.unit.conductor.suites import a_step, a_suite
+
+pytestmark = pytest.mark.unit
+
+
+class Bus:
+    """Batches of records to come, and what was told."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[tuple[str, dict[str, Any]]]] = []
+        self.told: list[dict[str, Any]] = []
+
+    def poll(self, timeout_s: float) -> list[tuple[str, dict[str, Any]]]:
+        return self.batches.pop(0) if self.batches else []
+
+    def behind(self) -> bool:
+        return bool(self.batches)
+
+    def lifecycle(self, event: str, run_id: str, detail: Any) -> None:
+        if event == protocol.SUITE:
+            self.told.append(json.loads(detail.model_dump_json()))
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class Bench:
+    """A conductor's suite of two steps, its clock, and the machine around it (two cores)."""
+
+    def __init__(self, bus: Bus, data: Path) -> None:
+        self.bus, self.now_ms = bus, 1_000_000
+        self.notes = Notes(data, "stack")
+        suite = a_suite(a_step(100), a_step(200), pause_s=60, busy_share=0.4, patience_s=300)
+        self.suites = Suites(
+            ConductorSettings(),
+            bus,  # type: ignore[arg-type]
+            self.notes,
+            suite,
+            clock=lambda: self.now_ms,
+            cores=lambda: 2,
+        )
+
+    def pass_s(self, seconds: int, machine_cores: float) -> None:
+        for _ in range(seconds):
+            self.now_ms += 1000
+            sample = {"time": self.now_ms, "service": "machine", "interval_s": 1.0}
+            usage = sample | {"cpu_seconds": machine_cores}
+            self.bus.batches.append([(catalogue.RESOURCES, usage)])
+
+    def measured(self, request: RunRequest) -> None:
+        event = {"event": protocol.PHASE_STARTED, "phase": "measure", "run_id": request.run_id}
+        self.bus.batches.append([(catalogue.LIFECYCLE, event)])
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
+    bus = Bus()
+    monkeypatch.setattr(running, "Bus", lambda *_: bus)
+    monkeypatch.setattr(running, "environment", dict)
+    monkeypatch.setattr(running.Analysis, "begin", lambda *_: None)
+    return Bench(bus, tmp_path)
+
+
+def test_runs_follow_each_other_with_a_pause_between(bench: Bench) -> None:
+    bench.pass_s(10, machine_cores=0.2)
+    first = bench.suites.due()
+    assert first is not None
+    assert first.suite is not None
+    assert (first.suite.round, first.suite.step, bench.notes.run_id) == (1, 1, first.run_id)
+    bench.measured(first)
+    bench.suites.concluded(first, interrupted=False)
+    assert bench.suites.due() is None
+    bench.pass_s(60, machine_cores=0.2)
+    second = bench.suites.due()
+    assert second is not None
+    assert second.suite is not None
+    assert second.suite.step == 2
+    assert [told["state"] for told in bench.bus.told] == ["running", "pausing", "running"]
+
+
+def test_a_busy_machine_is_waited_for_but_not_for_ever(bench: Bench) -> None:
+    bench.pass_s(10, machine_cores=1.5)
+    assert bench.suites.due() is None
+    assert bench.bus.told[-1]["reason"] == "others use 1.5 of 2 cores"
+    bench.pass_s(299, machine_cores=1.5)
+    assert bench.suites.due() is None
+    bench.pass_s(1, machine_cores=1.5)
+    assert bench.suites.due() is not None
+    assert [told["state"] for told in bench.bus.told] == ["waiting", "running"]
+
+
+def test_a_run_that_was_interrupted_is_done_again(bench: Bench) -> None:
+    bench.pass_s(10, machine_cores=0.2)
+    first = bench.suites.due()
+    assert first is not None
+    bench.suites.concluded(first, interrupted=True)
+    bench.pass_s(60, machine_cores=0.2)
+    again = bench.suites.due()
+    assert again is not None
+    assert (again.suite, again.run_id != first.run_id) == (first.suite, True)
