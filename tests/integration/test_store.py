@@ -29,11 +29,12 @@ from services.store.chdb_engine import ChdbEngine, FolderTakenError
 from services.store.ddl import ddl_statements
 from services.store.engine import EngineError, Query
 from services.store.projector import ProjectionError, open_projector
+from services.store.rebuild import drop_statements
 from services.store.rollups import ROLLUPS
 from services.store.rows import Record
 from services.store.schema import bring_up
 from services.store.settings import StoreSettings
-from services.store.tables import TABLES
+from services.store.tables import POSITIONS, TABLES
 from tests.integration.kafka_broker import running_broker
 from tests.integration.service_process import DEADLINE_S, running_service
 from tests.integration.store_process import until_ready
@@ -49,13 +50,35 @@ def broker(tmp_path_factory):
         yield settings
 
 
-@pytest.fixture
-def engine(tmp_path):
-    """An engine in this process with the DDL applied and nothing in it."""
-    found = ChdbEngine(StoreSettings(data=tmp_path))
+@pytest.fixture(scope="module")
+def engine_folder(tmp_path_factory):
+    """Where the engine of this module lives: a process can have one only, and it starts slowly."""
+    return tmp_path_factory.mktemp("engine")
+
+
+@pytest.fixture(scope="module")
+def module_engine(engine_folder):
+    """An engine in this process with the DDL applied."""
+    found = ChdbEngine(StoreSettings(data=engine_folder))
     found.execute(ddl_statements())
     yield found
     found.close()
+
+
+@pytest.fixture
+def engine(module_engine):
+    """The engine with nothing in it."""
+    names = [POSITIONS, *(table.name for table in TABLES.values())]
+    names += [rollup.name for rollups in ROLLUPS.values() for rollup in rollups]
+    module_engine.execute(f"TRUNCATE TABLE tidegauge.{name}" for name in names)
+    return module_engine
+
+
+@pytest.fixture
+def engine_to_alter(engine):
+    """The engine with nothing in it, for tests that change its tables: they are made anew after."""
+    yield engine
+    engine.execute([*drop_statements(), *ddl_statements()])
 
 
 def ask(settings, sql, **parameters):
@@ -183,8 +206,16 @@ def test_a_rebuild_that_would_lose_what_the_bus_dropped_is_refused_unless_forced
         assert len(projected(bus, "old")) == 12
 
 
-def test_only_the_admin_can_rebuild(broker, tmp_path):
-    with running_store(broker, tmp_path):
+@pytest.fixture(scope="class")
+def store(broker, tmp_path_factory):
+    """A store that runs as long as the tests of one class."""
+    with running_store(broker, tmp_path_factory.mktemp("store")):
+        yield
+
+
+@pytest.mark.usefixtures("store")
+class TestAStoreThatRuns:
+    def test_only_the_admin_can_rebuild(self, broker):
         for method in ("GET", "POST"):
             request = urllib.request.Request(
                 f"http://127.0.0.1:{broker.port('store')}/rebuild", method=method
@@ -193,18 +224,46 @@ def test_only_the_admin_can_rebuild(broker, tmp_path):
                 urllib.request.urlopen(request)
             assert caught.value.code == 403
 
+    def test_an_event_can_be_queried_over_http_and_with_the_client(self, broker):
+        publish_latency(events_at(broker, NEW_YEAR_MS), "visible", 7)
+        until(lambda: projected(broker, "visible"), "the event is there")
+        assert (
+            ask(
+                broker,
+                "SELECT p50_ms FROM latency_summary WHERE run_id = {r:String}",
+                param_r="visible",
+            )
+            == "1007\n"
+        )
+        client = clickhouse_connect.get_client(host="127.0.0.1", port=broker.port("store"))
+        answer = client.query(
+            "SELECT latency_ms, count FROM tidegauge.results_latency"
+            " WHERE run_id = {r:String} ORDER BY ALL",
+            {"r": "visible"},
+        )
+        assert answer.result_rows == [(7, 1), (1007, 2)]
+        client.close()
 
-def test_a_slow_query_is_cancelled_by_its_limit_while_projection_goes_on(broker, tmp_path):
+    def test_a_wrong_query_is_answered_with_the_engines_own_words(self, broker):
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            ask(broker, "SELECT * FROM nothing_of_that_name")
+        assert caught.value.code == 404
+        assert caught.value.headers["X-ClickHouse-Exception-Code"] == "60"
+        assert "UNKNOWN_TABLE" in caught.value.read().decode()
+        assert ask(broker, "SELECT 1") == "1\n"
+
+
+def test_a_slow_query_is_cancelled_by_its_limit_and_holds_up_no_projection(broker, tmp_path):
     endless = "SELECT count() FROM numbers(1000000000000) WHERE sipHash64(number) = 1"
-    with running_store(broker, tmp_path), ThreadPoolExecutor(2) as pool:
-        slow = [pool.submit(ask, broker, endless, max_execution_time=12) for _n in range(2)]
+    with ThreadPoolExecutor(2) as pool, running_store(broker, tmp_path):
+        slow = pool.submit(ask, broker, endless)
+        limited = pool.submit(ask, broker, endless, max_execution_time=1)
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            limited.result()
+        assert caught.value.headers["X-ClickHouse-Exception-Code"] == "159"
         publish_latency(events_at(broker, NEW_YEAR_MS), "meanwhile", 1)
         until(lambda: projected(broker, "meanwhile"), "the event is there")
-        assert not any(query.done() for query in slow)
-        for query in slow:
-            with pytest.raises(urllib.error.HTTPError) as caught:
-                query.result()
-            assert caught.value.headers["X-ClickHouse-Exception-Code"] == "159"
+        assert not slow.done()  # the store ends it with itself
 
 
 def minute_counts(settings, run_id):
@@ -378,38 +437,6 @@ def test_another_bus_than_the_projected_one_is_refused(broker, engine):
     projector.close()
 
 
-def test_an_event_can_be_queried_over_http_and_with_the_client(broker, tmp_path):
-    with running_store(broker, tmp_path):
-        publish_latency(events_at(broker, NEW_YEAR_MS), "visible", 7)
-        until(lambda: projected(broker, "visible"), "the event is there")
-        assert (
-            ask(
-                broker,
-                "SELECT p50_ms FROM latency_summary WHERE run_id = {r:String}",
-                param_r="visible",
-            )
-            == "1007\n"
-        )
-        client = clickhouse_connect.get_client(host="127.0.0.1", port=broker.port("store"))
-        answer = client.query(
-            "SELECT latency_ms, count FROM tidegauge.results_latency"
-            " WHERE run_id = {r:String} ORDER BY ALL",
-            {"r": "visible"},
-        )
-        assert answer.result_rows == [(7, 1), (1007, 2)]
-        client.close()
-
-
-def test_a_wrong_query_is_answered_with_the_engines_own_words(broker, tmp_path):
-    with running_store(broker, tmp_path):
-        with pytest.raises(urllib.error.HTTPError) as caught:
-            ask(broker, "SELECT * FROM nothing_of_that_name")
-        assert caught.value.code == 404
-        assert caught.value.headers["X-ClickHouse-Exception-Code"] == "60"
-        assert "UNKNOWN_TABLE" in caught.value.read().decode()
-        assert ask(broker, "SELECT 1") == "1\n"
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -450,11 +477,9 @@ def test_a_query_cannot_lift_the_bounds_but_tighten_them(engine):
         engine.answer(Query(endless, settings={"max_execution_time": "0.3"}))
 
 
-def test_two_processes_cannot_own_one_folder(tmp_path):
-    engine = ChdbEngine(StoreSettings(data=tmp_path))
+def test_two_processes_cannot_own_one_folder(engine, engine_folder):
     with pytest.raises(FolderTakenError, match="another process owns"):
-        ChdbEngine(StoreSettings(data=tmp_path))
-    engine.close()
+        ChdbEngine(StoreSettings(data=engine_folder))
 
 
 def test_the_ddl_can_be_applied_again_and_has_the_columns_of_the_contract(engine):
@@ -464,13 +489,13 @@ def test_the_ddl_can_be_applied_again_and_has_the_columns_of_the_contract(engine
         assert [row["name"] for row in found] == table.columns.names
 
 
-def test_a_table_of_an_earlier_version_gets_the_columns_it_lacks(engine):
+def test_a_table_of_an_earlier_version_gets_the_columns_it_lacks(engine_to_alter):
     names = [name for name in TABLES[catalogue.RESOURCES].columns.names if name != "steal_seconds"]
-    engine.execute(["ALTER TABLE tidegauge.results_resources DROP COLUMN steal_seconds"])
-    found = engine.rows("DESCRIBE TABLE tidegauge.results_resources")
+    engine_to_alter.execute(["ALTER TABLE tidegauge.results_resources DROP COLUMN steal_seconds"])
+    found = engine_to_alter.rows("DESCRIBE TABLE tidegauge.results_resources")
     assert [row["name"] for row in found] == names
-    engine.execute(ddl_statements())
-    found = engine.rows("DESCRIBE TABLE tidegauge.results_resources")
+    engine_to_alter.execute(ddl_statements())
+    found = engine_to_alter.rows("DESCRIBE TABLE tidegauge.results_resources")
     assert [row["name"] for row in found] == TABLES[catalogue.RESOURCES].columns.names
 
 
@@ -636,35 +661,38 @@ def test_queries_and_inserts_at_the_same_time_all_succeed(engine):
     assert engine.answer(query).data == b"30\n"
 
 
-def test_raw_rows_expire_by_the_settings_and_the_sums_stay(engine):
-    insert_latencies(engine, "old", join={3: 99, 700: 1})
+def test_raw_rows_expire_by_the_settings_and_the_sums_stay(engine_to_alter):
+    insert_latencies(engine_to_alter, "old", join={3: 99, 700: 1})
     summary = "SELECT p50_ms, p99_ms, max_ms FROM tidegauge.latency_summary WHERE run_id = 'old'"
-    before = engine.rows(summary)
-    bring_up(engine, StoreSettings(keep_latency_days=30))
-    engine.execute(["OPTIMIZE TABLE tidegauge.results_latency FINAL"])
-    assert engine.rows("SELECT count() AS n FROM tidegauge.results_latency") == [{"n": 0}]
-    assert engine.rows(summary) == before == [{"p50_ms": 3, "p99_ms": 3, "max_ms": 700}]
+    before = engine_to_alter.rows(summary)
+    bring_up(engine_to_alter, StoreSettings(keep_latency_days=30))
+    engine_to_alter.execute(["OPTIMIZE TABLE tidegauge.results_latency FINAL"])
+    assert engine_to_alter.rows("SELECT count() AS n FROM tidegauge.results_latency") == [{"n": 0}]
+    assert engine_to_alter.rows(summary) == before == [{"p50_ms": 3, "p99_ms": 3, "max_ms": 700}]
 
 
-def test_retention_is_changed_and_taken_back_by_the_settings(engine):
+def test_retention_is_changed_and_taken_back_by_the_settings(engine_to_alter):
     definition = (
         "SELECT engine_full FROM system.tables"
         " WHERE database = 'tidegauge' AND name = 'results_pipeline'"
     )
     for days, expected in ((90, "toIntervalDay(90)"), (7, "toIntervalDay(7)")):
-        bring_up(engine, StoreSettings(keep_progress_days=days))
-        assert expected in engine.rows(definition)[0]["engine_full"]
-    bring_up(engine, StoreSettings(keep_progress_days=0))
-    assert " TTL " not in engine.rows(definition)[0]["engine_full"]
+        bring_up(engine_to_alter, StoreSettings(keep_progress_days=days))
+        assert expected in engine_to_alter.rows(definition)[0]["engine_full"]
+    bring_up(engine_to_alter, StoreSettings(keep_progress_days=0))
+    assert " TTL " not in engine_to_alter.rows(definition)[0]["engine_full"]
 
 
-def test_of_the_resources_only_what_belongs_to_no_run_expires(engine):
+def test_of_the_resources_only_what_belongs_to_no_run_expires(engine_to_alter):
     sample = {"time": NEW_YEAR_MS, "producer": "c", "service": "store", "pipeline": ""}
     used = {"interval_s": 1.0, "cpu_seconds": 0.5, "memory_bytes": 1, "processes": 1, "threads": 1}
     insert_events(
-        engine, catalogue.RESOURCES, {"run_id": ""} | sample | used, {"run_id": "r"} | sample | used
+        engine_to_alter,
+        catalogue.RESOURCES,
+        {"run_id": ""} | sample | used,
+        {"run_id": "r"} | sample | used,
     )
-    bring_up(engine, StoreSettings())
-    engine.execute(["OPTIMIZE TABLE tidegauge.results_resources FINAL"])
-    left = engine.rows("SELECT run_id FROM tidegauge.results_resources")
+    bring_up(engine_to_alter, StoreSettings())
+    engine_to_alter.execute(["OPTIMIZE TABLE tidegauge.results_resources FINAL"])
+    left = engine_to_alter.rows("SELECT run_id FROM tidegauge.results_resources")
     assert left == [{"run_id": "r"}]
