@@ -16,6 +16,7 @@ from faust.exceptions import ConsumerNotStarted
 from prometheus_client import CONTENT_TYPE_LATEST, Gauge, generate_latest
 
 from schemas import catalogue, codec
+from services.evaluator.credentials import credentials
 from services.evaluator.current import CurrentRun
 from services.evaluator.reader import Frontier, Reader, TimestampError
 from services.evaluator.settings import EvaluatorSettings
@@ -37,6 +38,7 @@ def build_app(
     app = faust.App(
         f"tidegauge-evaluator-{uuid.uuid4()}",
         broker=f"kafka://{settings.bootstrap}",
+        broker_credentials=credentials(settings.kafka_properties),
         store="memory://",
         datadir=settings.data / "faust",
         topic_disable_leader=True,

@@ -10,13 +10,15 @@ import sys
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
 )
+
+from services.runtime.kafka_security import security
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_BASE_PORT = 17070
@@ -39,7 +41,8 @@ class ServiceSettings(BaseSettings):
     jars: folder with the jars, one subfolder per use (spark, broker).
     base_port: first of the consecutive ports of a stack; two stacks differ in it and in `data`.
     kafka_bootstrap: `host:port[,host:port]`; empty means the local broker at base_port.
-    kafka_properties: librdkafka properties added to every client (security, for example).
+    kafka_properties: librdkafka properties added to every client; those of security hold for the
+    clients of Spark and Faust too (services/runtime/kafka_security.py).
     input_partitions: partitions of each input and output topic.
     replication: copies of every topic that is created from now on; the brokers with the lowest
     ids keep them, the first of them leads.
@@ -77,6 +80,12 @@ class ServiceSettings(BaseSettings):
         if path and not Path(path).is_file():
             raise ValueError(f"TIDEGAUGE_CONFIG names {path}, which is not a file")
         return values
+
+    @field_validator("kafka_properties")
+    @classmethod
+    def _known_security(cls, properties: dict[str, str]) -> dict[str, str]:
+        security(properties)
+        return properties
 
     @property
     def bootstrap(self) -> str:

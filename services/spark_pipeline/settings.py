@@ -4,6 +4,7 @@ import re
 
 from pydantic import Field
 
+from services.runtime.kafka_security import java_properties
 from services.runtime.settings import ServiceSettings
 
 SECRET = re.compile("password|secret|token|credential|access.key|jaas", re.IGNORECASE)
@@ -19,7 +20,8 @@ class SparkSettings(ServiceSettings):
     spark_checkpoints: URI that the driver and all executors reach, for the checkpoints of runs,
     which nobody removes there; empty means the folder of the run, which suits one machine.
     spark_conf: settings of Spark, which win over a pipeline's own.
-    spark_kafka_properties: properties of Java's Kafka clients, for example security.protocol.
+    spark_kafka_properties: properties of Java's Kafka clients, besides those of security, which
+    follow from kafka_properties.
     """
 
     spark_master: str = Field("", pattern=r"^(local\[[0-9]+\]|spark://.+|k8s://.+)?$")
@@ -36,7 +38,8 @@ class SparkSettings(ServiceSettings):
     @property
     def kafka_options(self) -> dict[str, str]:
         """Options of every Kafka source and sink."""
-        own = {f"kafka.{name}": value for name, value in self.spark_kafka_properties.items()}
+        given = java_properties(self.kafka_properties) | self.spark_kafka_properties
+        own = {f"kafka.{name}": value for name, value in given.items()}
         return {"kafka.bootstrap.servers": self.bootstrap, **own}
 
 

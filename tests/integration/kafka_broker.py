@@ -50,11 +50,11 @@ def free_base_port() -> int:
 class Broker:
     """A broker that can be killed and started again on the same data."""
 
-    def __init__(self, settings: ServiceSettings) -> None:
+    def __init__(self, settings: ServiceSettings, properties: str = PROPERTIES) -> None:
         self.settings = settings
         self._log = (settings.data / "broker.log").open("a")
         self._properties = settings.data / "server.properties"
-        text = PROPERTIES.format(
+        text = properties.format(
             kafka=settings.port("kafka"),
             controller=settings.port("kafka_controller"),
             directory=settings.data,

@@ -1,0 +1,86 @@
+"""Kafka's security settings, given as librdkafka's properties, for clients of other makes. Pure.
+
+`TIDEGAUGE_KAFKA_PROPERTIES` holds what every librdkafka client gets:
+
+    {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "…",
+     "sasl.password": "…", "ssl.ca.location": "/etc/tidegauge/ca.pem"}
+
+Java's clients (Spark) and aiokafka (Faust) name the same things otherwise.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"
+_LOGIN_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+
+
+@dataclass(frozen=True)
+class Security:
+    """How clients prove who they are, and whom they trust. certificate_path and key_path: PEM of
+    the client, where the broker asks for it; ca_path: PEM of the authorities, empty for those of
+    the machine."""
+
+    protocol: str = PLAINTEXT
+    mechanism: str = ""
+    username: str = ""
+    password: str = field(default="", repr=False)
+    ca_path: str = ""
+    certificate_path: str = ""
+    key_path: str = ""
+    key_password: str = field(default="", repr=False)
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether TLS is spoken."""
+        return self.protocol in (SSL, SASL_SSL)
+
+    @property
+    def is_authenticated(self) -> bool:
+        """Whether a user logs in."""
+        return self.protocol in (SASL_PLAINTEXT, SASL_SSL)
+
+
+def security(properties: Mapping[str, str]) -> Security:
+    """What librdkafka's properties say. Raises ValueError, one sentence, for what other clients
+    cannot be told."""
+    found = Security(
+        protocol=properties.get("security.protocol", PLAINTEXT).upper(),
+        mechanism=properties.get("sasl.mechanism", properties.get("sasl.mechanisms", "")).upper(),
+        username=properties.get("sasl.username", ""),
+        password=properties.get("sasl.password", ""),
+        ca_path=properties.get("ssl.ca.location", ""),
+        certificate_path=properties.get("ssl.certificate.location", ""),
+        key_path=properties.get("ssl.key.location", ""),
+        key_password=properties.get("ssl.key.password", ""),
+    )
+    if found.protocol not in (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL):
+        raise ValueError(f"security.protocol {found.protocol} is none of Kafka's")
+    if found.is_authenticated and found.mechanism not in _LOGIN_MODULES:
+        known = ", ".join(_LOGIN_MODULES)
+        raise ValueError(f"sasl.mechanism must be one of {known}, not {found.mechanism or 'empty'}")
+    return found
+
+
+def java_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """The same for Java's clients, without a certificate of the client's own."""
+    found = security(properties)
+    if found.protocol == PLAINTEXT:
+        return {}
+    java = {"security.protocol": found.protocol}
+    if found.is_authenticated:
+        module = _LOGIN_MODULES[found.mechanism]
+        user, password = _quoted(found.username), _quoted(found.password)
+        java["sasl.mechanism"] = found.mechanism
+        java["sasl.jaas.config"] = f"{module} required username={user} password={password};"
+    if found.is_encrypted and found.ca_path:
+        java |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": found.ca_path}
+    return java
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
