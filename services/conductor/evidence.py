@@ -122,6 +122,8 @@ class Evidence:
             service, how = detail.get("part", ""), detail.get("reason", "")
         elif event != protocol.SERVICE_STARTED or not self._was_ready(service):
             return
+        if service == "spark_pipeline":  # its drivers end with it, and nobody else can say so
+            self.stopped.update(f"pipeline:{pipeline.name}" for pipeline in self.request.pipelines)
         if service in MUST_LIVE and getattr(self, MUST_LIVE[service]) is None and not self.failure:
             self.failure = f"{how} in the middle of the run"
 

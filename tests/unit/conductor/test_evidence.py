@@ -219,6 +219,13 @@ def test_a_run_cannot_go_on_without_what_makes_its_records(part: str) -> None:
     assert conclude(evidence).reasons == (f"{part} was ended by SIGKILL in the middle of the run.",)
 
 
+def test_nobody_waits_for_the_drivers_of_an_agent_that_died() -> None:
+    evidence = Evidence(a_request("one", "two"))
+    assert evidence.missing_stopped() == ["pipeline:one", "pipeline:two"]
+    evidence.add("results.lifecycle", died("spark_pipeline"))
+    assert evidence.missing_stopped() == []
+
+
 @pytest.mark.parametrize("part", ["store", "collector", "evaluator", "kafka"])
 def test_a_run_goes_on_when_a_part_dies_that_goes_on_where_it_was(part: str) -> None:
     evidence = a_good_run()
