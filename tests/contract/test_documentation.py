@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from deploy.local.broker import BrokerSettings
+from deploy.local.supervisor import SupervisionSettings
 from schemas.pipeline import Pipeline
 from schemas.protocol import Workload
 from services.console.__main__ import main
@@ -143,7 +145,8 @@ def told_to_programs() -> set[str]:
 
 def known_names() -> set[str]:
     """Names of settings, of what `./tidegauge` itself reads, and of what programs are told."""
-    fields = {name for settings in SETTINGS.values() for name in settings.model_fields}
+    kinds = (*SETTINGS.values(), BrokerSettings, SupervisionSettings)
+    fields = {name for settings in kinds for name in settings.model_fields}
     script = set(re.findall(rf"{PREFIX}[A-Z_]+", (ROOT / "tidegauge").read_text()))
     return {f"{PREFIX}{name.upper()}" for name in fields} | script | told_to_programs()
 
