@@ -98,8 +98,9 @@ def partition_ids(consumer: Consumer, topic: str) -> tuple[int, ...]:
 def watermarks(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
     """First and next offset of a partition.
 
-    A topic that was just created has no leader for a moment, so that is waited for. Raises
-    KafkaException when the broker refuses, or still does after 15 s.
+    A topic or partition that was just created has no leader for a moment, so that is waited for,
+    as is whatever else the client says will pass. Raises KafkaException when the broker refuses, or
+    still does after 15 s.
     """
     deadline_s = time.monotonic() + KAFKA_TIMEOUT_S
     while True:
@@ -107,7 +108,9 @@ def watermarks(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]
             low, high = consumer.get_watermark_offsets(partition, timeout=KAFKA_TIMEOUT_S)
             return int(low), int(high)
         except KafkaException as error:
-            if error.args[0].code() not in _LEADERLESS or time.monotonic() > deadline_s:
+            found = error.args[0]
+            passes = found.code() in _LEADERLESS or found.retriable()
+            if not passes or time.monotonic() > deadline_s:
                 raise
             time.sleep(0.05)
 

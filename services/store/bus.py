@@ -1,17 +1,15 @@
 """The results bus as the projector reads it: every partition of every topic, from given offsets."""
 
-import time
 from collections.abc import Container, Iterator, Mapping
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from services.runtime.kafka import KAFKA_TIMEOUT_S, partition_ids
+from services.runtime.kafka import KAFKA_TIMEOUT_S, partition_ids, watermarks
 from services.store.positions import Place
 from services.store.tables import TABLES
 
 POLL_RECORDS: Final = 5_000
-LEADER_WAIT_S: Final = 0.1
 
 
 class Bus:
@@ -27,7 +25,9 @@ class Bus:
         """
         # A fetch that waits for records would hold up each of these questions.
         self._consumer.unassign()
-        return {place: self._bounds_of(place) for place in self._places()}
+        return {
+            place: watermarks(self._consumer, TopicPartition(*place)) for place in self._places()
+        }
 
     def has_more_than(self, known: Container[Place]) -> bool:
         """Whether there are partitions besides those that are known. No answer is no."""
@@ -60,18 +60,3 @@ class Bus:
         for topic in TABLES:
             for partition in partition_ids(self._consumer, topic):
                 yield topic, partition
-
-    def _bounds_of(self, place: Place) -> tuple[int, int]:
-        """A topic made a moment ago may not have a leader yet, so that is waited for."""
-        deadline = time.monotonic() + KAFKA_TIMEOUT_S
-        while True:
-            try:
-                low, end = self._consumer.get_watermark_offsets(
-                    TopicPartition(*place), timeout=KAFKA_TIMEOUT_S
-                )
-            except KafkaException as error:
-                if not error.args[0].retriable() or time.monotonic() > deadline:
-                    raise
-                time.sleep(LEADER_WAIT_S)
-            else:
-                return low, end

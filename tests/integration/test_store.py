@@ -395,8 +395,8 @@ def test_a_partition_that_is_added_is_projected_without_a_restart(tmp_path, engi
         events = events_at(bus, NEW_YEAR_MS)
         projector = open_projector(settings, engine, events)
         projector.resume()
-        added = NewPartitions(catalogue.LATENCY, 2)
-        admin_client(bus, "tests").create_partitions([added])[catalogue.LATENCY].result(DEADLINE_S)
+        admin, added = admin_client(bus, "tests"), NewPartitions(catalogue.LATENCY, 2)
+        admin.create_partitions([added])[catalogue.LATENCY].result(DEADLINE_S)
         for number in range(20):
             publish_latency(events, f"run-{number}", 1)
         assert events.flush() == 0
