@@ -4,11 +4,12 @@ import ssl
 from collections.abc import Mapping
 
 import faust
+from faust.types.auth import CredentialsT
 
 from services.runtime.kafka_security import security
 
 
-def credentials(properties: Mapping[str, str]) -> faust.types.auth.CredentialsT | None:
+def credentials(properties: Mapping[str, str]) -> CredentialsT | None:
     """Credentials for `faust.App(broker_credentials=…)`; None where nothing is asked for.
 
     Raises ValueError, OSError where a file cannot be read.
