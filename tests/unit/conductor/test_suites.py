@@ -27,7 +27,10 @@ class Bus:
     def poll(self, timeout_s: float) -> list[tuple[str, dict[str, Any]]]:
         return self.batches.pop(0) if self.batches else []
 
-    def behind(self) -> bool:
+    def ends(self) -> int:
+        return 0
+
+    def behind(self, ends: int) -> bool:
         return bool(self.batches)
 
     def lifecycle(self, event: str, run_id: str, detail: Any) -> None:
