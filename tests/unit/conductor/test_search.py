@@ -37,7 +37,7 @@ guesses = st.floats(-1, 1).map(lambda exponent: 10**exponent)  # wrong by up to 
 seeds = st.integers(0, 1_000_000)
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=15)
 @given(st.sampled_from(POLICIES), capacities, guesses)
 def test_a_known_capacity_is_found_within_five_percent_and_never_exceeded(
     policy: str, capacity: float, guess: float
@@ -51,7 +51,7 @@ def test_a_known_capacity_is_found_within_five_percent_and_never_exceeded(
     assert capacity <= result.interval[1]
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=15)
 @given(st.sampled_from(POLICIES), capacities, guesses, seeds)
 def test_noise_does_not_lead_astray(policy: str, capacity: float, guess: float, seed: int) -> None:
     """The mean of 3 % uniform noise over a confirmation is good to about 1 %."""
@@ -61,7 +61,7 @@ def test_noise_does_not_lead_astray(policy: str, capacity: float, guess: float, 
     assert 0.95 * capacity <= result.rate_per_second <= 1.01 * capacity
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=15)
 @given(st.sampled_from(POLICIES), capacities, guesses, st.floats(0.0001, 0.002))
 def test_with_a_slow_leak_the_rate_is_never_above_what_a_long_step_can_do(
     policy: str, capacity: float, guess: float, leak: float
