@@ -55,6 +55,7 @@ class CurrentRun:
         self.lag_ms = 0
         self._largest_lag_ms = 0
         self._told_lag_ms = 0
+        self._started_ms = 0
         self._share = Share(settings.evaluator_instance_index, settings.evaluator_instance_count)
         self._readiness: Readiness | None = None
 
@@ -149,7 +150,7 @@ class CurrentRun:
         self._say_when_drained(self._evaluation, self.publication, frontier)
 
     def _follow_lag(self, evaluation: Evaluation, frontier: Frontier) -> None:
-        self.lag_ms = max(0, now_ms() - min(frontier.input_ms, frontier.output_ms))
+        self.lag_ms = frontier.behind_ms(now_ms(), self._started_ms)
         self._largest_lag_ms = max(self._largest_lag_ms, self.lag_ms)
         if now_ms() - self._told_lag_ms >= TELL_LAG_MS:
             detail = {
@@ -222,7 +223,8 @@ class CurrentRun:
             return  # it has failed already, or runs already
         self._evaluation = Evaluation(self._plan, phases)
         self._readiness = None
-        self._told_lag_ms, self._largest_lag_ms = now_ms(), 0
+        self._started_ms = self._told_lag_ms = now_ms()
+        self._largest_lag_ms = 0
         self.publication = self._publication(self._evaluation, published_since_ms)
         with_pairs = self._plan.request.workload.publishes_pairs
         self.reader = self._open_reader(self._plan.start_offsets, with_places=with_pairs)

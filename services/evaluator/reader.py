@@ -81,6 +81,11 @@ class Frontier:
     output_ms: int
     positions: dict[Place, int]
 
+    def behind_ms(self, now_ms: int, since_ms: int) -> int:
+        """Milliseconds by which reading is behind; since_ms: when it began, which counts while a
+        topic with records has not been read at all (its time is 0 then)."""
+        return max(0, now_ms - (min(self.input_ms, self.output_ms) or since_ms))
+
 
 class Reader:
     """Reads its share of every topic of a run from the plan's offsets on. Not thread-safe: one
