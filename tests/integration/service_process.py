@@ -54,7 +54,11 @@ class Reader:
         self._consumer.close()
 
 
-def send_probes(settings: ServiceSettings, run_id: str) -> None:
+def send_probes(
+    settings: ServiceSettings,
+    run_id: str,
+    encode: Callable[[str, dict[str, Any]], bytes] = codec.encode,
+) -> None:
     """Probe traffic of a run, as the generator sends it before the load: to every partition."""
     now_us = time.time_ns() // 1000
     fields = {
@@ -73,7 +77,7 @@ def send_probes(settings: ServiceSettings, run_id: str) -> None:
     producer = idempotent_producer(settings, "tests-probe")
     for number in range(16):
         site = f"probe-{number}"
-        value = codec.encode("traffic_flow", fields | {"measurement_id": site})
+        value = encode("traffic_flow", fields | {"measurement_id": site})
         producer.produce(catalogue.FLOW, value, site)
     assert producer.flush(10) == 0
 

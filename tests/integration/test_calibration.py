@@ -125,11 +125,15 @@ class CalibrationRun:
             sum(e["event"] == protocol.READY and not e["pipeline"] for e in events) == evaluators
         )
         self.bus.command("prepare", self.run_id, self.plan)
-        send_probes(self.settings, self.run_id)
+        send_probes(self.settings, self.run_id, self.encode)
         self.readers[catalogue.LIFECYCLE].until(self.run_id, ready)
         self.bus.command(
             "start", self.run_id, PhasePlan(load_start_ms=self.start_ms, phases=PHASES)
         )
+
+    def encode(self, name, record):
+        """In the format of the run's content."""
+        return (encode_json if self.content.format == "json" else codec.encode)(name, record)
 
     def write_second(self, second):
         """All lanes of all sites, both kinds, one second of event time."""
@@ -153,8 +157,7 @@ class CalibrationRun:
                 ("speed", {"speed_km_per_hour": 50.0 + number}),
             ):
                 record = fields | values | {"sequence": self.sequence}
-                encode = encode_json if self.content.format == "json" else codec.encode
-                value = encode(f"traffic_{kind}", record)
+                value = self.encode(f"traffic_{kind}", record)
                 producer.produce(f"traffic.{kind}", value, site)
                 self.sequence += 1
         assert producer.flush(10) == 0
