@@ -130,7 +130,7 @@ def test_faults_are_found_where_the_rule_says(own_broker):
 
 
 def test_two_instances_share_a_load_and_a_burst_says_how_late_it_left(broker):
-    run_id = "shared"
+    run_id = "two-generators"
     load = Load(shape="periodic_burst", rate_per_second=100, burst_records=2_000, period_s=3)
     plan = run_plan(run_id, load=load)
 
