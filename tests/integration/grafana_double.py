@@ -1,7 +1,7 @@
-"""A Grafana for tests: its HTTP API as documented, in memory.
+"""A Grafana for tests: the part of its HTTP API that is used here, in memory.
 
-Written from the documentation of its HTTP API, the pages on data sources, folders, dashboards,
-queries and health: paths, bodies, statuses, and what is added to what was sent.
+Data sources, folders, dashboards, queries and health: paths, bodies, statuses, and what is added to
+what was sent, as grafana-client expects them. No real Grafana has answered these tests.
 """
 
 import json
