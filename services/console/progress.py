@@ -117,7 +117,7 @@ class Progress:
             self.phase, self.phase_end_ms = record["phase"], detail.get("end_ms")
             if self.phase == "search":
                 rate = detail["rate_per_second"]
-                self.searching = f"step {detail['step']} at {rate:g} records/s"
+                self.searching = f"step {detail['step']} at {rate:.0f} records/s"
         elif event == protocol.READY:
             self.ready.append(record["pipeline"] or record["producer"])
         elif event == protocol.FAILED:
@@ -141,7 +141,7 @@ def step_line(step: dict[str, Any]) -> str:
         figures.append(f"CPU {step['cpu_share']:.0%}")
     verdict = "sustained" if step["sustained"] else "NOT sustained: " + " ".join(step["reasons"])
     length = f" for {step['measured_s']} s"
-    return f"step {step['step']}: {step['rate_per_second']:g}/s{length} {verdict}" + "".join(
+    return f"step {step['step']}: {step['rate_per_second']:.0f}/s{length} {verdict}" + "".join(
         f" · {figure}" for figure in figures
     )
 
@@ -151,13 +151,13 @@ def rate_line(result: dict[str, Any]) -> str:
     rate, (low, high) = result["rate_per_second"], result["interval_per_second"]
     if rate is None:
         return "No sustainable rate was found."
-    above = f"below {high:g}/s" if high is not None else "with no upper end found"
-    text = f"Sustainable: {rate:.4g} records/s (from {low:.4g}/s, {above}; {result['policy']})"
+    above = f"below {high:.0f}/s" if high is not None else "with no upper end found"
+    text = f"Sustainable: {rate:.0f} records/s (from {low:.0f}/s, {above}; {result['policy']})"
     if not result["confirmed"]:
         text += ", not confirmed by a longer step"
     verified_at = result["verified_at_per_second"]
     verdict = "sustained" if result["verified"] else "NOT sustained"
-    return f"{text}. The run at {verified_at:g}/s was {verdict}."
+    return f"{text}. The run at {verified_at:.0f}/s was {verdict}."
 
 
 def _figure(value: float | None) -> str:
