@@ -3,7 +3,7 @@
 from grafana_foundation_sdk.builders import barchart, table, timeseries
 from grafana_foundation_sdk.builders import dashboard as dash
 
-from deploy.grafana.program import palette, sql
+from deploy.grafana.program import palette, recurring, sql
 from deploy.grafana.program.frame import DEFINITION, PHASE, asked, frame, listed, placed
 from deploy.grafana.program.panels import About, bars, graph, rows
 
@@ -69,21 +69,16 @@ ORDER BY pipeline
 
 
 def _over_time(share: float) -> timeseries.Panel:
-    return graph(
+    return recurring.latency_over_time(
         About(
             f"Latency p{share * 100:g} of $stage over time, by pipeline",
             "Exact percentile of every point's own outputs. A logarithmic axis.",
             "ms",
         ),
-        f"""
-SELECT $__timeInterval(at) AS time, toString(pipeline) AS series, {sql.exact(share)} AS latency_ms
-FROM {sql.LATENCIES}
-WHERE {ONE_STAGE}
-GROUP BY time, series
-ORDER BY time, series
-""",
+        share,
+        ONE_STAGE,
+        "toString(pipeline)",
         palette.PIPELINES,
-        logarithmic=True,
     )
 
 
@@ -140,22 +135,14 @@ LIMIT 200
 
 
 def _rates() -> timeseries.Panel:
-    return graph(
+    return recurring.rates(
         About(
             "Output rate of $stage, by pipeline",
             "Records per second by the time at which the broker appended them.",
             "recps",
         ),
-        f"""
-SELECT
-    $__timeInterval(second) AS time,
-    toString(pipeline) AS series,
-    sum(records) / $__interval_s AS records_per_second
-FROM throughput_by_second
-WHERE $__timeFilter(second) AND stage = ${{stage:sqlstring}} AND {sql.CHOSEN_PIPELINES}
-GROUP BY time, series
-ORDER BY time, series
-""",
+        f"$__timeFilter(second) AND stage = ${{stage:sqlstring}} AND {sql.CHOSEN_PIPELINES}",
+        "toString(pipeline)",
         palette.PIPELINES,
     )
 

@@ -3,14 +3,10 @@
 from grafana_foundation_sdk.builders import dashboard as dash
 from grafana_foundation_sdk.builders import stat, table, timeseries
 
-from deploy.grafana.program import palette, sql
+from deploy.grafana.program import palette, recurring, sql
 from deploy.grafana.program.frame import asked, frame, placed
 from deploy.grafana.program.panels import NONE_IS_GOOD, About, figures, graph, rows
 
-VERDICTS = tuple(palette.VERDICTS)
-FAILED = VERDICTS[1:]
-SUMS = ",\n    ".join(f"sum(v.{name}) AS {name}" for name in VERDICTS)
-FAILED_SUMS = ",\n    ".join(f"sum(v.{name}) AS {name}" for name in FAILED)
 CHOSEN = f"$__timeFilter(second) AND {sql.CHOSEN_PIPELINES}"
 NOT_JUDGED = "No output was judged in this range of time. Start a run: ./tidegauge run"
 ALL_EXACT = "Every output that was judged in this range of time was exact."
@@ -41,7 +37,7 @@ def build() -> dash.Dashboard:
 
 
 def _totals() -> stat.Panel:
-    return figures(
+    return recurring.failed(
         About(
             "Outputs that were not exact",
             "wrong: other values than the inputs imply; missing: never came; late: after the "
@@ -51,14 +47,7 @@ def _totals() -> stat.Panel:
             height=5,
             empty=NOT_JUDGED,
         ),
-        f"""
-SELECT
-    {FAILED_SUMS}
-FROM results_verdicts AS v
-WHERE {CHOSEN}
-HAVING count() > 0
-""",
-        NONE_IS_GOOD,
+        CHOSEN,
     )
 
 
@@ -85,48 +74,27 @@ HAVING count() > 0
 
 
 def _by_time() -> timeseries.Panel:
-    return graph(
+    return recurring.verdicts_over_time(
         About(
             "Verdicts over time",
             "Every verdict at the second of the output; a missing one at that of its latest input.",
             "short",
             empty=NOT_JUDGED,
         ),
-        f"""
-SELECT
-    $__timeInterval(second) AS time,
-    {SUMS}
-FROM results_verdicts AS v
-WHERE {CHOSEN}
-GROUP BY time
-ORDER BY time
-""",
-        palette.VERDICTS,
-        stacked=True,
-        bars=True,
+        CHOSEN,
     )
 
 
 def _failed_by_time() -> timeseries.Panel:
-    return graph(
+    return recurring.verdicts_over_time(
         About(
             "Outputs that were not exact, over time",
             "The same without those that were exact, so that one in a million is seen.",
             "short",
             empty=NOT_JUDGED,
         ),
-        f"""
-SELECT
-    $__timeInterval(second) AS time,
-    {FAILED_SUMS}
-FROM results_verdicts AS v
-WHERE {CHOSEN}
-GROUP BY time
-ORDER BY time
-""",
-        palette.VERDICTS,
-        stacked=True,
-        bars=True,
+        CHOSEN,
+        recurring.FAILED,
     )
 
 
@@ -143,7 +111,7 @@ def _ledger() -> table.Panel:
 SELECT
     pipeline,
     stage,
-    {SUMS}
+    {sql.verdict_sums(palette.VERDICTS)}
 FROM results_verdicts AS v
 WHERE {CHOSEN}
 GROUP BY pipeline, stage
@@ -151,7 +119,7 @@ ORDER BY pipeline, {sql.STAGE_ORDER}
 LIMIT 200
 """,
         {"pipeline": "string", "stage": "string"},
-        judged=dict.fromkeys(FAILED, NONE_IS_GOOD),
+        judged=dict.fromkeys(recurring.FAILED, NONE_IS_GOOD),
     )
 
 

@@ -3,20 +3,19 @@
 from grafana_foundation_sdk.builders import dashboard as dash
 from grafana_foundation_sdk.builders import stat, table, timeseries
 
-from deploy.grafana.program import palette, sql
+from deploy.grafana.program import palette, recurring, sql
 from deploy.grafana.program.frame import DEFINITION, asked, frame, listed, placed
-from deploy.grafana.program.links import TO_RUN
 from deploy.grafana.program.panels import About, figures, graph, rows
 
 NO_RUNS = (
     "No run of this workload was concluded in this range of time. A suite runs for ever:"
     " ./tidegauge up default"
 )
-WORKLOADS = """
+OF_WORKLOAD = f"workload = ${{workload:sqlstring}} AND {sql.RUNS_OF_RANGE}"
+WORKLOADS = f"""
 SELECT workload
 FROM runs
-WHERE workload != '' AND requested_at <= $__toTime
-    AND (concluded_at IS NULL OR concluded_at >= $__fromTime)
+WHERE workload != '' AND {sql.RUNS_OF_RANGE}
 GROUP BY workload
 ORDER BY count() DESC, workload
 LIMIT 200
@@ -69,14 +68,13 @@ def _counts() -> stat.Panel:
             width=8,
             empty=NO_RUNS,
         ),
-        """
+        f"""
 SELECT
     countIf(k.valid) AS valid,
     countIf(k.concluded AND NOT k.valid) AS invalid,
     countIf(NOT k.concluded) AS "not concluded"
 FROM runs AS k
-WHERE workload = ${workload:sqlstring} AND requested_at <= $__toTime
-    AND (concluded_at IS NULL OR concluded_at >= $__fromTime)
+WHERE {OF_WORKLOAD}
 HAVING count() > 0
 """,
         ((None, palette.BLUE),),
@@ -243,7 +241,7 @@ LIMIT 20000
 
 
 def _runs() -> table.Panel:
-    return rows(
+    return recurring.runs(
         About(
             "Runs of this workload",
             "Newest first. Click one to see all of it.",
@@ -251,22 +249,6 @@ def _runs() -> table.Panel:
             width=24,
             empty=NO_RUNS,
         ),
-        """
-SELECT
-    run_id AS run,
-    arrayStringConcat(pipelines, ', ') AS pipelines,
-    multiIf(NOT concluded, concat('in ', toString(phase)), valid, 'valid', 'INVALID') AS state,
-    arrayStringConcat(arrayConcat(invalid_reasons, failures), ' ') AS reasons,
-    requested_at AS requested,
-    toUnixTimestamp64Milli(requested_at) AS from_ms,
-    toUnixTimestamp64Milli(ifNull(concluded_at, now64(3))) + 5000 AS to_ms
-FROM runs
-WHERE workload = ${workload:sqlstring} AND requested_at <= $__toTime
-    AND (concluded_at IS NULL OR concluded_at >= $__fromTime)
-ORDER BY requested_at DESC
-LIMIT 500
-""",
-        {"requested": "dateTimeAsIso"},
-        links={"run": TO_RUN},
-        hidden=("from_ms", "to_ms"),
+        f"WHERE {OF_WORKLOAD}\nORDER BY requested_at DESC\nLIMIT 500",
+        (recurring.PIPELINES, recurring.STATE, recurring.REASONS),
     )

@@ -3,10 +3,9 @@
 from grafana_foundation_sdk.builders import dashboard as dash
 from grafana_foundation_sdk.builders import stat, table, timeseries
 
-from deploy.grafana.program import palette, sql
+from deploy.grafana.program import palette, recurring, sql
 from deploy.grafana.program.frame import DEFINITION, asked, frame, placed
-from deploy.grafana.program.links import TO_RUN
-from deploy.grafana.program.panels import NONE_IS_GOOD, About, figures, graph, rows
+from deploy.grafana.program.panels import About, figures, graph, rows
 
 RATIO = ((None, palette.GOOD), (1.2, palette.DOUBTFUL), (1.5, palette.BAD))
 
@@ -38,7 +37,7 @@ def build() -> dash.Dashboard:
 
 
 def _runs() -> table.Panel:
-    return rows(
+    return recurring.runs(
         About(
             "What runs now and ran last",
             "The five newest runs with the phase they are in, or how they ended. Click a run to "
@@ -48,27 +47,12 @@ def _runs() -> table.Panel:
             height=6,
             empty="No run was ever asked for. Start one: ./tidegauge run",
         ),
-        """
-SELECT
-    run_id AS run,
-    workload,
-    arrayStringConcat(pipelines, ', ') AS pipelines,
-    multiIf(NOT concluded, concat('in ', toString(phase)), valid, 'valid', 'INVALID') AS state,
-    requested_at AS requested,
-    toUnixTimestamp64Milli(requested_at) AS from_ms,
-    toUnixTimestamp64Milli(ifNull(concluded_at, now64(3))) + 5000 AS to_ms
-FROM runs
-ORDER BY requested_at DESC
-LIMIT 5
-""",
-        {"requested": "dateTimeAsIso"},
-        links={"run": TO_RUN},
-        hidden=("from_ms", "to_ms"),
+        "ORDER BY requested_at DESC\nLIMIT 5",
     )
 
 
 def _ledger() -> stat.Panel:
-    return figures(
+    return recurring.failed(
         About(
             "Outputs that were not exact",
             "Verdicts on every output of the chosen pipelines in this range of time. Anything but "
@@ -78,18 +62,7 @@ def _ledger() -> stat.Panel:
             height=6,
             empty="No output was judged in this range of time.",
         ),
-        f"""
-SELECT
-    sum(v.wrong) AS wrong,
-    sum(v.missing) AS missing,
-    sum(v.late) AS late,
-    sum(v.duplicate) AS duplicate,
-    sum(v.unexpected) AS unexpected
-FROM results_verdicts AS v
-WHERE $__timeFilter(second) AND {sql.CHOSEN_PIPELINES}
-HAVING count() > 0
-""",
-        NONE_IS_GOOD,
+        f"$__timeFilter(second) AND {sql.CHOSEN_PIPELINES}",
     )
 
 
@@ -199,52 +172,32 @@ LIMIT 100
 
 
 def _latency(share: float) -> timeseries.Panel:
-    return graph(
+    return recurring.latency_over_time(
         About(
             f"Latency p{share * 100:g} by stage",
             "From the contributing inputs to the output, both as the broker stamped them; exact, "
             "from the count of every millisecond. A logarithmic axis.",
             "ms",
         ),
-        f"""
-SELECT
-    $__timeInterval(at) AS time,
-    concat(pipeline, ' ', stage) AS series,
-    {sql.exact(share)} AS latency_ms
-FROM {sql.LATENCIES}
-WHERE definition = ${{definition:sqlstring}} AND {sql.CHOSEN_PIPELINES}
-GROUP BY time, series
-ORDER BY time, series
-""",
-        palette.STAGES,
-        logarithmic=True,
+        share,
+        f"definition = ${{definition:sqlstring}} AND {sql.CHOSEN_PIPELINES}",
     )
 
 
 def _rates() -> timeseries.Panel:
-    return graph(
+    return recurring.rates(
         About(
             "Input and output rate",
             "Records per second by the time at which the broker appended them, counted from the "
             "topics themselves. Windows publish fewer records than they read.",
             "recps",
         ),
-        f"""
-SELECT
-    $__timeInterval(second) AS time,
-    if(pipeline = '', 'input', concat(pipeline, ' ', stage)) AS series,
-    sum(records) / $__interval_s AS records_per_second
-FROM throughput_by_second
-WHERE $__timeFilter(second) AND (pipeline = '' OR {sql.CHOSEN_PIPELINES})
-GROUP BY time, series
-ORDER BY time, series
-""",
-        palette.STAGES | {"input": palette.GREY},
+        f"$__timeFilter(second) AND (pipeline = '' OR {sql.CHOSEN_PIPELINES})",
     )
 
 
 def _send_delay() -> timeseries.Panel:
-    return graph(
+    return recurring.send_delay(
         About(
             "How late the generator sent",
             "Send delay: from when the load shape wanted a record sent to when it was. A run whose "
@@ -252,18 +205,7 @@ def _send_delay() -> timeseries.Panel:
             "like a slow pipeline.",
             "ms",
         ),
-        """
-SELECT
-    $__timeInterval(second) AS time,
-    quantileExactWeighted(0.5)(send_delay_us, count) / 1000 AS p50,
-    quantileExactWeighted(0.99)(send_delay_us, count) / 1000 AS p99,
-    max(send_delay_us) / 1000 AS max
-FROM generator_send_delays
-WHERE $__timeFilter(second)
-GROUP BY time
-ORDER BY time
-""",
-        palette.PERCENTILES,
+        "$__timeFilter(second)",
     )
 
 

@@ -3,24 +3,20 @@
 from grafana_foundation_sdk.builders import barchart, heatmap, stat, table, timeseries
 from grafana_foundation_sdk.builders import dashboard as dash
 
-from deploy.grafana.program import palette, sql
+from deploy.grafana.program import palette, recurring, sql
 from deploy.grafana.program.frame import DEFINITION, asked, frame, placed
-from deploy.grafana.program.links import TO_RUN
 from deploy.grafana.program.panels import (
     NONE_IS_GOOD,
     About,
     bars,
-    figures,
-    graph,
     heat_over_time,
     rows,
 )
 
-# Runs of the range of time; a run that goes on counts, and one is enough to begin with.
-RUNS = """
+RUNS = f"""
 SELECT run_id
 FROM runs
-WHERE requested_at <= $__toTime AND (concluded_at IS NULL OR concluded_at >= $__fromTime)
+WHERE {sql.RUNS_OF_RANGE}
 ORDER BY requested_at DESC
 LIMIT 500
 """
@@ -72,9 +68,9 @@ def _about_it() -> table.Panel:
 SELECT
     run_id AS run,
     workload,
-    arrayStringConcat(pipelines, ', ') AS pipelines,
-    multiIf(NOT concluded, concat('in ', toString(phase)), valid, 'valid', 'INVALID') AS state,
-    arrayStringConcat(arrayConcat(invalid_reasons, failures), ' ') AS reasons,
+    {recurring.PIPELINES},
+    {recurring.STATE},
+    {recurring.REASONS},
     measure_at AS "measured from",
     dateDiff('second', measure_at, cool_down_at) AS "for"
 FROM runs
@@ -85,7 +81,7 @@ WHERE {THIS_RUN}
 
 
 def _offences() -> stat.Panel:
-    return figures(
+    return recurring.failed(
         About(
             "Outputs that were not exact",
             "Verdicts of the measure phase, all pipelines and stages together.",
@@ -94,18 +90,7 @@ def _offences() -> stat.Panel:
             height=5,
             empty=NOT_YET,
         ),
-        f"""
-SELECT
-    sum(v.wrong) AS wrong,
-    sum(v.missing) AS missing,
-    sum(v.late) AS late,
-    sum(v.duplicate) AS duplicate,
-    sum(v.unexpected) AS unexpected
-FROM results_verdicts AS v
-WHERE {THIS_RUN} AND phase = 'measure'
-HAVING count() > 0
-""",
-        NONE_IS_GOOD,
+        f"{THIS_RUN} AND phase = 'measure'",
     )
 
 
@@ -183,25 +168,17 @@ ORDER BY pipeline
 
 
 def _over_time(share: float) -> timeseries.Panel:
-    return graph(
+    return recurring.latency_over_time(
         About(
             f"Latency p{share * 100:g} by stage over time",
             "Exact percentile of every point's own outputs, of all phases. A logarithmic axis.",
             "ms",
             empty=NOT_YET,
         ),
-        f"""
-SELECT
-    $__timeInterval(second) AS time,
-    concat(pipeline, ' ', stage) AS series,
-    {sql.exact(share)} AS latency_ms
-FROM results_latency
-WHERE {LATENCY} AND $__timeFilter(second)
-GROUP BY time, series
-ORDER BY time, series
-""",
-        palette.STAGES,
-        logarithmic=True,
+        share,
+        f"{LATENCY} AND $__timeFilter(second)",
+        source="results_latency",
+        at="second",
     )
 
 
@@ -227,71 +204,38 @@ ORDER BY time
 
 
 def _rates() -> timeseries.Panel:
-    return graph(
+    return recurring.rates(
         About(
             "Input and output rate",
             "Records per second by the time at which the broker appended them.",
             "recps",
             empty=NOT_YET,
         ),
-        f"""
-SELECT
-    $__timeInterval(second) AS time,
-    if(pipeline = '', 'input', concat(pipeline, ' ', stage)) AS series,
-    sum(records) / $__interval_s AS records_per_second
-FROM throughput_by_second
-WHERE {THIS_RUN} AND $__timeFilter(second)
-GROUP BY time, series
-ORDER BY time, series
-""",
-        palette.STAGES | {"input": palette.GREY},
+        f"{THIS_RUN} AND $__timeFilter(second)",
     )
 
 
 def _send_delay() -> timeseries.Panel:
-    return graph(
+    return recurring.send_delay(
         About(
             "How late the generator sent",
             "Send delay: from when the load shape wanted a record sent to when it was.",
             "ms",
             empty=NOT_YET,
         ),
-        f"""
-SELECT
-    $__timeInterval(second) AS time,
-    quantileExactWeighted(0.5)(send_delay_us, count) / 1000 AS p50,
-    quantileExactWeighted(0.99)(send_delay_us, count) / 1000 AS p99,
-    max(send_delay_us) / 1000 AS max
-FROM generator_send_delays
-WHERE {THIS_RUN} AND $__timeFilter(second)
-GROUP BY time
-ORDER BY time
-""",
-        palette.PERCENTILES,
+        f"{THIS_RUN} AND $__timeFilter(second)",
     )
 
 
 def _verdicts() -> timeseries.Panel:
-    columns = ",\n    ".join(f"sum(v.{name}) AS {name}" for name in palette.VERDICTS)
-    return graph(
+    return recurring.verdicts_over_time(
         About(
             "Verdicts over time",
             "Every verdict at the second of the output; a missing one at that of its latest input.",
             "short",
             empty=NOT_YET,
         ),
-        f"""
-SELECT
-    $__timeInterval(second) AS time,
-    {columns}
-FROM results_verdicts AS v
-WHERE {THIS_RUN} AND $__timeFilter(second)
-GROUP BY time
-ORDER BY time
-""",
-        palette.VERDICTS,
-        stacked=True,
-        bars=True,
+        f"{THIS_RUN} AND $__timeFilter(second)",
     )
 
 
@@ -361,7 +305,7 @@ LIMIT 50
 
 
 def _others() -> table.Panel:
-    return rows(
+    return recurring.runs(
         About(
             "All runs in this range of time",
             "Newest first. Click one to see it.",
@@ -370,21 +314,5 @@ def _others() -> table.Panel:
             height=8,
             empty="There is no run in this range of time.",
         ),
-        """
-SELECT
-    run_id AS run,
-    workload,
-    arrayStringConcat(pipelines, ', ') AS pipelines,
-    multiIf(NOT concluded, concat('in ', toString(phase)), valid, 'valid', 'INVALID') AS state,
-    requested_at AS requested,
-    toUnixTimestamp64Milli(requested_at) AS from_ms,
-    toUnixTimestamp64Milli(ifNull(concluded_at, now64(3))) + 5000 AS to_ms
-FROM runs
-WHERE requested_at <= $__toTime AND (concluded_at IS NULL OR concluded_at >= $__fromTime)
-ORDER BY requested_at DESC
-LIMIT 200
-""",
-        {"requested": "dateTimeAsIso"},
-        links={"run": TO_RUN},
-        hidden=("from_ms", "to_ms"),
+        f"WHERE {sql.RUNS_OF_RANGE}\nORDER BY requested_at DESC\nLIMIT 200",
     )

@@ -1,5 +1,6 @@
 """Pieces of queries that several dashboards use. Every query is bounded by the range of time."""
 
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final
 
@@ -21,6 +22,11 @@ LATENCIES: Final = """
 """.strip()
 
 STAGE_ORDER: Final = "indexOf(['ingest', 'parse', 'join', 'tumbling', 'sliding'], toString(stage))"
+
+# Runs that took place in the range of time; one that goes on counts.
+RUNS_OF_RANGE: Final = (
+    "requested_at <= $__toTime AND (concluded_at IS NULL OR concluded_at >= $__fromTime)"
+)
 
 PIPELINE_VALUES: Final = """
 SELECT toString(pipeline) AS value
@@ -51,6 +57,12 @@ PERCENTILES: Final = f"""
     {exact(0.999)} AS "p99.9",
     max(latency_ms) AS max
 """.strip()
+
+
+def verdict_sums(verdicts: Iterable[str]) -> str:
+    """Columns of `results_verdicts AS v`: how many outputs got each verdict."""
+    return ",\n    ".join(f"sum(v.{name}) AS {name}" for name in verdicts)
+
 
 # Bands of a heatmap and of a distribution: up to 1, 2, 5, 10, … milliseconds.
 BOUNDS_MS: Final = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)

@@ -3,7 +3,7 @@
 from grafana_foundation_sdk.builders import barchart, heatmap, stat, table, timeseries
 from grafana_foundation_sdk.builders import dashboard as dash
 
-from deploy.grafana.program import palette, sql
+from deploy.grafana.program import palette, recurring, sql
 from deploy.grafana.program.frame import DEFINITION, PHASE, asked, frame, placed
 from deploy.grafana.program.panels import About, bars, figures, graph, heat_over_time, rows
 
@@ -111,21 +111,15 @@ ORDER BY {sql.STAGE_ORDER}
 
 
 def _over_time(share: float) -> timeseries.Panel:
-    return graph(
+    return recurring.latency_over_time(
         About(
             f"Latency p{share * 100:g} of every stage over time",
             "Exact percentile of every point's own outputs. A logarithmic axis.",
             "ms",
         ),
-        f"""
-SELECT $__timeInterval(at) AS time, toString(stage) AS series, {sql.exact(share)} AS latency_ms
-FROM {sql.LATENCIES}
-WHERE {CHOSEN}
-GROUP BY time, series
-ORDER BY time, series
-""",
-        palette.STAGES,
-        logarithmic=True,
+        share,
+        CHOSEN,
+        "toString(stage)",
     )
 
 

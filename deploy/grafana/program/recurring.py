@@ -1,0 +1,152 @@
+"""Panels that stand on several dashboards: the same question about other rows.
+
+about: what the panel says of itself there. where: the condition, in SQL, that chooses the rows.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from grafana_foundation_sdk.builders import stat, table, timeseries
+
+from deploy.grafana.program import palette, sql
+from deploy.grafana.program.links import TO_RUN
+from deploy.grafana.program.panels import NONE_IS_GOOD, About, figures, graph, rows
+
+FAILED: Final = tuple(palette.VERDICTS)[1:]
+BY_STAGE: Final = "concat(pipeline, ' ', stage)"
+INPUT_AND_BY_STAGE: Final = f"if(pipeline = '', 'input', {BY_STAGE})"
+PIPELINES: Final = "arrayStringConcat(pipelines, ', ') AS pipelines"
+STATE: Final = (
+    "multiIf(NOT concluded, concat('in ', toString(phase)), valid, 'valid', 'INVALID') AS state"
+)
+REASONS: Final = "arrayStringConcat(arrayConcat(invalid_reasons, failures), ' ') AS reasons"
+
+
+def runs(
+    about: About, which: str, columns: Iterable[str] = ("workload", PIPELINES, STATE)
+) -> table.Panel:
+    """Runs, each a link to all of it. which: the rest of the query."""
+    chosen = ",\n    ".join(columns)
+    return rows(
+        about,
+        f"""
+SELECT
+    run_id AS run,
+    {chosen},
+    requested_at AS requested,
+    toUnixTimestamp64Milli(requested_at) AS from_ms,
+    toUnixTimestamp64Milli(ifNull(concluded_at, now64(3))) + 5000 AS to_ms
+FROM runs
+{which}
+""",
+        {"requested": "dateTimeAsIso"},
+        links={"run": TO_RUN},
+        hidden=("from_ms", "to_ms"),
+    )
+
+
+def failed(about: About, where: str) -> stat.Panel:
+    """How many outputs were not exact, by verdict; empty where none was judged."""
+    return figures(
+        about,
+        f"""
+SELECT
+    {sql.verdict_sums(FAILED)}
+FROM results_verdicts AS v
+WHERE {where}
+HAVING count() > 0
+""",
+        NONE_IS_GOOD,
+    )
+
+
+def verdicts_over_time(
+    about: About, where: str, verdicts: Iterable[str] = tuple(palette.VERDICTS)
+) -> timeseries.Panel:
+    """These verdicts at the second of the output."""
+    return graph(
+        about,
+        f"""
+SELECT
+    $__timeInterval(second) AS time,
+    {sql.verdict_sums(verdicts)}
+FROM results_verdicts AS v
+WHERE {where}
+GROUP BY time
+ORDER BY time
+""",
+        palette.VERDICTS,
+        stacked=True,
+        bars=True,
+    )
+
+
+def latency_over_time(
+    about: About,
+    share: float,
+    where: str,
+    series: str = BY_STAGE,
+    colours: Mapping[str, str] = palette.STAGES,
+    *,
+    source: str = sql.LATENCIES,
+    at: str = "at",
+) -> timeseries.Panel:
+    """A percentile of every point's own outputs. series: what a line is, in SQL. source: where the
+    counts are, with their time in the column `at`."""
+    return graph(
+        about,
+        f"""
+SELECT
+    $__timeInterval({at}) AS time,
+    {series} AS series,
+    {sql.exact(share)} AS latency_ms
+FROM {source}
+WHERE {where}
+GROUP BY time, series
+ORDER BY time, series
+""",
+        colours,
+        logarithmic=True,
+    )
+
+
+def rates(
+    about: About,
+    where: str,
+    series: str = INPUT_AND_BY_STAGE,
+    colours: Mapping[str, str] = palette.STAGES | {"input": palette.GREY},
+) -> timeseries.Panel:
+    """Records per second as they were appended. series: what a line is, in SQL."""
+    return graph(
+        about,
+        f"""
+SELECT
+    $__timeInterval(second) AS time,
+    {series} AS series,
+    sum(records) / $__interval_s AS records_per_second
+FROM throughput_by_second
+WHERE {where}
+GROUP BY time, series
+ORDER BY time, series
+""",
+        colours,
+    )
+
+
+def send_delay(about: About, where: str) -> timeseries.Panel:
+    """How late the generator sent."""
+    return graph(
+        about,
+        f"""
+SELECT
+    $__timeInterval(second) AS time,
+    quantileExactWeighted(0.5)(send_delay_us, count) / 1000 AS p50,
+    quantileExactWeighted(0.99)(send_delay_us, count) / 1000 AS p99,
+    max(send_delay_us) / 1000 AS max
+FROM generator_send_delays
+WHERE {where}
+GROUP BY time
+ORDER BY time
+""",
+        palette.PERCENTILES,
+    )
