@@ -28,6 +28,7 @@ from services.runtime.definitions import DefinitionError, load_suite
 from services.runtime.events import Events
 from services.runtime.kafka import admin_client
 from services.runtime.logs import configure_logs
+from services.runtime.mistakes import first_mistake
 from services.runtime.serving import serving
 from services.runtime.settings import EXIT_USAGE, load_settings
 from services.runtime.topics import ensure_topics
@@ -100,9 +101,7 @@ def parse_request(command: dict[str, Any], events: Events) -> RunRequest | None:
     try:
         request = RunRequest.model_validate_json(command["body"])
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
-        refuse(events, run_id, f"{field}: {first['msg']}")
+        refuse(events, run_id, first_mistake(error))
         return None
     for pipeline in request.pipelines:
         if not set(pipeline.stages) & set(request.stages):

@@ -33,6 +33,7 @@ from services.runtime.kafka import (
     assigned_consumer,
     end_offsets,
 )
+from services.runtime.mistakes import first_mistake
 from services.runtime.replay import read_commands, unfinished
 
 log = structlog.get_logger()
@@ -100,9 +101,8 @@ class CurrentRun:
         try:
             self._carry_out(record["command"], record["run_id"], record["body"])
         except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(str(part) for part in first["loc"])
-            reason = f"The evaluator could not {record['command']}: {field}: {first['msg']}."
+            mistake = first_mistake(error)
+            reason = f"The evaluator could not {record['command']}: {mistake}."
             self._fail(record["run_id"], reason)
 
     def _carry_out(self, name: str, run_id: str, body: str) -> None:

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from schemas.pipeline import External
 from schemas.protocol import Model, Pipeline, Workload
 from schemas.suite import Step, Suite, SuiteFile, SuiteItem
+from services.runtime.mistakes import first_mistake
 from services.runtime.settings import ROOT
 
 WORKLOADS_DIR = ROOT / "workloads"
@@ -67,7 +68,7 @@ def load_suite(name: str, directory: Path = SUITES_DIR) -> Suite:
     try:
         return Suite(name=file.name, summary=file.summary, pace=file.pace, steps=tuple(steps))
     except ValidationError as error:
-        raise DefinitionError(f"suite {name}: {_sentence(error)}") from error
+        raise DefinitionError(f"suite {name}: {first_mistake(error)}.") from error
 
 
 def changed(
@@ -133,7 +134,7 @@ def _steps(suite: str, item: SuiteItem) -> list[Step]:
             for rate in item.rates or (None,)
         ]
     except ValidationError as error:
-        raise DefinitionError(f"suite {suite}: {item.workload}: {_sentence(error)}") from error
+        raise DefinitionError(f"suite {suite}: {item.workload}: {first_mistake(error)}.") from error
 
 
 def _load(what: str, model: type[ModelT], name: str, directory: Path) -> ModelT:
@@ -147,15 +148,9 @@ def _load(what: str, model: type[ModelT], name: str, directory: Path) -> ModelT:
     try:
         return model.model_validate(_toml(data))
     except ValidationError as error:
-        raise DefinitionError(_one_line(f"{path}: {_sentence(error)}")) from error
+        raise DefinitionError(_one_line(f"{path}: {first_mistake(error)}.")) from error
     except ValueError as error:
         raise DefinitionError(_one_line(f"{path} is not valid TOML: {error}")) from error
-
-
-def _sentence(error: ValidationError) -> str:
-    """The first of what is wrong: the field and what was allowed."""
-    first = error.errors()[0]
-    return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}."
 
 
 def _toml(data: bytes) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from pydantic_settings import (
 )
 
 from services.runtime.kafka_security import security
+from services.runtime.mistakes import first_mistake
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_BASE_PORT = 17070
@@ -119,9 +120,7 @@ def load_settings(kind: type[SettingsT]) -> SettingsT:
     try:
         return kind()
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or "settings"
-        print(f"tidegauge: setting {field}: {first['msg']}", file=sys.stderr)
+        print(f"tidegauge: setting {first_mistake(error, 'settings')}", file=sys.stderr)
     except (OSError, ValueError) as error:
         print(f"tidegauge: settings: {error}", file=sys.stderr)
     raise SystemExit(EXIT_USAGE)

@@ -20,6 +20,7 @@ from services.runtime.grafana_macros import (
     interval_for,
     names_used,
 )
+from services.runtime.mistakes import first_mistake
 from services.store.dashboard_files import (
     Dashboard,
     Model,
@@ -88,9 +89,7 @@ def asked_from(body: bytes) -> Asked:
     try:
         return Asked.model_validate_json(body)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or "request"
-        raise AskingError(f"{field}: {first['msg']}.") from error
+        raise AskingError(f"{first_mistake(error, 'request')}.") from error
 
 
 def query_for(asked: Asked, found: Dashboard) -> tuple[Query, int]:

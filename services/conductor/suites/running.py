@@ -28,6 +28,7 @@ from services.conductor.suites.usage import Usage
 from services.runtime.clock import Clock, now_ms
 from services.runtime.environment import environment
 from services.runtime.events import Events
+from services.runtime.mistakes import first_mistake
 
 log = structlog.get_logger()
 UNKNOWN_USE_MS = 15_000  # how long to wait for the collector's first samples
@@ -73,8 +74,7 @@ class Suites:
         try:
             suite = Suite.model_validate_json(command["body"])
         except ValidationError as error:
-            first = error.errors()[0]
-            log.warning("suite_refused", reason=f"{first['loc']}: {first['msg']}")
+            log.warning("suite_refused", reason=first_mistake(error))
             return
         self._notes.keep_suite(suite)
         self._suite, self._told, self._rested_ms = suite, None, 0
