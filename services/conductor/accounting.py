@@ -1,12 +1,13 @@
 """Accounts for a run during which the conductor was killed: nobody else will conclude it."""
 
-import json
+from typing import Any
 
 import structlog
 from confluent_kafka import TopicPartition
 
-from schemas import catalogue, codec, protocol
+from schemas import catalogue, codec
 from schemas.protocol import Stop
+from services.conductor.conclusion import Conclusion
 from services.conductor.settings import ConductorSettings
 from services.runtime.events import Events
 from services.runtime.kafka import assigned_consumer, end_offsets
@@ -24,16 +25,8 @@ def account_for(run_id: str, settings: ConductorSettings, events: Events) -> boo
     if _concluded(run_id, settings):
         return False
     events.command("stop", run_id, Stop(reason=KILLED))
-    events.publish(
-        catalogue.CONCLUSIONS,
-        run_id,
-        kind="run",
-        valid=False,
-        invalid_reasons=[KILLED],
-        detail=json.dumps({"clean": False, "verdicts": {}}),
-    )
-    detail = {"valid": False, "clean": False, "invalid_reasons": [KILLED]}
-    events.lifecycle(protocol.CONCLUDED, run_id, detail=detail)
+    unmeasured: dict[str, Any] = {"clean": False, "verdicts": {}}
+    Conclusion(False, False, (KILLED,), unmeasured).tell(events, run_id)
     log.warning("accounted_for", run_id=run_id)
     return True
 

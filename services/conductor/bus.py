@@ -1,7 +1,7 @@
 """Reads the bus from now on and watches whether output topics keep growing."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
@@ -11,6 +11,7 @@ from services.runtime.events import Events
 from services.runtime.kafka import assigned_consumer, end_offsets
 from services.runtime.settings import ServiceSettings
 
+REST_POLL_S = 0.1
 _QUICK = {"fetch.min.bytes": 1, "fetch.wait.max.ms": 200}
 
 
@@ -21,10 +22,7 @@ class Bus:
         self._consumer = assigned_consumer(settings, "conductor-bus", **_QUICK)
         self._events = events
         self._topics = tuple(topics)
-        self._next: dict[tuple[str, int], int] = {}
-        for topic in self._topics:
-            for partition, offset in enumerate(end_offsets(self._consumer, topic)):
-                self._next[topic, partition] = offset
+        self._next = self._ends()
         self._consumer.assign([TopicPartition(*key, offset) for key, offset in self._next.items()])
 
     def poll(self, timeout_s: float) -> list[tuple[str, dict[str, Any]]]:
@@ -40,18 +38,20 @@ class Bus:
                 self._events.dead_letter(message, str(error))
         return found
 
-    def ends(self) -> dict[tuple[str, int], int]:
+    def rest(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """What was published until now and not returned yet. Topics to which somebody publishes
+        all the time have no last event to wait for, so the ends of one moment count."""
+        ends = self._ends()
+        while any(self._next[place] < end for place, end in ends.items()):
+            yield from self.poll(REST_POLL_S)
+
+    def _ends(self) -> dict[tuple[str, int], int]:
         """Where the bus ends now, by topic and partition."""
         return {
             (topic, partition): end
             for topic in self._topics
             for partition, end in enumerate(end_offsets(self._consumer, topic))
         }
-
-    def behind(self, ends: dict[tuple[str, int], int]) -> bool:
-        """Whether events before `ends` have not been returned yet. Ends of one moment: topics to
-        which somebody publishes all the time have no last event to wait for."""
-        return any(self._next[place] < end for place, end in ends.items())
 
     def close(self) -> None:
         """Stop reading."""

@@ -1,8 +1,8 @@
-"""What the bus has said about one run so far, and what follows from it. Pure.
+"""What the bus has said about one run so far. Pure.
 
 evidence = Evidence(request)
 evidence.add("results.lifecycle", record)
-evidence.missing_ready(), evidence.failure, conclude(evidence)
+evidence.missing_ready(), evidence.failure
 """
 
 import json
@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from schemas import catalogue, protocol
-from schemas.percentiles import quantile
 from schemas.protocol import Drained, LoadFinished, RunRequest
 
 # Services that cannot go on with a run in whose middle they were started, and until when they are
@@ -203,92 +202,3 @@ def together(loads: list[LoadFinished]) -> LoadFinished:
         faults=dict(faults),
         messages=tuple(message for load in loads for message in load.messages),
     )
-
-
-@dataclass(frozen=True)
-class Conclusion:
-    """valid: the measurement may be used; clean: every expected output was exact and nothing
-    else came. reasons: one sentence each for not valid."""
-
-    valid: bool
-    clean: bool
-    reasons: tuple[str, ...]
-    detail: dict[str, Any]
-
-
-def conclude(evidence: Evidence) -> Conclusion:
-    """Judge a whole run by its workload's validity rules."""
-    reasons = [*_load_reasons(evidence), *_measurement_reasons(evidence)]
-    verdicts = evidence.drained.verdicts if evidence.drained else {}
-    clean = bool(verdicts) and not any(
-        counts[verdict]
-        for stages in verdicts.values()
-        for counts in stages.values()
-        for verdict in protocol.FAILED_VERDICTS
-    )
-    detail: dict[str, Any] = {"clean": clean, "verdicts": verdicts}
-    detail["clock_offset_ms"] = evidence.clock_offset_ms
-    detail["evaluator_restarts"] = evidence.resumed
-    return Conclusion(not reasons, clean, tuple(reasons), detail)
-
-
-def _load_reasons(evidence: Evidence) -> list[str]:
-    if evidence.failure:
-        return [_sentence(evidence.failure)]
-    load = evidence.load_finished
-    if load is None:
-        return ["The generator did not finish the load."]
-    rules = evidence.request.workload.validity
-    reasons = []
-    if load.failed > rules.max_failed_records:
-        reasons.append(f"The generator could not send {load.failed} of {load.intended} records.")
-    if load.acknowledged + load.failed != load.intended:
-        lost = load.intended - load.acknowledged - load.failed
-        reasons.append(f"{lost} intended records are neither acknowledged nor failed.")
-    delay_us = quantile(evidence.send_delays_us, 0.99)
-    if delay_us is not None and delay_us > rules.max_send_delay_p99_ms * 1000:
-        reasons.append(
-            f"The generator was late: p99 send delay {delay_us / 1000:.1f} ms, "
-            f"allowed {rules.max_send_delay_p99_ms:g} ms."
-        )
-    return reasons
-
-
-def _measurement_reasons(evidence: Evidence) -> list[str]:
-    if evidence.failure or evidence.load_finished is None:
-        return []
-    if evidence.drained is None:
-        return ["The evaluator did not give every expected output a verdict in time."]
-    reasons = []
-    for pipeline, stages in sorted(evidence.drained.verdicts.items()):
-        silent = [stage for stage in stages if not evidence.latencies[pipeline, stage]]
-        if silent:
-            reasons.append(f"{pipeline} published nothing measurable for {', '.join(silent)}.")
-    if evidence.negative:
-        reasons.append(
-            f"{evidence.negative} latencies are negative: the broker's clock stepped back "
-            "or outputs were published before their inputs."
-        )
-    return [*reasons, *_environment_reasons(evidence)]
-
-
-def _environment_reasons(evidence: Evidence) -> list[str]:
-    rules = evidence.request.workload.validity
-    reasons: list[str] = []
-    allowed_ms = rules.max_evaluator_lag_ms
-    if allowed_ms is not None and evidence.largest_lag_ms > allowed_ms:
-        reasons.append(
-            f"The evaluation was {evidence.largest_lag_ms} ms behind, allowed {allowed_ms} ms."
-        )
-    stolen = evidence.stolen_s / evidence.machine_s if evidence.machine_s else 0.0
-    if rules.max_steal_share is not None and stolen > rules.max_steal_share:
-        reasons.append(
-            f"The host gave {stolen:.0%} of the processor time to others, "
-            f"allowed {rules.max_steal_share:.0%}."
-        )
-    return reasons
-
-
-def _sentence(text: str) -> str:
-    text = text.strip()
-    return text if text.endswith((".", "!", "?")) else text + "."

@@ -5,7 +5,6 @@ that passes ends the run early; it is then concluded as not valid, with the reas
 that was started for it is stopped.
 """
 
-import json
 import math
 import time
 from collections.abc import Callable
@@ -17,7 +16,8 @@ from confluent_kafka import KafkaException
 from schemas import catalogue, protocol
 from schemas.protocol import LoadFinished, PhasePlan, RunPlan, RunRequest, Stop
 from services.conductor.bus import Bus, SteadyOutputs
-from services.conductor.evidence import BUS, Conclusion, Evidence, conclude
+from services.conductor.conclusion import Conclusion, conclude
+from services.conductor.evidence import BUS, Evidence
 from services.conductor.killing import kill_part
 from services.conductor.settings import ConductorSettings
 from services.runtime.clock import now_ms
@@ -85,9 +85,8 @@ class Run:
             self._evidence.failure = self._evidence.failure or str(ended)
         finally:
             self._stop_parts(keep_pipelines(self._evidence))
-        ends = self._bus.ends()
-        while self._bus.behind(ends):
-            self._take_in()
+        for topic, record in self._bus.rest():
+            self._hear(topic, record)
         self._phase("conclude")
         return conclude(self._evidence)
 
@@ -196,20 +195,13 @@ class Run:
     def tell(self, conclusion: Conclusion) -> None:
         """Publish the conclusion: the end of the run."""
         self._bus.close()
-        reasons = list(conclusion.reasons)
-        self._events.publish(
-            catalogue.CONCLUSIONS,
-            self.request.run_id,
-            kind="run",
+        conclusion.tell(self._events, self.request.run_id)
+        log.info(
+            "concluded",
+            run_id=self.request.run_id,
             valid=conclusion.valid,
-            invalid_reasons=reasons,
-            detail=json.dumps(conclusion.detail),
+            reasons=conclusion.reasons,
         )
-        self._tell(
-            protocol.CONCLUDED,
-            {"valid": conclusion.valid, "clean": conclusion.clean, "invalid_reasons": reasons},
-        )
-        log.info("concluded", run_id=self.request.run_id, valid=conclusion.valid, reasons=reasons)
 
     def _start_offsets(self) -> dict[str, tuple[int, ...]]:
         """Create the output topics, then note where every topic of the run ends now."""
@@ -252,9 +244,12 @@ class Run:
 
     def _take_in(self, timeout_s: float = POLL_S) -> None:
         for topic, record in self._bus.poll(timeout_s):
-            self._evidence.add(topic, record)
-            if self._listen is not None:
-                self._listen(topic, record)
+            self._hear(topic, record)
+
+    def _hear(self, topic: str, record: dict[str, Any]) -> None:
+        self._evidence.add(topic, record)
+        if self._listen is not None:
+            self._listen(topic, record)
 
     def _phase(self, phase: str, **times_ms: int) -> None:
         """Announce a phase; those of the load say when they begin and end by the schedule."""

@@ -5,6 +5,7 @@ Events are never dropped: when the client's bounded queue is full, publishing wa
 
 import json
 import uuid
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -38,6 +39,21 @@ class Events:
         detail = fields.pop("detail", {})
         text = detail.model_dump_json() if isinstance(detail, BaseModel) else json.dumps(detail)
         self.publish(catalogue.LIFECYCLE, run_id, event=event, detail=text, **fields)
+        self.flush()
+
+    def conclusion(
+        self, kind: str, run_id: str, reasons: Iterable[str], detail: Mapping[str, Any]
+    ) -> None:
+        """Publish a conclusion at once: valid where there is no reason against it."""
+        found = list(reasons)
+        self.publish(
+            catalogue.CONCLUSIONS,
+            run_id,
+            kind=kind,
+            valid=not found,
+            invalid_reasons=found,
+            detail=json.dumps(detail),
+        )
         self.flush()
 
     def command(self, command: str, run_id: str, body: BaseModel) -> None:

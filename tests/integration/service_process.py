@@ -12,6 +12,7 @@ from typing import Any
 from confluent_kafka import Message, TopicPartition
 
 from schemas import catalogue, codec, protocol
+from schemas.json_format import decode_json
 from services.runtime.kafka import assigned_consumer, idempotent_producer, partition_ids
 from services.runtime.settings import ROOT, ServiceSettings
 
@@ -32,8 +33,9 @@ class Reader:
         self.messages += [m for m in self._consumer.consume(10_000, 0.2) if not m.error()]
 
     def records(self, run_id: str) -> list[dict[str, Any]]:
-        """Decoded records of a run, in the order read."""
-        decoded = [codec.decode(message.value())[1] for message in self.messages]
+        """Decoded records of a run, in the order read. The topics are shared by runs in either
+        format of the input."""
+        decoded = [_decoded(message) for message in self.messages]
         return [record for record in decoded if record["run_id"] == run_id]
 
     def until(
@@ -52,6 +54,13 @@ class Reader:
     def close(self) -> None:
         """Leave the topic."""
         self._consumer.close()
+
+
+def _decoded(message: Message) -> dict[str, Any]:
+    value = message.value()
+    if message.topic() in catalogue.INPUTS and value is not None and value.startswith(b"{"):
+        return decode_json(message.topic().replace(".", "_"), value)
+    return codec.decode(value)[1]
 
 
 def send_probes(

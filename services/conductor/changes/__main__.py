@@ -10,7 +10,6 @@ import json
 import sys
 import time
 
-from schemas import catalogue
 from services.conductor.changes.finding import Change, find_changes, is_known
 from services.conductor.changes.series import read_series
 from services.runtime.clickhouse import QueryError, query, store_url
@@ -64,15 +63,7 @@ def publish(settings: ServiceSettings, changes: list[Change]) -> None:
     """Say on the bus what is new: an event of the first run after the change."""
     events = open_events(settings, "conductor")
     for change in changes:
-        events.publish(
-            catalogue.CONCLUSIONS,
-            change.first_run_id,
-            kind="change_point",
-            valid=True,
-            invalid_reasons=[],
-            detail=json.dumps(change.detail()),
-        )
-    events.flush()
+        events.conclusion("change_point", change.first_run_id, (), change.detail())
 
 
 if __name__ == "__main__":

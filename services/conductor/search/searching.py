@@ -4,7 +4,6 @@ was asked for then takes place at a share of the rate found, which verifies it.
 Every step is told as a conclusion `search_step`, the result as `sustainable_throughput`.
 """
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,10 +11,11 @@ from typing import Any
 
 import structlog
 
-from schemas import catalogue, protocol
+from schemas import protocol
 from schemas.protocol import Judgement, Phases, RunRequest
 from schemas.search import Search
-from services.conductor.evidence import Conclusion, Evidence
+from services.conductor.conclusion import Conclusion
+from services.conductor.evidence import Evidence
 from services.conductor.run import Run
 from services.conductor.search.bisection import Done, Found, Planned, found, next_step
 from services.conductor.search.observing import StepEvents
@@ -149,15 +149,7 @@ class Searching:
         }
 
     def _tell(self, kind: str, reasons: tuple[str, ...], detail: dict[str, Any]) -> None:
-        self._events.publish(
-            catalogue.CONCLUSIONS,
-            self.request.run_id,
-            kind=kind,
-            valid=not reasons,
-            invalid_reasons=list(reasons),
-            detail=json.dumps(detail),
-        )
-        self._events.flush()
+        self._events.conclusion(kind, self.request.run_id, reasons, detail)
         log.info(kind, run_id=self.request.run_id, **detail)
 
 

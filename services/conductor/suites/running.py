@@ -99,10 +99,8 @@ class Suites:
     def concluded(self, request: RunRequest, interrupted: bool) -> None:
         """Note that a run of `due` has ended. One that was interrupted is done again."""
         assert self._suite is not None
-        self._listen()
-        ends = self._bus.ends()
-        while self._bus.behind(ends):
-            self._listen()
+        for topic, record in self._bus.rest():
+            self._take_in(topic, record)
         suite, place, now = self._suite, self._notes.place(self._suite.name), self._clock()
         run_ms = now - self._began_ms
         if not interrupted:

@@ -6,7 +6,8 @@ import pytest
 
 from schemas import protocol
 from schemas.protocol import Drained, LoadFinished
-from services.conductor.evidence import Evidence, conclude
+from services.conductor.conclusion import conclude
+from services.conductor.evidence import Evidence
 from tests.unit.requests import a_lifecycle_event, a_request, an_event
 
 pytestmark = pytest.mark.unit

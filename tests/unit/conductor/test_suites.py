@@ -1,6 +1,7 @@
 """A suite offers its next run when it is due and the machine is free."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,9 @@ class Bus:
     def poll(self, timeout_s: float) -> list[tuple[str, dict[str, Any]]]:
         return self.batches.pop(0) if self.batches else []
 
-    def ends(self) -> int:
-        return 0
-
-    def behind(self, ends: int) -> bool:
-        return bool(self.batches)
+    def rest(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        while self.batches:
+            yield from self.poll(0)
 
     def lifecycle(self, event: str, run_id: str, detail: Any) -> None:
         if event == protocol.SUITE:
