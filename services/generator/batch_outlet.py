@@ -7,6 +7,7 @@ is enough to count it, and no Python is spent on single records: about 0.01 µs 
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from ctypes import CDLL
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from services.generator import librdkafka
+from services.generator.in_flight import InFlight, Part, Place, joined
 from services.generator.librdkafka import ClientError, Message
 from services.generator.messages import Lot
 from services.generator.partitions import KeyPartitions, by_partition
@@ -26,14 +28,21 @@ class BatchOutlet:
     """A producer of librdkafka and the thread that counts what it delivers.
 
     partitions: how many each topic has. in_order: the seconds of the lots that it will be given
-    never decrease. All lots must be of one load: a number means the same key in all of them.
+    never decrease. in_flight: what decides which messages librdkafka may have. All lots must be of
+    one load: a number means the same key in all of them.
     """
 
     def __init__(
-        self, library: CDLL, properties: dict[str, Any], partitions: dict[str, int], in_order: bool
+        self,
+        library: CDLL,
+        properties: dict[str, Any],
+        partitions: dict[str, int],
+        in_flight: InFlight,
+        in_order: bool,
     ) -> None:
         self._library = library
         self._in_order = in_order
+        self._in_flight = in_flight
         self._queue_records = int(properties["queue.buffering.max.messages"])
         # librdkafka's own bound lies above ours, so that a batch is always taken whole.
         bound = {"queue.buffering.max.messages": 2 * self._queue_records}
@@ -49,6 +58,7 @@ class BatchOutlet:
         self._delivered: Callable[[int, int, int], None] = lambda *_: None
         self._sent = 0  # by the thread that sends
         self._done = 0  # by the thread that counts
+        self._given_up = 0  # by either, with the lock
         self._fatal = ""
         self.trouble = ""
         self._closed = threading.Event()
@@ -63,35 +73,53 @@ class BatchOutlet:
         """See Outlet."""
         if self._fatal:
             raise ClientError(self._fatal)
-        stop = min(stop, start + max(0, self._queue_records - self._sent + self._done))
+        stop = min(stop, start + max(0, self._queue_records - self._open()))
         if stop <= start:
             return start
         messages = lot.messages[start:stop]
         partitions = self._partitions[lot.topic].of(lot.sites[start:stop], lot.names)
-        for partition, positions in by_partition(partitions):
-            part = messages if len(positions) == len(messages) else messages[positions]
-            self._hand_over(self._topics[lot.topic], partition, part)
+        with self._in_flight.lock:
+            for partition, positions in by_partition(partitions):
+                part = messages if len(positions) == len(messages) else messages[positions]
+                # Counted before: the other thread may see deliveries before the call returns.
+                self._sent += len(part)
+                self._in_flight.put((lot.topic, partition), lot, part)
+            self._hand_over()
         return stop
 
-    def _hand_over(self, topic: int, partition: int, messages: Any) -> None:
-        # Counted before: the other thread may see deliveries before the call returns.
-        self._sent += len(messages)
-        taken = self._library.rd_kafka_produce_batch(
-            topic, partition, librdkafka.COPY_VALUES, messages.ctypes.data, len(messages)
-        )
-        if taken != len(messages):
-            self._sent -= len(messages) - taken
-            self._refused(messages)
+    def _hand_over(self) -> None:
+        """Give librdkafka what it may have. With the lock."""
+        while (batch := self._in_flight.take()) is not None:
+            place, parts = batch
+            if self._in_flight.expired(parts):
+                self._in_flight.done(place, self._fail(parts))
+                continue
+            messages = joined(parts)
+            taken = self._library.rd_kafka_produce_batch(
+                self._topics[place[0]],
+                place[1],
+                librdkafka.COPY_VALUES,
+                messages.ctypes.data,
+                len(messages),
+            )
+            if taken != len(messages):
+                self._in_flight.done(place, self._refused(messages))
 
     def flush(self, timeout_s: float) -> int:
         """See Outlet."""
         deadline_s = time.monotonic() + timeout_s
-        while self._sent > self._done and time.monotonic() < deadline_s:
+        while self._open() and time.monotonic() < deadline_s:
             time.sleep(FLUSH_LOOK_S)
-        return self._sent - self._done
+        return self._open()
+
+    def _open(self) -> int:
+        """How many messages were sent and are neither acknowledged nor failed."""
+        return self._sent - self._done - self._given_up
 
     def purge(self) -> None:
         """See Outlet."""
+        with self._in_flight.lock:
+            self._fail(self._in_flight.clear())
         self._library.rd_kafka_purge(self._handle, librdkafka.PURGE_ALL)
 
     def close(self) -> None:
@@ -105,12 +133,20 @@ class BatchOutlet:
             self._library.rd_kafka_topic_destroy(topic)
         self._library.rd_kafka_destroy(self._handle)
 
-    def _refused(self, messages: Any) -> None:
+    def _refused(self, messages: Any) -> int:
         """Count messages that were not taken (too large, an unknown topic) as failed."""
         refused = messages[messages["error"] != librdkafka.NO_ERROR]
         self._say(int(refused["error"][-1]))
-        for second in refused["private"].tolist():
+        return self._failed(refused)
+
+    def _fail(self, parts: list[Part]) -> int:
+        return sum(self._failed(part.messages) for part in parts)
+
+    def _failed(self, messages: Any) -> int:
+        for second in messages["private"].tolist():
             self._delivered(second, 0, 1)
+        self._given_up += len(messages)
+        return len(messages)
 
     def _say(self, error: int) -> None:
         self.trouble = self._library.rd_kafka_err2str(error).decode()
@@ -138,7 +174,22 @@ class BatchOutlet:
         count = self._library.rd_kafka_event_message_array(event, pointers.ctypes.data, count)
         for second, failed, records in runs(pointers[:count].tolist(), self._in_order):
             self._delivered(second, 0 if failed else records, records if failed else 0)
+        with self._in_flight.lock:
+            for place, records in self._places(pointers[:count].tolist()):
+                self._in_flight.done(place, records)
+            self._hand_over()
         self._done += count
+
+    def _places(self, pointers: list[int]) -> list[tuple[Place, int]]:
+        """Topic and partition of messages, and how many of each. Those that were delivered are of
+        one; those that have failed may be of several."""
+        if pointers and Message.from_address(pointers[-1]).error == librdkafka.NO_ERROR:
+            return [(self._place(pointers[0]), len(pointers))]
+        return list(Counter(map(self._place, pointers)).items())
+
+    def _place(self, pointer: int) -> Place:
+        message = Message.from_address(pointer)
+        return self._library.rd_kafka_topic_name(message.topic).decode(), message.partition
 
 
 def runs(pointers: list[int], in_order: bool) -> Iterator[tuple[int, bool, int]]:

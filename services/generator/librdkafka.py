@@ -29,6 +29,7 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "rd_kafka_conf_destroy": (None, (c_void_p,)),
     "rd_kafka_new": (c_void_p, (c_int, c_void_p, c_char_p, c_size_t)),
     "rd_kafka_topic_new": (c_void_p, (c_void_p, c_char_p, c_void_p)),
+    "rd_kafka_topic_name": (c_char_p, (c_void_p,)),
     "rd_kafka_topic_destroy": (None, (c_void_p,)),
     "rd_kafka_msg_partitioner_murmur2": (
         c_int32,

@@ -11,10 +11,16 @@ from typing import Any, Protocol
 from schemas.catalogue import INPUTS
 from services.generator import librdkafka
 from services.generator.batch_outlet import BatchOutlet
+from services.generator.in_flight import PARTITIONS_IN_FLIGHT, InFlight
 from services.generator.messages import Lot
 from services.generator.record_outlet import RecordOutlet
 from services.generator.settings import GeneratorSettings
-from services.runtime.kafka import assigned_consumer, client_properties, partition_ids
+from services.runtime.kafka import (
+    KAFKA_TIMEOUT_S,
+    assigned_consumer,
+    client_properties,
+    partition_ids,
+)
 
 CROWDED_RATE_PER_SECOND = 20_000
 CROWDED_LINGER_MS = 2.0
@@ -79,11 +85,13 @@ def load_properties(settings: GeneratorSettings, rate_per_second: float) -> dict
     }
 
 
-def _partitions(settings: GeneratorSettings) -> dict[str, int]:
-    """How many partitions the input topics have. Raises KafkaUnavailableError."""
+def _cluster(settings: GeneratorSettings) -> tuple[dict[str, int], int]:
+    """How many partitions the input topics have, and how many brokers there are. Raises
+    KafkaUnavailableError."""
     consumer = assigned_consumer(settings, "generator-partitions")
     try:
-        return {topic: len(partition_ids(consumer, topic)) for topic in INPUTS}
+        partitions = {topic: len(partition_ids(consumer, topic)) for topic in INPUTS}
+        return partitions, len(consumer.list_topics(timeout=KAFKA_TIMEOUT_S).brokers)
     finally:
         consumer.close()
 
@@ -94,7 +102,11 @@ def open_outlet(settings: GeneratorSettings, rate_per_second: float, in_order: b
     properties = load_properties(settings, rate_per_second)
     library = librdkafka.load() if settings.generator_client != "record" else None
     if library is not None:
-        return BatchOutlet(library, properties, _partitions(settings), in_order)
+        partitions, brokers = _cluster(settings)
+        # Without idempotence librdkafka has requests enough in flight.
+        places = PARTITIONS_IN_FLIGHT * brokers if properties["enable.idempotence"] else None
+        in_flight = InFlight(places, BATCH_RECORDS, settings.generator_delivery_timeout_s)
+        return BatchOutlet(library, properties, partitions, in_flight, in_order)
     if settings.generator_client == "batch":
         raise librdkafka.ClientError("the functions of librdkafka are not to be found")
     return RecordOutlet(properties)

@@ -13,7 +13,12 @@ from confluent_kafka import Message, TopicPartition
 
 from schemas import catalogue, codec, protocol
 from schemas.json_format import decode_json
-from services.runtime.kafka import assigned_consumer, idempotent_producer, partition_ids
+from services.runtime.kafka import (
+    assigned_consumer,
+    end_offsets,
+    idempotent_producer,
+    partition_ids,
+)
 from services.runtime.settings import ROOT, ServiceSettings
 
 DEADLINE_S = 30.0
@@ -24,6 +29,7 @@ class Reader:
 
     def __init__(self, settings: ServiceSettings, topic: str) -> None:
         self.messages: list[Message] = []
+        self._topic = topic
         self._consumer = assigned_consumer(settings, "tests-reader", **{"fetch.min.bytes": 1})
         partitions = partition_ids(self._consumer, topic)
         self._consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
@@ -48,6 +54,13 @@ class Reader:
         end = time.monotonic() + deadline_s
         while not enough(self.records(run_id)):
             assert time.monotonic() < end, f"not there in time: {self.records(run_id)[-5:]}"
+            self.read()
+        return self.records(run_id)
+
+    def everything(self, run_id: str) -> list[dict[str, Any]]:
+        """Records of a run that are in the topic now."""
+        here = sum(end_offsets(self._consumer, self._topic))
+        while len(self.messages) < here:
             self.read()
         return self.records(run_id)
 
