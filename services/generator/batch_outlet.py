@@ -172,10 +172,12 @@ class BatchOutlet:
         count = self._library.rd_kafka_event_message_count(event)
         pointers = np.zeros(count, np.uint64)
         count = self._library.rd_kafka_event_message_array(event, pointers.ctypes.data, count)
-        for second, failed, records in runs(pointers[:count].tolist(), self._in_order):
-            self._delivered(second, 0 if failed else records, records if failed else 0)
+        batch = pointers[:count].tolist()
+        # With the lock: messages that expire are counted by whoever hands over.
         with self._in_flight.lock:
-            for place, records in self._places(pointers[:count].tolist()):
+            for second, failed, records in runs(batch, self._in_order):
+                self._delivered(second, 0 if failed else records, records if failed else 0)
+            for place, records in self._places(batch):
                 self._in_flight.done(place, records)
             self._hand_over()
         self._done += count
