@@ -33,13 +33,14 @@ from services.console.evaluating import evaluate_again
 from services.console.page.document import page
 from services.console.page.markdown import markdown
 from services.console.page.timelines import read_timelines
-from services.console.perform import RunError, build_request, perform
+from services.console.perform import RunError, perform
 from services.console.report import build_report, latest_run, request_of
 from services.console.show import show_report, verdict_sentence
 from services.console.suites import ask_for_suite, show_suites
 from services.runtime.clickhouse import QueryError, store_url
 from services.runtime.definitions import DefinitionError, load_pipeline, load_suite, load_workload
 from services.runtime.kafka import KafkaUnavailableError
+from services.runtime.requests import new_request
 from services.runtime.settings import EXIT_USAGE, ServiceSettings, load_settings
 
 EXIT_FAILED = 1
@@ -100,7 +101,7 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
         stack.up(say)
         say(f"watch it at {_dashboards(settings)}d/tidegauge-live")
         while len(reports) < options.repeat and not interrupted:
-            request = build_request(workload, pipelines, stages)
+            request = new_request(workload, pipelines, stages or workload.stages)
             request = at_sustainable_share(request, store_url(settings))
             interrupted = perform(request, settings, console, stack.check).interrupted
             reports.append(build_report(store_url(settings), request.run_id))

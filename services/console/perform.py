@@ -1,18 +1,16 @@
 """The verb `run`: one run from the request to the report."""
 
-import secrets
 import time
 from collections.abc import Callable
 
 from rich.console import Console
 
 from schemas import catalogue
-from schemas.protocol import Pipeline, RunRequest, Stage, Stop, Workload
+from schemas.protocol import RunRequest, Stop
 from services.console.bus import Follower
 from services.console.live import open_view
 from services.console.progress import BUS, Progress
 from services.runtime.clickhouse import QueryError, query, store_url
-from services.runtime.environment import environment
 from services.runtime.events import open_events
 from services.runtime.settings import ServiceSettings
 
@@ -23,21 +21,6 @@ CONCLUSION_TIMEOUT_S = 60.0
 
 class RunError(RuntimeError):
     """A run could not be carried out; the text is one sentence."""
-
-
-def build_request(
-    workload: Workload, pipelines: list[Pipeline], stages: tuple[Stage, ...] | None
-) -> RunRequest:
-    """The request of a new run, with a run id that sorts by time and the environment."""
-    run_id = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
-    return RunRequest(
-        run_id=run_id,
-        workload=workload,
-        pipelines=tuple(pipelines),
-        stages=stages or workload.stages,
-        seed=secrets.randbelow(2**31),
-        environment=environment(),
-    )
 
 
 def perform(

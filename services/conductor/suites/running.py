@@ -7,8 +7,6 @@ place, so that a conductor that was killed goes on where it was.
 """
 
 import os
-import secrets
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -26,9 +24,9 @@ from services.conductor.suites.notes import Notes
 from services.conductor.suites.schedule import Place, next_place, pause_ms
 from services.conductor.suites.usage import Usage
 from services.runtime.clock import Clock, now_ms
-from services.runtime.environment import environment
 from services.runtime.events import Events
 from services.runtime.mistakes import first_mistake
+from services.runtime.requests import new_request
 
 log = structlog.get_logger()
 UNKNOWN_USE_MS = 15_000  # how long to wait for the collector's first samples
@@ -124,16 +122,9 @@ class Suites:
 
     def _request(self, suite: Suite, place: Place) -> RunRequest:
         step = suite.steps[place.step]
-        run_id = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
-        request = RunRequest(
-            run_id=run_id,
-            workload=step.workload,
-            pipelines=step.pipelines,
-            stages=step.stages,
-            seed=secrets.randbelow(2**31),
-            environment=environment(),
-            suite=SuiteRun(name=suite.name, round=place.round, step=place.step + 1),
-        )
+        position = SuiteRun(name=suite.name, round=place.round, step=place.step + 1)
+        request = new_request(step.workload, step.pipelines, step.stages, position)
+        run_id = request.run_id
         self._notes.begin_run(run_id)  # before anybody hears of it, so that it is accounted for
         self._began_ms, self._waiting_since_ms = self._clock(), None
         self._usage.mark()

@@ -7,6 +7,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from schemas.workload import REPORT_S
+from services.spark_pipeline.stages.parts import parts_of
 
 WINDOW_S = 3
 SLIDE_S = 1
@@ -20,19 +21,14 @@ def sliding(observations: DataFrame, window_s: int = WINDOW_S, slide_s: int = SL
     newest part is compared with the one before (short) and the one before that (long). Raises
     ValueError when the window is not such a multiple.
     """
-    parts = window_s // slide_s
-    if window_s % slide_s or parts < 3:
-        raise ValueError(f"a window of {window_s} s does not have 3 or more slides of {slide_s} s")
+    parts = parts_of(window_s, slide_s)
     window = F.window("observed_at", f"{window_s} seconds", f"{slide_s} seconds")
     newest = parts - 1
     return (
         observations.withColumn("window", window)
         .withColumn("part", _part(slide_s))
         .groupBy("run_id", "measurement_id", "window")
-        .agg(
-            F.max("num_lanes").alias("num_lanes"),
-            *(column for part in range(parts) for column in _sums_of(part)),
-        )
+        .agg(*(column for part in range(parts) for column in _sums_of(part)))
         .where(reduce(and_, (_is_complete(part, slide_s) for part in range(parts))))
         .select(
             "run_id",
@@ -59,6 +55,8 @@ def _sums_of(part: int) -> tuple[Column, ...]:
 
     flow, speed = in_part("flow_vehicles_per_hour"), in_part("speed_km_per_hour")
     return (
+        # Of the part, not of the window: a site may get or lose a lane.
+        F.max(in_part("num_lanes")).alias(f"lanes_{part}"),
         F.count(flow).alias(f"flows_{part}"),
         F.count(speed).alias(f"speeds_{part}"),
         F.sum(flow).alias(f"flow_{part}"),
@@ -67,7 +65,7 @@ def _sums_of(part: int) -> tuple[Column, ...]:
 
 
 def _is_complete(part: int, slide_s: int) -> Column:
-    due = F.col("num_lanes") * F.lit(slide_s // REPORT_S)
+    due = F.col(f"lanes_{part}") * F.lit(slide_s // REPORT_S)
     return (F.col(f"flows_{part}") == due) & (F.col(f"speeds_{part}") == due)
 
 

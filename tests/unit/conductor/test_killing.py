@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 
 import psutil
 import pytest
@@ -11,13 +12,14 @@ from services.conductor.killing import kill_part
 
 pytestmark = pytest.mark.unit
 
-FOR_EVER = "import sys; sys.stdin.read()"
+FOR_EVER = "import sys; print('up', flush=True); sys.stdin.read()"
 # A service whose children look like drivers of the pipelines `one` and `two`.
 AGENT = f"""
 import subprocess, sys
 for name in ("one", "two"):
     command = [sys.executable, "-c", {FOR_EVER!r}, "--pipeline", name]
-    subprocess.Popen(command, stdin=subprocess.PIPE)
+    driver = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    driver.stdout.readline()
 print("up", flush=True)
 sys.stdin.read()
 """
@@ -26,7 +28,7 @@ sys.stdin.read()
 @pytest.fixture
 def stack(tmp_path):
     """Two services of a stack; the ids are in its file."""
-    codes = {"spark_pipeline": AGENT, "evaluator": f"print('up', flush=True); {FOR_EVER}"}
+    codes = {"spark_pipeline": AGENT, "evaluator": FOR_EVER}
     started = {
         name: subprocess.Popen(
             [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -61,8 +63,10 @@ def test_the_driver_of_the_pipeline_is_killed_and_no_other(stack):
     mine = next(driver for driver in drivers if driver.cmdline()[-1] == "one")
     other = next(driver for driver in drivers if driver.cmdline()[-1] == "two")
     assert kill_part("driver", data, ["one"]) == [mine.pid]
-    psutil.wait_procs([mine], timeout=10)
-    assert mine.status() == psutil.STATUS_ZOMBIE or not mine.is_running()
+    deadline_s = time.monotonic() + 10
+    while mine.status() != psutil.STATUS_ZOMBIE:  # nobody waits for it
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
     assert other.status() != psutil.STATUS_ZOMBIE
 
 

@@ -13,6 +13,7 @@ from services.conductor.settings import ConductorSettings
 from services.conductor.suites import running
 from services.conductor.suites.notes import Notes
 from services.conductor.suites.running import Suites
+from services.runtime import requests
 from tests.unit.conductor.suites import a_step, a_suite
 
 pytestmark = pytest.mark.unit
@@ -72,7 +73,7 @@ class Bench:
 def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
     bus = Bus()
     monkeypatch.setattr(running, "Bus", lambda *_: bus)
-    monkeypatch.setattr(running, "environment", dict)
+    monkeypatch.setattr(requests, "environment", dict)
     monkeypatch.setattr(running.Analysis, "begin", lambda *_: None)
     return Bench(bus, tmp_path)
 

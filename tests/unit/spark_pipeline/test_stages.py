@@ -175,6 +175,14 @@ def test_sliding_withholds_a_window_in_which_one_second_lacks_a_lane(spark):
     assert rows_of(sliding, spark, rows) == []
 
 
+def test_sliding_counts_the_lanes_of_each_second(spark):
+    rows = [*both(0, 120, 66.0), *both(1, 100, 88.0)]
+    for lane in ("lane1", "lane2"):
+        rows += both(2, 75, 99.0, lane=lane, num_lanes=2)
+    (found,) = rows_of(sliding, spark, rows)
+    assert (found["flow_change_short"], found["flow_change_long"]) == (0.5, 0.25)
+
+
 def test_sliding_takes_longer_windows_and_refuses_those_that_do_not_fit(spark):
     # Flows of the parts: 10 + 30, 20 + 40, 50 + 70.
     flows = (10, 30, 20, 40, 50, 70)

@@ -4,6 +4,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from services.spark_pipeline.stages.builtin.tumbling import per_window
+from services.spark_pipeline.stages.parts import parts_of
 
 WINDOW_S = 3
 SLIDE_S = 1
@@ -18,11 +19,8 @@ def sliding(
     whose newest part has something; a change against a part that has nothing is null. Raises
     ValueError when the window is not such a multiple.
     """
-    parts = window_s // slide_s
-    if window_s % slide_s or parts < 3:
-        raise ValueError(f"a window of {window_s} s does not have 3 or more slides of {slide_s} s")
     window = F.window("window_time", f"{window_s} seconds", f"{slide_s} seconds")
-    newest = parts - 1
+    newest = parts_of(window_s, slide_s) - 1
     return (
         per_window(flows, speeds, slide_s)
         .withColumn("window", window)

@@ -6,6 +6,7 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from services.spark_pipeline.stages.parts import parts_of
 from services.spark_pipeline.stages.state.memory import Memory, Place, complete_pairs
 from services.spark_pipeline.stages.state.processor import with_memory
 
@@ -25,9 +26,7 @@ def sliding(
     A window consists of window_s / slide_s parts, at least 3, and each lane reports both kinds
     in every second. Raises ValueError when the window is not such a multiple.
     """
-    if window_s % slide_s or window_s // slide_s < 3:
-        raise ValueError(f"a window of {window_s} s does not have 3 or more slides of {slide_s} s")
-    changes = partial(windows, slide_ms=1000 * slide_s, parts=window_s // slide_s)
+    changes = partial(windows, slide_ms=1000 * slide_s, parts=parts_of(window_s, slide_s))
     return with_memory(observations, changes, FIELDS, max(keep_s, window_s)).select(
         "run_id",
         "measurement_id",

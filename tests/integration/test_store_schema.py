@@ -1,0 +1,127 @@
+"""What the tables of the store are, who may do what with them, and what expires."""
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from schemas import catalogue
+from services.store.chdb_engine import ChdbEngine, FolderTakenError
+from services.store.ddl import ddl_statements
+from services.store.engine import EngineError, Query
+from services.store.schema import bring_up
+from services.store.settings import StoreSettings
+from services.store.tables import TABLES
+from tests.integration.store_engine import insert_events, insert_latencies
+from tests.unit.store.test_rows import NEW_YEAR_MS
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "INSERT INTO projection_position SELECT 'a', 0, 1, 0",
+        "DROP TABLE results_latency",
+        "SET readonly = 0",
+        "SELECT 1; DROP TABLE results_latency",
+        "SELECT file('/etc/hostname')",
+        "SELECT arrayMap(file, ['/etc/hostname'])",
+        "SELECT * APPLY(`\\x66ile`) FROM (SELECT '/etc/hostname')",
+        "SELECT * FROM file('/etc/hostname', 'LineAsString')",
+        "SELECT * FROM `/etc/hostname`",
+        "SELECT * FROM url('http://127.0.0.1:1/', 'LineAsString')",
+        "SELECT * FROM Python(engine)",
+        "SELECT 1 INTO/**/OUTFILE '/tmp/tidegauge-never-written'",
+        "SELECT 1 SETTINGS readonly = 0",
+        "SELECT 1 SETTINGS max_execution_time = 1000",
+        "CREATE TEMPORARY TABLE x (a Int8)",
+        "KILL QUERY WHERE 1",
+        "SYSTEM SHUTDOWN",
+        "",
+    ],
+)
+def test_nothing_but_reading_the_projection_is_allowed(engine, text):
+    with pytest.raises(EngineError):
+        engine.answer(Query(text))
+
+
+def test_a_query_cannot_lift_the_bounds_but_tighten_them(engine):
+    value = "SELECT value FROM system.settings WHERE name = 'max_execution_time'"
+    for asked, given_value in (("1000", b"30\n"), ("0", b"30\n"), ("2", b"2\n")):
+        answer = engine.answer(Query(value, settings={"max_execution_time": asked}))
+        assert answer.data == given_value
+    with pytest.raises(EngineError, match="TOO_MANY_ROWS_OR_BYTES"):
+        engine.answer(Query("SELECT * FROM numbers(2000000)"))
+    endless = "SELECT count() FROM numbers(1000000000000) WHERE sipHash64(number) = 1"
+    with pytest.raises(EngineError, match="TIMEOUT_EXCEEDED"):
+        engine.answer(Query(endless, settings={"max_execution_time": "0.3"}))
+
+
+def test_two_processes_cannot_own_one_folder(engine, engine_folder):
+    with pytest.raises(FolderTakenError, match="another process owns"):
+        ChdbEngine(StoreSettings(data=engine_folder))
+
+
+def test_the_ddl_can_be_applied_again_and_has_the_columns_of_the_contract(engine):
+    engine.execute(ddl_statements())
+    for table in TABLES.values():
+        found = engine.rows(f"DESCRIBE TABLE tidegauge.{table.name}")
+        assert [row["name"] for row in found] == table.columns.names
+
+
+def test_a_table_of_an_earlier_version_gets_the_columns_it_lacks(engine_to_alter):
+    names = [name for name in TABLES[catalogue.RESOURCES].columns.names if name != "steal_seconds"]
+    engine_to_alter.execute(["ALTER TABLE tidegauge.results_resources DROP COLUMN steal_seconds"])
+    found = engine_to_alter.rows("DESCRIBE TABLE tidegauge.results_resources")
+    assert [row["name"] for row in found] == names
+    engine_to_alter.execute(ddl_statements())
+    found = engine_to_alter.rows("DESCRIBE TABLE tidegauge.results_resources")
+    assert [row["name"] for row in found] == TABLES[catalogue.RESOURCES].columns.names
+
+
+def test_queries_and_inserts_at_the_same_time_all_succeed(engine):
+    query = Query("SELECT count() FROM latency_summary")
+    with ThreadPoolExecutor(4) as pool:
+        answers = [pool.submit(engine.answer, query) for _n in range(60)]
+        for number in range(30):
+            insert_latencies(engine, f"run-{number}", join={random.Random(number).randint(0, 9): 1})
+        assert all(answer.result().data for answer in answers)
+    assert engine.answer(query).data == b"30\n"
+
+
+def test_raw_rows_expire_by_the_settings_and_the_sums_stay(engine_to_alter):
+    insert_latencies(engine_to_alter, "old", join={3: 99, 700: 1})
+    summary = "SELECT p50_ms, p99_ms, max_ms FROM tidegauge.latency_summary WHERE run_id = 'old'"
+    before = engine_to_alter.rows(summary)
+    bring_up(engine_to_alter, StoreSettings(keep_latency_days=30))
+    engine_to_alter.execute(["OPTIMIZE TABLE tidegauge.results_latency FINAL"])
+    assert engine_to_alter.rows("SELECT count() AS n FROM tidegauge.results_latency") == [{"n": 0}]
+    assert engine_to_alter.rows(summary) == before == [{"p50_ms": 3, "p99_ms": 3, "max_ms": 700}]
+
+
+def test_retention_is_changed_and_taken_back_by_the_settings(engine_to_alter):
+    definition = (
+        "SELECT engine_full FROM system.tables"
+        " WHERE database = 'tidegauge' AND name = 'results_pipeline'"
+    )
+    for days, expected in ((90, "toIntervalDay(90)"), (7, "toIntervalDay(7)")):
+        bring_up(engine_to_alter, StoreSettings(keep_progress_days=days))
+        assert expected in engine_to_alter.rows(definition)[0]["engine_full"]
+    bring_up(engine_to_alter, StoreSettings(keep_progress_days=0))
+    assert " TTL " not in engine_to_alter.rows(definition)[0]["engine_full"]
+
+
+def test_of_the_resources_only_what_belongs_to_no_run_expires(engine_to_alter):
+    sample = {"time": NEW_YEAR_MS, "producer": "c", "service": "store", "pipeline": ""}
+    used = {"interval_s": 1.0, "cpu_seconds": 0.5, "memory_bytes": 1, "processes": 1, "threads": 1}
+    insert_events(
+        engine_to_alter,
+        catalogue.RESOURCES,
+        {"run_id": ""} | sample | used,
+        {"run_id": "r"} | sample | used,
+    )
+    bring_up(engine_to_alter, StoreSettings())
+    engine_to_alter.execute(["OPTIMIZE TABLE tidegauge.results_resources FINAL"])
+    left = engine_to_alter.rows("SELECT run_id FROM tidegauge.results_resources")
+    assert left == [{"run_id": "r"}]

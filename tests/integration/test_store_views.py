@@ -1,0 +1,136 @@
+"""The views of the store give exact answers: histograms, sums and runs."""
+
+import json
+import math
+from itertools import count
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from schemas import catalogue
+from tests.integration.store_engine import (
+    insert_events,
+    insert_latencies,
+)
+from tests.unit.store.test_rows import NEW_YEAR_MS
+
+pytestmark = pytest.mark.integration
+
+
+def test_percentiles_are_the_nearest_ranks_of_all_outputs(engine):
+    levels = {"p50": (1, 2), "p90": (9, 10), "p95": (19, 20), "p99": (99, 100), "p999": (999, 1000)}
+    numbers = count()
+
+    @hypothesis_settings(deadline=None, max_examples=50)
+    @given(st.dictionaries(st.integers(-5, 10**6), st.integers(1, 3000), min_size=1, max_size=8))
+    def check(histogram):
+        run = f"run-{next(numbers)}"
+        insert_latencies(engine, run, join=histogram)
+        (row,) = engine.rows(f"SELECT * FROM tidegauge.latency_summary WHERE run_id = '{run}'")
+        outputs = sorted(value for value, times in histogram.items() for _n in range(times))
+        for name, (part, whole) in levels.items():
+            rank = -(-len(outputs) * part // whole)
+            assert row[f"{name}_ms"] == outputs[rank - 1]
+        assert (row["count"], row["min_ms"], row["max_ms"]) == (
+            len(outputs),
+            outputs[0],
+            outputs[-1],
+        )
+        assert math.isclose(row["mean_ms"], sum(outputs) / len(outputs))
+
+    check()
+
+
+def test_a_stage_costs_what_it_adds_to_the_stage_before(engine):
+    insert_latencies(engine, "r", tumbling={9: 1}, parse={2: 1}, join={5: 99, 8: 1})
+    found = engine.rows(
+        "SELECT stage, stage_before, p50_cost_ms FROM tidegauge.stage_cost ORDER BY p50_ms"
+    )
+    assert [tuple(row.values()) for row in found] == [
+        ("parse", None, None),
+        ("join", "parse", 3),
+        ("tumbling", "join", 4),
+    ]
+
+
+def test_generator_sums_and_delays_add_up_over_events(engine):
+    head = {"run_id": "r", "time": NEW_YEAR_MS, "producer": "g", "phase": "measure"}
+    first = {"second": 0, "intended": 3, "sent": 3, "acknowledged": 2, "failed": 1}
+    second = {"second": 1000, "intended": 1, "sent": 1, "acknowledged": 1, "failed": 0}
+    insert_events(
+        engine,
+        catalogue.GENERATOR,
+        head | first | {"send_delays_us": [100, 300], "counts": [2, 1]},
+        head | second | {"send_delays_us": [9000], "counts": [1]},
+    )
+    (row,) = engine.rows("SELECT * FROM tidegauge.generator_summary")
+    assert row == {
+        "run_id": "r",
+        "phase": "measure",
+        "intended": 4,
+        "sent": 4,
+        "acknowledged": 3,
+        "failed": 1,
+        "send_delay_p50_ms": 0.1,
+        "send_delay_p99_ms": 9,
+        "send_delay_max_ms": 9,
+    }
+    delays = engine.rows("SELECT send_delay_us, count FROM tidegauge.generator_send_delays")
+    assert [(row["send_delay_us"], row["count"]) for row in delays] == [
+        (100, 2),
+        (300, 1),
+        (9000, 1),
+    ]
+
+
+def test_resources_are_weighed_by_their_intervals(engine):
+    sample = {
+        "run_id": "r",
+        "time": NEW_YEAR_MS,
+        "producer": "c",
+        "service": "store",
+        "pipeline": "",
+        "interval_s": 1.0,
+        "cpu_seconds": 0.5,
+        "memory_bytes": 10,
+        "processes": 1,
+        "threads": 4,
+    }
+    longer = sample | {"interval_s": 3.0, "cpu_seconds": 0.5, "memory_bytes": 7}
+    insert_events(engine, catalogue.RESOURCES, sample, longer)
+    (row,) = engine.rows("SELECT * FROM tidegauge.resources_summary")
+    assert (row["mean_cpu_cores"], row["cpu_seconds"], row["max_memory_bytes"]) == (0.25, 1.0, 10)
+
+
+def test_a_run_is_one_row_from_its_request_to_its_conclusion(engine):
+    def event(name, after_ms, phase="", detail=None):
+        return {
+            "run_id": "r",
+            "time": NEW_YEAR_MS + after_ms,
+            "producer": "conductor",
+            "event": name,
+            "pipeline": "",
+            "stage": "",
+            "phase": phase,
+            "detail": json.dumps(detail or {}),
+        }
+
+    request = {"workload": {"name": "latency"}, "pipelines": [{"name": "a"}, {"name": "b"}]}
+    insert_events(
+        engine,
+        catalogue.LIFECYCLE,
+        event("run_requested", 0, detail=request),
+        event("phase_started", 1000, "warm_up"),
+        event("phase_started", 2000, "measure"),
+        event("concluded", 9000, detail={"valid": False, "invalid_reasons": ["One.", "Two."]}),
+        event("run_requested", 10_000, detail=request) | {"run_id": "s"},
+    )
+    done, begun = engine.rows("SELECT * FROM tidegauge.runs ORDER BY run_id")
+    assert (done["workload"], done["pipelines"]) == ("latency", ["a", "b"])
+    assert done["requested_at"] == "2026-01-01 00:00:00.000"
+    assert (done["measure_at"], done["drain_at"]) == ("2026-01-01 00:00:02.000", None)
+    assert (done["concluded"], done["valid"]) == (1, 0)
+    assert done["invalid_reasons"] == ["One.", "Two."]
+    assert (begun["concluded"], begun["valid"]) == (0, None)
