@@ -38,8 +38,8 @@ class Part:
 class InFlight:
     """What waits, by partition, and which partitions have messages under way. Any thread.
 
-    places: how many may have some under way at once; None: any number. batch_records: bound of a
-    batch. timeout_s: what has waited longer than this has failed.
+    places: how many may have some under way at once; None: nothing waits. batch_records: bound of
+    a batch. timeout_s: what has waited longer than this has failed.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class InFlight:
     def put(self, place: Place, lot: Lot, messages: Any) -> None:
         """Let messages of a lot wait for their turn."""
         parts = self._waiting.setdefault(place, deque())
-        if not parts and place not in self._under_way:
+        if not parts and (self._places is None or place not in self._under_way):
             self._turns.append(place)
         parts.append(Part(lot, messages, self._clock()))
 
@@ -79,7 +79,9 @@ class InFlight:
             batch.append(parts.popleft())
         if not parts:
             del self._waiting[place]
-        self._under_way[place] = records
+        elif self._places is None:
+            self._turns.append(place)
+        self._under_way[place] = self._under_way.get(place, 0) + records
         return place, batch
 
     def done(self, place: Place, records: int) -> None:

@@ -47,6 +47,18 @@ def test_a_partition_with_messages_under_way_waits_and_then_sends_all_at_once():
     assert joined(parts)["value_bytes"].tolist() == [7] * 4
 
 
+def test_without_a_number_of_places_nothing_waits():
+    in_flight = InFlight(None, batch_records=3, timeout_s=30)
+    for first in (0, 2, 4):
+        in_flight.put(("t", 0), NO_LOT, numbered(first, 2))
+    batches = [joined(in_flight.take()[1])["private"].tolist() for _ in range(3)]
+    assert batches == [[0, 1], [2, 3], [4, 5]]
+    in_flight.put(("t", 0), NO_LOT, numbered(6, 2))
+    assert joined(in_flight.take()[1])["private"].tolist() == [6, 7]
+    in_flight.done(("t", 0), 8)
+    assert in_flight.take() is None
+
+
 def test_what_waited_longer_than_the_timeout_has_expired():
     now = [0.0]
     in_flight = InFlight(None, batch_records=10, timeout_s=30, clock=lambda: now[0])
