@@ -26,12 +26,10 @@ from services.conductor.suites.notes import Notes
 from services.conductor.suites.running import Suites
 from services.runtime.definitions import DefinitionError, load_suite
 from services.runtime.events import Events
-from services.runtime.kafka import admin_client
 from services.runtime.logs import configure_logs
 from services.runtime.mistakes import first_mistake
 from services.runtime.serving import serving
 from services.runtime.settings import EXIT_USAGE, load_settings
-from services.runtime.topics import ensure_topics
 
 IDLE_POLL_S = 0.5
 
@@ -40,16 +38,12 @@ def main() -> None:
     """Serve until told to stop."""
     settings = load_settings(ConductorSettings)
     log = configure_logs("conductor", settings.log_level)
-    ensure_topics(
-        admin_client(settings, "conductor"),
-        catalogue.fixed_topics(
-            settings.input_partitions, settings.results_days, settings.results_mebibytes
-        ),
-        settings.replication,
+    topics = catalogue.fixed_topics(
+        settings.input_partitions, settings.results_days, settings.results_mebibytes
     )
     notes = Notes(settings.data, settings.stack_id)
     waiting: deque[dict[str, Any]] = deque()
-    with serving(settings, "conductor") as service:
+    with serving(settings, "conductor", topics) as service:
         if notes.run_id:
             account_for(notes.run_id, settings, service.events)
             notes.end_run()

@@ -3,7 +3,7 @@
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +11,13 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from schemas import protocol
+from schemas.catalogue import Topic
 from services.runtime.events import Commands, Events, open_commands, open_events
 from services.runtime.health import PortTakenError, serve_health
+from services.runtime.kafka import admin_client
 from services.runtime.settings import ServiceSettings
 from services.runtime.stopping import stop_on_signals
+from services.runtime.topics import ensure_topics
 
 
 @dataclass(frozen=True)
@@ -41,15 +44,19 @@ class Service:
 
 
 @contextmanager
-def serving(settings: ServiceSettings, name: str) -> Iterator[Service]:
+def serving(
+    settings: ServiceSettings, name: str, topics: Iterable[Topic] = ()
+) -> Iterator[Service]:
     """Serve under this name while the block runs: it is announced once it hears commands, and
     again when the block has ended without an error.
 
-    Call from the main thread. Ends the process with one sentence when its port is taken or Kafka
-    refuses.
+    topics: those that are created first where they are missing. Call from the main thread. Ends
+    the process with one sentence when its port is taken or Kafka refuses.
     """
     stop = stop_on_signals()
     try:
+        if topics:
+            ensure_topics(admin_client(settings, name), topics, settings.replication)
         events = open_events(settings, name)
         commands = open_commands(settings, name, events)
         health = serve_health(settings.host, settings.port(name), lambda: not stop.is_set())
