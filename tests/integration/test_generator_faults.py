@@ -17,7 +17,7 @@ from tests.integration.service_process import has_event, running_service, starte
 pytestmark = pytest.mark.integration
 
 RATE = 2_000
-OUTAGE_S = 4
+OUTAGE_S = 10
 PHASES = Phases(warm_up_s=2, measure_s=30, cool_down_s=4)
 
 

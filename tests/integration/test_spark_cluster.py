@@ -40,7 +40,8 @@ def running(name, folder, *arguments):
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*command, *arguments],
-            env=os.environ | {"SPARK_HOME": str(SPARK_HOME)},
+            # As Spark's own scripts do, of which those from PyPI lack some.
+            env=os.environ | {"SPARK_HOME": str(SPARK_HOME), "SPARK_SCALA_VERSION": "2.13"},
             stdout=output,
             stderr=output,
         )
