@@ -111,7 +111,7 @@ class Run:
             self._events.command("prepare", self.request.run_id, plan)
             self._await(
                 lambda: not watch.look() and not self._evidence.missing_ready(),
-                self._settings.prepare_timeout_s,
+                self._settings.prepare_timeout_s * math.ceil(len(self.request.pipelines) / 2),
                 lambda: f"not ready: {', '.join(self._evidence.missing_ready() + watch.unsteady)}",
             )
         finally:

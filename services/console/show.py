@@ -123,11 +123,16 @@ def _stages(name: str, pipeline: dict[str, Any]) -> Table:
             str(cell["outputs"]),
             f"{cell['records_per_second']:.0f}",
             str(cell["verdicts"]["exact"]),
-            Text(", ".join(bad) or "clean", style="red" if bad else "green"),
+            Text(", ".join(bad), style="red") if bad else _unspoiled(cell["verdicts"]),
         )
     table.caption = "ms from latest input to output; cost: p50 less the stage before"
     table.caption_justify = "left"
     return table
+
+
+def _unspoiled(verdicts: dict[str, int]) -> Text:
+    """What the ledger of a stage says without a bad verdict: nothing where nothing was judged."""
+    return Text("clean", style="green") if any(verdicts.values()) else Text("–")
 
 
 def _resources(report: Report) -> Table:

@@ -1,7 +1,9 @@
 """The agent: commands of a run → drivers, and what became of them → lifecycle events."""
 
+import os
 import shutil
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +11,7 @@ from pathlib import Path
 import structlog
 
 from schemas import protocol
-from schemas.protocol import PhasePlan, RunPlan
+from schemas.protocol import PhasePlan, Pipeline, RunPlan
 from services.runtime.clock import now_ms
 from services.runtime.events import Events
 from services.spark_pipeline.drivers import (
@@ -32,6 +34,9 @@ PROGRAMS = {
     "external": "external",
 }
 PLAN = "plan.json"
+# Drivers that start at once need as long as one after the other when they wait for cores, and some
+# of Spark's own time limits are too short for that ("Python worker failed to connect back").
+STARTING_AT_ONCE = max(1, (os.cpu_count() or 1) // 2)
 KEPT_S = 60.0  # how long drivers that were kept wait for the next run
 StartDriver = Callable[[str, str, Path, Path, str], Driver]
 
@@ -58,6 +63,7 @@ class Agent:
         self._events = events
         self._start = start
         self._drivers: list[Driver] = []
+        self._to_start: deque[Pipeline] = deque()
         self._pipelines: list[str] = []
         self._restarts: dict[str, int] = {}
         self._max_restarts: dict[str, int] = {}
@@ -70,8 +76,8 @@ class Agent:
         self._log = structlog.get_logger().bind(service="spark_pipeline")
 
     def prepare(self, plan: RunPlan) -> None:
-        """Start one driver per pipeline of the plan. A run that is still there is stopped first;
-        the same run again changes nothing."""
+        """Start one driver per pipeline of the plan, STARTING_AT_ONCE at a time. A run that is
+        still there is stopped first; the same run again changes nothing."""
         run_id = plan.request.run_id
         if run_id == self._run_id:
             return
@@ -81,12 +87,13 @@ class Agent:
         self._end_kept()
         self._run_id = self._home = run_id
         self._plan = plan
-        path = self._write(plan)
+        self._write(plan)
         for pipeline in plan.request.pipelines:
             self._pipelines.append(pipeline.name)
             self._max_restarts[pipeline.name] = pipeline.max_restarts
         if not plan.request.workload.pipelines_start_s:
-            self._launch(plan, path)
+            self._to_start.extend(plan.request.pipelines)
+            self._start_next()
 
     def begin(self, run_id: str, phases: PhasePlan) -> None:
         """The load begins: drivers that start later than it know when."""
@@ -97,15 +104,24 @@ class Agent:
     def _launch_when_due(self) -> None:
         if self._due_ms is not None and self._plan is not None and now_ms() >= self._due_ms:
             self._due_ms = None
-            self._launch(self._plan, self._folder(self._home) / PLAN)
+            self._to_start.extend(self._plan.request.pipelines)
 
-    def _launch(self, plan: RunPlan, path: Path) -> None:
-        run_id = plan.request.run_id
-        for pipeline in plan.request.pipelines:
+    def _start_next(self) -> None:
+        """Start drivers, but no more at once than the machine can."""
+        folder, run_id = self._folder(self._home), self._run_id
+        while self._to_start and self._starting() < STARTING_AT_ONCE:
+            pipeline = self._to_start.popleft()
             log = self._data / "logs" / f"pipeline-{pipeline.name}.log"
             program = PROGRAMS[pipeline.mode]
-            self._drivers.append(self._start(pipeline.name, run_id, path, log, program))
+            self._drivers.append(self._start(pipeline.name, run_id, folder / PLAN, log, program))
             self._log.info("driver_started", run_id=run_id, pipeline=pipeline.name)
+
+    def _starting(self) -> int:
+        folder = self._folder(self._home)
+        return sum(
+            driver.program == "driver" and not ready_mark(folder, driver.pipeline).exists()
+            for driver in self._drivers
+        )
 
     def stop(self, run_id: str, keep: bool = False) -> None:
         """Stop the drivers of a run, say so for every pipeline (also one that had failed), and
@@ -149,6 +165,7 @@ class Agent:
         shutil.rmtree(self._folder(self._home), ignore_errors=True)
         self._drivers, self._pipelines, self._home, self._plan = [], [], "", None
         self._due_ms = None
+        self._to_start.clear()
         self._restarts, self._max_restarts = {}, {}
 
     def watch(self) -> None:
@@ -172,6 +189,7 @@ class Agent:
                 reason = f"the driver of {driver.pipeline} died (exit code {code}): {line}"
                 if not self._restart(driver, reason):
                     self._say(protocol.FAILED, driver, reason=reason)
+        self._start_next()
 
     def _restart(self, driver: Driver, reason: str) -> bool:
         """Start a driver again, which goes on from its checkpoints, if that makes sense."""
@@ -200,12 +218,11 @@ class Agent:
     def _folder(self, run_id: str) -> Path:
         return self._data / "runs" / run_id
 
-    def _write(self, plan: RunPlan) -> Path:
+    def _write(self, plan: RunPlan) -> None:
         path = self._folder(plan.request.run_id) / PLAN
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)
         path.write_text(plan.model_dump_json())
-        return path
 
 
 def served(plan: RunPlan) -> tuple[object, ...]:

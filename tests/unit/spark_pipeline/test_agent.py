@@ -71,6 +71,26 @@ def test_prepare_starts_one_driver_per_pipeline_and_stop_ends_them_and_says_so(t
     assert not plan_file.parent.exists()
 
 
+def test_drivers_beyond_what_the_machine_starts_at_once_wait_for_others_to_be_ready(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("services.spark_pipeline.agent.STARTING_AT_ONCE", 2)
+    starter = Starter()
+    agent = Agent(tmp_path, Said(), starter)
+    agent.prepare(plan("r1", "a", "b", "c"))
+    agent.watch()
+    assert [driver.pipeline for driver in starter.started] == ["a", "b"]
+    mark = ready_mark(tmp_path / "runs" / "r1", "b")
+    mark.parent.mkdir(parents=True)
+    mark.touch()
+    agent.watch()
+    assert [driver.pipeline for driver in starter.started] == ["a", "b", "c"]
+    agent.close()
+    agent.prepare(plan("r2", "d"))
+    assert starter.started[-1].pipeline == "d"
+    agent.close()
+
+
 def test_the_same_prepare_twice_starts_its_drivers_once(tmp_path):
     starter = Starter()
     agent = Agent(tmp_path, Said(), starter)
