@@ -20,6 +20,12 @@ pytestmark = pytest.mark.unit
 FOR_EVER = "import sys; sys.stdin.read()"
 
 
+@pytest.fixture(autouse=True)
+def many_cores(monkeypatch):
+    """Whatever machine this is, it starts several drivers at once."""
+    monkeypatch.setattr("services.spark_pipeline.agent.STARTING_AT_ONCE", 8)
+
+
 @dataclass
 class Said:
     """Lifecycle events as the agent says them."""
