@@ -3,8 +3,10 @@
 Both: one process, acks=1, lz4, four partitions (ours are two of each input topic), the same bytes a
 record (key and value), the same broker beside them. Ours sends distinct keyed Avro records, encoded
 while they are sent. ProducerPerformance is asked in four ways (linger 5 and 50 ms, batches of 16
-and 256 KiB), and the best of them counts, twice:
+and 256 KiB), and the best of them counts, three times:
 - `distinct`: with --record-size, which fills every record with other random letters;
+- `varied`: with --payload-file and the 570 observations of the sample as text, filled up with other
+  letters each; it sends any of them. They cost nothing to make, but more than one to compress;
 - `repeated`: with --payload-file and one payload, which is the same bytes over and over. It costs
   nothing to make and next to nothing to compress and to transport, so it bounds what any load of
   real records could reach.
@@ -38,7 +40,8 @@ from tests.integration.kafka_broker import running_broker
 RECORDS = int(os.environ.get("TIDEGAUGE_BENCH_RECORDS", "10_000_000"))
 PARTITIONS = 4
 LINGERS_MS = (5, 50)
-PEERS = tuple((payload, kib) for payload in ("distinct", "repeated") for kib in (16, 256))
+PAYLOADS = ("distinct", "varied", "repeated")
+PEERS = tuple((payload, kib) for payload in PAYLOADS for kib in (16, 256))
 TIMEOUT_S = 600
 PEER_TOPIC = catalogue.Topic("peer", ("traffic_flow",), PARTITIONS, 600, 1024**3)
 BENCH_JARS = ROOT / ".jars" / "bench"
@@ -67,11 +70,12 @@ def measure(say: Callable[[str], None], scratch: Path) -> Measured:
                 renew_topics(settings)
                 peer = Peer(payload, linger_ms, batch_kib, round(ours["record_bytes"]))
                 note(peer.name, run_peer(settings, scratch, peer))
-    best = {kind: best_of(figures, kind) for kind in ("generator", "distinct", "repeated")}
+    best = {kind: best_of(figures, kind) for kind in ("generator", *PAYLOADS)}
     return Measured(
         figures,
         {
             "generator_to_peer": best["generator"] / best["distinct"],
+            "generator_to_peer_with_payloads_made_before": best["generator"] / best["varied"],
             "generator_to_peer_repeating_one_payload": best["generator"] / best["repeated"],
         },
     )
@@ -85,7 +89,7 @@ def best_of(figures: dict[str, float], kind: str) -> float:
 
 @dataclass(frozen=True)
 class Peer:
-    """How ProducerPerformance is asked. payload: `distinct` or `repeated`."""
+    """How ProducerPerformance is asked. payload: one of PAYLOADS."""
 
     payload: str
     linger_ms: int
@@ -122,13 +126,24 @@ def run_ours(settings: ServiceSettings, linger_ms: int) -> dict[str, float]:
     return found
 
 
+def payloads(peer: Peer) -> list[str]:
+    """Lines of the payload file, each of a record's size without its end."""
+    sample = ROOT / "services" / "generator" / "data" / "ndw_traffic_2017-03-15.csv"
+    observations = sample.read_text().splitlines()[1:] if peer.payload == "varied" else [""]
+    chance = random.Random(1)
+    filled = (
+        observation + "".join(chance.choices(string.ascii_uppercase, k=peer.record_bytes))
+        for observation in observations
+    )
+    return [line[: peer.record_bytes] + "\n" for line in filled]
+
+
 def run_peer(settings: ServiceSettings, scratch: Path, peer: Peer) -> float:
     """ProducerPerformance; returns its records per second."""
     source = ["--record-size", str(peer.record_bytes)]
-    if peer.payload == "repeated":
+    if peer.payload != "distinct":
         path = scratch / "payload.txt"
-        letters = random.Random(1).choices(string.ascii_uppercase, k=peer.record_bytes)
-        path.write_text("".join(letters) + "\n")
+        path.write_text("".join(payloads(peer)))
         source = ["--payload-file", str(path)]
     classes = f"{ROOT}/.jars/broker/*:{BENCH_JARS}/tools/*"
     command = [str(find_java(ROOT / ".jars").executable), "-Xmx512m", "-cp", classes]
