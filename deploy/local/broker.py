@@ -29,8 +29,7 @@ JVM_OPTIONS = (
     "-XX:MaxGCPauseMillis=20",
     "-XX:+ExplicitGCInvokesConcurrent",
     # Quick code from the start. At a few hundred records a second the optimising compiler would
-    # take a third of a core for the first minutes, beside the pipeline that is measured; at a
-    # million records a second the broker is as fast without it.
+    # take a third of a core for the first minutes, beside the pipeline that is measured.
     "-XX:TieredStopAtLevel=1",
 )
 

@@ -10,7 +10,7 @@ class ConductorSettings(ServiceSettings):
 
     suite: name or file of the suite to run from the start, for ever; none if empty. stack_id: names
     one start of the whole stack (set by the local deployment).
-    prepare_timeout_s: for each two pipelines, which are started two at a time.
+    prepare_timeout_s: for each two pipelines: where cores are few they start one after the other.
     restart_timeout_s: how long a run waits, once all else is done, for what a pipeline that was
     killed and started again still has to publish.
     start_lead_s: from the `start` command to the first record, so that all have read it.
