@@ -26,7 +26,7 @@ def account_for(run_id: str, settings: ConductorSettings, events: Events) -> boo
         return False
     events.command("stop", run_id, Stop(reason=KILLED))
     unmeasured: dict[str, Any] = {"clean": False, "verdicts": {}}
-    Conclusion(False, False, (KILLED,), unmeasured).tell(events, run_id)
+    Conclusion(False, (KILLED,), unmeasured).tell(events, run_id)
     log.warning("accounted_for", run_id=run_id)
     return True
 

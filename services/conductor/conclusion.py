@@ -11,13 +11,17 @@ from services.runtime.events import Events
 
 @dataclass(frozen=True)
 class Conclusion:
-    """valid: the measurement may be used; clean: every expected output was exact and nothing
-    else came. reasons: one sentence each for not valid."""
+    """clean: every expected output was exact and nothing else came. reasons: one sentence each for
+    not valid."""
 
-    valid: bool
     clean: bool
     reasons: tuple[str, ...]
     detail: dict[str, Any]
+
+    @property
+    def valid(self) -> bool:
+        """The measurement may be used."""
+        return not self.reasons
 
     def tell(self, events: Events, run_id: str) -> None:
         """Publish it: the end of the run."""
@@ -39,7 +43,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     detail: dict[str, Any] = {"clean": clean, "verdicts": verdicts}
     detail["clock_offset_ms"] = evidence.clock_offset_ms
     detail["evaluator_restarts"] = evidence.resumed
-    return Conclusion(not reasons, clean, tuple(reasons), detail)
+    return Conclusion(clean, tuple(reasons), detail)
 
 
 def _load_reasons(evidence: Evidence) -> list[str]:

@@ -56,9 +56,7 @@ class BatchOutlet:
             topic: KeyPartitions(library, count) for topic, count in partitions.items()
         }
         self._delivered: Callable[[int, int, int], None] = lambda *_: None
-        self._sent = 0  # by the thread that sends
-        self._done = 0  # by the thread that counts
-        self._given_up = 0  # by either, with the lock
+        self._open = 0  # sent, neither acknowledged nor failed; changed with the lock
         self._fatal = ""
         self.trouble = ""
         self._closed = threading.Event()
@@ -73,7 +71,7 @@ class BatchOutlet:
         """See Outlet."""
         if self._fatal:
             raise ClientError(self._fatal)
-        stop = min(stop, start + max(0, self._queue_records - self._open()))
+        stop = min(stop, start + max(0, self._queue_records - self._open))
         if stop <= start:
             return start
         messages = lot.messages[start:stop]
@@ -81,9 +79,8 @@ class BatchOutlet:
         with self._in_flight.lock:
             for partition, positions in by_partition(partitions):
                 part = messages if len(positions) == len(messages) else messages[positions]
-                # Counted before: the other thread may see deliveries before the call returns.
-                self._sent += len(part)
                 self._in_flight.put((lot.topic, partition), lot, part)
+            self._open += stop - start
             self._hand_over()
         return stop
 
@@ -108,13 +105,9 @@ class BatchOutlet:
     def flush(self, timeout_s: float) -> int:
         """See Outlet."""
         deadline_s = time.monotonic() + timeout_s
-        while self._open() and time.monotonic() < deadline_s:
+        while self._open and time.monotonic() < deadline_s:
             time.sleep(FLUSH_LOOK_S)
-        return self._open()
-
-    def _open(self) -> int:
-        """How many messages were sent and are neither acknowledged nor failed."""
-        return self._sent - self._done - self._given_up
+        return self._open
 
     def purge(self) -> None:
         """See Outlet."""
@@ -145,7 +138,7 @@ class BatchOutlet:
     def _failed(self, messages: Any) -> int:
         for second in messages["private"].tolist():
             self._delivered(second, 0, 1)
-        self._given_up += len(messages)
+        self._open -= len(messages)
         return len(messages)
 
     def _say(self, error: int) -> None:
@@ -179,8 +172,8 @@ class BatchOutlet:
                 self._delivered(second, 0 if failed else records, records if failed else 0)
             for place, records in self._places(batch):
                 self._in_flight.done(place, records)
+            self._open -= count
             self._hand_over()
-        self._done += count
 
     def _places(self, pointers: list[int]) -> list[tuple[Place, int]]:
         """Topic and partition of messages, and how many of each. Those that were delivered are of

@@ -72,7 +72,7 @@ class InFlight:
             return None
         place = self._turns.popleft()
         parts = self._waiting[place]
-        batch, records = [parts.popleft()], 0
+        batch = [parts.popleft()]
         records = len(batch[0].messages)
         while parts and records + len(parts[0].messages) <= self._batch_records:
             records += len(parts[0].messages)

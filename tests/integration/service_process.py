@@ -72,7 +72,7 @@ class Reader:
 def _decoded(message: Message) -> dict[str, Any]:
     value = message.value()
     if message.topic() in catalogue.INPUTS and value is not None and value.startswith(b"{"):
-        return decode_json(message.topic().replace(".", "_"), value)
+        return decode_json(catalogue.record_of(message.topic()), value)
     return codec.decode(value)[1]
 
 

@@ -121,7 +121,7 @@ class Searching:
             if reasons and conclusion.valid:
                 share = f"{self._search.verify_share:.0%}"
                 text = f"The rate found is not sustained at {share} of it: {' '.join(reasons)}"
-                conclusion = replace(conclusion, valid=False, reasons=(text,))
+                conclusion = replace(conclusion, reasons=(text,))
         self._tell("sustainable_throughput", conclusion.reasons, report)
         run.tell(replace(conclusion, detail={**conclusion.detail, "search": report}))
 
