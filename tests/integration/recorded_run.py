@@ -11,13 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from schemas import catalogue, codec
-from services.store.batch import translate
-from services.store.blocks import blocks
-from services.store.engine import Engine
-from services.store.rollups import ROLLUPS
-from services.store.rows import Record
-from services.store.tables import TABLES
+from schemas import catalogue
 
 RECORDED: Final = Path(__file__).with_name("data") / "recorded_run.jsonl.xz"
 Event = tuple[str, dict[str, Any]]
@@ -85,20 +79,3 @@ def _concluded(run_id: str, at_ms: int, kind: str, detail: dict[str, Any]) -> Ev
     head = {"run_id": run_id, "time": at_ms, "producer": "conductor", "kind": kind}
     rest = {"valid": True, "invalid_reasons": [], "detail": json.dumps(detail)}
     return catalogue.CONCLUSIONS, head | rest
-
-
-def project(engine: Engine, events: Iterable[Event]) -> None:
-    """Write events as the store does: encoded, decoded and projected, rollups too."""
-    by_topic: dict[str, list[dict[str, Any]]] = {}
-    for topic, record in events:
-        by_topic.setdefault(topic, []).append(record)
-    for topic, found in by_topic.items():
-        table = TABLES[topic]
-        encoded = [codec.encode(table.record, record) for record in found]
-        records = [Record(topic, 0, offset, value) for offset, value in enumerate(encoded)]
-        batch = translate(table, records, "tests")
-        assert not batch.unusable
-        for block in blocks(table, batch.rows, 50_000):
-            engine.insert(table.name, block)
-            for rollup in ROLLUPS.get(topic, ()):
-                engine.insert(rollup.name, rollup.aggregate(block))

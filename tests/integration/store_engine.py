@@ -3,19 +3,23 @@
 A process can have one engine only, and it starts slowly, so the tests of a module share one.
 """
 
+from collections.abc import Iterable
+from typing import Any
+
 import pytest
 
-from schemas import catalogue
+from schemas import catalogue, codec
 from services.store.batch import translate
 from services.store.blocks import blocks
 from services.store.chdb_engine import ChdbEngine
 from services.store.ddl import ddl_statements
+from services.store.engine import Engine
 from services.store.rebuild import drop_statements
 from services.store.rollups import ROLLUPS
 from services.store.rows import Record
 from services.store.settings import StoreSettings
 from services.store.tables import POSITIONS, TABLES
-from tests.unit.store.test_rows import latency_event, record
+from tests.unit.store.test_rows import latency_event
 
 
 @pytest.fixture(scope="module")
@@ -49,36 +53,36 @@ def engine_to_alter(engine):
     engine.execute([*drop_statements(), *ddl_statements()])
 
 
-def insert_latencies(engine, run_id, **histograms):
-    """One event per stage with its histogram, {milliseconds: count}."""
-    table = TABLES[catalogue.LATENCY]
-    records = [
-        record(
-            latency_event(
-                run_id=run_id,
-                stage=stage,
-                latencies_ms=list(histogram),
-                counts=list(histogram.values()),
-            )
-        )
-        for stage, histogram in histograms.items()
-    ]
-    for block in blocks(table, translate(table, records, "tests").rows, 1000):
-        insert_with_rollups(engine, table, block)
-
-
-def insert_with_rollups(engine, table, block):
-    engine.insert(table.name, block)
-    for rollup in ROLLUPS.get(table.topic, ()):
-        engine.insert(rollup.name, rollup.aggregate(block))
+def project(engine: Engine, events: Iterable[tuple[str, dict[str, Any]]]) -> None:
+    """Write events as the store does: encoded, decoded and projected, rollups too."""
+    by_topic: dict[str, list[dict[str, Any]]] = {}
+    for topic, event in events:
+        by_topic.setdefault(topic, []).append(event)
+    for topic, found in by_topic.items():
+        table = TABLES[topic]
+        encoded = [codec.encode(table.record, event) for event in found]
+        records = [Record(topic, 0, offset, value) for offset, value in enumerate(encoded)]
+        batch = translate(table, records, "tests")
+        assert not batch.unusable
+        for block in blocks(table, batch.rows, 50_000):
+            engine.insert(table.name, block)
+            for rollup in ROLLUPS.get(topic, ()):
+                engine.insert(rollup.name, rollup.aggregate(block))
 
 
 def insert_events(engine, topic, *events):
-    table = TABLES[topic]
-    records = [
-        Record(topic, 0, offset, record(event, topic).value) for offset, event in enumerate(events)
+    project(engine, [(topic, event) for event in events])
+
+
+def insert_latencies(engine, run_id, **histograms):
+    """One event per stage with its histogram, {milliseconds: count}."""
+    events = [
+        latency_event(
+            run_id=run_id,
+            stage=stage,
+            latencies_ms=list(histogram),
+            counts=list(histogram.values()),
+        )
+        for stage, histogram in histograms.items()
     ]
-    batch = translate(table, records, "tests")
-    assert not batch.unusable
-    for block in blocks(table, batch.rows, 1000):
-        insert_with_rollups(engine, table, block)
+    insert_events(engine, catalogue.LATENCY, *events)

@@ -7,10 +7,7 @@ import pytest
 
 from deploy.grafana.program.__main__ import ALERTS
 from services.runtime.grafana_macros import TimeRange, expand
-from services.store.chdb_engine import ChdbEngine
-from services.store.ddl import ddl_statements
 from services.store.engine import Query
-from services.store.settings import StoreSettings
 from tests.integration.dashboard_queries import (
     alert_queries,
     chosen,
@@ -21,11 +18,11 @@ from tests.integration.dashboard_queries import (
 from tests.integration.recorded_run import (
     conclusions,
     phase_ms,
-    project,
     recorded,
     run_of,
     troubles,
 )
+from tests.integration.store_engine import project
 
 pytestmark = pytest.mark.integration
 DASHBOARDS = dashboards()
@@ -39,15 +36,13 @@ def events():
 
 
 @pytest.fixture(scope="module")
-def engine(events, tmp_path_factory):
+def engine(events, module_engine):
     """An engine that holds the recorded run and some trouble in the middle of it."""
-    found = ChdbEngine(StoreSettings(data=tmp_path_factory.mktemp("dashboards")))
-    found.execute(ddl_statements())
     start_ms, end_ms = phase_ms(events, "measure")
     run_id, middle_ms = run_of(events), (start_ms + end_ms) // 2
-    project(found, [*events, *troubles(run_id, middle_ms), *conclusions(run_id, middle_ms)])
-    yield found
-    found.close()
+    trouble = [*troubles(run_id, middle_ms), *conclusions(run_id, middle_ms)]
+    project(module_engine, [*events, *trouble])
+    return module_engine
 
 
 @pytest.fixture(scope="module")

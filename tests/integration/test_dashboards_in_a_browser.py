@@ -18,12 +18,12 @@ from tests.integration.kafka_broker import free_base_port
 from tests.integration.recorded_run import (
     conclusions,
     phase_ms,
-    project,
     recorded,
     run_of,
     troubles,
 )
 from tests.integration.service_process import running_service
+from tests.integration.store_engine import project
 from tests.integration.store_process import until_ready
 
 pytestmark = pytest.mark.integration

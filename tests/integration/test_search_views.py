@@ -4,31 +4,22 @@ import json
 
 import pytest
 
-from schemas import catalogue, codec
-from services.store.batch import translate
-from services.store.blocks import blocks
-from services.store.chdb_engine import ChdbEngine
-from services.store.ddl import ddl_statements
+from schemas import catalogue
 from services.store.engine import Query
-from services.store.rows import Record
-from services.store.settings import StoreSettings
-from services.store.tables import TABLES
+from tests.integration.store_engine import insert_events
 from tests.unit.conductor.search_events import A_RESULT, A_SILENT_STEP, A_STEP
 
 pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory):
-    found = ChdbEngine(StoreSettings(data=tmp_path_factory.mktemp("search")))
-    found.execute(ddl_statements())
-    table = TABLES[catalogue.CONCLUSIONS]
+def engine(module_engine):
     told = [
         ("search_step", A_STEP),
         ("search_step", A_SILENT_STEP),
         ("sustainable_throughput", A_RESULT),
     ]
-    records = []
+    events = []
     for offset, (kind, detail) in enumerate(told):
         event = {
             "run_id": "r1",
@@ -39,12 +30,9 @@ def engine(tmp_path_factory):
             "invalid_reasons": [],
             "detail": json.dumps(detail),
         }
-        encoded = codec.encode(table.record, event)
-        records.append(Record(catalogue.CONCLUSIONS, 0, offset, encoded))
-    for block in blocks(table, translate(table, records, "tests").rows, 100):
-        found.insert(table.name, block)
-    yield found
-    found.close()
+        events.append(event)
+    insert_events(module_engine, catalogue.CONCLUSIONS, *events)
+    return module_engine
 
 
 def rows(engine, sql):

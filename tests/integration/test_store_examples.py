@@ -4,17 +4,11 @@ import re
 
 import pytest
 
-from schemas import catalogue, codec
-from services.store.batch import translate
-from services.store.blocks import blocks
-from services.store.chdb_engine import ChdbEngine
-from services.store.ddl import DDL_DIR, ddl_statements
+from schemas import catalogue
+from services.store.ddl import DDL_DIR
 from services.store.engine import Query
-from services.store.rollups import ROLLUPS
-from services.store.rows import Record
-from services.store.settings import StoreSettings
-from services.store.tables import TABLES
 from tests.benchmarks._results import NEW_YEAR_MS, latency_events, run_events
+from tests.integration.store_engine import project
 
 pytestmark = pytest.mark.integration
 EXAMPLES = sorted((DDL_DIR / "examples").glob("*.sql"))
@@ -22,10 +16,8 @@ SECONDS = 5
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory):
+def engine(module_engine):
     """An engine that holds two runs of five seconds, projected as the store does."""
-    found = ChdbEngine(StoreSettings(data=tmp_path_factory.mktemp("examples")))
-    found.execute(ddl_statements())
     events = []
     for number in range(2):
         start_ms = NEW_YEAR_MS + 3_600_000 * number
@@ -34,18 +26,8 @@ def engine(tmp_path_factory):
     letter = {"run_id": "", "time": NEW_YEAR_MS, "producer": "store", "topic": "results.latency"}
     why = {"partition": 0, "offset": 1, "reason": "Broken.", "key": None, "value": b"x"}
     events.append((catalogue.DEAD_LETTER, letter | why))
-    for topic, table in TABLES.items():
-        mine = [event for name, event in events if name == topic]
-        encoded = [codec.encode(table.record, event) for event in mine]
-        records = [Record(topic, 0, offset, value) for offset, value in enumerate(encoded)]
-        batch = translate(table, records, "tests")
-        assert not batch.unusable
-        for block in blocks(table, batch.rows, 50_000):
-            found.insert(table.name, block)
-            for rollup in ROLLUPS.get(topic, ()):
-                found.insert(rollup.name, rollup.aggregate(block))
-    yield found
-    found.close()
+    project(module_engine, events)
+    return module_engine
 
 
 def answers(engine, path):
