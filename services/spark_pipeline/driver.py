@@ -41,6 +41,7 @@ def main() -> int:
     stages = stages_to_run(pipeline, plan)
     folder = settings.data.resolve() / "runs" / run_id
     scratch = folder / "scratch" / pipeline.name
+    scratch.mkdir(parents=True, exist_ok=True)
     conf = spark_conf(pipeline, stages, _partitions(plan), settings, scratch)
     events = open_events(settings, f"spark_pipeline-{pipeline.name}")
 

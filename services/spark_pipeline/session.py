@@ -66,7 +66,10 @@ def spark_conf(
         "spark.master": settings.spark_master or f"local[{needed}]",
         "spark.jars": ",".join(jar_files),
         "spark.driver.memory": f"{pipeline.driver_memory_mb}m",
-        "spark.driver.extraJavaOptions": f"{LOG_OPTION} {java_options}",
+        # What the JVM leaves when it is ended goes with the run's folder, not into /tmp for ever.
+        "spark.driver.extraJavaOptions": (
+            f'{LOG_OPTION} "-Djava.io.tmpdir={scratch}" {java_options}'
+        ),
         "spark.driver.host": settings.spark_driver_host,
         "spark.driver.bindAddress": settings.spark_driver_host,
         "spark.local.dir": str(scratch),

@@ -36,6 +36,12 @@ def test_a_cluster_gives_as_many_cores_as_the_queries_need():
     assert "log4j2" not in found["spark.executor.extraJavaOptions"]
 
 
+def test_what_the_jvm_leaves_behind_goes_with_the_folder_of_the_run():
+    found = spark_conf(PIPELINE, ("parse",), 1, SparkSettings(), Path("/with a blank"))
+    assert '"-Djava.io.tmpdir=/with a blank"' in found["spark.driver.extraJavaOptions"]
+    assert found["spark.local.dir"] == "/with a blank"
+
+
 def test_settings_win_over_the_pipeline_and_the_pipeline_over_the_defaults():
     found = conf(spark_conf={"b": "2", "spark.ui.enabled": "true"})
     assert (found["a"], found["b"], found["spark.ui.enabled"]) == ("1", "2", "true")
