@@ -12,11 +12,17 @@ pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(300)]
 BASE_PORT = 21_370
 
 
-def test_the_workload_smoke_runs_through(tmp_path: Path) -> None:
+def test_spark_and_a_program_of_ones_own_are_measured_on_the_same_input(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
-    done = CommandLine(tmp_path / "stack", BASE_PORT)("run", "smoke", "--report", str(path))
+    names = ("spark-realtime", "external-python")
+    done = CommandLine(tmp_path / "stack", BASE_PORT)(
+        "run", "smoke", "--pipeline", ",".join(names), "--report", str(path)
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(path.read_text())
     # 100 records/s for 5 s; each is parsed once.
-    verdicts = report["pipelines"]["spark-realtime"]["stages"]["parse"]["verdicts"]
-    assert verdicts["exact"] == 500
+    for name in names:
+        verdicts = report["pipelines"][name]["stages"]["parse"]["verdicts"]
+        assert verdicts["exact"] == sum(verdicts.values()) == 500
+    assert "tumbling" in report["pipelines"]["spark-realtime"]["stages"]
+    assert "tumbling" not in report["pipelines"]["external-python"]["stages"]

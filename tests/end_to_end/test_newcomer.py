@@ -1,0 +1,43 @@
+"""A newcomer clones, runs and tests; there is nothing but Python, git and a network before."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from services.runtime.settings import ROOT
+
+pytestmark = [pytest.mark.fresh, pytest.mark.timeout(1200)]
+
+BASE_PORT = 21_770
+INSTALL_AND_RUN_S, UNIT_TESTS_S = 600, 600
+
+
+def test_a_clone_runs_and_tests_itself(tmp_path: Path) -> None:
+    clone = tmp_path / "tidegauge"
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
+    ran = _command(clone, "run", "smoke", timeout_s=INSTALL_AND_RUN_S)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "VALID: every expected output was there once, exact and in time." in ran.stdout
+    tested = _command(clone, "test", "unit", timeout_s=UNIT_TESTS_S)
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+    left = subprocess.run(
+        ["git", "status", "--porcelain"], cwd=clone, capture_output=True, text=True, check=True
+    )
+    assert left.stdout == "", "what it makes is not for the repository"
+
+
+def _command(clone: Path, *arguments: str, timeout_s: float) -> "subprocess.CompletedProcess[str]":
+    """`./tidegauge` of the clone, without what this process was told by its own environment."""
+    ours = {name: value for name, value in os.environ.items() if name[:10] != "TIDEGAUGE_"}
+    return subprocess.run(
+        [str(clone / "tidegauge"), *arguments],
+        cwd=clone,
+        env=ours | {"TIDEGAUGE_BASE_PORT": str(BASE_PORT)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
