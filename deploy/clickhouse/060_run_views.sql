@@ -48,6 +48,7 @@ SELECT
     l.phase AS phase,
     l.concluded_at IS NOT NULL AS concluded,
     if(l.concluded_at IS NULL, NULL, if(c.conclusions > 0, c.valid, l.valid)) AS valid,
+    if(l.concluded_at IS NULL, NULL, if(c.conclusions > 0, c.clean, l.clean)) AS clean,
     if(c.conclusions > 0, c.invalid_reasons, l.invalid_reasons) AS invalid_reasons,
     l.failures AS failures,
     l.step_of AS step_of
@@ -71,6 +72,7 @@ FROM
         minOrNullIf(e.time, event = 'concluded') AS concluded_at,
         argMaxIf(e.phase, (e.time, e._offset), event = 'phase_started') AS phase,
         JSONExtractBool(conclusion, 'valid') AS valid,
+        JSONExtractBool(conclusion, 'clean') AS clean,
         JSONExtract(conclusion, 'invalid_reasons', 'Array(String)') AS invalid_reasons,
         groupArrayIf(100)(
             concat(producer, ': ', JSONExtractString(detail, 'reason')),
@@ -86,12 +88,13 @@ LEFT JOIN
         run_id,
         count() AS conclusions,
         argMax(k.valid, (k.time, k._offset)) AS valid,
+        argMax(JSONExtractBool(k.detail, 'clean'), (k.time, k._offset)) AS clean,
         argMax(k.invalid_reasons, (k.time, k._offset)) AS invalid_reasons
     FROM tidegauge.results_conclusions AS k
     WHERE kind = 'run'
     GROUP BY run_id
 ) AS c ON c.run_id = l.run_id
-COMMENT 'One row per run: what was asked for, when each phase began, whether it may be used';
+COMMENT 'One row per run: what was asked for, when each phase began, whether it may be used, whether every output was exact';
 
 CREATE OR REPLACE VIEW tidegauge.latest_run AS
 SELECT argMax(e.run_id, (e.time, e._offset)) AS run_id

@@ -58,16 +58,20 @@ def show_runs(console: Console, url: str) -> None:
         console.print("There is no run yet; start one with: tidegauge run")
         return
     table = Table(box=SIMPLE_HEAD)
-    for column in ("run", "workload", "pipelines", "requested (UTC)", "result"):
-        table.add_column(column, no_wrap=column == "run")
+    for column in ("run (date-time, UTC)", "workload", "pipelines", "result"):
+        table.add_column(column, no_wrap=column != "result")
     for row in rows:
-        if not row["concluded"]:
-            result = f"in {row['phase']}" if row["phase"] else "not concluded"
-        else:
-            result = "valid" if row["valid"] else "INVALID: " + " ".join(row["invalid_reasons"])
-        pipelines = ", ".join(row["pipelines"])
-        table.add_row(row["run_id"], row["workload"], pipelines, row["requested_at"][:19], result)
+        table.add_row(row["run_id"], row["workload"], "\n".join(row["pipelines"]), _result(row))
     console.print(table)
+
+
+def _result(run: dict[str, Any]) -> str:
+    """What came of a run, in a few words."""
+    if not run["concluded"]:
+        return f"in {run['phase']}" if run["phase"] else "not concluded"
+    if not run["valid"]:
+        return "INVALID: " + " ".join(run["invalid_reasons"])
+    return "valid, ledger clean" if run["clean"] else "valid, ledger not clean"
 
 
 def show_workloads(console: Console, name: str | None) -> None:

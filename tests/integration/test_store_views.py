@@ -118,19 +118,20 @@ def test_a_run_is_one_row_from_its_request_to_its_conclusion(engine):
         }
 
     request = {"workload": {"name": "latency"}, "pipelines": [{"name": "a"}, {"name": "b"}]}
+    told = {"valid": False, "clean": True, "invalid_reasons": ["One.", "Two."]}
     insert_events(
         engine,
         catalogue.LIFECYCLE,
         event("run_requested", 0, detail=request),
         event("phase_started", 1000, "warm_up"),
         event("phase_started", 2000, "measure"),
-        event("concluded", 9000, detail={"valid": False, "invalid_reasons": ["One.", "Two."]}),
+        event("concluded", 9000, detail=told),
         event("run_requested", 10_000, detail=request) | {"run_id": "s"},
     )
     done, begun = engine.rows("SELECT * FROM tidegauge.runs ORDER BY run_id")
     assert (done["workload"], done["pipelines"]) == ("latency", ["a", "b"])
     assert done["requested_at"] == "2026-01-01 00:00:00.000"
     assert (done["measure_at"], done["drain_at"]) == ("2026-01-01 00:00:02.000", None)
-    assert (done["concluded"], done["valid"]) == (1, 0)
+    assert (done["concluded"], done["valid"], done["clean"]) == (1, 0, 1)
     assert done["invalid_reasons"] == ["One.", "Two."]
-    assert (begun["concluded"], begun["valid"]) == (0, None)
+    assert (begun["concluded"], begun["valid"], begun["clean"]) == (0, None, None)

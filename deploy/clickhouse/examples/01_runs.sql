@@ -1,5 +1,5 @@
--- Which runs are there, and which of them may be used?
-SELECT run_id, workload, pipelines, requested_at, concluded, valid, invalid_reasons
+-- Which runs are there, which of them may be used, and in which was every output exact?
+SELECT run_id, workload, pipelines, requested_at, concluded, valid, clean, invalid_reasons
 FROM tidegauge.runs
 ORDER BY requested_at DESC
 LIMIT 50
