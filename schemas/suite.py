@@ -4,7 +4,7 @@
 conductor is given, with the workloads and pipelines themselves, one step per rate.
 """
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from schemas.model import Model, Name, Stage
 from schemas.pipeline import Pipeline
@@ -32,12 +32,13 @@ class Pace(Model):
 class SuiteItem(Model):
     """One entry of a suite's file: a workload on pipelines, measured at once on the same input.
 
-    rates: records per second, a step each; the workload's own when there is none. every_s: not more
-    often than this; 0 is in every round.
+    pipelines, stages: the workload's own when there is none. rates: records per second, a step
+    each; the workload's own when there is none, also where that is a share of the sustainable rate.
+    every_s: not more often than this; 0 is in every round.
     """
 
     workload: str
-    pipelines: tuple[str, ...] = Field(("spark-realtime",), min_length=1, max_length=8)
+    pipelines: tuple[str, ...] = Field((), max_length=8)
     stages: tuple[Stage, ...] = ()
     rates: tuple[float, ...] = Field((), max_length=50)
     duration_s: int | None = None
@@ -62,12 +63,20 @@ class Step(Model):
     stages: tuple[Stage, ...] = Field(min_length=1)
     every_s: int = Field(0, ge=0)
 
+    @model_validator(mode="after")
+    def _searchable(self) -> "Step":
+        if self.workload.search and len(self.pipelines) > 1:
+            raise ValueError("a search for the sustainable rate needs exactly one pipeline")
+        return self
+
     @property
     def label(self) -> str:
         """For people, and to know a step again when the suite's file has changed."""
         names = "+".join(pipeline.name for pipeline in self.pipelines)
-        rate = self.workload.load.rate_per_second
+        rate, share = self.workload.load.rate_per_second, self.workload.sustainable_share
         load = f" at {rate:g}/s" if rate else ""
+        if share is not None:
+            load = f" at {share:.0%} of the sustainable rate"
         return f"{self.workload.name}{load} on {names} ({', '.join(self.stages)})"
 
 
@@ -92,12 +101,14 @@ class SuitePosition(Model):
     """Detail of `suite` events: what a suite is doing.
 
     state: `running` (run_id), `pausing` (until next_at_ms), `waiting` (reason: the machine is
-    busy). round, step: the run that goes on or comes next; steps: how many there are in a round.
-    runs: how many were concluded since the suite began, valid or not.
+    busy), `skipping` (reason: this step cannot take place now). round, step: the run that goes on
+    or comes next; steps: how many there are in a round. runs: how many were concluded since the
+    suite began, valid or not. skipped: steps that were skipped when their turn came last, with the
+    reason, a sentence each.
     """
 
     name: Name
-    state: str = Field(pattern="^(running|pausing|waiting)$")
+    state: str = Field(pattern="^(running|pausing|waiting|skipping)$")
     round: int
     step: int
     steps: int
@@ -106,3 +117,4 @@ class SuitePosition(Model):
     run_id: str = ""
     reason: str = ""
     next_at_ms: int | None = None
+    skipped: tuple[str, ...] = ()

@@ -25,7 +25,7 @@ from services.console.arguments import build_parser
 from services.console.benchmarks import run_benchmarks
 from services.console.changes import look_for_changes, show_changes
 from services.console.checks import run_tests
-from services.console.choosing import at_sustainable_share, chosen_pipelines, with_options
+from services.console.choosing import chosen_pipelines, with_options
 from services.console.completion import script
 from services.console.doctor import examine, show
 from services.console.elsewhere import open_stack
@@ -42,6 +42,7 @@ from services.runtime.definitions import DefinitionError, load_pipeline, load_su
 from services.runtime.kafka import KafkaUnavailableError
 from services.runtime.requests import new_request
 from services.runtime.settings import EXIT_USAGE, ServiceSettings, load_settings
+from services.runtime.sustainable import at_sustainable_share
 
 EXIT_FAILED = 1
 MOST_REPEATS = 100

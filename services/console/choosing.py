@@ -1,4 +1,4 @@
-"""What a run is made of: the workload with what was given on the command line, and its rate."""
+"""What a run is made of: the workload with what was given on the command line, and pipelines."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,12 +6,10 @@ from typing import get_args
 
 from pydantic import ValidationError
 
-from schemas.protocol import RunRequest, Workload
+from schemas.protocol import Workload
 from schemas.workload import KillTarget
-from services.runtime.clickhouse import query
-from services.runtime.definitions import DefinitionError, changed
+from services.runtime.definitions import DEFAULT_PIPELINE, DefinitionError, changed
 
-DEFAULT_PIPELINE = "spark-realtime"
 _OPTIONS = {"rate_per_second": "--rate", "measure_s": "--duration", "warm_up_s": "--warm-up"}
 
 
@@ -64,33 +62,3 @@ def chosen_pipelines(given: str | None, workload: Workload) -> Sequence[str]:
     if given:
         return tuple(dict.fromkeys(given.split(",")))
     return workload.pipelines or (DEFAULT_PIPELINE,)
-
-
-def at_sustainable_share(request: RunRequest, url: str) -> RunRequest:
-    """The request at its share of the rate that was found last for its pipelines and stages; for
-    several pipelines the lowest of their rates. Raises DefinitionError when none is known."""
-    share = request.workload.sustainable_share
-    if share is None:
-        return request
-    rates = [_sustainable_rate(url, one.name, request.stages) for one in request.pipelines]
-    rate = float(f"{share * min(rates):.4g}")
-    load = request.workload.load.model_copy(update={"rate_per_second": rate})
-    workload = request.workload.model_copy(update={"load": load})
-    return request.model_copy(update={"workload": workload})
-
-
-def _sustainable_rate(url: str, pipeline: str, stages: Sequence[str]) -> float:
-    rows = query(
-        url,
-        "SELECT rate_per_second FROM tidegauge.sustainable_rates"
-        " WHERE pipeline = {pipeline:String} AND arrayStringConcat(stages, ',') = {stages:String}"
-        " AND rate_per_second IS NOT NULL ORDER BY time DESC LIMIT 1",
-        pipeline=pipeline,
-        stages=",".join(stages),
-    )
-    if not rows:
-        raise DefinitionError(
-            f"No sustainable rate is known for {pipeline} with the stages {', '.join(stages)}; "
-            "search it with: tidegauge run sustainable-throughput, or give --rate."
-        )
-    return float(rows[0]["rate_per_second"])

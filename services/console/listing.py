@@ -10,7 +10,7 @@ from rich.table import Table
 
 from schemas.protocol import Workload
 from services.console.explaining import explained
-from services.console.suites import position_sentence, suite_position
+from services.console.suites import position_sentence, skipped_sentences, suite_position
 from services.runtime.clickhouse import QueryError, query, store_url
 from services.runtime.definitions import (
     PIPELINES_DIR,
@@ -46,7 +46,8 @@ def show_status(console: Console, settings: ServiceSettings, found: Any, as_json
     run = fields["run"]
     console.print(f"Run {run['run_id']}: {run['phase']}" if run else "No run is going on.")
     if fields["suite"]:
-        console.print(position_sentence(fields["suite"]), soft_wrap=True)
+        for line in (position_sentence(fields["suite"]), *skipped_sentences(fields["suite"])):
+            console.print(line, soft_wrap=True, markup=False)
 
 
 def show_runs(console: Console, url: str) -> None:

@@ -64,6 +64,8 @@ def position_sentence(position: dict[str, Any], time_ms: int | None = None) -> s
         doing = f"running {position['run_id']}"
     elif doing == "waiting":
         doing = f"waiting, {position['reason']}"
+    elif doing == "skipping":
+        doing = f"skipped, {position['reason'].rstrip('.')}"
     elif position["next_at_ms"] is not None:
         left_s = (position["next_at_ms"] - (now_ms() if time_ms is None else time_ms)) / 1000
         doing = f"pausing, next in {max(0, left_s):.0f} s"
@@ -71,3 +73,8 @@ def position_sentence(position: dict[str, Any], time_ms: int | None = None) -> s
         f"Suite {position['name']}, round {position['round']}, step {position['step']} of "
         f"{position['steps']} ({position['label']}): {doing}. {position['runs']} runs so far."
     )
+
+
+def skipped_sentences(position: dict[str, Any]) -> list[str]:
+    """`Skipped: at-90-percent at …: No sustainable rate is known …`, one for each such step."""
+    return [f"Skipped: {one}" for one in position.get("skipped", ())]

@@ -20,8 +20,9 @@ from services.runtime.settings import ROOT
 
 WORKLOADS_DIR = ROOT / "workloads"
 PIPELINES_DIR = ROOT / "pipelines"
-EXTERNAL = "external:"
 SUITES_DIR = ROOT / "suites"
+EXTERNAL = "external:"
+DEFAULT_PIPELINE = "spark-realtime"  # where neither a command or suite nor the workload names any
 
 ModelT = TypeVar("ModelT", bound=Model)
 
@@ -111,18 +112,14 @@ def _shorten(fields: dict[str, Any], share: float) -> None:
 
 def _steps(suite: str, item: SuiteItem) -> list[Step]:
     base = load_workload(item.workload)
-    pipelines = tuple(load_pipeline(name) for name in item.pipelines)
+    named = item.pipelines or base.pipelines or (DEFAULT_PIPELINE,)
+    pipelines = tuple(load_pipeline(name) for name in named)
     stages = item.stages or base.stages
     for pipeline in pipelines:
         if not set(stages) & set(pipeline.stages):
             raise DefinitionError(
                 f"suite {suite}: {pipeline.name} runs none of the stages of {item.workload}."
             )
-    if base.sustainable_share and not item.rates:
-        raise DefinitionError(
-            f"suite {suite}: {item.workload} needs rates here: a suite does not look up the "
-            "sustainable rate."
-        )
     try:
         return [
             Step(

@@ -5,29 +5,39 @@ import json
 import pytest
 
 from schemas import catalogue
+from services.runtime import sustainable
+from services.runtime.definitions import DefinitionError
+from services.runtime.sustainable import at_sustainable_share
 from services.store.engine import Query
 from tests.integration.store_engine import insert_events
 from tests.unit.conductor.search_events import A_RESULT, A_SILENT_STEP, A_STEP
+from tests.unit.requests import a_request
 
 pytestmark = pytest.mark.integration
+
+OF_TWO_STAGES = A_RESULT | {"stages": ["parse", "join"]}
 
 
 @pytest.fixture(scope="module")
 def engine(module_engine):
     told = [
-        ("search_step", A_STEP),
-        ("search_step", A_SILENT_STEP),
-        ("sustainable_throughput", A_RESULT),
+        ("r1", "search_step", True, A_STEP),
+        ("r1", "search_step", True, A_SILENT_STEP),
+        ("r1", "sustainable_throughput", True, A_RESULT),
+        ("r2", "sustainable_throughput", True, OF_TWO_STAGES | {"rate_per_second": 900.0}),
+        ("r3", "sustainable_throughput", True, OF_TWO_STAGES | {"rate_per_second": 1000.0}),
+        ("r4", "sustainable_throughput", False, OF_TWO_STAGES | {"rate_per_second": 7000.0}),
+        ("r5", "sustainable_throughput", True, OF_TWO_STAGES | {"rate_per_second": None}),
     ]
     events = []
-    for offset, (kind, detail) in enumerate(told):
+    for offset, (run_id, kind, valid, detail) in enumerate(told):
         event = {
-            "run_id": "r1",
+            "run_id": run_id,
             "time": 1_700_000_000_000 + offset,
             "producer": "conductor",
             "kind": kind,
-            "valid": True,
-            "invalid_reasons": [],
+            "valid": valid,
+            "invalid_reasons": [] if valid else ["The rate found is not sustained at 90% of it."],
             "detail": json.dumps(detail),
         }
         events.append(event)
@@ -35,8 +45,9 @@ def engine(module_engine):
     return module_engine
 
 
-def rows(engine, sql):
-    answer = engine.answer(Query(sql, "JSONEachRow")).data.decode()
+def rows(engine, sql, **parameters):
+    query = Query(sql, "JSONEachRow", parameters=parameters)
+    answer = engine.answer(query).data.decode()
     return [json.loads(line) for line in answer.splitlines()]
 
 
@@ -81,7 +92,8 @@ def test_every_step_has_its_evidence(engine):
 
 
 def test_the_result_is_there(engine):
-    (row,) = rows(engine, "SELECT * EXCEPT (time) FROM tidegauge.sustainable_rates")
+    sql = "SELECT * EXCEPT (time) FROM tidegauge.sustainable_rates WHERE run_id = 'r1'"
+    (row,) = rows(engine, sql)
     assert row == {
         "run_id": "r1",
         "pipeline": "spark-microbatch",
@@ -95,3 +107,22 @@ def test_the_result_is_there(engine):
         "limit_reasons": ["parse: median latency rises by 40 ms a second."],
         "valid": True,
     }
+
+
+def at_nine_tenths(engine, monkeypatch, *stages):
+    """The rate of a run of these stages that wants nine tenths of the sustainable rate."""
+    monkeypatch.setattr(
+        sustainable, "query", lambda _url, *sql, **names: rows(engine, *sql, **names)
+    )
+    request = a_request("spark-microbatch")
+    workload = request.workload.model_copy(update={"sustainable_share": 0.9})
+    wanted = request.model_copy(update={"workload": workload, "stages": stages})
+    return at_sustainable_share(wanted, "").workload.load.rate_per_second
+
+
+def test_the_rate_that_is_known_is_the_latest_valid_one_of_the_same_stages(engine, monkeypatch):
+    assert at_nine_tenths(engine, monkeypatch, "parse") == 5238
+    assert at_nine_tenths(engine, monkeypatch, "parse", "join") == 900
+    assert at_nine_tenths(engine, monkeypatch, "join", "parse") == 900
+    with pytest.raises(DefinitionError, match="with the stages ingest; search it with"):
+        at_nine_tenths(engine, monkeypatch, "ingest")

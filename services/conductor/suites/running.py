@@ -21,12 +21,15 @@ from services.conductor.bus import Bus
 from services.conductor.settings import ConductorSettings
 from services.conductor.suites.analysis import Analysis
 from services.conductor.suites.notes import Notes
-from services.conductor.suites.schedule import Place, next_place, pause_ms
+from services.conductor.suites.schedule import Place, next_place, pause_ms, skip_pause_ms
 from services.conductor.suites.usage import Usage
+from services.runtime.clickhouse import QueryError, store_url
 from services.runtime.clock import Clock, now_ms
+from services.runtime.definitions import DefinitionError
 from services.runtime.events import Events
 from services.runtime.mistakes import first_mistake
 from services.runtime.requests import new_request
+from services.runtime.sustainable import at_sustainable_share
 
 log = structlog.get_logger()
 UNKNOWN_USE_MS = 15_000  # how long to wait for the collector's first samples
@@ -34,7 +37,7 @@ UNKNOWN_USE_MS = 15_000  # how long to wait for the collector's first samples
 
 @dataclass(frozen=True)
 class Now:
-    """What a suite is doing: `running`, `pausing` until next_at_ms, or `waiting`."""
+    """What a suite is doing: `running`, `pausing` until next_at_ms, `waiting` or `skipping`."""
 
     state: str
     place: Place
@@ -57,11 +60,13 @@ class Suites:
     ) -> None:
         self._events, self._notes, self._clock = events, notes, clock
         self._cores = cores() or 1
+        self._store = store_url(settings)
         self._suite = suite
         self._usage = Usage()
         self._bus = Bus(settings, (catalogue.RESOURCES, catalogue.LIFECYCLE), events)
         self._analysis = Analysis()
         self._measured: set[str] = set()
+        self._skipped: dict[str, str] = {}
         self._rested_ms = 0
         self._began_ms = clock()
         self._waiting_since_ms: int | None = None
@@ -76,9 +81,11 @@ class Suites:
             return
         self._notes.keep_suite(suite)
         self._suite, self._told, self._rested_ms = suite, None, 0
+        self._skipped.clear()
 
     def due(self) -> RunRequest | None:
-        """The run to carry out now; None while there is no suite, a pause, or a busy machine."""
+        """The run to carry out now; None while there is no suite, a pause, or a busy machine, and
+        when a step was skipped."""
         self._listen()
         if self._suite is None:
             return None
@@ -120,10 +127,16 @@ class Suites:
         self._analysis.end()
         self._bus.close()
 
-    def _request(self, suite: Suite, place: Place) -> RunRequest:
+    def _request(self, suite: Suite, place: Place) -> RunRequest | None:
         step = suite.steps[place.step]
         position = SuiteRun(name=suite.name, round=place.round, step=place.step + 1)
         request = new_request(step.workload, step.pipelines, step.stages, position)
+        try:
+            request = at_sustainable_share(request, self._store)
+        except (DefinitionError, QueryError) as error:
+            self._skip(suite, place, str(error))
+            return None
+        self._skipped.pop(step.label, None)
         run_id = request.run_id
         self._notes.begin_run(run_id)  # before anybody hears of it, so that it is accounted for
         self._began_ms, self._waiting_since_ms = self._clock(), None
@@ -131,6 +144,15 @@ class Suites:
         self._tell(Now("running", place, run_id))
         self._events.lifecycle(protocol.RUN_REQUESTED, run_id, detail=request)
         return request
+
+    def _skip(self, suite: Suite, place: Place, reason: str) -> None:
+        """Go on with the next step, and say why; this one is tried again in the next round."""
+        self._skipped[suite.steps[place.step].label] = reason
+        self._tell(Now("skipping", place), reason)
+        place = place.given_up(suite)
+        self._notes.keep_place(suite.name, place)
+        self._rested_ms = self._clock() + skip_pause_ms(suite, place.failures)
+        self._waiting_since_ms = None
 
     def _busy(self, now: int) -> str:
         """Why the next run should wait, or an empty string."""
@@ -175,6 +197,7 @@ class Suites:
             run_id=now.run_id,
             reason=reason,
             next_at_ms=now.next_at_ms,
+            skipped=tuple(f"{label}: {why}" for label, why in self._skipped.items()),
         )
         self._events.lifecycle(protocol.SUITE, now.run_id, detail=position)
         log.info("suite", **position.model_dump())

@@ -12,8 +12,8 @@ from schemas.suite import Pace, Suite
 @dataclass(frozen=True)
 class Place:
     """Where a suite is. round: from 1; step: of the next run, from 0; began_ms: when each step, by
-    its label, was begun last; runs: concluded so far; failures: how many of the newest runs in a
-    row did not take place."""
+    its label, was begun last; runs: concluded so far; failures: how many of the newest turns in a
+    row led to nothing: the run did not take place or the step was skipped."""
 
     round: int = 1
     step: int = 0
@@ -32,6 +32,11 @@ class Place:
             failures=0 if took_place else self.failures + 1,
         )
         return moved.skip(suite)
+
+    def given_up(self, suite: Suite) -> "Place":
+        """The place once `step` was skipped because it cannot take place now. It has not begun, so
+        it is due again in the next round."""
+        return replace(self, failures=self.failures + 1).skip(suite)
 
     def skip(self, suite: Suite) -> "Place":
         """The place one step on."""
@@ -72,3 +77,10 @@ def pause_ms(pace: Pace, run_ms: int, cpu_seconds: float, cores: int, failures: 
         return rest_ms
     backing_off_ms: int = max(1, pace.pause_s) * 1000 * 2 ** min(failures, 20)
     return max(rest_ms, min(backing_off_ms, pace.failure_pause_s * 1000))
+
+
+def skip_pause_ms(suite: Suite, failures: int) -> int:
+    """How long to rest after a step that was skipped: not at all, until a whole round of turns has
+    led to nothing; then longer and longer."""
+    rounds = failures // len(suite.steps)
+    return pause_ms(suite.pace, 0, 0.0, 1, rounds) if rounds else 0

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.suite import Pace
-from services.conductor.suites.schedule import Place, next_place, pause_ms
+from services.conductor.suites.schedule import Place, next_place, pause_ms, skip_pause_ms
 from tests.unit.conductor.suites import a_step, a_suite
 
 pytestmark = pytest.mark.unit
@@ -98,3 +98,17 @@ def test_failures_are_counted_until_a_run_takes_place() -> None:
     assert place.failures == 2
     assert place.after(suite, 0, took_place=True).failures == 0
     assert replace(place, failures=0).runs == 2
+
+
+def test_a_step_that_was_skipped_is_due_again_in_the_next_round() -> None:
+    suite = a_suite(a_step(100, every_s=3600), a_step(200))
+    place = Place().given_up(suite)
+    assert (place.step, place.failures, place.runs, place.began_ms) == (1, 1, 0, {})
+    found, _due_ms = next_place(suite, place.after(suite, 0, took_place=True), 1000)
+    assert (found.round, found.step) == (2, 0)
+
+
+def test_only_whole_rounds_of_nothing_make_a_suite_rest() -> None:
+    suite = a_suite(a_step(100), a_step(200), pause_s=60, failure_pause_s=300)
+    pauses_s = [skip_pause_ms(suite, failures) // 1000 for failures in range(1, 9)]
+    assert pauses_s == [0, 120, 120, 240, 240, 300, 300, 300]

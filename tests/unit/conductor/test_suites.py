@@ -14,6 +14,7 @@ from services.conductor.suites import running
 from services.conductor.suites.notes import Notes
 from services.conductor.suites.running import Suites
 from services.runtime import requests
+from services.runtime.definitions import DefinitionError
 from tests.unit.conductor.suites import a_step, a_suite
 
 pytestmark = pytest.mark.unit
@@ -115,3 +116,85 @@ def test_a_run_that_was_interrupted_is_done_again(bench: Bench) -> None:
     again = bench.suites.due()
     assert again is not None
     assert (again.suite, again.run_id != first.run_id) == (first.suite, True)
+
+
+@pytest.fixture
+def rate_bench(bench: Bench) -> Bench:
+    """The first of the two steps is at nine tenths of the sustainable rate."""
+    share, other = a_step(400), a_step(200)
+    workload = share.workload.model_copy(update={"sustainable_share": 0.9})
+    steps = (share.model_copy(update={"workload": workload}), other)
+    suite = a_suite(*steps, pause_s=60, busy_share=1)
+    bench.suites.take({"body": suite.model_dump_json()})
+    return bench
+
+
+SHARE_LABEL = "latency at 90% of the sustainable rate on spark-realtime (parse)"
+
+
+def unknown(request: RunRequest, _url: str) -> RunRequest:
+    if request.workload.sustainable_share:
+        raise DefinitionError("No sustainable rate is known.")
+    return request
+
+
+def at_4500(request: RunRequest, _url: str) -> RunRequest:
+    load = request.workload.load.model_copy(update={"rate_per_second": 4500})
+    workload = request.workload.model_copy(update={"load": load})
+    return request.model_copy(update={"workload": workload})
+
+
+def test_a_share_of_the_sustainable_rate_is_taken_of_the_one_that_is_known_then(
+    rate_bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "at_sustainable_share", at_4500)
+    request = rate_bench.suites.due()
+    assert request is not None
+    assert request.workload.load.rate_per_second == 4500
+
+
+def test_without_a_known_rate_the_step_is_skipped_and_it_is_told_why(
+    rate_bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "at_sustainable_share", unknown)
+    assert rate_bench.suites.due() is None
+    told = rate_bench.bus.told[-1]
+    assert (told["state"], told["step"], told["label"]) == ("skipping", 1, SHARE_LABEL)
+    assert told["reason"] == "No sustainable rate is known."
+    following = rate_bench.suites.due()
+    assert following is not None
+    assert following.suite is not None
+    assert following.suite.step == 2
+    assert rate_bench.bus.told[-1]["skipped"] == [f"{SHARE_LABEL}: No sustainable rate is known."]
+
+
+def test_a_step_that_was_skipped_takes_place_in_the_next_round_when_it_can(
+    rate_bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "at_sustainable_share", unknown)
+    rate_bench.suites.due()
+    following = rate_bench.suites.due()
+    assert following is not None
+    rate_bench.measured(following)
+    rate_bench.suites.concluded(following, interrupted=False)
+    rate_bench.pass_s(60, machine_cores=0.2)
+    monkeypatch.setattr(running, "at_sustainable_share", at_4500)
+    found = rate_bench.suites.due()
+    assert found is not None
+    assert found.suite is not None
+    assert (found.suite.round, found.suite.step) == (2, 1)
+    assert rate_bench.bus.told[-1]["skipped"] == []
+
+
+def test_a_suite_of_nothing_but_skipped_steps_rests(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    share = a_step(400)
+    workload = share.workload.model_copy(update={"sustainable_share": 0.9})
+    suite = a_suite(share.model_copy(update={"workload": workload}), pause_s=60, busy_share=1)
+    bench.suites.take({"body": suite.model_dump_json()})
+    monkeypatch.setattr(running, "at_sustainable_share", unknown)
+    for _ in range(3):
+        assert bench.suites.due() is None
+    assert [told["state"] for told in bench.bus.told] == ["skipping", "pausing"]
+    assert bench.bus.told[-1]["next_at_ms"] == bench.now_ms + 120_000

@@ -1,6 +1,5 @@
 """What the command line makes of a workload."""
 
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -8,11 +7,9 @@ import pytest
 from schemas.protocol import Load, Phases, Workload
 from schemas.search import Search
 from schemas.workload import Kill
-from services.console import choosing
-from services.console.choosing import at_sustainable_share, chosen_pipelines, with_options
+from services.console.choosing import chosen_pipelines, with_options
 from services.runtime.definitions import DefinitionError, load_workload, names
 from services.runtime.settings import ROOT
-from tests.unit.requests import a_request
 
 pytestmark = pytest.mark.unit
 
@@ -70,37 +67,6 @@ def test_pipelines_are_those_given_then_the_workloads_then_the_default() -> None
     assert chosen_pipelines("three,four,three", given) == ("three", "four")
     assert chosen_pipelines(None, given) == ("one", "two")
     assert chosen_pipelines(None, a_workload()) == ("spark-realtime",)
-
-
-@dataclass
-class Rates:
-    """A store that knows sustainable rates by pipeline."""
-
-    known: dict[str, float] = field(default_factory=dict)
-
-    def __call__(self, _url: str, _sql: str, **parameters: str) -> list[dict[str, float]]:
-        rate = self.known.get(parameters["pipeline"])
-        return [] if rate is None else [{"rate_per_second": rate}]
-
-
-def test_the_rate_is_the_share_of_the_lowest_rate_that_was_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(choosing, "query", Rates({"one": 5000.0, "two": 8000.0}))
-    request = a_request("one", "two")
-    workload = request.workload.model_copy(update={"sustainable_share": 0.9})
-    found = at_sustainable_share(request.model_copy(update={"workload": workload}), "")
-    assert found.workload.load.rate_per_second == 4500
-
-
-def test_without_a_rate_that_was_found_there_is_one_sentence(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(choosing, "query", Rates())
-    request = a_request("one")
-    workload = request.workload.model_copy(update={"sustainable_share": 0.9})
-    with pytest.raises(DefinitionError, match="No sustainable rate is known for one"):
-        at_sustainable_share(request.model_copy(update={"workload": workload}), "")
 
 
 def test_a_rate_that_is_given_needs_no_rate_that_was_found() -> None:

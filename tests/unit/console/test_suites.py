@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from services.console.suites import position_sentence
+from services.console.suites import position_sentence, skipped_sentences
 from services.runtime.definitions import SUITES_DIR, DefinitionError, load_suite, names
 
 pytestmark = pytest.mark.unit
@@ -33,12 +33,19 @@ POSITION = {
             {"state": "waiting", "reason": "others use 1.5 of 2 cores"},
             "waiting, others use 1.5 of 2 cores",
         ),
+        ({"state": "skipping", "reason": "No rate is known."}, "skipped, No rate is known"),
     ],
 )
 def test_the_position_is_one_sentence(changes: dict[str, object], doing: str) -> None:
     assert position_sentence({**POSITION, **changes}, 10_000) == (
         f"Suite nightly, round 2, step 3 of 4 (latency at 400/s): {doing}. 6 runs so far."
     )
+
+
+def test_what_was_skipped_is_told_as_long_as_it_is_so() -> None:
+    assert skipped_sentences(POSITION) == []
+    skipped = POSITION | {"skipped": ["at-90-percent on x: No rate is known."]}
+    assert skipped_sentences(skipped) == ["Skipped: at-90-percent on x: No rate is known."]
 
 
 @pytest.mark.parametrize("name", names(SUITES_DIR))
@@ -70,6 +77,11 @@ def test_a_step_is_made_for_every_rate(tmp_path: Path) -> None:
             '[[steps]]\nworkload = "latency"\nstages = ["join"]\n'
             'pipelines = ["spark-continuous"]\n',
             "spark-continuous runs none of the stages of latency.",
+        ),
+        (
+            '[[steps]]\nworkload = "sustainable-throughput"\n'
+            'pipelines = ["spark-realtime", "spark-microbatch"]\n',
+            "a search for the sustainable rate needs exactly one pipeline",
         ),
     ],
 )

@@ -83,17 +83,30 @@ def test_a_file_that_is_not_toml_is_named(text, tmp_path):
     assert refusal(tmp_path).startswith(f"{path} is not valid TOML: ")
 
 
-def test_a_suite_gives_rates_to_a_workload_that_would_look_up_its_own(tmp_path):
+def test_a_suite_may_leave_a_rate_to_what_will_be_known_or_give_it(tmp_path):
     text = """
 name = "s"
 summary = "-"
 [[steps]]
 workload = "at-90-percent"
-pipelines = ["spark-microbatch"]
 """
     (tmp_path / "s.toml").write_text(text)
-    with pytest.raises(DefinitionError, match="at-90-percent needs rates here"):
-        load_suite("s", tmp_path)
+    (step,) = load_suite("s", tmp_path).steps
+    assert step.workload.sustainable_share == 0.9
+    sustainable = "at-90-percent at 90% of the sustainable rate on spark-microbatch (parse)"
+    assert step.label == sustainable
     (tmp_path / "s.toml").write_text(text + "rates = [500]\n")
     (step,) = load_suite("s", tmp_path).steps
-    assert step.workload.load.rate_per_second == 500
+    assert (step.workload.load.rate_per_second, step.workload.sustainable_share) == (500, None)
+
+
+def test_a_step_of_a_suite_has_the_pipelines_of_its_workload_unless_it_names_others(tmp_path):
+    steps = '[[steps]]\nworkload = "compare"\n[[steps]]\nworkload = "latency"\n'
+    steps += '[[steps]]\nworkload = "calibration"\npipelines = ["spark-microbatch"]\n'
+    (tmp_path / "s.toml").write_text(f'name = "s"\nsummary = "-"\n{steps}')
+    named = [[one.name for one in step.pipelines] for step in load_suite("s", tmp_path).steps]
+    assert named == [
+        ["spark-realtime", "spark-microbatch"],
+        ["spark-realtime"],
+        ["spark-microbatch"],
+    ]

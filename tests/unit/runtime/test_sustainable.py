@@ -1,0 +1,43 @@
+"""The load of a workload that wants a share of the sustainable rate."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from services.runtime import sustainable
+from services.runtime.definitions import DefinitionError
+from services.runtime.sustainable import at_sustainable_share
+from tests.unit.requests import a_request
+
+pytestmark = pytest.mark.unit
+
+
+@dataclass
+class Rates:
+    """A store that knows sustainable rates by pipeline."""
+
+    known: dict[str, float] = field(default_factory=dict)
+
+    def __call__(self, _url: str, _sql: str, **parameters: str) -> list[dict[str, float]]:
+        rate = self.known.get(parameters["pipeline"])
+        return [] if rate is None else [{"rate_per_second": rate}]
+
+
+def test_the_rate_is_the_share_of_the_lowest_rate_that_was_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sustainable, "query", Rates({"one": 5000.0, "two": 8000.0}))
+    request = a_request("one", "two")
+    workload = request.workload.model_copy(update={"sustainable_share": 0.9})
+    found = at_sustainable_share(request.model_copy(update={"workload": workload}), "")
+    assert found.workload.load.rate_per_second == 4500
+
+
+def test_without_a_rate_that_was_found_there_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sustainable, "query", Rates())
+    request = a_request("one")
+    workload = request.workload.model_copy(update={"sustainable_share": 0.9})
+    with pytest.raises(DefinitionError, match="No sustainable rate is known for one"):
+        at_sustainable_share(request.model_copy(update={"workload": workload}), "")
