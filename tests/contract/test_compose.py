@@ -142,6 +142,16 @@ def test_the_store_finds_its_passwords_where_they_are_mounted() -> None:
     assert mounted == {f"{folder}/clickhouse-reader", f"{folder}/clickhouse-admin"}
 
 
+def test_the_conductor_can_ask_the_store_and_keep_its_notes() -> None:
+    part = PARTS["conductor"]
+    data = part["environment"]["TIDEGAUGE_DATA"]
+    host, port = part["environment"]["TIDEGAUGE_STORE_URL"].removeprefix("http://").split(":")
+    assert host in PARTS
+    assert int(port) == ServiceSettings().base_port + PORT_OFFSETS["store"]
+    assert [each["target"] for each in part["secrets"]] == [f"{data}/secrets/clickhouse-reader"]
+    assert [volume.split(":")[1] for volume in part["volumes"]] == [data]
+
+
 def test_secrets_are_made_once_and_closed_to_others(tmp_path: Path) -> None:
     script = tmp_path / "make-secrets.sh"
     script.write_text((FOLDER / "make-secrets.sh").read_text())

@@ -200,6 +200,17 @@ def test_the_run_job_is_a_command_that_the_console_understands() -> None:
     assert named(BASE, "Service", host)["spec"]["ports"][0]["port"] == int(port)
 
 
+def test_the_conductor_can_ask_the_store_and_keep_its_notes() -> None:
+    container = ours(BASE)["conductor"]
+    (asked,) = [each["value"] for each in container["env"]]
+    host, port = asked.removeprefix("http://").split(":")
+    assert named(BASE, "Service", host)["spec"]["ports"][0]["port"] == int(port)
+    data = named(BASE, "ConfigMap", "tidegauge-settings")["data"]["TIDEGAUGE_DATA"]
+    mounts = {each["mountPath"]: each for each in container["volumeMounts"]}
+    assert "readOnly" not in mounts[data]
+    assert mounts[f"{data}/secrets/clickhouse-reader"]["subPath"] == "clickhouse_reader"
+
+
 def test_executors_can_call_the_driver_back() -> None:
     pipeline = load_pipeline(str(FOLDER / "pipelines" / "spark-realtime-kubernetes.toml"))
     conf = pipeline.spark_conf
