@@ -11,7 +11,11 @@ from rich.console import Console
 from services.runtime.clickhouse import QueryError
 from services.runtime.settings import ROOT, ServiceSettings
 
-METRICS = {"p50_ms": "median latency", "p99_ms": "99th percentile of latency"}
+METRICS = {
+    "p50_ms": ("median latency", "ms"),
+    "p99_ms": ("99th percentile of latency", "ms"),
+    "sustainable_rate_per_second": ("sustainable rate", "records/s"),
+}
 
 
 def look_for_changes(settings: ServiceSettings, publish: bool) -> list[dict[str, Any]]:
@@ -44,15 +48,16 @@ def show_changes(console: Console, changes: list[dict[str, Any]]) -> None:
 
 def change_sentence(change: dict[str, Any]) -> str:
     """`join of spark-realtime, latency at 400/s: the median latency rose from 5 to 8 ms …`."""
-    before, after = change["before"], change["after"]
+    before, after = change["before"]["median"], change["after"]["median"]
+    metric, unit = METRICS[change["metric"]]
     by = "" if change["change"] is None else f" ({change['change']:+.0%})"
-    verb = "rose" if change["worse"] else "fell"
+    verb = "rose" if after > before else "fell"
     causes = (
         "likely causes:" if change["likely_causes"] else "nothing that is stored changed there."
     )
     return (
         f"{change['stage']} of {change['pipeline']}, {change['workload']}: the "
-        f"{METRICS[change['metric']]} {verb} from {before['median']:g} to {after['median']:g} ms"
-        f"{by} with run {change['first_run_after']} ({before['runs']} runs before, "
-        f"{after['runs']} since); {causes}"
+        f"{metric} {verb} from {before:g} to {after:g} {unit}{by} with run "
+        f"{change['first_run_after']} ({change['before']['runs']} runs before, "
+        f"{change['after']['runs']} since); {causes}"
     )

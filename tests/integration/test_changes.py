@@ -15,6 +15,7 @@ from services.runtime.settings import ROOT
 from tests.integration.service_process import Reader, running_service
 from tests.integration.store_process import until_ready
 from tests.unit.conductor.histories import noisy
+from tests.unit.conductor.search_events import A_RESULT
 from tests.unit.requests import a_request
 
 pytestmark = pytest.mark.integration
@@ -35,10 +36,19 @@ class Clock:
         return self.now_ms
 
 
-def publish_run(events, number, latencies_ms):
-    """One valid run of two stages with a median latency each; the setting is worse from PLANTED."""
+def publish_run(events, number, latencies_ms, rate_per_second):
+    """One valid run of two stages with a median latency each, and what a search found; the setting
+    is worse from PLANTED. The step of the search, which was under pressure, is no history."""
     run_id = f"planted-{number:02}"
-    request = a_request().model_dump(mode="json") | {"run_id": run_id}
+    step = dict.fromkeys(latencies_ms, 5_000)
+    publish_valid_run(events, f"{run_id}-step-01", number, step, step_of=run_id)
+    publish_valid_run(events, run_id, number, latencies_ms)
+    detail = A_RESULT | {"pipeline": "spark-realtime", "rate_per_second": rate_per_second}
+    events.conclusion("sustainable_throughput", run_id, (), detail)
+
+
+def publish_valid_run(events, run_id, number, latencies_ms, step_of=""):
+    request = a_request().model_dump(mode="json") | {"run_id": run_id, "step_of": step_of}
     if number >= PLANTED:
         request["pipelines"][0]["trigger_interval_ms"] = 1000
     events.lifecycle(protocol.RUN_REQUESTED, run_id, detail=request)
@@ -84,19 +94,23 @@ def test_a_planted_slowdown_is_told_once_with_its_place_and_cause(broker, tmp_pa
     events._clock = events.clock = clock
     join = noisy(1, PLANTED, 120) + noisy(2, RUNS - PLANTED, 180)
     parse = noisy(3, RUNS, 40)
+    rates = noisy(4, PLANTED, 5_000) + noisy(5, RUNS - PLANTED, 3_000)
     with running_service(settings, "store", tmp_path) as store:
         until_ready(settings, store)
         for number in range(RUNS):
             clock.now_ms = BEGIN_MS + number * HOUR_MS
-            publish_run(events, number, {"parse": parse[number], "join": join[number]})
+            latencies_ms = {"parse": parse[number], "join": join[number]}
+            publish_run(events, number, latencies_ms, rates[number])
         events.flush()
 
         last = f"planted-{RUNS - 1:02}"
         found = [one for one in look(settings, "--publish", "--after", last) if planted(one)]
-        # Both figures of the join, with the run that had the setting first; parse shows nothing.
+        # Both figures of the join and the rate, with the run that had the setting first; the
+        # latency of parse shows nothing.
         assert {(one["stage"], one["metric"]) for one in found} == {
             ("join", "p50_ms"),
             ("join", "p99_ms"),
+            ("parse", "sustainable_rate_per_second"),
         }
         assert {one["first_run_after"] for one in found} == {f"planted-{PLANTED}"}
         assert all(one["worse"] and one["new"] for one in found)
@@ -105,13 +119,14 @@ def test_a_planted_slowdown_is_told_once_with_its_place_and_cause(broker, tmp_pa
         }
 
         conclusions = Reader(settings, catalogue.CONCLUSIONS)
-        told = conclusions.until(f"planted-{PLANTED}", lambda records: len(records) == 3)
+        told = conclusions.until(f"planted-{PLANTED}", lambda records: len(records) == 5)
         conclusions.close()
-        assert [record["kind"] for record in told] == ["run", "change_point", "change_point"]
+        kinds = ["run", "sustainable_throughput", *["change_point"] * 3]
+        assert [record["kind"] for record in told] == kinds
 
-        until_projected(settings, 2)
+        until_projected(settings, 3)
         again = [one for one in look(settings, "--publish") if planted(one)]
-        assert [one["new"] for one in again] == [False, False]
+        assert [one["new"] for one in again] == [False] * 3
 
 
 def planted(change):
@@ -124,6 +139,6 @@ def until_projected(settings, count):
     for _ in range(300):
         rows = query(store_url(settings), asked + " AND sleep(0.1) = 0")
         if len(rows) == count:
-            assert {row["stage"] for row in rows} == {"join"}
+            assert {row["stage"] for row in rows} == {"join", "parse"}
             return
     raise AssertionError(f"only {rows} in change_points")

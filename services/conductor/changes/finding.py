@@ -7,7 +7,7 @@ from typing import Any
 
 from services.conductor.changes.causes import likely_causes
 from services.conductor.changes.divisive import Sense, change_points
-from services.conductor.changes.series import Point, Series
+from services.conductor.changes.series import HIGHER_IS_BETTER, Point, Series
 
 NEAR_RUNS = 2  # a change found again may move by so many runs as more become known
 
@@ -29,6 +29,7 @@ class Change:
     def detail(self) -> dict[str, Any]:
         """As the conclusion `change_point` has it."""
         old, new = _level(self.before), _level(self.after)
+        rose = new["median"] > old["median"]
         return {
             "workload": self.series.workload,
             "pipeline": self.series.pipeline,
@@ -39,7 +40,7 @@ class Change:
             "before": old,
             "after": new,
             "change": new["median"] / old["median"] - 1 if old["median"] else None,
-            "worse": new["median"] > old["median"],
+            "worse": rose != (self.series.metric in HIGHER_IS_BETTER),
             "p_value": self.p_value,
             "likely_causes": likely_causes(self.before, self.after, self.series.pipeline),
         }

@@ -1,8 +1,9 @@
 """The history of every figure, from ClickHouse: one series per workload, pipeline, stage, metric.
 
-Runs belong to one series when they had the same load, content, faults, stages and pipelines beside
-each other; settings, versions and machines may differ, because that is what changes are about. Only
-valid runs that were no step of a search count.
+Runs belong to one series when they had the same load, content, faults, windows, kills, stages and
+pipelines beside each other, and searched in the same way if they did; settings, versions and
+machines may differ, because that is what changes are about. Only valid runs that were no step of a
+search count. A search has no rate of its own: where it begins makes no other series.
 """
 
 import json
@@ -11,19 +12,29 @@ from typing import Any
 
 from services.runtime.clickhouse import query
 
-METRICS = {"p50_ms": "p50", "p99_ms": "p99"}
+LATENCIES = ("p50_ms", "p99_ms")
+SUSTAINABLE_RATE = "sustainable_rate_per_second"
+METRICS = (*LATENCIES, SUSTAINABLE_RATE)
+HIGHER_IS_BETTER = (SUSTAINABLE_RATE,)
+# What of a workload tells it from others of its name.
+LOAD = ("content", "faults", "windows", "kills", "pipelines_start_s", "search")
 MOST_RUNS = 1_000  # the newest, of all series together
 
 RUNS = (
     "SELECT l.run_id AS run_id, min(l.time) AS at, anyIf(l.detail, l.event = 'run_requested')"
     " AS request FROM tidegauge.results_lifecycle AS l WHERE l.run_id IN"
-    " (SELECT r.run_id FROM tidegauge.runs AS r WHERE r.concluded AND r.valid"
+    " (SELECT r.run_id FROM tidegauge.runs AS r WHERE r.concluded AND r.valid AND r.step_of = ''"
     " ORDER BY r.requested_at DESC LIMIT {most:UInt32})"
     " GROUP BY l.run_id HAVING request != '' ORDER BY at, run_id"
 )
 FIGURES = (
     "SELECT run_id, pipeline, stage, p50_ms, p99_ms FROM tidegauge.latency_summary"
     " WHERE phase = 'measure' AND definition = 'latest'"
+)
+RATES = (
+    "SELECT run_id, pipeline, arrayStringConcat(stages, ', ') AS stage,"
+    f" rate_per_second AS {SUSTAINABLE_RATE} FROM tidegauge.sustainable_rates"
+    " WHERE valid AND rate_per_second IS NOT NULL"
 )
 USAGE = (
     "SELECT run_id, sumIf(mean_cpu_cores, service = 'machine')"
@@ -46,7 +57,8 @@ class Point:
 @dataclass(frozen=True)
 class Series:
     """The history of one figure, oldest run first. workload: name, with its rate if constant;
-    metric: `p50_ms` or `p99_ms` of `latest`."""
+    metric: `p50_ms` or `p99_ms` of `latest`, or of a search `sustainable_rate_per_second`, whose
+    stage is all the stages that ran."""
 
     workload: str
     pipeline: str
@@ -65,7 +77,7 @@ def read_series(url: str) -> list[Series]:
     runs = query(url, RUNS, most=str(MOST_RUNS))
     requests = {row["run_id"]: json.loads(row["request"]) for row in runs}
     others = {row["run_id"]: row["others_cores"] for row in query(url, USAGE)}
-    return assemble(requests, query(url, FIGURES), others)
+    return assemble(requests, [*query(url, FIGURES), *query(url, RATES)], others)
 
 
 def assemble(
@@ -73,16 +85,15 @@ def assemble(
     figures: list[dict[str, Any]],
     others: dict[str, float],
 ) -> list[Series]:
-    """Series of runs (by run id, oldest first), latencies and the use of others. Pure."""
+    """Series of runs (by run id, oldest first), of their figures (rows with a column for each
+    metric) and the use of others. Pure."""
     by_run: dict[str, list[dict[str, Any]]] = {}
     for row in figures:
         by_run.setdefault(row["run_id"], []).append(row)
     found: dict[tuple[str, str, str, str, str], list[Point]] = {}
     for run_id, request in requests.items():
-        if request.get("step_of"):
-            continue
         for row in by_run.get(run_id, ()):
-            for metric in METRICS:
+            for metric in (name for name in METRICS if name in row):
                 key = (alike(request), label(request), row["pipeline"], row["stage"], metric)
                 point = Point(run_id, float(row[metric]), request, others.get(run_id))
                 found.setdefault(key, []).append(point)
@@ -95,13 +106,17 @@ def assemble(
 def alike(request: dict[str, Any]) -> str:
     """Equal for runs that can be compared."""
     workload = request["workload"]
-    told = [workload["name"], *(workload.get(name) for name in ("load", "content", "faults"))]
+    load = dict(workload["load"])
+    if workload.get("search"):
+        load.pop("rate_per_second", None)  # where it begins, not what is measured
+    told = [workload["name"], load, *(workload.get(name) for name in LOAD)]
     pipelines = sorted(pipeline["name"] for pipeline in request["pipelines"])
     return json.dumps([told, pipelines, request["stages"]], sort_keys=True)
 
 
 def label(request: dict[str, Any]) -> str:
-    """The workload for people: its name and rate."""
-    rate = request["workload"]["load"].get("rate_per_second")
-    name = str(request["workload"]["name"])
+    """The workload for people: its name, and its rate where it has one."""
+    workload = request["workload"]
+    rate = None if workload.get("search") else workload["load"].get("rate_per_second")
+    name = str(workload["name"])
     return f"{name} at {rate:g}/s" if rate else name

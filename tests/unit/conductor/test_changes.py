@@ -89,8 +89,48 @@ def test_other_settings_of_the_pipeline_stay_in_the_series() -> None:
     assert len(assemble({"a": with_rate(400), "b": other}, rows("a", "b"), {})) == 2
 
 
-def test_steps_of_a_search_are_no_history() -> None:
-    assert assemble({"a": with_rate(400) | {"step_of": "x"}}, rows("a"), {}) == []
+def test_runs_with_other_windows_or_kills_are_another_series() -> None:
+    windows, kills = with_rate(400), with_rate(400)
+    windows["workload"]["windows"] = {"tumbling_s": 60, "sliding_s": 300}
+    kills["workload"]["kills"] = [{"target": "broker", "at_s": 5}]
+    requests = {"a": with_rate(400), "b": windows, "c": kills}
+    found = assemble(requests, rows("a", "b", "c"), {})
+    assert [[point.run_id for point in series.points] for series in found[::2]] == [
+        ["a"],
+        ["b"],
+        ["c"],
+    ]
+
+
+def a_search(guess: float, policy: str = "steady-latency") -> dict[str, Any]:
+    request = with_rate(guess)
+    request["workload"] |= {"name": "sustainable-throughput", "search": {"policy": policy}}
+    return request
+
+
+def rates(*run_ids: str) -> list[dict[str, Any]]:
+    figures = {"pipeline": "spark-realtime", "stage": "parse, join"}
+    return [
+        {"run_id": run_id, **figures, "sustainable_rate_per_second": 5000.0} for run_id in run_ids
+    ]
+
+
+def test_sustainable_rates_are_one_series_wherever_their_searches_began() -> None:
+    requests = {"a": a_search(400), "b": a_search(9000), "c": a_search(400, "queue-by-time")}
+    found = assemble(requests, rates("a", "b", "c"), {})
+    told = [(series.key, [point.run_id for point in series.points]) for series in found]
+    key = ("sustainable-throughput", "spark-realtime", "parse, join", "sustainable_rate_per_second")
+    assert told == [(key, ["a", "b"]), (key, ["c"])]
+
+
+def test_a_sustainable_rate_that_falls_is_worse() -> None:
+    rates_per_second = [40 * value for value in HIGH + LOW]
+    series = replace(a_series(rates_per_second), metric="sustainable_rate_per_second")
+    (change,) = find_changes([series])
+    assert (change.detail()["worse"], change.detail()["after"]["median"]) == (True, 4000.0)
+    assert "the sustainable rate fell from 6000 to 4000 records/s (-33%) with run run-10" in (
+        change_sentence(change.detail())
+    )
 
 
 def test_the_console_says_it_in_a_sentence() -> None:
