@@ -48,6 +48,7 @@ PHASES = ("warm_up", "measure", "cool_down")
 DEFINITIONS = ("latest", "mean", "event_time")
 VERDICTS = ("exact", "wrong", "missing", "late", "duplicate", "unexpected")
 FAILED_VERDICTS = VERDICTS[1:]
+MACHINE = "machine"  # as a service in results.resources: all that runs on it
 
 COMMANDS = ("run", "cancel", "prepare", "start", "drain", "stop", "suite")
 

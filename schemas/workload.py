@@ -87,8 +87,9 @@ class Validity(Model):
 
     max_clock_ahead_ms, max_clock_behind_ms: of the generator's clock against the broker's, which
     is seen from records that are sent before the load; behind includes the shortest way.
-    max_evaluator_lag_ms: how far the evaluation may be behind. max_steal_share: of the machine's
-    processor time during the run, what others on the same host took.
+    max_evaluator_lag_ms: how far the evaluation may be behind. Of the machine's processor time
+    during the run: max_steal_share, what other machines on the same host took; max_others_share,
+    what processes took that are not of the stack.
     """
 
     max_send_delay_p99_ms: float = Field(50, gt=0)
@@ -97,6 +98,7 @@ class Validity(Model):
     max_clock_behind_ms: float = Field(500, gt=0)
     max_evaluator_lag_ms: int | None = Field(None, gt=0)
     max_steal_share: float | None = Field(None, ge=0, le=1)
+    max_others_share: float | None = Field(None, ge=0, le=1)
 
 
 KillTarget = Literal["driver", "worker", "broker", "evaluator"]

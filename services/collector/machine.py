@@ -5,10 +5,11 @@ from pathlib import Path
 
 import psutil
 
+from schemas import protocol
 from services.collector.accounting import Owner, ProcessSample
 from services.collector.measures import Counters, Gauges
 
-MACHINE = Owner("machine")
+MACHINE = Owner(protocol.MACHINE)
 LOADAVG = Path("/proc/loadavg")
 PRESSURE = Path("/proc/pressure")
 MICROSECOND_S = 1e-6

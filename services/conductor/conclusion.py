@@ -94,11 +94,18 @@ def _environment_reasons(evidence: Evidence) -> list[str]:
         reasons.append(
             f"The evaluation was {evidence.largest_lag_ms} ms behind, allowed {allowed_ms} ms."
         )
-    stolen = evidence.stolen_s / evidence.machine_s if evidence.machine_s else 0.0
+    machine_s = evidence.machine_s or 1.0
+    stolen = evidence.stolen_s / machine_s
     if rules.max_steal_share is not None and stolen > rules.max_steal_share:
         reasons.append(
             f"The host gave {stolen:.0%} of the processor time to others, "
             f"allowed {rules.max_steal_share:.0%}."
+        )
+    others = (evidence.busy_s - evidence.own_s) / machine_s
+    if rules.max_others_share is not None and others > rules.max_others_share:
+        reasons.append(
+            f"Processes that are not of the stack used {others:.0%} of the processor time, "
+            f"allowed {rules.max_others_share:.0%}."
         )
     return reasons
 

@@ -18,7 +18,6 @@ from schemas.protocol import Drained, LoadFinished, RunRequest
 MUST_LIVE = {"generator": "load_finished", "spark_pipeline": "drained"}
 READY_SERVICES = ("generator", "evaluator", "collector")
 BUS = (catalogue.LIFECYCLE, catalogue.GENERATOR, catalogue.LATENCY, catalogue.RESOURCES)
-MACHINE = "machine"
 
 
 @dataclass
@@ -29,7 +28,8 @@ class Evidence:
     stage in the measure phase; negative: how many of them are below zero. clock_offset_ms: of the
     broker's clock against the generator's; resumed: how often an evaluator took up this run;
     restarted: pipelines that were killed and started again. largest_lag_ms: how far the evaluation
-    was behind at most; stolen_s of machine_s: processor time that others took.
+    was behind at most. Processor time: machine_s is all there was, stolen_s what other machines on
+    the host took, busy_s what the machine used, own_s what the stack used of that.
     """
 
     request: RunRequest
@@ -47,6 +47,8 @@ class Evidence:
     largest_lag_ms: int = 0
     stolen_s: float = 0.0
     machine_s: float = 0.0
+    busy_s: float = 0.0
+    own_s: float = 0.0
     _ready_instances: dict[str, set[int]] = field(default_factory=dict)
     _drained_instances: dict[int, Drained] = field(default_factory=dict)
 
@@ -65,7 +67,7 @@ class Evidence:
         if topic == catalogue.LIFECYCLE:
             self._add_lifecycle(record)
         elif topic == catalogue.RESOURCES:
-            self._add_machine(record)
+            self._add_usage(record)
         elif record["phase"] == "measure" and topic == catalogue.GENERATOR:
             self.send_delays_us.update(
                 dict(zip(record["send_delays_us"], record["counts"], strict=True))
@@ -176,12 +178,15 @@ class Evidence:
                     of_stage.update(counts)
         self.drained = Drained(verdicts=totals)
 
-    def _add_machine(self, record: dict[str, Any]) -> None:
-        """Processor time others took; samples have no phase, so all of the run count."""
-        if record["service"] == MACHINE and record.get("steal_seconds") is not None:
-            cores = self.request.environment.get("cores") or 1
-            self.stolen_s += record["steal_seconds"]
-            self.machine_s += record["interval_s"] * cores
+    def _add_usage(self, record: dict[str, Any]) -> None:
+        """Who took processor time; samples have no phase, so all of the run count."""
+        if record["service"] != protocol.MACHINE:
+            self.own_s += record["cpu_seconds"]
+            return
+        cores = self.request.environment.get("cores") or 1
+        self.machine_s += record["interval_s"] * cores
+        self.busy_s += record["cpu_seconds"]
+        self.stolen_s += record.get("steal_seconds") or 0.0
 
 
 def together(loads: list[LoadFinished]) -> LoadFinished:

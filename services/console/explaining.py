@@ -53,7 +53,9 @@ def _valid(rules: Validity) -> str:
     if rules.max_evaluator_lag_ms is not None:
         texts.append(f"the evaluation is never more than {rules.max_evaluator_lag_ms} ms behind")
     if rules.max_steal_share is not None:
-        texts.append(f"others take at most {rules.max_steal_share:.0%} of the processor time")
+        texts.append(f"the host gives others at most {rules.max_steal_share:.0%} of the time")
+    if rules.max_others_share is not None:
+        texts.append(f"other processes use at most {rules.max_others_share:.0%} of the cores")
     return f"Valid if {', '.join(texts[:-1])} and {texts[-1]}."
 
 

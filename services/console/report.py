@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 from schemas.protocol import DEFINITIONS, STAGES, VERDICTS, Phases
+from services.console.costs import core_seconds_per_million_records, cost_of_observing
 from services.console.disturbances import add_recoveries
 from services.console.restarts import restarts_of
 from services.runtime.clickhouse import QueryError, query
@@ -48,15 +49,22 @@ def build_report(url: str, run_id: str) -> Report:
     if bounds:
         _add_throughput(url, run_id, pipelines, bounds)
         services = _add_resources(url, run_id, pipelines, bounds)
+    source = _input(url, run_id, phases.measure_s)
+    for pipeline in pipelines.values():
+        if used := pipeline["resources"]:
+            used["core_seconds_per_million_records"] = core_seconds_per_million_records(
+                used["cpu_seconds"], source["records"]
+            )
     return {
         "run_id": run_id,
         "workload": request["workload"]["name"],
         "valid": conclusion["valid"],
         "invalid_reasons": conclusion["invalid_reasons"],
         "environment": request["environment"],
-        "input": _input(url, run_id, phases.measure_s),
+        "input": source,
         "pipelines": pipelines,
         "services": services,
+        "observing": cost_of_observing(services),
         "conclusion": {"clean": conclusion["clean"], **conclusion["detail"]},
     }
 

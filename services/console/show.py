@@ -7,7 +7,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from schemas.protocol import FAILED_VERDICTS
+from schemas.protocol import FAILED_VERDICTS, MACHINE
+from services.console.costs import used_by_others
 from services.console.progress import rate_line
 from services.console.recovery import sentence as recovery_sentence
 
@@ -40,6 +41,7 @@ def show_report(console: Console, report: Report) -> None:
     if "search" in report["conclusion"]:
         console.print(rate_line(report["conclusion"]["search"]), soft_wrap=True)
     console.print(_resources(report))
+    console.print(cost_sentence(report), soft_wrap=True)
     console.print(verdict_sentence(report), soft_wrap=True)
 
 
@@ -148,11 +150,28 @@ def _resources(report: Report) -> Table:
     table.add_column("CPU cores", justify="right")
     table.add_column("memory MB", justify="right")
     rows = {name: one["resources"] for name, one in report["pipelines"].items()}
-    for name, figures in {**rows, **report["services"]}.items():
-        if figures:
+    rows.update(report["services"])
+    for name in sorted(rows, key=lambda name: name == MACHINE):  # the sum comes last
+        if name == MACHINE and (others := used_by_others(rows)) is not None:
+            table.add_row("other processes", f"{others:.2f}", "")
+        if figures := rows[name]:
             memory = figures["memory_bytes_max"] / 1e6
             table.add_row(name, f"{figures['cpu_cores']:.2f}", f"{memory:.0f}")
     return table
+
+
+def cost_sentence(report: Report) -> str:
+    """What each pipeline cost per record, and what it cost to watch; empty where not known."""
+    texts = [
+        f"{name} used {per_million:.0f} core-seconds per million input records"
+        for name, one in report["pipelines"].items()
+        if (per_million := one["resources"].get("core_seconds_per_million_records")) is not None
+    ]
+    observing = report.get("observing")
+    if observing:
+        share = f", {observing['share']:.0%} of what the machine used" if observing["share"] else ""
+        texts.append(f"observing took {observing['cpu_cores']:.2f} cores{share}")
+    return "; ".join(texts) + "." if texts else ""
 
 
 def _ms(value: float | None) -> str:

@@ -1,4 +1,4 @@
--- Which runs are there, which of them may be used, and in which was every output exact?
+-- Which runs are there, and which of them may be used?
 SELECT run_id, workload, pipelines, requested_at, concluded, valid, clean, invalid_reasons
 FROM tidegauge.runs
 ORDER BY requested_at DESC

@@ -9,7 +9,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-MACHINE = "machine"
+from schemas.protocol import MACHINE
+
 WINDOW_MS = 10_000
 MOST_SAMPLES = 10_000
 

@@ -11,11 +11,11 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from schemas.protocol import STAGES
+from schemas.protocol import MACHINE, STAGES
 from services.console.page.charts import Curve, Frame, amount, line_chart
 from services.console.page.ledger import ledger_bars, ledger_table
 from services.console.page.timelines import Timelines
-from services.console.show import restart_sentence, verdict_sentence
+from services.console.show import cost_sentence, restart_sentence, verdict_sentence
 
 STYLE = Path(__file__).with_name("style.css")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -32,7 +32,7 @@ def page(report: dict[str, Any], request: dict[str, Any], timelines: Timelines |
         sections.append(_pipeline(name, pipeline, timelines))
     sections.append(_ledger(report))
     if timelines is not None:
-        sections.append(_resources(timelines))
+        sections.append(_resources(report, timelines))
     sections.append(_definitions())
     sections.append(_provenance(report, request))
     title = escape(f"{report['workload']} {report['run_id']}")
@@ -149,12 +149,12 @@ def _ledger(report: dict[str, Any]) -> str:
     )
 
 
-def _resources(lines: Timelines) -> str:
+def _resources(report: dict[str, Any], lines: Timelines) -> str:
     shade = _measured(lines)
     charts = []
     for title, unit, found in (
         ("Processor cores in use", "cores", lines.cpu_cores),
-        ("Memory in use", "MB", {k: v for k, v in lines.memory_mb.items() if k != "machine"}),
+        ("Memory in use", "MB", {k: v for k, v in lines.memory_mb.items() if k != MACHINE}),
     ):
         most = sorted(found, key=lambda name: -sum(y for _x, y in found[name]))[:SHOWN_SERVICES]
         curves = [Curve(name, found[name], number) for number, name in enumerate(most)]
@@ -162,7 +162,7 @@ def _resources(lines: Timelines) -> str:
         charts.append(_figure(title, line_chart(frame, curves)))
     return (
         "<section><h2>Resources</h2><p>The greatest users; <i>machine</i> is everything that runs "
-        "on it, also what is none of this.</p>"
+        f"on it, also what is none of this. {escape(cost_sentence(report))}</p>"
         f'<div class="charts">{"".join(charts)}</div></section>'
     )
 

@@ -305,12 +305,25 @@ def test_an_evaluation_that_was_too_far_behind_makes_the_run_invalid() -> None:
 def test_a_host_that_gives_its_time_to_others_makes_the_run_invalid() -> None:
     evidence = with_rules(a_good_run(), max_steal_share=0.25)
     for stolen_s in (0.2, 1.0):  # of 2 s each, on two cores in a second
-        sample = an_event(service="machine", pipeline="", steal_seconds=stolen_s, interval_s=1.0)
+        used = {"interval_s": 1.0, "cpu_seconds": 0.5, "steal_seconds": stolen_s}
+        sample = an_event(service="machine", pipeline="", **used)
         evidence.add("results.resources", sample)
     assert conclude(evidence).reasons == (
         "The host gave 30% of the processor time to others, allowed 25%.",
     )
     assert conclude(with_rules(evidence, max_steal_share=0.3)).valid
+
+
+def test_a_machine_that_works_for_others_makes_the_run_invalid() -> None:
+    evidence = with_rules(a_good_run(), max_others_share=0.25)
+    for cpu_s in (1.6, 2.0):  # of 2 s each, on two cores in a second; half a second is our own
+        for service, used_s in (("machine", cpu_s), ("kafka", 0.3), ("store", 0.2)):
+            sample = an_event(service=service, pipeline="", cpu_seconds=used_s, interval_s=1.0)
+            evidence.add("results.resources", sample)
+    assert conclude(evidence).reasons == (
+        "Processes that are not of the stack used 65% of the processor time, allowed 25%.",
+    )
+    assert conclude(with_rules(evidence, max_others_share=0.65)).valid
 
 
 def test_pipelines_that_start_after_the_load_need_not_be_ready_before_it() -> None:

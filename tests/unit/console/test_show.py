@@ -38,10 +38,16 @@ def a_report(**join: int) -> dict[str, Any]:
         "pipelines": {
             "spark-realtime": {
                 "stages": {"parse": a_stage(2), "join": a_stage(5, **join)},
-                "resources": {"cpu_cores": 0.9, "cpu_seconds": 27.0, "memory_bytes_max": 10**9},
+                "resources": {
+                    "cpu_cores": 0.9,
+                    "cpu_seconds": 27.0,
+                    "memory_bytes_max": 10**9,
+                    "core_seconds_per_million_records": 2250.0,
+                },
             }
         },
-        "services": {},
+        "services": {"machine": {"cpu_cores": 1.5, "memory_bytes_max": 2 * 10**9}},
+        "observing": {"cpu_cores": 0.3, "share": 0.2},
         "conclusion": {"clean": not join},
     }
 
@@ -112,3 +118,12 @@ def test_a_pipeline_that_did_not_come_back_is_told_with_what_is_missing() -> Non
     ]
     sentence = "spark-realtime was killed and did not come back; of its outputs 7 are missing.\n"
     assert sentence in shown(report)
+
+
+def test_what_others_used_is_beside_what_the_machine_used() -> None:
+    text = shown(a_report())
+    assert [line.split()[-1] for line in text.splitlines() if "other processes" in line] == ["0.60"]
+    assert (
+        "spark-realtime used 2250 core-seconds per million input records; "
+        "observing took 0.30 cores, 20% of what the machine used.\n"
+    ) in text

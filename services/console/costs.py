@@ -1,0 +1,43 @@
+"""What a run cost, from what each service used. Pure.
+
+All figures are of the measure phase; see `report.build_report` for the rows.
+"""
+
+from typing import Any
+
+from schemas.protocol import MACHINE
+
+# The broker and the pipelines are what is measured; all else is there to measure them.
+MEASURED = ("kafka",)
+Figures = dict[str, Any]
+
+
+def core_seconds_per_million_records(cpu_seconds: float, records: int) -> float | None:
+    """Processor time of a pipeline per million input records; None without input."""
+    return 1e6 * cpu_seconds / records if records else None
+
+
+def cost_of_observing(services: dict[str, Figures]) -> Figures:
+    """What Tidegauge itself used: cpu_cores, the mean, and share, of what the machine used at all
+    (None where that is not known). Empty when nothing was sampled.
+
+    services: mean cpu_cores by service, without the pipelines.
+    """
+    own = [used["cpu_cores"] for name, used in services.items() if name not in (*MEASURED, MACHINE)]
+    if not own:
+        return {}
+    machine = services.get(MACHINE, {}).get("cpu_cores")
+    return {"cpu_cores": sum(own), "share": sum(own) / machine if machine else None}
+
+
+def used_by_others(rows: dict[str, Figures]) -> float | None:
+    """Mean cores that processes used which are not of the stack; None where the machine's use is
+    not known.
+
+    rows: mean cpu_cores by service and by pipeline, and of the machine.
+    """
+    if not rows.get(MACHINE):
+        return None
+    ours: float = sum(u["cpu_cores"] for name, u in rows.items() if u and name != MACHINE)
+    machine: float = rows[MACHINE]["cpu_cores"]
+    return max(0.0, machine - ours)

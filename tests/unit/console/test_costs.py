@@ -1,0 +1,33 @@
+"""What a run cost, and what watching it cost."""
+
+import pytest
+
+from services.console.costs import (
+    core_seconds_per_million_records,
+    cost_of_observing,
+    used_by_others,
+)
+
+pytestmark = pytest.mark.unit
+
+
+def cores(**services: float) -> dict[str, dict[str, float]]:
+    return {name: {"cpu_cores": value} for name, value in services.items()}
+
+
+def test_the_cost_of_a_pipeline_is_per_record_that_came_in() -> None:
+    assert core_seconds_per_million_records(27.0, 12_000) == 2250.0
+    assert core_seconds_per_million_records(27.0, 0) is None
+
+
+def test_observing_is_all_but_the_broker() -> None:
+    found = cost_of_observing(cores(kafka=0.5, store=0.1, evaluator=0.15, machine=1.0))
+    assert found == {"cpu_cores": 0.25, "share": 0.25}
+    assert cost_of_observing(cores(store=0.1)) == {"cpu_cores": 0.1, "share": None}
+    assert cost_of_observing({}) == {}
+
+
+def test_others_use_what_is_left_of_the_machine() -> None:
+    assert used_by_others(cores(kafka=0.5, pipeline=0.75, machine=1.5)) == 0.25
+    assert used_by_others(cores(kafka=0.5) | {"silent": {}} | cores(machine=0.25)) == 0.0
+    assert used_by_others(cores(kafka=0.5)) is None
