@@ -15,7 +15,7 @@ import structlog
 from pydantic import ValidationError
 
 from schemas import catalogue, protocol
-from schemas.protocol import RunRequest
+from schemas.protocol import RunRequest, Workload
 from schemas.suite import Suite, SuitePosition, SuiteRun
 from services.conductor.bus import Bus
 from services.conductor.settings import ConductorSettings
@@ -130,7 +130,8 @@ class Suites:
     def _request(self, suite: Suite, place: Place) -> RunRequest | None:
         step = suite.steps[place.step]
         position = SuiteRun(name=suite.name, round=place.round, step=place.step + 1)
-        request = new_request(step.workload, step.pipelines, step.stages, position)
+        workload = undisturbed(step.workload, suite.pace.busy_share)
+        request = new_request(workload, step.pipelines, step.stages, position)
         try:
             request = at_sustainable_share(request, self._store)
         except (DefinitionError, QueryError) as error:
@@ -201,3 +202,13 @@ class Suites:
         )
         self._events.lifecycle(protocol.SUITE, now.run_id, detail=position)
         log.info("suite", **position.model_dump())
+
+
+def undisturbed(workload: Workload, busy_share: float) -> Workload:
+    """The workload with the suite's idea of a busy machine as a rule, where it has none itself:
+    a run is not to be used when others used more during it than it would have waited for."""
+    rules = workload.validity
+    if busy_share == 1 or rules.max_others_share is not None:
+        return workload
+    rules = rules.model_copy(update={"max_others_share": busy_share})
+    return workload.model_copy(update={"validity": rules})

@@ -85,6 +85,7 @@ def test_runs_follow_each_other_with_a_pause_between(bench: Bench) -> None:
     assert first is not None
     assert first.suite is not None
     assert (first.suite.round, first.suite.step, bench.notes.run_id) == (1, 1, first.run_id)
+    assert first.workload.validity.max_others_share == 0.4
     bench.measured(first)
     bench.suites.concluded(first, interrupted=False)
     assert bench.suites.due() is None
@@ -105,6 +106,15 @@ def test_a_busy_machine_is_waited_for_but_not_for_ever(bench: Bench) -> None:
     bench.pass_s(1, machine_cores=1.5)
     assert bench.suites.due() is not None
     assert [told["state"] for told in bench.bus.told] == ["waiting", "running"]
+
+
+def test_a_run_is_not_to_be_used_when_others_were_as_busy_as_would_have_been_waited_for() -> None:
+    workload = a_step(400).workload
+    assert running.undisturbed(workload, 0.4).validity.max_others_share == 0.4
+    assert running.undisturbed(workload, 1).validity.max_others_share is None
+    own = workload.validity.model_copy(update={"max_others_share": 0.1})
+    given = workload.model_copy(update={"validity": own})
+    assert running.undisturbed(given, 0.4).validity.max_others_share == 0.1
 
 
 def test_a_run_that_was_interrupted_is_done_again(bench: Bench) -> None:
