@@ -8,8 +8,11 @@ pytestmark = pytest.mark.contract
 
 
 @pytest.mark.parametrize("name", definitions.names(definitions.WORKLOADS_DIR))
-def test_every_workload_loads_under_its_own_name(name):
-    assert definitions.load_workload(name).name == name
+def test_every_workload_loads_under_its_own_name_and_says_what_it_measures(name):
+    workload = definitions.load_workload(name)
+    assert workload.name == name
+    assert workload.measures
+    assert workload.source
 
 
 @pytest.mark.parametrize("name", definitions.names(definitions.PIPELINES_DIR))

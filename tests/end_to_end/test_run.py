@@ -4,7 +4,6 @@ import json
 import socket
 from pathlib import Path
 
-import psutil
 import pytest
 
 from schemas.protocol import DEFINITIONS, STAGES, VERDICTS
@@ -141,19 +140,7 @@ def test_the_report_is_also_a_page_of_its_own(run, tidegauge: CommandLine) -> No
 
 
 def test_no_process_is_left_behind(run, tidegauge: CommandLine) -> None:
-    left = [
-        process.cmdline()
-        for process in psutil.process_iter()
-        if str(tidegauge.data) in " ".join(_command(process))
-    ]
-    assert left == []
-
-
-def _command(process: psutil.Process) -> list[str]:
-    try:
-        return list(process.cmdline())
-    except psutil.Error:
-        return []
+    assert tidegauge.processes() == []
 
 
 @pytest.mark.parametrize(
