@@ -7,7 +7,7 @@ takes exact percentiles from raw counts.
 import json
 from typing import Any
 
-from schemas.protocol import DEFINITIONS, STAGES, VERDICTS, Phases
+from schemas.protocol import DEFINITIONS, STAGES, VERDICTS
 from services.console.costs import core_seconds_per_million_records, cost_of_observing
 from services.console.disturbances import add_recoveries
 from services.console.restarts import restarts_of
@@ -20,7 +20,6 @@ PERCENTILES = ("min", "p50", "p90", "p95", "p99", "p999", "max", "mean")
 def build_report(url: str, run_id: str) -> Report:
     """The report as the contract's JSON. Raises QueryError when the run is not known."""
     request, conclusion = request_of(url, run_id), _conclusion(url, run_id)
-    phases = Phases.model_validate(request["workload"]["phases"])
     bounds = _measure_bounds(url, run_id)
     pipelines: dict[str, Any] = {
         pipeline["name"]: {
@@ -49,7 +48,7 @@ def build_report(url: str, run_id: str) -> Report:
     if bounds:
         _add_throughput(url, run_id, pipelines, bounds)
         services = _add_resources(url, run_id, pipelines, bounds)
-    source = _input(url, run_id, phases.measure_s)
+    source = _input(url, run_id, bounds)
     for pipeline in pipelines.values():
         if used := pipeline["resources"]:
             used["core_seconds_per_million_records"] = core_seconds_per_million_records(
@@ -118,19 +117,36 @@ def _conclusion(url: str, run_id: str) -> dict[str, Any]:
 
 
 def _measure_bounds(url: str, run_id: str) -> tuple[str, str] | None:
+    """Begin and end of what was measured, epoch milliseconds. Where the run ended early the end is
+    that of the last second for which records were sent; None where there is none."""
     rows = query(
         url,
-        "SELECT detail FROM tidegauge.results_lifecycle WHERE run_id = {run_id:String}"
-        " AND event = 'phase_started' AND phase = 'measure' LIMIT 1",
+        "SELECT phase, detail FROM tidegauge.results_lifecycle WHERE run_id = {run_id:String}"
+        " AND event = 'phase_started' AND phase IN ('measure', 'cool_down')",
         run_id=run_id,
     )
-    if not rows:
+    begun = {row["phase"]: json.loads(row["detail"]) for row in rows}
+    if "measure" not in begun:
         return None
-    detail = json.loads(rows[0]["detail"])
-    return str(detail["start_ms"]), str(detail["end_ms"])
+    start_ms, end_ms = begun["measure"]["start_ms"], begun["measure"]["end_ms"]
+    if "cool_down" not in begun:
+        end_ms = min(end_ms, _sent_until_ms(url, run_id))
+    return (str(start_ms), str(end_ms)) if start_ms < end_ms else None
 
 
-def _input(url: str, run_id: str, measure_s: int) -> dict[str, Any]:
+def _sent_until_ms(url: str, run_id: str) -> int:
+    """End of the last second of the measure phase for which records were sent; 0 without one."""
+    rows = query(
+        url,
+        "SELECT toUnixTimestamp64Milli(max(second)) + 1000 AS until_ms"
+        " FROM tidegauge.results_generator"
+        " WHERE run_id = {run_id:String} AND phase = 'measure' HAVING count() > 0",
+        run_id=run_id,
+    )
+    return int(rows[0]["until_ms"]) if rows else 0
+
+
+def _input(url: str, run_id: str, bounds: tuple[str, str] | None) -> dict[str, Any]:
     rows = query(
         url,
         "SELECT acknowledged, send_delay_p50_ms, send_delay_p99_ms, send_delay_max_ms"
@@ -141,9 +157,13 @@ def _input(url: str, run_id: str, measure_s: int) -> dict[str, Any]:
     records = int(row.get("acknowledged", 0))
     return {
         "records": records,
-        "records_per_second": records / measure_s,
+        "records_per_second": records / _seconds(bounds) if bounds else 0.0,
         "send_delay_ms": {name: row.get(f"send_delay_{name}_ms") for name in ("p50", "p99", "max")},
     }
+
+
+def _seconds(bounds: tuple[str, str]) -> float:
+    return (int(bounds[1]) - int(bounds[0])) / 1000
 
 
 def _add_verdicts(url: str, run_id: str, pipelines: dict[str, Any]) -> None:
@@ -186,10 +206,9 @@ def _add_throughput(
         start=bounds[0],
         end=bounds[1],
     )
-    seconds = (int(bounds[1]) - int(bounds[0])) / 1000
     for row in rows:
         cell = pipelines[row["pipeline"]]["stages"][row["stage"]]
-        cell["records_per_second"] = row["total"] / seconds
+        cell["records_per_second"] = row["total"] / _seconds(bounds)
 
 
 def _add_resources(
