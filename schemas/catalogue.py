@@ -43,6 +43,7 @@ VERDICTS = "results.verdicts"
 GENERATOR = "results.generator"
 PIPELINE = "results.pipeline"
 RESOURCES = "results.resources"
+METRICS = "results.metrics"
 CONCLUSIONS = "results.conclusions"
 PAIRS = "results.pairs"
 RESULTS = (
@@ -55,6 +56,7 @@ RESULTS = (
     RESOURCES,
     CONCLUSIONS,
     PAIRS,
+    METRICS,
 )
 
 STAGE_RECORDS: dict[str, tuple[str, ...]] = {

@@ -15,12 +15,14 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import ClusterMetadata
 from pydantic import Field
 
+from deploy.local.jars import IVY_FILE, jar_paths
 from deploy.local.java import Java
 from schemas.catalogue import fixed_topics
 from services.runtime.kafka import admin_client
-from services.runtime.settings import ServiceSettings
+from services.runtime.settings import ROOT, ServiceSettings
 from services.runtime.topics import ensure_topics
 
+METRICS_CONFIG = ROOT / "deploy" / "kafka" / "jmx-exporter.yaml"
 FORMAT_TIMEOUT_S = 60
 PROBE_TIMEOUT_S = 2.0
 JVM_OPTIONS = (
@@ -92,7 +94,7 @@ def properties_file(settings: ServiceSettings) -> Path:
 def broker_command(settings: ServiceSettings, java: Java) -> tuple[str, ...]:
     """The command that is the broker."""
     heap = BrokerSettings(**settings.model_dump()).kafka_heap_mb
-    options = (f"-Xmx{heap}m", *JVM_OPTIONS)
+    options = (f"-Xmx{heap}m", *JVM_OPTIONS, _metrics_agent(settings))
     return (*_java(settings, java, *options), "kafka.Kafka", str(properties_file(settings)))
 
 
@@ -151,6 +153,13 @@ def _java(settings: ServiceSettings, java: Java, *options: str) -> tuple[str, ..
         "-cp",
         class_path,
     )
+
+
+def _metrics_agent(settings: ServiceSettings) -> str:
+    """The option that serves what the broker counts as Prometheus metrics."""
+    (jar,) = (path for path in jar_paths(IVY_FILE) if path.parent.name == "agent")
+    address = f"{settings.host}:{settings.port('kafka_metrics')}"
+    return f"-javaagent:{settings.jars / jar}={address}:{METRICS_CONFIG}"
 
 
 def _random_cluster_id() -> str:

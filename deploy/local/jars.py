@@ -1,4 +1,4 @@
-"""Fetch the jars that `ivy.xml` names into `.jars/spark` and `.jars/broker`.
+"""Fetch the jars that `ivy.xml` names into `.jars`, a folder per use.
 
     python -m deploy.local.jars
 
@@ -24,6 +24,7 @@ from deploy.local.truststore import trust_store, trusted_certificates
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
+IVY_FILE = HERE / "ivy.xml"
 FETCH_TIMEOUT_S = 1800
 STORE_PASSWORD = "changeit"
 
@@ -35,7 +36,7 @@ class FetchError(Exception):
 def main() -> int:
     """Fetch the jars of the repository."""
     try:
-        fetch(ROOT / ".jars", HERE / "ivy.xml")
+        fetch(ROOT / ".jars", IVY_FILE)
     except (FetchError, JavaMissingError, OSError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -53,7 +53,7 @@ KAFKA = Part(
     "kafka",
     command=broker_command,
     ready=broker_ready,
-    ports=("kafka", "kafka_controller"),
+    ports=("kafka", "kafka_controller", "kafka_metrics"),
     prepare=prepare_broker,
     once_ready=create_fixed_topics,
     stop_timeout_s=15.0,

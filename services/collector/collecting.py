@@ -10,6 +10,8 @@ import psutil
 from schemas import catalogue, protocol
 from services.collector.accounting import Accountant
 from services.collector.machine import MACHINE, read_machine
+from services.collector.metrics.events import fields_of
+from services.collector.metrics.watching import Watching
 from services.collector.processes import Processes
 from services.collector.settings import CollectorSettings
 from services.collector.stack import StackFile
@@ -20,11 +22,15 @@ from services.runtime.replay import read_commands, unfinished
 
 
 class Collecting:
-    """Samples on a steady beat, always; the run only labels what is published."""
+    """Samples on a steady beat, always; the run only labels what is published.
 
-    def __init__(self, settings: CollectorSettings, events: Events) -> None:
+    watching: what has other sources asked, on a beat of its own.
+    """
+
+    def __init__(self, settings: CollectorSettings, events: Events, watching: Watching) -> None:
         self._settings = settings
         self._events = events
+        self._watching = watching
         self._stack = StackFile(settings.stack_path)
         self._processes = Processes()
         self._accountant = Accountant(began_s=time.time())
@@ -56,7 +62,10 @@ class Collecting:
             self._run_id = ""
 
     def tend(self) -> None:
-        """Sample and publish when it is time."""
+        """Publish what others have answered, and sample and publish when it is time."""
+        for answer in self._watching.answers():
+            for fields in fields_of(answer):
+                self._events.publish(catalogue.METRICS, self._run_id, **fields)
         now_s = time.monotonic()
         if now_s < self._next_sample_s:
             return

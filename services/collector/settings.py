@@ -1,10 +1,17 @@
 """Settings of the collector."""
 
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from services.collector.metrics.broker import broker_target
+from services.collector.metrics.group_lag import NAME
+from services.collector.metrics.prometheus import Target
 from services.runtime.settings import ServiceSettings
+
+TargetName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
+BROKER = "broker"
 
 
 class CollectorSettings(ServiceSettings):
@@ -12,10 +19,35 @@ class CollectorSettings(ServiceSettings):
 
     collector_interval_s: time between samples. collector_scan_interval_s: time between searches for
     new processes, which cost more; what a process used before it was found is counted then.
+    collector_targets: Prometheus endpoints to scrape, by the name they get in the results:
+    `{"cadvisor": {"url": "http://127.0.0.1:8080/metrics", "metrics": ["container_memory_*"]}}`.
+    collector_scrape_interval_s: how often they, and the broker for the lag of consumer groups, are
+    asked. collector_scrape_timeout_s, _bytes, _series: bounds of one answer; what exceeds them is
+    no answer.
     """
 
     collector_interval_s: float = Field(1.0, ge=0.1, le=60)
     collector_scan_interval_s: float = Field(2.0, ge=0.1, le=60)
+    collector_targets: dict[TargetName, Target] = Field({}, max_length=32)
+    collector_scrape_interval_s: float = Field(5.0, ge=1, le=3600)
+    collector_scrape_timeout_s: float = Field(2.0, ge=0.1, le=60)
+    collector_scrape_bytes: int = Field(4 * 1024 * 1024, ge=1024, le=64 * 1024 * 1024)
+    collector_scrape_series: int = Field(2000, ge=1, le=20_000)
+
+    @field_validator("collector_targets")
+    @classmethod
+    def _other_names(cls, targets: dict[str, Target]) -> dict[str, Target]:
+        if NAME in targets:
+            raise ValueError(f"must not be called {NAME}: that is the cluster itself")
+        return targets
+
+    @property
+    def targets(self) -> dict[str, Target]:
+        """What is scraped: the broker of this stack too, where it is not somebody else's."""
+        if self.kafka_bootstrap:
+            return self.collector_targets
+        broker = broker_target(self.host, self.port("kafka_metrics"))
+        return {BROKER: broker} | self.collector_targets
 
     @property
     def stack_path(self) -> Path:

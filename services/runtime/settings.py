@@ -32,6 +32,7 @@ PORT_OFFSETS = {
     "spark_pipeline": 5,
     "collector": 6,
     "conductor": 7,
+    "kafka_metrics": 8,
 }
 EXIT_USAGE = 2
 

@@ -2,7 +2,8 @@
 
 Rows expire by whole parts, so up to a month after their time; the sums per minute, and whatever the
 report of a run needs, stay. What may expire: latency counts per second, single pairs,
-Spark's progress reports, samples of resources that belong to no run, and dead letters.
+Spark's progress reports, samples of resources that belong to no run, scraped metrics, and dead
+letters.
 """
 
 from collections.abc import Iterator, Mapping
@@ -45,6 +46,7 @@ def _kept(settings: StoreSettings) -> dict[str, tuple[int, str]]:
         "results_resources": (settings.keep_idle_resources_days, " WHERE run_id = ''"),
         "dead_letter": (settings.keep_dead_letter_days, ""),
         "results_pairs": (settings.keep_pairs_days, ""),
+        "results_metrics": (settings.keep_metrics_days, ""),
     }
 
 

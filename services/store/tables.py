@@ -2,7 +2,8 @@
 
 Columns follow from the record's schema: same names, Arrow types of the Avro types, times in
 milliseconds UTC; then `_topic`, `_partition` and `_offset`. Where a record is nothing but a
-histogram, or a list of pairs, its arrays of one length become one row per cell (`explode`).
+histogram, or a list of pairs or samples, its arrays of one length become one row per cell
+(`explode`).
 """
 
 import json
@@ -53,6 +54,8 @@ def _arrow_type(avro: Any) -> pa.DataType:
         return _arrow_type(next(branch for branch in avro if branch != "null"))
     if isinstance(avro, dict) and avro["type"] == "array":
         return pa.list_(_arrow_type(avro["items"]))
+    if isinstance(avro, dict) and avro["type"] == "map":
+        return pa.map_(pa.string(), _arrow_type(avro["values"]))
     if isinstance(avro, dict):
         return _TIME if avro.get("logicalType") == "timestamp-millis" else _arrow_type(avro["type"])
     return _TYPES[avro]
@@ -87,6 +90,13 @@ _EXPLODE = {
         "latest_input_ms": "latest_input_ms",
         "mean_input_ms": "mean_input_ms",
         "scheduled_us": "scheduled_us",
+    },
+    catalogue.METRICS: {
+        "names": "name",
+        "labels": "labels",
+        "kinds": "kind",
+        "values": "value",
+        "increases": "increase",
     },
 }
 

@@ -32,6 +32,7 @@ RELEASED = {
     "results_generator.v1": "c301ade117556a16736d",
     "results_latency.v1": "c3013873020a5df27e43",
     "results_lifecycle.v1": "c301319b0482f03eba45",
+    "results_metrics.v1": "c3014e9ac66c243e6c76",
     "results_pairs.v1": "c301bf9d2b6775aadf53",
     "results_pipeline.v1": "c301eec62c95f5caa277",
     "results_resources.v1": "c301d2a3c9cd95a43762",

@@ -41,7 +41,7 @@ def test_the_ivy_file_names_broker_and_connectors_once_each():
     assert len(set(paths)) == len(paths)
     assert Path("broker/kafka_2.13-4.3.1.jar") in paths
     assert Path("spark/spark-sql-kafka-0-10_2.13-4.2.0.jar") in paths
-    assert {path.parent.name for path in paths} == {"broker", "spark"}
+    assert {path.parent.name for path in paths} == {"agent", "broker", "spark"}
 
 
 def test_of_ivys_many_lines_the_one_with_the_cause_is_told():

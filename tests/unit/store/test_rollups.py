@@ -77,7 +77,14 @@ def test_only_records_that_a_table_lacks_are_written_to_it():
 
 
 DEFINED = dict.fromkeys(
-    ("results_latency", "results_pipeline", "results_resources", "dead_letter", "results_pairs"),
+    (
+        "results_latency",
+        "results_pipeline",
+        "results_resources",
+        "dead_letter",
+        "results_pairs",
+        "results_metrics",
+    ),
     "MergeTree ORDER BY x SETTINGS y = 1",
 )
 
@@ -101,6 +108,7 @@ def test_retention_is_left_alone_where_it_is_right_and_removed_where_all_is_kept
         keep_idle_resources_days=0,
         keep_dead_letter_days=0,
         keep_pairs_days=0,
+        keep_metrics_days=0,
     )
     defined = DEFINED | {
         "results_latency": "MergeTree TTL toDateTime(time) + toIntervalDay(7) SETTINGS y = 1",

@@ -1,0 +1,76 @@
+-- What people ask of scraped metrics. Names are those of the JMX exporter with the rules of
+-- deploy/kafka/jmx-exporter.yaml. A rate is what a counter grew by in an interval over its length,
+-- so filters on time and name reach the table, and no row needs the one before.
+
+CREATE OR REPLACE VIEW tidegauge.metric_rates AS
+SELECT
+    run_id,
+    m.time AS time,
+    source,
+    name,
+    labels,
+    interval_s,
+    increase,
+    increase / interval_s AS per_second
+FROM tidegauge.results_metrics AS m
+WHERE increase IS NOT NULL
+COMMENT 'Every counter as a rate per second over the time between two scrapes';
+
+CREATE OR REPLACE VIEW tidegauge.broker_throughput AS
+SELECT
+    run_id,
+    m.time AS time,
+    source,
+    labels['topic'] AS topic,
+    sumIf(increase, name = 'kafka_server_brokertopicmetrics_messagesin_total')
+        / any(interval_s) AS messages_in_per_second,
+    sumIf(increase, name = 'kafka_server_brokertopicmetrics_bytesin_total')
+        / any(interval_s) AS bytes_in_per_second,
+    sumIf(increase, name = 'kafka_server_brokertopicmetrics_bytesout_total')
+        / any(interval_s) AS bytes_out_per_second
+FROM tidegauge.results_metrics AS m
+WHERE startsWith(name, 'kafka_server_brokertopicmetrics_') AND increase IS NOT NULL
+GROUP BY run_id, time, source, topic
+COMMENT 'What went through each broker, by topic; an empty topic is all of them';
+
+CREATE OR REPLACE VIEW tidegauge.broker_log_size AS
+SELECT
+    run_id,
+    m.time AS time,
+    source,
+    labels['topic'] AS topic,
+    count() AS partitions,
+    sum(value) AS bytes
+FROM tidegauge.results_metrics AS m
+WHERE name = 'kafka_log_log_size'
+GROUP BY run_id, time, source, topic
+COMMENT 'Bytes that each broker keeps of each topic';
+
+CREATE OR REPLACE VIEW tidegauge.broker_requests AS
+SELECT
+    run_id,
+    m.time AS time,
+    source,
+    labels['request'] AS request,
+    sumIf(increase, name = 'kafka_network_requestmetrics_requests_total')
+        / any(interval_s) AS per_second,
+    anyIf(value, name = 'kafka_network_requestmetrics_totaltimems_mean') AS mean_ms,
+    anyIf(value, name = 'kafka_network_requestmetrics_totaltimems' AND labels['quantile'] = '0.99') AS p99_ms
+FROM tidegauge.results_metrics AS m
+WHERE startsWith(name, 'kafka_network_requestmetrics_')
+GROUP BY run_id, time, source, request
+COMMENT 'Requests to each broker by kind: how many, and how long they took as the broker itself says: on average since it started, and the 99th percentile with weight on the last minutes. FetchConsumer includes the waiting for records';
+
+CREATE OR REPLACE VIEW tidegauge.consumer_lag AS
+SELECT
+    run_id,
+    m.time AS time,
+    labels['group'] AS group_id,
+    labels['topic'] AS topic,
+    count() AS partitions,
+    toInt64(sum(value)) AS records_behind,
+    toInt64(max(value)) AS most_of_a_partition
+FROM tidegauge.results_metrics AS m
+WHERE name = 'kafka_consumergroup_lag'
+GROUP BY run_id, time, group_id, topic
+COMMENT 'Records between what a consumer group has committed and the end of the topic; only of groups that commit';

@@ -1,0 +1,87 @@
+"""Get one page over HTTP within bounds of time and size. Nothing is followed elsewhere."""
+
+import http.client
+import io
+import socket
+import time
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from services.collector.metrics.samples import NoAnswerError
+
+HEADERS: Final = {"Accept": "text/plain;version=0.0.4", "Connection": "close"}
+
+
+def fetch(url: str, timeout_s: float, max_bytes: int) -> bytes:
+    """The body of a page. Raises NoAnswerError: no connection within `timeout_s`, no whole answer
+    within as much again, another status than 200, or more than `max_bytes`."""
+    connection = _connection(url, timeout_s)
+    try:
+        connection.connect()
+        connection.sock = _Hurried(connection.sock, time.monotonic() + timeout_s)
+        parts = urlsplit(url)
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        connection.request("GET", path, headers=HEADERS)
+        response = connection.getresponse()
+        if response.status != HTTPStatus.OK:
+            raise NoAnswerError(f"it answered {response.status}")
+        body = response.read(max_bytes + 1)
+    except TimeoutError as error:
+        raise NoAnswerError(f"it did not answer within {timeout_s:g} s") from error
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise NoAnswerError(f"it does not answer: {error or type(error).__name__}") from error
+    finally:
+        connection.close()
+    if len(body) > max_bytes:
+        raise NoAnswerError(f"its answer has more than {max_bytes} bytes")
+    return body
+
+
+def _connection(url: str, timeout_s: float) -> http.client.HTTPConnection:
+    parts = urlsplit(url)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    return kind(parts.hostname or "", parts.port, timeout=timeout_s)
+
+
+class _Hurried:
+    """A connected socket with one deadline for all that is sent and received: a timeout of the
+    socket's own begins again with every byte. As much of a socket as http.client uses."""
+
+    def __init__(self, connected: socket.socket, deadline_s: float) -> None:
+        self._socket = connected
+        self._deadline_s = deadline_s
+
+    def sendall(self, data: bytes) -> None:
+        self._hurry()
+        self._socket.sendall(data)
+
+    def makefile(self, *_mode: Any) -> io.BufferedReader:
+        return io.BufferedReader(_Received(self))
+
+    def receive_into(self, buffer: Any) -> int:
+        self._hurry()
+        return self._socket.recv_into(buffer)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _hurry(self) -> None:
+        left_s = self._deadline_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        self._socket.settimeout(left_s)
+
+
+class _Received(io.RawIOBase):
+    """What a hurried socket receives, as a file."""
+
+    def __init__(self, hurried: _Hurried) -> None:
+        super().__init__()
+        self._hurried = hurried
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        return self._hurried.receive_into(buffer)

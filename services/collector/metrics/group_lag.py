@@ -1,0 +1,89 @@
+"""The lag of consumer groups, asked of the broker.
+
+Only a group that commits offsets has a lag that a broker knows. Tidegauge's own services and Spark
+keep their offsets themselves.
+"""
+
+from collections.abc import Mapping
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Final
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from services.collector.metrics.samples import GAUGE, NoAnswerError, Sample
+
+NAME: Final = "kafka"
+LAG: Final = "kafka_consumergroup_lag"
+MAX_GROUPS: Final = 200
+MAX_PARTITIONS: Final = 5000
+
+Place = tuple[str, int]
+"""Topic and partition."""
+
+
+def lags(committed: Mapping[str, Mapping[Place, int]], ends: Mapping[Place, int]) -> list[Sample]:
+    """Records between what each group has committed and the end, by partition.
+
+    committed: next offset to read, by group; negative where there is none. ends: offset of the next
+    record; without the partitions that are gone, of which there is no lag.
+    """
+    return [
+        Sample(
+            LAG,
+            {"group": group, "topic": topic, "partition": str(partition)},
+            GAUGE,
+            float(max(0, ends[topic, partition] - offset)),
+        )
+        for group, offsets in sorted(committed.items())
+        for (topic, partition), offset in sorted(offsets.items())
+        if offset >= 0 and (topic, partition) in ends
+    ]
+
+
+class ConsumerGroups:
+    """Every group of the cluster as a source."""
+
+    def __init__(self, admin: AdminClient, timeout_s: float) -> None:
+        self.name = NAME
+        self._admin = admin
+        self._timeout_s = timeout_s
+
+    def ask(self) -> list[Sample]:
+        """The lag of every group now. Raises NoAnswerError."""
+        try:
+            committed = {group: self._committed(group) for group in self._groups()}
+            return lags(committed, self._ends({p for each in committed.values() for p in each}))
+        except (KafkaException, FutureTimeoutError) as error:
+            raise NoAnswerError(f"Kafka does not answer: {error}") from error
+
+    def _groups(self) -> list[str]:
+        asked = self._admin.list_consumer_groups(request_timeout=self._timeout_s)
+        groups = [each.group_id for each in asked.result(self._timeout_s).valid]
+        if len(groups) > MAX_GROUPS:
+            raise NoAnswerError(f"there are more than {MAX_GROUPS} consumer groups")
+        return groups
+
+    def _committed(self, group: str) -> dict[Place, int]:
+        asked = self._admin.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group)], request_timeout=self._timeout_s
+        )
+        found = asked[group].result(self._timeout_s).topic_partitions
+        return {(each.topic, each.partition): each.offset for each in found if not each.error}
+
+    def _ends(self, places: set[Place]) -> dict[Place, int]:
+        if len(places) > MAX_PARTITIONS:
+            raise NoAnswerError(f"groups have offsets of more than {MAX_PARTITIONS} partitions")
+        if not places:
+            return {}
+        asked = self._admin.list_offsets(
+            {TopicPartition(*place): OffsetSpec.latest() for place in places},
+            request_timeout=self._timeout_s,
+        )
+        ends = {}
+        for partition, future in asked.items():
+            try:
+                ends[partition.topic, partition.partition] = future.result(self._timeout_s).offset
+            except KafkaException:
+                continue  # the topic is gone, and with it what was committed of it
+        return ends
