@@ -1,7 +1,7 @@
 """The whole stack against pipelines whose delays and faults are known, and against brute force.
 
 One run measures four of them on the same input: one that is spoilt on purpose, and three that are
-only slow.
+only slow. Two more runs on the same stack try what needs no other: repeated runs, and long windows.
 """
 
 import json
@@ -9,10 +9,11 @@ from collections import Counter
 
 import pytest
 
-from schemas import protocol
+from schemas import catalogue, protocol
 from services.runtime.settings import ROOT, ServiceSettings
 from tests.end_to_end.command import CommandLine
 from tests.end_to_end.implied import judged_by_brute_force
+from tests.integration.service_process import Reader
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(600)]
 
@@ -160,3 +161,56 @@ def test_a_second_evaluation_gives_the_live_result(tidegauge, report):
     assert again.returncode == 0, again.stdout + again.stderr
     assert "EQUAL to the live result." in again.stdout
     assert tidegauge("evaluate", "no-such-run").returncode == 2
+
+
+def test_repeated_runs_give_the_median_run_and_every_figure_with_its_values(tidegauge):
+    workload, path = tidegauge.data / "brief.toml", tidegauge.data / "repeated.json"
+    text = (ROOT / "workloads" / "smoke.toml").read_text()
+    workload.write_text(text.replace("keep_up_s = 4", "keep_up_s = 2"))
+    done = tidegauge(
+        *("run", str(workload), "--pipeline", "calibration", "--stages", "1", "--repeat", "2"),
+        *("--warm-up", "0", "--duration", "1", "--report", str(path)),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 runs, 2 valid" in done.stdout
+    found = json.loads(path.read_text())
+    repeated = found["repetition"]
+    run_ids = [run["run_id"] for run in repeated["runs"]]
+    assert [(run["valid"], run["clean"]) for run in repeated["runs"]] == [(True, True)] * 2
+    assert repeated["median_run"] == found["run_id"]
+    assert found["run_id"] in run_ids
+    query = (
+        "SELECT p50_ms FROM tidegauge.latency_summary WHERE phase = 'measure'"
+        f" AND definition = 'latest' AND run_id IN ('{run_ids[0]}', '{run_ids[1]}') ORDER BY run_id"
+    )
+    answer = tidegauge("sql", query, "--format", "JSONCompactEachRow")
+    medians = [json.loads(line)[0] for line in answer.stdout.splitlines()]
+    latest = repeated["pipelines"]["calibration"]["stages"]["parse"]["latency_ms"]["latest"]
+    assert latest["p50"]["values"] == medians
+    assert min(medians) >= 50  # the delay of the pipeline
+    assert run_ids == sorted(set(run_ids))  # two runs, one after the other
+
+
+def test_large_windows_of_json_are_exact(tidegauge):
+    workload, path = tidegauge.data / "windows.toml", tidegauge.data / "windows.json"
+    text = (ROOT / "workloads" / "large-windows.toml").read_text()
+    text = text.replace("cool_down_s = 5", "cool_down_s = 3")
+    text = text.replace("max_send_delay_p99_ms = 50", "max_send_delay_p99_ms = 10_000")
+    workload.write_text(f"keep_up_s = 2\n{text}")
+    done = tidegauge(
+        *("run", str(workload), "--pipeline", "calibration", "--format", "json"),
+        *("--warm-up", "4", "--duration", "3", "--report", str(path)),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(path.read_text())
+    stages = found["pipelines"]["calibration"]["stages"]
+    exact = {stage: cell["verdicts"]["exact"] for stage, cell in stages.items()}
+    # A second of event time lasts 50 ms, so 400 records/s are 20 to it: both kinds of ten lanes,
+    # which five sites have. A window of 60 s lasts 3 s, so each site ends one while it is measured.
+    assert exact == {"ingest": 1_200, "parse": 1_200, "tumbling": 5}
+    flow = Reader(ServiceSettings(base_port=BASE_PORT, data=tidegauge.data), catalogue.FLOW)
+    of_run = flow.everything(found["run_id"])
+    sent = [json.loads(m.value()) for m in flow.messages if m.value().startswith(b"{")]
+    flow.close()
+    assert [one for one in sent if one["run_id"] == found["run_id"]] == of_run
+    assert len(of_run) == 200 * (4 + 3 + 3)
