@@ -1,19 +1,23 @@
-"""The store: how fast it projects, and how long the twenty questions take over a long history.
+"""The store: how fast it projects, and how long questions and dashboards take over a long history.
 
 The events of the first figure are encoded as the bus has them and go through everything the
 projector does with a polled batch, but not through a broker. The history is then filled with rows
 as the projector makes them, until there are ROWS or FILL_SECONDS are over; the size is a figure.
-Every question is asked ASKED times over the same path as over HTTP, on two threads.
+Every one of the twenty questions is asked ASKED times, and every query of every dashboard once for
+each of RANGES that ends with the history, over the same path as over HTTP, on two threads.
 """
 
+import json
 import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from schemas import catalogue, codec
+from services.runtime.grafana_macros import TimeRange
 from services.store.batch import translate
 from services.store.blocks import blocks
 from services.store.chdb_engine import ChdbEngine
@@ -32,6 +36,7 @@ from tests.benchmarks._results import (
     run_events,
     run_id_of,
 )
+from tests.integration.dashboard_queries import dashboards, queries
 
 ROWS = 100_000_000
 FILL_SECONDS = 200
@@ -40,6 +45,7 @@ SECONDS_PER_BLOCK = 200
 PROJECTED_EVENTS = 10_000
 POLLED = 5_000  # records that the projector polls at once
 ASKED = 3
+RANGES = {"15_minutes": 900, "6_hours": 6 * 3600, "30_days": 30 * 86_400}  # seconds
 
 
 def measure(say: Callable[[str], None], scratch: Path) -> Measured:
@@ -53,12 +59,13 @@ def measure(say: Callable[[str], None], scratch: Path) -> Measured:
         engine.execute(["TRUNCATE TABLE tidegauge.latency_minutes"])
         rows = _fill(engine, say)
         milliseconds = _ask(engine, say)
+        panels = _look(engine, say, NEW_YEAR_MS + rows // len(SERIES) // VALUES * 1000)
     finally:
         engine.close()
     figures = {f"store_{name}_ms": value for name, value in milliseconds.items()}
     slowest = max(milliseconds.values())
     head = {"store_projected_rows_per_second": rate, "store_history_rows": float(rows)}
-    return Measured(head | {"store_slowest_question_ms": slowest} | figures)
+    return Measured(head | {"store_slowest_question_ms": slowest} | panels | figures)
 
 
 def _project(engine: ChdbEngine) -> float:
@@ -135,3 +142,27 @@ def _ask(engine: ChdbEngine, say: Callable[[str], None]) -> dict[str, float]:
         medians[path.stem.partition("_")[2].replace("-", "_")] = statistics.median(took)
     say(f"asked {len(medians)} questions, {ASKED} times each")
     return medians
+
+
+def _look(engine: ChdbEngine, say: Callable[[str], None], end_ms: int) -> dict[str, float]:
+    """Milliseconds of the slowest query of any dashboard, per range of time that ends then."""
+
+    def ask(sql: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(engine.answer(Query(sql, "JSON")).data)["data"]
+        return found
+
+    slowest = {}
+    for name, seconds in RANGES.items():
+        when, took = TimeRange(end_ms - 1000 * seconds, end_ms), {}
+        for dashboard in dashboards():
+            for asked in queries(dashboard, when, ask):
+                began = time.perf_counter()
+                ask(asked.sql)
+                place = f"{asked.dashboard}: {asked.name}"
+                took[place] = max(took.get(place, 0.0), 1000 * (time.perf_counter() - began))
+        place = max(took, key=lambda each: took[each])
+        over = sum(each > 1000 for each in took.values())
+        text = f"{len(took)} queries of dashboards over {name.replace('_', ' ')}: {over} over 1 s, "
+        say(f"{text}the slowest {took[place]:.0f} ms ({place})")
+        slowest[f"store_slowest_panel_{name}_ms"] = took[place]
+    return slowest
