@@ -4,6 +4,7 @@ import http.client
 import io
 import socket
 import time
+from contextlib import closing
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -19,20 +20,17 @@ def fetch(url: str, timeout_s: float, max_bytes: int) -> bytes:
     connection = _connection(url, timeout_s)
     try:
         connection.connect()
-        connection.sock = _Hurried(connection.sock, time.monotonic() + timeout_s)
-        parts = urlsplit(url)
-        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        connection.request("GET", path, headers=HEADERS)
-        response = connection.getresponse()
-        if response.status != HTTPStatus.OK:
-            raise NoAnswerError(f"it answered {response.status}")
-        body = response.read(max_bytes + 1)
+        with closing(connection.sock) as connected:
+            connection.sock = _Hurried(connected, time.monotonic() + timeout_s)
+            connection.request("GET", _path(url), headers=HEADERS)
+            response = connection.getresponse()
+            if response.status != HTTPStatus.OK:
+                raise NoAnswerError(f"it answered {response.status}")
+            body = response.read(max_bytes + 1)
     except TimeoutError as error:
         raise NoAnswerError(f"it did not answer within {timeout_s:g} s") from error
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise NoAnswerError(f"it does not answer: {error or type(error).__name__}") from error
-    finally:
-        connection.close()
     if len(body) > max_bytes:
         raise NoAnswerError(f"its answer has more than {max_bytes} bytes")
     return body
@@ -42,6 +40,11 @@ def _connection(url: str, timeout_s: float) -> http.client.HTTPConnection:
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     return kind(parts.hostname or "", parts.port, timeout=timeout_s)
+
+
+def _path(url: str) -> str:
+    parts = urlsplit(url)
+    return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
 
 
 class _Hurried:
@@ -64,7 +67,7 @@ class _Hurried:
         return self._socket.recv_into(buffer)
 
     def close(self) -> None:
-        self._socket.close()
+        """Nothing: http.client closes it before the body is read; whoever opened it does."""
 
     def _hurry(self) -> None:
         left_s = self._deadline_s - time.monotonic()

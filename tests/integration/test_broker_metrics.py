@@ -1,0 +1,125 @@
+"""The local broker with its exporter, and the collector that asks it."""
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from deploy.local.parts import KAFKA, service
+from deploy.local.stack import Stack
+from schemas import catalogue
+from services.collector.metrics.broker import METRICS
+from services.runtime.kafka import admin_client, client_properties, idempotent_producer
+from services.runtime.settings import ServiceSettings
+from services.runtime.topics import ensure_topics
+from tests.integration.kafka_broker import free_base_port
+from tests.integration.service_process import Reader, running_service
+
+pytestmark = pytest.mark.integration
+
+RECORDS, COMMITTED, VALUE = 60, 25, b"x" * 1000
+TOPIC, GROUP = "output.metrics.parse", "a-group-that-commits"
+BYTES_IN = "kafka_server_brokertopicmetrics_bytesin_total"
+LAG = "kafka_consumergroup_lag"
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory):
+    """A broker and the collector, as `up` starts them; the collector asks each second."""
+    data = tmp_path_factory.mktemp("stack")
+    settings = ServiceSettings(data=data, base_port=free_base_port())
+    stack = Stack(settings, (KAFKA, service("collector", after=("kafka",))))
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("TIDEGAUGE_COLLECTOR_SCRAPE_INTERVAL_S", "1")
+        try:
+            stack.up()
+            yield settings
+        finally:
+            stack.down()
+
+
+@pytest.fixture(scope="module")
+def metrics(stack):
+    """What is published; by now the broker has been asked."""
+    reader = Reader(stack, catalogue.METRICS)
+    reader.until("", lambda events: series(events, BYTES_IN))
+    yield reader
+    reader.close()
+
+
+@pytest.fixture(scope="module")
+def produced(stack, metrics):
+    """Records in a topic of their own, some of them read by a group that commits that. How many
+    bytes there were before, in all topics."""
+    before = series(metrics.records(""), BYTES_IN)[0][0]
+    ensure_topics(admin_client(stack, "tests"), [catalogue.Topic(TOPIC, ())])
+    producer = idempotent_producer(stack, "tests", **{"compression.type": "none"})
+    for _ in range(RECORDS):
+        producer.produce(TOPIC, VALUE)
+    assert producer.flush(30) == 0
+    consumer = Consumer(client_properties(stack, "tests") | {"group.id": GROUP})
+    consumer.commit(offsets=[TopicPartition(TOPIC, 0, COMMITTED)], asynchronous=False)
+    consumer.close()
+    return before
+
+
+def series(events, name, **labels):
+    """(value, increase) of each sample of a series, in the order read."""
+    return [
+        (value, increase)
+        for event in events
+        for found, told, value, increase in zip(
+            event["names"], event["labels"], event["values"], event["increases"], strict=True
+        )
+        if (found, told) == (name, labels)
+    ]
+
+
+def highest(events, name, **labels):
+    return max((value for value, _increase in series(events, name, **labels)), default=0)
+
+
+def test_what_is_produced_is_counted_and_every_metric_of_the_broker_is_there(metrics, produced):
+    of_all, of_topic = (BYTES_IN, {}), (BYTES_IN, {"topic": TOPIC})
+    size = ("kafka_log_log_size", {"topic": TOPIC, "partition": "0"})
+    events = metrics.until(
+        "",
+        lambda events: all(highest(events, n, **k) > 60_000 for n, k in (of_all, of_topic, size)),
+    )
+    # The values, and what Kafka puts around them.
+    assert highest(events, of_topic[0], **of_topic[1]) < 70_000
+    assert highest(events, size[0], **size[1]) < 70_000
+    assert highest(events, BYTES_IN) - produced > 60_000
+    first, *others = series(events, BYTES_IN)
+    assert first == (produced, None)
+    assert sum(increase for _value, increase in others) == others[-1][0] - produced
+    assert set(METRICS) <= {name for event in events for name in event["names"]}
+    assert {event["source"] for event in events if BYTES_IN in event["names"]} == {"broker"}
+
+
+def test_a_group_is_behind_by_what_was_produced_less_what_it_committed(metrics, produced):
+    labels = {"group": GROUP, "topic": TOPIC, "partition": "0"}
+    found = metrics.until("", lambda events: series(events, LAG, **labels))
+    assert series(found, LAG, **labels)[-1] == (RECORDS - COMMITTED, None)
+    assert {event["source"] for event in found if LAG in event["names"]} == {"kafka"}
+
+
+def test_an_endpoint_that_is_not_there_is_down_and_the_samples_of_processes_go_on(broker, tmp_path):
+    """The session's broker has no exporter where the collector looks for one."""
+    resources, found = Reader(broker, catalogue.RESOURCES), Reader(broker, catalogue.METRICS)
+    with running_service(broker, "collector", data=tmp_path) as collector:
+        events = found.until(
+            "",
+            lambda events: (
+                (0.0, None) in series(from_source(events, "broker"), "up")
+                and (1.0, None) in series(from_source(events, "kafka"), "up")
+            ),
+        )
+        here = len(resources.everything(""))
+        resources.until("", lambda events: len(events) >= here + 4)
+        assert collector.poll() is None
+    assert {name for event in from_source(events, "broker") for name in event["names"]} == {"up"}
+    resources.close()
+    found.close()
+
+
+def from_source(events, name):
+    return [event for event in events if event["source"] == name]
