@@ -1,8 +1,9 @@
 """A real run, as its events were on the bus, and what else can happen.
 
 `data/recorded_run.jsonl.xz` holds one event a line, `[topic, record]`: everything that the services
-published while one run was carried out on a busy machine of two cores. The host's name,
-its paths, the drivers' settings and most detail of Spark's progress are left out.
+published while one run was carried out on a busy machine of two cores. `results.metrics` is of a
+later run of the same pipelines, moved to the time of this one: there were none yet. The host's
+name, its paths, the drivers' settings and most detail of Spark's progress are left out.
 """
 
 import json

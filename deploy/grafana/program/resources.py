@@ -4,6 +4,7 @@ from grafana_foundation_sdk.builders import dashboard as dash
 from grafana_foundation_sdk.builders import stat, table, timeseries
 
 from deploy.grafana.program import palette
+from deploy.grafana.program.broker import broker_panels
 from deploy.grafana.program.frame import frame, placed
 from deploy.grafana.program.panels import About, figures, graph, rows
 
@@ -19,8 +20,8 @@ def build() -> dash.Dashboard:
     found = frame(
         "resources",
         "Resources",
-        "Processors, memory, Java heap and its collection, disks, network and pressure; and what "
-        "of it the observing itself costs.",
+        "Processors, memory, Java heap and its collection, disks, network and pressure; what of it "
+        "the observing itself costs; what the brokers do and who is behind.",
         since="now-1h",
         refresh="30s",
     )
@@ -42,6 +43,7 @@ def build() -> dash.Dashboard:
         _network(),
         _pressure(),
         _load(),
+        *broker_panels(),
         _totals(),
     )
 
