@@ -1,0 +1,41 @@
+"""A folder, ports and stand-ins for one stack, of which nothing may be left."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.local.parts import Part, service
+from deploy.local.processes import marked
+from deploy.local.stack import Stack
+from deploy.local.state import StateFile
+from services.runtime.settings import ServiceSettings
+from tests.integration.kafka_broker import free_base_port
+from tests.integration.local_stack.stand_in import DOUBLE
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> ServiceSettings:
+    return ServiceSettings(data=tmp_path / "data", base_port=free_base_port())
+
+
+@pytest.fixture
+def double(tmp_path: Path, settings: ServiceSettings) -> Callable[..., Part]:
+    script = tmp_path / "double.py"
+    script.write_text(DOUBLE)
+
+    def make(name: str, behaviour: str = "ready", after: tuple[str, ...] = ()) -> Part:
+        command = (sys.executable, str(script), str(settings.port(name)), behaviour)
+        return service(name, command, after)
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(settings: ServiceSettings) -> Iterator[None]:
+    """Whatever a test did, its data folder has no stack afterwards, and no process."""
+    yield
+    found = StateFile(settings.data).read()
+    Stack(settings).down()
+    assert found is None or marked(found.stack_id) == ()

@@ -1,0 +1,193 @@
+"""A stack of which a part, the console that started it, or the owner dies."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from deploy.local.parts import KAFKA
+from deploy.local.processes import MARK, end, identify, is_alive, marked
+from deploy.local.stack import Stack, StackError
+from deploy.local.state import Identity, StateFile
+from schemas.catalogue import LIFECYCLE
+from services.runtime.settings import ROOT, ServiceSettings
+from tests.integration.local_stack.stand_in import DEADLINE_S, eventually, pid_of, stack_id
+from tests.integration.runs import readers
+
+pytestmark = pytest.mark.integration
+
+CONSOLE = """
+import signal, sys
+from pathlib import Path
+from deploy.local.parts import KAFKA, service
+from deploy.local.stack import Stack
+from services.runtime.settings import ServiceSettings
+settings = ServiceSettings(data=Path(sys.argv[1]), base_port=int(sys.argv[2]))
+double = (sys.executable, sys.argv[3], str(settings.port("store")), "ready")
+Stack(settings, (KAFKA, service("store", double, ("kafka",)))).up()
+print("up", flush=True)
+signal.pause()
+"""
+
+
+def test_a_part_that_dies_is_started_again_and_all_are_told(settings, double):
+    parts = (double("store"), double("evaluator"))
+    owner, guest = Stack(settings, parts), Stack(settings, parts)
+    progress: list[str] = []
+    owner.up(progress.append)
+    guest.up()
+    del progress[:]
+    before = pid_of(owner, "store")
+    os.kill(before, signal.SIGKILL)
+    eventually(lambda: owner.status().services[0].state == "restarting", "it is dead")
+    assert owner.status().running
+    eventually(lambda: (guest.check(), owner.check(), len(progress) == 2)[-1], "it serves again")
+    assert progress[0] == (
+        "store was ended by SIGKILL; starting it again in 0.5 s (restart 1 of 5 in 10 min)"
+    )
+    assert progress[1].startswith("store is ready again after ")
+    found = {s.name: (s.state, s.restarts) for s in owner.status().services}
+    assert found == {"store": ("ready", 1), "evaluator": ("ready", 0)}
+    assert pid_of(owner, "store") != before
+    assert len(marked(stack_id(settings))) == 4  # two services, each with its stubborn child
+    guest.check()
+    owner.close()
+
+
+def test_without_a_budget_a_death_is_told_with_exit_code_and_last_lines(
+    settings, double, monkeypatch
+):
+    monkeypatch.setenv("TIDEGAUGE_MAX_RESTARTS", "0")
+    stack = Stack(settings, (double("store"), double("evaluator")))
+    stack.up()
+    crash(settings, "evaluator")
+    with pytest.raises(StackError) as caught:
+        eventually(lambda: stack.check() is not None, "the stack gives up")
+    log = settings.data / "logs" / "evaluator.log"
+    assert str(caught.value) == f"evaluator ended with exit code 3; its log is {log}"
+    assert caught.value.log_tail == ("listening", "the sea came in")
+    stack.close()
+
+
+def crash(settings: ServiceSettings, name: str) -> None:
+    with pytest.raises(OSError, match=r"closed connection|reset by peer"):
+        urllib.request.urlopen(f"http://127.0.0.1:{settings.port(name)}/crash", timeout=10)
+
+
+def test_after_a_killed_console_down_finds_and_ends_what_was_left(settings, double, tmp_path):
+    console = start_console(settings, tmp_path)
+    left = marked(stack_id(settings))
+    assert len(left) == 3  # broker, store, and the store's stubborn child
+    guest = Stack(settings, (KAFKA, double("store", after=("kafka",))))
+    guest.up()
+    assert guest.attached
+    console.kill()
+    console.wait(DEADLINE_S)
+    guest.check()  # everything lives, though nobody looks after it
+    # Even when the service itself is gone and only its child is there.
+    os.kill(pid_of(guest, "store"), signal.SIGKILL)
+    with pytest.raises(StackError, match=r"^store ended; its log is "):
+        eventually(lambda: guest.check() is not None, "the guest notices")
+    assert Stack(settings, (KAFKA, double("store", after=("kafka",)))).down()
+    assert not any(is_alive(identity) for identity in left)
+
+
+def test_after_a_killed_console_up_ends_what_was_left_and_starts_anew(settings, double, tmp_path):
+    console = start_console(settings, tmp_path)
+    mark = stack_id(settings)
+    console.kill()
+    console.wait(DEADLINE_S)
+    stack = Stack(settings, (KAFKA, double("store", after=("kafka",))))
+    progress: list[str] = []
+    stack.up(progress.append)
+    assert progress[0] == "ending what an earlier start left behind"
+    assert marked(mark) == ()
+    assert stack.status().running
+    stack.close()
+
+
+def start_console(settings: ServiceSettings, folder: Path) -> subprocess.Popen[str]:
+    """Another process that starts a broker and a store, and waits."""
+    command = [sys.executable, "-c", CONSOLE, str(settings.data), str(settings.base_port)]
+    command.append(str(folder / "double.py"))
+    console = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert console.stdout is not None
+    with closing(console.stdout) as output:
+        assert output.readline() == "up\n"
+    return console
+
+
+def test_a_process_that_got_the_pid_of_one_of_ours_is_left_alone():
+    stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        real = identify(stranger.pid)
+        end([Identity(real.pid, real.create_time - 3600)], "some-stack", 0)
+        assert stranger.poll() is None
+        assert is_alive(real)
+    finally:
+        stranger.communicate(b"\n", timeout=DEADLINE_S)
+
+
+def test_a_detached_stack_outlives_its_starter_heals_itself_and_obeys_down(settings):
+    stack = Stack(settings)
+    progress: list[str] = []
+    stack.up_detached(progress.append)
+    assert progress[-1] == "the stack is up"
+    found = StateFile(settings.data).read()
+    assert found is not None
+    assert found.detached
+    assert stack.status().running
+    assert psutil.Process(found.owner.pid).environ().get(MARK) is None
+    with readers(settings, LIFECYCLE) as (lifecycle,):
+        for name in ("store", "collector"):
+            os.kill(pid_of(stack, name), signal.SIGKILL)
+        lifecycle.until("", lambda events: count(events, "part_up") == 2, DEADLINE_S)
+        down = [json.loads(e["detail"]) for e in lifecycle.records("") if e["event"] == "part_down"]
+    assert sorted(each["reason"] for each in down) == [
+        "collector was ended by SIGKILL",
+        "store was ended by SIGKILL",
+    ]
+    eventually(lambda: {s.state for s in stack.status().services} == {"ready"}, "all serve")
+    restarts = {s.name: s.restarts for s in stack.status().services if s.restarts}
+    assert restarts == {"store": 1, "collector": 1}
+    assert Stack(settings).down()
+    assert not is_alive(found.owner)
+    assert marked(found.stack_id) == ()
+
+
+def count(events: list[dict[str, Any]], name: str) -> int:
+    return sum(event["event"] == name for event in events)
+
+
+def test_a_detached_stack_that_cannot_start_says_why(settings):
+    with (
+        socket.create_server(("127.0.0.1", settings.port("evaluator"))),
+        pytest.raises(StackError) as caught,
+    ):
+        Stack(settings).up_detached()
+    assert f"port {settings.port('evaluator')}, which evaluator needs, is taken" in str(
+        caught.value
+    )
+    assert caught.value.exit_code == 2
+
+
+def test_a_detached_stack_stops_whole_when_a_part_may_not_be_started_again(settings, monkeypatch):
+    monkeypatch.setenv("TIDEGAUGE_MAX_RESTARTS", "0")
+    stack = Stack(settings)
+    stack.up_detached()
+    found = StateFile(settings.data).read()
+    assert found is not None
+    os.kill(pid_of(stack, "collector"), signal.SIGKILL)
+    eventually(lambda: not is_alive(found.owner), "the owner gives up")
+    assert marked(found.stack_id) == ()
+    log = (settings.data / "logs" / "stack.log").read_text()
+    assert "tidegauge: collector was ended by SIGKILL; its log is " in log
