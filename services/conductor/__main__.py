@@ -5,7 +5,8 @@ sustainable rate, which is a series of runs, or a suite for ever.
 
 Reads `run`, `suite` and `cancel` on `control.runs`, leads the services through a run and publishes
 `results.lifecycle` and `results.conclusions`. Stops cleanly on SIGTERM: a run that is going on is
-concluded as not valid and what it started is stopped.
+concluded as not valid and what it started is stopped. One that was going on when a conductor was
+killed is concluded so by the next one; a search goes on from its last step.
 """
 
 import sys
@@ -17,18 +18,22 @@ from pydantic import ValidationError
 from schemas import catalogue, protocol
 from schemas.protocol import RunRequest
 from schemas.suite import Suite
-from services.conductor.accounting import account_for
+from services.conductor.accounting import account_for, account_for_steps
+from services.conductor.history import read_back
 from services.conductor.interruptions import Interruptions, refuse
+from services.conductor.past import past_of
 from services.conductor.run import Run
+from services.conductor.search.bisection import SoFar
 from services.conductor.search.searching import Searching
 from services.conductor.settings import ConductorSettings
 from services.conductor.suites.notes import Notes
 from services.conductor.suites.running import Suites
+from services.runtime.clock import now_ms
 from services.runtime.definitions import DefinitionError, load_suite
 from services.runtime.events import Events
 from services.runtime.logs import configure_logs
 from services.runtime.mistakes import first_mistake
-from services.runtime.serving import serving
+from services.runtime.serving import Service, serving
 from services.runtime.settings import EXIT_USAGE, load_settings
 
 IDLE_POLL_S = 0.5
@@ -44,10 +49,13 @@ def main() -> None:
     notes = Notes(settings.data, settings.stack_id)
     waiting: deque[dict[str, Any]] = deque()
     with serving(settings, "conductor", topics) as service:
-        if notes.run_id:
-            account_for(notes.run_id, settings, service.events)
-            notes.end_run()
         suites = Suites(settings, service.events, notes, notes.suite() or suite_of(settings))
+        search = left_open(settings, service.events, suites, notes)
+        if search is not None:
+            taken_up, so_far = search
+            log.info("search_goes_on", run_id=taken_up.run_id, steps=len(so_far.steps))
+            carry_out(taken_up, settings, service, suites, waiting=waiting, so_far=so_far)
+        notes.end_run()
         while not service.stop.is_set():
             command = waiting.popleft() if waiting else service.commands.poll(IDLE_POLL_S)
             if command is not None and command["command"] == "suite":
@@ -55,13 +63,45 @@ def main() -> None:
             request = next_request(command, service.events, suites, notes)
             if request is not None:
                 log.info("run_begins", run_id=request.run_id, workload=request.workload.name)
-                interruptions = Interruptions(request, service, waiting)
-                kind = Searching if request.workload.search else Run
-                kind(request, settings, service.events, interruptions.reason).execute()
+                carry_out(request, settings, service, suites, waiting=waiting)
                 notes.end_run()
-                if request.suite:
-                    suites.concluded(request, interruptions.interrupted)
         suites.close()
+
+
+def carry_out(
+    request: RunRequest,
+    settings: ConductorSettings,
+    service: Service,
+    suites: Suites,
+    *,
+    waiting: deque[dict[str, Any]],
+    so_far: SoFar | None = None,
+) -> None:
+    """Take a run to its conclusion. waiting: takes commands that come meanwhile; so_far: of its
+    search."""
+    interruptions = Interruptions(request, service, waiting)
+    if request.workload.search:
+        Searching(request, settings, service.events, interruptions.reason, so_far).execute()
+    else:
+        Run(request, settings, service.events, interruptions.reason).execute()
+    if request.suite:
+        suites.concluded(request, interruptions.interrupted)
+
+
+def left_open(
+    settings: ConductorSettings, events: Events, suites: Suites, notes: Notes
+) -> tuple[RunRequest, SoFar] | None:
+    """The search that a killed conductor left open, if it is still wanted; what else it left open
+    is concluded."""
+    if not notes.run_id:
+        return None
+    past = past_of(notes.run_id, read_back(settings, notes.run_id, notes.run_began_ms))
+    request = past.request if past.can_go_on and notes.run_is_of_this_stack else None
+    if request is None or not (request.suite is None or suites.goes_on_with(request)):
+        account_for(past, events)
+        return None
+    account_for_steps(past, events)
+    return request, past.so_far
 
 
 def suite_of(settings: ConductorSettings) -> Suite | None:
@@ -82,7 +122,7 @@ def next_request(
         return suites.due()
     if command["command"] != "run":
         return None
-    notes.begin_run(command["run_id"])
+    notes.begin_run(command["run_id"], now_ms())
     request = parse_request(command, events)
     if request is None:
         notes.end_run()

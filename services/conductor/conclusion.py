@@ -26,6 +26,10 @@ class Conclusion:
     def tell(self, events: Events, run_id: str) -> None:
         """Publish it: the end of the run."""
         events.conclusion("run", run_id, self.reasons, self.detail)
+        self.announce(events, run_id)
+
+    def announce(self, events: Events, run_id: str) -> None:
+        """Publish that it is told, for those who wait for it."""
         told = {"valid": self.valid, "clean": self.clean, "invalid_reasons": list(self.reasons)}
         events.lifecycle(protocol.CONCLUDED, run_id, detail=told)
 

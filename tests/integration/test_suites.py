@@ -74,7 +74,7 @@ def test_a_conductor_that_is_killed_in_a_run_goes_on_with_it(broker, tmp_path):
     path.write_text(SUITE)
     settings = {
         "TIDEGAUGE_SUITE": str(path),
-        "TIDEGAUGE_PREPARE_TIMEOUT_S": "1.5",
+        "TIDEGAUGE_PREPARE_TIMEOUT_S": "0.5",
         "TIDEGAUGE_STOP_TIMEOUT_S": "0.1",
     }
     seen = Seen(broker)

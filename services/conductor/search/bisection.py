@@ -38,6 +38,21 @@ class Done:
 
 
 @dataclass(frozen=True)
+class SoFar:
+    """A search that goes on. steps: those that were judged; lost: run ids of those that never will
+    be, because the conductor was ended meanwhile; spent_s: how long the search has taken."""
+
+    steps: tuple[Done, ...] = ()
+    lost: tuple[str, ...] = ()
+    spent_s: float = 0.0
+
+    @property
+    def next_number(self) -> int:
+        """Number of the next step, from 1: a lost one keeps its own."""
+        return len(self.steps) + len(self.lost) + 1
+
+
+@dataclass(frozen=True)
 class Found:
     """The sustainable rate, records per second, or None when none was sustained.
 

@@ -5,7 +5,7 @@ Every step is told as a conclusion `search_step`, the result as `sustainable_thr
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,9 +17,10 @@ from schemas.search import Search
 from services.conductor.conclusion import Conclusion
 from services.conductor.evidence import Evidence
 from services.conductor.run import Run
-from services.conductor.search.bisection import Done, Found, Planned, found, next_step
+from services.conductor.search.bisection import Done, Planned, SoFar, next_step
 from services.conductor.search.observing import StepEvents
-from services.conductor.search.policies import Observation, StageObserved, refusals, rise
+from services.conductor.search.policies import Observation, refusals
+from services.conductor.search.telling import told_observation, told_result, told_step
 from services.conductor.settings import ConductorSettings
 from services.runtime.events import Events
 
@@ -28,7 +29,10 @@ STEP_COOL_DOWN_S = 3
 
 
 class Searching:
-    """A run with a search before it. `interrupted` is as for a Run."""
+    """A run with a search before it. `interrupted` is as for a Run.
+
+    so_far: of the same search, what another conductor did before it was ended.
+    """
 
     def __init__(
         self,
@@ -36,6 +40,7 @@ class Searching:
         settings: ConductorSettings,
         events: Events,
         interrupted: Callable[[], str],
+        so_far: SoFar | None = None,
     ) -> None:
         assert request.workload.search is not None
         self.request = request
@@ -44,26 +49,27 @@ class Searching:
         self._events = events
         self._ask = interrupted
         self._reason = ""
-        self._steps: list[Done] = []
+        self._so_far = so_far or SoFar()
         self._warm = False
 
     def execute(self) -> None:
         """Search, then run at the rate found. Always concludes."""
-        began_s, guess = time.monotonic(), self.request.workload.load.rate_per_second
+        guess = self.request.workload.load.rate_per_second
+        began_s = time.monotonic() - self._so_far.spent_s
         while not self._interrupted():
             spent_s = time.monotonic() - began_s
-            planned = next_step(self._steps, self._search, guess, spent_s)
+            planned = next_step(self._so_far.steps, self._search, guess, spent_s)
             if planned is None:
                 break
             self._carry_out(planned)
-        self._verify(found(self._steps, self._search))
+        self._verify()
 
     def _interrupted(self) -> str:
         self._reason = self._reason or self._ask()
         return self._reason
 
     def _carry_out(self, planned: Planned) -> None:
-        number = len(self._steps) + 1
+        number = self._so_far.next_number
         request = step_request(self.request, planned, number, self._warm)
         about = {"step": number, "step_run_id": request.run_id}
         self._events.lifecycle(
@@ -78,8 +84,8 @@ class Searching:
         if self._reason:
             return
         done = Done(planned.rate_per_second, planned.long, refusals(observed, self._search))
-        self._steps.append(done)
-        self._tell("search_step", observed.trouble, about | told(done, observed, request))
+        self._so_far = replace(self._so_far, steps=(*self._so_far.steps, done))
+        self._tell("search_step", observed.trouble, about | told_step(done, observed, request))
 
     def _observe(self, request: RunRequest, keep: bool) -> tuple[Run, Conclusion, Observation]:
         events = StepEvents(request.run_id)
@@ -105,19 +111,19 @@ class Searching:
         )
         return run, conclusion, observed
 
-    def _verify(self, result: Found) -> None:
+    def _verify(self) -> None:
         """The run itself: at a share of the rate found, or not at all."""
-        report = self._report(result)
-        if self._reason or result.rate_per_second is None:
-            reason = self._reason or "No rate was sustained: " + " ".join(result.limit)
+        report = told_result(self.request, self._so_far)
+        rate = report["verified_at_per_second"]
+        if self._reason or rate is None:
+            reason = self._reason or "No rate was sustained: " + " ".join(report["limit"])
             run = Run(self.request, self._settings, self._events, self._interrupted)
             conclusion = run.give_up(reason)
         else:
-            rate = report["verified_at_per_second"]
             request = at_rate(self.request, rate)
             run, conclusion, observed = self._observe(request, keep=False)
             reasons = refusals(observed, self._search)
-            report |= {"verified": not reasons, "verification": told_of(observed)}
+            report |= {"verified": not reasons, "verification": told_observation(observed)}
             if reasons and conclusion.valid:
                 share = f"{self._search.verify_share:.0%}"
                 text = f"The rate found is not sustained at {share} of it: {' '.join(reasons)}"
@@ -125,30 +131,7 @@ class Searching:
         self._tell("sustainable_throughput", conclusion.reasons, report)
         run.tell(replace(conclusion, detail={**conclusion.detail, "search": report}))
 
-    def _report(self, result: Found) -> dict[str, Any]:
-        rate = result.rate_per_second
-        share = self._search.verify_share
-        return {
-            "pipeline": self.request.pipelines[0].name,
-            "stages": list(self.request.stages),
-            "policy": self._search.policy,
-            "rate_per_second": rate,
-            "interval_per_second": list(result.interval),
-            "confirmed": result.confirmed,
-            "limit": list(result.limit),
-            "steps": [
-                {
-                    "rate_per_second": step.rate_per_second,
-                    "sustained": step.sustained,
-                    "reasons": list(step.refusals),
-                }
-                for step in self._steps
-            ],
-            "verified_at_per_second": None if rate is None else float(f"{share * rate:.4g}"),
-            "verified": False,
-        }
-
-    def _tell(self, kind: str, reasons: tuple[str, ...], detail: dict[str, Any]) -> None:
+    def _tell(self, kind: str, reasons: tuple[str, ...], detail: Mapping[str, Any]) -> None:
         self._events.conclusion(kind, self.request.run_id, reasons, detail)
         log.info(kind, run_id=self.request.run_id, **detail)
 
@@ -201,39 +184,3 @@ def at_rate(request: RunRequest, rate_per_second: float) -> RunRequest:
     load = request.workload.load.model_copy(update={"rate_per_second": rate_per_second})
     workload = request.workload.model_copy(update={"load": load, "search": None})
     return request.model_copy(update={"workload": workload})
-
-
-def told(done: Done, observed: Observation, request: RunRequest) -> dict[str, Any]:
-    """Evidence of one step as it goes on the bus."""
-    return {
-        "rate_per_second": done.rate_per_second,
-        "long": done.long,
-        "measured_s": request.workload.phases.measure_s,
-        "sustained": done.sustained,
-        "reasons": list(done.refusals),
-        **told_of(observed),
-    }
-
-
-def told_of(observed: Observation) -> dict[str, Any]:
-    """An observation as it goes on the bus."""
-    return {
-        "intended": observed.intended,
-        "failed_sends": observed.failed_sends,
-        "cpu_share": observed.cpu_share,
-        "stages": {stage.name: _told_stage(stage) for stage in observed.stages},
-    }
-
-
-def _told_stage(stage: StageObserved) -> dict[str, Any]:
-    medians = list(stage.medians_ms.values())
-    queues = [second.queue for second in stage.seconds if second.queue is not None]
-    return {
-        "medians_ms": medians,
-        "highest_median_ms": max(medians, default=None),
-        "rise_ms_per_s": round(1000 * rise(stage.medians_ms), 1),
-        "drained_s": stage.drained_s,
-        "missing": stage.missing,
-        "longest_queue_records": round(max(queues)) if queues else None,
-        "last_queue_records": round(queues[-1]) if queues else None,
-    }

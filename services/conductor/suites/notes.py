@@ -34,9 +34,20 @@ class Notes:
         """The run that was going on when this was written last, or empty."""
         return str(self._fields.get("run_id", ""))
 
-    def begin_run(self, run_id: str) -> None:
-        """Note that a run goes on."""
-        self._write(run_id=run_id)
+    @property
+    def run_began_ms(self) -> int:
+        """When that run began, epoch milliseconds; 0 if it is not known."""
+        found = self._fields.get("run_began_ms")
+        return found if isinstance(found, int) else 0
+
+    @property
+    def run_is_of_this_stack(self) -> bool:
+        """Whether the stack has not been started anew since that run began."""
+        return bool(self._fields.get("run_stack_id") == self._stack_id)
+
+    def begin_run(self, run_id: str, at_ms: int) -> None:
+        """Note that a run goes on from now."""
+        self._write(run_id=run_id, run_began_ms=at_ms, run_stack_id=self._stack_id)
 
     def end_run(self) -> None:
         """Note that none does."""

@@ -8,7 +8,7 @@ place, so that a conductor that was killed goes on where it was.
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -101,16 +101,27 @@ class Suites:
             return None
         return self._request(self._suite, place)
 
+    def goes_on_with(self, request: RunRequest) -> bool:
+        """Take up a run that began before this conductor did; False where it is not one of this
+        suite."""
+        run, suite = request.suite, self._suite
+        if run is None or suite is None or run.name != suite.name or run.step > len(suite.steps):
+            return False
+        place = replace(self._notes.place(suite.name), round=run.round, step=run.step - 1)
+        self._begin(place, request.run_id)
+        return True
+
     def concluded(self, request: RunRequest, interrupted: bool) -> None:
         """Note that a run of `due` has ended. One that was interrupted is done again."""
         assert self._suite is not None
+        assert request.suite is not None
         for topic, record in self._bus.rest():
             self._take_in(topic, record)
         suite, place, now = self._suite, self._notes.place(self._suite.name), self._clock()
         run_ms = now - self._began_ms
         if not interrupted:
             took_place = request.run_id in self._measured
-            at, _due_ms = next_place(suite, place, self._began_ms)
+            at = replace(place, round=request.suite.round, step=request.suite.step - 1)
             place = at.after(suite, self._began_ms, took_place)
             self._notes.keep_place(suite.name, place)
         rest_ms = pause_ms(
@@ -139,12 +150,16 @@ class Suites:
             return None
         self._skipped.pop(step.label, None)
         run_id = request.run_id
-        self._notes.begin_run(run_id)  # before anybody hears of it, so that it is accounted for
+        # Before anybody hears of it, so that it is accounted for.
+        self._notes.begin_run(run_id, self._clock())
+        self._begin(place, run_id)
+        self._events.lifecycle(protocol.RUN_REQUESTED, run_id, detail=request)
+        return request
+
+    def _begin(self, place: Place, run_id: str) -> None:
         self._began_ms, self._waiting_since_ms = self._clock(), None
         self._usage.mark()
         self._tell(Now("running", place, run_id))
-        self._events.lifecycle(protocol.RUN_REQUESTED, run_id, detail=request)
-        return request
 
     def _skip(self, suite: Suite, place: Place, reason: str) -> None:
         """Go on with the next step, and say why; this one is tried again in the next round."""

@@ -23,9 +23,11 @@ def test_run_suite_and_place_are_there_again_after_a_restart(tmp_path: Path) -> 
     before = Notes(tmp_path, "stack")
     before.keep_suite(suite)
     before.keep_place("nightly", PLACE)
-    before.begin_run("run-1")
+    before.begin_run("run-1", 17)
     after = Notes(tmp_path, "stack")
     assert (after.run_id, after.suite(), after.place("nightly")) == ("run-1", suite, PLACE)
+    assert (after.run_began_ms, after.run_is_of_this_stack) == (17, True)
+    assert not Notes(tmp_path, "another start of the stack").run_is_of_this_stack
     after.end_run()
     assert Notes(tmp_path, "stack").run_id == ""
 
@@ -40,11 +42,14 @@ def test_a_suite_asked_for_by_command_ends_with_the_stack_but_its_place_stays(
     assert (other.suite(), other.place("nightly")) == (None, PLACE)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"run_id": 7, "places": {"nightly": {"x": 1}}}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"run_id": 7, "run_began_ms": "x", "places": {"nightly": {"x": 1}}}']
+)
 def test_a_file_that_makes_no_sense_counts_as_little(tmp_path: Path, text: str) -> None:
     (tmp_path / "conductor.json").write_text(text)
     notes = Notes(tmp_path, "stack")
     assert (notes.suite(), notes.place("nightly")) == (None, Place())
+    assert notes.run_began_ms == 0
 
 
 def test_the_file_does_not_grow_with_suites_that_come_and_go(tmp_path: Path) -> None:

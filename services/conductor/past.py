@@ -1,0 +1,107 @@
+"""What the bus says of a run that was going on when the conductor was ended. Pure.
+
+past = past_of(run_id, history)
+past.conclusion, past.open_steps, past.can_go_on, past.so_far
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from schemas import catalogue, protocol
+from schemas.protocol import RunRequest
+from services.conductor.conclusion import Conclusion
+from services.conductor.search.bisection import Done, SoFar
+
+MOST_LOST = 3  # steps of a search; one that ends the conductor each time must end some time
+
+
+@dataclass
+class Past:
+    """One run. request: None where it was not announced yet; requested_ms: when it was.
+
+    steps: of its search, those that were judged, the last at judged_ms; begun: ids of all steps;
+    concluded: those that are. is_carried_out: the run itself has begun, of a search the one at the
+    rate found. is_cancelled: somebody does not want it any more. has_result: the result of the
+    search was told. conclusion: that of the run, which those who wait for it hear when it is
+    announced.
+    """
+
+    run_id: str
+    request: RunRequest | None = None
+    requested_ms: int = 0
+    steps: dict[str, Done] = field(default_factory=dict)
+    judged_ms: int = 0
+    begun: list[str] = field(default_factory=list)
+    concluded: set[str] = field(default_factory=set)
+    is_carried_out: bool = False
+    is_cancelled: bool = False
+    has_result: bool = False
+    conclusion: Conclusion | None = None
+    is_announced: bool = False
+
+    @property
+    def open_steps(self) -> list[str]:
+        """Steps of its search that nobody has concluded."""
+        return [step for step in self.begun if step not in self.concluded]
+
+    @property
+    def so_far(self) -> SoFar:
+        """Its search: the time between its steps counts as spent, that since the last does not."""
+        spent_ms = self.judged_ms - self.requested_ms if self.steps else 0
+        return SoFar(
+            steps=tuple(self.steps.values()),
+            lost=tuple(step for step in self.begun if step not in self.steps),
+            spent_s=spent_ms / 1000,
+        )
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether it is a search that looks for its rate still. What the run itself has published
+        would be counted twice if it were carried out again."""
+        is_search = self.request is not None and self.request.workload.search is not None
+        ended = self.conclusion or self.is_carried_out or self.is_cancelled or self.has_result
+        return is_search and not ended and len(self.so_far.lost) <= MOST_LOST
+
+
+def past_of(run_id: str, history: Iterable[tuple[str, dict[str, Any]]]) -> Past:
+    """The past of a run from events of the run and of the steps of its search."""
+    past = Past(run_id)
+    for topic, record in history:
+        if topic == catalogue.CONCLUSIONS:
+            _add_conclusion(past, record)
+        elif record["run_id"] != run_id:
+            continue
+        elif topic == catalogue.CONTROL:
+            past.is_cancelled |= record["command"] == "cancel"
+        elif record["event"] == protocol.CONCLUDED:
+            past.is_announced = True
+        elif record["event"] == protocol.RUN_REQUESTED:
+            past.request = RunRequest.model_validate_json(record["detail"])
+            past.requested_ms = record["time"]
+        elif record["event"] == protocol.PHASE_STARTED and record["phase"] == "search":
+            past.begun.append(json.loads(record["detail"])["step_run_id"])
+        elif record["event"] == protocol.PHASE_STARTED:
+            past.is_carried_out = True
+    return past
+
+
+def is_step_of(run_id: str, search: str) -> bool:
+    """Whether a run is a step of the search of another, by its id."""
+    return run_id.startswith(f"{search}-step-")
+
+
+def _add_conclusion(past: Past, record: dict[str, Any]) -> None:
+    if record["kind"] == "run" and record["run_id"] == past.run_id:
+        detail = json.loads(record["detail"])
+        past.conclusion = Conclusion(detail["clean"], tuple(record["invalid_reasons"]), detail)
+    elif record["kind"] == "run":
+        past.concluded.add(record["run_id"])
+    elif record["kind"] == "search_step":
+        told = json.loads(record["detail"])
+        done = Done(told["rate_per_second"], told["long"], tuple(told["reasons"]))
+        past.steps[told["step_run_id"]] = done
+        past.judged_ms = record["time"]
+    elif record["kind"] == "sustainable_throughput":
+        past.has_result = True

@@ -1,0 +1,73 @@
+"""What a search says on the bus: the evidence of each step, and its result. Pure."""
+
+from typing import Any
+
+from schemas.protocol import RunRequest
+from services.conductor.search.bisection import Done, SoFar, found
+from services.conductor.search.policies import Observation, StageObserved, rise
+
+
+def told_step(done: Done, observed: Observation, request: RunRequest) -> dict[str, Any]:
+    """Evidence of one step as it goes on the bus."""
+    return {
+        "rate_per_second": done.rate_per_second,
+        "long": done.long,
+        "measured_s": request.workload.phases.measure_s,
+        "sustained": done.sustained,
+        "reasons": list(done.refusals),
+        **told_observation(observed),
+    }
+
+
+def told_observation(observed: Observation) -> dict[str, Any]:
+    """An observation as it goes on the bus."""
+    return {
+        "intended": observed.intended,
+        "failed_sends": observed.failed_sends,
+        "cpu_share": observed.cpu_share,
+        "stages": {stage.name: _told_stage(stage) for stage in observed.stages},
+    }
+
+
+def told_result(request: RunRequest, so_far: SoFar) -> dict[str, Any]:
+    """The result of the search of a run, before a run at a share of the rate has verified it."""
+    search = request.workload.search
+    assert search is not None
+    result = found(so_far.steps, search)
+    rate = result.rate_per_second
+    return {
+        "pipeline": request.pipelines[0].name,
+        "stages": list(request.stages),
+        "policy": search.policy,
+        "rate_per_second": rate,
+        "interval_per_second": list(result.interval),
+        "confirmed": result.confirmed,
+        "limit": list(result.limit),
+        "steps": [
+            {
+                "rate_per_second": step.rate_per_second,
+                "sustained": step.sustained,
+                "reasons": list(step.refusals),
+            }
+            for step in so_far.steps
+        ],
+        "lost_steps": list(so_far.lost),
+        "verified_at_per_second": (
+            None if rate is None else float(f"{search.verify_share * rate:.4g}")
+        ),
+        "verified": False,
+    }
+
+
+def _told_stage(stage: StageObserved) -> dict[str, Any]:
+    medians = list(stage.medians_ms.values())
+    queues = [second.queue for second in stage.seconds if second.queue is not None]
+    return {
+        "medians_ms": medians,
+        "highest_median_ms": max(medians, default=None),
+        "rise_ms_per_s": round(1000 * rise(stage.medians_ms), 1),
+        "drained_s": stage.drained_s,
+        "missing": stage.missing,
+        "longest_queue_records": round(max(queues)) if queues else None,
+        "last_queue_records": round(queues[-1]) if queues else None,
+    }

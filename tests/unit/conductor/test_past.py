@@ -1,0 +1,145 @@
+"""What a conductor that was started again learns of the run that was going on, and says of it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from schemas import catalogue, protocol
+from schemas.protocol import RunRequest
+from schemas.search import Search
+from services.conductor.accounting import KILLED, account_for
+from services.conductor.past import MOST_LOST, Past, past_of
+from services.conductor.search.bisection import Done, SoFar
+from tests.unit.requests import RUN_ID, a_request
+
+pytestmark = pytest.mark.unit
+
+STEPS = [f"{RUN_ID}-step-{number:02}" for number in range(1, 9)]
+CONCLUSION = {"kind": "run", "valid": True, "invalid_reasons": [], "detail": '{"clean": true}'}
+Event = tuple[str, dict[str, Any]]
+
+
+def a_search() -> RunRequest:
+    request = a_request()
+    workload = request.workload.model_copy(update={"search": Search()})
+    return request.model_copy(update={"workload": workload})
+
+
+def told(event: str, detail: str = "{}", phase: str = "", at_ms: int = 0) -> Event:
+    record = {"run_id": RUN_ID, "event": event, "detail": detail, "phase": phase, "time": at_ms}
+    return catalogue.LIFECYCLE, record
+
+
+def concluded(run_id: str, at_ms: int = 0, **fields: Any) -> Event:
+    return catalogue.CONCLUSIONS, CONCLUSION | {"run_id": run_id, "time": at_ms} | fields
+
+
+def begun(step: str) -> Event:
+    return told(protocol.PHASE_STARTED, json.dumps({"step_run_id": step}), phase="search")
+
+
+def judged(step: str, rate: float, reasons: list[str], at_ms: int) -> Event:
+    detail = {"step_run_id": step, "rate_per_second": rate, "long": False, "reasons": reasons}
+    return concluded(RUN_ID, at_ms, kind="search_step", detail=json.dumps(detail))
+
+
+REQUESTED = told(protocol.RUN_REQUESTED, a_search().model_dump_json(), at_ms=1_000)
+TWO_STEPS = [
+    REQUESTED,
+    *(begun(step) for step in STEPS[:3]),
+    *(concluded(step) for step in STEPS[:2]),
+    judged(STEPS[0], 400, [], 31_000),
+    judged(STEPS[1], 800, ["too slow."], 61_000),
+]
+CARRIED_OUT = told(protocol.PHASE_STARTED, phase="prepare")
+CANCEL = (catalogue.CONTROL, {"run_id": RUN_ID, "command": "cancel"})
+RESULT = concluded(RUN_ID, kind="sustainable_throughput", detail="{}")
+
+
+def test_a_search_goes_on_after_the_steps_that_were_judged() -> None:
+    past = past_of(RUN_ID, TWO_STEPS)
+    assert past.can_go_on
+    assert past.open_steps == STEPS[2:3]
+    assert past.so_far == SoFar(
+        steps=(Done(400, long=False), Done(800, long=False, refusals=("too slow.",))),
+        lost=(STEPS[2],),
+        spent_s=60.0,
+    )
+    assert past.so_far.next_number == 4
+
+
+def test_a_step_that_was_concluded_but_not_judged_is_lost_but_not_open() -> None:
+    past = past_of(RUN_ID, [*TWO_STEPS, concluded(STEPS[2])])
+    assert (past.open_steps, past.so_far.lost) == ([], (STEPS[2],))
+
+
+@pytest.mark.parametrize(
+    ("events", "why"),
+    [
+        ([*TWO_STEPS, CARRIED_OUT], "the run at the rate found has published"),
+        ([*TWO_STEPS, CANCEL], "nobody wants it"),
+        ([*TWO_STEPS, RESULT], "its result is told"),
+        ([*TWO_STEPS, concluded(RUN_ID)], "it is concluded"),
+        ([*TWO_STEPS, *(begun(step) for step in STEPS[3:])], "it ends every conductor"),
+        ([told(protocol.RUN_REQUESTED, a_request().model_dump_json())], "it is no search"),
+        ([], "it was not announced"),
+    ],
+)
+def test_what_cannot_go_on(events: list[Event], why: str) -> None:
+    assert len(STEPS[2:]) > MOST_LOST
+    assert not past_of(RUN_ID, events).can_go_on, why
+
+
+class Told:
+    """What was published: conclusions by run, and commands."""
+
+    def __init__(self) -> None:
+        self.conclusions: list[tuple[str, str, tuple[str, ...]]] = []
+        self.details: dict[str, Any] = {}
+        self.announced: list[str] = []
+        self.stopped: list[str] = []
+
+    def conclusion(self, kind: str, run_id: str, reasons: Any, detail: Any) -> None:
+        self.conclusions.append((kind, run_id, tuple(reasons)))
+        self.details[kind] = detail
+
+    def lifecycle(self, event: str, run_id: str, detail: Any) -> None:
+        self.announced.append(run_id)
+
+    def command(self, _command: str, run_id: str, _body: Any) -> None:
+        self.stopped.append(run_id)
+
+
+def accounted(past: Past) -> Told:
+    told = Told()
+    account_for(past, told)  # type: ignore[arg-type]
+    return told
+
+
+def test_a_search_that_cannot_go_on_says_what_it_had_found() -> None:
+    told = accounted(past_of(RUN_ID, [*TWO_STEPS, CANCEL]))
+    assert told.conclusions == [
+        ("run", STEPS[2], (KILLED,)),
+        ("sustainable_throughput", RUN_ID, (KILLED,)),
+        ("run", RUN_ID, (KILLED,)),
+    ]
+    assert told.stopped == told.announced == [STEPS[2], RUN_ID]
+    result = told.details["sustainable_throughput"]
+    assert (result["rate_per_second"], result["verified"]) == (pytest.approx(388), False)
+    assert told.details["run"]["search"] == result
+
+
+def test_a_run_that_is_concluded_is_not_concluded_again() -> None:
+    told = accounted(past_of(RUN_ID, [concluded(RUN_ID)]))
+    assert (told.conclusions, told.stopped) == ([], [])
+
+
+def test_a_conclusion_that_nobody_could_hear_of_is_announced() -> None:
+    announced = past_of(RUN_ID, [concluded(RUN_ID), told_concluded()])
+    assert accounted(announced).announced == []
+    assert accounted(past_of(RUN_ID, [concluded(RUN_ID)])).announced == [RUN_ID]
+
+
+def told_concluded() -> Event:
+    return told(protocol.CONCLUDED)

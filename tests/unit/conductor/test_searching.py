@@ -1,0 +1,92 @@
+"""A search carried out by two conductors: the second goes on where the first was ended."""
+
+from typing import Any
+
+import pytest
+
+from schemas.protocol import RunRequest
+from schemas.search import Search
+from services.conductor.conclusion import Conclusion
+from services.conductor.search import searching
+from services.conductor.search.bisection import Done, SoFar
+from services.conductor.search.policies import Observation, Second, StageObserved
+from services.conductor.search.searching import Searching
+from services.conductor.settings import ConductorSettings
+from tests.unit.requests import RUN_ID, a_request
+
+pytestmark = pytest.mark.unit
+
+CAPACITY_PER_SECOND = 1_000
+
+
+class Run:
+    """A run of a pipeline that sustains CAPACITY_PER_SECOND."""
+
+    carried_out: list[tuple[str, float]]
+
+    def __init__(self, request: RunRequest, *_rest: Any, **_named: Any) -> None:
+        self.request = request
+
+    def observe(self) -> Observation:
+        rate = self.request.workload.load.rate_per_second
+        Run.carried_out.append((self.request.run_id, rate))
+        medians = dict.fromkeys(range(15), 100.0 if rate <= CAPACITY_PER_SECOND else 20_000.0)
+        seconds = tuple(Second(at, round(rate), 0.0) for at in range(15))
+        return Observation((StageObserved("parse", medians, seconds),))
+
+    def tell(self, conclusion: Conclusion) -> None:
+        """Nobody listens."""
+
+
+class Events:
+    """Conclusions that were told."""
+
+    def __init__(self) -> None:
+        self.conclusions: list[tuple[str, Any]] = []
+
+    def conclusion(self, kind: str, _run_id: str, _reasons: Any, detail: Any) -> None:
+        self.conclusions.append((kind, detail))
+
+    def lifecycle(self, *_rest: Any, **_named: Any) -> None:
+        """Not looked at here."""
+
+
+def observe(self: Searching, request: RunRequest, keep: bool) -> Any:
+    run = Run(request)
+    return run, Conclusion(True, (), {"clean": True}), run.observe()
+
+
+def search_after(monkeypatch: pytest.MonkeyPatch, so_far: SoFar) -> tuple[list[Any], Events]:
+    monkeypatch.setattr(searching, "Run", Run)
+    monkeypatch.setattr(Searching, "_observe", observe)
+    Run.carried_out, events = [], Events()
+    request = a_request()
+    load = request.workload.load.model_copy(update={"rate_per_second": 500})
+    search = Search(precision=0.5, factor=2, budget_s=100)
+    workload = request.workload.model_copy(update={"search": search, "load": load})
+    request = request.model_copy(update={"workload": workload})
+    settings = ConductorSettings()
+    Searching(request, settings, events, lambda: "", so_far).execute()  # type: ignore[arg-type]
+    return Run.carried_out, events
+
+
+def test_it_repeats_the_step_that_was_lost_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = (Done(500, long=False), Done(1000, long=False))
+    so_far = SoFar(steps, lost=(f"{RUN_ID}-step-03",), spent_s=60)
+    carried_out, events = search_after(monkeypatch, so_far)
+    assert carried_out == [
+        (f"{RUN_ID}-step-04", 2000),
+        (f"{RUN_ID}-step-05", 1414),
+        (f"{RUN_ID}-step-06", 1000),
+        (RUN_ID, 873),  # nine tenths of 1000 / (1 + 0.03 / 0.97)
+    ]
+    kind, result = events.conclusions[-1]
+    assert kind == "sustainable_throughput"
+    assert [step["rate_per_second"] for step in result["steps"]] == [500, 1000, 2000, 1414, 1000]
+    assert (result["lost_steps"], result["verified"]) == ([f"{RUN_ID}-step-03"], True)
+
+
+def test_the_time_that_was_spent_before_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    so_far = SoFar((Done(500, long=False), Done(1000, long=False)), spent_s=100)
+    carried_out, _events = search_after(monkeypatch, so_far)
+    assert carried_out == [(RUN_ID, 873)]
