@@ -8,7 +8,7 @@ from rich.console import Console
 from schemas import catalogue
 from schemas.protocol import RunRequest, Stop
 from services.console.bus import Follower
-from services.console.live import open_view
+from services.console.live import View, open_view
 from services.console.progress import BUS, Progress
 from services.runtime.clickhouse import QueryError, query, store_url
 from services.runtime.events import open_events
@@ -40,13 +40,14 @@ def perform(
     progress = Progress(request)
     try:
         events.command("run", request.run_id, request)
-        try:
-            _follow(progress, follower, console, check_stack)
-        except KeyboardInterrupt:
-            console.print("Interrupted; keeping what was measured. Once more to drop it.")
-            progress.interrupted = True
-            events.command("cancel", request.run_id, Stop(reason="interrupted"))
-            _follow(progress, follower, console, check_stack, CONCLUSION_TIMEOUT_S)
+        with open_view(console) as view:
+            try:
+                _follow(progress, follower, view, check_stack)
+            except KeyboardInterrupt:
+                console.print("Interrupted; keeping what was measured. Once more to drop it.")
+                progress.interrupted = True
+                events.command("cancel", request.run_id, Stop(reason="interrupted"))
+                _follow(progress, follower, view, check_stack, CONCLUSION_TIMEOUT_S)
         _await_projection(settings, follower, check_stack)
     except BaseException:
         if not progress.done and not progress.interrupted:
@@ -60,24 +61,23 @@ def perform(
 def _follow(
     progress: Progress,
     follower: Follower,
-    console: Console,
+    view: View,
     check_stack: Callable[[], None],
     timeout_s: float = float("inf"),
 ) -> None:
     began_s = heard_s = time.monotonic()
-    with open_view(console) as view:
-        while not progress.done:
-            check_stack()
-            found = follower.poll(0.25)
-            for topic, record in found:
-                progress.add(topic, record)
-            view.show(progress)
-            if found:
-                heard_s = time.monotonic()
-            if not progress.phase and time.monotonic() - heard_s > SILENCE_LIMIT_S:
-                raise RunError("The conductor does not answer.")
-            if time.monotonic() - began_s > timeout_s:
-                raise RunError(f"The run was not concluded within {timeout_s:.0f} s.")
+    while not progress.done:
+        check_stack()
+        found = follower.poll(0.25)
+        for topic, record in found:
+            progress.add(topic, record)
+        view.show(progress)
+        if found:
+            heard_s = time.monotonic()
+        if not progress.phase and time.monotonic() - heard_s > SILENCE_LIMIT_S:
+            raise RunError("The conductor does not answer.")
+        if time.monotonic() - began_s > timeout_s:
+            raise RunError(f"The run was not concluded within {timeout_s:.0f} s.")
     if progress.refused:
         raise RunError(f"The run was refused: {progress.refused}.")
 

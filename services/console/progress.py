@@ -155,9 +155,12 @@ def rate_line(result: dict[str, Any]) -> str:
     text = f"Sustainable: {rate:.0f} records/s (from {low:.0f}/s, {above}; {result['policy']})"
     if not result["confirmed"]:
         text += ", not confirmed by a longer step"
-    verified_at = result["verified_at_per_second"]
-    verdict = "sustained" if result["verified"] else "NOT sustained"
-    return f"{text}. The run at {verified_at:.0f}/s was {verdict}."
+    verdict = "did not take place"
+    if result["verified"]:
+        verdict = "was sustained"
+    elif "verification" in result:
+        verdict = "was NOT sustained"
+    return f"{text}. The run at {result['verified_at_per_second']:.0f}/s {verdict}."
 
 
 def _figure(value: float | None) -> str:

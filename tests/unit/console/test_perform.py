@@ -11,7 +11,8 @@ from schemas import catalogue, protocol
 from services.console import perform as module
 from services.console.perform import RunError, perform
 from services.runtime.settings import ServiceSettings
-from tests.unit.requests import a_lifecycle_event, a_request
+from tests.unit.conductor.search_events import A_STEP
+from tests.unit.requests import a_lifecycle_event, a_request, an_event
 
 pytestmark = pytest.mark.unit
 
@@ -19,11 +20,15 @@ CONCLUDED = a_lifecycle_event(
     protocol.CONCLUDED, json.dumps({"valid": False, "clean": False, "invalid_reasons": ["-"]})
 )
 
+A_STEP_TOLD = an_event(kind="search_step", detail=json.dumps(A_STEP))
+
 
 class Bus:
-    """Takes commands; the conclusion comes once the run was cancelled."""
+    """Takes commands; a step of a search comes at once, the conclusion once the run was
+    cancelled."""
 
     def __init__(self) -> None:
+        self.coming = [(catalogue.CONCLUSIONS, A_STEP_TOLD)]
         self.commands: list[tuple[str, str]] = []
         self.closed = False
 
@@ -32,7 +37,8 @@ class Bus:
 
     def poll(self, timeout_s: float) -> list[tuple[str, dict[str, Any]]]:
         cancelled = any(name == "cancel" for name, _reason in self.commands)
-        return [(catalogue.LIFECYCLE, CONCLUDED)] if cancelled else []
+        found, self.coming = self.coming, []
+        return found + ([(catalogue.LIFECYCLE, CONCLUDED)] if cancelled else [])
 
     def ends(self, topics: Any) -> dict[tuple[str, int], int]:
         return {("results.lifecycle", 0): 3}
@@ -72,6 +78,19 @@ def test_what_was_measured_is_awaited_after_an_interruption(bus: Bus) -> None:
     assert (progress.interrupted, progress.done, progress.valid) == (True, True, False)
     assert bus.commands == [("run", ""), ("cancel", "interrupted")]
     assert bus.closed
+
+
+def test_what_a_search_has_told_is_not_told_again_after_an_interruption(bus: Bus) -> None:
+    console = a_console()
+    looks = iter((False, True))
+
+    def interrupt_at_second_look() -> None:
+        if next(looks, False):
+            raise KeyboardInterrupt
+
+    perform(a_request(), ServiceSettings(), console, interrupt_at_second_look)
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().count("step 1: 8000/s") == 1
 
 
 def test_a_second_interruption_ends_the_waiting(bus: Bus) -> None:

@@ -88,6 +88,17 @@ def test_a_search_is_told_step_by_step_with_its_evidence() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("fields", "end"),
+    [
+        ({"verified": False, "verification": {}}, "The run at 5238/s was NOT sustained."),
+        ({"verified": False}, "The run at 5238/s did not take place."),
+    ],
+)
+def test_a_rate_that_nobody_verified_is_not_told_as_refuted(fields, end) -> None:
+    assert rate_line(A_RESULT | fields).endswith(end)
+
+
 def test_a_search_without_a_rate_says_so() -> None:
     nothing = A_RESULT | {"rate_per_second": None, "interval_per_second": [0.0, 10.0]}
     assert rate_line(nothing) == "No sustainable rate was found."
