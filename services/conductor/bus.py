@@ -20,6 +20,8 @@ class Bus:
 
     def __init__(self, settings: ServiceSettings, topics: Iterable[str], events: Events) -> None:
         self._consumer = assigned_consumer(settings, "conductor-bus", **_QUICK)
+        # The broker answers what a client asks in turn, so whoever also fetches waits for that.
+        self._asking = assigned_consumer(settings, "conductor-bus-offsets")
         self._events = events
         self._topics = tuple(topics)
         self._next = self._ends()
@@ -50,12 +52,13 @@ class Bus:
         return {
             (topic, partition): end
             for topic in self._topics
-            for partition, end in enumerate(end_offsets(self._consumer, topic))
+            for partition, end in enumerate(end_offsets(self._asking, topic))
         }
 
     def close(self) -> None:
         """Stop reading."""
         self._consumer.close()
+        self._asking.close()
 
 
 class SteadyOutputs:

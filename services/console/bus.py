@@ -17,12 +17,10 @@ class Follower:
         self._consumer = assigned_consumer(
             settings, "console", **{"fetch.min.bytes": 1, "fetch.wait.max.ms": 300}
         )
+        # The broker answers what a client asks in turn, so whoever also fetches waits for that.
+        self._asking = assigned_consumer(settings, "console-offsets")
         self._consumer.assign(
-            [
-                TopicPartition(topic, partition, offset)
-                for topic in topics
-                for partition, offset in enumerate(end_offsets(self._consumer, topic))
-            ]
+            [TopicPartition(*place, offset) for place, offset in self.ends(topics).items()]
         )
 
     def poll(self, timeout_s: float) -> list[tuple[str, dict[str, Any]]]:
@@ -43,9 +41,10 @@ class Follower:
         return {
             (topic, partition): end
             for topic in topics
-            for partition, end in enumerate(end_offsets(self._consumer, topic))
+            for partition, end in enumerate(end_offsets(self._asking, topic))
         }
 
     def close(self) -> None:
         """Stop following."""
         self._consumer.close()
+        self._asking.close()
