@@ -1,4 +1,4 @@
-"""A client of Kafka that notes what is asked of it: topics have one partition with seven records."""
+"""A client of Kafka that notes what is asked of it: topics have one partition, seven records."""
 
 from types import SimpleNamespace
 from typing import Any
