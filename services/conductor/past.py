@@ -87,9 +87,10 @@ def past_of(run_id: str, history: Iterable[tuple[str, dict[str, Any]]]) -> Past:
     return past
 
 
-def is_step_of(run_id: str, search: str) -> bool:
-    """Whether a run is a step of the search of another, by its id."""
-    return run_id.startswith(f"{search}-step-")
+def search_of(run_id: str) -> str:
+    """The run whose search a run would be a step of, by its id; empty if it cannot be one."""
+    search, _step, _number = run_id.rpartition("-step-")
+    return search
 
 
 def _add_conclusion(past: Past, record: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from schemas import protocol
 from schemas.catalogue import Topic
 from services.runtime.events import Commands, Events, open_commands, open_events
 from services.runtime.health import PortTakenError, serve_health
-from services.runtime.kafka import admin_client
+from services.runtime.kafka import KafkaUnavailableError, admin_client
 from services.runtime.settings import ServiceSettings
 from services.runtime.stopping import stop_on_signals
 from services.runtime.topics import ensure_topics
@@ -65,5 +65,5 @@ def serving(
         events.lifecycle(protocol.SERVICE_STOPPED, detail={"pid": os.getpid()})
         commands.close()
         health.shutdown()
-    except (PortTakenError, KafkaException) as error:
+    except (PortTakenError, KafkaException, KafkaUnavailableError) as error:
         sys.exit(f"{name}: {error}")
