@@ -82,7 +82,7 @@ def check_paths(words: list[str]) -> None:
             assert (ROOT / value).exists(), value
     for word in words:
         if word.startswith("--from-file=") and "secrets" not in word:
-            assert (ROOT / word.removeprefix("--from-file=")).is_dir(), word
+            assert (ROOT / word.removeprefix("--from-file=")).exists(), word
     if words[:2] == ["docker", "compose"] and "console" in words:
         check_tidegauge(words[words.index("console") + 1 :])
 

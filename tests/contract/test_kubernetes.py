@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from deploy.dependencies.images import SERVICES
+from services.collector.settings import CollectorSettings
 from services.console.arguments import build_parser
 from services.runtime.definitions import load_pipeline
 from services.runtime.settings import DEFAULT_BASE_PORT, PORT_OFFSETS, ROOT
@@ -209,6 +210,27 @@ def test_the_conductor_can_ask_the_store_and_keep_its_notes() -> None:
     mounts = {each["mountPath"]: each for each in container["volumeMounts"]}
     assert "readOnly" not in mounts[data]
     assert mounts[f"{data}/secrets/clickhouse-reader"]["subPath"] == "clickhouse_reader"
+
+
+@pytest.mark.parametrize("resources", [BASE, FIVE], ids=["base", "five-brokers"])
+def test_the_collector_scrapes_the_exporter_of_every_broker(resources: list[Resource]) -> None:
+    cluster = named(resources, "Kafka", "tidegauge")
+    given = cluster["spec"]["kafka"]["metricsConfig"]["valueFrom"]["configMapKeyRef"]
+    assert (ROOT / "deploy" / "kafka" / given["key"]).is_file()
+    made = f"create configmap {given['name']} --from-file=deploy/kafka/{given['key']}\n"
+    assert made in (ROOT / "deploy" / "README.md").read_text()
+    pool = named(resources, "KafkaNodePool", "brokers")
+    assert pool["metadata"]["annotations"] == {"strimzi.io/next-node-ids": "[0-99]"}
+    (told,) = ours(resources)["collector"]["env"]
+    assert told["name"] == "TIDEGAUGE_COLLECTOR_TARGETS"
+    targets = json.loads(told["value"])
+    settings = CollectorSettings(kafka_bootstrap="k:9092", collector_targets=targets)
+    # Strimzi: CLUSTER-POOL-ID.CLUSTER-kafka-brokers, port 9404.
+    assert {name: target.url for name, target in settings.targets.items()} == {
+        f"broker-{number}": "http://tidegauge-brokers-"
+        f"{number}.tidegauge-kafka-brokers:9404/metrics"
+        for number in range(pool["spec"]["replicas"])
+    }
 
 
 def test_executors_can_call_the_driver_back() -> None:

@@ -1,7 +1,7 @@
 """Read Prometheus's text format. Pure.
 
 Lines of metrics that nobody asked for go before anything is parsed: a cAdvisor gives thousands, and
-parsing one costs some 50 microseconds.
+parsing one costs some 40 microseconds.
 """
 
 import math
