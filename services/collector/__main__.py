@@ -48,7 +48,8 @@ def sources(settings: CollectorSettings) -> list[Source]:
         )
         for name, target in settings.targets.items()
     ]
-    return [*endpoints, ConsumerGroups(admin_client(settings, "collector-lag"), timeout_s)]
+    groups = ConsumerGroups(lambda: admin_client(settings, "collector-lag"), timeout_s)
+    return [*endpoints, groups]
 
 
 if __name__ == "__main__":

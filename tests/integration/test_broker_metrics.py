@@ -1,5 +1,8 @@
 """The local broker with its exporter, and the collector that asks it."""
 
+import time
+from contextlib import suppress
+
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
@@ -7,16 +10,19 @@ from deploy.local.parts import KAFKA, service
 from deploy.local.stack import Stack
 from schemas import catalogue
 from services.collector.metrics.broker import METRICS
+from services.collector.metrics.group_lag import ConsumerGroups
+from services.collector.metrics.samples import NoAnswerError
 from services.runtime.kafka import admin_client, client_properties, idempotent_producer
 from services.runtime.settings import ServiceSettings
 from services.runtime.topics import ensure_topics
-from tests.integration.kafka_broker import free_base_port
+from tests.integration.kafka_broker import breakable_broker, free_base_port
 from tests.integration.service_process import Reader, running_service
 
 pytestmark = pytest.mark.integration
 
 RECORDS, COMMITTED, VALUE = 60, 25, b"x" * 1000
 TOPIC, GROUP = "output.metrics.parse", "a-group-that-commits"
+DEADLINE_S = 60.0
 BYTES_IN = "kafka_server_brokertopicmetrics_bytesin_total"
 LAG = "kafka_consumergroup_lag"
 
@@ -55,10 +61,15 @@ def produced(stack, metrics):
     for _ in range(RECORDS):
         producer.produce(TOPIC, VALUE)
     assert producer.flush(30) == 0
-    consumer = Consumer(client_properties(stack, "tests") | {"group.id": GROUP})
-    consumer.commit(offsets=[TopicPartition(TOPIC, 0, COMMITTED)], asynchronous=False)
-    consumer.close()
+    commit(stack, TOPIC, COMMITTED)
     return before
+
+
+def commit(settings, topic, offset):
+    """Let the group have read partition 0 of a topic up to an offset."""
+    consumer = Consumer(client_properties(settings, "tests") | {"group.id": GROUP})
+    consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    consumer.close()
 
 
 def series(events, name, **labels):
@@ -119,6 +130,24 @@ def test_an_endpoint_that_is_not_there_is_down_and_the_samples_of_processes_go_o
     assert {name for event in from_source(events, "broker") for name in event["names"]} == {"up"}
     resources.close()
     found.close()
+
+
+def test_groups_are_known_again_once_a_broker_that_was_killed_is_back(tmp_path):
+    with breakable_broker(tmp_path) as broker:
+        commit(broker.settings, catalogue.CONTROL, 0)
+        groups = ConsumerGroups(lambda: admin_client(broker.settings, "tests"), 2.0)
+        before = groups.ask()
+        assert [sample.value for sample in before] == [0.0]
+        broker.kill()
+        with pytest.raises(NoAnswerError, match=r"^Kafka did not answer"):
+            groups.ask()
+        broker.start()
+        broker.await_answer()
+        deadline_s, answer = time.monotonic() + DEADLINE_S, []
+        while answer != before:  # it loads the offsets for a moment after its start
+            assert time.monotonic() < deadline_s, answer
+            with suppress(NoAnswerError):
+                answer = groups.ask()
 
 
 def from_source(events, name):

@@ -4,7 +4,7 @@ Only a group that commits offsets has a lag that a broker knows. Tidegauge's own
 keep their offsets themselves.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Final
 
@@ -42,41 +42,52 @@ def lags(committed: Mapping[str, Mapping[Place, int]], ends: Mapping[Place, int]
 
 
 class ConsumerGroups:
-    """Every group of the cluster as a source."""
+    """Every group of the cluster as a source. connect: makes a client of the cluster."""
 
-    def __init__(self, admin: AdminClient, timeout_s: float) -> None:
+    def __init__(self, connect: Callable[[], AdminClient], timeout_s: float) -> None:
         self.name = NAME
-        self._admin = admin
+        self._connect = connect
+        self._admin: AdminClient | None = None
         self._timeout_s = timeout_s
 
     def ask(self) -> list[Sample]:
         """The lag of every group now. Raises NoAnswerError."""
+        self._admin = self._admin or self._connect()
         try:
-            committed = {group: self._committed(group) for group in self._groups()}
-            return lags(committed, self._ends({p for each in committed.values() for p in each}))
+            return self._lags(self._admin)
         except (KafkaException, FutureTimeoutError) as error:
-            raise NoAnswerError(f"Kafka does not answer: {error}") from error
+            # A client that saw the broker die does not find a group's coordinator again.
+            self._admin = None
+            raise NoAnswerError(f"Kafka did not answer: {str(error) or 'in time'}") from error
 
-    def _groups(self) -> list[str]:
-        asked = self._admin.list_consumer_groups(request_timeout=self._timeout_s)
-        groups = [each.group_id for each in asked.result(self._timeout_s).valid]
+    def _lags(self, admin: AdminClient) -> list[Sample]:
+        committed = {group: self._committed(admin, group) for group in self._groups(admin)}
+        places = {place for offsets in committed.values() for place in offsets}
+        return lags(committed, self._ends(admin, places))
+
+    def _groups(self, admin: AdminClient) -> list[str]:
+        asked = admin.list_consumer_groups(request_timeout=self._timeout_s)
+        found = asked.result(self._timeout_s)
+        if found.errors:  # a coordinator that still loads its groups, for one
+            raise found.errors[0]
+        groups = [each.group_id for each in found.valid]
         if len(groups) > MAX_GROUPS:
             raise NoAnswerError(f"there are more than {MAX_GROUPS} consumer groups")
         return groups
 
-    def _committed(self, group: str) -> dict[Place, int]:
-        asked = self._admin.list_consumer_group_offsets(
+    def _committed(self, admin: AdminClient, group: str) -> dict[Place, int]:
+        asked = admin.list_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(group)], request_timeout=self._timeout_s
         )
         found = asked[group].result(self._timeout_s).topic_partitions
         return {(each.topic, each.partition): each.offset for each in found if not each.error}
 
-    def _ends(self, places: set[Place]) -> dict[Place, int]:
+    def _ends(self, admin: AdminClient, places: set[Place]) -> dict[Place, int]:
         if len(places) > MAX_PARTITIONS:
             raise NoAnswerError(f"groups have offsets of more than {MAX_PARTITIONS} partitions")
         if not places:
             return {}
-        asked = self._admin.list_offsets(
+        asked = admin.list_offsets(
             {TopicPartition(*place): OffsetSpec.latest() for place in places},
             request_timeout=self._timeout_s,
         )

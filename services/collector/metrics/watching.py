@@ -82,10 +82,6 @@ class Watching:
         """Begin to ask."""
         self._thread.start()
 
-    def join(self, timeout_s: float) -> None:
-        """Wait until nothing can come any more, which only a mistake brings about."""
-        self._thread.join(timeout_s)
-
     def answers(self) -> Iterator[Answer]:
         """What came since the last call. Raises RuntimeError when nothing can come any more."""
         while True:
