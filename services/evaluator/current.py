@@ -12,6 +12,7 @@ from services.evaluator.columns import TooManyNamesError
 from services.evaluator.evaluation import Evaluation
 from services.evaluator.history import read_published
 from services.evaluator.published import NotRepeatableError
+from services.evaluator.process import forget_run
 from services.evaluator.publishing import Publication
 from services.evaluator.reader import (
     FETCHING,
@@ -190,6 +191,7 @@ class CurrentRun:
 
     def _prepare(self, plan: RunPlan, say_ready: bool = True) -> None:
         self._stop()
+        forget_run()
         self._plan = plan
         consumer = assigned_consumer(self._settings, "evaluator-check")
         try:
