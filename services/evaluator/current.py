@@ -11,8 +11,8 @@ from schemas.protocol import Drained, LoadFinished, PhasePlan, RunPlan
 from services.evaluator.columns import TooManyNamesError
 from services.evaluator.evaluation import Evaluation
 from services.evaluator.history import read_published
-from services.evaluator.published import NotRepeatableError
 from services.evaluator.process import forget_run
+from services.evaluator.published import NotRepeatableError
 from services.evaluator.publishing import Publication
 from services.evaluator.reader import (
     FETCHING,

@@ -19,7 +19,7 @@ def settle_in() -> None:
 
 def forget_run() -> None:
     """Free what the run before has left: cycles, which are not looked for while a run lasts, and
-    pages that glibc keeps between what is still used. Without it some ten megabytes stay per run."""
+    pages that glibc keeps between what is still used: some ten megabytes with each run."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
