@@ -8,10 +8,10 @@ from contextlib import redirect_stdout
 
 import pytest
 
-from services.console.__main__ import VERBS
 from services.console.arguments import build_parser
 from services.console.completion import script, verbs_of
 from services.console.help import HELP
+from services.console.verbs import VERBS
 
 pytestmark = pytest.mark.unit
 

@@ -1,0 +1,24 @@
+"""The verbs: each takes its options, settings and a console, and returns the exit code."""
+
+from services.console.verbs import definitions, measuring, results, stack
+
+VERBS = {
+    "run": measuring.run,
+    "up": stack.up,
+    "down": stack.down,
+    "status": stack.status,
+    "doctor": stack.doctor,
+    "bench": definitions.bench,
+    "completion": definitions.completion,
+    "sql": results.sql,
+    "evaluate": measuring.evaluate,
+    "rebuild": stack.rebuild,
+    "report": results.report,
+    "changes": results.changes,
+    "compare": results.compare,
+    "runs": results.runs,
+    "workloads": definitions.workloads,
+    "pipelines": definitions.pipelines,
+    "suites": definitions.suites,
+    "grafana": results.grafana,
+}

@@ -1,0 +1,30 @@
+"""What several verbs need: exit codes, how progress is told, and where the store answers."""
+
+import signal
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from rich.console import Console
+
+from services.console.answering import answering_store
+from services.console.elsewhere import open_stack
+from services.runtime.clickhouse import store_url
+from services.runtime.settings import ServiceSettings
+
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 128 + signal.SIGINT
+
+
+def teller(console: Console) -> Callable[[str], None]:
+    """How progress is told: a dim line each."""
+    return lambda text: console.print(f"[dim]{text}[/dim]", soft_wrap=True)
+
+
+def answering(settings: ServiceSettings) -> AbstractContextManager[str]:
+    """The store's URL, with a store started for the moment where none runs."""
+    return answering_store(settings, lambda: open_stack(settings).status().running)
+
+
+def dashboards(settings: ServiceSettings) -> str:
+    """Address of the dashboards."""
+    return f"{store_url(settings)}/dashboards/"

@@ -1,0 +1,92 @@
+"""Verbs that measure: `run` and `evaluate`."""
+
+import json
+from argparse import Namespace
+from typing import Any
+
+from rich.console import Console
+
+from schemas.protocol import parse_stages
+from services.console.choosing import chosen_pipelines, with_options
+from services.console.elsewhere import open_stack
+from services.console.evaluating import evaluate_again
+from services.console.perform import perform
+from services.console.report import build_report
+from services.console.show import show_report, verdict_sentence
+from services.console.verbs.common import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    dashboards,
+    teller,
+)
+from services.runtime.clickhouse import store_url
+from services.runtime.definitions import DefinitionError, load_pipeline, load_workload
+from services.runtime.requests import new_request
+from services.runtime.settings import ServiceSettings
+from services.runtime.sustainable import at_sustainable_share
+
+MOST_REPEATS = 100
+
+
+def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
+    """One run from nothing to a report; 0 only if it is valid and the ledger clean."""
+    workload = with_options(
+        load_workload(options.workload),
+        options.rate,
+        options.duration,
+        options.warm_up,
+        input_path=options.input,
+        wire_format=options.format,
+        kill=options.kill,
+    )
+    pipelines = [load_pipeline(name) for name in chosen_pipelines(options.pipeline, workload)]
+    try:
+        stages = parse_stages(options.stages) if options.stages else None
+    except ValueError as error:
+        raise DefinitionError(f"--stages: {error}.") from error
+    if not 1 <= options.repeat <= MOST_REPEATS:
+        raise DefinitionError(f"--repeat must be from 1 to {MOST_REPEATS}.")
+
+    say = teller(console)
+    stack = open_stack(settings)
+    reports: list[dict[str, Any]] = []
+    interrupted = False
+    try:
+        stack.up(say)
+        say(f"watch it at {dashboards(settings)}d/tidegauge-live")
+        while len(reports) < options.repeat and not interrupted:
+            request = new_request(workload, pipelines, stages or workload.stages)
+            request = at_sustainable_share(request, store_url(settings))
+            interrupted = perform(request, settings, console, stack.check).interrupted
+            reports.append(build_report(store_url(settings), request.run_id))
+            if options.repeat > 1:
+                say(f"run {len(reports)} of {options.repeat}: {verdict_sentence(reports[-1])}")
+    finally:
+        stack.close(say)
+    report = _summary(reports, console) if options.repeat > 1 else reports[0]
+    if options.repeat == 1:
+        show_report(console, report)
+    if options.report:
+        options.report.write_text(json.dumps(report, indent=2) + "\n")
+    if interrupted:
+        return EXIT_INTERRUPTED
+    return 0 if all(one["valid"] and one["conclusion"]["clean"] for one in reports) else EXIT_FAILED
+
+
+def evaluate(options: Namespace, settings: ServiceSettings, console: Console) -> int:
+    """Evaluate a past run again; 0 only if every count is the live one."""
+    stack, say = open_stack(settings), teller(console)
+    try:
+        stack.up(say)
+        return evaluate_again(settings, options.run_id)
+    finally:
+        stack.close(say)
+
+
+def _summary(reports: list[dict[str, Any]], console: Console) -> dict[str, Any]:
+    from services.console import repetition  # numpy takes longer to import than all the rest
+
+    report = repetition.summarise(reports)
+    show_report(console, report)
+    repetition.show(console, report)
+    return report

@@ -1,0 +1,101 @@
+"""Verbs that answer from the results: `sql`, `report`, `compare`, `changes`, `runs`, `grafana`."""
+
+import json
+from argparse import Namespace
+
+from rich.console import Console
+
+from services.console import asking, listing
+from services.console.changes import look_for_changes, show_changes
+from services.console.elsewhere import open_stack
+from services.console.page.document import page
+from services.console.page.markdown import markdown
+from services.console.page.timelines import read_timelines
+from services.console.report import build_report, latest_run, request_of
+from services.console.show import show_report
+from services.console.verbs.common import (
+    answering,
+)
+from services.runtime.clickhouse import store_url
+from services.runtime.definitions import DefinitionError
+from services.runtime.settings import ServiceSettings
+
+
+def sql(options: Namespace, settings: ServiceSettings, console: Console) -> int:
+    """Answer one query, or show questions to begin with."""
+    if options.examples == 0:
+        asking.show_examples(console)
+        return 0
+    text = asking.example(options.examples).sql if options.examples else options.query
+    if not text:
+        raise DefinitionError("Give a query, or see: tidegauge sql --examples")
+    output_format = asking.format_of(options.format, options.output)
+    with answering(settings) as url:
+        asking.answer(url, text, output_format, options.output)
+    return 0
+
+
+def report(options: Namespace, settings: ServiceSettings, console: Console) -> int:
+    """Show the report of a run."""
+    with answering(settings) as url:
+        run_id = options.run_id or latest_run(url)
+        found = build_report(url, run_id)
+        if options.html:
+            text = page(found, request_of(url, run_id), read_timelines(url, run_id))
+            options.html.write_text(text)
+    if options.markdown:
+        print(markdown(found), end="")
+    elif options.json:
+        print(json.dumps(found, indent=2))
+    elif options.html:
+        console.print(f"Written to {options.html}", soft_wrap=True)
+    else:
+        show_report(console, found)
+    return 0
+
+
+def compare(options: Namespace, settings: ServiceSettings, console: Console) -> int:
+    """Say whether two runs, several runs each, or the pipelines of one run differ."""
+    from services.console import comparing  # numpy takes longer to import than all the rest
+
+    before = options.before.split(",")
+    after = options.after.split(",") if options.after else before
+    with answering(settings) as url:
+        read = {run_id: comparing.read_latencies(url, run_id) for run_id in {*before, *after}}
+    sides = [[read[run_id] for run_id in side] for side in (before, after)]
+    alone = options.after is None
+    pairs = comparing.pipelines_of(sides[0][0]) if alone else comparing.pairs_of(*sides)
+    for old, new in pairs:
+        console.print(f"[bold]{new.name}[/bold] against {old.name}")
+        found = comparing.differences(old, new, same_run=alone)
+        for difference in found:
+            console.print(f"  {comparing.sentence(difference)}", soft_wrap=True)
+        console.print(comparing.conclusion(old, new, found), soft_wrap=True)
+    return 0
+
+
+def changes(options: Namespace, settings: ServiceSettings, console: Console) -> int:
+    """Where the history of a figure changed; what is new becomes an event while the stack runs."""
+    running = open_stack(settings).status().running
+    with answering(settings):
+        found = look_for_changes(settings, publish=running)
+    if options.json:
+        print(json.dumps(found, indent=2))
+    else:
+        show_changes(console, found)
+    return 0
+
+
+def runs(_options: Namespace, settings: ServiceSettings, console: Console) -> int:
+    """List the runs."""
+    with answering(settings) as url:
+        listing.show_runs(console, url)
+    return 0
+
+
+def grafana(options: Namespace, settings: ServiceSettings, console: Console) -> int:
+    """The dashboards into an existing Grafana."""
+    # Only here: its client takes a second to import, which every other verb would wait for.
+    from services.console.grafana import grafana as put_into_grafana
+
+    return put_into_grafana(options, store_url(settings), console)

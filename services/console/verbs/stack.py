@@ -1,0 +1,75 @@
+"""Verbs about the stack itself: `up`, `down`, `status`, `doctor`, `rebuild`."""
+
+import time
+from argparse import Namespace
+
+from rich.console import Console
+
+from services.console import listing, rebuilding
+from services.console.doctor import examine, show
+from services.console.elsewhere import open_stack
+from services.console.suites import ask_for_suite
+from services.console.verbs.common import EXIT_FAILED, dashboards, teller
+from services.runtime.clickhouse import store_url
+from services.runtime.definitions import load_suite
+from services.runtime.settings import ServiceSettings
+
+WATCH_S = 0.5
+
+
+def up(options: Namespace, settings: ServiceSettings, console: Console) -> int:
+    """Start the stack, with a suite if one is named; stay until Ctrl-C, or return at once with
+    --detach."""
+    suite = load_suite(options.suite) if options.suite else None
+    stack, say = open_stack(settings), teller(console)
+    try:
+        (stack.up_detached if options.detach else stack.up)(say)
+        if suite is not None:
+            ask_for_suite(settings, suite)
+            console.print(f"It runs the suite {suite.name}; where it is: tidegauge status")
+        if options.detach or stack.attached:
+            _show_addresses(console, settings, "Stop it: tidegauge down")
+            return 0
+        _show_addresses(console, settings, "Ctrl-C stops it.")
+        while True:
+            stack.check()
+            time.sleep(WATCH_S)
+    finally:
+        if not options.detach:
+            stack.close(say)
+
+
+def down(_options: Namespace, settings: ServiceSettings, console: Console) -> int:
+    """Stop the stack and what was left of one."""
+    found = open_stack(settings).down(teller(console))
+    console.print("The stack is down." if found else "There was no stack to stop.")
+    return 0
+
+
+def status(options: Namespace, settings: ServiceSettings, console: Console) -> int:
+    """What is running."""
+    listing.show_status(console, settings, open_stack(settings).status(), as_json=options.json)
+    return 0
+
+
+def doctor(_options: Namespace, settings: ServiceSettings, console: Console) -> int:
+    """Check the machine and the stack."""
+    return show(console, examine(settings, open_stack(settings).status().running))
+
+
+def rebuild(options: Namespace, settings: ServiceSettings, console: Console) -> int:
+    """Drop the projection and replay the bus; 0 only if every table is as it was."""
+    stack, say = open_stack(settings), teller(console)
+    try:
+        stack.up(say)
+        say("rebuilding from the bus")
+        status = rebuilding.rebuild(store_url(settings), options.force, stack.check)
+    finally:
+        stack.close(say)
+    rebuilding.show_rebuild(console, status)
+    return 0 if status["equal"] else EXIT_FAILED
+
+
+def _show_addresses(console: Console, settings: ServiceSettings, how_to_stop: str) -> None:
+    console.print(f"The stack is up; SQL at {store_url(settings)}. {how_to_stop}", soft_wrap=True)
+    console.print(f"Dashboards: {dashboards(settings)}", soft_wrap=True)
