@@ -43,7 +43,6 @@ def up(stack: Stack) -> int:
         stack.up(_say)
         if stack.attached:
             return 0
-        _say("the stack is up")
         pause = threading.Event()
         while not pause.wait(CHECK_PERIOD_S):
             stack.check()
