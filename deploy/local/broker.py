@@ -6,6 +6,7 @@ a laptop. Whatever it keeps is in `<data>/kafka`.
 
 import base64
 import os
+import shutil
 import socket
 import subprocess
 import uuid
@@ -101,6 +102,8 @@ def broker_command(settings: ServiceSettings, java: Java) -> tuple[str, ...]:
 def prepare_broker(settings: ServiceSettings, java: Java) -> None:
     """Write the configuration, and format the folder when it is new. Raises BrokerError."""
     properties_file(settings).parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(_temporary(settings), ignore_errors=True)
+    _temporary(settings).mkdir()
     properties_file(settings).write_text(server_properties(settings))
     if (log_directory(settings) / "meta.properties").is_file():
         return
@@ -149,10 +152,16 @@ def _java(settings: ServiceSettings, java: Java, *options: str) -> tuple[str, ..
         str(java.executable),
         *options,
         "-Djava.awt.headless=true",
+        f"-Djava.io.tmpdir={_temporary(settings)}",
         f"-Dlog4j2.configurationFile={log4j}",
         "-cp",
         class_path,
     )
+
+
+def _temporary(settings: ServiceSettings) -> Path:
+    """Where the JVM unpacks its native libraries; a broker that is killed leaves them."""
+    return settings.data / "kafka" / "tmp"
 
 
 def _metrics_agent(settings: ServiceSettings) -> str:
