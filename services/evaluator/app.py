@@ -33,7 +33,9 @@ def build_app(
     `first_command` are history.
 
     Every process is a consumer group of its own: each needs all commands, and a group would wait
-    for a member that was killed before it gave its partition to the next.
+    for a member that was killed before it gave its partition to the next. It commits nothing, so
+    that nothing of the group is left; after a rebalance Faust reads the commands again from the
+    first, and those that were seen are passed over.
     """
     app = faust.App(
         f"tidegauge-evaluator-{uuid.uuid4()}",
@@ -51,14 +53,16 @@ def build_app(
     )
     batches = app.channel(maxsize=CHANNEL_BATCHES)
     commands = app.topic(
-        catalogue.CONTROL, key_type=bytes, value_type=bytes, value_serializer="raw"
+        catalogue.CONTROL, key_type=bytes, value_type=bytes, value_serializer="raw", acks=False
     )
 
     @app.agent(commands)
     async def carry_out(stream: Any) -> None:
+        next_command = first_command
         async for event in stream.events():
-            if event.message.offset < first_command:
+            if event.message.offset < next_command:
                 continue
+            next_command = event.message.offset + 1
             try:
                 name, record = codec.decode(event.value)
             except codec.DecodeError:

@@ -11,6 +11,7 @@ from collections import Counter
 from contextlib import contextmanager
 
 import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions
 
 from schemas import catalogue, codec, protocol
 from schemas.protocol import (
@@ -364,6 +365,14 @@ def test_a_command_seen_twice_is_carried_out_once(evaluator):
                 verdict_totals({**event} for event in events if event["stage"] == "ingest") == twice
             )
         bus.command("stop", run_id, Stop())
+
+
+def test_its_group_commits_nothing_that_would_stay(evaluator):
+    admin = admin_client(evaluator, "tests")
+    found = [group.group_id for group in admin.list_consumer_groups().result(10).valid]
+    (group,) = [each for each in found if each.startswith("tidegauge-evaluator-")]
+    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+    assert asked[group].result(10).topic_partitions == []
 
 
 def test_a_topic_that_is_not_there_fails_the_run_with_a_reason(evaluator):
