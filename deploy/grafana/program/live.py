@@ -69,7 +69,7 @@ def _ledger() -> stat.Panel:
 def _freshness() -> stat.Panel:
     return figures(
         About(
-            "Age of the newest result",
+            "Newest result",
             "How long ago the newest event was produced that can be asked for here. It grows when "
             "nothing runs, or when the store is behind.",
             "s",
