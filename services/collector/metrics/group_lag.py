@@ -56,8 +56,10 @@ class ConsumerGroups:
         try:
             return self._lags(self._admin)
         except (KafkaException, FutureTimeoutError) as error:
-            # A client that saw the broker die does not find a group's coordinator again.
-            self._admin = None
+            # A client that saw the broker die does not find a group's coordinator again. The future
+            # keeps its error, the error's frames keep the future and the client, and that would go
+            # on trying to connect until a collection of garbage.
+            self._admin = error.__traceback__ = None
             raise NoAnswerError(f"Kafka did not answer: {str(error) or 'in time'}") from error
 
     def _lags(self, admin: AdminClient) -> list[Sample]:
