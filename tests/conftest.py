@@ -13,5 +13,5 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
 def pytest_unconfigure() -> None:
-    """The closing line is the last one: clients whose broker was stopped would go on complaining."""
+    """The closing line is the last one: clients whose broker has gone would go on complaining."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
