@@ -221,9 +221,10 @@ class Suites:
 
 def undisturbed(workload: Workload, busy_share: float) -> Workload:
     """The workload with the suite's idea of a busy machine as a rule, where it has none itself:
-    a run is not to be used when others used more during it than it would have waited for."""
+    a run is not to be used when others used more during it than it would have waited for. Not of
+    a search, whose steps would count as too much load."""
     rules = workload.validity
-    if busy_share == 1 or rules.max_others_share is not None:
+    if busy_share == 1 or workload.search or rules.max_others_share is not None:
         return workload
     rules = rules.model_copy(update={"max_others_share": busy_share})
     return workload.model_copy(update={"validity": rules})

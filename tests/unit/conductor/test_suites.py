@@ -14,7 +14,7 @@ from services.conductor.suites import running
 from services.conductor.suites.notes import Notes
 from services.conductor.suites.running import Suites
 from services.runtime import requests
-from services.runtime.definitions import DefinitionError
+from services.runtime.definitions import DefinitionError, load_workload
 from tests.unit.conductor.suites import a_step, a_suite
 
 pytestmark = pytest.mark.unit
@@ -112,6 +112,8 @@ def test_a_run_is_not_to_be_used_when_others_were_as_busy_as_would_have_been_wai
     workload = a_step(400).workload
     assert running.undisturbed(workload, 0.4).validity.max_others_share == 0.4
     assert running.undisturbed(workload, 1).validity.max_others_share is None
+    search = load_workload("sustainable-throughput")
+    assert running.undisturbed(search, 0.4).validity.max_others_share is None
     own = workload.validity.model_copy(update={"max_others_share": 0.1})
     given = workload.model_copy(update={"validity": own})
     assert running.undisturbed(given, 0.4).validity.max_others_share == 0.1
