@@ -9,9 +9,11 @@ from pathlib import Path
 import psutil
 
 from deploy.local.failures import EXIT_USAGE, StackError
+from deploy.local.processes import wait_until
 from services.runtime.settings import ServiceSettings
 
 NEEDED_FREE_BYTES = 500 * 1024**2
+RELEASE_S = 5.0
 
 
 def check_room(data: Path, needed_bytes: int = NEEDED_FREE_BYTES) -> None:
@@ -31,7 +33,7 @@ def check_ports(settings: ServiceSettings, names: Iterable[str]) -> None:
     """
     for name in names:
         port = settings.port(name)
-        if _is_taken(settings.host, port):
+        if _is_taken(settings.host, port) and not _is_released(settings.host, port):
             raise StackError(
                 f"port {port}, which {name} needs, is taken{_by_whom(port)};"
                 f" set TIDEGAUGE_BASE_PORT to another than {settings.base_port}",
@@ -54,6 +56,12 @@ def _is_taken(host: str, port: int) -> bool:
                 f"cannot listen on {host}:{port}: {error.strerror}", exit_code=EXIT_USAGE
             ) from error
     return False
+
+
+def _is_released(host: str, port: int) -> bool:
+    """Whether a port that no process seems to have is free soon: the system closes what a killed
+    process had open a moment after the process is gone."""
+    return not _by_whom(port) and wait_until(lambda: not _is_taken(host, port), RELEASE_S)
 
 
 def _by_whom(port: int) -> str:

@@ -124,20 +124,19 @@ class Agent:
         )
 
     def stop(self, run_id: str, keep: bool = False) -> None:
-        """Stop the drivers of a run, say so for every pipeline (also one that had failed), and
-        remove what only the run needed. keep: leave them for the next run, for up to KEPT_S."""
+        """Stop the drivers of a run, remove what only the run needed, and say so for every pipeline
+        (also one that had failed). keep: leave them for the next run, for up to KEPT_S."""
         if not run_id or run_id != self._run_id:
             return
-        whole = len(self._drivers) == len(self._pipelines)
+        pipelines, whole = self._pipelines, len(self._drivers) == len(self._pipelines)
         if keep and whole and self._plan is not None:
             self._kept = (self._plan, self._clock_s())
         else:
             stop_drivers(self._drivers)
-        for pipeline in self._pipelines:
+            self._clear()
+        for pipeline in pipelines:
             self._events.lifecycle(protocol.STOPPED, run_id, pipeline=pipeline)
         self._run_id = ""
-        if self._kept is None:
-            self._clear()
         self._log.info("run_stopped", run_id=run_id, kept=self._kept is not None)
 
     def _go_on(self, plan: RunPlan) -> bool:
