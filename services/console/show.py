@@ -41,7 +41,7 @@ def show_report(console: Console, report: Report) -> None:
     if "search" in report["conclusion"]:
         console.print(rate_line(report["conclusion"]["search"]), soft_wrap=True)
     console.print(_resources(report))
-    console.print(cost_sentence(report), soft_wrap=True)
+    console.print(*cost_sentences(report), sep="\n", soft_wrap=True)
     console.print(verdict_sentence(report), soft_wrap=True)
 
 
@@ -160,18 +160,18 @@ def _resources(report: Report) -> Table:
     return table
 
 
-def cost_sentence(report: Report) -> str:
-    """What each pipeline cost per record, and what it cost to watch; empty where not known."""
+def cost_sentences(report: Report) -> list[str]:
+    """What each pipeline cost per record, and what it cost to watch; where it is known."""
     texts = [
-        f"{name} used {per_million:.0f} core-seconds per million input records"
+        f"{name} used {per_million:.0f} core-seconds per million input records."
         for name, one in report["pipelines"].items()
         if (per_million := one["resources"].get("core_seconds_per_million_records")) is not None
     ]
     observing = report.get("observing")
     if observing:
         share = f", {observing['share']:.0%} of what the machine used" if observing["share"] else ""
-        texts.append(f"observing took {observing['cpu_cores']:.2f} cores{share}")
-    return "; ".join(texts) + "." if texts else ""
+        texts.append(f"Observing took {observing['cpu_cores']:.2f} cores{share}.")
+    return texts
 
 
 def _ms(value: float | None) -> str:

@@ -15,7 +15,7 @@ from schemas.protocol import MACHINE, STAGES
 from services.console.page.charts import Curve, Frame, amount, line_chart
 from services.console.page.ledger import ledger_bars, ledger_table
 from services.console.page.timelines import Timelines
-from services.console.show import cost_sentence, restart_sentence, verdict_sentence
+from services.console.show import cost_sentences, restart_sentence, verdict_sentence
 
 STYLE = Path(__file__).with_name("style.css")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -162,7 +162,7 @@ def _resources(report: dict[str, Any], lines: Timelines) -> str:
         charts.append(_figure(title, line_chart(frame, curves)))
     return (
         "<section><h2>Resources</h2><p>The greatest users; <i>machine</i> is everything that runs "
-        f"on it, also what is none of this. {escape(cost_sentence(report))}</p>"
+        f"on it, also what is none of this. {escape(' '.join(cost_sentences(report)))}</p>"
         f'<div class="charts">{"".join(charts)}</div></section>'
     )
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from services.console.page.ledger import in_words
-from services.console.show import cost_sentence, restart_sentence, verdict_sentence
+from services.console.show import cost_sentences, restart_sentence, verdict_sentence
 
 PERCENTILES = ("p50", "p90", "p95", "p99", "p999", "max", "mean")
 
@@ -25,7 +25,7 @@ def markdown(report: dict[str, Any]) -> str:
             lines += [restart_sentence(name, pipeline, restart), ""]
         lines += _table(pipeline["stages"])
     lines += ["", "Latency in milliseconds, from the latest contributing input to the output."]
-    lines += ["", cost_sentence(report), "", "## Environment", ""]
+    lines += ["", " ".join(cost_sentences(report)), "", "## Environment", ""]
     lines += [f"- {key}: {_plain(value)}" for key, value in report["environment"].items()]
     return "\n".join(lines) + "\n"
 

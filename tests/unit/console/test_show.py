@@ -124,6 +124,6 @@ def test_what_others_used_is_beside_what_the_machine_used() -> None:
     text = shown(a_report())
     assert [line.split()[-1] for line in text.splitlines() if "other processes" in line] == ["0.60"]
     assert (
-        "spark-realtime used 2250 core-seconds per million input records; "
-        "observing took 0.30 cores, 20% of what the machine used.\n"
+        "spark-realtime used 2250 core-seconds per million input records.\n"
+        "Observing took 0.30 cores, 20% of what the machine used.\n"
     ) in text
