@@ -22,6 +22,7 @@ MARK = "TIDEGAUGE_STACK_ID"
 CREATE_TIME_TOLERANCE_S = 2.0
 LEFTOVER_GRACE_S = 2.0
 KILL_TIMEOUT_S = 5.0
+DYING_TIMEOUT_S = 10.0
 POLL_S = 0.05
 TAIL_BYTES = 64 * 1024
 MAX_LOG_BYTES = 64 * 1024 * 1024
@@ -70,6 +71,18 @@ def is_alive(identity: Identity, mark: str = "") -> bool:
         return _is_same(process, identity) or bool(mark and _mark_of(process) == mark)
     except psutil.NoSuchProcess:
         return False
+
+
+def exit_code(process: "subprocess.Popen[bytes]") -> int | None:
+    """Exit code of a child that has ended or is about to, negative for a signal.
+
+    The kernel tells it when the last thread is gone, which for a large process is a while after
+    it has become a zombie. None when that takes longer than DYING_TIMEOUT_S.
+    """
+    try:
+        return process.wait(DYING_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def end(leaders: Sequence[Identity], mark: str, timeout_s: float) -> None:

@@ -17,7 +17,7 @@ from pydantic import Field
 from deploy.local.announcing import Announcer
 from deploy.local.failures import StackError, StackStoppedError, ending, worn_out
 from deploy.local.parts import Part
-from deploy.local.processes import bound_log, end, is_alive
+from deploy.local.processes import bound_log, end, exit_code, is_alive
 from deploy.local.restarts import Budget
 from deploy.local.startup import log_path
 from deploy.local.state import (
@@ -104,20 +104,17 @@ class Supervisor:
             if case.due_s is not None:
                 if time.monotonic() >= case.due_s and self._can_start(part):
                     self._start_again(part, case, service)
-            elif (code := self._exit_code(service)) is not None:
-                self._died(part, case, service, ending(code[0]))
+            elif not self._runs(service):
+                self._died(part, case, service, ending(exit_code(self._processes[part.name])))
             elif case.started_s is not None:
                 self._look_after(part, case, service, case.started_s)
             else:
                 bound_log(self._log(part))
         self._announcer.serve()
 
-    def _exit_code(self, service: ServiceState) -> tuple[int | None] | None:
-        """None while it runs; else its exit code, itself None where it is not known."""
+    def _runs(self, service: ServiceState) -> bool:
         process = self._processes[service.name]
-        if process.poll() is None and is_alive(service.identity, self.state.stack_id):
-            return None
-        return (process.poll(),)  # asked again: it may have ended between the two questions
+        return process.poll() is None and is_alive(service.identity, self.state.stack_id)
 
     def _can_start(self, part: Part) -> bool:
         return all(self._cases[name].down_s is None for name in part.after)
