@@ -19,6 +19,8 @@ from services.runtime.settings import ServiceSettings
 
 READY_TIMEOUT_S = 1.0
 SERVICES = ("store", "evaluator", "collector", "generator", "spark_pipeline", "conductor")
+# Nobody waits for an insert, so the store's work is not to slow down the pipeline that is measured.
+NICENESS = {"store": 10}
 
 
 def _nothing_to_prepare(_settings: ServiceSettings, _java: Java) -> None:
@@ -36,7 +38,8 @@ class Part:
     command: what to run. ready: whether it serves; asked often, so it must answer within 2 s.
     after: parts that must be ready before this one starts. ports: what it listens on.
     prepare: done before it starts. once_ready: done before those that depend on it start.
-    stop_timeout_s: how long it may take from SIGTERM to its end.
+    stop_timeout_s: how long it may take from SIGTERM to its end. niceness: how far it gives way to
+    other processes, 0 to 19.
     """
 
     name: str
@@ -47,6 +50,7 @@ class Part:
     prepare: Callable[[ServiceSettings, Java], None] = _nothing_to_prepare
     once_ready: Callable[[ServiceSettings], None] = _nothing_to_do
     stop_timeout_s: float = 10.0
+    niceness: int = 0
 
 
 KAFKA = Part(
@@ -69,6 +73,7 @@ def service(name: str, command: tuple[str, ...] = (), after: tuple[str, ...] = (
         ready=lambda settings: answers_ready(settings.host, settings.port(name)),
         after=after,
         ports=(name,),
+        niceness=NICENESS.get(name, 0),
     )
 
 

@@ -23,6 +23,7 @@ CREATE_TIME_TOLERANCE_S = 2.0
 LEFTOVER_GRACE_S = 2.0
 KILL_TIMEOUT_S = 5.0
 DYING_TIMEOUT_S = 10.0
+MOST_NICENESS = 19
 POLL_S = 0.05
 TAIL_BYTES = 64 * 1024
 MAX_LOG_BYTES = 64 * 1024 * 1024
@@ -33,17 +34,22 @@ class NotEndedError(Exception):
 
 
 def spawn(
-    command: Sequence[str], log: Path, folder: Path, environment: Mapping[str, str]
+    command: Sequence[str],
+    log: Path,
+    folder: Path,
+    environment: Mapping[str, str],
+    niceness: int = 0,
 ) -> subprocess.Popen[bytes]:
     """Start a process as leader of a session, its output appended to a new log.
 
-    The log of the start before is kept as `NAME.log.1`.
+    The log of the start before is kept as `NAME.log.1`. niceness: how far it gives way to others
+    that want the same cores, added to that of this process.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     if log.exists():
         log.replace(log.with_name(f"{log.name}.1"))
     with log.open("ab") as output:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             command,
             cwd=folder,
             env=dict(environment),
@@ -52,6 +58,10 @@ def spawn(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+    if niceness:
+        own = os.getpriority(os.PRIO_PROCESS, 0)
+        os.setpriority(os.PRIO_PROCESS, process.pid, min(own + niceness, MOST_NICENESS))
+    return process
 
 
 def identify(pid: int) -> Identity:

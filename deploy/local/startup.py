@@ -63,7 +63,7 @@ def launch(
     try:
         part.prepare(settings, java)
         command = part.command(settings, java)
-        process = spawn(command, log, settings.data, environment)
+        process = spawn(command, log, settings.data, environment, part.niceness)
     except (OSError, subprocess.TimeoutExpired, BrokerError) as error:
         raise StackError(f"{part.name} cannot start: {error}") from error
     try:

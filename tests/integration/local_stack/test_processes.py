@@ -1,15 +1,17 @@
-"""How a child ended, when the kernel takes its time to say."""
+"""How a child is started, and how it ended when the kernel takes its time to say."""
 
+import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
 
-from deploy.local.processes import exit_code, identify, is_alive
+from deploy.local.processes import exit_code, identify, is_alive, spawn
 
-pytestmark = pytest.mark.unit
+pytestmark = pytest.mark.integration
 
 # Its first thread is gone, as that of a killed process is while its other threads are dying.
 DYING = """
@@ -41,3 +43,10 @@ def test_a_zombie_that_does_not_go_has_no_exit_code_yet(monkeypatch: pytest.Monk
     with subprocess.Popen([sys.executable, "-c", DYING], stdin=subprocess.PIPE) as child:
         assert exit_code(child) is None
         child.kill()
+
+
+@pytest.mark.parametrize(("niceness", "more"), [(0, 0), (3, 3), (40, 19)])
+def test_a_child_gives_way_by_as_much_as_was_asked(tmp_path: Path, niceness: int, more: int):
+    command = [sys.executable, "-c", "input()"]
+    with spawn(command, tmp_path / "log", tmp_path, os.environ, niceness) as child:
+        assert psutil.Process(child.pid).nice() == min(os.nice(0) + more, 19)
