@@ -152,6 +152,11 @@ class Workload(Model):
     sustainable_share: float | None = Field(None, gt=0, le=10)
     kills: tuple[Kill, ...] = Field((), max_length=20)
 
+    def at_rate(self, rate_per_second: float) -> "Workload":
+        """The same with its load at another rate, records per second."""
+        load = self.load.model_copy(update={"rate_per_second": rate_per_second})
+        return self.model_copy(update={"load": load})
+
     @property
     def publishes_pairs(self) -> bool:
         """Whether every single pair goes to the bus."""

@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from schemas import codec
 from services.runtime.events import Events
-from services.runtime.kafka import assigned_consumer, end_offsets
+from services.runtime.kafka import assigned_consumer, end_offsets, ends_of
 from services.runtime.settings import ServiceSettings
 
 REST_POLL_S = 0.1
@@ -24,7 +24,7 @@ class Bus:
         self._asking = assigned_consumer(settings, "conductor-bus-offsets")
         self._events = events
         self._topics = tuple(topics)
-        self._next = self._ends()
+        self._next = ends_of(self._asking, self._topics)
         self._consumer.assign([TopicPartition(*key, offset) for key, offset in self._next.items()])
 
     def poll(self, timeout_s: float) -> list[tuple[str, dict[str, Any]]]:
@@ -43,17 +43,9 @@ class Bus:
     def rest(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """What was published until now and not returned yet. Topics to which somebody publishes
         all the time have no last event to wait for, so the ends of one moment count."""
-        ends = self._ends()
+        ends = ends_of(self._asking, self._topics)
         while any(self._next[place] < end for place, end in ends.items()):
             yield from self.poll(REST_POLL_S)
-
-    def _ends(self) -> dict[tuple[str, int], int]:
-        """Where the bus ends now, by topic and partition."""
-        return {
-            (topic, partition): end
-            for topic in self._topics
-            for partition, end in enumerate(end_offsets(self._asking, topic))
-        }
 
     def close(self) -> None:
         """Stop reading."""

@@ -6,7 +6,7 @@ from typing import Any
 from confluent_kafka import TopicPartition
 
 from schemas import codec
-from services.runtime.kafka import assigned_consumer, end_offsets
+from services.runtime.kafka import assigned_consumer, ends_of
 from services.runtime.settings import ServiceSettings
 
 
@@ -38,11 +38,7 @@ class Follower:
 
     def ends(self, topics: Iterable[str]) -> dict[tuple[str, int], int]:
         """Next offset of every partition of some topics, now."""
-        return {
-            (topic, partition): end
-            for topic in topics
-            for partition, end in enumerate(end_offsets(self._asking, topic))
-        }
+        return ends_of(self._asking, topics)
 
     def close(self) -> None:
         """Stop following."""

@@ -1,6 +1,7 @@
 """Kafka clients with the settings that every service of this project uses."""
 
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from confluent_kafka import (
@@ -113,6 +114,15 @@ def watermarks(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]
             if not passes or time.monotonic() > deadline_s:
                 raise
             time.sleep(0.05)
+
+
+def ends_of(consumer: Consumer, topics: Iterable[str]) -> dict[tuple[str, int], int]:
+    """Offset of the next record of every partition of some topics, by topic and partition."""
+    return {
+        (topic, partition): end
+        for topic in topics
+        for partition, end in enumerate(end_offsets(consumer, topic))
+    }
 
 
 def end_offsets(consumer: Consumer, topic: str) -> tuple[int, ...]:

@@ -26,9 +26,7 @@ def at_sustainable_share(request: RunRequest, url: str) -> RunRequest:
         return request
     rates = [_sustainable_rate(url, one.name, request.stages) for one in request.pipelines]
     rate = float(f"{share * min(rates):.4g}")
-    load = request.workload.load.model_copy(update={"rate_per_second": rate})
-    workload = request.workload.model_copy(update={"load": load})
-    return request.model_copy(update={"workload": workload})
+    return request.model_copy(update={"workload": request.workload.at_rate(rate)})
 
 
 def _sustainable_rate(url: str, pipeline: str, stages: Sequence[str]) -> float:

@@ -8,7 +8,7 @@ with SIGTERM.
 from confluent_kafka import TopicPartition
 
 from schemas import catalogue
-from services.runtime.kafka import assigned_consumer, end_offsets, idempotent_producer
+from services.runtime.kafka import assigned_consumer, ends_of, idempotent_producer
 from services.runtime.settings import ServiceSettings, load_settings
 from services.runtime.stopping import stop_on_signals
 
@@ -19,13 +19,8 @@ def main() -> None:
     """Copy from now on until stopped."""
     settings, stop = load_settings(ServiceSettings), stop_on_signals()
     consumer = assigned_consumer(settings, "bench-copy", **{"fetch.min.bytes": 1})
-    consumer.assign(
-        [
-            TopicPartition(topic, partition, offset)
-            for topic in catalogue.INPUTS
-            for partition, offset in enumerate(end_offsets(consumer, topic))
-        ]
-    )
+    ends = ends_of(consumer, catalogue.INPUTS)
+    consumer.assign([TopicPartition(*place, offset) for place, offset in ends.items()])
     producer = idempotent_producer(settings, "bench-copy", **{"linger.ms": 2})
     print("ready", flush=True)
     while not stop.is_set():

@@ -48,7 +48,7 @@ ORDER BY time
 
 
 def _records() -> timeseries.Panel:
-    return graph(
+    return _by_topic(
         About(
             "Records into the brokers",
             "Records per second that came into each topic, in all brokers; topics into which none "
@@ -56,24 +56,8 @@ def _records() -> timeseries.Panel:
             "short",
             empty=NOT_SCRAPED,
         ),
-        """
-SELECT time, topic AS series, sum(records) AS value
-FROM
-(
-    SELECT
-        $__timeInterval(b.time) AS time,
-        source,
-        topic,
-        avg(messages_in_per_second) AS records
-    FROM broker_throughput AS b
-    WHERE topic != '' AND messages_in_per_second > 0 AND $__timeFilter(b.time)
-    GROUP BY time, source, topic
-)
-GROUP BY time, series
-ORDER BY time, series
-""",
-        {},
-        interval="5s",
+        "messages_in_per_second",
+        "broker_throughput",
     )
 
 
@@ -110,7 +94,7 @@ ORDER BY time
 
 
 def _sizes() -> timeseries.Panel:
-    return graph(
+    return _by_topic(
         About(
             "Size of the logs",
             "Bytes that all brokers together keep of each topic, copies counted. Retention bounds "
@@ -118,13 +102,23 @@ def _sizes() -> timeseries.Panel:
             "bytes",
             empty=NOT_SCRAPED,
         ),
-        """
-SELECT time, topic AS series, sum(kept) AS value
+        "bytes",
+        "broker_log_size",
+    )
+
+
+def _by_topic(about: About, column: str, view: str) -> timeseries.Panel:
+    """A line per topic, all brokers together; topics of which there is nothing are left out, and
+    so is the sum of all, whose name is empty."""
+    return graph(
+        about,
+        f"""
+SELECT time, topic AS series, sum(of_source) AS value
 FROM
 (
-    SELECT $__timeInterval(b.time) AS time, source, topic, avg(bytes) AS kept
-    FROM broker_log_size AS b
-    WHERE bytes > 0 AND $__timeFilter(b.time)
+    SELECT $__timeInterval(b.time) AS time, source, topic, avg({column}) AS of_source
+    FROM {view} AS b
+    WHERE topic != '' AND {column} > 0 AND $__timeFilter(b.time)
     GROUP BY time, source, topic
 )
 GROUP BY time, series
@@ -140,7 +134,7 @@ def _lag() -> timeseries.Panel:
         About(
             "Consumer groups behind",
             "Records between what a group has committed and the end of the topic, the most of each "
-            "point. Spark and most of Tidegauge's services commit nothing, so they are not here.",
+            "point. Spark and Tidegauge's own services commit nothing, so they are not here.",
             "short",
             width=24,
             empty=NO_GROUP,

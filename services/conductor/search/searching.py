@@ -181,6 +181,5 @@ def step_request(request: RunRequest, planned: Planned, number: int, warm: bool)
 
 def at_rate(request: RunRequest, rate_per_second: float) -> RunRequest:
     """The same request at another rate, without the search."""
-    load = request.workload.load.model_copy(update={"rate_per_second": rate_per_second})
-    workload = request.workload.model_copy(update={"load": load, "search": None})
+    workload = request.workload.at_rate(rate_per_second).model_copy(update={"search": None})
     return request.model_copy(update={"workload": workload})

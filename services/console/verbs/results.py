@@ -13,9 +13,7 @@ from services.console.page.markdown import markdown
 from services.console.page.timelines import read_timelines
 from services.console.report import build_report, latest_run, request_of
 from services.console.show import show_report
-from services.console.verbs.common import (
-    answering,
-)
+from services.console.verbs.common import answering
 from services.runtime.clickhouse import store_url
 from services.runtime.definitions import DefinitionError
 from services.runtime.settings import ServiceSettings
