@@ -1,7 +1,8 @@
 """Reads the bus from now on and watches whether output topics keep growing."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
@@ -55,11 +56,15 @@ class Bus:
 
 class SteadyOutputs:
     """Which output topics keep growing: proof from outside that a query is active and keeps up,
-    not merely started. A topic is steady once it has grown in `intervals` consecutive ones of
-    INTERVAL_S; the probe traffic that makes it grow comes every second. Pipelines that are known to
-    keep up need fewer `intervals`."""
+    not merely started; the probe traffic that makes them grow comes every second. A topic is steady
+    once it has grown in `intervals` consecutive ones of INTERVAL_S. One whose micro-batches take
+    longer than that, because queries outnumber the cores, is steady once it has grown in each
+    of SLOW_SPANS spans of SLOW_INTERVALS. Pipelines that are known to keep up need fewer
+    `intervals`."""
 
     INTERVAL_S = 2.0
+    SLOW_INTERVALS = 5
+    SLOW_SPANS = 4
 
     def __init__(
         self,
@@ -73,12 +78,15 @@ class SteadyOutputs:
         self._intervals = intervals
         self._looked_s = clock_s()
         self._ends = dict(starts)
-        self._grown = dict.fromkeys(starts, 0)
+        kept = max(intervals, self.SLOW_INTERVALS * self.SLOW_SPANS)
+        self._grew = {topic: deque[bool](maxlen=kept) for topic in starts}
 
     @property
     def unsteady(self) -> list[str]:
         """Topics that have not grown for long enough, sorted."""
-        return sorted(topic for topic, grown in self._grown.items() if grown < self._intervals)
+        return sorted(
+            topic for topic, grew in self._grew.items() if not is_steady(grew, self._intervals)
+        )
 
     def look(self) -> list[str]:
         """Look again when an interval is over; returns what is unsteady."""
@@ -86,10 +94,19 @@ class SteadyOutputs:
             self._looked_s = self._clock_s()
             for topic, before in self._ends.items():
                 self._ends[topic] = end_offsets(self._consumer, topic)
-                grew = self._ends[topic] != before
-                self._grown[topic] = self._grown[topic] + 1 if grew else 0
+                self._grew[topic].append(self._ends[topic] != before)
         return self.unsteady
 
     def close(self) -> None:
         """Stop watching."""
         self._consumer.close()
+
+
+def is_steady(grew: Sequence[bool], intervals: int) -> bool:
+    """Whether a topic that grew in these intervals, newest last, is one that keeps up."""
+    newest = list(grew)[::-1]
+    if len(newest) >= intervals and all(newest[:intervals]):
+        return True
+    length, spans = SteadyOutputs.SLOW_INTERVALS, SteadyOutputs.SLOW_SPANS
+    slow = [newest[start : start + length] for start in range(0, length * spans, length)]
+    return all(len(span) == length and any(span) for span in slow)

@@ -4,7 +4,7 @@ import os
 import shutil
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,7 +92,7 @@ class Agent:
             self._pipelines.append(pipeline.name)
             self._max_restarts[pipeline.name] = pipeline.max_restarts
         if not plan.request.workload.pipelines_start_s:
-            self._to_start.extend(plan.request.pipelines)
+            self._to_start.extend(in_order(plan.request.pipelines))
             self._start_next()
 
     def begin(self, run_id: str, phases: PhasePlan) -> None:
@@ -104,7 +104,7 @@ class Agent:
     def _launch_when_due(self) -> None:
         if self._due_ms is not None and self._plan is not None and now_ms() >= self._due_ms:
             self._due_ms = None
-            self._to_start.extend(self._plan.request.pipelines)
+            self._to_start.extend(in_order(self._plan.request.pipelines))
 
     def _start_next(self) -> None:
         """Start drivers, but no more at once than the machine can."""
@@ -222,6 +222,12 @@ class Agent:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)
         path.write_text(plan.model_dump_json())
+
+
+def in_order(pipelines: Iterable[Pipeline]) -> list[Pipeline]:
+    """Pipelines in the order in which they start: first those of which Spark starts Python workers,
+    for which it waits no longer than ten seconds, whatever else the machine has to do."""
+    return sorted(pipelines, key=lambda pipeline: pipeline.implementation != "state")
 
 
 def served(plan: RunPlan) -> tuple[object, ...]:

@@ -97,6 +97,18 @@ def test_drivers_beyond_what_the_machine_starts_at_once_wait_for_others_to_be_re
     agent.close()
 
 
+def test_pipelines_with_python_workers_start_first(tmp_path):
+    starter = Starter()
+    agent = Agent(tmp_path, Said(), starter)
+    asked = plan("r1", "a", "b", "c")
+    a, b, c = asked.request.pipelines
+    state = b.model_copy(update={"mode": "micro-batch", "implementation": "state"})
+    request = asked.request.model_copy(update={"pipelines": (a, state, c)})
+    agent.prepare(asked.model_copy(update={"request": request}))
+    assert [driver.pipeline for driver in starter.started] == ["b", "a", "c"]
+    agent.close()
+
+
 def test_the_same_prepare_twice_starts_its_drivers_once(tmp_path):
     starter = Starter()
     agent = Agent(tmp_path, Said(), starter)
