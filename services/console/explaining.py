@@ -37,7 +37,7 @@ def explained(workload: Workload) -> list[str]:
         lines.append(f"Measured: {workload.measures}")
     if workload.source:
         lines.append(f"Source: {workload.source}.")
-    return [*lines, f"Defined in workloads/{workload.name}.toml"]
+    return lines
 
 
 def _keys(workload: Workload) -> str:

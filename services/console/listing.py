@@ -13,9 +13,11 @@ from services.console.explaining import explained
 from services.console.suites import position_sentence, skipped_sentences, suite_position
 from services.runtime.clickhouse import QueryError, query, store_url
 from services.runtime.definitions import (
+    EXTERNAL,
     PIPELINES_DIR,
     SUITES_DIR,
     WORKLOADS_DIR,
+    defined_in,
     load_pipeline,
     load_workload,
     names,
@@ -79,6 +81,7 @@ def show_workloads(console: Console, name: str | None) -> None:
     """All workloads with their summaries, or one in words. Raises DefinitionError."""
     if name:
         _explain_workload(console, load_workload(name))
+        console.print(f"  Defined in {defined_in(name, WORKLOADS_DIR)}", soft_wrap=True)
         return
     for each in names(WORKLOADS_DIR):
         console.print(f"[bold]{each}[/bold]  {load_workload(each).summary}", soft_wrap=True)
@@ -95,7 +98,8 @@ def show_pipelines(console: Console, name: str | None) -> None:
     for field, value in pipeline.model_dump(exclude={"name", "summary"}).items():
         shown = ", ".join(value) if isinstance(value, tuple) else value
         console.print(f"  {field} = {shown}", soft_wrap=True)
-    console.print(f"Defined in pipelines/{pipeline.name}.toml")
+    if not name.startswith(EXTERNAL):
+        console.print(f"Defined in {defined_in(name, PIPELINES_DIR)}", soft_wrap=True)
 
 
 def completions() -> dict[str, tuple[str, ...]]:

@@ -7,6 +7,8 @@ field and what was allowed.
 
 import difflib
 import tomllib
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -49,6 +51,28 @@ def load_pipeline(name: str, directory: Path = PIPELINES_DIR) -> Pipeline:
     if name.startswith(EXTERNAL):
         return _running_elsewhere(name.removeprefix(EXTERNAL), directory)
     return _load("pipeline", Pipeline, name, directory)
+
+
+def load_pipelines(given: Sequence[str]) -> tuple[Pipeline, ...]:
+    """Those of one run. Raises DefinitionError, also for two of one name: they would publish to the
+    same topics."""
+    found = tuple(load_pipeline(name) for name in given)
+    called = Counter(pipeline.name for pipeline in found)
+    for name, count in called.items():
+        if count > 1:
+            files = [
+                one for one, pipeline in zip(given, found, strict=True) if pipeline.name == name
+            ]
+            raise DefinitionError(
+                f"Pipelines of one run need different names; {' and '.join(files)} say"
+                f" name = {name!r}."
+            )
+    return found
+
+
+def defined_in(name: str, directory: Path) -> str:
+    """Where the definition of that name is, or the path that it is already."""
+    return name if name.endswith(".toml") else f"{directory.name}/{name}.toml"
 
 
 def _running_elsewhere(name: str, directory: Path) -> Pipeline:
@@ -113,7 +137,7 @@ def _shorten(fields: dict[str, Any], share: float) -> None:
 def _steps(suite: str, item: SuiteItem) -> list[Step]:
     base = load_workload(item.workload)
     named = item.pipelines or base.pipelines or (DEFAULT_PIPELINE,)
-    pipelines = tuple(load_pipeline(name) for name in named)
+    pipelines = load_pipelines(named)
     stages = item.stages or base.stages
     for pipeline in pipelines:
         if not set(stages) & set(pipeline.stages):

@@ -30,7 +30,7 @@ PARSER = build_parser()
 # Names that a reader is to replace, or makes by following the page.
 THEIRS = {"mine", "path/to/evening.toml", "path/to/my.toml", "NAME", "A,B"}
 # Programs of others, which this machine need not have.
-FOREIGN = {"cp", "rm", "curl", "uvx", "docker", "kubectl", "eval"}
+FOREIGN = {"sed", "rm", "curl", "uvx", "docker", "kubectl", "eval"}
 
 
 def blocks(page: Path, language: str) -> list[str]:

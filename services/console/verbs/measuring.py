@@ -20,7 +20,7 @@ from services.console.verbs.common import (
     teller,
 )
 from services.runtime.clickhouse import store_url
-from services.runtime.definitions import DefinitionError, load_pipeline, load_workload
+from services.runtime.definitions import DefinitionError, load_pipelines, load_workload
 from services.runtime.requests import new_request
 from services.runtime.settings import ServiceSettings
 from services.runtime.sustainable import at_sustainable_share
@@ -39,7 +39,7 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
         wire_format=options.format,
         kill=options.kill,
     )
-    pipelines = [load_pipeline(name) for name in chosen_pipelines(options.pipeline, workload)]
+    pipelines = load_pipelines(chosen_pipelines(options.pipeline, workload))
     try:
         stages = parse_stages(options.stages) if options.stages else None
     except ValueError as error:

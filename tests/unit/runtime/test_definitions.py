@@ -4,11 +4,14 @@ import pytest
 
 from services.runtime.definitions import (
     DefinitionError,
+    defined_in,
     load_pipeline,
+    load_pipelines,
     load_suite,
     load_workload,
     names,
 )
+from services.runtime.settings import ROOT
 
 pytestmark = pytest.mark.unit
 
@@ -48,6 +51,25 @@ def test_an_unknown_name_is_answered_with_the_known_ones(tmp_path):
 def test_an_unknown_pipeline_is_called_a_pipeline(tmp_path):
     with pytest.raises(DefinitionError, match=r"^There is no pipeline 'x'; there are: "):
         load_pipeline("x", tmp_path)
+
+
+def test_two_pipelines_of_one_name_are_refused(tmp_path):
+    text = (ROOT / "pipelines" / "spark-microbatch.toml").read_text()
+    path = write(tmp_path, text, "mine")
+    with pytest.raises(DefinitionError) as refused:
+        load_pipelines([str(path), "spark-microbatch"])
+    assert str(refused.value) == (
+        f"Pipelines of one run need different names; {path} and spark-microbatch say"
+        " name = 'spark-microbatch'."
+    )
+    write(tmp_path, text.replace('name = "spark-microbatch"', 'name = "mine"'), "mine")
+    found = load_pipelines([str(path), "spark-microbatch"])
+    assert [pipeline.name for pipeline in found] == ["mine", "spark-microbatch"]
+
+
+def test_a_definition_is_where_its_name_or_its_path_says():
+    assert defined_in("mine", ROOT / "pipelines") == "pipelines/mine.toml"
+    assert defined_in("path/to/my.toml", ROOT / "pipelines") == "path/to/my.toml"
 
 
 @pytest.mark.parametrize(
