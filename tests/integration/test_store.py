@@ -13,11 +13,10 @@ from itertools import count
 import clickhouse_connect
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import NewPartitions, OffsetSpec
+from confluent_kafka.admin import NewPartitions
 
 from schemas import catalogue, protocol
-from services.runtime.events import Events
-from services.runtime.kafka import admin_client, event_producer
+from services.runtime.kafka import admin_client
 from services.store.batch import translate
 from services.store.blocks import blocks
 from services.store.engine import EngineError
@@ -28,6 +27,18 @@ from services.store.settings import StoreSettings
 from services.store.tables import TABLES
 from tests.integration.kafka_broker import running_broker
 from tests.integration.service_process import DEADLINE_S, running_service
+from tests.integration.store_events import (
+    ask,
+    dead_letters,
+    events_at,
+    minute_counts,
+    publish_broken,
+    publish_latency,
+    raw_counts,
+    rows,
+    topic_ends,
+    until,
+)
 from tests.integration.store_process import until_ready
 from tests.unit.store.test_rows import NEW_YEAR_MS, latency_event, record
 
@@ -41,47 +52,12 @@ def broker(tmp_path_factory):
         yield settings
 
 
-def ask(settings, sql, **parameters):
-    url = f"http://127.0.0.1:{settings.port('store')}/?{urllib.parse.urlencode(parameters)}"
-    with urllib.request.urlopen(url, sql.encode(), timeout=DEADLINE_S) as answer:
-        return answer.read().decode()
-
-
-def rows(settings, sql):
-    return [json.loads(line) for line in ask(settings, f"{sql} FORMAT JSONEachRow").splitlines()]
-
-
-def until(condition, what):
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not in time: {what}"
-        time.sleep(0.05)
-
-
 @contextmanager
 def running_store(settings, data, **variables):
     kept = {"TIDEGAUGE_KEEP_LATENCY_DAYS": "0", "TIDEGAUGE_KEEP_DEAD_LETTER_DAYS": "0"}
     with running_service(settings, "store", data, **kept, **variables) as process:
         until_ready(settings, process)
         yield process
-
-
-def events_at(settings, clock_ms):
-    return Events(event_producer(settings, "tests"), "tests", lambda: clock_ms)
-
-
-def publish_latency(events, run_id, number):
-    fields = latency_event(latencies_ms=[number, number + 1000], counts=[1, 2])
-    for name in ("run_id", "time", "producer"):
-        del fields[name]
-    events.publish(catalogue.LATENCY, run_id, **fields)
-
-
-def publish_broken(settings, topic, *values):
-    producer = event_producer(settings, "tests")
-    for value in values:
-        producer.produce(topic, value)
-    assert producer.flush(DEADLINE_S) == 0
 
 
 def projected(settings, run_id):
@@ -226,28 +202,6 @@ def test_a_slow_query_is_cancelled_by_its_limit_and_holds_up_no_projection(broke
         assert not slow.done()  # the store ends it with itself
 
 
-def minute_counts(settings, run_id):
-    return rows(
-        settings,
-        "SELECT latency_ms, sum(r.count) AS n FROM latency_minutes AS r"
-        f" WHERE run_id = '{run_id}' GROUP BY ALL ORDER BY ALL",
-    )
-
-
-def raw_counts(settings, run_id):
-    return rows(
-        settings,
-        "SELECT latency_ms, sum(r.count) AS n FROM results_latency AS r"
-        f" WHERE run_id = '{run_id}' GROUP BY ALL ORDER BY ALL",
-    )
-
-
-def dead_letters(settings, pattern):
-    return rows(
-        settings, f"SELECT topic, reason, value FROM dead_letter WHERE value LIKE '{pattern}'"
-    )
-
-
 class FailingEngine:
     """The real engine, which fails at the n-th insert instead of doing it."""
 
@@ -382,14 +336,6 @@ def project_everything(settings, engine, events):
             projector.step()
     finally:
         projector.close()
-
-
-def topic_ends(admin, places):
-    wanted = {TopicPartition(*place): OffsetSpec.latest() for place in places}
-    found = admin.list_offsets(wanted)
-    return {
-        (at.topic, at.partition): answer.result(DEADLINE_S).offset for at, answer in found.items()
-    }
 
 
 def test_another_bus_than_the_projected_one_is_refused(broker, engine):
