@@ -71,7 +71,7 @@ class ConsumerGroups:
         asked = admin.list_consumer_groups(request_timeout=self._timeout_s)
         found = asked.result(self._timeout_s)
         if found.errors:  # a coordinator that still loads its groups, for one
-            raise found.errors[0]
+            raise KafkaException(found.errors[0])  # a bare KafkaError, which nobody expects
         groups = [each.group_id for each in found.valid]
         if len(groups) > MAX_GROUPS:
             raise NoAnswerError(f"there are more than {MAX_GROUPS} consumer groups")

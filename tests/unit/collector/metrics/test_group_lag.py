@@ -1,9 +1,13 @@
 """How far consumer groups are behind."""
 
-import pytest
+from concurrent.futures import Future
+from types import SimpleNamespace
 
-from services.collector.metrics.group_lag import lags
-from services.collector.metrics.samples import Sample
+import pytest
+from confluent_kafka import KafkaError
+
+from services.collector.metrics.group_lag import ConsumerGroups, lags
+from services.collector.metrics.samples import NoAnswerError, Sample
 
 pytestmark = pytest.mark.unit
 
@@ -30,3 +34,11 @@ def test_a_commit_newer_than_the_end_that_was_asked_before_it_is_no_negative_lag
 def test_nothing_is_said_where_nothing_was_committed_or_the_topic_is_gone():
     no_offset = -1001
     assert lags({"a": {("t", 0): no_offset, ("gone", 0): 5}, "b": {}}, {("t", 0): 10}) == []
+
+
+def test_a_broker_that_is_away_while_groups_are_listed_is_no_answer():
+    answer = Future()
+    answer.set_result(SimpleNamespace(errors=[KafkaError(KafkaError._TIMED_OUT)], valid=[]))
+    admin = SimpleNamespace(list_consumer_groups=lambda **_: answer)
+    with pytest.raises(NoAnswerError, match="Kafka did not answer"):
+        ConsumerGroups(lambda: admin, 1.0).ask()
