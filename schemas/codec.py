@@ -134,6 +134,14 @@ def identify(data: bytes | None) -> Schema:
     return found
 
 
+def decode_as(name: str, data: bytes | None) -> dict[str, Any]:
+    """Fields of one record that must be of this name. Raises DecodeError, also for any other."""
+    found, record = decode(data)
+    if found != name:
+        raise DecodeError(f"a {found} is not a {name}")
+    return record
+
+
 def decode(data: bytes | None) -> tuple[str, dict[str, Any]]:
     """Decode one record of any released version.
 

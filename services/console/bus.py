@@ -6,6 +6,7 @@ from typing import Any
 from confluent_kafka import TopicPartition
 
 from schemas import codec
+from schemas.catalogue import record_of
 from services.runtime.kafka import assigned_consumer, ends_of
 from services.runtime.settings import ServiceSettings
 
@@ -30,8 +31,9 @@ class Follower:
         for message in self._consumer.consume(1000, timeout_s):
             if message.error():
                 continue
+            topic = message.topic()
             try:
-                found.append((message.topic(), codec.decode(message.value())[1]))
+                found.append((topic, codec.decode_as(record_of(topic), message.value())))
             except codec.DecodeError:
                 continue
         return found

@@ -83,10 +83,10 @@ class Stages:
         return made
 
     def _decoded(self, topic: str, value: bytes | None) -> tuple[str, Fields]:
+        name = catalogue.record_of(topic)
         if self._wire_format == "json":
-            name = catalogue.record_of(topic)
             return name, json_format.decode_json(name, value)
-        return codec.decode(value)
+        return name, codec.decode_as(name, value)
 
     def _tumbling(self, fields: Fields, appended_ms: int) -> list[Made]:
         site = fields["measurement_id"]

@@ -35,6 +35,12 @@ def test_these_bytes_are_that_command():
     assert codec.decode(COMMAND_BYTES) == ("control_command", COMMAND)
 
 
+def test_a_record_of_another_name_is_refused_where_one_name_is_wanted():
+    assert codec.decode_as("control_command", COMMAND_BYTES) == COMMAND
+    with pytest.raises(codec.DecodeError, match=r"^a control_command is not a dead_letter$"):
+        codec.decode_as("dead_letter", COMMAND_BYTES)
+
+
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())

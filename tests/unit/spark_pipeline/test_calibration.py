@@ -97,6 +97,12 @@ def test_what_does_not_decode_is_only_copied():
     assert Stages(("parse",)).outputs("traffic.flow", None, 5) == []
 
 
+def test_a_record_of_another_topic_is_only_copied():
+    value = an_input("speed", "lane1", 5, 60.0)
+    (made,) = Stages(STAGES).outputs("traffic.flow", value, 5)
+    assert (made.stage, made.number, made.value) == ("ingest", -1, value)
+
+
 @pytest.mark.parametrize(
     ("number", "fault"),
     [
