@@ -37,6 +37,8 @@ class Conclusion:
 def conclude(evidence: Evidence) -> Conclusion:
     """Judge a whole run by its workload's validity rules."""
     reasons = [*_load_reasons(evidence), *_measurement_reasons(evidence)]
+    if reasons and evidence.broker_death:
+        reasons.append(_sentence(evidence.broker_death))
     verdicts = evidence.drained.verdicts if evidence.drained else {}
     clean = bool(verdicts) and not any(
         counts[verdict]

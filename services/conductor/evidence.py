@@ -16,6 +16,7 @@ from schemas.protocol import Drained, LoadFinished, RunRequest
 # Services that cannot go on with a run in whose middle they were started, and until when they are
 # needed.
 MUST_LIVE = {"generator": "load_finished", "spark_pipeline": "drained"}
+BROKER = "kafka"
 READY_SERVICES = ("generator", "evaluator", "collector")
 BUS = (catalogue.LIFECYCLE, catalogue.GENERATOR, catalogue.LATENCY, catalogue.RESOURCES)
 
@@ -27,9 +28,11 @@ class Evidence:
     send_delays_us: histogram of the measure phase; latencies: outputs counted per pipeline and
     stage in the measure phase; negative: how many of them are below zero. clock_offset_ms: of the
     broker's clock against the generator's; resumed: how often an evaluator took up this run;
-    restarted: pipelines that were killed and started again. largest_lag_ms: how far the evaluation
-    was behind at most. Processor time: machine_s is all there was, stolen_s what other machines on
-    the host took, busy_s what the machine used, own_s what the stack used of that.
+    restarted: pipelines that were killed and started again. broker_death: how the broker ended, if
+    it did: the run goes on, but what else went wrong has its reason in it. largest_lag_ms: how far
+    the evaluation was behind at most. Processor time: machine_s is all there was, stolen_s what
+    other machines on the host took, busy_s what the machine used, own_s what the stack used of
+    that.
     """
 
     request: RunRequest
@@ -44,6 +47,7 @@ class Evidence:
     clock_offset_ms: float | None = None
     resumed: int = 0
     restarted: set[str] = field(default_factory=set)
+    broker_death: str = ""
     largest_lag_ms: int = 0
     stolen_s: float = 0.0
     machine_s: float = 0.0
@@ -123,6 +127,8 @@ class Evidence:
             service, how = detail.get("part", ""), detail.get("reason", "")
         elif event != protocol.SERVICE_STARTED or not self._was_ready(service):
             return
+        if service == BROKER:
+            self.broker_death = f"{how} in the middle of the run"
         if service == "spark_pipeline":  # its drivers end with it, and nobody else can say so
             self.stopped.update(f"pipeline:{pipeline.name}" for pipeline in self.request.pipelines)
         if service in MUST_LIVE and getattr(self, MUST_LIVE[service]) is None and not self.failure:

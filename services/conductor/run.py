@@ -40,6 +40,13 @@ class RunEndedError(Exception):
     """The run cannot go on; the text is one sentence."""
 
 
+def why(ended: Exception) -> str:
+    """Why a run cannot go on, in one sentence."""
+    if isinstance(ended, KafkaException):
+        return f"The broker did not do what the conductor asked: {ended.args[0].str()}"
+    return str(ended)
+
+
 class Run:
     """Takes one request from its topics to its conclusion. `interrupted` is polled all the time
     and returns a reason when the run should end, or an empty string.
@@ -82,7 +89,7 @@ class Run:
             self._load(self.phases)
             self._drain(self.phases)
         except (RunEndedError, KafkaException, KafkaUnavailableError) as ended:
-            self._evidence.failure = self._evidence.failure or str(ended)
+            self._evidence.failure = self._evidence.failure or why(ended)
         finally:
             self._stop_parts(keep_pipelines(self._evidence))
         for topic, record in self._bus.rest():

@@ -213,6 +213,17 @@ def was_started(service: str) -> dict[str, object]:
     return event | {"run_id": "", "producer": service}
 
 
+def test_a_run_whose_broker_died_says_so_where_it_has_suffered() -> None:
+    evidence = a_good_run()
+    evidence.add("results.lifecycle", died("kafka"))
+    assert conclude(evidence).valid
+    evidence.failure = "the generator did not finish the load"
+    assert conclude(evidence).reasons == (
+        "the generator did not finish the load.",
+        "kafka was ended by SIGKILL in the middle of the run.",
+    )
+
+
 @pytest.mark.parametrize("part", ["generator", "spark_pipeline"])
 def test_a_run_cannot_go_on_without_what_makes_its_records(part: str) -> None:
     evidence = Evidence(a_request())
