@@ -8,13 +8,16 @@ What was found with chDB 4.4 (ClickHouse 26.9), and what is arranged accordingly
 - The interpreter lock is not held while a query runs.
 - `SET readonly = 1` holds for one connection and cannot be taken back there, not by a second
   statement nor a SETTINGS clause.
-- A streamed insert of one Arrow record batch (50 000 rows) makes one part: it is there or not.
+- A streamed insert (`send_insert`) that fails says that it has written all rows: on a full disk
+  everything was lost without a word. A statement that reads a file raises, takes as long, and makes
+  one part of one Arrow record batch (3 M rows too): it is there or not.
 - A second process on the same folder gets an error without a reason. A lock file gives the reason.
 """
 
 import fcntl
 import io
 import json
+import os
 import re
 import threading
 import time
@@ -90,14 +93,9 @@ class ChdbEngine:
         with pa.ipc.new_stream(data, block.schema) as stream:
             stream.write_table(block.combine_chunks())
         names = ", ".join(f"`{name}`" for name in block.column_names)
-        with (
-            _engine_errors(),
-            self._writer.send_insert(
-                f"INSERT INTO {DATABASE}.{table} ({names})", "ArrowStream"
-            ) as insert,
-        ):
-            insert.append(data.getvalue())
-            insert.finish()
+        into = f"INSERT INTO {DATABASE}.{table} ({names})"
+        with _engine_errors():
+            _insert(self._writer, into, "ArrowStream", data.getbuffer())
 
     def answer(self, query: Query) -> Answer:
         if self._closing or not self._slots.acquire(timeout=self._settings.query_wait_seconds):
@@ -180,9 +178,18 @@ def _insert_data(connection: Connection, formatted: str, data: bytes) -> None:
     text, _, output_format = formatted.rpartition(" FORMAT ")
     if not text:
         raise EngineError("Code: 62. DB::Exception: The INSERT names no FORMAT. (SYNTAX_ERROR)")
-    with connection.send_insert(text, output_format.strip()) as insert:
-        insert.append(data)
-        insert.finish()
+    _insert(connection, text, output_format.strip(), data)
+
+
+def _insert(connection: Connection, into: str, data_format: str, data: bytes | memoryview) -> None:
+    """Insert data in one of ClickHouse's formats, from a file in memory, so that a full disk does
+    not hinder the reading. into: the statement up to its data, perhaps with settings."""
+    table, settings, values = into.partition(" SETTINGS ")
+    with os.fdopen(os.memfd_create("insert"), "wb") as file:
+        file.write(data)
+        file.flush()
+        source = f"FROM INFILE '/proc/self/fd/{file.fileno()}'"
+        connection.query(f"{table} {source}{settings}{values} FORMAT {data_format}", "Null")
 
 
 def _quoted_name(name: str) -> str:
