@@ -217,9 +217,10 @@ def test_the_admin_can_change_tables_but_reach_nothing_else(empty):
     )
     ask(empty, "INSERT INTO notes VALUES ('a', 'one')", **key)
     ask(empty, b"INSERT INTO notes FORMAT CSV\nb,two\nc,three\n", **key)
-    assert (
-        ask(empty, "SELECT run, note FROM notes ORDER BY run")[0] == b"a\tone\nb\ttwo\nc\tthree\n"
-    )
+    with_settings = "INSERT INTO notes (note, run) SETTINGS max_insert_block_size = 10 FORMAT CSV"
+    ask(empty, f"{with_settings}\nfour,d\n".encode(), **key)
+    notes = b"a\tone\nb\ttwo\nc\tthree\nd\tfour\n"
+    assert ask(empty, "SELECT run, note FROM notes ORDER BY run")[0] == notes
     ask(empty, "DROP TABLE notes", **key)
     for sql in (
         "CREATE TABLE x (a String) ENGINE = URL('http://127.0.0.1:1/', 'CSV')",
