@@ -1,0 +1,290 @@
+"""A whole stack whose parts a test kills and stops, and what it says about itself meanwhile."""
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import psutil
+from confluent_kafka import KafkaException, TopicPartition
+
+from deploy.local.stack import Stack
+from deploy.local.status import ServiceStatus
+from schemas import catalogue
+from services.runtime.clickhouse import QueryError, query, store_url
+from services.runtime.kafka import assigned_consumer, ends_of, watermarks
+from services.runtime.settings import ServiceSettings
+from tests.end_to_end.command import ROOT, CommandLine
+from tests.end_to_end.implied import judged_by_brute_force
+from tests.integration.kafka_broker import free_base_port
+from tests.integration.service_process import Reader
+
+DEADLINE_S = 120
+PIPELINE = "calibration"
+STAGES = ("ingest", "parse", "tumbling")
+DEADLINE_MS = 60_000
+# A budget that many deaths do not use up, without longer and longer waiting.
+GENEROUS = {"TIDEGAUGE_MAX_RESTARTS": "50", "TIDEGAUGE_RESTART_WINDOW_S": "1"}
+# Topics of which an event becomes several rows.
+SEVERAL_ROWS = (catalogue.LATENCY, catalogue.PAIRS, catalogue.METRICS)
+# Nothing but the fault itself shall make a run INVALID or an output late, however busy the machine.
+WORKLOAD = """
+name = "{name}"
+summary = "-"
+stages = ["ingest", "parse", "tumbling"]
+pipelines = ["calibration"]
+keep_up_s = 4
+[load]
+shape = "constant"
+rate_per_second = {rate}
+[phases]
+warm_up_s = 2
+measure_s = {measure_s}
+cool_down_s = 3
+[judgement]
+deadline_ms = {deadline_ms}
+give_up_ms = 60_000
+[validity]
+max_send_delay_p99_ms = {late_ms}
+max_clock_ahead_ms = 1_000
+max_clock_behind_ms = 30_000
+"""
+
+Report = dict[str, Any]
+
+
+class BreakableStack:
+    """A stack that runs by itself, and its parts. `begin` runs the load in another process."""
+
+    def __init__(self, data: Path) -> None:
+        self.settings = ServiceSettings(data=data, base_port=free_base_port())
+        self.tidegauge = CommandLine(data, self.settings.base_port)
+
+    def start(self, **environment: str) -> None:
+        """Bring it up, with a budget of restarts that tests do not use up."""
+        done = self.tidegauge("up", "--detach", **GENEROUS | environment)
+        assert done.returncode == 0, done.stderr
+
+    def services(self) -> dict[str, dict[str, object]]:
+        """State of every part, by name."""
+        return {service.name: asdict(service) for service in self._status()}
+
+    def restarts(self) -> dict[str, int]:
+        """How often each part was started again."""
+        return {service.name: service.restarts for service in self._status()}
+
+    def is_ready(self) -> bool:
+        """Whether every part serves."""
+        return {service.state for service in self._status()} == {"ready"}
+
+    def processes(self, name: str) -> list[psutil.Process]:
+        """A part's process, or that of the pipeline's driver where it runs now."""
+        part = "spark_pipeline" if name == "driver" else name
+        found = [psutil.Process(one.pid) for one in self._status() if one.name == part]
+        if name == "driver":
+            return [one for one in found[0].children() if "--pipeline" in one.cmdline()]
+        return found
+
+    def kill(self, name: str) -> None:
+        """End a part with -9."""
+        (process,) = self.processes(name)
+        process.send_signal(signal.SIGKILL)
+
+    @contextmanager
+    def paused(self, name: str) -> Iterator[None]:
+        """Its process does nothing while the block runs, and goes on after it."""
+        (process,) = self.processes(name)
+        process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGCONT)
+
+    def begin(self, *arguments: str) -> "subprocess.Popen[str]":
+        """A run on the calibration pipeline. Its report goes to `report_path`."""
+        self.report_path.unlink(missing_ok=True)
+        environment = os.environ | {
+            "TIDEGAUGE_DATA": str(self.settings.data),
+            "TIDEGAUGE_BASE_PORT": str(self.settings.base_port),
+        }
+        command = [str(ROOT / "tidegauge"), "run", *arguments, "--pipeline", PIPELINE]
+        command += ["--report", str(self.report_path)]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
+
+    def begin_load(self, **differently: object) -> "subprocess.Popen[str]":
+        """A run of WORKLOAD, 100 records/s for 15 s unless told differently."""
+        usual = {"rate": 100, "measure_s": 15, "deadline_ms": DEADLINE_MS, "late_ms": 60_000}
+        path = self.settings.data / "broken.toml"
+        path.write_text(WORKLOAD.format(name="broken", **usual | differently))
+        return self.begin(str(path))
+
+    @property
+    def report_path(self) -> Path:
+        """Where the report of the newest run is, once it has ended."""
+        return self.settings.data / "report.json"
+
+    def ended(self, run: "subprocess.Popen[str]") -> tuple[int, Report, str]:
+        """Exit code, report and output of a run, once it has ended."""
+        output, errors = run.communicate(timeout=2 * DEADLINE_S)
+        said = output + errors
+        assert self.report_path.exists(), said
+        return run.returncode, json.loads(self.report_path.read_text()), said
+
+    def has_clean_run(self) -> Report:
+        """A short run, which must be valid and clean."""
+        code, report, said = self.ended(self.begin_load(measure_s=5))
+        assert (code, report["invalid_reasons"]) == (0, []), said
+        assert report["conclusion"]["clean"], said
+        return report
+
+    def sql(self, sql: str) -> list[dict[str, Any]]:
+        """Rows of a query; none while the store does not answer."""
+        try:
+            return query(store_url(self.settings), sql)
+        except QueryError:
+            return []
+
+    def phase(self) -> str:
+        """Phase of the newest run."""
+        rows = self.sql("SELECT phase FROM runs ORDER BY requested_at DESC LIMIT 1")
+        return str(rows[0]["phase"]) if rows else ""
+
+    def await_measuring(self) -> None:
+        """Wait until outputs of the measure phase of a run that goes on are measured."""
+        eventually(lambda: self.phase() == "measure", "the load goes on")
+        newest = "SELECT argMax(run_id, requested_at) FROM runs"
+        seen = (
+            f"SELECT 1 FROM results_latency WHERE phase = 'measure' AND run_id = ({newest}) LIMIT 1"
+        )
+        eventually(lambda: self.sql(seen), "outputs are measured")
+
+    def ends(self, *topics: str) -> dict[str, int]:
+        """Offset of the next record of each topic, all of which have one partition."""
+        consumer = assigned_consumer(self.settings, "tests")
+        try:
+            return {topic: end for (topic, _), end in ends_of(consumer, topics).items()}
+        finally:
+            consumer.close()
+
+    def let_pass(self, seconds: float) -> None:
+        """Wait until so much time has passed for those parts that go on: by the broker's time of
+        what the collector publishes every second."""
+        consumer = assigned_consumer(self.settings, "tests")
+        try:
+            until_ms = int(1000 * (time.time() + seconds))
+            asked = [TopicPartition(catalogue.RESOURCES, 0, until_ms)]
+            appended = lambda: consumer.offsets_for_times(asked, 10)[0].offset >= 0  # noqa: E731
+            eventually(appended, f"{seconds:g} s pass")
+        finally:
+            consumer.close()
+
+    def _status(self) -> tuple[ServiceStatus, ...]:
+        return Stack(self.settings).status().services
+
+
+@contextmanager
+def breakable_stack(data: Path, **environment: str) -> Iterator[BreakableStack]:
+    """A stack that is up while the block runs."""
+    stack = BreakableStack(data)
+    try:
+        stack.start(**environment)
+        yield stack
+    finally:
+        stack.tidegauge("down")
+
+
+def eventually(condition: Callable[[], object], what: str) -> None:
+    """Wait for a condition, which may fail meanwhile because a broker is away."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not _holds(condition):
+        assert time.monotonic() < deadline, f"in vain: {what}"
+        threading.Event().wait(0.1)
+
+
+def _holds(condition: Callable[[], object]) -> bool:
+    try:
+        return bool(condition())
+    except KafkaException:
+        return False
+
+
+def nothing_twice(stack: BreakableStack, report: Report, deadline_ms: int = DEADLINE_MS) -> None:
+    """Assert that every input of a run is on the bus once, and that no output was counted that is
+    not there, or twice; of a valid run, that each was counted."""
+    sent = sequences(stack, report["run_id"])
+    assert set(sent.values()) <= {1}, [one for one, times in sent.items() if times > 1]
+    stages = report["pipelines"][PIPELINE]["stages"]
+    counted = Counter(
+        {
+            (stage, verdict): n
+            for stage in STAGES
+            for verdict, n in stages[stage]["verdicts"].items()
+        }
+    )
+    if not +counted and not report["valid"]:
+        return
+    implied = judged_by_brute_force(stack.settings, report["run_id"], (PIPELINE,), deadline_ms)
+    verdicts, latencies = implied[PIPELINE]
+    timed = {
+        stage: stages[stage]["latency_ms"].get("latest", {}).get("count", 0) for stage in STAGES
+    }
+    there = {stage: sum(n for (of, _), n in latencies.items() if of == stage) for stage in STAGES}
+    if report["valid"]:
+        assert +counted == verdicts
+        assert timed == there
+    for stage in STAGES:
+        assert timed[stage] <= there[stage], stage
+        assert counted[stage, "duplicate"] <= verdicts[stage, "duplicate"], stage
+
+
+def sequences(stack: BreakableStack, run_id: str) -> Counter[int]:
+    """Sequences of a run in the input topics, and how often each is there."""
+    found: Counter[int] = Counter()
+    for topic in catalogue.INPUTS:
+        reader = Reader(stack.settings, topic)
+        try:
+            found.update(record["sequence"] for record in reader.everything(run_id))
+        finally:
+            reader.close()
+    return found
+
+
+def on_the_bus(settings: ServiceSettings) -> dict[str, int]:
+    """Records of each results topic."""
+    consumer = assigned_consumer(settings, "tests")
+    try:
+        found = {t: watermarks(consumer, TopicPartition(t, 0)) for t in catalogue.RESULTS}
+        return {topic: end - low for topic, (low, end) in found.items()}
+    finally:
+        consumer.close()
+
+
+def every_event_once(stack: BreakableStack) -> None:
+    """Assert that the projection is what a rebuild makes, and that each event on the bus is in it
+    once, or a dead letter."""
+    rebuilt = stack.tidegauge("rebuild")  # 0 only if every table holds the same rows as before
+    assert rebuilt.returncode == 0, rebuilt.stdout + rebuilt.stderr
+    for topic, events in on_the_bus(stack.settings).items():
+        put_aside = f"SELECT uniqExact(`offset`) FROM dead_letter WHERE topic = '{topic}'"
+        sql = (
+            f"SELECT count() AS n, uniqExact(_offset) AS events, ({put_aside}) AS put_aside"
+            f" FROM {catalogue.record_of(topic)} WHERE _offset < {events}"
+        )
+        eventually(
+            lambda sql=sql, events=events: any(
+                row["events"] + row["put_aside"] == events for row in stack.sql(sql)
+            ),
+            f"all events of {topic} are rows",
+        )
+        (found,) = stack.sql(sql)
+        several = topic in SEVERAL_ROWS
+        assert found["n"] >= found["events"] if several else found["n"] == found["events"], topic

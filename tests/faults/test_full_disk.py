@@ -1,0 +1,74 @@
+"""The disk of the store is full for a while: it says so, loses nothing and goes on."""
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryFile
+
+import pytest
+
+from deploy.local.startup import log_path
+from tests.faults.breakable_stack import (
+    BreakableStack,
+    breakable_stack,
+    eventually,
+    every_event_once,
+    nothing_twice,
+)
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
+
+DISK_MEBIBYTES = 256
+TRIES = 3
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """The store's folder on a small disk of its own."""
+    folder = tmp_path / "clickhouse"
+    folder.mkdir()
+    options = ["-t", "tmpfs", "-o", f"size={DISK_MEBIBYTES}m", "tidegauge-tests", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(["mount", *options], check=False).returncode:
+        pytest.skip("This test mounts a small disk, which needs root and CAP_SYS_ADMIN.")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@contextmanager
+def ballast(disk: Path) -> Iterator[Callable[[], None]]:
+    """What fills the disk, again where its owner has freed some; the block leaves nothing there."""
+    with TemporaryFile(dir=disk, buffering=0) as file:
+
+        def fill() -> None:
+            with suppress(OSError):
+                while file.write(bytes(65_536)):
+                    continue
+
+        yield fill
+
+
+def complaints(stack: BreakableStack) -> list[str]:
+    """What the store's log says of inserts that fail."""
+    log = log_path(stack.settings.data, "store").read_text()
+    return [line for line in log.splitlines() if "insert_failed" in line]
+
+
+def test_a_store_without_room_says_so_and_projects_all_when_there_is_room(
+    tmp_path: Path, disk: Path
+) -> None:
+    with breakable_stack(tmp_path) as stack:
+        run = stack.begin_load()
+        stack.await_measuring()
+        with ballast(disk) as fill:
+            eventually(lambda: fill() or len(complaints(stack)) >= TRIES, "it says so")
+        assert all("not enough space" in line for line in complaints(stack))
+        code, report, told = stack.ended(run)
+        assert (code, report["invalid_reasons"]) == (0, []), told
+        assert set(stack.restarts().values()) == {0}
+        nothing_twice(stack, report)
+        every_event_once(stack)
+        stack.has_clean_run()

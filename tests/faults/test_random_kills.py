@@ -1,0 +1,78 @@
+"""Each part is killed with -9 at a random moment of a run, from its preparation to its last output.
+
+The moments follow from a seed, which is printed: TIDEGAUGE_FAULTS_SEED=… repeats them.
+"""
+
+import os
+import random
+import secrets
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from deploy.local.parts import KAFKA, SERVICES
+from schemas import catalogue
+from tests.faults.breakable_stack import (
+    BreakableStack,
+    breakable_stack,
+    eventually,
+    every_event_once,
+    nothing_twice,
+)
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
+
+SEED = int(os.environ.get("TIDEGAUGE_FAULTS_SEED") or secrets.randbelow(1_000_000))
+# Records on traffic.flow from the begin of a run: at least so much probe traffic, then the load.
+PROBES, LOAD = 500, 1_000
+CONDUCTOR_ENDED = "The conductor was ended while the run was going on."
+# What may be said of a run that lost this part in its midst; the others' runs go on.
+REASONS = {
+    # A conductor that cannot ask the broker in time ends, and the next one concludes the run.
+    "kafka": ("kafka was ended by SIGKILL in the middle of the run.", CONDUCTOR_ENDED),
+    "generator": "generator was ended by SIGKILL in the middle of the run.",
+    "spark_pipeline": "spark_pipeline was ended by SIGKILL in the middle of the run.",
+    "conductor": CONDUCTOR_ENDED,
+    "driver": "pipeline:calibration failed: the driver of calibration died (exit code -9)",
+}
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BreakableStack]:
+    with breakable_stack(tmp_path_factory.mktemp("stack")) as found:
+        yield found
+
+
+@pytest.mark.parametrize("part", [KAFKA.name, *SERVICES, "driver"])
+def test_a_run_survives_a_kill_at_any_time_or_says_why_not(
+    stack: BreakableStack, part: str
+) -> None:
+    moment = random.Random(f"{SEED} {part}").randrange(PROBES + LOAD)
+    print(f"TIDEGAUGE_FAULTS_SEED={SEED}: {part} is killed after {moment} records")
+    killed_before = stack.restarts().get(part, 0)
+    run = begin_and_await(stack, moment)
+    eventually(lambda: stack.processes(part), f"{part} runs")
+    stack.kill(part)
+    code, report, said = stack.ended(run)
+    eventually(stack.is_ready, "every part serves again")
+    assert stack.restarts().get(part, 0) == killed_before + (part != "driver")
+    if report["valid"]:
+        assert (code, report["conclusion"]["clean"]) == (0, True), said
+    else:
+        assert code == 1, said
+        assert report["invalid_reasons"][-1].startswith(REASONS[part]), said
+    nothing_twice(stack, report)
+    stack.has_clean_run()
+    every_event_once(stack)
+
+
+def begin_and_await(stack: BreakableStack, records: int) -> "subprocess.Popen[str]":
+    """Begin a run; returns when so many records of it, or of its probe traffic, are there."""
+    before = stack.ends(catalogue.FLOW)[catalogue.FLOW]
+    run = stack.begin_load()
+    eventually(
+        lambda: stack.ends(catalogue.FLOW)[catalogue.FLOW] > before + records,
+        f"{records} records are sent",
+    )
+    return run
