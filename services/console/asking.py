@@ -77,8 +77,11 @@ def format_of(name: str | None, output: Path | None) -> str:
 
 
 def answer(url: StoreUrl | str, sql: str, output_format: str, output: Path | None) -> None:
-    """Write the answer to standard output, or to a file once it is whole. Raises QueryError."""
+    """Write the answer to standard output, or to a file once it is whole; say that it has no rows
+    where a table would show nothing at all. Raises QueryError."""
     data = query_bytes(url, sql, output_format)
+    if not data:
+        print("tidegauge: the answer has no rows.", file=sys.stderr)
     if output is None:
         sys.stdout.buffer.write(data)
         return

@@ -39,6 +39,16 @@ def test_the_format_is_the_named_one_or_the_files(name, output, expected):
     assert asking.format_of(name, output) == expected
 
 
+@pytest.mark.parametrize(
+    ("rows", "said"), [(b"", "tidegauge: the answer has no rows.\n"), (b"1", "")]
+)
+def test_an_answer_without_rows_is_said_to_have_none(rows, said, monkeypatch, capfdbinary):
+    monkeypatch.setattr(asking, "query_bytes", lambda *_asked: rows)
+    asking.answer("http://h:5", "SELECT 1", "PrettyCompact", None)
+    shown = capfdbinary.readouterr()
+    assert (shown.out, shown.err.decode()) == (rows, said)
+
+
 def test_what_is_no_format_at_all_is_refused():
     with pytest.raises(DefinitionError, match="no format"):
         asking.format_of("a b", None)
