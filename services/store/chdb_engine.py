@@ -19,6 +19,8 @@ import io
 import json
 import os
 import re
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -182,14 +184,28 @@ def _insert_data(connection: Connection, formatted: str, data: bytes) -> None:
 
 
 def _insert(connection: Connection, into: str, data_format: str, data: bytes | memoryview) -> None:
-    """Insert data in one of ClickHouse's formats, from a file in memory, so that a full disk does
-    not hinder the reading. into: the statement up to its data, perhaps with settings."""
+    """Insert data in one of ClickHouse's formats. into: the statement up to its data, perhaps with
+    settings."""
     table, settings, values = into.partition(" SETTINGS ")
-    with os.fdopen(os.memfd_create("insert"), "wb") as file:
-        file.write(data)
-        file.flush()
-        source = f"FROM INFILE '/proc/self/fd/{file.fileno()}'"
+    with _file_of(data) as path:
+        source = f"FROM INFILE {quoted(path)}"
         connection.query(f"{table} {source}{settings}{values} FORMAT {data_format}", "Null")
+
+
+@contextmanager
+def _file_of(data: bytes | memoryview) -> Iterator[str]:
+    """The path of a file with these data: one in memory on Linux, so that a full disk does not
+    hinder the reading, elsewhere a temporary one."""
+    if sys.platform == "linux":
+        with os.fdopen(os.memfd_create("insert"), "wb") as file:
+            file.write(data)
+            file.flush()
+            yield f"/proc/self/fd/{file.fileno()}"
+    else:
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(data)
+            file.flush()
+            yield file.name
 
 
 def _quoted_name(name: str) -> str:

@@ -100,7 +100,7 @@ REFUSED_NAMES: Final = (
     "tcpPort",
 )
 REFUSED_TO_ADMIN: Final = re.compile(
-    r"(?<![A-Za-z0-9_])(?:file|python|outfile|dictionary|named collection|disk|backup"
+    r"(?<![A-Za-z0-9_])(?:file|python|infile|outfile|dictionary|named collection|disk|backup"
     r"|function|user|role|grant|quota|profile|freeze|fetch)(?![A-Za-z0-9_])",
     re.I,
 )

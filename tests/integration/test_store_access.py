@@ -227,6 +227,7 @@ def test_the_admin_can_change_tables_but_reach_nothing_else(empty):
         "CREATE TABLE x AS file('/etc/passwd', 'LineAsString')",
         "CREATE TABLE x (a String) ENGINE = File(CSV)",
         "INSERT INTO FUNCTION file('/tmp/tidegauge-never') SELECT 1",
+        "INSERT INTO projection_position FROM INFILE '/etc/hostname' FORMAT CSV",
         "SELECT * FROM url('http://127.0.0.1:1/')",
         "SYSTEM SHUTDOWN",
     ):
