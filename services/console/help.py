@@ -143,12 +143,13 @@ HELP: dict[str, Help] = {
     ),
     "test": Help(
         "Without arguments: format, lint, types, import boundaries, then all tests but those that"
-        " kill parts under load or start from a clone. Arguments go to pytest; the first may be a"
-        " kind of tests.",
+        " kill parts under load, run every command of the pages or start from a clone. Arguments"
+        " go to pytest; the first may be a kind of tests.",
         (
             ("./tidegauge test", "what continuous integration runs"),
             ("./tidegauge test unit", "a minute, no processes"),
             ("./tidegauge test faults", "the long ones"),
+            ("./tidegauge test documented", "every command of README and docs"),
             ("./tidegauge test fresh", "a clone that installs itself, over the network"),
         ),
     ),

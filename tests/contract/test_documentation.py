@@ -4,10 +4,8 @@ import ast
 import importlib.util
 import itertools
 import re
-import shlex
 import signal
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,42 +20,16 @@ from services.runtime.definitions import load_pipeline, load_workload
 from services.runtime.settings import ROOT
 from services.spark_pipeline import external
 from tests.contract.service_settings import PREFIX, SETTINGS
+from tests.documentation import COMMANDS, PAGES, blocks, words_of
+from tests.end_to_end.documented import CHANGES, RULES, Done, measures, rule_of, shortened
 
 pytestmark = pytest.mark.contract
 
-PAGES = [ROOT / "README.md", ROOT / "deploy" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PARSER = build_parser()
 # Names that a reader is to replace, or makes by following the page.
 THEIRS = {"mine", "path/to/evening.toml", "path/to/my.toml", "NAME", "A,B"}
 # Programs of others, which this machine need not have.
 FOREIGN = {"sed", "rm", "curl", "uvx", "docker", "kubectl", "eval"}
-
-
-def blocks(page: Path, language: str) -> list[str]:
-    """Fenced blocks of a language, indented ones in lists too."""
-    found = re.findall(rf"^( *)```{language}\n(.*?)^\1```", page.read_text(), re.M | re.S)
-    return [re.sub(rf"^{indent}", "", text, flags=re.M) for indent, text in found]
-
-
-def commands(page: Path) -> Iterator[str]:
-    """Command lines of the page: in blocks, in indented text, and whole ones inside sentences."""
-    for block in blocks(page, "sh"):
-        yield from (line for line in block.splitlines() if line.strip())
-    text = re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.M | re.S)
-    yield from re.findall(r"^    (\./tidegauge .*)$", text, re.M)
-    yield from re.findall(r"`((?:TIDEGAUGE_\w+=\S+ )*\./tidegauge [^`]+)`", text)
-
-
-COMMANDS = [(page.name, line) for page in PAGES for line in dict.fromkeys(commands(page))]
-
-
-def words_of(line: str) -> list[str]:
-    """The words of a command without the variables before it, comment and redirection."""
-    line = re.sub(r'^eval "\$\((.*)\)"$', r"\1", line).partition(" > ")[0]
-    words = shlex.split(line, comments=True)
-    while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
-        words.pop(0)
-    return words
 
 
 def check_tidegauge(words: list[str]) -> None:
@@ -116,6 +88,42 @@ def test_a_wrong_command_would_be_noticed() -> None:
         check_tidegauge(["run", "--pipeline", "no-such-pipeline"])
     with pytest.raises(AssertionError):
         check_paths(["kubectl", "apply", "-f", "no/such.yaml"])
+
+
+def test_every_command_has_a_rule_by_which_a_test_runs_it_and_every_rule_a_command() -> None:
+    used = {rule_of(page, line) for page, line in COMMANDS}
+    assert [rule for rule in RULES if rule not in used] == []
+    for change in CHANGES:
+        assert any(re.search(change.command, line) for _page, line in COMMANDS), change
+    with pytest.raises(LookupError, match="no rule says how a test runs: make coffee"):
+        rule_of("README.md", "make coffee")
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "accepted"),
+    [
+        (0, "VALID: every expected output was there once, exact and in time.", True),
+        (0, "", False),
+        (1, "INVALID: The generator was late: p99 send delay 61.5 ms, allowed 50 ms.", True),
+        (1, "INVALID: The generator was late: p99 send delay 61.5 ms, allowed 50 ms. X.", False),
+        (1, "INVALID: No rate was sustained: parse: median latency rises by 90 ms a second.", True),
+        (1, "INVALID: No rate was sustained: parse: 3 outputs never came.", False),
+        (1, "INVALID: store failed: it ended with code 1.", False),
+        (1, "VALID, but the ledger is not clean: 3 missing.", False),
+        (2, "INVALID: The host gave 40% of the processor time to others, allowed 25%.", False),
+    ],
+)
+def test_a_run_that_a_test_runs_may_fail_for_what_the_machine_did_and_for_nothing_else(
+    code: int, said: str, accepted: bool
+) -> None:
+    assert measures(Done(code, f"how it went\n{said}\n")) is accepted
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "workloads").glob("*.toml")), ids=lambda p: p.stem)
+def test_a_workload_that_was_shortened_for_the_pages_is_one(path: Path) -> None:
+    workload = Workload.model_validate(tomllib.loads(shortened(path.stem, path.read_text())))
+    assert workload.phases.total_s <= 32
+    assert workload.keep_up_s == 4
 
 
 CHEAP = [

@@ -35,11 +35,13 @@ auto.create.topics.enable=false
 """
 
 
-def free_base_port() -> int:
+def free_base_port(beyond: int = 0) -> int:
     """The first of as many adjacent free ports as a stack needs, below those that the system gives
-    to clients: one of them may take a port at any time."""
+    to clients: one of them may take a port at any time. beyond: the base port of another stack that
+    is yet to be started, or 0."""
     ports = len(PORT_OFFSETS)
-    for base in range(23_000 + os.getpid() % 250 * 30, 32_700, ports):
+    first = beyond + ports if beyond else 23_000 + os.getpid() % 250 * 30
+    for base in range(first, 32_700, ports):
         with suppress(OSError):
             for port in range(base, base + ports):
                 with socket.socket() as probe:

@@ -1,0 +1,254 @@
+"""How a test runs the commands of the pages: all that it changes in them, and what must come of it.
+
+A command goes to a shell as the page has it, comment included, in a copy of this folder whose
+workloads are shorter and more patient (`shortened`). CHANGES is everything that is changed in the
+text of commands; RULES says of every command in which state of the stack it is run and how it is
+judged. A command without a rule fails a test, as does a rule or a change that no command needs.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+# Why a search on a busy machine does not find what a rate is, one sentence or several.
+TOO_SLOW = (
+    r"(?: ?(?:\w+: median latency (?:rises by )?\d+ ms(?: a second|, allowed below \d+)\."
+    r"|\w+: drained \d+ s after the end, allowed below \d+ s\."
+    r"|Mean CPU \d+% of all cores, allowed below \d+%\.))+"
+)
+# What a busy machine does to a run; anything else that makes one INVALID is a failure.
+MACHINE = (
+    r"The generator could not send \d+ of \d+ records\.",
+    r"The generator was late: [^:]*ms\.",
+    r"The evaluator did not give every expected output a verdict in time\.",
+    r"The evaluation was [^:]*ms\.",
+    r"The host gave [^:]*%\.",
+    r"Processes that are not of the stack used [^:]*%\.",
+    rf"No rate was sustained:{TOO_SLOW}",
+    rf"The rate found is not sustained at \d+% of it:{TOO_SLOW}",
+)
+# Of `doctor`: what it may find bad on a machine that others use as well.
+BUSY = r"\d+ cores, load [\d.]+|[\d.]+ GB of memory free"
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of a command. text: all that it said."""
+
+    code: int
+    text: str
+
+
+def succeeds(done: Done) -> bool:
+    """Exit code 0."""
+    return done.code == 0
+
+
+def speaks(done: Done) -> bool:
+    """Exit code 0, and something was said."""
+    return succeeds(done) and bool(done.text.strip())
+
+
+def measures(done: Done) -> bool:
+    """A run that is valid and clean, or INVALID for what the machine did to it."""
+    if done.code == 0:
+        return "VALID: every expected output was there once, exact and in time." in done.text
+    found = re.search(r"^INVALID: (.+)$", done.text, re.M)
+    reasons = found[1] if found else ""
+    return done.code == 1 and bool(re.fullmatch(rf"(?:(?:{'|'.join(MACHINE)}) ?)+", reasons))
+
+
+def examines(done: Done) -> bool:
+    """All is well, or nothing but that the machine is busy."""
+    bad = re.findall(r"^bad +(.*)", done.text, re.M)
+    return done.code == (1 if bad else 0) and all(re.fullmatch(BUSY, text) for text in bad)
+
+
+def is_interrupted(done: Done) -> bool:
+    """Ended by Ctrl-C, as the page says."""
+    return done.code in (0, 130)
+
+
+def audits(done: Done) -> bool:
+    """Nothing known, or something: what is known about packages changes by itself."""
+    return done.code in (0, 1) and bool(done.text.strip())
+
+
+@dataclass(frozen=True)
+class Rule:
+    """command: pattern of the whole command, as the page has it, without its comment. page: the
+    only one that it is for. stack: whether one must be running, must not be, or it does not matter.
+    leaves: what runs afterwards, if that is something else: nothing, a bare stack, or a suite.
+    runs: how many runs the results must have. says: pattern of something that must be said.
+    until: what a command says that stays until Ctrl-C. engine: a command that shows that a program
+    of others is here and can work."""
+
+    command: str
+    judge: Callable[[Done], bool] = speaks
+    page: str | None = None
+    stack: Literal["up", "down", "any"] = "any"
+    leaves: Literal["", "nothing", "bare", "suite"] = ""
+    runs: int = 0
+    says: str = ""
+    until: str = ""
+    engine: str = ""
+
+
+@dataclass(frozen=True)
+class Change:
+    """command: pattern; what it finds becomes `text`, where {name} is a value of the test's."""
+
+    command: str
+    text: str
+
+
+TIDEGAUGE = r"\./tidegauge "
+OTHER_PORT = "TIDEGAUGE_BASE_PORT=18000 "
+# A cluster on this machine, so that a test never changes somebody's, with the operators.
+LOCAL_CLUSTER = (
+    "kubectl config current-context | grep -Eq '^(kind|k3d|minikube)' && kubectl get crd"
+    " kafkas.kafka.strimzi.io clickhouseinstallations.clickhouse.altinity.com"
+)
+
+RULES = (
+    # What measures. Once from nothing, once on other ports, once on a Kafka of one's own.
+    Rule(TIDEGAUGE + r"run     # start everything, .*", measures, stack="down"),
+    Rule(OTHER_PORT + TIDEGAUGE + "run", measures, stack="down"),
+    Rule(r"TIDEGAUGE_KAFKA_BOOTSTRAP=\S+ " + TIDEGAUGE + "run", measures),
+    Rule(TIDEGAUGE + r"run( .+)?", measures, stack="up"),
+    Rule(TIDEGAUGE + r"bench \w+"),
+    # What starts and stops.
+    Rule(
+        TIDEGAUGE + "up default",
+        is_interrupted,
+        stack="down",
+        says="It runs the suite default",
+        until=r"Ctrl-C stops it\.",
+    ),
+    Rule(TIDEGAUGE + "up default --detach", stack="down", leaves="suite", says="the suite default"),
+    Rule(TIDEGAUGE + "up --detach", stack="down", leaves="bare", says="The stack is up"),
+    Rule(TIDEGAUGE + "down", stack="up", leaves="nothing", says=r"The stack is down\."),
+    Rule(OTHER_PORT + TIDEGAUGE + "--data second up --detach", says="The stack is up"),
+    Rule(OTHER_PORT + TIDEGAUGE + "--data second status", says="store +.*ready"),
+    Rule(OTHER_PORT + TIDEGAUGE + "--data second down", says=r"The stack is down\."),
+    Rule("rm -rf .tidegauge", succeeds, stack="down"),
+    # What looks.
+    Rule(TIDEGAUGE + "status", page="write-a-suite.md", stack="up", says="default"),
+    Rule(TIDEGAUGE + "status", stack="up", says="store +.*ready"),
+    Rule(TIDEGAUGE + "doctor", examines, stack="up", says="store is ready"),
+    Rule(TIDEGAUGE + "(workloads|pipelines|suites)( .+)?"),
+    Rule(TIDEGAUGE + "completion bash"),
+    Rule(r'eval "\$\(./tidegauge completion bash\)"', says="-F _tidegauge"),
+    Rule(TIDEGAUGE + "sql --examples"),
+    # What asks the results.
+    Rule(TIDEGAUGE + r"sql .+ --output \S+", succeeds, stack="up", runs=1),  # the file is looked at
+    Rule(TIDEGAUGE + "(report|runs|sql)( .+)?", stack="up", runs=1),
+    Rule(TIDEGAUGE + "compare RUN RUN", stack="up", runs=2),
+    Rule(TIDEGAUGE + "evaluate RUN_ID", stack="up", runs=1),
+    Rule(TIDEGAUGE + "changes", stack="up", runs=1),
+    Rule(TIDEGAUGE + "rebuild", stack="up", runs=1),
+    Rule("curl '.*'", stack="up", runs=1, says="run_id", engine="curl --version"),
+    Rule(r"(GRAFANA_TOKEN=… )?" + TIDEGAUGE + r"grafana push --url \S+", stack="up", runs=1),
+    # What checks the project.
+    Rule(TIDEGAUGE + "test( tests/unit/spark_pipeline)?", says=r"\d+ passed|tests/.*: \d+"),
+    Rule(TIDEGAUGE + "test faults tests/integration/test_spark_cluster.py", says=": [1-9]"),
+    Rule(TIDEGAUGE + "test documented", says="test_documented.py: [1-9]"),
+    Rule("sed .* pipelines/spark-microbatch.toml > pipelines/mine.toml", succeeds),
+    Rule(r"\.venv/bin/python -m deploy\.dependencies update", succeeds),
+    Rule(r"\.venv/bin/python -m deploy\.dependencies image generator"),
+    Rule("uvx pip-audit .*", audits, engine="uvx --version"),
+    # Containers and clusters.
+    Rule("sh deploy/compose/make-secrets.sh", succeeds),
+    Rule("docker compose .* console run .*", measures, engine="docker info"),
+    Rule("docker compose .*", succeeds, engine="docker info"),
+    Rule(
+        r"kubectl .* port-forward .*", is_interrupted, until="Forwarding from", engine=LOCAL_CLUSTER
+    ),
+    Rule("kubectl .*", engine=LOCAL_CLUSTER),
+)
+
+CHANGES = (
+    # Placeholders.
+    Change("workloads NAME", "workloads latency"),
+    Change("--pipeline NAME", "--pipeline calibration"),
+    Change("bench NAME", "bench generator"),
+    Change("RUN RUN$", "{before} {newest}"),
+    Change("RUN_ID", "{newest}"),
+    Change("GRAFANA_TOKEN=…", "GRAFANA_TOKEN={token}"),
+    Change("--url (URL|http://grafana:3000)", "--url {grafana}"),
+    # Addresses and ports: this machine may have other stacks.
+    Change("^TIDEGAUGE_BASE_PORT=18000", "TIDEGAUGE_BASE_PORT={second_port}"),
+    Change("127.0.0.1:17072", "127.0.0.1:{store_port}"),
+    Change(
+        "^TIDEGAUGE_KAFKA_BOOTSTRAP=kafka1:9092,kafka2:9092",
+        "TIDEGAUGE_KAFKA_BOOTSTRAP={kafka} TIDEGAUGE_BASE_PORT={second_port}"
+        " TIDEGAUGE_DATA=own-kafka",
+    ),
+    # The program of examples/ in the place of Flink: it does these stages.
+    Change("external:flink --stages 1,2", "external:flink --stages 0,1"),
+    # Shorter.
+    Change(r"--duration \d+", "--duration 5"),
+    Change(r"--warm-up \d+", "--warm-up 4"),
+    Change(r"tidegauge test(?=$|    # )", "tidegauge test --collect-only -q"),
+    Change(r"tidegauge test (faults \S+|documented)$", r"\g<0> --collect-only -q"),
+    # It says nothing; what it was for shows afterwards.
+    Change("^eval .*", r"\g<0>; complete -p ./tidegauge"),
+)
+
+# The smallest that `bench` goes; without them it takes some ten minutes.
+BENCHES = {
+    "TIDEGAUGE_BENCH_RECORDS": "20000",
+    "TIDEGAUGE_BENCH_PIPELINES": "spark-microbatch",
+    "TIDEGAUGE_BENCH_ALONE": "",
+    "TIDEGAUGE_BENCH_STAGES": "1",
+    "TIDEGAUGE_BENCH_SECONDS": "0",
+    "TIDEGAUGE_BENCH_BACKLOG": "20000",
+}
+
+# Of every workload, where it says so.
+SHORT = {
+    "warm_up_s": "3",
+    "measure_s": "5",
+    "deadline_ms": "90_000",
+    "give_up_ms": "100_000",
+    "max_send_delay_p99_ms": "10_000",
+    "step_warm_up_s": "3",
+    "step_s": "5",
+    "confirm_s": "5",
+    "max_steps": "2",
+}
+SHORT_OF = {
+    "large-windows": {"measure_s": "24"},  # its first window is there after 15 to 18 s
+    "single-burst": {"pipelines_start_s": "2"},
+    "sustainable-throughput": {"rate_per_second": "400"},
+}
+
+
+def shortened(name: str, text: str) -> str:
+    """The text of a workload's file with shorter phases, and so patient that a busy machine makes
+    nothing late: whether commands work is tested, not speed."""
+    for key, value in (SHORT | SHORT_OF.get(name, {})).items():
+        text = re.sub(rf"^{key} = .*", f"{key} = {value}", text, flags=re.M)
+    if "keep_up_s" not in text:
+        text = text.replace("\n[load]", "\nkeep_up_s = 4\n\n[load]", 1)
+    return text
+
+
+def rule_of(page: str, line: str) -> Rule:
+    """The first rule for a command of a page. Raises LookupError when there is none."""
+    for rule in RULES:
+        if rule.page in (None, page) and re.fullmatch(rf"{rule.command}( +# .*)?", line):
+            return rule
+    raise LookupError(f"{page}: no rule says how a test runs: {line}")
+
+
+def changed(line: str, values: Mapping[str, str]) -> str:
+    """The command with CHANGES; a value is asked for only where it is needed."""
+    for change in CHANGES:
+
+        def filled(found: "re.Match[str]", text: str = change.text) -> str:
+            return found.expand(text).format_map(values)
+
+        line = re.sub(change.command, filled, line)
+    return line

@@ -1,0 +1,63 @@
+"""Every command of README and docs is run, in the order of the pages, and does what they say.
+
+The commands are run as they are written, in a copy of this folder and on one stack; what is changed
+in them, and what must come of each, is in documented.py.
+"""
+
+import itertools
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.documentation import COMMANDS
+from tests.end_to_end.documented import rule_of
+from tests.end_to_end.reader import Reader
+
+pytestmark = [pytest.mark.documented, pytest.mark.timeout(900)]
+
+WRITTEN = ("--html", "--output", "--report")
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    with ExitStack() as held:
+        found = Reader(tmp_path_factory.mktemp("reader"), held)
+        try:
+            yield found
+        finally:
+            found.close()
+
+
+@pytest.mark.parametrize(
+    ("page", "line"),
+    COMMANDS,
+    ids=[
+        f"{number:03}-{page}-{line.partition('  #')[0]}"
+        for number, (page, line) in enumerate(COMMANDS)
+    ],
+)
+def test_a_command_does_what_its_page_says(reader: Reader, page: str, line: str) -> None:
+    rule = rule_of(page, line)
+    if rule.engine and reader.shell(rule.engine).code != 0:
+        pytest.skip(f"{line.split(maxsplit=1)[0]}, or what it needs, is not on this machine")
+    reader.prepare(page, rule)
+    done = reader.follow(page, line, rule)
+    assert rule.judge(done), f"exit code {done.code}\n{done.text}"
+    assert re.search(rule.says, done.text), f"it does not say {rule.says!r}\n{done.text}"
+    for path in written(line):
+        assert (reader.copy / path).stat().st_size > 0, path
+
+
+def test_nothing_is_left_running(reader: Reader) -> None:
+    reader.close()
+    assert reader.left() == []
+
+
+def written(line: str) -> list[Path]:
+    """Files that the options of a command name."""
+    words = shlex.split(line, comments=True)
+    return [Path(word) for option, word in itertools.pairwise(words) if option in WRITTEN]
