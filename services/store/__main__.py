@@ -14,7 +14,7 @@ from services.runtime.logs import configure_logs
 from services.runtime.settings import load_settings
 from services.runtime.stopping import stop_on_signals
 from services.runtime.topics import ensure_topics
-from services.store.chdb_engine import ChdbEngine, FolderTakenError
+from services.store.chdb_engine import ChdbEngine, FolderTakenError, NoRoomError
 from services.store.engine import Engine, EngineError
 from services.store.http_interface import serve_sql
 from services.store.projector import ProjectionError, open_projector
@@ -29,6 +29,7 @@ REASONS_TO_STOP = (
     FolderTakenError,
     KafkaException,
     KafkaUnavailableError,
+    NoRoomError,
     OSError,
     PortTakenError,
     ProjectionError,

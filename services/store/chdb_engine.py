@@ -11,6 +11,8 @@ What was found with chDB 4.4 (ClickHouse 26.9), and what is arranged accordingly
 - A streamed insert (`send_insert`) that fails says that it has written all rows: on a full disk
   everything was lost without a word. A statement that reads a file raises, takes as long, and makes
   one part of one Arrow record batch (3 M rows too): it is there or not.
+- Statements that define something leave an empty file on a full disk, and with that the folder can
+  never be opened again. So it is not opened without some room.
 - A second process on the same folder gets an error without a reason. A lock file gives the reason.
 """
 
@@ -19,6 +21,7 @@ import io
 import json
 import os
 import re
+import shutil
 import sys
 import tempfile
 import threading
@@ -39,6 +42,8 @@ from services.store.settings import StoreSettings, bounds
 from services.store.tables import DATABASE
 
 CLOSE_TIMEOUT_S = 5.0
+MEBIBYTE = 1024 * 1024
+ROOM_BYTES = 64 * MEBIBYTE
 # Settings that change how an answer is written or joined, and reach nothing.
 FREE_SETTINGS = (
     "output_format_",
@@ -65,13 +70,19 @@ class FolderTakenError(RuntimeError):
     """Another process owns the folder."""
 
 
+class NoRoomError(RuntimeError):
+    """The disk of the folder is full, or nearly."""
+
+
 class ChdbEngine:
     """`Engine` on chDB. See services/store/engine.py for what the methods promise."""
 
     def __init__(self, settings: StoreSettings) -> None:
-        """Open the folder, creating it where it is not there. Raises FolderTakenError."""
+        """Open the folder, creating it where it is not there. Raises FolderTakenError,
+        NoRoomError."""
         folder = settings.database_dir.resolve()
         folder.mkdir(parents=True, exist_ok=True)
+        _want_room(folder)
         self._lock = _own(folder)
         self._folder = folder
         self._settings = settings
@@ -222,6 +233,15 @@ def _engine_errors() -> Iterator[None]:
         raise
     except (chdb.ChdbError, RuntimeError) as error:
         raise EngineError(str(error)) from error
+
+
+def _want_room(folder: Path) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < ROOM_BYTES:
+        raise NoRoomError(
+            f"the disk of {folder} has {free // MEBIBYTE} MiB of free space;"
+            f" the store starts with {ROOM_BYTES // MEBIBYTE}"
+        )
 
 
 def _own(folder: Path) -> IO[str]:

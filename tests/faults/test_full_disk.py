@@ -52,9 +52,9 @@ def ballast(disk: Path) -> Iterator[Callable[[], None]]:
 
 
 def complaints(stack: BreakableStack) -> list[str]:
-    """What the store's log says of inserts that fail."""
+    """What the store's log says of room that it does not have."""
     log = log_path(stack.settings.data, "store").read_text()
-    return [line for line in log.splitlines() if "insert_failed" in line]
+    return [line for line in log.splitlines() if "space" in line]
 
 
 def test_a_store_without_room_says_so_and_projects_all_when_there_is_room(
@@ -65,10 +65,30 @@ def test_a_store_without_room_says_so_and_projects_all_when_there_is_room(
         stack.await_measuring()
         with ballast(disk) as fill:
             eventually(lambda: fill() or len(complaints(stack)) >= TRIES, "it says so")
-        assert all("not enough space" in line for line in complaints(stack))
+        assert all("insert_failed" in line for line in complaints(stack))
         code, report, told = stack.ended(run)
         assert (code, report["invalid_reasons"]) == (0, []), told
         assert set(stack.restarts().values()) == {0}
         nothing_twice(stack, report)
         every_event_once(stack)
         stack.has_clean_run()
+
+
+def test_a_store_that_is_started_without_room_goes_on_when_there_is_room(
+    tmp_path: Path, disk: Path
+) -> None:
+    with breakable_stack(tmp_path) as stack:
+        run = stack.begin_load()
+        stack.await_measuring()
+        with ballast(disk) as fill:
+            eventually(lambda: fill() or complaints(stack), "it says so")
+            stack.kill("store")
+            eventually(
+                lambda: fill() or (stack.restarts()["store"] and complaints(stack)),
+                "the one that was started again says so too",
+            )
+        eventually(stack.is_ready, "it serves again")
+        code, report, told = stack.ended(run)
+        assert (code, report["invalid_reasons"]) == (0, []), told
+        nothing_twice(stack, report)
+        every_event_once(stack)
