@@ -24,6 +24,7 @@ SHORT = {
     "fluctuating": 60,
     "skew": 10,
     "compare": 10,
+    "crowd": 10,
     "failure": 50,
     "calibration": 10,
     "soak": 10,

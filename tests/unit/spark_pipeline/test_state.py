@@ -6,7 +6,7 @@ import pytest
 
 from services.spark_pipeline.stages.state import sliding, tumbling
 from services.spark_pipeline.stages.state.join import joined
-from services.spark_pipeline.stages.state.memory import Observation, remember
+from services.spark_pipeline.stages.state.memory import Observation, forget, remember
 
 pytestmark = pytest.mark.unit
 
@@ -27,8 +27,11 @@ def both(time_ms, flow_value, speed_value, **where):
 
 def published(rule, *batches):
     """What a rule publishes batch by batch."""
-    memory = {}
-    return [list(rule(memory, remember(memory, rows, KEEP_MS))) for rows in batches]
+    memory, found = {}, []
+    for rows in batches:
+        found.append(list(rule(memory, remember(memory, rows, KEEP_MS))))
+        forget(memory, KEEP_MS)
+    return found
 
 
 def tumbled(*batches):
@@ -54,10 +57,20 @@ def test_join_passes_over_what_is_older_than_it_keeps():
     assert found == [[], [], []]
 
 
+def test_a_batch_of_a_minute_is_complete_although_all_its_flows_come_first():
+    seconds = range(60)
+    rows = [flow(1000 * second, 60) for second in seconds]
+    rows += [speed(1000 * second, 80.0) for second in seconds]
+    pairs = [("lane1", 1, 1000 * second, 60, 80.0) for second in seconds]
+    assert published(joined, rows) == [pairs]
+    assert [start_ms for start_ms, *_ in tumbled(rows)[0]] == [1000 * each for each in seconds]
+
+
 def test_what_is_kept_is_bounded_by_event_time():
     memory = {}
     for second in range(100):
         remember(memory, both(1000 * second, 60, 80.0), KEEP_MS)
+        forget(memory, KEEP_MS)
     assert sorted(memory) == [(1000 * second, "lane1") for second in range(89, 100)]
 
 

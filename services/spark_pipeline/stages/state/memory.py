@@ -7,6 +7,7 @@
 [(1000, 'lane1')]
 """
 
+import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -36,26 +37,35 @@ Memory = dict[Place, Observation]
 
 
 def remember(memory: Memory, rows: Iterable[Observation], keep_ms: int) -> list[Place]:
-    """Add observations and forget what is more than `keep_ms` older than the newest.
+    """Add the observations of one batch, in any order.
 
     Returns the places whose second kind came with these rows, in the order in which it came. The
-    first flow and the first speed of a place stay, whatever comes later. What is too old already
-    is passed over.
+    first flow and the first speed of a place stay, whatever comes later. What is more than
+    `keep_ms` older than the newest of the batches before is passed over; within a batch nothing is
+    too old, for all flows of a long one may come before its speeds.
     """
-    newest_ms = max((observed_ms for observed_ms, _ in memory), default=None)
+    oldest_ms = _oldest_ms(memory, keep_ms)
     paired = []
     for row in rows:
-        if newest_ms is not None and row.observed_ms < newest_ms - keep_ms:
+        if row.observed_ms < oldest_ms:
             continue
-        newest_ms = row.observed_ms if newest_ms is None else max(newest_ms, row.observed_ms)
         place = (row.observed_ms, row.lane)
         before = memory.get(place)
         memory[place] = row if before is None else _merged(before, row)
         if (before is None or pair(before) is None) and pair(memory[place]) is not None:
             paired.append(place)
-    for place in [place for place in memory if place[0] < (newest_ms or 0) - keep_ms]:
+    return paired
+
+
+def forget(memory: Memory, keep_ms: int) -> None:
+    """Forget what is more than `keep_ms` older than the newest."""
+    oldest_ms = _oldest_ms(memory, keep_ms)
+    for place in [place for place in memory if place[0] < oldest_ms]:
         del memory[place]
-    return [place for place in paired if place in memory]
+
+
+def _oldest_ms(memory: Memory, keep_ms: int) -> float:
+    return max((observed_ms for observed_ms, _ in memory), default=-math.inf) - keep_ms
 
 
 def pair(observation: Observation) -> Pair | None:

@@ -11,7 +11,13 @@ from pyspark.sql.streaming.stateful_processor import (
     StatefulProcessorHandle,
 )
 
-from services.spark_pipeline.stages.state.memory import Memory, Observation, Place, remember
+from services.spark_pipeline.stages.state.memory import (
+    Memory,
+    Observation,
+    Place,
+    forget,
+    remember,
+)
 
 OBSERVATION = "lane string, num_lanes int, observed_ms bigint, flow int, speed double"
 Rule = Callable[[Memory, list[Place]], Iterable[tuple[object, ...]]]
@@ -67,10 +73,11 @@ class Remembering(StatefulProcessor):  # type: ignore[misc]  # pyspark leaves it
         kept = (Observation(*row) for row in self._state.get())
         memory: Memory = {(row.observed_ms, row.lane): row for row in kept}
         new = (Observation(*(row[name] for name in Observation._fields)) for row in rows)
-        paired = remember(memory, new, self._keep_ms)
+        found = list(self._rule(memory, remember(memory, new, self._keep_ms)))
+        forget(memory, self._keep_ms)
         self._state.put([tuple(row) for row in memory.values()])
         head = {"run_id": key[0], "measurement_id": key[1]}
-        for fields in self._rule(memory, paired):
+        for fields in found:
             yield Row(**head, **dict(zip(self._names, fields, strict=True)))
 
     def close(self) -> None:
