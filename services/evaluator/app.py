@@ -64,11 +64,10 @@ def build_app(
                 continue
             next_command = event.message.offset + 1
             try:
-                name, record = codec.decode(event.value)
+                record = codec.decode_as("control_command", event.value)
             except codec.DecodeError:
                 continue  # the conductor, which owns this topic, keeps the dead letter
-            if name == "control_command":
-                current.command(record)
+            current.command(record)
 
     @app.agent(batches)
     async def evaluate(stream: Any) -> None:

@@ -139,12 +139,16 @@ class BreakableStack:
         assert self.report_path.exists(), said
         return run.returncode, json.loads(self.report_path.read_text()), said
 
-    def has_clean_run(self) -> Report:
-        """A short run, which must be valid and clean."""
-        code, report, said = self.ended(self.begin_load(measure_s=5))
-        assert (code, report["invalid_reasons"]) == (0, []), said
+    def ended_clean(self, run: "subprocess.Popen[str]") -> Report:
+        """Report of a run, once it has ended, which must be valid and clean."""
+        code, report, said = self.ended(run)
+        assert (code, report["valid"], report["invalid_reasons"]) == (0, True, []), said
         assert report["conclusion"]["clean"], said
         return report
+
+    def has_clean_run(self) -> Report:
+        """A short run, which must be valid and clean."""
+        return self.ended_clean(self.begin_load(measure_s=5))
 
     def sql(self, sql: str) -> list[dict[str, Any]]:
         """Rows of a query; none while the store does not answer."""

@@ -33,18 +33,11 @@ def until(condition, what):
         time.sleep(0.05)
 
 
-def minute_counts(settings, run_id):
+def counts(settings, table, run_id):
+    """Outputs of a run by latency, as one of the tables of latency counts has them."""
     return rows(
         settings,
-        "SELECT latency_ms, sum(r.count) AS n FROM latency_minutes AS r"
-        f" WHERE run_id = '{run_id}' GROUP BY ALL ORDER BY ALL",
-    )
-
-
-def raw_counts(settings, run_id):
-    return rows(
-        settings,
-        "SELECT latency_ms, sum(r.count) AS n FROM results_latency AS r"
+        f"SELECT latency_ms, sum(r.count) AS n FROM {table} AS r"
         f" WHERE run_id = '{run_id}' GROUP BY ALL ORDER BY ALL",
     )
 

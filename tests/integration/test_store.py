@@ -29,12 +29,11 @@ from tests.integration.kafka_broker import running_broker
 from tests.integration.service_process import DEADLINE_S, running_service
 from tests.integration.store_events import (
     ask,
+    counts,
     dead_letters,
     events_at,
-    minute_counts,
     publish_broken,
     publish_latency,
-    raw_counts,
     rows,
     topic_ends,
     until,
@@ -91,14 +90,18 @@ def test_killed_again_and_again_the_store_loses_and_doubles_no_row(broker, tmp_p
         assert {
             int(row["latency_ms"]): int(row["n"]) for row in projected(broker, run_id)
         } == wanted
-        assert minute_counts(broker, run_id) == raw_counts(broker, run_id)
+        assert counts(broker, "latency_minutes", run_id) == counts(
+            broker, "results_latency", run_id
+        )
         letters = [row["value"] for row in dead_letters(broker, "broken %")]
         assert sorted(letters) == sorted(f"broken {number}" for number in range(0, total, 100))
         rebuilt = rebuild(broker, tmp_path)
         assert (rebuilt["state"], rebuilt["equal"]) == ("done", True), rebuilt
         lines = {line["table"]: line["rows_after"] for line in rebuilt["tables"]}
         assert (lines["results_latency"], lines["dead_letter"]) == (2000, 10)
-        assert raw_counts(broker, run_id) == minute_counts(broker, run_id)
+        assert counts(broker, "results_latency", run_id) == counts(
+            broker, "latency_minutes", run_id
+        )
         assert len(dead_letters(broker, "broken %")) == 10
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 0
