@@ -32,6 +32,7 @@ offsets.topic.replication.factor=1
 offsets.topic.num.partitions=1
 group.initial.rebalance.delay.ms=0
 auto.create.topics.enable=false
+log.cleaner.dedupe.buffer.size=16777216
 """
 
 

@@ -1,10 +1,28 @@
 """What `./tidegauge test …` asks of pytest."""
 
+from pathlib import Path
+
 import pytest
 
-from services.console.checks import pytest_arguments
+from services.console.checks import HALVES, pytest_arguments, run_side_by_side
+from services.runtime.settings import ROOT
 
 pytestmark = pytest.mark.unit
+
+# Says so once the other one is there too, and for at most a few seconds waits for it.
+MEETS = """
+import sys, time
+from pathlib import Path
+me, other = sys.argv[1:]
+folder = Path(__file__).parent
+(folder / me).touch()
+for _ in range(1000):
+    if (folder / other).exists():
+        print(me, "met", other)
+        sys.exit()
+    time.sleep(0.02)
+sys.exit(1)
+"""
 
 
 @pytest.mark.parametrize(
@@ -20,3 +38,38 @@ pytestmark = pytest.mark.unit
 )
 def test_a_kind_of_tests_in_front_selects_it(given: list[str], asked: list[str]) -> None:
     assert pytest_arguments(given) == asked
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of modules that `python -m` finds."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return tmp_path
+
+
+def test_modules_side_by_side_wait_for_each_other_and_are_heard_in_order(
+    modules: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (modules / "meets.py").write_text(MEETS)
+    both = [["meets", "first", "second"], ["meets", "second", "first"]]
+    assert run_side_by_side(both) == 0
+    assert capfd.readouterr().out == "first met second\nsecond met first\n"
+
+
+@pytest.mark.parametrize("codes", [(3, 0), (0, 3)])
+def test_one_that_fails_is_enough(modules: Path, codes: tuple[int, int]) -> None:
+    (modules / "ends.py").write_text("import sys\nsys.exit(int(sys.argv[1]))\n")
+    assert run_side_by_side([["ends", str(code)] for code in codes]) == 3
+
+
+def test_the_halves_are_every_folder_of_tests_once() -> None:
+    folders = {path.parent.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py")}
+
+    def takes(half: tuple[str, ...], folder: Path) -> bool:
+        left_out = [argument.removeprefix("--ignore=") for argument in half if "=" in argument]
+        return any(map(folder.is_relative_to, half)) and not any(
+            map(folder.is_relative_to, left_out)
+        )
+
+    for folder in folders - {Path("tests/faults")}:
+        assert [takes(half, folder) for half in HALVES].count(True) == 1, folder
