@@ -3,6 +3,7 @@ machine is. `HYPOTHESIS_PROFILE=explore` draws others."""
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -12,6 +13,7 @@ settings.register_profile("explore", parent=settings.get_profile("same"), derand
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
-def pytest_unconfigure() -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish() -> None:
     """The closing line is the last one: clients whose broker has gone would go on complaining."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

@@ -5,6 +5,7 @@ import sys
 import tempfile
 import tomllib
 from pathlib import Path
+from xml.etree import ElementTree
 
 from services.runtime.settings import ROOT
 
@@ -35,7 +36,32 @@ def run_tests(arguments: list[str]) -> int:
             print(f"tidegauge: {name} failed; the tests were not run.", file=sys.stderr)
             return 1
         print(f"{name}: passed", flush=True)
-    return run_side_by_side([["pytest", *half] for half in HALVES])
+    return _run_halves()
+
+
+def _run_halves() -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        results = [Path(folder) / f"{number}.xml" for number in range(len(HALVES))]
+        code = run_side_by_side(
+            [
+                ["pytest", *half, f"--junitxml={result}"]
+                for half, result in zip(HALVES, results, strict=True)
+            ]
+        )
+        print(closing_line([result for result in results if result.exists()]))
+    return code
+
+
+def closing_line(results: list[Path]) -> str:
+    """What pytest would say at its end of files of results in JUnit's format, taken together."""
+    counts = dict.fromkeys(("tests", "failures", "errors", "skipped"), 0)
+    for suite in (suite for file in results for suite in ElementTree.parse(file).iter("testsuite")):
+        for name in counts:
+            counts[name] += int(suite.get(name, 0))
+    tests, failed, errors, skipped = counts.values()
+    said = [f"{tests - failed - errors - skipped} passed"]
+    others = (("failed", failed), ("errors", errors), ("skipped", skipped))
+    return ", ".join(said + [f"{count} {name}" for name, count in others if count])
 
 
 def run_side_by_side(modules: list[list[str]]) -> int:

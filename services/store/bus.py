@@ -1,6 +1,7 @@
 """The results bus as the projector reads it: every partition of every topic, from given offsets."""
 
-from collections.abc import Container, Iterator, Mapping
+import time
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
@@ -10,6 +11,7 @@ from services.store.positions import Place
 from services.store.tables import TABLES
 
 POLL_RECORDS: Final = 5_000
+LOOK_S: Final = 0.25  # between two looks whether to stop
 
 
 class Bus:
@@ -47,9 +49,17 @@ class Bus:
         """Read these partitions from here on."""
         self._consumer.assign([TopicPartition(*at, offset) for at, offset in offsets.items()])
 
-    def poll(self, seconds: float) -> list[Message]:
-        """Records that came within this time, in order in each partition."""
-        polled = self._consumer.consume(POLL_RECORDS, seconds)
+    def poll(self, seconds: float, stopped: Callable[[], bool]) -> list[Message]:
+        """Records that came within this time, or before `stopped`, in order in each partition."""
+        polled: list[Message] = []
+        deadline_s = time.monotonic() + seconds
+        while len(polled) < POLL_RECORDS and not stopped():
+            left_s = deadline_s - time.monotonic()
+            polled += self._consumer.consume(
+                POLL_RECORDS - len(polled), max(0, min(left_s, LOOK_S))
+            )
+            if left_s <= LOOK_S:
+                break
         return [message for message in polled if message.error() is None]
 
     def close(self) -> None:

@@ -35,6 +35,7 @@ from services.store.settings import StoreSettings
 from services.store.tables import TABLES
 
 CHECKPOINT_MS: Final = 600_000
+CATCH_UP_S: Final = 0.25  # how long an insert waits for more while old records are projected
 RECORDS = Counter("tidegauge_store_records", "Records projected", ["topic"])
 LAG = Gauge("tidegauge_store_lag_records", "Records on the bus not projected yet", ["topic"])
 UNUSABLE = Counter("tidegauge_store_unusable_records", "Records put aside", ["topic"])
@@ -109,9 +110,12 @@ class Projector:
         self._bus.begin(self._next)
         return {place: low for place, (low, _end) in bounds.items()}
 
-    def step(self) -> int:
-        """Project what arrives within `batch_seconds`; returns how many records that were."""
-        messages = self._bus.poll(self._settings.batch_seconds)
+    def step(self, seconds: float | None = None) -> int:
+        """Project what arrives within this time, or else within `batch_seconds`; returns how many
+        records that were."""
+        if seconds is None:
+            seconds = self._settings.batch_seconds
+        messages = self._bus.poll(seconds, self._stopped)
         wanted = [m for m in messages if m.offset() < self._limit(m.topic(), m.partition())]
         for part in _parts(wanted, self._settings.batch_bytes):
             self._write(part)
@@ -154,7 +158,7 @@ class Projector:
             return any(at < ends.get(place, 0) for place, at in self._next.items())
 
         while behind() and not stopped():
-            self.step()
+            self.step(min(CATCH_UP_S, self._settings.batch_seconds))
 
     def _limit(self, topic: str, partition: int) -> float:
         return self._limits.get((topic, partition), math.inf)

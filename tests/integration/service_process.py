@@ -124,6 +124,7 @@ def running_service(
     environment = os.environ | {
         "TIDEGAUGE_BASE_PORT": str(settings.base_port),
         "TIDEGAUGE_DATA": str(data or settings.data),
+        "TIDEGAUGE_BATCH_SECONDS": "0.5",  # of the store: tests wait for its rows
         **variables,
     }
     process = subprocess.Popen(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from services.console.checks import HALVES, pytest_arguments, run_side_by_side
+from services.console.checks import HALVES, closing_line, pytest_arguments, run_side_by_side
 from services.runtime.settings import ROOT
 
 pytestmark = pytest.mark.unit
@@ -73,3 +73,13 @@ def test_the_halves_are_every_folder_of_tests_once() -> None:
 
     for folder in folders - {Path("tests/faults")}:
         assert [takes(half, folder) for half in HALVES].count(True) == 1, folder
+
+
+def test_the_closing_line_counts_both_halves(tmp_path: Path) -> None:
+    for name, counts in (("a", (9, 1, 1, 2)), ("b", (5, 0, 0, 0))):
+        numbers = dict(zip(("tests", "failures", "errors", "skipped"), counts, strict=True))
+        attributes = " ".join(f'{key}="{value}"' for key, value in numbers.items())
+        (tmp_path / name).write_text(f"<testsuites><testsuite {attributes}/></testsuites>")
+    both = [tmp_path / "a", tmp_path / "b"]
+    assert closing_line(both) == "10 passed, 1 failed, 1 errors, 2 skipped"
+    assert closing_line(both[1:]) == "5 passed"
