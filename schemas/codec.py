@@ -12,7 +12,8 @@ without a registry server.
 `header()` and `schema_json()` with a batch encoder; the bytes are the same.
 
 Times stay integers here, in the unit that the schema's `logicalType` and doc state: conversion to
-datetimes is left to those who show them.
+datetimes is left to those who show them. A text that holds a JSON object (JSON_FIELDS) is checked,
+so that whoever reads it need not fear for it.
 """
 
 import io
@@ -29,6 +30,12 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 MARKER = b"\xc3\x01"
 HEADER_BYTES = 10
 SCHEMA_DIR = Path(__file__).parent / "avro"
+# By record: the text that holds a JSON object.
+JSON_FIELDS = {
+    "results_conclusions": "detail",
+    "results_lifecycle": "detail",
+    "results_pipeline": "detail",
+}
 
 
 MAX_SAID = 200
@@ -160,4 +167,14 @@ def decode(data: bytes | None) -> tuple[str, dict[str, Any]]:
         ) from error
     if stream.read(1):
         raise DecodeError(f"{writer.name} v{writer.version} has bytes after its end")
+    field = JSON_FIELDS.get(writer.name)
+    if field and not _is_json_object(record[field]):  # type: ignore[index,call-overload,arg-type]
+        raise DecodeError(f"{writer.name} v{writer.version}: {field} is not a JSON object")
     return writer.name, record  # type: ignore[return-value]
+
+
+def _is_json_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False

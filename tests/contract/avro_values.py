@@ -1,8 +1,11 @@
 """Hypothesis strategies of values that fit an Avro schema, logical types left as numbers."""
 
+import json
 from typing import Any
 
 from hypothesis import strategies as st
+
+from schemas.codec import JSON_FIELDS
 
 PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
     "null": st.none(),
@@ -22,7 +25,12 @@ def values_of(schema: Any) -> st.SearchStrategy[Any]:
     if isinstance(schema, list):
         return st.one_of(*(values_of(branch) for branch in schema))
     if schema["type"] == "record":
-        return st.fixed_dictionaries({f["name"]: values_of(f["type"]) for f in schema["fields"]})
+        fields = {f["name"]: values_of(f["type"]) for f in schema["fields"]}
+        if schema["name"] in JSON_FIELDS:
+            text = PRIMITIVES["string"]
+            objects = st.dictionaries(text, text, max_size=2)
+            fields[JSON_FIELDS[schema["name"]]] = objects.map(json.dumps)
+        return st.fixed_dictionaries(fields)
     if schema["type"] == "array":
         return st.lists(values_of(schema["items"]), max_size=4)
     if schema["type"] == "map":

@@ -83,6 +83,16 @@ def test_bytes_after_the_end_are_refused(name, data):
         codec.decode(whole + data.draw(st.binary(min_size=1, max_size=9)))
 
 
+@pytest.mark.parametrize("name", sorted(codec.JSON_FIELDS))
+@pytest.mark.parametrize("text", ["", "no", "[]", "1", "null", '{"a": 1', "[" * 100_000])
+@settings(max_examples=1, deadline=None)
+@given(data=st.data())
+def test_a_text_that_is_no_json_object_where_one_belongs_is_refused(name, text, data):
+    record = data.draw(values_of(SCHEMAS[name])) | {codec.JSON_FIELDS[name]: text}
+    with pytest.raises(codec.DecodeError, match=f"^{name} v1: detail is not a JSON object$"):
+        codec.decode(codec.encode(name, record))
+
+
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=30, deadline=None)
 @given(datum=st.binary(max_size=80))

@@ -43,8 +43,9 @@ def one_of(stack: BreakableStack, topic: str) -> bytes:
 
 def corrupt(stack: BreakableStack, topics: tuple[catalogue.Topic, ...]) -> Places:
     """Publish to each topic noise, a record that was cut short, one of a topic that it is not, and
-    nothing; returns where they are."""
+    nothing, and an event whose detail cannot be read; returns where they are."""
     foreign = one_of(stack, catalogue.GENERATOR), one_of(stack, catalogue.CONTROL)
+    unreadable = codec.decode(one_of(stack, catalogue.LIFECYCLE))[1] | {"detail": "no JSON"}
     found: Places = []
 
     def delivered(error: object, message: Message) -> None:
@@ -56,8 +57,12 @@ def corrupt(stack: BreakableStack, topics: tuple[catalogue.Topic, ...]) -> Place
         cut = codec.header(topic.records[0]) + b"\x02"  # a text of one character, which is missing
         for value in (NOISE, cut, foreign[topic.name == catalogue.GENERATOR], None):
             producer.produce(topic.name, value, on_delivery=delivered)
+    events = [topic.name for topic in topics if topic.name == catalogue.LIFECYCLE]
+    for name in events:
+        value = codec.encode("results_lifecycle", unreadable)
+        producer.produce(name, value, on_delivery=delivered)
     assert producer.flush(30) == 0
-    assert len(found) == 4 * len(topics)
+    assert len(found) == 4 * len(topics) + len(events)
     return found
 
 
