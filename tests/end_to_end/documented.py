@@ -171,7 +171,6 @@ RULES = (
 CHANGES = (
     # Placeholders.
     Change("workloads NAME", "workloads latency"),
-    Change("--pipeline NAME", "--pipeline calibration"),
     Change("bench NAME", "bench generator"),
     Change("RUN RUN$", "{before} {newest}"),
     Change("RUN_ID", "{newest}"),
