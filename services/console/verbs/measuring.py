@@ -10,7 +10,7 @@ from schemas.protocol import parse_stages
 from services.console.choosing import chosen_pipelines, with_options
 from services.console.elsewhere import open_stack
 from services.console.evaluating import evaluate_again
-from services.console.perform import perform
+from services.console.perform import RunError, perform
 from services.console.report import build_report
 from services.console.show import show_report, verdict_sentence
 from services.console.verbs.common import (
@@ -29,7 +29,8 @@ MOST_REPEATS = 100
 
 
 def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
-    """One run from nothing to a report; 0 only if it is valid and the ledger clean."""
+    """One run from nothing to a report; 0 only if it is valid and the ledger clean. Of several
+    runs of which one cannot be done, those before it are reported first."""
     workload = with_options(
         load_workload(options.workload),
         options.rate,
@@ -50,14 +51,20 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     say = teller(console)
     stack = open_stack(settings)
     reports: list[dict[str, Any]] = []
-    interrupted = False
+    interrupted, trouble = False, None
     try:
         stack.up(say)
         say(f"watch it at {dashboards(settings)}d/tidegauge-live")
         while len(reports) < options.repeat and not interrupted:
             request = new_request(workload, pipelines, stages or workload.stages)
             request = at_sustainable_share(request, store_url(settings))
-            interrupted = perform(request, settings, console, stack.check).interrupted
+            try:
+                interrupted = perform(request, settings, console, stack.check).interrupted
+            except RunError as error:
+                if not reports:
+                    raise
+                trouble = error
+                break
             reports.append(build_report(store_url(settings), request.run_id))
             if options.repeat > 1:
                 say(f"run {len(reports)} of {options.repeat}: {verdict_sentence(reports[-1])}")
@@ -68,6 +75,8 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
         show_report(console, report)
     if options.report:
         options.report.write_text(json.dumps(report, indent=2) + "\n")
+    if trouble is not None:
+        raise trouble
     if interrupted:
         return EXIT_INTERRUPTED
     return 0 if all(one["valid"] and one["conclusion"]["clean"] for one in reports) else EXIT_FAILED

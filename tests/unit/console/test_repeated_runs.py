@@ -1,0 +1,56 @@
+"""Several runs of which one cannot be done."""
+
+import json
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from services.console.perform import RunError
+from services.console.verbs import measuring
+from services.runtime.settings import ServiceSettings
+
+pytestmark = pytest.mark.unit
+
+ASKED = {
+    "workload": "smoke",
+    "pipeline": "calibration",
+    "stages": None,
+    **dict.fromkeys(("rate", "duration", "warm_up", "input", "format", "kill")),
+}
+
+
+class NoStack:
+    """Nothing to start or to stop."""
+
+    def up(self, _say: Callable[[str], None]) -> None: ...
+    def close(self, _say: Callable[[str], None]) -> None: ...
+    def check(self) -> None: ...
+
+
+@pytest.fixture
+def refused_in_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of which the first gives a report and the second is refused."""
+
+    def ends() -> Iterator[SimpleNamespace]:
+        yield SimpleNamespace(interrupted=False)
+        raise RunError("The run was refused: one is going on.")
+
+    outcomes = ends()
+    monkeypatch.setattr(measuring, "open_stack", lambda _settings: NoStack())
+    monkeypatch.setattr(measuring, "perform", lambda *_: next(outcomes))
+    monkeypatch.setattr(measuring, "build_report", lambda _url, _run_id: {"number": 1})
+    monkeypatch.setattr(measuring, "verdict_sentence", lambda _report: "VALID")
+    monkeypatch.setattr(measuring, "_summary", lambda reports, _console: {"of": reports})
+
+
+@pytest.mark.usefixtures("refused_in_the_second")
+def test_what_was_measured_before_a_refused_run_is_reported(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    options = Namespace(**ASKED, repeat=3, report=path)
+    with pytest.raises(RunError, match=r"^The run was refused"):
+        measuring.run(options, ServiceSettings(data=tmp_path), Console(quiet=True))
+    assert json.loads(path.read_text()) == {"of": [{"number": 1}]}
