@@ -26,7 +26,7 @@ def stack(tmp_path: Path) -> Iterator[BreakableStack]:
 
 def test_a_store_killed_ten_times_in_a_run_has_every_row_once(stack: BreakableStack) -> None:
     # The load lasts longer than the kills, some six seconds each, so that there is always more.
-    run = stack.begin("--rate", "200", "--duration", "150")
+    run = stack.begin_load(rate=200, measure_s=150)
     stack.await_measuring()
     counted = "SELECT count() AS n FROM results_latency"
     for number in range(1, KILLS + 1):
@@ -52,19 +52,19 @@ def test_a_store_killed_ten_times_in_a_run_has_every_row_once(stack: BreakableSt
 def test_a_run_that_loses_its_leader_or_its_load_is_invalid_and_the_next_is_not(
     stack: BreakableStack, part: str, reason: str
 ) -> None:
-    run = stack.begin("--rate", "100", "--duration", "20")
+    run = stack.begin_load(measure_s=20)
     stack.await_measuring()
     stack.kill(part)
     code, report, said = stack.ended(run)
     assert (code, report["invalid_reasons"]) == (1, [reason]), said
-    stack.ended_clean(stack.begin("--rate", "100", "--duration", "5"))
+    stack.has_clean_run()
 
 
 @pytest.mark.parametrize("part", ["collector", "evaluator"])
 def test_a_run_goes_on_when_what_only_watches_it_is_killed(
     stack: BreakableStack, part: str
 ) -> None:
-    run = stack.begin("--rate", "100", "--duration", "20")
+    run = stack.begin_load(measure_s=20)
     stack.await_measuring()
     stack.kill(part)
     stack.ended_clean(run)
