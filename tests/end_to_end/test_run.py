@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from schemas.protocol import DEFINITIONS, STAGES, VERDICTS
-from tests.end_to_end.command import ROOT, CommandLine
+from tests.end_to_end.command import CommandLine
+from tests.end_to_end.patient import patient_workload
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(600)]
 
@@ -34,21 +35,6 @@ def run(tidegauge: CommandLine) -> dict[str, object]:
     assert "VALID: every expected output was there once, exact and in time." in done.stdout
     report: dict[str, object] = json.loads(path.read_text())
     return report
-
-
-def patient_workload(folder: Path) -> Path:
-    """`latency`, but a busy machine makes nothing late: what is right is tested, not speed."""
-    text = (ROOT / "workloads" / "latency.toml").read_text()
-    for fast, patient in (
-        ("deadline_ms = 10_000", "deadline_ms = 90_000"),
-        ("give_up_ms = 20_000", "give_up_ms = 100_000"),
-        ("max_send_delay_p99_ms = 50", "max_send_delay_p99_ms = 10_000"),
-    ):
-        assert fast in text
-        text = text.replace(fast, patient)
-    path = folder / "patient.toml"
-    path.write_text(text)
-    return path
 
 
 def test_every_expected_output_of_every_stage_is_exact(run) -> None:

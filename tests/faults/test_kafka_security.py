@@ -13,6 +13,7 @@ from services.runtime.kafka import admin_client
 from services.runtime.settings import ROOT, ServiceSettings
 from services.runtime.topics import ensure_topics
 from tests.end_to_end.command import CommandLine
+from tests.end_to_end.patient import patient_workload
 from tests.integration.kafka_broker import PROPERTIES, Broker, free_base_port
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
@@ -73,7 +74,8 @@ def secure_broker(tmp_path):
 def test_with_credentials_a_run_has_a_clean_ledger(secure_broker, tmp_path):
     tidegauge = CommandLine(tmp_path / "stack", secure_broker.base_port)
     done = tidegauge(
-        *("run", "--rate", "100", "--duration", "5", "--warm-up", "3"),
+        *("run", str(patient_workload(tmp_path))),
+        *("--rate", "100", "--duration", "5", "--warm-up", "3"),
         *("--pipeline", "spark-realtime", "--report", str(tmp_path / "report.json")),
         TIDEGAUGE_KAFKA_BOOTSTRAP=secure_broker.bootstrap,
         TIDEGAUGE_KAFKA_PROPERTIES=json.dumps(secure_broker.kafka_properties),
