@@ -160,7 +160,9 @@ def decode(data: bytes | None) -> tuple[str, dict[str, Any]]:
     newest = schema(writer.name)
     reader = None if newest is writer else newest.parsed
     try:
-        record = fastavro.schemaless_reader(stream, writer.parsed, reader)
+        record: dict[str, Any] = fastavro.schemaless_reader(  # type: ignore[assignment]
+            stream, writer.parsed, reader
+        )
     except Exception as error:  # fastavro raises many kinds for corrupt data; each means the same
         raise DecodeError(
             f"{writer.name} v{writer.version} does not decode: {said_by(error)}"
@@ -168,9 +170,9 @@ def decode(data: bytes | None) -> tuple[str, dict[str, Any]]:
     if stream.read(1):
         raise DecodeError(f"{writer.name} v{writer.version} has bytes after its end")
     field = JSON_FIELDS.get(writer.name)
-    if field and not _is_json_object(record[field]):  # type: ignore[index,call-overload,arg-type]
+    if field and not _is_json_object(record[field]):
         raise DecodeError(f"{writer.name} v{writer.version}: {field} is not a JSON object")
-    return writer.name, record  # type: ignore[return-value]
+    return writer.name, record
 
 
 def _is_json_object(text: str) -> bool:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from contextlib import ExitStack
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -70,18 +71,17 @@ def run_side_by_side(modules: list[list[str]]) -> int:
     What the first says is seen as it comes, what the others say after it.
     """
     first, *others = modules
-    with tempfile.TemporaryDirectory() as folder:
+    with ExitStack() as files:
         running = []
-        for number, module in enumerate(others):
-            said = Path(folder) / str(number)
-            with said.open("wb") as out:
-                command = [sys.executable, "-m", *module]
-                process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out)
-            running.append((process, said))
+        for module in others:
+            said = files.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
+            command = [sys.executable, "-m", *module]
+            running.append((subprocess.Popen(command, cwd=ROOT, stdout=said, stderr=said), said))
         codes = [_module(first)]
         for process, said in running:
             codes.append(process.wait())
-            print(said.read_text(errors="replace"), end="", flush=True)
+            said.seek(0)
+            print(said.read(), end="", flush=True)
     return next((code for code in codes if code), 0)
 
 

@@ -110,11 +110,15 @@ class Projector:
         self._bus.begin(self._next)
         return {place: low for place, (low, _end) in bounds.items()}
 
-    def step(self, seconds: float | None = None) -> int:
-        """Project what arrives within this time, or else within `batch_seconds`; returns how many
-        records that were."""
-        if seconds is None:
-            seconds = self._settings.batch_seconds
+    def step(self) -> int:
+        """Project what arrives within `batch_seconds`; returns how many records that were."""
+        return self._step(self._settings.batch_seconds)
+
+    def close(self) -> None:
+        """Leave the bus."""
+        self._bus.close()
+
+    def _step(self, seconds: float) -> int:
         messages = self._bus.poll(seconds, self._stopped)
         wanted = [m for m in messages if m.offset() < self._limit(m.topic(), m.partition())]
         for part in _parts(wanted, self._settings.batch_bytes):
@@ -122,10 +126,6 @@ class Projector:
         if not self._limits:
             self._tend()
         return len(wanted)
-
-    def close(self) -> None:
-        """Leave the bus."""
-        self._bus.close()
 
     def _tend(self) -> None:
         """What is to be done now and then between two batches."""
@@ -158,7 +158,7 @@ class Projector:
             return any(at < ends.get(place, 0) for place, at in self._next.items())
 
         while behind() and not stopped():
-            self.step(min(CATCH_UP_S, self._settings.batch_seconds))
+            self._step(min(CATCH_UP_S, self._settings.batch_seconds))
 
     def _limit(self, topic: str, partition: int) -> float:
         return self._limits.get((topic, partition), math.inf)

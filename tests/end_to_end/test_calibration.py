@@ -10,9 +10,10 @@ from collections import Counter
 import pytest
 
 from schemas import catalogue, protocol
-from services.runtime.settings import ROOT, ServiceSettings
+from services.runtime.settings import ServiceSettings
 from tests.end_to_end.command import CommandLine
 from tests.end_to_end.implied import judged_by_brute_force
+from tests.end_to_end.workload_files import NEVER_LATE, changed_workload
 from tests.integration.service_process import Reader
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(600)]
@@ -56,12 +57,13 @@ def report(tidegauge):
         files.append(tidegauge.data / f"{name}.toml")
         text = PIPELINE.format(name=name, delay_ms=delay_ms)
         files[-1].write_text(text + (FAULTS if name == "faulty" else ""))
-    workload, path = tidegauge.data / "short.toml", tidegauge.data / "report.json"
-    text = (ROOT / "workloads" / "latency.toml").read_text()
-    text = text.replace("deadline_ms = 10_000", f"deadline_ms = {DEADLINE_MS}")
-    text = text.replace("cool_down_s = 5", "cool_down_s = 3")
-    text = text.replace("max_send_delay_p99_ms = 50", "max_send_delay_p99_ms = 10_000")
-    workload.write_text(text.replace("give_up_ms = 20_000", "give_up_ms = 8_000"))
+    path = tidegauge.data / "report.json"
+    changes = NEVER_LATE | {
+        "deadline_ms = 10_000": f"deadline_ms = {DEADLINE_MS}",
+        "cool_down_s = 5": "cool_down_s = 3",
+        "give_up_ms = 20_000": "give_up_ms = 8_000",
+    }
+    workload = changed_workload("latency", tidegauge.data / "short.toml", changes)
     done = tidegauge(
         *("run", str(workload), "--pipeline", ",".join(map(str, files)), "--stages", "0,1,3"),
         *("--rate", str(RATE), "--warm-up", str(WARM_UP_S), "--duration", str(MEASURE_S)),
@@ -164,9 +166,9 @@ def test_a_second_evaluation_gives_the_live_result(tidegauge, report):
 
 
 def test_repeated_runs_give_the_median_run_and_every_figure_with_its_values(tidegauge):
-    workload, path = tidegauge.data / "brief.toml", tidegauge.data / "repeated.json"
-    text = (ROOT / "workloads" / "smoke.toml").read_text()
-    workload.write_text(text.replace("keep_up_s = 4", "keep_up_s = 2"))
+    path = tidegauge.data / "repeated.json"
+    changes = {"keep_up_s = 4": "keep_up_s = 2"}
+    workload = changed_workload("smoke", tidegauge.data / "brief.toml", changes)
     done = tidegauge(
         *("run", str(workload), "--pipeline", "calibration", "--stages", "1", "--repeat", "2"),
         *("--warm-up", "0", "--duration", "1", "--report", str(path)),
@@ -192,11 +194,10 @@ def test_repeated_runs_give_the_median_run_and_every_figure_with_its_values(tide
 
 
 def test_large_windows_of_json_are_exact(tidegauge):
-    workload, path = tidegauge.data / "windows.toml", tidegauge.data / "windows.json"
-    text = (ROOT / "workloads" / "large-windows.toml").read_text()
-    text = text.replace("cool_down_s = 5", "cool_down_s = 3")
-    text = text.replace("max_send_delay_p99_ms = 50", "max_send_delay_p99_ms = 10_000")
-    workload.write_text(f"keep_up_s = 2\n{text}")
+    path = tidegauge.data / "windows.json"
+    named = 'name = "large-windows"'
+    changes = NEVER_LATE | {"cool_down_s = 5": "cool_down_s = 3", named: f"{named}\nkeep_up_s = 2"}
+    workload = changed_workload("large-windows", tidegauge.data / "windows.toml", changes)
     done = tidegauge(
         *("run", str(workload), "--pipeline", "calibration", "--format", "json"),
         *("--warm-up", "4", "--duration", "3", "--report", str(path)),

@@ -8,7 +8,7 @@ import pytest
 
 from schemas.protocol import DEFINITIONS, STAGES, VERDICTS
 from tests.end_to_end.command import CommandLine
-from tests.end_to_end.patient import patient_workload
+from tests.end_to_end.workload_files import patient_workload
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(600)]
 

@@ -62,7 +62,7 @@ Report = dict[str, Any]
 
 
 class BreakableStack:
-    """A stack that runs by itself, and its parts. `begin` runs the load in another process."""
+    """A stack that runs by itself, and its parts. `begin_load` runs a load in another process."""
 
     def __init__(self, data: Path) -> None:
         self.settings = ServiceSettings(data=data, base_port=free_base_port())
@@ -108,24 +108,21 @@ class BreakableStack:
         finally:
             process.send_signal(signal.SIGCONT)
 
-    def begin(self, *arguments: str) -> "subprocess.Popen[str]":
-        """A run on the calibration pipeline. Its report goes to `report_path`."""
+    def begin_load(self, **differently: object) -> "subprocess.Popen[str]":
+        """A run of WORKLOAD on the calibration pipeline, 100 records/s for 15 s unless told
+        differently. Its report goes to `report_path`."""
+        usual = {"rate": 100, "measure_s": 15, "deadline_ms": DEADLINE_MS, "late_ms": 60_000}
+        path = self.settings.data / "broken.toml"
+        path.write_text(WORKLOAD.format(name="broken", **usual | differently))
         self.report_path.unlink(missing_ok=True)
         environment = os.environ | {
             "TIDEGAUGE_DATA": str(self.settings.data),
             "TIDEGAUGE_BASE_PORT": str(self.settings.base_port),
         }
-        command = [str(ROOT / "tidegauge"), "run", *arguments, "--pipeline", PIPELINE]
+        command = [str(ROOT / "tidegauge"), "run", str(path), "--pipeline", PIPELINE]
         command += ["--report", str(self.report_path)]
         pipe = subprocess.PIPE
         return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
-
-    def begin_load(self, **differently: object) -> "subprocess.Popen[str]":
-        """A run of WORKLOAD, 100 records/s for 15 s unless told differently."""
-        usual = {"rate": 100, "measure_s": 15, "deadline_ms": DEADLINE_MS, "late_ms": 60_000}
-        path = self.settings.data / "broken.toml"
-        path.write_text(WORKLOAD.format(name="broken", **usual | differently))
-        return self.begin(str(path))
 
     @property
     def report_path(self) -> Path:

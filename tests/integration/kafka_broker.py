@@ -127,6 +127,14 @@ def _answers(settings: ServiceSettings) -> bool:
     return False
 
 
+@pytest.fixture(scope="module", name="broker")
+def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceSettings]:
+    """A broker of a module's own, for tests that put on its topics what others must not find. A
+    module has it by importing this."""
+    with running_broker(tmp_path_factory.mktemp("broker")) as settings:
+        yield settings
+
+
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceSettings]:
     """A broker for the tests of this session, two partitions per input topic."""

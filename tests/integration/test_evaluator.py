@@ -26,20 +26,13 @@ from tests.integration.hand_written import (
     request_of,
     write,
 )
-from tests.integration.kafka_broker import running_broker
+from tests.integration.kafka_broker import own_broker  # noqa: F401
 from tests.integration.runs import readers
 from tests.integration.service_process import has_event, running_service, send_probes
 
 pytestmark = pytest.mark.integration
 
 OUTPUTS = tuple(catalogue.output_topic("p", stage) for stage in protocol.STAGES)
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    """A broker of this module's own: others would read its inputs, and find its groups."""
-    with running_broker(tmp_path_factory.mktemp("broker")) as settings:
-        yield settings
 
 
 @pytest.fixture(scope="module")

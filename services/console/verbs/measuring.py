@@ -10,7 +10,7 @@ from schemas.protocol import parse_stages
 from services.console.choosing import chosen_pipelines, with_options
 from services.console.elsewhere import open_stack
 from services.console.evaluating import evaluate_again
-from services.console.perform import RunError, perform
+from services.console.perform import perform
 from services.console.report import build_report
 from services.console.show import show_report, verdict_sentence
 from services.console.verbs.common import (
@@ -51,32 +51,21 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     say = teller(console)
     stack = open_stack(settings)
     reports: list[dict[str, Any]] = []
-    interrupted, trouble = False, None
+    interrupted = False
     try:
         stack.up(say)
         say(f"watch it at {dashboards(settings)}d/tidegauge-live")
         while len(reports) < options.repeat and not interrupted:
             request = new_request(workload, pipelines, stages or workload.stages)
             request = at_sustainable_share(request, store_url(settings))
-            try:
-                interrupted = perform(request, settings, console, stack.check).interrupted
-            except RunError as error:
-                if not reports:
-                    raise
-                trouble = error
-                break
+            interrupted = perform(request, settings, console, stack.check).interrupted
             reports.append(build_report(store_url(settings), request.run_id))
             if options.repeat > 1:
                 say(f"run {len(reports)} of {options.repeat}: {verdict_sentence(reports[-1])}")
     finally:
         stack.close(say)
-    report = _summary(reports, console) if options.repeat > 1 else reports[0]
-    if options.repeat == 1:
-        show_report(console, report)
-    if options.report:
-        options.report.write_text(json.dumps(report, indent=2) + "\n")
-    if trouble is not None:
-        raise trouble
+        if reports:
+            _tell(options, reports, console)
     if interrupted:
         return EXIT_INTERRUPTED
     return 0 if all(one["valid"] and one["conclusion"]["clean"] for one in reports) else EXIT_FAILED
@@ -90,6 +79,17 @@ def evaluate(options: Namespace, settings: ServiceSettings, console: Console) ->
         return evaluate_again(settings, options.run_id)
     finally:
         stack.close(say)
+
+
+def _tell(options: Namespace, reports: list[dict[str, Any]], console: Console) -> None:
+    """Show the report, and write it where it was asked for."""
+    if options.repeat > 1:
+        report = _summary(reports, console)
+    else:
+        (report,) = reports
+        show_report(console, report)
+    if options.report:
+        options.report.write_text(json.dumps(report, indent=2) + "\n")
 
 
 def _summary(reports: list[dict[str, Any]], console: Console) -> dict[str, Any]:
