@@ -22,6 +22,11 @@ HALVES = (
     ("tests/contract", "tests/unit", "tests/end_to_end", "tests/integration/local_stack"),
     ("tests/integration", "--ignore=tests/integration/local_stack"),
 )
+KILLS = ("tests/faults/test_random_kills.py", "tests/faults/test_parts_killed.py")
+FAULT_HALVES = (
+    ("-m", "faults", *KILLS),
+    ("-m", "faults", "tests", *(f"--ignore={module}" for module in KILLS)),
+)
 
 
 def run_tests(arguments: list[str]) -> int:
@@ -29,6 +34,8 @@ def run_tests(arguments: list[str]) -> int:
 
     arguments: pytest's; the first may be a kind of tests, as pyproject.toml names them (`faults`).
     """
+    if arguments == ["faults"]:
+        return _run_halves(FAULT_HALVES)
     if arguments:
         return _module(["pytest", *pytest_arguments(arguments)])
     for name, command in CHECKS:
@@ -37,16 +44,16 @@ def run_tests(arguments: list[str]) -> int:
             print(f"tidegauge: {name} failed; the tests were not run.", file=sys.stderr)
             return 1
         print(f"{name}: passed", flush=True)
-    return _run_halves()
+    return _run_halves(HALVES)
 
 
-def _run_halves() -> int:
+def _run_halves(halves: tuple[tuple[str, ...], ...]) -> int:
     with tempfile.TemporaryDirectory() as folder:
-        results = [Path(folder) / f"{number}.xml" for number in range(len(HALVES))]
+        results = [Path(folder) / f"{number}.xml" for number in range(len(halves))]
         code = run_side_by_side(
             [
                 ["pytest", *half, f"--junitxml={result}"]
-                for half, result in zip(HALVES, results, strict=True)
+                for half, result in zip(halves, results, strict=True)
             ]
         )
         print(closing_line([result for result in results if result.exists()]))

@@ -4,7 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from services.console.checks import HALVES, closing_line, pytest_arguments, run_side_by_side
+from services.console.checks import (
+    HALVES,
+    KILLS,
+    closing_line,
+    pytest_arguments,
+    run_side_by_side,
+)
 from services.runtime.settings import ROOT
 
 pytestmark = pytest.mark.unit
@@ -73,6 +79,10 @@ def test_the_halves_are_every_folder_of_tests_once() -> None:
 
     for folder in folders - {Path("tests/faults")}:
         assert [takes(half, folder) for half in HALVES].count(True) == 1, folder
+
+
+def test_what_the_second_half_of_the_faults_leaves_out_is_there() -> None:
+    assert all((ROOT / module).is_file() for module in KILLS)
 
 
 def test_the_closing_line_counts_both_halves(tmp_path: Path) -> None:

@@ -41,3 +41,8 @@ def test_messages_of_a_partition_keep_their_order():
 def test_messages_of_one_partition_stay_together():
     ((partition, places),) = by_partition(np.array([2, 2, 2], np.int32))
     assert (partition, places.tolist()) == (2, [0, 1, 2])
+
+
+def test_a_single_message_is_a_batch_of_its_own():
+    ((partition, places),) = by_partition(np.array([4], np.int32))
+    assert (partition, places.tolist()) == (4, [0])

@@ -13,7 +13,7 @@ from services.runtime.definitions import names
 from services.runtime.settings import ROOT
 from tests.end_to_end.command import CommandLine
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.workloads, pytest.mark.timeout(900)]
 
 BASE_PORT = 21_470
 SHORT = {
