@@ -68,6 +68,8 @@ class Pipeline(Model):
     watermark_s: how far behind the newest event time state is kept; window_watermark_ms: the same
     for built-in windows, which are published when it has passed their end.
     max_restarts: how often the driver is started again in one run when it was killed.
+    quick_compiler: the driver's JVM does without the optimising compiler in a run that warms up for
+    less than a minute.
     spark_conf wins over the defaults.
     calibration: only for mode `calibration`, which is no Spark but a copy with known delays.
     external: only for mode `external`, a program that is no part of Tidegauge.
@@ -87,6 +89,7 @@ class Pipeline(Model):
     max_restarts: int = Field(3, ge=0, le=100)
     shuffle_partitions: int = Field(1, ge=1, le=1024)
     driver_memory_mb: int = Field(1024, ge=512)
+    quick_compiler: bool = False
     jvm_options: tuple[str, ...] = ()
     spark_conf: dict[str, str] = Field(default_factory=dict)
     calibration: Calibration | None = None

@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
-    stack = Stack(load_settings(ServiceSettings), detached=options.detached)
+    stack = Stack(load_settings(ServiceSettings), is_lasting=True, detached=options.detached)
     try:
         return VERBS[options.verb](stack)
     except StackError as error:

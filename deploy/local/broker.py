@@ -31,10 +31,10 @@ JVM_OPTIONS = (
     "-XX:+UseG1GC",
     "-XX:MaxGCPauseMillis=20",
     "-XX:+ExplicitGCInvokesConcurrent",
-    # Quick code from the start. At a few hundred records a second the optimising compiler would
-    # take a third of a core for the first minutes, beside the pipeline that is measured.
-    "-XX:TieredStopAtLevel=1",
 )
+# Quick code from the start, for a broker that serves one run. The optimising compiler saves a third
+# of its processor time, but only after some minutes in which it takes as much.
+ONLY_QUICK = "-XX:TieredStopAtLevel=1"
 
 
 class BrokerError(Exception):
@@ -92,10 +92,13 @@ def properties_file(settings: ServiceSettings) -> Path:
     return settings.data / "kafka" / "server.properties"
 
 
-def broker_command(settings: ServiceSettings, java: Java) -> tuple[str, ...]:
-    """The command that is the broker."""
+def broker_command(
+    settings: ServiceSettings, java: Java, is_lasting: bool = False
+) -> tuple[str, ...]:
+    """The command that is the broker; is_lasting: of a stack that is left on."""
     heap = BrokerSettings(**settings.model_dump()).kafka_heap_mb
-    options = (f"-Xmx{heap}m", *JVM_OPTIONS, _metrics_agent(settings))
+    compiler = () if is_lasting else (ONLY_QUICK,)
+    options = (f"-Xmx{heap}m", *JVM_OPTIONS, *compiler, _metrics_agent(settings))
     return (*_java(settings, java, *options), "kafka.Kafka", str(properties_file(settings)))
 
 
@@ -107,7 +110,7 @@ def prepare_broker(settings: ServiceSettings, java: Java) -> None:
     properties_file(settings).write_text(server_properties(settings))
     if (log_directory(settings) / "meta.properties").is_file():
         return
-    command = [*_java(settings, java, "-XX:TieredStopAtLevel=1"), "kafka.tools.StorageTool"]
+    command = [*_java(settings, java, ONLY_QUICK), "kafka.tools.StorageTool"]
     command += ["format", "--cluster-id", _random_cluster_id(), "--ignore-formatted"]
     done = subprocess.run(
         [*command, "--config", str(properties_file(settings))],

@@ -6,7 +6,8 @@ To add a process, add a row. A part's ports are names of `PORT_OFFSETS` in the s
 import http.client
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from deploy.local.broker import (
     broker_command,
@@ -77,11 +78,15 @@ def service(name: str, command: tuple[str, ...] = (), after: tuple[str, ...] = (
     )
 
 
-def stack_parts(settings: ServiceSettings) -> tuple[Part, ...]:
-    """The parts of a whole stack; the broker only when it is not somebody else's."""
+def stack_parts(settings: ServiceSettings, is_lasting: bool = False) -> tuple[Part, ...]:
+    """The parts of a whole stack; the broker only when it is not somebody else's.
+
+    is_lasting: whether the stack is to be left on, and not for a single run.
+    """
     if settings.kafka_bootstrap:
         return tuple(service(name) for name in SERVICES)
-    return (KAFKA, *(service(name, after=("kafka",)) for name in SERVICES))
+    kafka = replace(KAFKA, command=partial(broker_command, is_lasting=is_lasting))
+    return (kafka, *(service(name, after=("kafka",)) for name in SERVICES))
 
 
 def answers_ready(host: str, port: int) -> bool:

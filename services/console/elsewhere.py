@@ -13,9 +13,14 @@ from services.runtime.settings import EXIT_USAGE, ServiceSettings
 READY_TIMEOUT_S = 5.0
 
 
-def open_stack(settings: ServiceSettings) -> "Stack | Elsewhere":
-    """The stack of this machine, or the one elsewhere where the settings name its store."""
-    return Elsewhere(settings) if settings.store_url else Stack(settings)
+def open_stack(settings: ServiceSettings, is_lasting: bool = False) -> "Stack | Elsewhere":
+    """The stack of this machine, or the one elsewhere where the settings name its store.
+
+    is_lasting: whether one that is started is to be left on, and not for a single run.
+    """
+    if settings.store_url:
+        return Elsewhere(settings)
+    return Stack(settings, is_lasting=is_lasting)
 
 
 class Elsewhere:

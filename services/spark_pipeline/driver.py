@@ -42,7 +42,8 @@ def main() -> int:
     folder = settings.data.resolve() / "runs" / run_id
     scratch = folder / "scratch" / pipeline.name
     scratch.mkdir(parents=True, exist_ok=True)
-    conf = spark_conf(pipeline, stages, _partitions(plan), settings, scratch)
+    warm_up_s = plan.request.workload.phases.warm_up_s
+    conf = spark_conf(pipeline, stages, _partitions(plan), settings, scratch, warm_up_s=warm_up_s)
     events = open_events(settings, f"spark_pipeline-{pipeline.name}")
 
     spark = open_session(pipeline.name, conf)

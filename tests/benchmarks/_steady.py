@@ -13,8 +13,8 @@ from services.runtime.settings import ROOT
 from tests.integration.kafka_broker import free_base_port
 
 RUN_S = 900
-# What comes in the first half minute is how a JVM starts, which the default workload shows.
-WARM_UP_S = 40
+# What comes in the first minute is how a JVM starts, which the default workload shows.
+WARM_UP_S = 90
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,9 @@
 
 Latency: runs of the workload `latency` with all stages at once, and for TIDEGAUGE_BENCH_ALONE with
 one stage at a time. Its peer is the calibration pipeline without delay: a copy that does nothing.
-Backlog: see _catch_up.py; with the optimising compiler, which pipelines leave out because it is no
-help in their first half minute and which is what throughput comes from. Its peer is a plain
-consumer and producer (_copy.py). Ratios compare real-time mode with micro-batches of the same
-implementation, and each with the copy.
+Both with the optimising compiler, which pipelines leave out where the warm-up is short.
+Backlog: see _catch_up.py. Its peer is a plain consumer and producer (_copy.py). Ratios compare
+real-time mode with micro-batches of the same implementation, and each with the copy.
 
 Settings, by environment variable: TIDEGAUGE_BENCH_PIPELINES and TIDEGAUGE_BENCH_ALONE (names with
 commas, may be empty), TIDEGAUGE_BENCH_STAGES (like 0-4), TIDEGAUGE_BENCH_SECONDS (measured, per
@@ -111,7 +110,7 @@ def measure_backlog(say: Say, asked: Asked, found: Found, scratch: Path) -> None
     with running_broker(broker) as settings:
         note_backlog(say, found, "copy", "ingest", copy(settings, asked.backlog))
         for name, stage in asked.cells(asked.pipelines):
-            pipeline = load_pipeline(name).model_copy(update={"jvm_options": ()})
+            pipeline = load_pipeline(name).model_copy(update={"quick_compiler": False})
             try:
                 caught = catch_up(settings, scratch, pipeline, stage, asked.backlog)
             except AssertionError as error:  # the others are still worth having

@@ -21,7 +21,7 @@ def up(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """Start the stack, with a suite if one is named; stay until Ctrl-C, or return at once with
     --detach."""
     suite = load_suite(options.suite) if options.suite else None
-    stack, say = open_stack(settings), teller(console)
+    stack, say = open_stack(settings, is_lasting=True), teller(console)
     try:
         (stack.up_detached if options.detach else stack.up)(say)
         if suite is not None:

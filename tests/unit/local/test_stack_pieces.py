@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.local.broker import server_properties
+from deploy.local.broker import ONLY_QUICK, server_properties
 from deploy.local.ending import stop_order
 from deploy.local.failures import StackError, crashed, worn_out
+from deploy.local.java import Java
 from deploy.local.parts import Part, stack_parts
 from deploy.local.preflight import check_room
 from deploy.local.processes import bound_log, tail
@@ -191,6 +192,14 @@ def test_every_part_has_its_own_ports_and_starts_after_parts_that_exist():
     assert sorted(ports) == sorted(PORT_OFFSETS)
     names = {part.name for part in parts}
     assert all(names.issuperset(part.after) for part in parts)
+
+
+@pytest.mark.parametrize("is_lasting", [True, False])
+def test_the_broker_of_a_stack_that_is_left_on_has_the_optimising_compiler(is_lasting: bool):
+    settings = ServiceSettings()
+    (kafka,) = (part for part in stack_parts(settings, is_lasting) if part.name == "kafka")
+    command = kafka.command(settings, Java(Path("/jdk"), 17))
+    assert (ONLY_QUICK in command) is not is_lasting
 
 
 def test_with_a_broker_of_ones_own_no_broker_is_started():

@@ -14,7 +14,12 @@ from services.runtime.definitions import PIPELINES_DIR, load_pipeline
 from services.spark_pipeline.arguments import stages_to_run
 from services.spark_pipeline.progress import ProgressReporter, epoch_ms, progress_fields
 from services.spark_pipeline.queries import starting_offsets
-from services.spark_pipeline.session import slots, spark_conf
+from services.spark_pipeline.session import (
+    LATE_OPTIMISING,
+    ONLY_QUICK,
+    slots,
+    spark_conf,
+)
 from services.spark_pipeline.settings import SparkSettings
 from services.spark_pipeline.watching import is_initialised, one_line
 
@@ -72,6 +77,18 @@ def test_only_real_time_mode_shortens_the_wait_of_network_buffers():
     slow = spark_conf(pipeline(mode="micro-batch"), ("join",), 1, SETTINGS, Path("/scratch"))
     assert fast[key] == "2"
     assert key not in slow
+
+
+@pytest.mark.parametrize(
+    ("quick_compiler", "warm_up_s", "options"),
+    [(True, 59, ONLY_QUICK), (False, 59, LATE_OPTIMISING), (True, 60, ()), (False, 60, ())],
+)
+def test_a_short_warm_up_is_not_spent_on_optimising(quick_compiler, warm_up_s, options):
+    given = pipeline(quick_compiler=quick_compiler, jvm_options=("-XX:X",))
+    conf = spark_conf(given, ("join",), 1, SETTINGS, Path("/scratch"), warm_up_s=warm_up_s)
+    found = conf["spark.driver.extraJavaOptions"]
+    assert options == tuple(o for o in (*ONLY_QUICK, *LATE_OPTIMISING) if o in found)
+    assert found.endswith("-XX:X")  # the last one wins
 
 
 def test_reading_begins_at_the_offsets_of_the_plan_in_both_input_topics():
