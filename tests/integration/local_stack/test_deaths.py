@@ -58,7 +58,8 @@ def test_a_part_that_dies_is_started_again_and_all_are_told(settings, double):
     found = {s.name: (s.state, s.restarts) for s in owner.status().services}
     assert found == {"store": ("ready", 1), "evaluator": ("ready", 0)}
     assert pid_of(owner, "store") != before
-    assert len(marked(stack_id(settings))) == 4  # two services, each with its stubborn child
+    # Two services, each with its stubborn child.
+    eventually(lambda: len(marked(stack_id(settings))) == 4, "all of them are there")
     guest.check()
     owner.close()
 
