@@ -12,6 +12,7 @@ import sys
 import threading
 from types import FrameType
 
+from deploy.local.parts import stack_parts
 from deploy.local.stack import Stack, StackError, StackStoppedError
 from services.runtime.settings import ServiceSettings, load_settings
 
@@ -26,7 +27,8 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
-    stack = Stack(load_settings(ServiceSettings), is_lasting=True, detached=options.detached)
+    settings = load_settings(ServiceSettings)
+    stack = Stack(settings, stack_parts(settings, is_lasting=True), detached=options.detached)
     try:
         return VERBS[options.verb](stack)
     except StackError as error:

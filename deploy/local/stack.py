@@ -60,9 +60,8 @@ def _quiet(_text: str) -> None:
 class Stack:
     """The stack of one data folder.
 
-    parts: what it consists of; all services and a broker unless told otherwise. is_lasting: whether
-    what up() starts is to be left on. detached: whether this process is nobody's terminal, so that
-    `down` elsewhere ends it too.
+    parts: what it consists of; all services and a broker unless told otherwise. detached: whether
+    this process is nobody's terminal, so that `down` elsewhere ends it too.
     attached: whether up() found a running stack, which close() then leaves alone.
     """
 
@@ -70,13 +69,12 @@ class Stack:
         self,
         settings: ServiceSettings,
         parts: tuple[Part, ...] | None = None,
-        is_lasting: bool = False,
         detached: bool = False,
         ready_deadline_s: float = READY_DEADLINE_S,
     ) -> None:
         self.settings = settings.model_copy(update={"data": settings.data.absolute()})
         self.attached = False
-        self._parts = stack_parts(self.settings, is_lasting) if parts is None else parts
+        self._parts = stack_parts(self.settings) if parts is None else parts
         self._file = StateFile(self.settings.data)
         self._detached = detached
         self._ready_deadline_s = ready_deadline_s

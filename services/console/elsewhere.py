@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 
+from deploy.local.parts import stack_parts
 from deploy.local.stack import Stack, StackError, StackStatus
 from services.runtime.settings import EXIT_USAGE, ServiceSettings
 
@@ -20,7 +21,7 @@ def open_stack(settings: ServiceSettings, is_lasting: bool = False) -> "Stack | 
     """
     if settings.store_url:
         return Elsewhere(settings)
-    return Stack(settings, is_lasting=is_lasting)
+    return Stack(settings, stack_parts(settings, is_lasting))
 
 
 class Elsewhere:

@@ -40,8 +40,8 @@ class KeyPartitions:
 
 def by_partition(partitions: NDArray[np.int32]) -> list[tuple[int, NDArray[np.int64]]]:
     """Each partition that occurs, with the positions of its messages, in their order."""
-    if len(partitions) == 1:  # as at rates at which each message leaves at its own time
-        return [(int(partitions[0]), np.zeros(1, np.int64))]
+    if (partitions == partitions[0]).all():  # one message, or a topic of one partition
+        return [(int(partitions[0]), np.arange(len(partitions)))]
     order = np.argsort(partitions, kind="stable")
     sorted_partitions = partitions[order]
     first = np.flatnonzero(np.diff(sorted_partitions, prepend=-1))
