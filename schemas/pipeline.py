@@ -60,7 +60,8 @@ class Pipeline(Model):
     transformWithState in Python; `stateless` has no stage that keeps anything.
     stages: those of the implementation unless given.
     batch_duration_s: real-time mode, how long a batch runs before it commits.
-    trigger_interval_ms: micro-batch mode, 0 means as fast as possible.
+    trigger_interval_ms: micro-batch mode, 0 means as fast as possible; max_records_per_batch: what
+    a micro-batch takes from its source at most, which bounds what a backlog puts into memory.
     checkpoint_interval_ms: continuous mode, how often offsets are committed.
     incomplete_windows: `withhold` publishes a window only when every lane of every kind is there;
     `publish`, which is what built-in windows do, publishes a window that has at least one flow and
@@ -68,6 +69,8 @@ class Pipeline(Model):
     watermark_s: how far behind the newest event time state is kept; window_watermark_ms: the same
     for built-in windows, which are published when it has passed their end.
     max_restarts: how often the driver is started again in one run when it was killed.
+    state_store: `rocksdb`, or `hdfs`, which is Spark's default: in the memory of the process, with
+    every change in files beside the checkpoint.
     quick_compiler: the driver's JVM does without the optimising compiler in a run that warms up for
     less than a minute.
     spark_conf wins over the defaults.
@@ -85,9 +88,11 @@ class Pipeline(Model):
     window_watermark_ms: int = Field(0, ge=0)
     batch_duration_s: int = Field(300, ge=5)
     trigger_interval_ms: int = Field(0, ge=0)
+    max_records_per_batch: int = Field(1_000_000, ge=1)
     checkpoint_interval_ms: int = Field(1000, ge=100)
     max_restarts: int = Field(3, ge=0, le=100)
     shuffle_partitions: int = Field(1, ge=1, le=1024)
+    state_store: Literal["rocksdb", "hdfs"] = "rocksdb"
     driver_memory_mb: int = Field(1024, ge=512)
     quick_compiler: bool = False
     jvm_options: tuple[str, ...] = ()
@@ -115,6 +120,10 @@ class Pipeline(Model):
         kept = "publish" if self.implementation == "built-in" else "withhold"
         if self.mode != "external" and self.incomplete_windows != kept:
             raise ValueError(f"{self.implementation} can only {kept} incomplete windows")
+        # Real-time mode needs its checkpoints (format 2), transformWithState its column families.
+        needs_rocksdb = self.mode == "real-time" or self.implementation == "state"
+        if needs_rocksdb and self.state_store != "rocksdb":
+            raise ValueError(f"{self.implementation} in mode {self.mode} needs state_store rocksdb")
         return self
 
     @model_validator(mode="after")

@@ -27,7 +27,7 @@ from services.spark_pipeline.drivers import ready_mark
 from services.spark_pipeline.exits import EXIT_REPORTED, EXIT_STOPPED
 from services.spark_pipeline.progress import ProgressReporter
 from services.spark_pipeline.queries import Place, start_query
-from services.spark_pipeline.session import effective, open_session, spark_conf
+from services.spark_pipeline.session import COUNTS_STATE_ROWS, effective, open_session, spark_conf
 from services.spark_pipeline.settings import SparkSettings
 from services.spark_pipeline.watching import Failure, watch
 
@@ -58,7 +58,8 @@ def main() -> int:
         mark.touch()
         events.lifecycle(event, run_id, pipeline=pipeline.name, detail=effective(spark, conf))
 
-    progress = ProgressReporter(events, run_id, pipeline.name)
+    counts_rows = conf.get(COUNTS_STATE_ROWS, "true") == "true"
+    progress = ProgressReporter(events, run_id, pipeline.name, counts_rows)
     failure = watch(queries, stop, say_ready, lambda: progress.report(queries))
     if failure is not None:
         _say_failed(events, run_id, pipeline, failure)

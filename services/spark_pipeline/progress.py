@@ -13,9 +13,15 @@ from services.runtime.events import Events
 RECENT_UPDATES = 16  # reports that Spark keeps per query for the next look
 
 
-def progress_fields(pipeline: str, progress: dict[str, Any]) -> dict[str, Any]:
-    """Fields of `results_pipeline` from Spark's JSON of one progress report."""
+def progress_fields(
+    pipeline: str, progress: dict[str, Any], counts_rows: bool = True
+) -> dict[str, Any]:
+    """Fields of `results_pipeline` from Spark's JSON of one progress report.
+
+    counts_rows: whether its state store does; one that does not reports 0 rows, whatever it has.
+    """
     state = progress.get("stateOperators", [])
+    rows = sum(part["numRowsTotal"] for part in state) if state and counts_rows else None
     watermark = progress.get("eventTime", {}).get("watermark")
     return {
         "pipeline": pipeline,
@@ -25,7 +31,7 @@ def progress_fields(pipeline: str, progress: dict[str, Any]) -> dict[str, Any]:
         "input_rows_per_second": progress.get("inputRowsPerSecond"),
         "processed_rows_per_second": progress.get("processedRowsPerSecond"),
         "batch_duration_ms": progress.get("batchDuration"),
-        "state_rows": sum(part["numRowsTotal"] for part in state) if state else None,
+        "state_rows": rows,
         "state_bytes": sum(part["memoryUsedBytes"] for part in state) if state else None,
         "watermark": epoch_ms(watermark) if watermark else None,
         "detail": json.dumps(progress),
@@ -44,10 +50,13 @@ class ProgressReporter:
     call into the JVM of its own, a seventh of all processor time of short micro-batches.
     """
 
-    def __init__(self, events: Events, run_id: str, pipeline: str) -> None:
+    def __init__(
+        self, events: Events, run_id: str, pipeline: str, counts_rows: bool = True
+    ) -> None:
         self._events = events
         self._run_id = run_id
         self._pipeline = pipeline
+        self._counts_rows = counts_rows
         self._newest: dict[str, str] = {}
 
     def report(self, queries: Sequence[StreamingQuery]) -> None:
@@ -61,6 +70,6 @@ class ProgressReporter:
         newest = self._newest.get(query.name, "")
         for progress in (json.loads(each.json) for each in query.recentProgress):
             if progress["timestamp"] > newest:
-                fields = progress_fields(self._pipeline, progress)
+                fields = progress_fields(self._pipeline, progress, self._counts_rows)
                 self._events.publish(catalogue.PIPELINE, self._run_id, **fields)
                 self._newest[query.name] = progress["timestamp"]

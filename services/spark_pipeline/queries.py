@@ -28,7 +28,7 @@ def start_query(
 ) -> StreamingQuery:
     """Start one stage, named after the stage: from its checkpoint, or if there is none from the
     plan's start offsets."""
-    read = partial(read_inputs, spark, plan, place)
+    read = partial(read_inputs, spark, pipeline, plan, place)
     workload, run_id = plan.request.workload, plan.request.run_id
     wire_format, windows = workload.content.format, workload.windows
     rows = outputs(read, stage, pipeline, run_id, wire_format=wire_format, windows=windows)
@@ -45,16 +45,18 @@ def start_query(
 
 
 def read_inputs(
-    spark: SparkSession, plan: RunPlan, place: Place, topics: tuple[str, ...]
+    spark: SparkSession, pipeline: Pipeline, plan: RunPlan, place: Place, topics: tuple[str, ...]
 ) -> DataFrame:
     """Input topics as one source, from the start offsets on."""
-    return (
+    reader = (
         spark.readStream.format("kafka")
         .options(**place.kafka)
         .option("subscribe", ",".join(topics))
         .option("startingOffsets", starting_offsets(plan, topics))
-        .load()
     )
+    if pipeline.mode == "micro-batch":
+        reader = reader.option("maxOffsetsPerTrigger", pipeline.max_records_per_batch)
+    return reader.load()
 
 
 def starting_offsets(plan: RunPlan, topics: tuple[str, ...] = catalogue.INPUTS) -> str:

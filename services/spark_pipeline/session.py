@@ -12,6 +12,12 @@ from services.spark_pipeline.settings import SparkSettings, without_secrets
 
 STATEFUL = ("join", "tumbling", "sliding")
 LOG4J = Path(__file__).parent / "log4j2.properties"
+COUNTS_STATE_ROWS = "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows"
+_STATE = "org.apache.spark.sql.execution.streaming.state"
+STATE_STORES = {
+    "rocksdb": f"{_STATE}.RocksDBStateStoreProvider",
+    "hdfs": f"{_STATE}.HDFSBackedStateStoreProvider",
+}
 # A length inside a corrupt datum may claim gigabytes; Avro would allocate them before it finds
 # that the bytes are not there, and an OutOfMemoryError stops the query.
 MAX_FIELD_BYTES = 1024 * 1024
@@ -101,9 +107,7 @@ def spark_conf(
         "spark.sql.optimizer.excludedRules": EXCLUDED_RULES,
         "spark.sql.adaptive.enabled": "false",  # streams cannot use it; saves a warning per query
         "spark.sql.shuffle.partitions": str(pipeline.shuffle_partitions),
-        "spark.sql.streaming.stateStore.providerClass": (
-            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-        ),
+        "spark.sql.streaming.stateStore.providerClass": STATE_STORES[pipeline.state_store],
         # A commit writes what changed, not a snapshot of the whole store.
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         # No batch without data only to remove old state: the next batch with data does that, and
@@ -127,6 +131,14 @@ def spark_conf(
     if pipeline.mode == "real-time":
         # The latency floor of a shuffle: how long a network buffer waits to fill (default ~50).
         conf["spark.shuffle.streaming.networkBufferMaxWaitTimeMs"] = "2"
+        # With buffers of 32 MB, the default, one topic may get 100,000 rows ahead of the other in a
+        # backlog, and Spark has only the 1,000 groups changed last at hand; it asks the state store
+        # for all others. Small buffers keep the topics nearer to each other.
+        conf["spark.shuffle.streaming.readerMaxMemory"] = str(128 * 1024)
+        conf["spark.shuffle.streaming.writerMaxMemory"] = str(64 * 1024)
+        # To count its rows, RocksDB looks for the old one before every write: a sixth of what a
+        # window costs in a backlog, for a number that comes only at the end of a batch.
+        conf[COUNTS_STATE_ROWS] = "false"
     return conf | pipeline.spark_conf | settings.spark_conf
 
 

@@ -32,6 +32,8 @@ def test_a_pipeline_has_the_stages_of_its_implementation_unless_it_names_them(fi
         ({"implementation": "state", "mode": "real-time"}, "state runs in the modes micro-batch"),
         ({"implementation": "state", "stages": ["parse"]}, "state has only the stages join"),
         ({"implementation": "built-in"}, "built-in can only publish incomplete windows"),
+        ({"mode": "real-time", "state_store": "hdfs"}, "real-time needs state_store rocksdb"),
+        ({"implementation": "state", "state_store": "hdfs"}, "needs state_store rocksdb"),
         ({"incomplete_windows": "publish"}, "customised can only withhold incomplete windows"),
     ],
 )

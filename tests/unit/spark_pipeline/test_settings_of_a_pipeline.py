@@ -80,6 +80,17 @@ def test_only_real_time_mode_shortens_the_wait_of_network_buffers():
 
 
 @pytest.mark.parametrize(
+    ("state_store", "provider"),
+    [("rocksdb", "RocksDBStateStoreProvider"), ("hdfs", "HDFSBackedStateStoreProvider")],
+)
+def test_a_pipeline_chooses_its_state_store(state_store, provider):
+    given = pipeline(mode="micro-batch", state_store=state_store)
+    conf = spark_conf(given, ("join",), 1, SETTINGS, Path("/scratch"))
+    found = conf["spark.sql.streaming.stateStore.providerClass"]
+    assert found == f"org.apache.spark.sql.execution.streaming.state.{provider}"
+
+
+@pytest.mark.parametrize(
     ("quick_compiler", "warm_up_s", "options"),
     [(True, 59, ONLY_QUICK), (False, 59, LATE_OPTIMISING), (True, 60, ()), (False, 60, ())],
 )
@@ -136,6 +147,11 @@ def test_progress_of_a_stateless_query_has_no_state_and_no_watermark():
     fields = progress_fields("p", bare)
     assert (fields["state_rows"], fields["state_bytes"], fields["watermark"]) == (None, None, None)
     assert fields["input_rows_per_second"] is None
+
+
+def test_rows_of_state_that_nobody_counts_are_unknown():
+    fields = progress_fields("p", PROGRESS, counts_rows=False)
+    assert (fields["state_rows"], fields["state_bytes"]) == (None, 4096)
 
 
 def test_times_of_progress_are_epoch_milliseconds_in_utc():
