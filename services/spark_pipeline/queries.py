@@ -13,6 +13,10 @@ from schemas.pipeline import Pipeline
 from schemas.protocol import RunPlan
 from services.spark_pipeline.outputs import outputs
 
+# Twice the default, which is full long before the broker has time for it in a backlog; a batch
+# leaves at once all the same. With 64 KB parse gains as much again, and tumbling loses.
+PRODUCER_BATCH_BYTES = 32 * 1024
+
 
 @dataclass(frozen=True)
 class Place:
@@ -37,6 +41,7 @@ def start_query(
         .outputMode("append" if pipeline.implementation == "built-in" else "update")
         .option("checkpointLocation", f"{place.checkpoints}/{pipeline.name}/{stage}")
         .format("kafka")
+        .option("kafka.batch.size", PRODUCER_BATCH_BYTES)
         .options(**place.kafka)
     )
     if "topic" not in rows.columns:
