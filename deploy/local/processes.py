@@ -102,21 +102,28 @@ def end(leaders: Sequence[Identity], mark: str, timeout_s: float) -> None:
     outlives its leader, gets SIGTERM and SIGKILL. Ctrl-C meanwhile goes on to SIGKILL at once.
     Raises NotEndedError.
     """
+    pids = {leader.pid for leader in leaders}
+    seen: set[psutil.Process] = set()
+
+    def left() -> list[psutil.Process]:
+        # What is dying has no environment any more but still has its ports: a member is known
+        # until it is gone.
+        seen.update(_members(leaders, mark))
+        return [process for process in seen if _is_there(process)]
+
+    def leaders_left() -> list[psutil.Process]:
+        return [process for process in left() if process.pid in pids]
+
     try:
-        for leader in leaders:
-            if is_alive(leader, mark):
-                _signal(leader.pid, signal.SIGTERM)
-        wait_until(lambda: not any(is_alive(leader, mark) for leader in leaders), timeout_s)
-        for process in _members(leaders, mark):
-            _signal(process.pid, signal.SIGTERM)
-        wait_until(lambda: not list(_members(leaders, mark)), LEFTOVER_GRACE_S)
+        _signal(leaders_left(), signal.SIGTERM)
+        wait_until(lambda: not leaders_left(), timeout_s)
+        _signal(left(), signal.SIGTERM)
+        wait_until(lambda: not left(), LEFTOVER_GRACE_S)
     except KeyboardInterrupt:
         pass
-    for process in _members(leaders, mark):
-        _signal(process.pid, signal.SIGKILL)
-    if not wait_until(lambda: not list(_members(leaders, mark)), KILL_TIMEOUT_S):
-        left = ", ".join(str(process.pid) for process in _members(leaders, mark))
-        raise NotEndedError(f"these processes do not end: {left}")
+    _signal(left(), signal.SIGKILL)
+    if not wait_until(lambda: not left(), KILL_TIMEOUT_S):
+        raise NotEndedError(f"these processes do not end: {', '.join(str(p.pid) for p in left())}")
 
 
 def marked(mark: str) -> tuple[Identity, ...]:
@@ -185,6 +192,13 @@ def _mark_of(process: psutil.Process) -> str | None:
     return None
 
 
-def _signal(pid: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, number)
+def _is_there(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
+def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(number)

@@ -27,7 +27,7 @@ from services.spark_pipeline.drivers import ready_mark
 from services.spark_pipeline.exits import EXIT_REPORTED, EXIT_STOPPED
 from services.spark_pipeline.progress import ProgressReporter
 from services.spark_pipeline.queries import Place, start_query
-from services.spark_pipeline.session import COUNTS_STATE_ROWS, effective, open_session, spark_conf
+from services.spark_pipeline.session import counts_state_rows, effective, open_session, spark_conf
 from services.spark_pipeline.settings import SparkSettings
 from services.spark_pipeline.watching import Failure, watch
 
@@ -58,8 +58,7 @@ def main() -> int:
         mark.touch()
         events.lifecycle(event, run_id, pipeline=pipeline.name, detail=effective(spark, conf))
 
-    counts_rows = conf.get(COUNTS_STATE_ROWS, "true") == "true"
-    progress = ProgressReporter(events, run_id, pipeline.name, counts_rows)
+    progress = ProgressReporter(events, run_id, pipeline.name, counts_state_rows(conf))
     failure = watch(queries, stop, say_ready, lambda: progress.report(queries))
     if failure is not None:
         _say_failed(events, run_id, pipeline, failure)

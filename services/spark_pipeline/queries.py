@@ -14,7 +14,7 @@ from schemas.protocol import RunPlan
 from services.spark_pipeline.outputs import outputs
 
 # Twice the default, which is full long before the broker has time for it in a backlog; a batch
-# leaves at once all the same. With 64 KB parse gains as much again, and tumbling loses.
+# leaves at once all the same. With 64 KB parse gains a little more, and tumbling loses.
 PRODUCER_BATCH_BYTES = 32 * 1024
 
 

@@ -12,7 +12,7 @@ from services.spark_pipeline.settings import SparkSettings, without_secrets
 
 STATEFUL = ("join", "tumbling", "sliding")
 LOG4J = Path(__file__).parent / "log4j2.properties"
-COUNTS_STATE_ROWS = "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows"
+_COUNTS_STATE_ROWS = "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows"
 _STATE = "org.apache.spark.sql.execution.streaming.state"
 STATE_STORES = {
     "rocksdb": f"{_STATE}.RocksDBStateStoreProvider",
@@ -138,8 +138,13 @@ def spark_conf(
         conf["spark.shuffle.streaming.writerMaxMemory"] = str(64 * 1024)
         # To count its rows, RocksDB looks for the old one before every write: a sixth of what a
         # window costs in a backlog, for a number that comes only at the end of a batch.
-        conf[COUNTS_STATE_ROWS] = "false"
+        conf[_COUNTS_STATE_ROWS] = "false"
     return conf | pipeline.spark_conf | settings.spark_conf
+
+
+def counts_state_rows(conf: dict[str, str]) -> bool:
+    """Whether a session with these settings knows how many rows its state has."""
+    return conf.get(_COUNTS_STATE_ROWS) != "false"
 
 
 def open_session(name: str, conf: dict[str, str]) -> SparkSession:

@@ -61,7 +61,7 @@ class Reader:
         self.runs = "nothing"
         self._held = held
         self._port = free_base_port()
-        self._second_port = free_base_port(beyond=self._port)
+        self._second_port = free_base_port()
         self._kafka: ServiceSettings | None = None
         self.grafana = held.enter_context(serving(GrafanaDouble()))
 
@@ -186,7 +186,7 @@ class Reader:
         if self._kafka is None:
             folder = self.copy.parent / "broker"
             folder.mkdir()
-            port = free_base_port(beyond=self._second_port)
+            port = free_base_port()
             self._kafka = ServiceSettings(base_port=port, data=folder)
             broker = Broker(self._kafka)
             self._held.callback(broker.close)

@@ -1,9 +1,11 @@
 """A real broker of its own for integration tests, started once per test session."""
 
+import fcntl
 import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +20,8 @@ from services.runtime.settings import PORT_OFFSETS, ROOT, ServiceSettings
 from services.runtime.topics import ensure_topics
 
 START_DEADLINE_S = 60
+# Below those that the system gives to clients: one of them may take a port at any time.
+FIRST_PORT, LAST_PORT = 23_000, 32_700
 JAVA = ["java", "-Xmx256m", "-cp", str(ROOT / ".jars" / "broker" / "*")]
 PROPERTIES = """
 process.roles=broker,controller
@@ -36,19 +40,28 @@ log.cleaner.dedupe.buffer.size=16777216
 """
 
 
-def free_base_port(beyond: int = 0) -> int:
-    """The first of as many adjacent free ports as a stack needs, below those that the system gives
-    to clients: one of them may take a port at any time. beyond: the base port of another stack that
-    is yet to be started, or 0."""
-    ports = len(PORT_OFFSETS)
-    first = beyond + ports if beyond else 23_000 + os.getpid() % 250 * 30
-    for base in range(first, 32_700, ports):
-        with suppress(OSError):
-            for port in range(base, base + ports):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", port))
-            return base
-    raise RuntimeError("no free ports")
+class BasePorts:
+    """Gives base ports to stacks, each to one only, also when several processes run tests."""
+
+    def __init__(self) -> None:
+        path = Path(tempfile.gettempdir()) / f"tidegauge-tests-{os.getuid()}.ports"
+        self._claims = path.open("a")  # a process's locks go when it ends or closes the file
+        self._bases = iter(range(FIRST_PORT, LAST_PORT, len(PORT_OFFSETS)))
+
+    def next(self) -> int:
+        """The first of as many adjacent free ports as a stack needs, which is nobody else's until
+        this process ends. Raises RuntimeError when there is none."""
+        for base in self._bases:
+            with suppress(OSError):
+                fcntl.lockf(self._claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, base)
+                for port in range(base, base + len(PORT_OFFSETS)):
+                    with socket.socket() as probe:
+                        probe.bind(("127.0.0.1", port))
+                return base
+        raise RuntimeError("no free ports")
+
+
+free_base_port = BasePorts().next
 
 
 class Broker:

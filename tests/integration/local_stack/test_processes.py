@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from deploy.local.processes import exit_code, identify, is_alive, spawn
+from deploy.local.processes import MARK, end, exit_code, identify, is_alive, spawn
+from deploy.local.state import Identity
+from tests.integration.kafka_broker import free_base_port
 
 pytestmark = pytest.mark.integration
 
@@ -22,6 +25,15 @@ def die():
     os.kill(os.getpid(), signal.SIGKILL)
 threading.Thread(target=die).start()
 ctypes.CDLL(None).pthread_exit(None)
+"""
+
+# It takes the kernel a while to free what it has; only then are its ports free.
+LARGE = """
+import socket, sys
+memory = b"x" * 512 * 1024**2
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+print("listening", flush=True)
+sys.stdin.read()
 """
 
 
@@ -50,3 +62,24 @@ def test_a_child_gives_way_by_as_much_as_was_asked(tmp_path: Path, niceness: int
     command = [sys.executable, "-c", "input()"]
     with spawn(command, tmp_path / "log", tmp_path, os.environ, niceness) as child:
         assert psutil.Process(child.pid).nice() == min(os.nice(0) + more, 19)
+
+
+def test_what_was_ended_has_let_go_of_its_port_also_when_the_clock_was_set_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("deploy.local.processes.POLL_S", 0.001)
+    port = free_base_port()
+    with subprocess.Popen(
+        [sys.executable, "-c", LARGE, str(port)],
+        env={**os.environ, MARK: "some-stack"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"listening\n"
+        an_hour_ago = identify(child.pid).create_time - 3600
+        end([Identity(child.pid, an_hour_ago)], "some-stack", 10)
+        with socket.socket() as successor:
+            successor.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            successor.bind(("127.0.0.1", port))
