@@ -12,7 +12,7 @@ other, each of them as above.
 
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from schemas.model import STAGES, Model, Stage, parse_stages
 from schemas.pipeline import Pipeline
@@ -182,6 +182,17 @@ class Drained(Model):
     verdicts: dict[str, dict[str, dict[str, int]]]
     instance_index: int = 0
     instance_count: int = 1
+
+    @field_validator("verdicts")
+    @classmethod
+    def _all_are_counted(
+        cls, verdicts: dict[str, dict[str, dict[str, int]]]
+    ) -> dict[str, dict[str, dict[str, int]]]:
+        for stages in verdicts.values():
+            for counts in stages.values():
+                if set(counts) != set(VERDICTS):
+                    raise ValueError(f"verdicts must be {', '.join(VERDICTS)}")
+        return verdicts
 
 
 class Stop(Model):

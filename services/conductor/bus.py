@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 
 from schemas import codec
-from schemas.catalogue import record_of
+from schemas.details import read_event
 from services.runtime.events import Events
 from services.runtime.kafka import assigned_consumer, end_offsets, ends_of
 from services.runtime.settings import ServiceSettings
@@ -38,7 +38,7 @@ class Bus:
             self._next[message.topic(), message.partition()] = message.offset() + 1
             topic = message.topic()
             try:
-                found.append((topic, codec.decode_as(record_of(topic), message.value())))
+                found.append((topic, read_event(topic, message.value())))
             except codec.DecodeError as error:
                 self._events.dead_letter(message, str(error))
         return found

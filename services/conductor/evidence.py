@@ -5,12 +5,12 @@ evidence.add("results.lifecycle", record)
 evidence.missing_ready(), evidence.failure
 """
 
-import json
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
 from schemas import catalogue, protocol
+from schemas.details import ClockOffset, EvaluationLag, PartDown, Ready, Reason
 from schemas.protocol import Drained, LoadFinished, RunRequest
 
 # Services that cannot go on with a run in whose middle they were started, and until when they are
@@ -63,7 +63,8 @@ class Evidence:
         return together(told) if told and len(told) >= told[0].instance_count else None
 
     def add(self, topic: str, record: dict[str, Any]) -> None:
-        """Take in one event of a topic of BUS; events of other runs change nothing."""
+        """Take in one event of a topic of BUS; events of other runs change nothing. Each must
+        say what it must (schemas/details.py)."""
         if topic == catalogue.LIFECYCLE and not record["run_id"]:
             self._add_deployment(record)
         if record["run_id"] != self.request.run_id:
@@ -121,10 +122,11 @@ class Evidence:
         Whoever supervises it says so at once (part_down); a service that is started again says so
         itself, which counts once it had been ready for this run.
         """
-        event, detail = record["event"], json.loads(record["detail"])
-        service, how = record["producer"], f"{record['producer']} was started again"
+        event, service = record["event"], record["producer"]
+        how = f"{service} was started again"
         if event == protocol.PART_DOWN:
-            service, how = detail.get("part", ""), detail.get("reason", "")
+            down = PartDown.model_validate_json(record["detail"])
+            service, how = down.part, down.reason
         elif event != protocol.SERVICE_STARTED or not self._was_ready(service):
             return
         if service == BROKER:
@@ -142,20 +144,21 @@ class Evidence:
         event, detail = record["event"], record["detail"]
         name = f"pipeline:{record['pipeline']}" if record["pipeline"] else record["producer"]
         if event == protocol.READY:
-            self._add_ready(name, json.loads(detail))
+            self._add_ready(name, Ready.model_validate_json(detail))
         elif event == protocol.STOPPED:
             self.stopped.add(name)
         elif event == protocol.FAILED and not self.failure:
-            self.failure = f"{name} failed: {json.loads(detail).get('reason', 'no reason given')}"
+            self.failure = f"{name} failed: {Reason.model_validate_json(detail).reason}"
         elif event == protocol.LOAD_FINISHED:
             finished = LoadFinished.model_validate_json(detail)
             self.loads_finished[finished.instance_index] = finished
         elif event == protocol.EVALUATING:
-            self.largest_lag_ms = max(self.largest_lag_ms, json.loads(detail)["largest_lag_ms"])
+            lag_ms = EvaluationLag.model_validate_json(detail).largest_lag_ms
+            self.largest_lag_ms = max(self.largest_lag_ms, lag_ms)
         elif event == protocol.DRAINED:
             self._add_drained(Drained.model_validate_json(detail))
         elif event == protocol.CLOCK_OFFSET:
-            offset_ms = json.loads(detail)["offset_ms"]
+            offset_ms = ClockOffset.model_validate_json(detail).offset_ms
             known_ms = self.clock_offset_ms
             self.clock_offset_ms = offset_ms if known_ms is None else min(known_ms, offset_ms)
         elif event == protocol.PIPELINE_DOWN:
@@ -163,12 +166,12 @@ class Evidence:
         elif event == protocol.EVALUATION_RESUMED:
             self.resumed += 1
 
-    def _add_ready(self, name: str, share: dict[str, Any]) -> None:
+    def _add_ready(self, name: str, share: Ready) -> None:
         """A service of several instances is ready when all of them are."""
-        service = share.get("service", name)
+        service = share.service or name
         instances = self._ready_instances.setdefault(service, set())
-        instances.add(share.get("instance_index", 0))
-        if len(instances) >= share.get("instance_count", 1):
+        instances.add(share.instance_index)
+        if len(instances) >= share.instance_count:
             self.ready.add(service)
 
     def _add_drained(self, drained: Drained) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from schemas import catalogue, protocol
+from schemas.details import StepBegun, StepJudged
 from schemas.protocol import RunRequest
 from services.conductor.conclusion import Conclusion
 from services.conductor.search.bisection import Done, SoFar
@@ -81,7 +82,7 @@ def past_of(run_id: str, history: Iterable[tuple[str, dict[str, Any]]]) -> Past:
             past.request = RunRequest.model_validate_json(record["detail"])
             past.requested_ms = record["time"]
         elif record["event"] == protocol.PHASE_STARTED and record["phase"] == "search":
-            past.begun.append(json.loads(record["detail"])["step_run_id"])
+            past.begun.append(StepBegun.model_validate_json(record["detail"]).step_run_id)
         elif record["event"] == protocol.PHASE_STARTED:
             past.is_carried_out = True
     return past
@@ -100,9 +101,8 @@ def _add_conclusion(past: Past, record: dict[str, Any]) -> None:
     elif record["kind"] == "run":
         past.concluded.add(record["run_id"])
     elif record["kind"] == "search_step":
-        told = json.loads(record["detail"])
-        done = Done(told["rate_per_second"], told["long"], tuple(told["reasons"]))
-        past.steps[told["step_run_id"]] = done
+        told = StepJudged.model_validate_json(record["detail"])
+        past.steps[told.step_run_id] = Done(told.rate_per_second, told.long, told.reasons)
         past.judged_ms = record["time"]
     elif record["kind"] == "sustainable_throughput":
         past.has_result = True

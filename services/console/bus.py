@@ -6,7 +6,7 @@ from typing import Any
 from confluent_kafka import TopicPartition
 
 from schemas import codec
-from schemas.catalogue import record_of
+from schemas.details import read_event
 from services.runtime.kafka import assigned_consumer, ends_of
 from services.runtime.settings import ServiceSettings
 
@@ -25,15 +25,15 @@ class Follower:
         )
 
     def poll(self, timeout_s: float) -> list[tuple[str, dict[str, Any]]]:
-        """Events that have arrived, after waiting at most `timeout_s`. What does not decode is
-        left to the store, which keeps it as a dead letter."""
+        """Events that have arrived, after waiting at most `timeout_s`. What is none is left to
+        others, who keep it as a dead letter."""
         found = []
         for message in self._consumer.consume(1000, timeout_s):
             if message.error():
                 continue
             topic = message.topic()
             try:
-                found.append((topic, codec.decode_as(record_of(topic), message.value())))
+                found.append((topic, read_event(topic, message.value())))
             except codec.DecodeError:
                 continue
         return found

@@ -11,6 +11,7 @@ from services.conductor.__main__ import parse_request
 from services.evaluator.decode import decode as decode_columns
 from services.runtime.events import Commands, Events
 from tests.contract.avro_values import values_of
+from tests.unit.bad_input.changed import JSON, changed
 from tests.unit.bad_input.outcomes import count, fuzzed
 from tests.unit.requests import RUN_ID, a_request
 
@@ -145,43 +146,10 @@ def test_what_is_no_command_becomes_a_dead_letter_with_its_bytes(value, key) -> 
 
 
 VALID_BODY = json.loads(a_request().model_dump_json())
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
-    ),
-    max_leaves=6,
-)
-
-
-def paths(value, path=()):
-    """Every place of a JSON value."""
-    yield path
-    if isinstance(value, dict | list):
-        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from paths(inner, (*path, key))
-
-
-PLACES = [path for path in paths(VALID_BODY) if path]
-
-
-@st.composite
-def changed_bodies(draw):
-    """A valid request with something else in one or two of its places."""
-    body = json.loads(json.dumps(VALID_BODY))
-    for path in draw(st.lists(st.sampled_from(PLACES), max_size=2)):
-        place = body
-        try:
-            for key in path[:-1]:
-                place = place[key]
-            place[path[-1]] = draw(JSON)
-        except (KeyError, IndexError, TypeError):
-            pass  # the first change took this place away
-    return json.dumps(body)
 
 
 @fuzzed
-@given(st.one_of(st.text(max_size=60), JSON.map(json.dumps), changed_bodies()))
+@given(st.one_of(st.text(max_size=60), JSON.map(json.dumps), changed(VALID_BODY)))
 def test_a_request_that_is_none_is_refused_in_one_sentence(body) -> None:
     producer = Kept()
     events = Events(producer, "tests", lambda: 5)

@@ -35,12 +35,17 @@ def concluded(run_id: str, at_ms: int = 0, **fields: Any) -> Event:
     return catalogue.CONCLUSIONS, CONCLUSION | {"run_id": run_id, "time": at_ms} | fields
 
 
+def about(step: str, rate: float) -> dict[str, Any]:
+    return {"step": STEPS.index(step) + 1, "step_run_id": step, "rate_per_second": rate}
+
+
 def begun(step: str) -> Event:
-    return told(protocol.PHASE_STARTED, json.dumps({"step_run_id": step}), phase="search")
+    return told(protocol.PHASE_STARTED, json.dumps(about(step, 400)), phase="search")
 
 
 def judged(step: str, rate: float, reasons: list[str], at_ms: int) -> Event:
-    detail = {"step_run_id": step, "rate_per_second": rate, "long": False, "reasons": reasons}
+    found = {"long": False, "measured_s": 20, "sustained": not reasons, "reasons": reasons}
+    detail = about(step, rate) | found | {"cpu_share": None, "stages": {}}
     return concluded(RUN_ID, at_ms, kind="search_step", detail=json.dumps(detail))
 
 

@@ -1,0 +1,170 @@
+"""What an event must say beyond its schema, so that who acts on it can rely on that.
+
+    record = read_event("results.lifecycle", message.value())     # raises codec.DecodeError
+    share = Ready.model_validate_json(record["detail"])
+
+An event that nobody acts on may say what it likes.
+"""
+
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from schemas import catalogue, codec, protocol
+from schemas.protocol import Drained, LoadFinished, RunRequest
+
+
+class Detail(BaseModel):
+    """Base of what is relied on in a detail; what else it says is for people."""
+
+    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
+
+
+class Ready(Detail):
+    """Of `ready`: which of several instances it is. service: empty for one that is alone."""
+
+    service: str = ""
+    instance_index: int = Field(0, ge=0)
+    instance_count: int = Field(1, ge=1)
+
+
+class Reason(Detail):
+    """Of `failed` and `run_refused`: why, in a sentence."""
+
+    reason: str
+
+
+class EvaluationLag(Detail):
+    """Of `evaluating`."""
+
+    largest_lag_ms: int
+
+
+class ClockOffset(Detail):
+    """Of `clock_offset`."""
+
+    offset_ms: float
+
+
+class PartDown(Detail):
+    """Of `part_down`: which part of the deployment, and how it ended."""
+
+    part: str
+    reason: str
+
+
+class Concluded(Detail):
+    """Of `concluded`."""
+
+    valid: bool
+    clean: bool
+
+
+class PhaseStarted(Detail):
+    """Of `phase_started`. end_ms: when it ends by the schedule, epoch milliseconds; None where
+    that depends on events."""
+
+    end_ms: int | None = None
+
+
+class StepBegun(Detail):
+    """Of `phase_started` where the phase is a search: its step, and the rate it looks at."""
+
+    step: int
+    step_run_id: str
+    rate_per_second: float
+
+
+class StageJudged(Detail):
+    """Of a step of a search: one stage."""
+
+    highest_median_ms: float | None
+    rise_ms_per_s: float
+    longest_queue_records: float | None
+
+
+class StepJudged(StepBegun):
+    """Of the conclusion `search_step`."""
+
+    long: bool
+    measured_s: int
+    sustained: bool
+    reasons: tuple[str, ...]
+    cpu_share: float | None
+    stages: dict[str, StageJudged]
+
+
+class RateFound(Detail):
+    """Of the conclusion `sustainable_throughput`."""
+
+    policy: str
+    rate_per_second: float | None
+    interval_per_second: tuple[float, float | None]
+    confirmed: bool
+    verified_at_per_second: float | None
+    verified: bool
+
+    @model_validator(mode="after")
+    def _a_rate_is_verified_somewhere(self) -> Self:
+        if self.rate_per_second is not None and self.verified_at_per_second is None:
+            raise ValueError("a rate has a verified_at_per_second")
+        return self
+
+
+class RunJudged(Detail):
+    """Of the conclusion `run`."""
+
+    clean: bool
+
+
+EVENTS: dict[str, type[BaseModel]] = {
+    protocol.READY: Ready,
+    protocol.FAILED: Reason,
+    protocol.RUN_REFUSED: Reason,
+    protocol.RUN_REQUESTED: RunRequest,
+    protocol.LOAD_FINISHED: LoadFinished,
+    protocol.EVALUATING: EvaluationLag,
+    protocol.DRAINED: Drained,
+    protocol.CLOCK_OFFSET: ClockOffset,
+    protocol.PART_DOWN: PartDown,
+    protocol.CONCLUDED: Concluded,
+}
+CONCLUSIONS: dict[str, type[BaseModel]] = {
+    "run": RunJudged,
+    "search_step": StepJudged,
+    "sustainable_throughput": RateFound,
+}
+# Histograms: the field with the values, beside `counts`.
+VALUES = {catalogue.GENERATOR: "send_delays_us", catalogue.LATENCY: "latencies_ms"}
+
+
+def read_event(topic: str, value: bytes | None) -> dict[str, Any]:
+    """An event of a `results.*` topic that says all it must. Raises codec.DecodeError."""
+    record = codec.decode_as(catalogue.record_of(topic), value)
+    check_event(topic, record)
+    return record
+
+
+def check_event(topic: str, record: dict[str, Any]) -> None:
+    """Raises codec.DecodeError when an event does not say what it must."""
+    values = VALUES.get(topic)
+    if values and len(record[values]) != len(record["counts"]):
+        raise codec.DecodeError(f"{values} and counts differ in length")
+    expected = _expected(topic, record)
+    if expected is not None:
+        try:
+            expected.model_validate_json(record["detail"])
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(str(part) for part in ("detail", *first["loc"]))
+            raise codec.DecodeError(f"{field}: {first['msg']}") from error
+
+
+def _expected(topic: str, record: dict[str, Any]) -> type[BaseModel] | None:
+    if topic == catalogue.CONCLUSIONS:
+        return CONCLUSIONS.get(record["kind"])
+    if topic != catalogue.LIFECYCLE:
+        return None
+    if record["event"] == protocol.PHASE_STARTED:
+        return StepBegun if record["phase"] == "search" else PhaseStarted
+    return EVENTS.get(record["event"])
