@@ -9,6 +9,7 @@ from schemas.protocol import MACHINE
 
 # The broker and the pipelines are what is measured; all else is there to measure them.
 MEASURED = ("kafka",)
+OBSERVERS = {"generator", "evaluator", "store"}
 Figures = dict[str, Any]
 
 
@@ -19,12 +20,13 @@ def core_seconds_per_million_records(cpu_seconds: float, records: int) -> float 
 
 def cost_of_observing(services: dict[str, Figures]) -> Figures:
     """What Tidegauge itself used: cpu_cores, the mean, and share, of what the machine used at all
-    (None where that is not known). Empty when nothing was sampled.
+    (None where that is not known). Empty where the OBSERVERS were not sampled: in other containers
+    they are unseen.
 
     services: mean cpu_cores by service, without the pipelines.
     """
     own = [used["cpu_cores"] for name, used in services.items() if name not in (*MEASURED, MACHINE)]
-    if not own:
+    if not services.keys() >= OBSERVERS:
         return {}
     machine = services.get(MACHINE, {}).get("cpu_cores")
     return {"cpu_cores": sum(own), "share": sum(own) / machine if machine else None}

@@ -58,7 +58,7 @@ class Elsewhere:
 
     def status(self) -> StackStatus:
         """Whether the store is ready; the parts are known to whoever runs them."""
-        url = self.settings.store_url
+        url = self.settings.public_url or self.settings.store_url
         return StackStatus(
             self._is_ready(), self.settings.bootstrap, url, f"{url}/dashboards/", services=()
         )

@@ -36,13 +36,10 @@ def show_status(console: Console, settings: ServiceSettings, found: Any, as_json
     if not found.running:
         console.print("The stack is not running.")
         return
-    table = Table(box=SIMPLE_HEAD)
-    for column in ("service", "pid", "state", "restarts"):
-        table.add_column(column)
-    for service in fields["services"]:
-        again = str(service["restarts"] or "")
-        table.add_row(service["name"], str(service["pid"]), service["state"], again)
-    console.print(table)
+    if fields["services"]:
+        console.print(_services(fields["services"]))
+    else:
+        console.print("The services run elsewhere (TIDEGAUGE_STORE_URL).")
     console.print(f"Kafka {fields['kafka']} · SQL {fields['clickhouse_http']}", soft_wrap=True)
     console.print(f"Dashboards {fields['dashboards']}", soft_wrap=True)
     run = fields["run"]
@@ -50,6 +47,16 @@ def show_status(console: Console, settings: ServiceSettings, found: Any, as_json
     if fields["suite"]:
         for line in (position_sentence(fields["suite"]), *skipped_sentences(fields["suite"])):
             console.print(line, soft_wrap=True, markup=False)
+
+
+def _services(services: list[dict[str, Any]]) -> Table:
+    table = Table(box=SIMPLE_HEAD)
+    for column in ("service", "pid", "state", "restarts"):
+        table.add_column(column)
+    for service in services:
+        again = str(service["restarts"] or "")
+        table.add_row(service["name"], str(service["pid"]), service["state"], again)
+    return table
 
 
 def show_runs(console: Console, url: str) -> None:

@@ -37,6 +37,9 @@ PORT_OFFSETS = {
 EXIT_USAGE = 2
 
 
+_ADDRESS = r"^(https?://[^\s/]+)?$"
+
+
 class ServiceSettings(BaseSettings):
     """Fields that every service has.
 
@@ -49,7 +52,7 @@ class ServiceSettings(BaseSettings):
     replication: copies of every topic that is created from now on; the brokers with the lowest
     ids keep them, the first of them leads.
     store_url: where the store answers when the services run elsewhere (containers, a cluster); the
-    console then starts nothing.
+    console then starts nothing. public_url: where people find it then, if that is another address.
     results_days, results_mebibytes: how long results and dead letters stay on the bus, and how much
     per topic; for topics that are created from now on.
     instance: name in events and logs; empty means the service's name.
@@ -69,7 +72,8 @@ class ServiceSettings(BaseSettings):
     kafka_properties: dict[str, str] = {}
     input_partitions: int = Field(1, ge=1, le=1024)
     replication: int = Field(1, ge=1, le=100)
-    store_url: str = Field("", pattern=r"^(https?://[^\s/]+)?$")
+    store_url: str = Field("", pattern=_ADDRESS)
+    public_url: str = Field("", pattern=_ADDRESS)
     results_days: int = Field(30, ge=1, le=36_500)
     results_mebibytes: int = Field(1024, ge=16, le=1_048_576)
     instance: str = ""

@@ -96,6 +96,8 @@ def test_every_container_is_bounded_and_ours_are_locked_down() -> None:
     for name, part in PARTS.items():
         limits = part["deploy"]["resources"]["limits"]
         assert set(limits) == {"cpus", "memory"}, name
+        # An engine refuses to start a container with more than the machine has.
+        assert float(value_of(limits["cpus"])) <= 2, name
         assert part["logging"]["options"]["max-size"], name
     for name, part in ours().items():
         assert part["user"] == "10001:10001", name
@@ -163,6 +165,29 @@ def test_secrets_are_made_once_and_closed_to_others(tmp_path: Path) -> None:
     assert all(re.fullmatch(r"[A-Za-z0-9_-]{32}", text) for text in made.values())
     assert len(set(made.values())) == 4
     assert stat.S_IMODE((tmp_path / "secrets").stat().st_mode) == 0o700
+
+
+class Overlay(yaml.SafeLoader):
+    """Reads a file that goes on top of another: what is taken away there is None."""
+
+
+Overlay.add_constructor("!reset", lambda _loader, _node: None)
+
+
+def test_without_a_server_the_store_has_its_own_engine_and_nobody_waits_for_what_is_gone() -> None:
+    changed = yaml.load((FOLDER / "embedded.yaml").read_text(), Overlay)["services"]
+    gone = {name for name, part in changed.items() if part is None}
+    assert gone == {"clickhouse", "grafana"}
+    assert set(changed) - gone == {"store"}
+    store, before = changed["store"], PARTS["store"]
+    assert set(store["environment"].values()) == set(store["depends_on"].values()) == {None}
+    server = {name for name in before["environment"] if name.startswith("TIDEGAUGE_CLICKHOUSE_")}
+    assert set(store["environment"]) == server
+    for name, part in PARTS.items():
+        waits_for = set(part.get("depends_on", {})) - set(
+            (changed.get(name) or {}).get("depends_on", {})
+        )
+        assert name in gone or not gone & waits_for, name
 
 
 @pytest.mark.parametrize(

@@ -27,4 +27,4 @@ def answering(settings: ServiceSettings) -> AbstractContextManager[str]:
 
 def dashboards(settings: ServiceSettings) -> str:
     """Address of the dashboards."""
-    return f"{store_url(settings)}/dashboards/"
+    return f"{settings.public_url or store_url(settings)}/dashboards/"

@@ -21,9 +21,14 @@ def test_the_cost_of_a_pipeline_is_per_record_that_came_in() -> None:
 
 
 def test_observing_is_all_but_the_broker() -> None:
-    found = cost_of_observing(cores(kafka=0.5, store=0.1, evaluator=0.15, machine=1.0))
-    assert found == {"cpu_cores": 0.25, "share": 0.25}
-    assert cost_of_observing(cores(store=0.1)) == {"cpu_cores": 0.1, "share": None}
+    own = cores(store=0.125, evaluator=0.125, generator=0.25)
+    found = cost_of_observing(own | cores(kafka=0.5, machine=1.0))
+    assert found == {"cpu_cores": 0.5, "share": 0.5}
+    assert cost_of_observing(own) == {"cpu_cores": 0.5, "share": None}
+
+
+def test_nobody_says_what_observing_took_who_did_not_see_the_observers() -> None:
+    assert cost_of_observing(cores(collector=0.1, machine=1.0)) == {}
     assert cost_of_observing({}) == {}
 
 
