@@ -43,9 +43,11 @@ def one_of(stack: BreakableStack, topic: str) -> bytes:
 
 def corrupt(stack: BreakableStack, topics: tuple[catalogue.Topic, ...]) -> Places:
     """Publish to each topic noise, a record that was cut short, one of a topic that it is not, and
-    nothing, and an event whose detail cannot be read; returns where they are."""
+    nothing, and events of the run whose detail cannot be read or says too little; returns where
+    they are."""
     foreign = one_of(stack, catalogue.GENERATOR), one_of(stack, catalogue.CONTROL)
-    unreadable = codec.decode(one_of(stack, catalogue.LIFECYCLE))[1] | {"detail": "no JSON"}
+    event = codec.decode(one_of(stack, catalogue.LIFECYCLE))[1]
+    empty = [{"event": one, "detail": "{}"} for one in (protocol.DRAINED, protocol.FAILED)]
     found: Places = []
 
     def delivered(error: object, message: Message) -> None:
@@ -57,7 +59,8 @@ def corrupt(stack: BreakableStack, topics: tuple[catalogue.Topic, ...]) -> Place
         cut = codec.header(topic.records[0]) + b"\x02"  # a text of one character, which is missing
         values = [NOISE, cut, foreign[topic.name == catalogue.GENERATOR], None]
         if topic.name == catalogue.LIFECYCLE:
-            values.append(codec.encode("results_lifecycle", unreadable))
+            for changes in ({"detail": "no JSON"}, *empty):
+                values.append(codec.encode("results_lifecycle", event | changes))
         for value in values:
             producer.produce(topic.name, value, on_delivery=delivered)
         sent += len(values)
