@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 MAC = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
@@ -172,3 +173,13 @@ async def _attached(url: str, loop: Any) -> tuple[aiohttp.ClientSession, Browser
     for domain in ("Page", "Runtime", "Log"):
         await browser._command(f"{domain}.enable", {})
     return client, browser
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """The browser that is found; skips where there is none."""
+    program = found_browser()
+    if program is None:
+        pytest.skip("no Chromium or Chrome was found; TIDEGAUGE_BROWSER can name one")
+    with browsing(program, tmp_path_factory.mktemp("browser") / "profile") as found:
+        yield found

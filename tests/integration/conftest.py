@@ -1,8 +1,17 @@
-"""Fixtures of all integration tests: one broker for the whole session, an engine per module, one
-store without a bus."""
+"""Fixtures of all integration tests: one broker for the whole session, an engine and a browser per
+module, one store without a bus."""
 
+from tests.integration.browser import browser
 from tests.integration.kafka_broker import broker
 from tests.integration.store_engine import engine, engine_folder, engine_to_alter, module_engine
 from tests.integration.store_http import empty
 
-__all__ = ["broker", "empty", "engine", "engine_folder", "engine_to_alter", "module_engine"]
+__all__ = [
+    "broker",
+    "browser",
+    "empty",
+    "engine",
+    "engine_folder",
+    "engine_to_alter",
+    "module_engine",
+]

@@ -12,7 +12,6 @@ from services.runtime.settings import ServiceSettings
 from services.store.chdb_engine import ChdbEngine
 from services.store.ddl import ddl_statements
 from services.store.settings import StoreSettings
-from tests.integration.browser import browsing, found_browser
 from tests.integration.dashboard_queries import dashboards
 from tests.integration.kafka_broker import free_base_port
 from tests.integration.recorded_run import (
@@ -67,16 +66,6 @@ def site(recording, tmp_path_factory):
     with running_service(settings, "store", TIDEGAUGE_OFFLINE="true") as process:
         until_ready(settings, process)
         yield f"http://127.0.0.1:{settings.port('store')}"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    """The browser that is found; skips where there is none."""
-    program = found_browser()
-    if program is None:
-        pytest.skip("no Chromium or Chrome was found; TIDEGAUGE_BROWSER can name one")
-    with browsing(program, tmp_path_factory.mktemp("browser") / "profile") as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

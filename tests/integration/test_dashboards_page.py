@@ -9,7 +9,6 @@ import urllib.request
 import pytest
 
 from services.runtime.settings import ServiceSettings
-from tests.integration.browser import browsing, found_browser
 from tests.integration.kafka_broker import free_base_port
 from tests.integration.odd_dashboard import DASHBOARD
 from tests.integration.service_process import running_service
@@ -39,16 +38,6 @@ def site(tmp_path_factory, folder):
     ) as process:
         until_ready(settings, process)
         yield f"http://127.0.0.1:{settings.port('store')}"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    """The browser that is found; skips where there is none."""
-    program = found_browser()
-    if program is None:
-        pytest.skip("no Chromium or Chrome was found; TIDEGAUGE_BROWSER can name one")
-    with browsing(program, tmp_path_factory.mktemp("browser") / "profile") as found:
-        yield found
 
 
 @pytest.fixture

@@ -31,6 +31,15 @@ MEASURE_END_MS = START_MS + 5_000
 DEADLINE_MS, GIVE_UP_MS = 1_000, 2_000
 FAR_MS = START_MS + 10_000_000
 
+# Publishes windows that are not complete.
+BUILT_IN = Pipeline(
+    name="p",
+    summary="-",
+    mode="micro-batch",
+    implementation="built-in",
+    incomplete_windows="publish",
+)
+
 VALUES = {"flow": "flow_vehicles_per_hour", "speed": "speed_km_per_hour"}
 
 

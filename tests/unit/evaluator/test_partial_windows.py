@@ -2,10 +2,10 @@
 
 import pytest
 
-from schemas.pipeline import Pipeline
 from schemas.protocol import RunPlan
 from services.evaluator.evaluation import Evaluation
 from tests.unit.evaluator.records import (
+    BUILT_IN,
     FAR_MS,
     MEASURE_MS,
     PHASES,
@@ -20,19 +20,11 @@ from tests.unit.evaluator.records import (
 
 pytestmark = pytest.mark.unit
 
-PUBLISHES = Pipeline(
-    name="p",
-    summary="-",
-    mode="micro-batch",
-    implementation="built-in",
-    incomplete_windows="publish",
-)
-
 
 def a_run(stage):
     """A run of one stage of a pipeline that publishes incomplete windows."""
     run = Run(stage)
-    request = a_plan((stage,)).request.model_copy(update={"pipelines": (PUBLISHES,)})
+    request = a_plan((stage,)).request.model_copy(update={"pipelines": (BUILT_IN,)})
     run.evaluation = Evaluation(RunPlan(request=request, start_offsets={}), PHASES)
     return run
 

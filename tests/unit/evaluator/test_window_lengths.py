@@ -2,10 +2,10 @@
 
 import pytest
 
-from schemas.pipeline import Pipeline
 from schemas.protocol import RunPlan, Windows
 from services.evaluator.evaluation import Evaluation
 from tests.unit.evaluator.records import (
+    BUILT_IN,
     FAR_MS,
     MEASURE_MS,
     PHASES,
@@ -20,13 +20,6 @@ from tests.unit.evaluator.records import (
 
 pytestmark = pytest.mark.unit
 
-BUILT_IN = Pipeline(
-    name="p",
-    summary="-",
-    mode="micro-batch",
-    implementation="built-in",
-    incomplete_windows="publish",
-)
 TWO_S = Windows(tumbling_s=2, sliding_s=8)
 
 
