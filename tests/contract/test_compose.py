@@ -210,6 +210,7 @@ def test_images_run_as_nobody_in_particular_and_copy_what_there_is(path: Path) -
     lines = path.read_text().replace("\\\n", " ").splitlines()
     users = [line.split()[1] for line in lines if line.startswith("USER")]
     assert users[-1] == "10001:10001"
+    assert any("useradd --uid 10001" in line for line in lines)  # Hadoop asks for its name
     allowed = (ROOT / ".dockerignore").read_text().splitlines()
     for line in (line for line in lines if line.startswith("COPY") and "--from" not in line):
         for source in line.split()[1:-1]:
