@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from tests.end_to_end.command import ROOT
+from tests.end_to_end.workload_files import NEVER_LATE, changed_workload
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
@@ -32,16 +33,11 @@ def driver_of(pipeline: str, data: Path) -> psutil.Process | None:
 def test_nothing_is_lost_and_the_report_says_what_it_cost(pipeline: str, tmp_path: Path) -> None:
     path, output = tmp_path / "report.json", tmp_path / "output.txt"
     command = [
-        str(ROOT / "tidegauge"),
-        "run",
-        "--pipeline",
-        pipeline,
-        "--rate",
-        "100",
-        "--stages",
-        "1,2",
+        *(str(ROOT / "tidegauge"), "run"),
+        str(changed_workload("latency", tmp_path / "never-late.toml", NEVER_LATE)),
+        *("--pipeline", pipeline, "--rate", "100", "--stages", "1,2"),
+        *("--warm-up", "3", "--duration", "30", "--report", str(path)),
     ]
-    command += ["--warm-up", "3", "--duration", "30", "--report", str(path)]
     environment = {"TIDEGAUGE_DATA": str(tmp_path / "stack"), "TIDEGAUGE_BASE_PORT": str(BASE_PORT)}
     with output.open("wb") as out:
         run = subprocess.Popen(command, env=os.environ | environment, stdout=out, stderr=out)
