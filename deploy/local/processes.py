@@ -16,10 +16,9 @@ from pathlib import Path
 import psutil
 
 from deploy.local.state import Identity
+from services.runtime.births import birth_of
 
 MARK = "TIDEGAUGE_STACK_ID"
-# The kernel's boot time, on which psutil's creation times rest, moves when the clock is adjusted.
-CREATE_TIME_TOLERANCE_S = 2.0
 LEFTOVER_GRACE_S = 2.0
 KILL_TIMEOUT_S = 5.0
 DYING_TIMEOUT_S = 10.0
@@ -66,21 +65,15 @@ def spawn(
 
 def identify(pid: int) -> Identity:
     """The identity of a process that runs. Raises psutil.NoSuchProcess."""
-    return Identity(pid, psutil.Process(pid).create_time())
+    return Identity(pid, birth_of(pid))
 
 
-def is_alive(identity: Identity, mark: str = "") -> bool:
-    """Whether this very process runs; one that only waits to be reaped does not.
-
-    mark: the stack's id, by which it is known too when the clock was set meanwhile.
-    """
-    try:
-        process = psutil.Process(identity.pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return False
-        return _is_same(process, identity) or bool(mark and _mark_of(process) == mark)
-    except psutil.NoSuchProcess:
-        return False
+def is_alive(identity: Identity) -> bool:
+    """Whether this very process runs; one that only waits to be reaped does not."""
+    with suppress(psutil.NoSuchProcess):
+        is_zombie = psutil.Process(identity.pid).status() == psutil.STATUS_ZOMBIE
+        return not is_zombie and birth_of(identity.pid) == identity.birth
+    return False
 
 
 def exit_code(process: "subprocess.Popen[bytes]") -> int | None:
@@ -132,7 +125,7 @@ def marked(mark: str) -> tuple[Identity, ...]:
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             if _mark_of(process) == mark and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(Identity(process.pid, process.create_time()))
+                found.append(identify(process.pid))
     return tuple(found)
 
 
@@ -177,12 +170,8 @@ def _members(leaders: Iterable[Identity], mark: str) -> Iterator[psutil.Process]
             if process.status() == psutil.STATUS_ZOMBIE:
                 continue
             # Without its leader a session might be a stranger's with the same number.
-            if is_alive(leader, mark) or _mark_of(process) == mark:
+            if is_alive(leader) or _mark_of(process) == mark:
                 yield process
-
-
-def _is_same(process: psutil.Process, identity: Identity) -> bool:
-    return bool(abs(process.create_time() - identity.create_time) < CREATE_TIME_TOLERANCE_S)
 
 
 def _mark_of(process: psutil.Process) -> str | None:

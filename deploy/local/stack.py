@@ -148,7 +148,7 @@ class Stack:
 
     def _check_as_guest(self, state: StackState) -> None:
         """A part that has died is its owner's to start again, while there is one."""
-        dead = [s for s in state.services if not is_alive(s.identity, state.stack_id)]
+        dead = [s for s in state.services if not is_alive(s.identity)]
         if not dead:
             return
         recorded = self._read()
@@ -226,7 +226,7 @@ class Stack:
         """
         known = {service.name for service in found.services}
         whole = found.phase == RUNNING and known == {part.name for part in self._parts}
-        return whole and is_alive(found.owner, found.stack_id)
+        return whole and is_alive(found.owner)
 
     def _goes_on(self, found: StackState) -> bool:
         now = self._read()

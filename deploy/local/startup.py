@@ -117,7 +117,7 @@ class Startup:
         self._started_at[part.name] = time.monotonic()
         process, identity = launch(part, self._settings, self._java, self._environment)
         self.processes[part.name] = process
-        started = ServiceState(part.name, identity.pid, identity.create_time, STARTING)
+        started = ServiceState(part.name, identity.pid, identity.birth, STARTING)
         self._started[part.name] = started
         self._record(started)
 

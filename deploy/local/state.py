@@ -2,16 +2,16 @@
 
 The file is replaced in one step whenever something changes and removed when the stack is down:
 
-    {"version": 1,
+    {"version": 2,
      "stack_id": "…",              in the environment of every process as TIDEGAUGE_STACK_ID
      "phase": "starting",          or "running" or "stopping"
      "host": "127.0.0.1", "base_port": 17070,
-     "owner": {"pid": 1, "create_time": 1760000000.5},   the process that started the stack
+     "owner": {"pid": 1, "birth": "…/4711"},   the process that started the stack
      "detached": false,            true when the owner is nobody's terminal
-     "services": [{"name": "kafka", "pid": 2, "create_time": 1760000000.6, "state": "ready",
-                   "restarts": 0}]}
+     "services": [{"name": "kafka", "pid": 2, "birth": "…/4712", "state": "ready", "restarts": 0}]}
 
-create_time is psutil's, in epoch seconds: a pid alone may be somebody else's by now. A service's
+birth tells a process from others with its pid (services/runtime/births.py), which may be somebody
+else's by now. A service's
 state is "starting", "ready" or "restarting" (it has ended and is started again in a moment);
 restarts is how often it was started again. The services are in the order in which they were first
 started; each leads a session of its own, whose id is its pid.
@@ -28,7 +28,7 @@ from pathlib import Path
 
 STARTING, RUNNING, STOPPING = "starting", "running", "stopping"
 READY, RESTARTING = "ready", "restarting"
-VERSION = 1
+VERSION = 2
 LOCK_POLL_S = 0.1
 
 
@@ -38,10 +38,10 @@ class LockTimeoutError(Exception):
 
 @dataclass(frozen=True)
 class Identity:
-    """One process, for ever: its pid and when it was created, epoch seconds."""
+    """One process, for ever: its pid and its birth (services/runtime/births.py)."""
 
     pid: int
-    create_time: float
+    birth: str
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,14 @@ class ServiceState:
 
     name: str
     pid: int
-    create_time: float
+    birth: str
     state: str
     restarts: int = 0
 
     @property
     def identity(self) -> Identity:
         """Which process it is."""
-        return Identity(self.pid, self.create_time)
+        return Identity(self.pid, self.birth)
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def describe(
 def _service_status(
     settings: ServiceSettings, found: StackState, service: ServiceState, known: dict[str, Part]
 ) -> ServiceStatus:
-    if is_alive(service.identity, found.stack_id):
+    if is_alive(service.identity):
         ready = service.name in known and known[service.name].ready(settings)
         state = READY if ready else NOT_READY
     else:

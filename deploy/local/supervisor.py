@@ -114,7 +114,7 @@ class Supervisor:
 
     def _runs(self, service: ServiceState) -> bool:
         process = self._processes[service.name]
-        return process.poll() is None and is_alive(service.identity, self.state.stack_id)
+        return process.poll() is None and is_alive(service.identity)
 
     def _can_start(self, part: Part) -> bool:
         return all(self._cases[name].down_s is None for name in part.after)
@@ -145,7 +145,7 @@ class Supervisor:
         except StackError as error:
             self._died(part, case, replace(service, restarts=restarts), f"did not start: {error}")
             return
-        started = ServiceState(part.name, identity.pid, identity.create_time, STARTING, restarts)
+        started = ServiceState(part.name, identity.pid, identity.birth, STARTING, restarts)
         case.due_s, case.started_s = None, time.monotonic()
         try:
             self._record(started)

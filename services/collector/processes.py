@@ -14,10 +14,10 @@ from services.collector.accounting import Identity, Owner, ProcessSample
 from services.collector.jvm import Jvm
 from services.collector.measures import Counters, Gauges
 from services.collector.stack import StackService
+from services.runtime.births import birth_of
 
 PIPELINE_SERVICE = "spark_pipeline"
 PIPELINE_OPTION = "--pipeline"
-CREATE_TIME_TOLERANCE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -123,13 +123,12 @@ def _parent_id(process: psutil.Process) -> int:
 
 def _is_the_one(service: StackService, process: psutil.Process | None) -> bool:
     """Whether a process is the one that the deployment started, not a later one with its id."""
-    if process is None or service.create_time is None:
+    if process is None or service.birth is None:
         return process is not None
     try:
-        created_s = float(process.create_time())
+        return birth_of(process.pid) == service.birth
     except psutil.Error:
         return False
-    return abs(created_s - service.create_time) <= CREATE_TIME_TOLERANCE_S
 
 
 def _identity(process: psutil.Process) -> Identity:

@@ -9,13 +9,13 @@ OWN_NAME = "collector"
 
 
 class StackService(BaseModel):
-    """One service: its first process. create_time: epoch seconds."""
+    """One service: its first process. birth: what tells it from others with its pid."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     name: str
     pid: int
-    create_time: float | None = None
+    birth: str | None = None
 
 
 class _Stack(BaseModel):

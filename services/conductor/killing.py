@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 
 from schemas.workload import KillTarget
+from services.runtime.births import birth_of
 
 SERVICE_OF: dict[KillTarget, str] = {
     "driver": "spark_pipeline",
@@ -18,7 +19,6 @@ SERVICE_OF: dict[KillTarget, str] = {
     "broker": "kafka",
     "evaluator": "evaluator",
 }
-CREATE_TIME_TOLERANCE_S = 1.0
 
 
 def kill_part(target: KillTarget, data: Path, pipelines: Sequence[str]) -> list[int]:
@@ -54,8 +54,7 @@ def _services(data: Path, name: str) -> Iterator[psutil.Process]:
             continue
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(service["pid"])
-            began_s = service.get("create_time")
-            if began_s is None or abs(process.create_time() - began_s) < CREATE_TIME_TOLERANCE_S:
+            if service.get("birth") in (None, birth_of(process.pid)):
                 yield process
 
 

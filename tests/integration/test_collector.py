@@ -10,6 +10,7 @@ import pytest
 
 from schemas import catalogue, protocol
 from schemas.protocol import Stop
+from services.runtime.births import birth_of
 from services.runtime.events import open_events
 from tests.integration.service_process import Reader, has_event, running_service
 
@@ -30,8 +31,7 @@ def test_use_is_published_per_service_and_pipeline_and_labelled_with_the_run(bro
         [sys.executable, "-c", SUPERVISOR], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
     )
     assert supervisor.stdin is not None
-    created = psutil.Process(supervisor.pid).create_time()
-    service = {"name": "spark_pipeline", "pid": supervisor.pid, "create_time": created}
+    service = {"name": "spark_pipeline", "pid": supervisor.pid, "birth": birth_of(supervisor.pid)}
     (tmp_path / "stack.json").write_text(json.dumps({"services": [service]}))
     bus = open_events(broker, "tests")
     lifecycle = Reader(broker, catalogue.LIFECYCLE)
@@ -70,7 +70,7 @@ def test_the_heap_of_a_jvm_is_read_from_its_own_counters(broker, tmp_path):
         for process in psutil.process_iter(["name", "cmdline"])
         if process.info["name"] == "java" and str(broker.data) in " ".join(process.info["cmdline"])
     )
-    service = {"name": "kafka", "pid": java.pid, "create_time": java.create_time()}
+    service = {"name": "kafka", "pid": java.pid, "birth": birth_of(java.pid)}
     (tmp_path / "stack.json").write_text(json.dumps({"services": [service]}))
     resources = Reader(broker, catalogue.RESOURCES)
     with running_service(broker, "collector", data=tmp_path):

@@ -64,7 +64,7 @@ def test_a_child_gives_way_by_as_much_as_was_asked(tmp_path: Path, niceness: int
         assert psutil.Process(child.pid).nice() == min(os.nice(0) + more, 19)
 
 
-def test_what_was_ended_has_let_go_of_its_port_also_when_the_clock_was_set_meanwhile(
+def test_what_was_known_by_its_mark_only_has_let_go_of_its_port_when_it_was_ended(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr("deploy.local.processes.POLL_S", 0.001)
@@ -78,8 +78,7 @@ def test_what_was_ended_has_let_go_of_its_port_also_when_the_clock_was_set_meanw
     ) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == b"listening\n"
-        an_hour_ago = identify(child.pid).create_time - 3600
-        end([Identity(child.pid, an_hour_ago)], "some-stack", 10)
+        end([Identity(child.pid, "of a leader that is gone")], "some-stack", 10)
         with socket.socket() as successor:
             successor.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             successor.bind(("127.0.0.1", port))

@@ -43,9 +43,9 @@ def test_without_a_stack_file_there_is_the_collector_alone(tmp_path):
 def test_the_stack_file_is_read_again_when_it_changes_and_kept_while_it_is_wrong(tmp_path):
     path = tmp_path / "stack.json"
     stack = StackFile(path)
-    kafka = {"name": "kafka", "pid": 7, "create_time": 1.5, "state": "ready"}
+    kafka = {"name": "kafka", "pid": 7, "birth": "b/1", "state": "ready"}
     path.write_text(json.dumps({"services": [kafka], "more": 1}))
-    expected = StackService(name="kafka", pid=7, create_time=1.5)
+    expected = StackService(name="kafka", pid=7, birth="b/1")
     assert stack.services() == (expected, OWN)
     path.write_text('{"services": [{"na')
     assert stack.services() == (expected, OWN)

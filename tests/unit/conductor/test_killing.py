@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from services.conductor.killing import kill_part
+from services.runtime.births import birth_of
 
 pytestmark = pytest.mark.unit
 
@@ -38,8 +39,7 @@ def stack(tmp_path):
     services = []
     for name, process in started.items():
         assert process.stdout.readline() == b"up\n"
-        created = psutil.Process(process.pid).create_time()
-        services.append({"name": name, "pid": process.pid, "create_time": created})
+        services.append({"name": name, "pid": process.pid, "birth": birth_of(process.pid)})
     (tmp_path / "stack.json").write_text(json.dumps({"services": services}))
     yield tmp_path, started
     for process in started.values():
@@ -83,7 +83,7 @@ def test_a_process_that_has_the_id_of_one_long_gone_is_left_alone(stack):
     file = data / "stack.json"
     state = json.loads(file.read_text())
     for service in state["services"]:
-        service["create_time"] -= 3600
+        service["birth"] += "0"
     file.write_text(json.dumps(state))
     assert kill_part("evaluator", data, []) == []
     assert started["evaluator"].poll() is None

@@ -27,7 +27,7 @@ from services.runtime.settings import PORT_OFFSETS, ServiceSettings
 
 pytestmark = pytest.mark.unit
 
-STATE = StackState("abc", "running", "127.0.0.1", 19300, Identity(1, 2.5), True)
+STATE = StackState("abc", "running", "127.0.0.1", 19300, Identity(1, "b/2"), True)
 
 
 def part(name: str, *after: str) -> Part:
@@ -35,29 +35,27 @@ def part(name: str, *after: str) -> Part:
 
 
 def started(*names: str) -> list[ServiceState]:
-    return [ServiceState(name, pid, 0.0, "ready") for pid, name in enumerate(names, 2)]
+    return [ServiceState(name, pid, "b/0", "ready") for pid, name in enumerate(names, 2)]
 
 
 def test_the_file_says_what_runs_as_documented(tmp_path: Path):
-    StateFile(tmp_path).write(STATE.with_service(ServiceState("kafka", 7, 3.5, "ready")))
+    StateFile(tmp_path).write(STATE.with_service(ServiceState("kafka", 7, "b/3", "ready")))
     assert json.loads((tmp_path / "stack.json").read_text()) == {
-        "version": 1,
+        "version": 2,
         "stack_id": "abc",
         "phase": "running",
         "host": "127.0.0.1",
         "base_port": 19300,
-        "owner": {"pid": 1, "create_time": 2.5},
+        "owner": {"pid": 1, "birth": "b/2"},
         "detached": True,
-        "services": [
-            {"name": "kafka", "pid": 7, "create_time": 3.5, "state": "ready", "restarts": 0}
-        ],
+        "services": [{"name": "kafka", "pid": 7, "birth": "b/3", "state": "ready", "restarts": 0}],
     }
 
 
 def test_what_was_written_is_read_back_and_forgotten_when_removed(tmp_path: Path):
     file = StateFile(tmp_path)
     assert file.read() is None
-    state = STATE.with_service(ServiceState("kafka", 7, 3.5, "starting"))
+    state = STATE.with_service(ServiceState("kafka", 7, "b/3", "starting"))
     file.write(state)
     assert file.read() == state
     file.remove()
@@ -76,7 +74,7 @@ def test_a_service_recorded_again_replaces_itself_in_place():
 
 
 def test_a_service_of_a_stack_that_stops_or_is_another_is_not_recorded(tmp_path: Path):
-    file, service = StateFile(tmp_path), ServiceState("kafka", 7, 3.5, "ready", 1)
+    file, service = StateFile(tmp_path), ServiceState("kafka", 7, "b/3", "ready", 1)
     assert file.record("abc", service) is None
     file.write(STATE)
     assert file.record("another", service) is None
