@@ -14,13 +14,11 @@ import yaml
 from deploy.dependencies.images import SERVICES
 from services.runtime.definitions import load_pipeline
 from services.runtime.settings import PORT_OFFSETS, ROOT, ServiceSettings
+from tests.contract.compose import COMPOSE, FOLDER, PARTS, value_of
 from tests.contract.service_settings import PREFIX, SETTINGS, service_of, unknown_settings
 
 pytestmark = pytest.mark.contract
 
-FOLDER = ROOT / "deploy" / "compose"
-COMPOSE: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text())
-PARTS: dict[str, dict[str, Any]] = COMPOSE["services"]
 SCHEMA = Path(__file__).parent / "published" / "compose-spec.json"
 
 
@@ -31,11 +29,6 @@ def ours() -> dict[str, dict[str, Any]]:
 
 def command_of(part: dict[str, Any]) -> list[str]:
     return [*part.get("entrypoint", []), *part.get("command", [])]
-
-
-def value_of(text: str) -> str:
-    """What `${NAME:-default}` is when nothing is set."""
-    return re.sub(r"\$\{[A-Z_]+:-([^}]*)\}", r"\1", text)
 
 
 def test_the_file_is_what_the_compose_specification_says() -> None:

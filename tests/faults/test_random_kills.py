@@ -29,8 +29,13 @@ PROBES, LOAD = 500, 1_000
 CONDUCTOR_ENDED = "The conductor was ended while the run was going on."
 # What may be said of a run that lost this part in its midst; the others' runs go on.
 REASONS = {
-    # A conductor that cannot ask the broker in time ends, and the next one concludes the run.
-    "kafka": ("kafka was ended by SIGKILL in the middle of the run.", CONDUCTOR_ENDED),
+    # A conductor that cannot ask the broker in time ends, and the next one concludes the run. One
+    # that concludes before the broker is back has not heard that it was killed.
+    "kafka": (
+        "kafka was ended by SIGKILL in the middle of the run.",
+        "The broker did not do what the conductor asked: ",
+        CONDUCTOR_ENDED,
+    ),
     "generator": "generator was ended by SIGKILL in the middle of the run.",
     "spark_pipeline": "spark_pipeline was ended by SIGKILL in the middle of the run.",
     "conductor": CONDUCTOR_ENDED,

@@ -7,16 +7,15 @@ import time
 from pathlib import Path
 
 import pytest
-import yaml
 from confluent_kafka.admin import ConfigResource
 
 from services.runtime.kafka import admin_client
 from services.runtime.settings import ROOT, ServiceSettings
+from tests.contract.compose import PARTS, value_of
 from tests.integration.kafka_broker import free_base_port
 
 pytestmark = pytest.mark.integration
 
-PARTS = yaml.safe_load((ROOT / "deploy" / "compose" / "compose.yaml").read_text())["services"]
 # In the order in which they wait for each other.
 STARTED = ("conductor", "generator", "spark-pipeline", "evaluator", "collector", "store")
 READY_DEADLINE_S = 90
@@ -34,7 +33,7 @@ def environment(name: str, broker: ServiceSettings, base_port: int, data: Path) 
     }
     # There is no ClickHouse server here, so the store keeps its own engine.
     given = {key: text for key, text in given.items() if "CLICKHOUSE" not in key}
-    replaced = {key: here.get(key, text) for key, text in given.items()}
+    replaced = {key: here.get(key, value_of(text)) for key, text in given.items()}
     return os.environ | replaced | {"TIDEGAUGE_BASE_PORT": str(base_port), "PYTHONPATH": str(ROOT)}
 
 
@@ -77,7 +76,7 @@ def test_commands_and_health_checks_of_compose_work_and_the_console_finds_the_st
         assert "42" in asked.stdout, asked.stderr
         status = run([*console["entrypoint"], *console["command"]], variables)
         assert status.returncode == 0, status.stderr
-        assert f"SQL http://127.0.0.1:{base_port + 2}" in status.stdout
+        assert "SQL http://127.0.0.1:17072" in status.stdout  # where compose.yaml publishes it
         refused = run([*console["entrypoint"], "down"], variables)
         assert refused.returncode == 2
         assert "the services run elsewhere" in refused.stderr
