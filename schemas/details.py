@@ -11,6 +11,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from schemas import catalogue, codec, protocol
+from schemas.mistakes import first_mistake
 from schemas.protocol import Drained, LoadFinished, RunRequest
 
 
@@ -155,9 +156,7 @@ def check_event(topic: str, record: dict[str, Any]) -> None:
         try:
             expected.model_validate_json(record["detail"])
         except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(str(part) for part in ("detail", *first["loc"]))
-            raise codec.DecodeError(f"{field}: {first['msg']}") from error
+            raise codec.DecodeError(first_mistake(error, within="detail")) from error
 
 
 def _expected(topic: str, record: dict[str, Any]) -> type[BaseModel] | None:

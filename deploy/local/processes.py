@@ -71,8 +71,7 @@ def identify(pid: int) -> Identity:
 def is_alive(identity: Identity) -> bool:
     """Whether this very process runs; one that only waits to be reaped does not."""
     with suppress(psutil.NoSuchProcess):
-        is_zombie = psutil.Process(identity.pid).status() == psutil.STATUS_ZOMBIE
-        return not is_zombie and birth_of(identity.pid) == identity.birth
+        return _is_there(psutil.Process(identity.pid)) and identify(identity.pid) == identity
     return False
 
 

@@ -11,10 +11,9 @@ The file is replaced in one step whenever something changes and removed when the
      "services": [{"name": "kafka", "pid": 2, "birth": "…/4712", "state": "ready", "restarts": 0}]}
 
 birth tells a process from others with its pid (services/runtime/births.py), which may be somebody
-else's by now. A service's
-state is "starting", "ready" or "restarting" (it has ended and is started again in a moment);
-restarts is how often it was started again. The services are in the order in which they were first
-started; each leads a session of its own, whose id is its pid.
+else's by now. A service's state is "starting", "ready" or "restarting" (it has ended and is started
+again in a moment); restarts is how often it was started again. The services are in the order in
+which they were first started; each leads a session of its own, whose id is its pid.
 """
 
 import fcntl

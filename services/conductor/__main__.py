@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from schemas import catalogue, protocol
+from schemas.mistakes import first_mistake
 from schemas.protocol import RunRequest
 from schemas.suite import Suite
 from services.conductor.accounting import account_for, account_for_steps
@@ -32,7 +33,6 @@ from services.runtime.clock import now_ms
 from services.runtime.definitions import DefinitionError, load_suite
 from services.runtime.events import Events
 from services.runtime.logs import configure_logs
-from services.runtime.mistakes import first_mistake
 from services.runtime.serving import Service, serving
 from services.runtime.settings import EXIT_USAGE, load_settings
 

@@ -7,6 +7,7 @@ import structlog
 from pydantic import ValidationError
 
 from schemas import catalogue, protocol
+from schemas.mistakes import first_mistake
 from schemas.protocol import Drained, LoadFinished, PhasePlan, RunPlan
 from services.evaluator.columns import TooManyNamesError
 from services.evaluator.evaluation import Evaluation
@@ -34,7 +35,6 @@ from services.runtime.kafka import (
     assigned_consumer,
     end_offsets,
 )
-from services.runtime.mistakes import first_mistake
 from services.runtime.replay import read_commands, unfinished
 
 log = structlog.get_logger()

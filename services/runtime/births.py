@@ -1,6 +1,7 @@
 """What tells a process from all others that have or had its pid."""
 
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -21,7 +22,11 @@ def birth_of(pid: int) -> str:
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError) as error:
         raise psutil.NoSuchProcess(pid) from error
-    boot = ""
+    return f"{_boot()}/{fields[START_TICKS]}"
+
+
+@cache
+def _boot() -> str:
     with suppress(OSError):
-        boot = BOOT_ID.read_text().strip()
-    return f"{boot}/{fields[START_TICKS]}"
+        return BOOT_ID.read_text().strip()
+    return ""

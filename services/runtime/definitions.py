@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from schemas.mistakes import first_mistake
 from schemas.pipeline import External
 from schemas.protocol import Model, Pipeline, Workload
 from schemas.suite import Step, Suite, SuiteFile, SuiteItem
-from services.runtime.mistakes import first_mistake
 from services.runtime.settings import ROOT
 
 WORKLOADS_DIR = ROOT / "workloads"

@@ -18,8 +18,8 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from schemas.mistakes import first_mistake
 from services.runtime.kafka_security import security
-from services.runtime.mistakes import first_mistake
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_BASE_PORT = 17070
@@ -35,8 +35,6 @@ PORT_OFFSETS = {
     "kafka_metrics": 8,
 }
 EXIT_USAGE = 2
-
-
 _ADDRESS = r"^(https?://[^\s/]+)?$"
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from schemas.mistakes import first_mistake
 from services.runtime.grafana_macros import (
     ALL,
     MacroError,
@@ -20,7 +21,6 @@ from services.runtime.grafana_macros import (
     interval_for,
     names_used,
 )
-from services.runtime.mistakes import first_mistake
 from services.store.dashboard_files import (
     Dashboard,
     Model,

@@ -15,6 +15,7 @@ import structlog
 from pydantic import ValidationError
 
 from schemas import catalogue, protocol
+from schemas.mistakes import first_mistake
 from schemas.protocol import RunRequest, Workload
 from schemas.suite import Suite, SuitePosition, SuiteRun
 from services.conductor.bus import Bus
@@ -27,7 +28,6 @@ from services.runtime.clickhouse import QueryError, store_url
 from services.runtime.clock import Clock, now_ms
 from services.runtime.definitions import DefinitionError
 from services.runtime.events import Events
-from services.runtime.mistakes import first_mistake
 from services.runtime.requests import new_request
 from services.runtime.sustainable import at_sustainable_share
 
