@@ -107,7 +107,8 @@ def _environment_reasons(evidence: Evidence) -> list[str]:
             f"The host gave {stolen:.0%} of the processor time to others, "
             f"allowed {rules.max_steal_share:.0%}."
         )
-    others = (evidence.busy_s - evidence.own_s) / machine_s
+    # Where the collector sees nothing of the stack, the stack itself would count as others.
+    others = (evidence.busy_s - evidence.own_s) / machine_s if evidence.sees_the_stack else 0.0
     if rules.max_others_share is not None and others > rules.max_others_share:
         reasons.append(
             f"Processes that are not of the stack used {others:.0%} of the processor time, "

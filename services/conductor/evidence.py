@@ -18,6 +18,8 @@ from schemas.protocol import Drained, LoadFinished, RunRequest
 MUST_LIVE = {"generator": "load_finished", "spark_pipeline": "drained"}
 BROKER = "kafka"
 READY_SERVICES = ("generator", "evaluator", "collector")
+# It always sees itself; in a container it sees nobody else of the stack.
+COLLECTOR = "collector"
 BUS = (catalogue.LIFECYCLE, catalogue.GENERATOR, catalogue.LATENCY, catalogue.RESOURCES)
 
 
@@ -32,7 +34,8 @@ class Evidence:
     it did: the run goes on, but what else went wrong has its reason in it. largest_lag_ms: how far
     the evaluation was behind at most. Processor time: machine_s is all there was, stolen_s what
     other machines on the host took, busy_s what the machine used, own_s what the stack used of
-    that.
+    that; sees_the_stack: whether the collector saw more of the stack than itself, as it does not
+    in a container.
     """
 
     request: RunRequest
@@ -53,6 +56,7 @@ class Evidence:
     machine_s: float = 0.0
     busy_s: float = 0.0
     own_s: float = 0.0
+    sees_the_stack: bool = False
     _ready_instances: dict[str, set[int]] = field(default_factory=dict)
     _drained_instances: dict[int, Drained] = field(default_factory=dict)
 
@@ -191,6 +195,7 @@ class Evidence:
         """Who took processor time; samples have no phase, so all of the run count."""
         if record["service"] != protocol.MACHINE:
             self.own_s += record["cpu_seconds"]
+            self.sees_the_stack = self.sees_the_stack or record["service"] != COLLECTOR
             return
         cores = self.request.environment.get("cores") or 1
         self.machine_s += record["interval_s"] * cores

@@ -4,6 +4,7 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,11 @@ def query_bytes(url: str, sql: str, output_format: str, **parameters: str) -> by
 
     `parameters` fill `{name:Type}` placeholders, so that values are never pasted into SQL.
     """
-    fields = {f"param_{name}": value for name, value in parameters.items()}
-    fields["default_format"] = output_format
+    return _asked(url, sql, parameters, {"default_format": output_format})
+
+
+def _asked(url: str, sql: str, parameters: Mapping[str, str], settings: Mapping[str, str]) -> bytes:
+    fields = {f"param_{name}": value for name, value in parameters.items()} | dict(settings)
     headers = url.headers() if isinstance(url, StoreUrl) else {}
     request = urllib.request.Request(
         f"{url}/?{urllib.parse.urlencode(fields)}", sql.encode(), headers, method="POST"
@@ -69,9 +73,9 @@ def query_bytes(url: str, sql: str, output_format: str, **parameters: str) -> by
 
 def query(url: str, sql: str, **parameters: str) -> list[dict[str, Any]]:
     """Rows of one query as dictionaries; 64-bit integers are integers. Raises QueryError."""
-    settings = " SETTINGS output_format_json_quote_64bit_integers = 0"
-    lines = query_bytes(url, sql + settings, "JSONEachRow", **parameters).splitlines()
-    return [json.loads(line) for line in lines]
+    numbers = {"output_format_json_quote_64bit_integers": "0"}
+    data = _asked(url, sql, parameters, {"default_format": "JSONEachRow", **numbers})
+    return [json.loads(line) for line in data.splitlines()]
 
 
 def store_url(settings: ServiceSettings) -> StoreUrl:

@@ -20,7 +20,6 @@ import fcntl
 import io
 import json
 import os
-import re
 import shutil
 import sys
 import tempfile
@@ -36,7 +35,7 @@ import pyarrow as pa
 from chdb.state.sqlitelike import Connection
 
 from services.store.engine import Answer, EngineError, Query
-from services.store.judging import judged
+from services.store.judging import judged, judged_settings
 from services.store.permissions import format_clause, quoted
 from services.store.settings import StoreSettings, bounds
 from services.store.tables import DATABASE
@@ -44,26 +43,6 @@ from services.store.tables import DATABASE
 CLOSE_TIMEOUT_S = 5.0
 MEBIBYTE = 1024 * 1024
 ROOM_BYTES = 64 * MEBIBYTE
-# Settings that change how an answer is written or joined, and reach nothing.
-FREE_SETTINGS = (
-    "output_format_",
-    "format_",
-    "input_format_",
-    "date_time_",
-    "session_timezone",
-    "join_",
-    "max_",
-    "extremes",
-    "limit",
-    "offset",
-    "final",
-    "union_default_mode",
-    "distinct_overflow_mode",
-    "group_by_",
-    "insert_",
-    "async_insert",
-)
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class FolderTakenError(RuntimeError):
@@ -149,7 +128,7 @@ class ChdbEngine:
                     data = connection.query(sql, "TSVRaw", dict(parameters)).bytes()
                 return bytes(data).decode(errors="replace")
 
-            formatted = judged(query, engine_reads)
+            formatted = judged(query, bounds(self._settings, {}), engine_reads)
             started = time.monotonic()
             if query.data:
                 _insert_data(connection, formatted, query.data)
@@ -168,16 +147,7 @@ class ChdbEngine:
         the door behind them."""
         yield f"USE {_quoted_name(query.database)}"
         limits = bounds(self._settings, query.settings)
-        for name, value in query.settings.items():
-            if not _NAME.fullmatch(name):
-                raise EngineError(f"Code: 115. DB::Exception: Unknown setting {name!r}.")
-            if name in limits or name == "readonly":
-                continue
-            if not (query.may_write or name.startswith(FREE_SETTINGS)):
-                raise EngineError(
-                    f"Code: 164. DB::Exception: The setting {name} cannot be changed here."
-                    " (READONLY)"
-                )
+        for name, value in judged_settings(query, limits).items():
             yield f"SET {name} = {quoted(value)}"
         if query.may_write:
             yield f"SET max_memory_usage = {limits['max_memory_usage']}"

@@ -2,13 +2,16 @@
 
 Two forms of a query come from the engine, so that no comment, escape, heredoc or parameter can hide
 anything: its own formatting of the text, and its syntax tree (`EXPLAIN AST`). What the reader may
-do is listed, and everything else is refused: statements, databases, system tables and table
-functions. Scalar functions are too many to list, so those that reach beyond the query are refused
-by name. The engine's `readonly = 1` holds besides.
+do is listed, and everything else is refused: statements, databases, system tables, table functions,
+settings and formats. Scalar functions are too many to list, so those that reach beyond the query
+are refused by name. The engine's `readonly = 1` holds besides.
+
+Formats and settings matter because an embedded engine opens any path that they name: a template to
+write rows by (and says what is in it when it is none), a schema, a place for a schema.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from services.store.tables import DATABASE
@@ -73,6 +76,46 @@ TABLE_FUNCTIONS: Final = frozenset(
         "primes",
     ]
 )
+# Formats of rows alone: none has a template or a schema elsewhere. The engine takes any case.
+FORMATS: Final = re.compile(
+    r"(?:TabSeparated|TSV|CSV|CustomSeparated|JSON|Pretty|RowBinary|LineAsString|Raw)[A-Za-z]*"
+    r"|Native|Arrow|ArrowStream|Parquet|ORC|Avro|BSONEachRow|MsgPack|NDJSON|Npy|Values|Vertical"
+    r"|Markdown|MD|XML|SQLInsert|TSKV|HiveText|Hash|Null",
+    re.I,
+)
+# Settings of a request that change how an answer is written or joined, and reach nothing.
+FREE_SETTINGS: Final = (
+    "output_format_",
+    "format_csv_",
+    "format_custom_",
+    "format_tsv_",
+    "input_format_",
+    "date_time_",
+    "session_timezone",
+    "join_",
+    "max_",
+    "extremes",
+    "limit",
+    "offset",
+    "final",
+    "union_default_mode",
+    "distinct_overflow_mode",
+    "group_by_",
+    "insert_",
+    "async_insert",
+)
+# Settings that name a file or another machine, or show secrets.
+REACHING_SETTINGS: Final = (
+    "format_schema[a-z_]*",
+    "output_format_schema",
+    "format_template_[a-z_]+",
+    "[a-z_]*schema_registry[a-z_]*",
+    "[a-z_]*confluent[a-z_]*",
+    "input_format_record_errors[a-z_]*",
+    "errors_output_format",
+    "format_display_secrets[a-z_]*",
+    "url_base",
+)
 WITH_PATHS: Final = frozenset({"system.tables", "system.databases"})
 REFUSED_NAMES: Final = (
     "file",
@@ -98,10 +141,12 @@ REFUSED_NAMES: Final = (
     "fuzzQuery",
     "logTrace",
     "tcpPort",
+    *REACHING_SETTINGS,
 )
 REFUSED_TO_ADMIN: Final = re.compile(
     r"(?<![A-Za-z0-9_])(?:file|python|infile|outfile|dictionary|named collection|disk|backup"
-    r"|function|user|role|grant|quota|profile|freeze|fetch)(?![A-Za-z0-9_])",
+    r"|function|user|role|grant|quota|profile|freeze|fetch"
+    rf"|{'|'.join(REACHING_SETTINGS)})(?![A-Za-z0-9_])",
     re.I,
 )
 ENGINES: Final = re.compile(r"[A-Za-z]*MergeTree|Memory|Null|Log|TinyLog|Atomic")
@@ -109,28 +154,47 @@ ENGINES: Final = re.compile(r"[A-Za-z]*MergeTree|Memory|Null|Log|TinyLog|Atomic"
 _STRING = re.compile(r"'(?:\\.|[^'\\])*'", re.DOTALL)
 _WORDS = re.compile(r"[\s(]*([A-Za-z]+)(?:\s+([A-Za-z]+))?(?:\s+([A-Za-z]+))?")
 _REFUSED = re.compile(rf"(?<![A-Za-z0-9_])({'|'.join(REFUSED_NAMES)})(?![A-Za-z0-9_])", re.I)
-_FORMAT = re.compile(r"\bFORMAT ([A-Za-z0-9]+)(?: SETTINGS .*)?$", re.DOTALL)
+_FORMAT = re.compile(r"\bFORMAT `?([A-Za-z0-9]+)`?(?: SETTINGS .*)?$", re.DOTALL)
+_SET = re.compile(r"\bSETTINGS (.*)", re.DOTALL)
+_REACHING = re.compile("|".join(REACHING_SETTINGS), re.I)
 _NODE = re.compile(r"( *)([A-Za-z]+) ?(.*?)(?: \(alias .*\))?(?: \(children \d+\))?$")
 _ENGINE = re.compile(r"\bENGINE = ([A-Za-z]+)", re.I)
 
 
-def refusal(formatted: str, tree: str) -> str | None:
+def refused_setting(name: str, may_write: bool) -> bool:
+    """Whether a request may not change a setting; may_write: whether it is the admin's."""
+    is_known = may_write or name.lower().startswith(FREE_SETTINGS)
+    return not is_known or _REACHING.fullmatch(name) is not None
+
+
+def refused_format(name: str) -> str | None:
+    """Why nothing can be read or written in a format, in one sentence, or None."""
+    return None if FORMATS.fullmatch(name) else f"The format {name} cannot be used here."
+
+
+def refusal(formatted: str, tree: str, bounds: Collection[str] = ()) -> str | None:
     """Why the reader may not run a query, in one sentence, or None.
 
-    formatted and tree: the engine's own formatting of it and its syntax tree.
+    formatted and tree: the engine's own formatting of it and its syntax tree. bounds: settings that
+    the query must leave alone.
     """
     words = _words(formatted)
     if words[0] not in READS:
         return f"Only {', '.join(READS)} can be run here, not {words[0] or 'this'}."
     if words[0] == "SHOW" and (words[2] if words[1] == "FULL" else words[1]) not in SHOWN:
         return f"SHOW {words[1]} cannot be run here."
-    found = _REFUSED.search(_STRING.sub("''", formatted))
+    bare = _STRING.sub("''", formatted)
+    found = _REFUSED.search(bare)
     if found:
         return f"The name {found[1]} cannot be used here, not even as an alias."
+    changed = _SET.search(bare)
+    for name in re.findall(r"\w+", changed[1]) if changed else ():
+        if name.lower() in bounds:
+            return f"The bound {name} can be tightened as a parameter of the request alone."
     for kind, _name, _parents in _nodes(tree):
         if kind.endswith("Query") and kind not in QUERIES:
             return f"{kind.removesuffix('Query')} cannot be run here."
-    return _refused_node(tree)
+    return _refused_clause(formatted) or _refused_node(tree)
 
 
 def refusal_to_admin(formatted: str, tree: str) -> str | None:
@@ -146,7 +210,7 @@ def refusal_to_admin(formatted: str, tree: str) -> str | None:
     for engine in _ENGINE.findall(bare):
         if not ENGINES.fullmatch(engine):
             return f"Tables of the engine {engine} cannot be made here."
-    return _refused_node(tree)
+    return _refused_clause(formatted) or _refused_node(tree)
 
 
 def format_clause(formatted: str) -> str | None:
@@ -159,6 +223,11 @@ def quoted(text: str) -> str:
     """`text` as a ClickHouse string literal."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\0", "\\0")
     return f"'{escaped}'"
+
+
+def _refused_clause(formatted: str) -> str | None:
+    named = format_clause(formatted)
+    return refused_format(named) if named else None
 
 
 def _words(formatted: str) -> list[str]:

@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 from services.store.engine import Answer, EngineError, InsertTimeoutError, Query
-from services.store.judging import judged
+from services.store.judging import judged, judged_settings
 from services.store.permissions import quoted
 from services.store.settings import StoreSettings, bounds
 from services.store.tables import DATABASE
@@ -87,10 +87,13 @@ class ServerEngine:
             data, _ = self._ask(sql.encode(), named | {"default_format": "TSVRaw"}, user)
             return data.decode(errors="replace")
 
-        judged(query, engine_reads)
+        limits = bounds(self._settings, query.settings)
+        given |= judged_settings(query, () if query.may_write else limits)
+        judged(query, limits, engine_reads)
         if not query.may_write:
-            given |= {k: str(v) for k, v in bounds(self._settings, query.settings).items()}
-        given |= {k: v for k, v in query.settings.items() if k not in given and k != "readonly"}
+            given |= {k: str(v) for k, v in limits.items()}
+            # An account of the reader's own has this already.
+            given |= {"readonly": "2"} if self._reader == self._own else {}
         given |= {"database": query.database, "default_format": query.output_format}
         body = query.text.encode()
         if query.data:
@@ -130,14 +133,12 @@ class ServerEngine:
 def reader_statements(settings: StoreSettings, password: str) -> Iterator[str]:
     """Make the reader: it can SELECT from the database, within limits that it cannot lift."""
     digest = hashlib.sha256(password.encode()).hexdigest()
-    limits = ", ".join(
-        f"{name} = {value!r}{'' if isinstance(value, str) else f' MAX {value!r}'}"
+    limits = ", ".join(  # 0 would be no limit at all
+        f"{name} = {value!r}{'' if isinstance(value, str) else f' MIN 1 MAX {value!r}'}"
         for name, value in bounds(settings, {}).items()
     )
-    yield (
-        f"CREATE USER IF NOT EXISTS {READER} IDENTIFIED WITH sha256_hash BY {quoted(digest)}"
-        f" SETTINGS {limits}, readonly = 2"
-    )
-    yield f"ALTER USER {READER} IDENTIFIED WITH sha256_hash BY {quoted(digest)}"
+    who = f"IDENTIFIED WITH sha256_hash BY {quoted(digest)} SETTINGS {limits}, readonly = 2"
+    yield f"CREATE USER IF NOT EXISTS {READER} {who}"
+    yield f"ALTER USER {READER} {who}"
     yield f"CREATE DATABASE IF NOT EXISTS {DATABASE}"
     yield f"GRANT SELECT ON {DATABASE}.* TO {READER}"

@@ -8,7 +8,7 @@ import urllib.request
 
 import pytest
 
-from services.store.permissions import TABLE_FUNCTIONS
+from services.store.permissions import FORMATS, TABLE_FUNCTIONS
 from tests.integration.store_http import SECRET, ask, password, refused
 
 pytestmark = pytest.mark.integration
@@ -174,6 +174,91 @@ def test_settings_that_reach_further_are_refused_as_parameters_too(empty):
     assert ask(empty, value, max_execution_time="7")[0] == b"7\n"
     for name in ("allow_introspection_functions", "allow_ddl", "s3_max_connections", "profile"):
         assert refused(empty, "SELECT 1", **{name: "1"}) == (403, "164")
+
+
+@pytest.mark.parametrize("user", ["", "reader", "admin"])
+@pytest.mark.parametrize(
+    ("sql", "asked"),
+    [
+        # A template that is none is told in the error, a schema is written where it says.
+        ("SELECT 1", {"default_format": "Template", "format_template_row": "{secret}"}),
+        ("SELECT 1", {"default_format": "template", "format_template_row": "{secret}"}),
+        ("SELECT 1 FORMAT Template", {"format_template_resultset": "{secret}"}),
+        ("SELECT 1 FORMAT `Template`", {"format_template_row": "{secret}"}),
+        ("SELECT 1 FORMAT Template SETTINGS format_template_row = '{secret}'", {}),
+        ("SELECT 1 SETTINGS format_template_row = '{secret}' FORMAT Template", {}),
+        ("SELECT 1 AS a", {"default_format": "Protobuf", "output_format_schema": "{secret}.out"}),
+        ("SELECT 1 AS a FORMAT ProtobufSingle", {"output_format_schema": "{secret}.out"}),
+        ("SELECT 1 AS a FORMAT Protobuf SETTINGS output_format_schema = '{secret}.out'", {}),
+        ("SELECT 1 AS a", {"default_format": "CapnProto", "output_format_schema": "{secret}.out"}),
+        ("SELECT 1", {"default_format": "Protobuf", "format_schema": "{secret}:x"}),
+        (
+            "SELECT 1 AS a",
+            {
+                "default_format": "Protobuf",
+                "format_schema_source": "query",
+                "format_schema": "SELECT 1",
+            },
+        ),
+        ("SELECT 1 FORMAT AvroConfluent", {}),
+        (
+            "SELECT 1",
+            {
+                "default_format": "AvroConfluent",
+                "format_avro_schema_registry_url": "http://127.0.0.1:1",
+            },
+        ),
+        ("SELECT 1", {"input_format_record_errors_file_path": "{secret}.out"}),
+        ("SELECT 1", {"FORMAT_SCHEMA": "{secret}"}),
+        ("SELECT 1", {"format_display_secrets_in_show_and_select": "1"}),
+        ("SELECT 1 FORMAT MySQLWire", {}),
+        ("SELECT 1 FORMAT PNG", {}),
+    ],
+)
+def test_no_format_or_setting_opens_a_file_or_calls_another_machine(empty, sql, asked, user):
+    secret = str(empty.data / "secret.csv")
+    given = {name: value.replace("{secret}", secret) for name, value in asked.items()}
+    if user:
+        given |= {"user": user, "password": password(empty, user)}
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        ask(empty, sql.replace("{secret}", secret), **given)
+    assert caught.value.code == 403
+    assert SECRET not in caught.value.read().decode()
+    assert not list(empty.data.glob("secret.csv?*"))
+
+
+def test_an_insert_names_no_format_that_opens_a_file(empty):
+    key = {"user": "admin", "password": password(empty, "admin")}
+    ask(empty, "CREATE TABLE lines (line String) ENGINE = Memory", **key)
+    try:
+        for name in ("Template", "Protobuf", "CapnProto"):
+            sql = f"INSERT INTO lines FORMAT {name}\nx\n".encode()
+            assert refused(empty, sql, **key) == (403, "164")
+    finally:
+        ask(empty, "DROP TABLE lines", **key)
+
+
+def test_every_format_that_is_let_through_is_one_of_rows_alone(empty):
+    """So that one which a new version of the engine brings is looked at first."""
+    names = ask(empty, "SELECT name FROM system.formats WHERE is_output")[0].decode().split()
+    let_through = {name for name in names if FORMATS.fullmatch(name)}
+    assert set(names) - let_through == {
+        "AvroConfluent",
+        "Buffers",
+        "CapnProto",
+        "GeoJSON",
+        "ODBCDriver2",
+        "PNG",
+        "PostgreSQLWire",
+        "MySQLWire",
+        "Prometheus",
+        "Protobuf",
+        "ProtobufList",
+        "ProtobufSingle",
+        "Template",
+    }
+    for name in let_through:
+        ask(empty, "SELECT 1 AS a, 'x' AS b", default_format=name)
 
 
 def test_parameters_cannot_name_a_table_that_cannot_be_read(empty):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from schemas.protocol import MACHINE
+from services.conductor.evidence import COLLECTOR
 
 WINDOW_MS = 10_000
 MOST_SAMPLES = 10_000
@@ -17,33 +18,45 @@ MOST_SAMPLES = 10_000
 
 @dataclass
 class Usage:
-    """Samples of the last WINDOW_MS, and what our own services used since `mark()`, CPU seconds."""
+    """Samples of the last WINDOW_MS, and what was used since `mark()`."""
 
-    own_cpu_seconds: float = 0.0
-    _samples: deque[tuple[int, bool, float, float]] = field(
+    _machine_s: float = 0.0
+    _own_s: float = 0.0
+    _sees_the_stack: bool = False
+    _samples: deque[tuple[int, str, float, float]] = field(
         default_factory=lambda: deque(maxlen=MOST_SAMPLES)
     )
 
+    @property
+    def own_cpu_seconds(self) -> float:
+        """CPU seconds of our own services since `mark()`; of the whole machine where the collector
+        does not see them, as a machine of containers is taken to be ours."""
+        return self._own_s if self._sees_the_stack else self._machine_s
+
     def add(self, record: dict[str, Any]) -> None:
         """Take in one event of `results.resources`."""
-        is_machine = record["service"] == MACHINE
-        sample = (record["time"], is_machine, record["cpu_seconds"], record["interval_s"])
-        self._samples.append(sample)
-        if not is_machine:
-            self.own_cpu_seconds += record["cpu_seconds"]
+        service, cpu_seconds = record["service"], record["cpu_seconds"]
+        self._samples.append((record["time"], service, cpu_seconds, record["interval_s"]))
+        if service == MACHINE:
+            self._machine_s += cpu_seconds
+            return
+        self._own_s += cpu_seconds
+        self._sees_the_stack = self._sees_the_stack or service != COLLECTOR
 
     def mark(self) -> None:
-        """Count what our own services use from now on."""
-        self.own_cpu_seconds = 0.0
+        """Count what is used from now on."""
+        self._machine_s = self._own_s = 0.0
+        self._sees_the_stack = False
 
     def of_others(self, now_ms: int) -> float | None:
         """Cores that processes of others have used on average in the last WINDOW_MS; None when
-        nothing is known of most of it."""
+        nothing is known of most of it, or which processes are our own."""
         while self._samples and self._samples[0][0] < now_ms - WINDOW_MS:
             self._samples.popleft()
-        seconds = sum(interval for _t, machine, _cpu, interval in self._samples if machine)
-        if seconds < WINDOW_MS / 2000:
+        seconds = sum(interval for _t, name, _cpu, interval in self._samples if name == MACHINE)
+        seen = {name for _t, name, _cpu, _i in self._samples}
+        if seconds < WINDOW_MS / 2000 or not seen - {MACHINE, COLLECTOR}:
             return None
-        total = sum(cpu for _t, machine, cpu, _i in self._samples if machine)
-        own = sum(cpu for _t, machine, cpu, _i in self._samples if not machine)
+        total = sum(cpu for _t, name, cpu, _i in self._samples if name == MACHINE)
+        own = sum(cpu for _t, name, cpu, _i in self._samples if name != MACHINE)
         return max(0.0, total - own) / seconds

@@ -337,6 +337,15 @@ def test_a_machine_that_works_for_others_makes_the_run_invalid() -> None:
     assert conclude(with_rules(evidence, max_others_share=0.65)).valid
 
 
+def test_a_collector_that_sees_only_itself_says_nothing_of_others() -> None:
+    """In a container: the broker and the pipelines would count as others."""
+    evidence = with_rules(a_good_run(), max_others_share=0.25)
+    for service, used_s in (("machine", 1.9), ("collector", 0.1)):
+        sample = an_event(service=service, pipeline="", cpu_seconds=used_s, interval_s=1.0)
+        evidence.add("results.resources", sample)
+    assert conclude(evidence).valid
+
+
 def test_pipelines_that_start_after_the_load_need_not_be_ready_before_it() -> None:
     request = a_request("one")
     workload = request.workload.model_copy(update={"pipelines_start_s": 20})

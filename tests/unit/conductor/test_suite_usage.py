@@ -33,14 +33,15 @@ def test_what_others_use_is_the_machine_less_our_own_services() -> None:
 
 
 def test_what_is_long_ago_does_not_count() -> None:
-    usage = a_usage(range(100, 110), machine=2.0)
+    usage = a_usage(range(100, 110), machine=2.0, kafka=0.0)
     for second in range(110, 120):
         usage.add(sample(second, "machine", 0.5))
+        usage.add(sample(second, "kafka", 0.0))
     assert usage.of_others(120_000) == pytest.approx(0.5)
 
 
 def test_too_little_is_known_just_after_the_start() -> None:
-    assert a_usage(range(100, 104), machine=2.0).of_others(104_000) is None
+    assert a_usage(range(100, 104), machine=2.0, kafka=0.5).of_others(104_000) is None
 
 
 def test_samples_that_do_not_fit_each_other_are_not_a_negative_use() -> None:
@@ -53,3 +54,13 @@ def test_our_own_use_is_counted_from_the_mark() -> None:
     usage.add(sample(110, "kafka", 0.25))
     usage.add(sample(110, "machine", 2.0))
     assert usage.own_cpu_seconds == 0.25
+
+
+def test_who_sees_only_itself_does_not_call_the_stack_others() -> None:
+    """A collector in a container: what the machine uses is taken to be our own."""
+    usage = a_usage(range(100, 110), machine=1.5, collector=0.25)
+    assert usage.of_others(110_000) is None
+    assert usage.own_cpu_seconds == 15.0
+    usage.add(sample(110, "kafka", 0.5))
+    assert usage.of_others(111_000) is not None
+    assert usage.own_cpu_seconds == 3.0

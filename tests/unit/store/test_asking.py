@@ -5,7 +5,13 @@ import pytest
 from services.store.ddl import ddl_statements, split_statements
 from services.store.engine import EngineError, Query
 from services.store.http_query import content_type_of, parameters_of, query_of, status_of
-from services.store.permissions import format_clause, quoted, refusal, refusal_to_admin
+from services.store.permissions import (
+    format_clause,
+    quoted,
+    refusal,
+    refusal_to_admin,
+    refused_setting,
+)
 from services.store.positions import starts
 
 pytestmark = pytest.mark.unit
@@ -53,6 +59,42 @@ def test_a_query_that_only_reads_the_projection_may_be_run(formatted):
 )
 def test_a_query_that_reaches_beyond_the_projection_is_refused(formatted):
     assert refusal(formatted, "") is not None
+
+
+@pytest.mark.parametrize(
+    "formatted",
+    [
+        "SELECT 1 SETTINGS max_execution_time = 0",
+        "SELECT 1 SETTINGS join_use_nulls = 1, max_execution_time = 0 FORMAT JSON",
+        "SELECT * FROM (SELECT 1 SETTINGS MAX_EXECUTION_TIME = 0)",
+    ],
+)
+def test_the_reader_does_not_lift_its_bounds_in_the_text(formatted):
+    assert "max_execution_time" in (refusal(formatted, "", ("max_execution_time",)) or "").lower()
+    assert refusal(formatted, "", ()) is None
+
+
+def test_a_bound_may_be_spoken_of():
+    asked = "SELECT value FROM system.settings WHERE name = 'max_execution_time'"
+    assert refusal(asked, "", ("max_execution_time",)) is None
+
+
+@pytest.mark.parametrize("judge", [refusal, refusal_to_admin])
+def test_formats_with_a_template_or_a_schema_are_refused(judge):
+    tree = "SelectWithUnionQuery (children 1)\n Literal UInt64_1\n"
+    for name in ("Template", "protobuf", "CapnProto", "AvroConfluent", "NoSuchFormat"):
+        assert "format" in (judge(f"SELECT 1 FORMAT {name}", tree) or "")
+    for name in ("JSONEachRow", "TSVWithNames", "Native", "`Null`"):
+        assert judge(f"SELECT 1 FORMAT {name}", tree) is None
+
+
+@pytest.mark.parametrize("may_write", [False, True])
+def test_settings_that_open_what_they_name_are_refused_to_everybody(may_write):
+    for name in ("format_schema", "FORMAT_SCHEMA_SOURCE", "format_template_row", "url_base"):
+        assert refused_setting(name, may_write)
+    for name in ("join_use_nulls", "output_format_json_quote_64bit_integers"):
+        assert not refused_setting(name, may_write)
+    assert refused_setting("allow_ddl", may_write) != may_write
 
 
 def test_the_format_of_a_query_is_found_only_in_its_own_clause():
