@@ -16,9 +16,13 @@ OWNER_GRACE_S = 10.0
 def end_stack(file: StateFile, found: StackState, parts: Sequence[Part]) -> None:
     """End all processes of a recorded stack, then forget it. Raises StackError when some stay.
 
-    It is recorded as stopping first, so that its owner does not take the ends for crashes.
+    It is recorded as stopping first, so that its owner does not take the ends for crashes. Where
+    nothing can be written any more it is forgotten first, which the owner understands too.
     """
-    file.write(replace(found, phase=STOPPING))
+    try:
+        file.write(replace(found, phase=STOPPING))
+    except OSError:
+        file.remove()
     known = {part.name: part for part in parts}
     try:
         for batch in stop_order(found.services, known):

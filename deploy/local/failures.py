@@ -44,6 +44,11 @@ def worn_out(name: str, how: str, restarts: int, log: Path) -> StackError:
     return StackError(f"{name} {how}{tries}; its log is {log}", tail(log))
 
 
+def unwritable(error: OSError, folder: Path) -> StackError:
+    """The folder of the state cannot be used: it is full, or somebody else's."""
+    return StackError(f"{error.filename or folder} cannot be used: {error.strerror or error}")
+
+
 def ending(code: int | None) -> str:
     """How a process ended, as the end of a sentence that begins with its name."""
     if code is None:

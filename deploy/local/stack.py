@@ -21,7 +21,7 @@ from dataclasses import replace
 from deploy.local.announcing import Announcer
 from deploy.local.detached import start_detached
 from deploy.local.ending import end_stack, interrupt_start
-from deploy.local.failures import EXIT_USAGE, StackError, StackStoppedError, crashed
+from deploy.local.failures import EXIT_USAGE, StackError, StackStoppedError, crashed, unwritable
 from deploy.local.java import JavaMissingError, find_java
 from deploy.local.parts import Part, stack_parts
 from deploy.local.preflight import check_ports, check_room
@@ -174,6 +174,7 @@ class Stack:
             host=settings.host,
             base_port=settings.base_port,
             owner=identify(os.getpid()),
+            kafka=settings.bootstrap,
             detached=self._detached,
         )
         self._keep(state)
@@ -235,16 +236,12 @@ class Stack:
     def _attach(self, found: StackState, on_progress: Progress) -> bool:
         """Make a recorded stack this object's, if it is whole and remains so.
 
-        Raises StackError when it has other ports, or lives and does not answer.
+        Raises StackError when it has other ports or another Kafka, or lives and does not answer.
         """
+        if found.phase == RUNNING and is_alive(found.owner):
+            self._want_same(found)
         if not self._is_whole(found):
             return False
-        if (found.host, found.base_port) != (self.settings.host, self.settings.base_port):
-            raise StackError(
-                f"the stack of {self.settings.data} runs at base port {found.base_port},"
-                f" not {self.settings.base_port}; stop it or choose another data folder",
-                exit_code=EXIT_USAGE,
-            )
         waiting = list(self._parts)
 
         def settled() -> bool:
@@ -261,12 +258,27 @@ class Stack:
         on_progress(f"attached to the stack that runs at base port {found.base_port}")
         return True
 
+    def _want_same(self, found: StackState) -> None:
+        """Raise StackError when what runs is not what these settings mean."""
+        runs = f"the stack of {self.settings.data} runs"
+        otherwise = "stop it or choose another data folder"
+        if (found.host, found.base_port) != (self.settings.host, self.settings.base_port):
+            port = self.settings.base_port
+            text = f"{runs} at base port {found.base_port}, not {port}; {otherwise}"
+            raise StackError(text, exit_code=EXIT_USAGE)
+        if found.kafka and found.kafka != self.settings.bootstrap:
+            here = self.settings.bootstrap
+            text = f"{runs} with the Kafka {found.kafka}, not {here}; {otherwise}"
+            raise StackError(text, exit_code=EXIT_USAGE)
+
     def _read(self) -> StackState | None:
         try:
             return self._file.read()
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             path = self.settings.data / "stack.json"
             raise StackError(f"{path} does not say what runs ({error}); remove it") from error
+        except OSError as error:
+            raise unwritable(error, self.settings.data) from error
 
     @contextmanager
     def _locked(self, on_progress: Progress) -> Iterator[None]:
@@ -276,3 +288,5 @@ class Stack:
                 yield
         except LockTimeoutError as error:
             raise StackError(str(error)) from error
+        except OSError as error:
+            raise unwritable(error, self.settings.data) from error

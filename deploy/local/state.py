@@ -6,6 +6,7 @@ The file is replaced in one step whenever something changes and removed when the
      "stack_id": "…",              in the environment of every process as TIDEGAUGE_STACK_ID
      "phase": "starting",          or "running" or "stopping"
      "host": "127.0.0.1", "base_port": 17070,
+     "kafka": "127.0.0.1:17070",   which Kafka the services use; empty in an older file
      "owner": {"pid": 1, "birth": "…/4711"},   the process that started the stack
      "detached": false,            true when the owner is nobody's terminal
      "services": [{"name": "kafka", "pid": 2, "birth": "…/4712", "state": "ready", "restarts": 0}]}
@@ -70,6 +71,7 @@ class StackState:
     owner: Identity
     detached: bool = False
     services: tuple[ServiceState, ...] = ()
+    kafka: str = ""
 
     def with_service(self, service: ServiceState) -> "StackState":
         """This state with one service added, or replaced."""
@@ -98,7 +100,7 @@ class StateFile:
         return StackState(**{**fields, "owner": Identity(**fields["owner"])}, services=services)
 
     def write(self, state: StackState) -> None:
-        """Replace what is recorded, in one step."""
+        """Replace what is recorded, in one step. Raises OSError, and what was recorded stays."""
         with self._changing():
             self._replace(state)
 
@@ -115,8 +117,13 @@ class StateFile:
 
     def _replace(self, state: StackState) -> None:
         new = self._path.with_suffix(f".{os.getpid()}")
-        new.write_text(json.dumps({"version": VERSION, **asdict(state)}, indent=1) + "\n")
-        new.replace(self._path)
+        try:
+            new.write_text(json.dumps({"version": VERSION, **asdict(state)}, indent=1) + "\n")
+            new.replace(self._path)
+        except OSError:
+            with suppress(OSError):
+                new.unlink()
+            raise
 
     def remove(self) -> None:
         """Record that nothing runs."""

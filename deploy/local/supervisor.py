@@ -15,9 +15,9 @@ from confluent_kafka import KafkaException
 from pydantic import Field
 
 from deploy.local.announcing import Announcer
-from deploy.local.failures import StackError, StackStoppedError, ending, worn_out
+from deploy.local.failures import StackError, StackStoppedError, ending, unwritable, worn_out
 from deploy.local.parts import Part
-from deploy.local.processes import bound_log, end, exit_code, is_alive
+from deploy.local.processes import NotEndedError, bound_log, end, exit_code, is_alive
 from deploy.local.restarts import Budget
 from deploy.local.startup import log_path
 from deploy.local.state import (
@@ -96,9 +96,18 @@ class Supervisor:
     def tend(self) -> None:
         """Look at every part and do what time asks for. Also bounds the logs.
 
-        Raises StackError when a part has used up its budget, StackStoppedError when another
-        process stops the stack.
+        Raises StackError when a part has used up its budget or cannot be recorded,
+        StackStoppedError when another process stops the stack.
         """
+        try:
+            self._look_at_all()
+        except OSError as error:
+            raise unwritable(error, self._settings.data) from error
+        except NotEndedError as error:
+            raise StackError(str(error)) from error
+        self._announcer.serve()
+
+    def _look_at_all(self) -> None:
         for service in self.state.services:
             part, case = self._parts[service.name], self._cases[service.name]
             if case.due_s is not None:
@@ -110,7 +119,6 @@ class Supervisor:
                 self._look_after(part, case, service, case.started_s)
             else:
                 bound_log(self._log(part))
-        self._announcer.serve()
 
     def _runs(self, service: ServiceState) -> bool:
         process = self._processes[service.name]

@@ -15,7 +15,8 @@ import psutil
 from rich.console import Console
 
 from services.runtime.clickhouse import QueryError, query
-from services.runtime.settings import PORT_OFFSETS, ServiceSettings
+from services.runtime.ports import PORT_OFFSETS
+from services.runtime.settings import ServiceSettings
 
 GIGABYTE = 1_000_000_000
 MIN_FREE_GB = 2

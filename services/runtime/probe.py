@@ -1,38 +1,53 @@
 """Ask a service on this machine whether it is ready: `python -m services.runtime.probe SERVICE`.
 
 For health checks of containers, which have no curl. Exit code 0 when `/health/ready` answers 200
-within 3 s, else 1 with one line, 2 for a service that does not exist.
+within 3 s, else 1 with one line, 2 for a service that does not exist or a base port that is none.
+
+It runs every few seconds on the cores that are measured, so it reads its two settings from the
+environment alone and imports little.
 """
 
+import os
+import socket
 import sys
-import urllib.error
-import urllib.request
 
-from services.runtime.settings import EXIT_USAGE, PORT_OFFSETS, ServiceSettings, load_settings
+from services.runtime.ports import DEFAULT_BASE_PORT, PORT_OFFSETS
 
 TIMEOUT_S = 3.0
-ANY_ADDRESS = ("0.0.0.0", "::")
-EXIT_NOT_READY = 1
+ANY_ADDRESS = ("", "0.0.0.0", "::")
+LOOPBACK = "127.0.0.1"
+EXIT_NOT_READY, EXIT_USAGE = 1, 2
+READY = b" 200 "
 
 
 def main(arguments: list[str]) -> int:
     """Probe one service; returns the exit code."""
-    if len(arguments) != 1 or arguments[0] not in PORT_OFFSETS:
+    given = os.environ.get("TIDEGAUGE_BASE_PORT", str(DEFAULT_BASE_PORT))
+    if len(arguments) != 1 or arguments[0] not in PORT_OFFSETS or not given.isdecimal():
         print(f"usage: python -m services.runtime.probe {'|'.join(PORT_OFFSETS)}", file=sys.stderr)
         return EXIT_USAGE
-    url = ready_url(load_settings(ServiceSettings), arguments[0])
+    host = os.environ.get("TIDEGAUGE_HOST", LOOPBACK)
+    # From inside its own container.
+    host, port = LOOPBACK if host in ANY_ADDRESS else host, int(given) + PORT_OFFSETS[arguments[0]]
     try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_S):
-            return 0
-    except (urllib.error.URLError, OSError) as error:
-        print(f"tidegauge: {url}: {error}", file=sys.stderr)
-        return EXIT_NOT_READY
+        answer = first_line(host, port)
+    except OSError as error:
+        answer = str(error).encode()
+    if READY in answer:
+        return 0
+    text = answer.decode(errors="replace").strip()
+    print(f"tidegauge: http://{host}:{port}/health/ready: {text}", file=sys.stderr)
+    return EXIT_NOT_READY
 
 
-def ready_url(settings: ServiceSettings, service: str) -> str:
-    """Where the service says whether it is ready, from inside its own container."""
-    host = "127.0.0.1" if settings.host in ANY_ADDRESS else settings.host
-    return f"http://{host}:{settings.port(service)}/health/ready"
+def first_line(host: str, port: int) -> bytes:
+    """What a server answers to `GET /health/ready`, up to the end of the first line. Raises
+    OSError."""
+    with socket.create_connection((host, port), TIMEOUT_S) as connection:
+        lines = ("GET /health/ready HTTP/1.1", f"Host: {LOOPBACK}:{port}", "Connection: close")
+        connection.sendall("\r\n".join((*lines, "", "")).encode())
+        with connection.makefile("rb") as answer:
+            return answer.readline(200)
 
 
 if __name__ == "__main__":

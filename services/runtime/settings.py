@@ -20,20 +20,9 @@ from pydantic_settings import (
 
 from schemas.mistakes import first_mistake
 from services.runtime.kafka_security import security
+from services.runtime.ports import DEFAULT_BASE_PORT, PORT_OFFSETS
 
 ROOT = Path(__file__).resolve().parents[2]
-DEFAULT_BASE_PORT = 17070
-PORT_OFFSETS = {
-    "kafka": 0,
-    "kafka_controller": 1,
-    "store": 2,
-    "evaluator": 3,
-    "generator": 4,
-    "spark_pipeline": 5,
-    "collector": 6,
-    "conductor": 7,
-    "kafka_metrics": 8,
-}
 EXIT_USAGE = 2
 _ADDRESS = r"^(https?://[^\s/]+)?$"
 

@@ -82,6 +82,7 @@ def starts(positions: dict[Place, int], bounds: dict[Place, tuple[int, int]]) ->
         if end < position:
             raise ValueError(
                 f"{topic}/{partition} ends at offset {end}, but records before {position} were "
-                "projected: this is another bus, and the projection must be rebuilt from it."
+                "projected: this is another bus. Give each bus a --data folder (or a ClickHouse "
+                "server) of its own."
             )
     return {place: max(positions.get(place, 0), low) for place, (low, _end) in bounds.items()}

@@ -4,6 +4,7 @@ import json
 import re
 import stat
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import yaml
 
 from deploy.dependencies.images import SERVICES
 from services.runtime.definitions import load_pipeline
-from services.runtime.settings import PORT_OFFSETS, ROOT, ServiceSettings
+from services.runtime.ports import PORT_OFFSETS
+from services.runtime.settings import ROOT, ServiceSettings
 from tests.contract.compose import COMPOSE, FOLDER, PARTS, value_of
 from tests.contract.service_settings import PREFIX, SETTINGS, service_of, unknown_settings
 
@@ -69,6 +71,10 @@ def test_every_health_check_of_ours_asks_its_own_service() -> None:
         assert test[:4] == ["CMD", "python", "-m", "services.runtime.probe"]
         assert test[4] == name.replace("-", "_")
         assert test[4] in PORT_OFFSETS
+    # It runs every few seconds beside what is measured: a tenth of what all of the settings import.
+    heavy = "import sys, services.runtime.probe; print('pydantic' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", heavy], cwd=ROOT, capture_output=True, check=True)
+    assert done.stdout == b"False\n"
     assert all("healthcheck" in part for name, part in PARTS.items() if name not in EXEMPT)
 
 
@@ -211,6 +217,26 @@ def test_images_run_as_nobody_in_particular_and_copy_what_there_is(path: Path) -
             assert f"!{source}" in allowed, f"{source} does not reach the builder"
     for line in (line for line in lines if line.startswith("ARG") and "IMAGE=" in line):
         assert re.search(r"=[a-z_/]+:\d[\w.-]+$", line), line
+
+
+def test_a_spark_image_of_ones_own_reaches_the_executors() -> None:
+    given = PARTS["spark-master"]["build"]["args"]["SPARK_IMAGE"]
+    text = (ROOT / "deploy" / "images" / "Dockerfile.executor").read_text()
+    assert f"ARG SPARK_IMAGE={value_of(given)}\n" in text
+    assert given.startswith("${SPARK_IMAGE:-")
+
+
+def test_every_program_that_a_pipeline_names_is_in_the_image() -> None:
+    copied = re.findall(r"^COPY (\w+) /opt", (ROOT / "deploy/images/Dockerfile").read_text(), re.M)
+    commands = [
+        load_pipeline(path.stem).external.command
+        for path in sorted((ROOT / "pipelines").glob("*.toml"))
+        if load_pipeline(path.stem).external
+    ]
+    assert commands
+    for command in commands:
+        assert Path(command[1]).parts[0] in copied
+        assert (ROOT / command[1]).is_file()
 
 
 def test_the_images_set_what_the_services_read() -> None:

@@ -13,7 +13,8 @@ from deploy.dependencies.images import SERVICES
 from services.collector.settings import CollectorSettings
 from services.console.arguments import build_parser
 from services.runtime.definitions import load_pipeline
-from services.runtime.settings import DEFAULT_BASE_PORT, PORT_OFFSETS, ROOT
+from services.runtime.ports import DEFAULT_BASE_PORT, PORT_OFFSETS
+from services.runtime.settings import ROOT
 from tests.contract.kustomize import Resource, build
 from tests.contract.service_settings import service_of, unknown_settings
 
@@ -190,6 +191,17 @@ def test_five_brokers_keep_three_copies_and_several_processes_share_the_work() -
         assert path == "metadata.labels['apps.kubernetes.io/pod-index']"
 
 
+def test_nobody_of_another_namespace_reaches_a_listener() -> None:
+    # Strimzi makes a policy of its own for each, open to all where no peers are named.
+    for listener in named(FIVE, "Kafka", "tidegauge")["spec"]["kafka"]["listeners"]:
+        assert listener["networkPolicyPeers"] == [{"podSelector": {}}]
+
+
+def test_many_can_write_the_checkpoints_where_executors_are_pods() -> None:
+    modes = [named(each, "PersistentVolumeClaim", "checkpoints") for each in (BASE, FIVE)]
+    assert [each["spec"]["accessModes"] for each in modes] == [["ReadWriteOnce"], ["ReadWriteMany"]]
+
+
 def test_the_run_job_is_a_command_that_the_console_understands() -> None:
     container = RUN["spec"]["template"]["spec"]["containers"][0]
     assert service_of(container["command"]) == "console"
@@ -209,6 +221,9 @@ def test_the_conductor_can_ask_the_store_and_keep_its_notes() -> None:
     data = named(BASE, "ConfigMap", "tidegauge-settings")["data"]["TIDEGAUGE_DATA"]
     mounts = {each["mountPath"]: each for each in container["volumeMounts"]}
     assert "readOnly" not in mounts[data]
+    volumes = {each["name"]: each for each in pods(BASE)["conductor"]["volumes"]}
+    claim = volumes[mounts[data]["name"]]["persistentVolumeClaim"]["claimName"]  # they stay
+    assert named(BASE, "PersistentVolumeClaim", claim)["spec"]["accessModes"] == ["ReadWriteOnce"]
     assert mounts[f"{data}/secrets/clickhouse-reader"]["subPath"] == "clickhouse_reader"
 
 

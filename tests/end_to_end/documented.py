@@ -115,7 +115,7 @@ RULES = (
     # What measures. Once from nothing, once on other ports, once on a Kafka of one's own.
     Rule(TIDEGAUGE + r"run     # start everything, .*", measures, stack="down"),
     Rule(OTHER_PORT + TIDEGAUGE + "run", measures, stack="down"),
-    Rule(r"TIDEGAUGE_KAFKA_BOOTSTRAP=\S+ " + TIDEGAUGE + "run", measures),
+    Rule(r"TIDEGAUGE_KAFKA_BOOTSTRAP=\S+ " + TIDEGAUGE + "--data own-kafka run", measures),
     Rule(TIDEGAUGE + r"run( .+)?", measures, stack="up"),
     Rule(TIDEGAUGE + r"bench \w+"),
     # What starts and stops.
@@ -181,8 +181,7 @@ CHANGES = (
     Change("127.0.0.1:17072", "127.0.0.1:{store_port}"),
     Change(
         "^TIDEGAUGE_KAFKA_BOOTSTRAP=kafka1:9092,kafka2:9092",
-        "TIDEGAUGE_KAFKA_BOOTSTRAP={kafka} TIDEGAUGE_BASE_PORT={second_port}"
-        " TIDEGAUGE_DATA=own-kafka",
+        "TIDEGAUGE_KAFKA_BOOTSTRAP={kafka} TIDEGAUGE_BASE_PORT={second_port}",
     ),
     # The program of examples/ in the place of Flink: it does these stages.
     Change("external:flink --stages 1,2", "external:flink --stages 0,1"),

@@ -16,7 +16,8 @@ from confluent_kafka import KafkaException
 
 from schemas import catalogue
 from services.runtime.kafka import admin_client
-from services.runtime.settings import PORT_OFFSETS, ROOT, ServiceSettings
+from services.runtime.ports import PORT_OFFSETS
+from services.runtime.settings import ROOT, ServiceSettings
 from services.runtime.topics import ensure_topics
 
 START_DEADLINE_S = 60

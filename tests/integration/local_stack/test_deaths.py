@@ -79,6 +79,20 @@ def test_without_a_budget_a_death_is_told_with_exit_code_and_last_lines(
     stack.close()
 
 
+def test_where_nothing_can_be_written_any_more_the_stack_ends_whole(settings, double):
+    """As on a full disk: what was recorded cannot be replaced."""
+    stack = Stack(settings, (double("store"), double("evaluator")))
+    stack.up()
+    left = marked(stack_id(settings))
+    (settings.data / f"stack.{os.getpid()}").mkdir()  # in the way of every new file
+    crash(settings, "evaluator")
+    with pytest.raises(StackError, match="cannot be used: Is a directory"):
+        eventually(lambda: stack.check() is not None, "the stack gives up")
+    stack.close()
+    assert not any(is_alive(identity) for identity in left)
+    assert StateFile(settings.data).read() is None
+
+
 def crash(settings: ServiceSettings, name: str) -> None:
     with pytest.raises(OSError, match=r"closed connection|reset by peer"):
         urllib.request.urlopen(f"http://127.0.0.1:{settings.port(name)}/crash", timeout=10)

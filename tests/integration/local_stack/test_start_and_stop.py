@@ -154,6 +154,28 @@ def test_another_base_port_for_a_running_stack_is_refused_and_the_stack_lives(se
     stack.close()
 
 
+def test_another_kafka_for_a_running_stack_is_refused_and_the_stack_lives(settings, double):
+    stack = Stack(settings, (double("kafka"), double("store")))
+    stack.up()
+    elsewhere = settings.model_copy(update={"kafka_bootstrap": "kafka1:9092"})
+    other = Stack(elsewhere, (double("store"),))
+    with pytest.raises(StackError, match=r"runs with the Kafka 127\.0\.0\.1:\d+, not kafka1:9092"):
+        other.up()
+    other.close()
+    stack.check()
+    stack.close()
+
+
+def test_a_folder_that_cannot_be_used_is_one_sentence(settings, double):
+    settings.data.parent.mkdir(parents=True, exist_ok=True)
+    settings.data.write_text("not a folder")
+    stack = Stack(settings, (double("store"),))
+    for verb in (stack.up, stack.up_detached, stack.down, stack.close):
+        with pytest.raises(StackError, match=f"^{settings.data}[^ ]* cannot be used: "):
+            verb()
+    settings.data.unlink()
+
+
 def test_ctrl_c_while_starting_ends_everything(settings, double):
     stack = Stack(settings, (double("store"), double("evaluator", "unready")))
     seen: list[str] = []

@@ -1,6 +1,7 @@
 """The state file, the order of stopping, logs, and the sentences of failures."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +24,8 @@ from deploy.local.state import (
     StackState,
     StateFile,
 )
-from services.runtime.settings import PORT_OFFSETS, ServiceSettings
+from services.runtime.ports import PORT_OFFSETS
+from services.runtime.settings import ServiceSettings
 
 pytestmark = pytest.mark.unit
 
@@ -49,6 +51,7 @@ def test_the_file_says_what_runs_as_documented(tmp_path: Path):
         "owner": {"pid": 1, "birth": "b/2"},
         "detached": True,
         "services": [{"name": "kafka", "pid": 7, "birth": "b/3", "state": "ready", "restarts": 0}],
+        "kafka": "",
     }
 
 
@@ -60,6 +63,24 @@ def test_what_was_written_is_read_back_and_forgotten_when_removed(tmp_path: Path
     assert file.read() == state
     file.remove()
     assert file.read() is None
+
+
+def test_what_cannot_be_written_leaves_what_was_there(tmp_path: Path):
+    file = StateFile(tmp_path)
+    file.write(STATE)
+    (tmp_path / f"stack.{os.getpid()}").mkdir()  # in the way of the new file
+    with pytest.raises(OSError, match="Is a directory"):
+        file.write(replace(STATE, phase="stopping"))
+    assert file.read() == STATE
+
+
+def test_a_file_of_before_there_was_a_kafka_in_it_is_read(tmp_path: Path):
+    file = StateFile(tmp_path)
+    file.write(STATE)
+    fields = json.loads((tmp_path / "stack.json").read_text())
+    del fields["kafka"]
+    (tmp_path / "stack.json").write_text(json.dumps(fields))
+    assert file.read() == STATE
 
 
 def test_a_service_recorded_again_replaces_itself_in_place():

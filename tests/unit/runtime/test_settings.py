@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from pydantic import Field, ValidationError
 
-from services.runtime.settings import PORT_OFFSETS, ServiceSettings, load_settings
+from services.runtime.ports import PORT_OFFSETS
+from services.runtime.settings import ServiceSettings, load_settings
 
 pytestmark = pytest.mark.unit
 
