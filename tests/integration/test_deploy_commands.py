@@ -87,6 +87,16 @@ def test_commands_and_health_checks_of_compose_work_and_the_console_finds_the_st
             process.wait(60)
 
 
+def test_the_health_check_of_kafka_finds_a_broker_and_where_there_is_none(
+    broker: ServiceSettings,
+) -> None:
+    program, *words = PARTS["kafka"]["healthcheck"]["test"][1:]
+    for port, code in ((broker.port("kafka"), 0), (free_base_port(), 1)):
+        here = [word.replace("9092", str(port)) for word in words]
+        done = subprocess.run([program, *here], capture_output=True, timeout=60, check=False)
+        assert done.returncode == code, done.stderr
+
+
 def test_kafka_knows_every_setting_that_compose_gives_it(broker: ServiceSettings) -> None:
     admin = admin_client(broker, "tests")
     resource = ConfigResource(ConfigResource.Type.BROKER, "1")
