@@ -63,7 +63,8 @@ class Bench:
             self.now_ms += 1000
             sample = {"time": self.now_ms, "service": "machine", "interval_s": 1.0}
             usage = sample | {"cpu_seconds": machine_cores}
-            self.bus.batches.append([(catalogue.RESOURCES, usage)])
+            ours = sample | {"service": "kafka", "cpu_seconds": 0.0}
+            self.bus.batches.append([(catalogue.RESOURCES, usage), (catalogue.RESOURCES, ours)])
 
     def measured(self, request: RunRequest) -> None:
         event = {"event": protocol.PHASE_STARTED, "phase": "measure", "run_id": request.run_id}

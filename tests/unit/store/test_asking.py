@@ -82,7 +82,7 @@ def test_a_bound_may_be_spoken_of():
 @pytest.mark.parametrize("judge", [refusal, refusal_to_admin])
 def test_formats_with_a_template_or_a_schema_are_refused(judge):
     tree = "SelectWithUnionQuery (children 1)\n Literal UInt64_1\n"
-    for name in ("Template", "protobuf", "CapnProto", "AvroConfluent", "NoSuchFormat"):
+    for name in ("Template", "protobuf", "CapnProto", "Prometheus", "NoSuchFormat"):
         assert "format" in (judge(f"SELECT 1 FORMAT {name}", tree) or "")
     for name in ("JSONEachRow", "TSVWithNames", "Native", "`Null`"):
         assert judge(f"SELECT 1 FORMAT {name}", tree) is None
