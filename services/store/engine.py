@@ -21,7 +21,7 @@ class EngineError(RuntimeError):
 
 
 class InsertTimeoutError(EngineError):
-    """No answer came in time, so it may still be going on."""
+    """No answer of ClickHouse's own came, or none in time, so it may still be going on."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,10 @@
 """A ClickHouse server, over its HTTP interface: the same statements as for the embedded engine.
 
 An insert is one request with one Arrow record batch, which the server writes as one part, so it is
-there or not, as with the embedded engine. Where the answer to an insert is lost, the table itself
-is asked how far it got; where none comes in time the process ends, and asks after its next start.
+there or not, as with the embedded engine. Where the server refuses it or never got all of it, the
+table itself is asked how far it got before it is made again; where no answer of ClickHouse's own
+comes (none in time, a connection that breaks off, a proxy that answers in its place) the insert may
+still be going on, so the process ends, and asks after its next start.
 
 The server has accounts of its own. The store connects as one that may create databases, tables and
 users, and makes the reader itself: SELECT on the database, limits, readonly. Queries over the
@@ -10,6 +12,7 @@ store's own HTTP interface are the reader's, and judged as those of the embedded
 """
 
 import hashlib
+import http.client
 import io
 import json
 import threading
@@ -18,6 +21,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
+from http import HTTPStatus
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +36,7 @@ from services.store.users import kept_passwords
 READER = "tidegauge_reader"
 STATEMENT_TIMEOUT_S = 600.0
 OVERHEAD_S = 10.0
+EXCEPTION_CODE = "X-ClickHouse-Exception-Code"
 
 
 class ServerEngine:
@@ -119,15 +124,34 @@ class ServerEngine:
         try:
             with urllib.request.urlopen(request, timeout=timeout_s) as answer:
                 return answer.read(), dict(answer.headers)
-        except urllib.error.HTTPError as error:
+        except (OSError, http.client.HTTPException) as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> EngineError:
+        """What an exchange that failed means. urllib's own URLError is of a request that was not
+        sent whole, so nothing was done."""
+        if isinstance(error, urllib.error.HTTPError):
+            return self._refusal(error)
+        if isinstance(error, TimeoutError) or isinstance(
+            getattr(error, "reason", None), TimeoutError
+        ):
+            return InsertTimeoutError(f"ClickHouse at {self._url} took too long")
+        if isinstance(error, urllib.error.URLError):
+            return EngineError(f"ClickHouse at {self._url} does not answer: {error}")
+        return InsertTimeoutError(f"ClickHouse at {self._url} broke off: {error!r}")
+
+    def _refusal(self, error: urllib.error.HTTPError) -> EngineError:
+        """An error that was answered: ClickHouse's own names its code, and then nothing was done;
+        another one of 500 and more is that of a proxy, which may have handed the request on."""
+        try:
             text = error.read().decode(errors="replace").strip()
-            raise EngineError(text or f"the server answered {error.code}") from error
-        except TimeoutError as error:
-            raise InsertTimeoutError(f"ClickHouse at {self._url} took too long") from error
-        except OSError as error:
-            if isinstance(getattr(error, "reason", None), TimeoutError):
-                raise InsertTimeoutError(f"ClickHouse at {self._url} took too long") from error
-            raise EngineError(f"ClickHouse at {self._url} does not answer: {error}") from error
+        except (OSError, http.client.HTTPException):
+            text = ""
+        said = text or f"the server answered {error.code}"
+        is_its_own = EXCEPTION_CODE in error.headers or text.startswith("Code: ")
+        if error.code < HTTPStatus.INTERNAL_SERVER_ERROR or is_its_own:
+            return EngineError(said)
+        return InsertTimeoutError(f"a proxy before {self._url} answered {error.code}: {said}")
 
 
 def reader_statements(settings: StoreSettings, password: str) -> Iterator[str]:

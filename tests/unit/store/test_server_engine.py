@@ -1,0 +1,106 @@
+"""What an insert into a server means that ends without ClickHouse's own answer: its proxies refuse,
+break off and cut short here."""
+
+import http.client
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from services.store.engine import EngineError, InsertTimeoutError
+from services.store.server_engine import ServerEngine
+from services.store.settings import StoreSettings
+
+pytestmark = pytest.mark.unit
+
+BLOCK = pa.table({"_offset": [4, 5]})
+ITS_OWN = {"X-ClickHouse-Exception-Code": "252"}
+
+
+class Server(BaseHTTPRequestHandler):
+    """Takes whole requests. `how` says what becomes of an INSERT: a status with headers, or
+    `break off` or `cut short`; anything else is answered."""
+
+    how: tuple[int, dict[str, str]] | str = (200, {})
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        if "INSERT" not in self.path:
+            self.tell(200, {})
+        elif isinstance(self.how, str):
+            if self.how == "cut short":
+                self.wfile.write(b"HTTP/1.0 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+            self.connection.shutdown(socket.SHUT_RDWR)
+        else:
+            self.tell(*self.how)
+
+    def tell(self, status: int, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Says nothing."""
+
+
+@contextmanager
+def engine(tmp_path: Path, how: tuple[int, dict[str, str]] | str) -> Iterator[ServerEngine]:
+    class Handler(Server):
+        pass
+
+    Handler.how = how
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_address[1]}"
+        settings = StoreSettings(
+            data=tmp_path, clickhouse_url=address, clickhouse_manage_reader=False
+        )
+        yield ServerEngine(settings)
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    "how", [(500, {}), (502, {}), (503, {}), (504, {}), "break off", "cut short"], ids=str
+)
+def test_an_insert_of_which_clickhouse_said_nothing_may_have_been_made(
+    tmp_path: Path, how: tuple[int, dict[str, str]] | str
+) -> None:
+    with engine(tmp_path, how) as found, pytest.raises(InsertTimeoutError):
+        found.insert("results_latency", BLOCK)
+
+
+@pytest.mark.parametrize("how", [(500, ITS_OWN), (503, ITS_OWN), (403, {}), (413, {})], ids=str)
+def test_an_insert_that_was_refused_was_not_made(
+    tmp_path: Path, how: tuple[int, dict[str, str]]
+) -> None:
+    with engine(tmp_path, how) as found, pytest.raises(EngineError) as caught:
+        found.insert("results_latency", BLOCK)
+    assert not isinstance(caught.value, InsertTimeoutError)
+
+
+def test_an_insert_into_a_server_that_is_not_there_was_not_made(tmp_path: Path) -> None:
+    with engine(tmp_path, (200, {})) as found:
+        found.insert("results_latency", BLOCK)
+    with pytest.raises(EngineError) as caught:
+        found.insert("results_latency", BLOCK)
+    assert not isinstance(caught.value, InsertTimeoutError)
+
+
+def test_a_request_that_could_not_be_sent_whole_did_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def request(*_args: object, **_options: object) -> None:
+        raise BrokenPipeError
+
+    with engine(tmp_path, (200, {})) as found:
+        monkeypatch.setattr(http.client.HTTPConnection, "request", request)
+        with pytest.raises(EngineError) as caught:
+            found.insert("results_latency", BLOCK)
+        assert not isinstance(caught.value, InsertTimeoutError)
