@@ -1,9 +1,11 @@
 """ClickHouse's HTTP interface, as much as curl, clickhouse-connect and clickhouse-go need.
 
 Also `/health/live`, `/health/ready`, `/metrics` and `/dashboards/`. Every connection has a thread;
-there are at most CONNECTIONS of them, and queries are bounded by the engine.
+there are at most CONNECTIONS of them, each request has a time to arrive in whole, and queries are
+bounded by the engine.
 """
 
+import io
 import json
 import socket
 import threading
@@ -21,6 +23,7 @@ from services.store.dashboards_site import DashboardsSite, Page, Request, is_pag
 from services.store.engine import Answer, Engine, EngineError, Query
 from services.store.http_body import BodyError, compressed, read_body
 from services.store.http_guard import intrusion
+from services.store.http_patience import Received, turn_away
 from services.store.http_query import answer_headers, parameters_of, query_of, status_of
 from services.store.native_hello import hello, is_hello
 from services.store.rebuild import Rebuilds
@@ -29,6 +32,8 @@ from services.store.users import Role, Users, credentials, kept_passwords
 
 CONNECTIONS: Final = 64
 IDLE_TIMEOUT_S: Final = 30
+REQUEST_TIMEOUT_S: Final = 30  # for all of a request
+INSERT_TIMEOUT_S: Final = 600  # for the body, when it is the admin's
 MAX_QUERY_BYTES: Final = 256 * 1024
 MAX_INSERT_BYTES: Final = 128 * 1024 * 1024
 AUTHENTICATION_FAILED: Final = 516
@@ -61,6 +66,7 @@ class _Server(ThreadingHTTPServer):
         if self._slots.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
+            turn_away(request)
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -109,6 +115,17 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = IDLE_TIMEOUT_S
     disable_nagle_algorithm = True
     site: Site
+    received: Received
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile.close()
+        self.received = Received(self.connection, IDLE_TIMEOUT_S, REQUEST_TIMEOUT_S)
+        self.rfile = io.BufferedReader(self.received)
+
+    def handle_one_request(self) -> None:
+        super().handle_one_request()
+        self.received.next_request()
 
     def do_GET(self) -> None:
         path, _, target = self.path.partition("?")
@@ -205,8 +222,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _body(self, role: Role) -> bytes:
         if self.command != "POST":
             return b""
-        limit = MAX_INSERT_BYTES if role is Role.ADMIN else MAX_QUERY_BYTES
-        return read_body(self.rfile, self.headers, limit)
+        if role is Role.ADMIN:
+            self.received.allow(INSERT_TIMEOUT_S)
+            return read_body(self.rfile, self.headers, MAX_INSERT_BYTES)
+        return read_body(self.rfile, self.headers, MAX_QUERY_BYTES)
 
     def _hello(self, query: Query, given: Mapping[str, str]) -> Answer | None:
         """The answer to the first query of clickhouse-go, where it is that."""

@@ -1,0 +1,110 @@
+"""Clients that take their time over a request: they do not keep others out for ever."""
+
+import http.client
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+from services.runtime.settings import PORT_OFFSETS
+from services.store import http_interface
+from services.store.engine import Answer, Query
+from services.store.http_interface import serve_sql
+from services.store.settings import StoreSettings
+
+pytestmark = pytest.mark.unit
+
+DEADLINE_S = 20.0
+HEAD = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n"
+Opener = Callable[[], socket.socket]
+
+
+class Engine:
+    """Answers everything with the query."""
+
+    def answer(self, query: Query) -> Answer:
+        return Answer(query.text.encode(), query.output_format, 0, 0, 0.0)
+
+
+@pytest.fixture
+def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """Of a store that takes two connections and half a second for a request."""
+    monkeypatch.setattr(http_interface, "CONNECTIONS", 2)
+    monkeypatch.setattr(http_interface, "REQUEST_TIMEOUT_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        base_port = probe.getsockname()[1] - PORT_OFFSETS["store"]
+    settings = StoreSettings(data=tmp_path, base_port=base_port)
+    server = serve_sql(settings, Engine(), lambda: True)  # type: ignore[arg-type]
+    yield settings.port("store")
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def connect(port: int) -> Iterator[Opener]:
+    """Opens a connection; all are closed in the end."""
+    with ExitStack() as opened:
+        yield lambda: opened.enter_context(
+            socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)
+        )
+
+
+def drip(connection: socket.socket, data: bytes) -> None:
+    """Send a byte now and then, until the other side has had enough."""
+    with suppress(OSError):
+        for byte in data:
+            connection.sendall(bytes([byte]))
+            time.sleep(0.02)
+
+
+def ping(port: int) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
+    connection.request("GET", "/ping")
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    return answer.status, body
+
+
+@pytest.mark.parametrize(
+    ("at_once", "slowly"),
+    [(b"", b"GET /" + b"x" * 1000), (b"GET / HTTP/1.1\r\nX: ", b"x" * 1000), (HEAD, b"x" * 1000)],
+    ids=["line", "headers", "body"],
+)
+def test_a_request_that_comes_byte_by_byte_is_given_up(
+    at_once: bytes, slowly: bytes, connect: Opener
+) -> None:
+    """It would be whole after 20 s, and no byte comes late."""
+    begun_s = time.monotonic()
+    connection = connect()
+    connection.sendall(at_once)
+    threading.Thread(target=drip, args=(connection, slowly), daemon=True).start()
+    with suppress(ConnectionResetError):
+        assert connection.recv(1000) == b""
+    assert time.monotonic() - begun_s >= 0.4
+
+
+def test_whoever_finds_no_room_is_told_so(port: int, connect: Opener) -> None:
+    held = [connect(), connect()]
+    for connection in held:
+        connection.sendall(b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+    status, body = ping(port)
+    assert (status, b"Too many connections" in body) == (503, True)
+    held[0].close()
+    until_s = time.monotonic() + DEADLINE_S
+    while ping(port)[0] != 200:
+        assert time.monotonic() < until_s
+
+
+def test_a_client_may_pause_between_two_requests(port: int) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
+    for _ in range(2):
+        connection.request("POST", "/", b"SELECT 1")
+        assert connection.getresponse().read() == b"SELECT 1"
+        time.sleep(0.6)  # longer than a request may take
+    connection.close()
