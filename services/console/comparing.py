@@ -19,6 +19,7 @@ from services.console.bootstrap import (
     median_difference,
     quantile_difference,
 )
+from services.console.expiry import seconds_expired
 from services.runtime.clickhouse import QueryError, query
 
 CONFIDENCE = 0.99  # ten figures are compared at a time
@@ -60,7 +61,9 @@ class Difference:
 
 def read_latencies(url: str, run_id: str) -> dict[str, dict[str, Seconds]]:
     """Counts of every latency by pipeline, stage and second. Raises QueryError when there are
-    none."""
+    none, or no longer all."""
+    if seconds_expired(url, run_id):
+        raise QueryError(f"The latencies of single seconds of run {run_id!r} have expired.")
     found: dict[str, dict[str, Seconds]] = {}
     for row in query(url, LATENCIES, run_id=run_id):
         seconds = found.setdefault(row["pipeline"], {}).setdefault(row["stage"], {})

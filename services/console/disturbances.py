@@ -25,7 +25,7 @@ def add_recoveries(
     url: str, run_id: str, workload: dict[str, Any], pipelines: dict[str, Any]
 ) -> None:
     """Put `recovery` into the cell of every stage of a report, where something disturbed the run.
-    Raises QueryError."""
+    The counts of every second must be there. Raises QueryError."""
     disturbances = _disturbances(url, run_id, Workload.model_validate(workload))
     if not disturbances:
         return

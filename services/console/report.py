@@ -10,6 +10,7 @@ from typing import Any
 from schemas.protocol import DEFINITIONS, STAGES, VERDICTS
 from services.console.costs import core_seconds_per_million_records, cost_of_observing
 from services.console.disturbances import add_recoveries
+from services.console.expiry import seconds_expired
 from services.console.restarts import restarts_of
 from services.runtime.clickhouse import QueryError, query
 
@@ -18,7 +19,10 @@ PERCENTILES = ("min", "p50", "p90", "p95", "p99", "p999", "max", "mean")
 
 
 def build_report(url: str, run_id: str) -> Report:
-    """The report as the contract's JSON. Raises QueryError when the run is not known."""
+    """The report as the contract's JSON. Raises QueryError when the run is not known.
+
+    What only the counts of every second tell is left out where they have expired.
+    """
     request, conclusion = request_of(url, run_id), _conclusion(url, run_id)
     bounds = _measure_bounds(url, run_id)
     pipelines: dict[str, Any] = {
@@ -39,12 +43,14 @@ def build_report(url: str, run_id: str) -> Report:
         for pipeline in request["pipelines"]
     }
     deadline_ms = request["workload"]["judgement"]["deadline_ms"]
-    for name, restarts in restarts_of(url, run_id, deadline_ms).items():
+    expired = seconds_expired(url, run_id)
+    for name, restarts in restarts_of(url, run_id, deadline_ms, expired=expired).items():
         pipelines[name]["restarts"] = restarts
     _add_verdicts(url, run_id, pipelines)
     _add_latencies(url, run_id, pipelines)
     services: dict[str, Any] = {}
-    add_recoveries(url, run_id, request["workload"], pipelines)
+    if not expired:
+        add_recoveries(url, run_id, request["workload"], pipelines)
     if bounds:
         _add_throughput(url, run_id, pipelines, bounds)
         services = _add_resources(url, run_id, pipelines, bounds)
@@ -64,6 +70,7 @@ def build_report(url: str, run_id: str) -> Report:
         "pipelines": pipelines,
         "services": services,
         "observing": cost_of_observing(services),
+        "seconds_expired": expired,
         "conclusion": {"clean": conclusion["clean"], **conclusion["detail"]},
     }
 

@@ -3,7 +3,8 @@
 An output of the measure phase that came again after the pipeline was found dead is a duplicate that
 the restart made. One that came late is late because of it until its stage has caught up: until the
 first second, after the queries ran again, that has outputs and none of them late. Whatever is late
-after that has other reasons.
+after that has other reasons. Which outputs were late can be told as long as the counts of every
+second are there.
 """
 
 from collections.abc import Iterable
@@ -16,16 +17,20 @@ FOR_EVER_MS = 2**53
 
 class Restart(TypedDict):
     """down_ms: when the pipeline was found dead, epoch milliseconds; outage_s: for how long none of
-    its queries ran, None if they never ran again; late, duplicate: outputs that it made so."""
+    its queries ran, None if they never ran again; late, duplicate: outputs that it made so, late is
+    None where the counts of every second have expired."""
 
     down_ms: int
     outage_s: float | None
-    late: int
+    late: int | None
     duplicate: int
 
 
-def restarts_of(url: str, run_id: str, deadline_ms: int) -> dict[str, list[Restart]]:
-    """The restarts of each pipeline that had any, in order."""
+def restarts_of(
+    url: str, run_id: str, deadline_ms: int, *, expired: bool
+) -> dict[str, list[Restart]]:
+    """The restarts of each pipeline that had any, in order. expired: whether the counts of every
+    second are there no more."""
     rows = query(
         url,
         "SELECT pipeline, event, toUnixTimestamp64Milli(time) AS time_ms"
@@ -44,7 +49,7 @@ def restarts_of(url: str, run_id: str, deadline_ms: int) -> dict[str, list[Resta
         ends_ms = [*(restart["down_ms"] for restart in restarts[1:]), FOR_EVER_MS]
         for restart, end_ms in zip(restarts, ends_ms, strict=True):
             which = {"run_id": run_id, "pipeline": pipeline, "end": str(end_ms)}
-            restart["late"] = _late(url, restart, deadline_ms, which)
+            restart["late"] = None if expired else _late(url, restart, deadline_ms, which)
             restart["duplicate"] = _duplicates(url, restart, which)
     return found
 

@@ -13,6 +13,10 @@ from services.console.progress import rate_line
 from services.console.recovery import sentence as recovery_sentence
 
 Report = dict[str, Any]
+EXPIRED = (
+    "The latencies of single seconds of this run have expired (docs/sql.md), so what was late"
+    " because of a restart, and how stages got over what disturbed them, cannot be told any more."
+)
 
 
 def show_report(console: Console, report: Report) -> None:
@@ -31,6 +35,8 @@ def show_report(console: Console, report: Report) -> None:
         console.print(_stages(name, pipeline))
         for restart in pipeline.get("restarts", ()):
             console.print(restart_sentence(name, pipeline, restart), soft_wrap=True)
+    if report.get("seconds_expired"):
+        console.print(EXPIRED, soft_wrap=True)
     restarts = report["conclusion"].get("evaluator_restarts")
     if restarts:
         console.print(evaluator_sentence(restarts), soft_wrap=True)
@@ -52,9 +58,11 @@ def restart_sentence(name: str, pipeline: dict[str, Any], restart: dict[str, Any
     outage_s = restart["outage_s"]
     if outage_s is None:
         return f"{name} was killed and did not come back; of its outputs {lost}."
+    late, again = restart["late"], restart["duplicate"]
+    made = f"{again} outputs" if late is None else f"{late} outputs came late and {again}"
     return (
-        f"{name} was killed and out for {outage_s:.1f} s. Because of that {restart['late']} "
-        f"outputs came late and {restart['duplicate']} came again; {lost}."
+        f"{name} was killed and out for {outage_s:.1f} s. Because of that {made} came again; "
+        f"{lost}."
     )
 
 
@@ -83,7 +91,7 @@ def _restarted(report: Report) -> bool:
     for pipeline in report["pipelines"].values():
         verdicts = [cell["verdicts"] for cell in pipeline["stages"].values()]
         for verdict in FAILED_VERDICTS:
-            explained = sum(one.get(verdict, 0) for one in pipeline.get("restarts", ()))
+            explained = sum(one.get(verdict) or 0 for one in pipeline.get("restarts", ()))
             if sum(one[verdict] for one in verdicts) > explained:
                 return False
     return True

@@ -6,16 +6,18 @@ from collections import Counter
 import pytest
 
 from schemas import catalogue, protocol
-from services.console import disturbances, report, restarts
+from services.console import comparing, disturbances, expiry, report, restarts
+from services.console.page import timelines
+from services.runtime.clickhouse import QueryError
 from services.store.engine import Query
-from tests.integration.recorded_run import phase_ms, recorded, run_of
+from tests.integration.recorded_run import phase_ms, recorded, run_of, troubles
 from tests.integration.store_engine import project
 
 pytestmark = pytest.mark.integration
 
 EVENTS = recorded()
 RUN_ID = run_of(EVENTS)
-START_MS, _END_MS = phase_ms(EVENTS, "measure")
+START_MS, END_MS = phase_ms(EVENTS, "measure")
 
 
 @pytest.fixture
@@ -26,7 +28,7 @@ def build(engine, monkeypatch):
         answer = engine.answer(Query(sql, "JSONEachRow", parameters=parameters))
         return [json.loads(line) for line in answer.data.decode().splitlines()]
 
-    for module in (report, restarts, disturbances):
+    for module in (report, restarts, disturbances, expiry, timelines, comparing):
         monkeypatch.setattr(module, "query", query)
 
     def built(events):
@@ -68,3 +70,70 @@ def test_a_run_that_ended_before_it_measured_has_no_rates(build):
     found = build(cut)
     assert found["invalid_reasons"] == ["The run is not concluded."]
     assert set(rates(found).values()) == {0.0}
+
+
+def disturbed():
+    """The recorded run, as if its workload had killed a driver, which took 5 s to come back."""
+    half_ms = (START_MS + END_MS) // 2000 * 1000
+    pipeline = {"pipeline": "spark-microbatch", "stage": "", "phase": ""}
+    head = {"run_id": RUN_ID, "producer": "tests"}
+    killed = {"event": "killed", "time": half_ms, "detail": '{"target": "driver"}'}
+    up = {"event": "pipeline_up", "time": half_ms + 5000, "detail": "{}"}
+    for topic, record in EVENTS:
+        if record.get("event") == protocol.RUN_REQUESTED:
+            request = json.loads(record["detail"])
+            request["workload"]["kills"] = [{"target": "driver", "at_s": 10}]
+            yield topic, record | {"detail": json.dumps(request)}
+        else:
+            yield topic, record
+    yield from troubles(RUN_ID, half_ms)
+    for event in (killed, up):
+        yield catalogue.LIFECYCLE, head | pipeline | event
+
+
+def stages_of(found):
+    return [cell for one in found["pipelines"].values() for cell in one["stages"].values()]
+
+
+def test_what_only_seconds_tell_is_left_out_when_they_have_expired(build, engine):
+    found = build(disturbed())
+    (restart,) = found["pipelines"]["spark-microbatch"]["restarts"]
+    assert (found["seconds_expired"], restart["outage_s"], restart["late"]) == (False, 5.0, 51)
+    assert all(len(cell["recovery"]) == 1 for cell in stages_of(found))
+
+    engine.execute(["TRUNCATE TABLE tidegauge.results_latency"])
+    later = report.build_report("", RUN_ID)
+    (restart,) = later["pipelines"]["spark-microbatch"]["restarts"]
+    assert (later["seconds_expired"], restart["outage_s"], restart["late"]) == (True, 5.0, None)
+    assert not any("recovery" in cell for cell in stages_of(later))
+    with pytest.raises(QueryError, match="have expired"):
+        comparing.read_latencies("", RUN_ID)
+    latencies = [[cell["latency_ms"] for cell in stages_of(one)] for one in (found, later)]
+    assert latencies[0] == latencies[1]
+
+
+def test_a_run_of_which_some_seconds_have_expired_has_not_all_of_them(build, engine):
+    build(EVENTS)
+    assert not expiry.seconds_expired("", RUN_ID)
+    half = f"second < fromUnixTimestamp64Milli({(START_MS + END_MS) // 2})"
+    table = "ALTER TABLE tidegauge.results_latency"
+    engine.execute([f"{table} DELETE WHERE {half} SETTINGS mutations_sync = 2"])
+    assert expiry.seconds_expired("", RUN_ID)
+
+
+def test_the_curves_of_latency_are_by_the_minute_when_seconds_have_expired(build):
+    build(EVENTS)
+    by_second = timelines.read_timelines("", RUN_ID, expired=False)
+    by_minute = timelines.read_timelines("", RUN_ID, expired=True)
+    assert (by_second.latency_span_s, by_minute.latency_span_s) == (1, 60)
+    start_s = START_MS / 1000 - by_minute.measure[0]
+    for stages in by_minute.median_ms.values():
+        for curve in stages.values():
+            times = [at_s for at_s, _ms in curve]
+            assert times == sorted(set(times))
+            assert all(at_s == 0 or (start_s + at_s) % 60 == 0 for at_s in times)
+            assert 0 <= times[0] <= times[-1] < by_minute.end_s
+    # What does not expire is drawn as before.
+    assert by_minute.records == by_second.records
+    assert by_minute.input_records == by_second.input_records
+    assert by_minute.end_s <= by_second.end_s

@@ -15,7 +15,7 @@ from schemas.protocol import MACHINE, STAGES
 from services.console.page.charts import Curve, Frame, amount, line_chart
 from services.console.page.ledger import ledger_bars, ledger_table
 from services.console.page.timelines import Timelines
-from services.console.show import cost_sentences, restart_sentence, verdict_sentence
+from services.console.show import EXPIRED, cost_sentences, restart_sentence, verdict_sentence
 
 STYLE = Path(__file__).with_name("style.css")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -59,12 +59,13 @@ def _head(report: dict[str, Any], request: dict[str, Any]) -> str:
     clean = report["conclusion"].get("clean")
     kind = "bad" if not report["valid"] else "good" if clean else "mixed"
     cells = "".join(f"<div><dt>{k}</dt><dd>{v}</dd></div>" for k, v in facts.items())
+    expired = f'<p class="soft">{escape(EXPIRED)}</p>' if report.get("seconds_expired") else ""
     return (
         f"<header><h1>{escape(report['workload'])}</h1>"
         f'<p class="soft">run {escape(report["run_id"])} · '
         f"{escape(', '.join(report['pipelines']))}</p>"
         f"<p>{escape(request['workload']['summary'])}</p>"
-        f'<p class="verdict {kind}">{escape(verdict_sentence(report).plain)}</p>'
+        f'<p class="verdict {kind}">{escape(verdict_sentence(report).plain)}</p>{expired}'
         f'<dl class="facts">{cells}</dl></header>'
     )
 
@@ -99,9 +100,10 @@ def _latency_table(stages: dict[str, Any]) -> str:
 
 
 def _latency_charts(name: str, lines: Timelines) -> str:
-    seconds = "each second" if lines.span_s == 1 else f"each {lines.span_s:g} s"
+    span_s = lines.latency_span_s
+    seconds = "each second" if span_s == 1 else f"each {span_s:g} s"
     top = _highest(lines.p99_ms)
-    shade, gap_s = _measured(lines), GAP_SPANS * lines.span_s
+    shade, gap_s = _measured(lines), GAP_SPANS * span_s
     charts = []
     for title, found in (
         (f"Median latency of {seconds}", lines.median_ms),

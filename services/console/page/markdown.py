@@ -3,7 +3,7 @@
 from typing import Any
 
 from services.console.page.ledger import in_words
-from services.console.show import cost_sentences, restart_sentence, verdict_sentence
+from services.console.show import EXPIRED, cost_sentences, restart_sentence, verdict_sentence
 
 PERCENTILES = ("p50", "p90", "p95", "p99", "p999", "max", "mean")
 
@@ -19,6 +19,8 @@ def markdown(report: dict[str, Any]) -> str:
         f"Input: {source['records']} records, {source['records_per_second']:.1f}/s. "
         f"Send delay p99: {_figure(source['send_delay_ms']['p99'])} ms.",
     ]
+    if report.get("seconds_expired"):
+        lines += ["", EXPIRED]
     for name, pipeline in report["pipelines"].items():
         lines += ["", f"## {name}", ""]
         for restart in pipeline.get("restarts", ()):

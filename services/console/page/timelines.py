@@ -1,7 +1,8 @@
 """What happened over time in one run, from ClickHouse: the curves of the page.
 
 A long run is summarised over equal spans, at most MOST_SPANS of them; percentiles of a span are
-exact, from raw counts. When raw rows have expired, the sums per minute take their place.
+exact, from raw counts. When raw rows have expired, the sums per minute take their place, and a span
+of latencies is one or more whole minutes of the clock.
 """
 
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 from services.runtime.clickhouse import query
 
 MOST_SPANS = 240
+MINUTE_S = 60
 SPANS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14_400, 43_200, 86_400)
 LEVELS = (0.001, 0.01, *(number / 50 for number in range(1, 50)), 0.99, 0.995, 0.999, 1.0)
 Curve = tuple[tuple[float, float], ...]
@@ -20,14 +22,15 @@ ByStage = dict[str, dict[str, Curve]]
 class Timelines:
     """Curves by pipeline and stage. Times are seconds since the first record was due.
 
-    end_s: when the last thing shown happened. span_s: what one point stands for. measure: from
-    when to when. median_ms, p99_ms: of `latest`, by output time. shares: latency in ms, and the
-    percentage of the measured outputs that had no more. records: per second, by pipeline and
-    stage. input_records: per second. cpu_cores, memory_mb: by service; a pipeline is a service.
+    end_s: when the last thing shown happened. latency_span_s: what one point of median_ms and
+    p99_ms stands for. measure: from when to when. median_ms, p99_ms: of `latest`, by output time.
+    shares: latency in ms, and the percentage of the measured outputs that had no more. records: per
+    second, by pipeline and stage. input_records: per second. cpu_cores, memory_mb: by service; a
+    pipeline is a service.
     """
 
     end_s: float
-    span_s: float
+    latency_span_s: float
     measure: tuple[float, float] | None
     median_ms: ByStage
     p99_ms: ByStage
@@ -38,33 +41,36 @@ class Timelines:
     memory_mb: dict[str, Curve]
 
 
-def read_timelines(url: str, run_id: str) -> Timelines | None:
-    """The curves of a run; None when it has ended before its load began. Raises QueryError."""
+def read_timelines(url: str, run_id: str, *, expired: bool) -> Timelines | None:
+    """The curves of a run; None when it has ended before its load began. expired: whether its
+    counts of every second are there no more. Raises QueryError."""
     phases = _phases(url, run_id)
     if not phases:
         return None
     start_ms = min(start for start, _end in phases.values())
     most_s = max(end for _start, end in phases.values()) / 1000 - start_ms / 1000
     span_s = span_of(most_s)
-    fields = {"run_id": run_id, "start": str(start_ms), "span": str(span_s * 1000)}
-    latency = _latency(url, fields)
-    throughput = query(url, THROUGHPUT, **fields)
-    usage = query(url, RESOURCES, **fields)
-    rows = [*latency, *throughput, *usage]
+    latency_span_s = max(span_s, MINUTE_S) if expired else span_s
+    latency = _latency(url, run_id, start_ms, latency_span_s, expired=expired)
+    throughput = _asked(url, THROUGHPUT, run_id, start_ms, span_s)
+    usage = _asked(url, RESOURCES, run_id, start_ms, span_s)
+    # A minute of the clock may end long after the run.
+    ends_s = [row["at_s"] + (0 if expired else latency_span_s) for row in latency]
+    ends_s += [row["at_s"] + span_s for row in (*throughput, *usage)]
     measure = phases.get("measure")
     return Timelines(
-        end_s=max([most_s, *(span_s * (row["span"] + 1) for row in rows)]),
-        span_s=span_s,
+        end_s=max([most_s, *ends_s]),
+        latency_span_s=latency_span_s,
         measure=measure and ((measure[0] - start_ms) / 1000, (measure[1] - start_ms) / 1000),
-        median_ms=_by_stage(latency, span_s, lambda row: row["percentiles_ms"][0]),
-        p99_ms=_by_stage(latency, span_s, lambda row: row["percentiles_ms"][1]),
+        median_ms=_by_stage(latency, lambda row: row["percentiles_ms"][0]),
+        p99_ms=_by_stage(latency, lambda row: row["percentiles_ms"][1]),
         shares=_shares(url, run_id),
         records=_rates([row for row in throughput if row["pipeline"]], span_s),
         input_records=_rates([row for row in throughput if not row["pipeline"]], span_s)
         .get("", {})
         .get("", ()),
-        cpu_cores=_by_service(usage, span_s, "cpu_cores"),
-        memory_mb=_by_service(usage, span_s, "memory_mb"),
+        cpu_cores=_by_service(usage, "cpu_cores"),
+        memory_mb=_by_service(usage, "memory_mb"),
     )
 
 
@@ -123,17 +129,29 @@ def _phases(url: str, run_id: str) -> dict[str, tuple[int, int]]:
     return {row["phase"]: (row["start_ms"], row["end_ms"]) for row in rows}
 
 
-def _latency(url: str, fields: dict[str, str]) -> list[dict[str, Any]]:
-    rows = query(url, LATENCY, **fields)
-    return rows or query(url, LATENCY_OF_MINUTES, **fields)
+def _latency(
+    url: str, run_id: str, start_ms: int, span_s: int, *, expired: bool
+) -> list[dict[str, Any]]:
+    if not expired:
+        return _asked(url, LATENCY, run_id, start_ms, span_s)
+    minute_ms = start_ms // (1000 * MINUTE_S) * 1000 * MINUTE_S
+    rows = _asked(url, LATENCY_OF_MINUTES, run_id, minute_ms, span_s)
+    into_it_s = (start_ms - minute_ms) / 1000
+    return [row | {"at_s": max(0.0, row["at_s"] - into_it_s)} for row in rows]
 
 
-def _by_stage(rows: list[dict[str, Any]], span_s: float, value: Any) -> ByStage:
+def _asked(url: str, sql: str, run_id: str, start_ms: int, span_s: int) -> list[dict[str, Any]]:
+    """Rows by span of so many seconds, and in `at_s` when each began, seconds since `start_ms`."""
+    rows = query(url, sql, run_id=run_id, start=str(start_ms), span=str(span_s * 1000))
+    return [row | {"at_s": row["span"] * span_s} for row in rows]
+
+
+def _by_stage(rows: list[dict[str, Any]], value: Any) -> ByStage:
     found: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for row in rows:
         found.setdefault(row["pipeline"], {}).setdefault(row["stage"], []).append(row)
     return {
-        pipeline: {stage: _curve(own, span_s, value) for stage, own in stages.items()}
+        pipeline: {stage: _curve(own, value) for stage, own in stages.items()}
         for pipeline, stages in found.items()
     }
 
@@ -141,7 +159,7 @@ def _by_stage(rows: list[dict[str, Any]], span_s: float, value: Any) -> ByStage:
 def _rates(rows: list[dict[str, Any]], span_s: float) -> ByStage:
     """Records per second; a span of which nothing is said had none."""
     last = max((row["span"] for row in rows), default=-1)
-    found = _by_stage(rows, span_s, lambda row: row["records"] / span_s)
+    found = _by_stage(rows, lambda row: row["records"] / span_s)
     for stages in found.values():
         for stage, curve in stages.items():
             known = dict(curve)
@@ -150,15 +168,15 @@ def _rates(rows: list[dict[str, Any]], span_s: float) -> ByStage:
     return found
 
 
-def _by_service(rows: list[dict[str, Any]], span_s: float, field: str) -> dict[str, Curve]:
+def _by_service(rows: list[dict[str, Any]], field: str) -> dict[str, Curve]:
     found: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         found.setdefault(row["pipeline"] or row["service"], []).append(row)
-    return {name: _curve(own, span_s, lambda row: row[field]) for name, own in found.items()}
+    return {name: _curve(own, lambda row: row[field]) for name, own in found.items()}
 
 
-def _curve(rows: list[dict[str, Any]], span_s: float, value: Any) -> Curve:
-    return tuple((row["span"] * span_s, float(value(row))) for row in rows)
+def _curve(rows: list[dict[str, Any]], value: Any) -> Curve:
+    return tuple((row["at_s"], float(value(row))) for row in rows)
 
 
 def _shares(url: str, run_id: str) -> ByStage:

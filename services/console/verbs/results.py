@@ -39,7 +39,8 @@ def report(options: Namespace, settings: ServiceSettings, console: Console) -> i
         run_id = options.run_id or latest_run(url)
         found = build_report(url, run_id)
         if options.html:
-            text = page(found, request_of(url, run_id), read_timelines(url, run_id))
+            lines = read_timelines(url, run_id, expired=found["seconds_expired"])
+            text = page(found, request_of(url, run_id), lines)
             options.html.write_text(text)
     if options.markdown:
         print(markdown(found), end="")

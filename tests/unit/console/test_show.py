@@ -102,6 +102,20 @@ def test_a_restart_is_told_with_its_outage_and_what_it_cost() -> None:
     )
 
 
+def test_what_was_late_because_of_a_restart_is_not_told_when_it_has_expired() -> None:
+    report = a_report(duplicate=3, late=40) | {"seconds_expired": True}
+    report["pipelines"]["spark-realtime"]["restarts"] = [
+        {"down_ms": 1, "outage_s": 13.1429, "late": None, "duplicate": 3},
+    ]
+    text = shown(report)
+    assert (
+        "spark-realtime was killed and out for 13.1 s. Because of that 3 outputs came again; none "
+        "is missing.\n"
+    ) in text
+    assert "The latencies of single seconds of this run have expired" in text
+    assert "restart cost" not in verdict_sentence(report).plain
+
+
 @pytest.mark.parametrize("other", [{"late": 41}, {"missing": 1}, {"wrong": 1}])
 def test_what_a_restart_does_not_explain_is_not_put_down_to_it(other: dict[str, int]) -> None:
     report = a_report(**other)

@@ -1,6 +1,7 @@
 """The page of a run and its Markdown."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
@@ -18,7 +19,7 @@ FLAT = tuple((float(second), 4.0) for second in range(20))
 BY_STAGE = {"spark-realtime": {"parse": FLAT, "join": FLAT}}
 LINES = Timelines(
     end_s=20,
-    span_s=1,
+    latency_span_s=1,
     measure=(5, 15),
     median_ms=BY_STAGE,
     p99_ms=BY_STAGE,
@@ -65,6 +66,17 @@ def test_a_run_whose_load_never_began_has_its_reason_and_no_curves() -> None:
     text = a_page(None, valid=False, invalid_reasons=["The run was interrupted."])
     assert "INVALID: The run was interrupted." in text
     assert Tags(text).tags.count("svg") == 1
+
+
+def test_latencies_by_the_minute_are_called_so_and_drawn_as_lines() -> None:
+    minutes = {"spark-realtime": {"join": ((0.0, 4.0), (22.5, 5.0), (82.5, 4.0))}}
+    lines = replace(LINES, end_s=90, latency_span_s=60, median_ms=minutes, p99_ms=minutes)
+    text = a_page(lines, seconds_expired=True)
+    assert "The latencies of single seconds of this run have expired" in text
+    assert "Median latency of each 60 s" in text
+    assert "each second" not in text
+    chart = text.partition("Median latency of each 60 s</h3>")[2].partition("</figure>")[0]
+    assert re.findall(r' d="([^"]*)"', chart)[0].count("M") == 1
 
 
 def test_what_people_wrote_is_shown_not_interpreted() -> None:
