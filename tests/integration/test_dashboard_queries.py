@@ -142,6 +142,20 @@ def test_the_alert_of_the_ledger_names_what_was_wrong(ranges, ask):
     assert sorted(failed) == [("spark-microbatch", "parse", 1), ("spark-microbatch", "sliding", 51)]
 
 
+def test_latency_is_held_against_the_baseline_where_it_was_measured(ranges, ask):
+    (live,) = (each for each in DASHBOARDS if each["uid"] == "tidegauge-live")
+    found = {query.name: query.sql for query in queries(live, ranges["an hour"], ask)}
+    shown = ask(found["Latency against the baseline"])
+    measured = ask(
+        "SELECT pipeline, stage, sum(m.count) AS outputs FROM latency_minutes AS m"
+        " WHERE definition = 'latest' AND phase = 'measure' GROUP BY pipeline, stage"
+    )
+    key = ("pipeline", "stage", "outputs")
+    assert sorted([row[name] for name in key] for row in shown) == sorted(
+        [row[name] for name in key] for row in measured
+    )
+
+
 def test_a_macro_is_left_nowhere(ranges, ask):
     for dashboard in DASHBOARDS:
         for query in queries(dashboard, ranges["an hour"], ask):

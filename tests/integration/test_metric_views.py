@@ -1,11 +1,16 @@
 """The views of scraped metrics: rates of counters, figures of the broker, lag of groups."""
 
+import json
+
 import pytest
 
 from schemas import catalogue
 from services.collector.metrics.events import fields_of
 from services.collector.metrics.samples import COUNTER, GAUGE, Increases, Sample
 from services.collector.metrics.watching import Answer
+from services.runtime.grafana_macros import TimeRange, expand
+from services.store.engine import Query
+from tests.integration.dashboard_queries import dashboards
 from tests.integration.store_engine import insert_events
 from tests.unit.store.test_rows import NEW_YEAR_MS
 
@@ -85,6 +90,22 @@ def test_throughput_is_told_by_topic_and_for_all_topics_and_by_broker(engine):
         ("broker-1", "", 20, 2000, 3600),
         ("broker-1", "t", 4, 200, 0),
     ]
+
+
+def test_a_point_of_a_graph_counts_the_scrapes_that_saw_nothing(engine):
+    topics = [(0, 0, 0), (50, 0, 0), (50, 0, 0)]  # 10 and 0 records per second
+    answers = [[*traffic(*now, topic="t"), *traffic(0, 0, 0, topic="idle")] for now in topics]
+    insert_answers(engine, "broker", *answers)
+    (sql,) = (
+        panel["targets"][0]["rawSql"]
+        for found in dashboards()
+        for panel in found["panels"]
+        if panel["title"] == "Records into the brokers"
+    )
+    when = TimeRange(NEW_YEAR_MS, NEW_YEAR_MS + 60_000)
+    shown = engine.answer(Query(expand(sql, when, 60, {}), "JSONEachRow")).data.splitlines()
+    points = [(row["series"], row["value"]) for row in map(json.loads, shown)]
+    assert points == [("t", 5)]
 
 
 def test_the_log_of_a_topic_is_the_sum_of_its_partitions(engine):

@@ -108,20 +108,30 @@ def _sizes() -> timeseries.Panel:
 
 
 def _by_topic(about: About, column: str, view: str) -> timeseries.Panel:
-    """A line per topic, all brokers together; topics of which there is nothing are left out, and
-    so is the sum of all, whose name is empty."""
+    """A line per topic, all brokers together: the mean of a point is of all its scrapes, also of
+    those that saw nothing. Topics of which there is nothing in the whole range are left out, and so
+    is the sum of all, whose name is empty."""
     return graph(
         about,
         f"""
-SELECT time, topic AS series, sum(of_source) AS value
+SELECT time, series, value
 FROM
 (
-    SELECT $__timeInterval(b.time) AS time, source, topic, avg({column}) AS of_source
-    FROM {view} AS b
-    WHERE topic != '' AND {column} > 0 AND $__timeFilter(b.time)
-    GROUP BY time, source, topic
+    SELECT
+        time,
+        topic AS series,
+        sum(of_source) AS value,
+        max(sum(of_source)) OVER (PARTITION BY topic) AS most
+    FROM
+    (
+        SELECT $__timeInterval(b.time) AS time, source, topic, avg({column}) AS of_source
+        FROM {view} AS b
+        WHERE topic != '' AND $__timeFilter(b.time)
+        GROUP BY time, source, topic
+    )
+    GROUP BY time, topic
 )
-GROUP BY time, series
+WHERE most > 0
 ORDER BY time, series
 """,
         {},

@@ -94,9 +94,10 @@ def _baseline() -> table.Panel:
     return rows(
         About(
             "Latency against the baseline",
-            "Per workload, pipeline and stage: latency in this range of time beside the baseline, "
-            "which is the median of up to 20 valid runs of the same workload that ended before it. "
-            "Ratio is p99 to p99 of the baseline; without a baseline it is empty.",
+            "Per workload, pipeline and stage: latency of what was measured in this range of time "
+            "beside the baseline, which is the median of up to 20 valid runs of the same workload "
+            "that ended before it; warm-up and cool-down are in neither. Ratio is p99 to p99 of "
+            "the baseline; without a baseline it is empty.",
             "ms",
             width=24,
             height=7,
@@ -137,7 +138,8 @@ WITH
             sum(count) AS outputs
         FROM {sql.LATENCIES}
         INNER JOIN (SELECT run_id, workload FROM runs) AS runs ON runs.run_id = counted.run_id
-        WHERE definition = ${{definition:sqlstring}} AND {sql.CHOSEN_PIPELINES}
+        WHERE definition = ${{definition:sqlstring}} AND phase = 'measure'
+            AND {sql.CHOSEN_PIPELINES}
         GROUP BY workload, pipeline, stage
     )
 SELECT

@@ -84,8 +84,8 @@ def _observing() -> stat.Panel:
         About(
             "Cost of observing",
             "Share of all processor time of the stack that evaluator, store, collector and "
-            "conductor took, and the cores that is. The generator and the broker are part of the "
-            "load, not of the observing.",
+            "conductor took; how many cores that is, is below. The generator and the broker are "
+            "part of the load, not of the observing.",
             "percentunit",
             height=5,
             empty=ASLEEP,
