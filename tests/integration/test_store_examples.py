@@ -17,11 +17,18 @@ SECONDS = 5
 
 @pytest.fixture(scope="module")
 def engine(module_engine):
-    """An engine that holds two runs of five seconds, projected as the store does."""
+    """An engine that holds two runs of five seconds, projected as the store does. The last stage
+    publishes in the first second only."""
     events = []
     for number in range(2):
         start_ms = NEW_YEAR_MS + 3_600_000 * number
-        events += run_events(number, SECONDS, start_ms)
+        events += (
+            (topic, record)
+            for topic, record in run_events(number, SECONDS, start_ms)
+            if topic != catalogue.THROUGHPUT
+            or record["stage"] != "sliding"
+            or record["second"] == start_ms
+        )
         events += latency_events(number, SECONDS, start_ms)
     letter = {"run_id": "", "time": NEW_YEAR_MS, "producer": "store", "topic": "results.latency"}
     why = {"partition": 0, "offset": 1, "reason": "Broken.", "key": None, "value": b"x"}
@@ -118,6 +125,14 @@ def test_cost_is_core_seconds_per_million_input_records(engine):
     # 5 s at half a core for 5 × 400 records: 2.5 / 2000 × 1e6
     assert (row["core_seconds"], row["input_records"]) == ("2.5", "2000")
     assert row["core_seconds_per_million_records"] == "1250"
+
+
+def test_rates_are_over_all_seconds_of_the_run_also_those_without_a_record(engine):
+    rows = {(row["pipeline"], row["stage"]): row for row in example(engine, "throughput")}
+    rates = ("mean_records_per_second", "max_records_per_second")
+    parse = [rows["spark-realtime", "parse"][name] for name in rates]
+    sliding = [rows["spark-realtime", "sliding"][name] for name in rates]
+    assert (parse, sliding) == (["400", "400"], ["80", "400"])
 
 
 def test_it_is_said_how_far_a_query_is_behind(engine):
