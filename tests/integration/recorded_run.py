@@ -59,7 +59,8 @@ def troubles(run_id: str, at_ms: int) -> Iterator[Event]:
 
 
 def conclusions(run_id: str, at_ms: int) -> Iterator[Event]:
-    """What a search and a suite conclude: two steps, the rate found, and a change point."""
+    """What a search and a suite conclude: two steps, the rate found, and two change points, one of
+    which is for the better."""
     stages = {"join": {"highest_median_ms": 80.5}, "parse": {"highest_median_ms": None}}
     step = {"step_run_id": f"{run_id}-1", "measured_s": 15, "cpu_share": 0.5, "stages": stages}
     for number, sustained in enumerate((True, False), start=1):
@@ -74,6 +75,9 @@ def conclusions(run_id: str, at_ms: int) -> Iterator[Event]:
     levels = {"metric": "p99_ms", "before": {"median": 900.0}, "after": {"median": 1200.0}}
     why = {"worse": True, "likely_causes": ["pyspark"]}
     yield _concluded(run_id, at_ms, "change_point", place | levels | why)
+    better = {"metric": "p50_ms", "before": {"median": 600.0}, "after": {"median": 400.0}}
+    why = {"worse": False, "likely_causes": []}
+    yield _concluded(run_id, at_ms, "change_point", place | better | why)
 
 
 def _concluded(run_id: str, at_ms: int, kind: str, detail: dict[str, Any]) -> Event:

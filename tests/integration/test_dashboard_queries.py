@@ -142,6 +142,11 @@ def test_the_alert_of_the_ledger_names_what_was_wrong(ranges, ask):
     assert sorted(failed) == [("spark-microbatch", "parse", 1), ("spark-microbatch", "sliding", 51)]
 
 
+def test_the_alert_of_change_points_is_about_those_for_the_worse(ranges, ask):
+    sql = dict(alert_queries(ALERTS))["A figure got worse"]
+    assert ask(expand(sql, ranges["an hour"], 1, {})) == [{"change_points": 1}]
+
+
 def test_latency_is_held_against_the_baseline_where_it_was_measured(ranges, ask):
     (live,) = (each for each in DASHBOARDS if each["uid"] == "tidegauge-live")
     found = {query.name: query.sql for query in queries(live, ranges["an hour"], ask)}

@@ -52,13 +52,14 @@ GROUP BY pipeline, stage
     ),
     Rule(
         "latency-change-point",
-        "The latency changed",
-        "The history of a suite shows a change point: latency is not what it was.",
+        "A figure got worse",
+        "The history of a suite shows a change point: since a run of the last day a latency is "
+        "higher, or a sustainable rate lower, than it was.",
         "tidegauge-history",
         """
 SELECT toFloat64(count()) AS change_points
 FROM results_conclusions AS c
-WHERE $__timeFilter(c.time) AND kind = 'change_point'
+WHERE $__timeFilter(c.time) AND kind = 'change_point' AND JSONExtractBool(detail, 'worse')
 """,
         limit=0,
         looks_back_s=86_400,
