@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from deploy.local.preflight import check_ports
 from services.runtime.clickhouse import QueryError, store_url
 from services.runtime.settings import ROOT, ServiceSettings
 
@@ -19,12 +20,17 @@ STOP_TIMEOUT_S = 10.0
 
 @contextmanager
 def answering_store(settings: ServiceSettings, is_running: Callable[[], bool]) -> Iterator[str]:
-    """The URL of a store that answers SQL while the context lasts. Raises QueryError."""
+    """The URL of a store that answers SQL while the context lasts.
+
+    Raises QueryError; StackError when a store must be started and its port is taken, by another
+    stack perhaps, whose answers would be about other runs.
+    """
     if settings.store_url or is_running():
         yield store_url(settings)
         return
     if not (settings.data / "clickhouse").is_dir():
         raise QueryError(f"There are no results in {settings.data}; start with: tidegauge run")
+    check_ports(settings, ["store"])
     log = settings.data / "logs" / "store-offline.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     process = _start(settings, log)
