@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from deploy.local.parts import stack_parts
 from deploy.local.stack import Stack, StackError, StackStatus
+from services.runtime.clickhouse import store_url
 from services.runtime.settings import EXIT_USAGE, ServiceSettings
 
 READY_TIMEOUT_S = 5.0
@@ -22,6 +23,11 @@ def open_stack(settings: ServiceSettings, is_lasting: bool = False) -> "Stack | 
     if settings.store_url:
         return Elsewhere(settings)
     return Stack(settings, stack_parts(settings, is_lasting))
+
+
+def public_address(settings: ServiceSettings) -> str:
+    """Where people find the store, which may be another address than the services use."""
+    return settings.public_url or str(store_url(settings))
 
 
 class Elsewhere:
@@ -58,7 +64,7 @@ class Elsewhere:
 
     def status(self) -> StackStatus:
         """Whether the store is ready; the parts are known to whoever runs them."""
-        url = self.settings.public_url or self.settings.store_url
+        url = public_address(self.settings)
         return StackStatus(
             self._is_ready(), self.settings.bootstrap, url, f"{url}/dashboards/", services=()
         )

@@ -7,8 +7,7 @@ from contextlib import AbstractContextManager
 from rich.console import Console
 
 from services.console.answering import answering_store
-from services.console.elsewhere import open_stack
-from services.runtime.clickhouse import store_url
+from services.console.elsewhere import open_stack, public_address
 from services.runtime.settings import ServiceSettings
 
 EXIT_FAILED = 1
@@ -27,4 +26,4 @@ def answering(settings: ServiceSettings) -> AbstractContextManager[str]:
 
 def dashboards(settings: ServiceSettings) -> str:
     """Address of the dashboards."""
-    return f"{settings.public_url or store_url(settings)}/dashboards/"
+    return f"{public_address(settings)}/dashboards/"
