@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.syntax import Syntax
 
+from services.console.files import write_file
 from services.runtime.clickhouse import StoreUrl, query_bytes
 from services.runtime.definitions import DefinitionError
 from services.runtime.settings import ROOT
@@ -85,7 +86,4 @@ def answer(url: StoreUrl | str, sql: str, output_format: str, output: Path | Non
     if output is None:
         sys.stdout.buffer.write(data)
         return
-    try:
-        output.write_bytes(data)
-    except OSError as error:
-        raise DefinitionError(f"--output {output}: {error.strerror}.") from error
+    write_file("--output", output, data)

@@ -16,6 +16,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from services.console.files import check_file, write_file
 from services.runtime.definitions import DefinitionError
 from services.runtime.environment import environment
 from services.runtime.settings import ROOT
@@ -49,6 +50,7 @@ def run_benchmarks(name: str | None, path: Path | None, console: Console) -> Non
     known = benchmark_names()
     if name is not None and name not in known:
         raise DefinitionError(f"There is no benchmark {name!r}; there are: {', '.join(known)}.")
+    check_file("--json", path)
     figures: dict[str, float] = {}
     ratios: dict[str, float] = {}
     for each in [name] if name else known:
@@ -60,7 +62,7 @@ def run_benchmarks(name: str | None, path: Path | None, console: Console) -> Non
     _show(console, figures, ratios)
     if path is not None:
         found = {"figures": figures, "ratios": ratios, "environment": environment()}
-        path.write_text(json.dumps(found, indent=2) + "\n")
+        write_file("--json", path, (json.dumps(found, indent=2) + "\n").encode())
 
 
 def _show(console: Console, figures: dict[str, float], ratios: dict[str, float]) -> None:

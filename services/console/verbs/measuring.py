@@ -10,6 +10,7 @@ from schemas.protocol import parse_stages
 from services.console.choosing import chosen_pipelines, with_options
 from services.console.elsewhere import open_stack
 from services.console.evaluating import evaluate_again
+from services.console.files import check_file, write_file
 from services.console.perform import perform
 from services.console.report import build_report
 from services.console.show import show_report, verdict_sentence
@@ -47,6 +48,7 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
         raise DefinitionError(f"--stages: {error}.") from error
     if not 1 <= options.repeat <= MOST_REPEATS:
         raise DefinitionError(f"--repeat must be from 1 to {MOST_REPEATS}.")
+    check_file("--report", options.report)
 
     say = teller(console)
     stack = open_stack(settings)
@@ -89,7 +91,8 @@ def _tell(options: Namespace, reports: list[dict[str, Any]], console: Console) -
         (report,) = reports
         show_report(console, report)
     if options.report:
-        options.report.write_text(json.dumps(report, indent=2) + "\n")
+        data = json.dumps(report, indent=2) + "\n"
+        write_file("--report", options.report, data.encode())
 
 
 def _summary(reports: list[dict[str, Any]], console: Console) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from rich.console import Console
 from services.console import asking, listing
 from services.console.changes import look_for_changes, show_changes
 from services.console.elsewhere import open_stack
+from services.console.files import check_file, write_file
 from services.console.page.document import page
 from services.console.page.markdown import markdown
 from services.console.page.timelines import read_timelines
@@ -28,6 +29,7 @@ def sql(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     if not text:
         raise DefinitionError("Give a query, or see: tidegauge sql --examples")
     output_format = asking.format_of(options.format, options.output)
+    check_file("--output", options.output)
     with answering(settings) as url:
         asking.answer(url, text, output_format, options.output)
     return 0
@@ -35,13 +37,14 @@ def sql(options: Namespace, settings: ServiceSettings, console: Console) -> int:
 
 def report(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """Show the report of a run."""
+    check_file("--html", options.html)
     with answering(settings) as url:
         run_id = options.run_id or latest_run(url)
         found = build_report(url, run_id)
         if options.html:
             lines = read_timelines(url, run_id, expired=found["seconds_expired"])
             text = page(found, request_of(url, run_id), lines)
-            options.html.write_text(text)
+            write_file("--html", options.html, text.encode())
     if options.markdown:
         print(markdown(found), end="")
     elif options.json:

@@ -1,0 +1,27 @@
+"""Files that people name for an answer: looked at before the work is done, written after it."""
+
+import os
+from pathlib import Path
+
+from services.runtime.definitions import DefinitionError
+
+
+def check_file(option: str, path: Path | None) -> None:
+    """Raises DefinitionError where a file, named by an option, cannot be written; None is fine."""
+    if path is None:
+        return
+    folder = path.absolute().parent
+    if os.path.isdir(path):  # unlike pathlib's, false where nobody may look
+        raise DefinitionError(f"{option} {path}: that is a folder.")
+    if not os.path.isdir(folder):
+        raise DefinitionError(f"{option} {path}: there is no folder {folder}.")
+    if not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        raise DefinitionError(f"{option} {path}: it cannot be written.")
+
+
+def write_file(option: str, path: Path, data: bytes) -> None:
+    """Write it whole. Raises DefinitionError."""
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise DefinitionError(f"{option} {path}: {error.strerror}.") from error
