@@ -1,4 +1,4 @@
--- Sums of raw tables. They stay when raw rows expire (services/store/retention.py), and answer what
+-- Sums of raw tables. They stay when raw rows expire (services/store/schema.py), and answer what
 -- a scan of the raw rows would answer, exactly: a percentile needs the count of every value, and
 -- counts add up. See services/store/rollups.py for how they stay equal to the raw tables.
 
