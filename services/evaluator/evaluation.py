@@ -175,17 +175,21 @@ class Evaluation:
 
     def _evict(self, now_ms: int) -> None:
         """Forget the oldest groups that are settled: those older than KEEP_S, and when the state
-        grows past MAX_CELLS any, up to the older half."""
+        grows past MAX_CELLS any, up to the older half. What a window is still to get parts for is
+        not settled."""
         full = self.inputs.rows() > MAX_CELLS
         old_ms = now_ms if full else now_ms - KEEP_S * 1000
         for memory, newest in self.inputs.newest_ms.items():
             ledgers = [one for one in self.ledgers.values() if one.stage.memory == memory]
             groups = sorted(newest)
-            limit = len(groups) // 2 if full else len(groups)
-            for group in groups[:limit]:
-                settled = all(one.settled(self.inputs, group) for one in ledgers)
+            begun = max((group for group in groups if newest[group] < old_ms), default=0)
+            before = None
+            for group in groups[: len(groups) // 2 if full else len(groups)]:
+                settled = all(one.settled(self.inputs, group, begun) for one in ledgers)
                 if newest[group] >= old_ms or not settled:
                     break
-                self.inputs.evict(memory, group + 1)
+                before = group + 1
+            if before is not None:
+                self.inputs.evict(memory, before)
                 for ledger in ledgers:
-                    ledger.evict(group + 1)
+                    ledger.evict(before)

@@ -61,7 +61,7 @@ class Ledger:
         self._after_inputs = after_inputs
         self._repeats = repeats
         self._cells: dict[int, Columns] = {}
-        self._swept_ms: dict[int, int] = {}
+        self._unsettled: set[int] = set()  # groups in which something may be due
         self._waiting = Waiting()
         self._evicted_before: int | None = None
 
@@ -87,7 +87,7 @@ class Ledger:
     def _judge(self, inputs: Inputs, rows: Outputs) -> None:
         for group, place in by_value(rows.group):
             picked = rows.take(place)
-            if self._evicted_before is not None and group < self._evicted_before:
+            if self._is_evicted(group):
                 self._count("duplicate", self._own_phase(picked), picked.appended_ms)
             else:
                 self._judge_group(inputs, group, picked)
@@ -98,10 +98,11 @@ class Ledger:
 
     def retry(self, inputs: Inputs, touched: dict[str, set[int]]) -> None:
         """Judge waiting outputs again where new inputs are known: in the touched groups."""
+        changed = {fed for one in touched[self.stage.memory] for fed in self.stage.fed_by(one)}
+        self._unsettled.update(one for one in changed if not self._is_evicted(one))
         if self._after_inputs:
             return
-        hopeful = [one for one in self._waiting.groups() if self.stage.depends(one, touched)]
-        again = self._waiting.take(hopeful)
+        again = self._waiting.take([one for one in self._waiting.groups() if one in changed])
         if again is not None:
             self._judge(inputs, again)
 
@@ -117,10 +118,7 @@ class Ledger:
         """Call expected outputs missing that did not come in time; all outputs appended before
         the frontier are judged."""
         limit_ms = output_frontier_ms - self._judgement.give_up_ms
-        for group in self._groups(inputs):
-            newest = self.stage.newest_ms(inputs, group)
-            if newest <= self._swept_ms.get(group, -1):
-                continue
+        for group in self._open_groups(inputs):
             at, expected = self._open(inputs, group)
             gone = expected.latest_ms < limit_ms
             self._cells[group]["missing"][at[gone]] = True
@@ -131,36 +129,38 @@ class Ledger:
                 wanted = self.stage.wanted(inputs, group, int(at[place]))
                 sample = {"verdict": "missing", "group": group, "expected": wanted}
                 self.tally.add_sample(int(phase[0]), int(times[0]), sample)
-            if newest < limit_ms:
-                self._swept_ms[group] = newest
+            if self.stage.newest_ms(inputs, group) < limit_ms:
+                self._unsettled.discard(group)
 
     def open_in_measure(self, inputs: Inputs) -> int:
         """Expected outputs of the measure phase that have no verdict yet."""
         total = 0
-        for group in self._groups(inputs):
-            if self.stage.newest_ms(inputs, group) > self._swept_ms.get(group, -1):
-                _at, expected = self._open(inputs, group)
-                total += int((phase_codes(self._plan, expected.scheduled_us) == MEASURE).sum())
+        for group in self._open_groups(inputs):
+            _at, expected = self._open(inputs, group)
+            total += int((phase_codes(self._plan, expected.scheduled_us) == MEASURE).sum())
         return total
 
     def evict(self, before: int) -> None:
         """Forget groups below `before`; further outputs of theirs count as duplicates."""
         self._evicted_before = before
-        for cells in (self._cells, self._swept_ms):
-            for group in [group for group in cells if group < before]:
-                del cells[group]  # type: ignore[attr-defined]
+        self._unsettled = {group for group in self._unsettled if group >= before}
+        for group in [group for group in self._cells if group < before]:
+            del self._cells[group]
 
-    def settled(self, inputs: Inputs, group: int) -> bool:
-        """Whether every output that the inputs of a group imply has its verdict for good."""
-        if not self.stage.size(inputs, group):
-            return True
-        return self.stage.newest_ms(inputs, group) <= self._swept_ms.get(group, -1)
+    def settled(self, inputs: Inputs, group: int, begun: int) -> bool:
+        """Whether every output that the inputs of a group are a part of has its verdict for good.
+        begun: the newest group of inputs; what needs a newer part may come yet."""
+        if self.stage.parts(group)[-1] > begun:
+            return False
+        fed = self._unsettled.intersection(self.stage.fed_by(group))
+        return not any(self.stage.size(inputs, one) for one in fed)
 
-    def _groups(self, inputs: Inputs) -> list[int]:
-        """Groups that are not evicted and may have outputs."""
-        before = self._evicted_before
-        groups = self.stage.groups(inputs)
-        return groups if before is None else [group for group in groups if group >= before]
+    def _is_evicted(self, group: int) -> bool:
+        return self._evicted_before is not None and group < self._evicted_before
+
+    def _open_groups(self, inputs: Inputs) -> list[int]:
+        """Groups in which something may be due and of which every part has come."""
+        return [group for group in sorted(self._unsettled) if self.stage.size(inputs, group)]
 
     def _open(self, inputs: Inputs, group: int) -> tuple[Ints, Expected]:
         size = self.stage.size(inputs, group)

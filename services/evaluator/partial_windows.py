@@ -46,20 +46,16 @@ class PartialTumbling(Tumbling):
 class PartialSliding(Sliding):
     """Stage 4: windows whose newest part has at least one flow and one speed."""
 
-    def groups(self, inputs: Inputs) -> list[int]:
-        """Windows whose newest part is known."""
-        return [start - self._part_ms * (self._number - 1) for start in inputs.windows]
-
     def newest_ms(self, inputs: Inputs, group: int) -> int:
         newest = inputs.newest_ms["windows"]
-        return max(newest.get(start, _NEVER) for start in self._starts(group))
+        return max(newest.get(start, _NEVER) for start in self.parts(group))
 
     def size(self, inputs: Inputs, group: int) -> int:
-        cells = inputs.windows.get(self._starts(group)[-1])
+        cells = inputs.windows.get(self.parts(group)[-1])
         return cells.size if cells else 0
 
     def expected(self, inputs: Inputs, group: int, at: Ints) -> Expected:
-        parts = [inputs.windows.get(start) for start in self._starts(group)]
+        parts = [inputs.windows.get(start) for start in self.parts(group)]
 
         def of(name: str, otherwise: float) -> list[_Column]:
             return [_values(cells, name, at, otherwise) for cells in parts]
@@ -75,7 +71,7 @@ class PartialSliding(Sliding):
         )
 
     def _changes(self, inputs: Inputs, group: int, at: Ints) -> dict[str, Change]:
-        parts = [inputs.windows.get(start) for start in self._starts(group)[-3:]]
+        parts = [inputs.windows.get(start) for start in self.parts(group)[-3:]]
         speeds = [np.maximum(_values(cells, "speeds", at, 1), 1) for cells in parts]
 
         def of(name: str) -> list[_Column]:

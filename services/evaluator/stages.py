@@ -45,11 +45,11 @@ class Stage(Protocol):
     name: str
     memory: str
 
-    def groups(self, inputs: Inputs) -> list[int]:
-        """Groups in which something may be due."""
+    def parts(self, group: int) -> list[int]:
+        """Groups of inputs that the outputs of a group are made of, oldest first."""
 
-    def depends(self, group: int, touched: dict[str, set[int]]) -> bool:
-        """Whether inputs that were added to these groups, by memory, may change this one."""
+    def fed_by(self, group: int) -> list[int]:
+        """Groups of outputs that the inputs of a group are a part of, oldest first."""
 
     def newest_ms(self, inputs: Inputs, group: int) -> int:
         """LogAppendTime of the newest input of a group."""
@@ -79,11 +79,11 @@ def equal_columns(actual: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) 
 class _BySequence:
     memory = "sequences"
 
-    def depends(self, group: int, touched: dict[str, set[int]]) -> bool:
-        return group in touched[self.memory]
+    def parts(self, group: int) -> list[int]:
+        return [group]
 
-    def groups(self, inputs: Inputs) -> list[int]:
-        return list(inputs.sequences)
+    def fed_by(self, group: int) -> list[int]:
+        return [group]
 
     def newest_ms(self, inputs: Inputs, group: int) -> int:
         return inputs.newest_ms["sequences"][group]
@@ -147,11 +147,11 @@ class Join:
     name = "join"
     memory = "instants"
 
-    def depends(self, group: int, touched: dict[str, set[int]]) -> bool:
-        return group in touched[self.memory]
+    def parts(self, group: int) -> list[int]:
+        return [group]
 
-    def groups(self, inputs: Inputs) -> list[int]:
-        return list(inputs.instants)
+    def fed_by(self, group: int) -> list[int]:
+        return [group]
 
     def newest_ms(self, inputs: Inputs, group: int) -> int:
         return inputs.newest_ms["instants"][group]

@@ -31,11 +31,11 @@ class Tumbling:
     name = "tumbling"
     memory = "windows"
 
-    def depends(self, group: int, touched: dict[str, set[int]]) -> bool:
-        return group in touched[self.memory]
+    def parts(self, group: int) -> list[int]:
+        return [group]
 
-    def groups(self, inputs: Inputs) -> list[int]:
-        return list(inputs.windows)
+    def fed_by(self, group: int) -> list[int]:
+        return [group]
 
     def newest_ms(self, inputs: Inputs, group: int) -> int:
         return inputs.newest_ms["windows"][group]
@@ -86,15 +86,15 @@ class Sliding:
         self._part_ms = 1000 * windows.tumbling_s
         self._number = windows.parts
 
-    def depends(self, group: int, touched: dict[str, set[int]]) -> bool:
-        return not touched[self.memory].isdisjoint(self._starts(group))
+    def parts(self, group: int) -> list[int]:
+        return [group + self._part_ms * part for part in range(self._number)]
 
-    def groups(self, inputs: Inputs) -> list[int]:
-        return [start for start in inputs.windows if self._parts(inputs, start) is not None]
+    def fed_by(self, group: int) -> list[int]:
+        return [group - self._part_ms * part for part in reversed(range(self._number))]
 
     def newest_ms(self, inputs: Inputs, group: int) -> int:
         newest = inputs.newest_ms["windows"]
-        return max(newest[start] for start in self._starts(group))
+        return max(newest[start] for start in self.parts(group))
 
     def size(self, inputs: Inputs, group: int) -> int:
         parts = self._parts(inputs, group)
@@ -124,13 +124,9 @@ class Sliding:
         return {name: None if np.isnan(one) else float(one) for name, one in values.items()}
 
     def _parts(self, inputs: Inputs, group: int) -> list[Columns] | None:
-        parts = [inputs.windows.get(start) for start in self._starts(group)]
+        parts = [inputs.windows.get(start) for start in self.parts(group)]
         found = [cells for cells in parts if cells is not None]
         return found if len(found) == self._number else None
-
-    def _starts(self, group: int) -> list[int]:
-        """Where the parts of a window start, oldest first."""
-        return [group + self._part_ms * part for part in range(self._number)]
 
     def _changes(self, inputs: Inputs, group: int, at: Ints) -> dict[str, "Change"]:
         parts = (self._parts(inputs, group) or [])[-3:]

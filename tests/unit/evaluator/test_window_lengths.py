@@ -3,6 +3,7 @@
 import pytest
 
 from schemas.protocol import RunPlan, Windows
+from services.evaluator import evaluation
 from services.evaluator.evaluation import Evaluation
 from tests.unit.evaluator.records import (
     BUILT_IN,
@@ -128,4 +129,33 @@ def test_a_minute_of_many_records_has_its_exact_mean_time():
     # Inputs at 0, 10, ... 590 ms, mean 295 ms; the output at 600 ms.
     run.add(out("tumbling", tumbled(1, 60, 50.0), 60, number=60))
     assert ("tumbling", "mean", "measure", 305) in run.totals().latencies
+    assert verdicts(run) == {"exact": 1}
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "expected"),
+    # Published with what they have, three windows that began before the load are due as well.
+    [(None, {"exact": 1}), (BUILT_IN, {"exact": 1, "missing": 3})],
+    ids=["withhold", "publish"],
+)
+def test_a_window_longer_than_anything_is_remembered_is_waited_for(pipeline, expected):
+    run = a_run("sliding", Windows(tumbling_s=600, sliding_s=2_400), pipeline)
+    for minute in range(40):
+        for kind, value in (("flow", (9, 1, 2, 3)[minute // 10]), ("speed", 50.0)):
+            times = range(START_MS + 60_000 * minute, START_MS + 60_000 * (minute + 1), 1_000)
+            run.add(*(Reading(kind, at_ms, value, at_ms, at_ms) for at_ms in times))
+        run.advance(times[-1])
+    fields = slid((0.5, 2.0), (0.0, 0.0)) | {"window_end": START_MS + 2_400_000}
+    run.add(Output("sliding", START_MS + 2_399_005, fields))
+    assert verdicts(run) == expected
+    assert run.totals().latencies["sliding", "latest", "measure", 5] == 1
+
+
+def test_a_full_memory_keeps_the_parts_of_windows_that_are_not_over(monkeypatch):
+    monkeypatch.setattr(evaluation, "MAX_CELLS", 0)
+    run = a_run("sliding")
+    for second in range(8):
+        run.add(*second_of(second, 10, 40.0))
+        run.advance(MEASURE_MS + 10 * second + 1)
+    run.add(out("sliding", slid((0.0, 0.0), (0.0, 0.0)), 8))
     assert verdicts(run) == {"exact": 1}
