@@ -176,10 +176,12 @@ class Drained(Model):
     """Detail of `drained`: verdict totals of the measure phase, by pipeline and stage.
 
     One per evaluator: instance `instance_index` of `instance_count` answers for its share of the
-    partitions, so the totals of all add up.
+    partitions, so the totals of all add up. came_forgotten: outputs that came when the evaluator
+    had forgotten what they answer; their latencies are not known.
     """
 
     verdicts: dict[str, dict[str, dict[str, int]]]
+    came_forgotten: int = Field(0, ge=0)
     instance_index: int = 0
     instance_count: int = 1
 

@@ -84,6 +84,12 @@ def _measurement_reasons(evidence: Evidence) -> list[str]:
         silent = [stage for stage in stages if not evidence.latencies[pipeline, stage]]
         if silent:
             reasons.append(f"{pipeline} published nothing measurable for {', '.join(silent)}.")
+    forgotten = evidence.drained.came_forgotten
+    if forgotten:
+        reasons.append(
+            f"{forgotten} outputs came when the evaluator had forgotten what they answer, for want "
+            "of memory: their latencies are not known."
+        )
     if evidence.negative:
         reasons.append(
             f"{evidence.negative} latencies are negative: the broker's clock stepped back "

@@ -183,13 +183,15 @@ class Evidence:
         self._drained_instances[drained.instance_index] = drained
         if len(self._drained_instances) < drained.instance_count:
             return
+        instances = self._drained_instances.values()
         totals: dict[str, dict[str, Counter[str]]] = {}
-        for one in self._drained_instances.values():
+        for one in instances:
             for pipeline, stages in one.verdicts.items():
                 for stage, counts in stages.items():
                     of_stage = totals.setdefault(pipeline, {}).setdefault(stage, Counter())
                     of_stage.update(counts)
-        self.drained = Drained(verdicts=totals)
+        forgotten = sum(one.came_forgotten for one in instances)
+        self.drained = Drained(verdicts=totals, came_forgotten=forgotten)
 
     def _add_usage(self, record: dict[str, Any]) -> None:
         """Who took processor time; samples have no phase, so all of the run count."""

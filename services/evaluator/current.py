@@ -175,7 +175,10 @@ class CurrentRun:
                 p: {s: dict(v) for s, v in one.items()} for p, one in publication.totals.items()
             }
             drained = Drained(
-                verdicts=totals, instance_index=self._share.index, instance_count=self._share.count
+                verdicts=totals,
+                came_forgotten=evaluation.came_forgotten,
+                instance_index=self._share.index,
+                instance_count=self._share.count,
             )
             self._events.lifecycle(protocol.DRAINED, self.run_id, detail=drained)
 

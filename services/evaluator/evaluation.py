@@ -122,6 +122,12 @@ class Evaluation:
             ledger.open_in_measure(self.inputs) + ledger.waiting for ledger in self.ledgers.values()
         )
 
+    @property
+    def came_forgotten(self) -> int:
+        """Outputs of the measure phase that came when what they answer was forgotten, for want of
+        memory: they count as missing and as duplicate, and their latency is not known."""
+        return sum(ledger.came_forgotten for ledger in self.ledgers.values())
+
     def take_events(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Topic and fields of every event that is due since the last call."""
         self._retry()
@@ -174,9 +180,9 @@ class Evaluation:
         return digests([batch.values[place] or b"" for place in decoded.places])
 
     def _evict(self, now_ms: int) -> None:
-        """Forget the oldest groups that are settled: those older than KEEP_S, and when the state
-        grows past MAX_CELLS any, up to the older half. What a window is still to get parts for is
-        not settled."""
+        """Forget the oldest groups that are settled: those older than KEEP_S that lack nothing, and
+        when the state grows past MAX_CELLS any, up to the older half. What a window is still to get
+        parts for is not settled."""
         full = self.inputs.rows() > MAX_CELLS
         old_ms = now_ms if full else now_ms - KEEP_S * 1000
         for memory, newest in self.inputs.newest_ms.items():
@@ -188,8 +194,10 @@ class Evaluation:
                 settled = all(one.settled(self.inputs, group, begun) for one in ledgers)
                 if newest[group] >= old_ms or not settled:
                     break
+                if not full and any(one.lacks(group) for one in ledgers):
+                    break
                 before = group + 1
             if before is not None:
-                self.inputs.evict(memory, before)
                 for ledger in ledgers:
-                    ledger.evict(before)
+                    ledger.evict(self.inputs, before)
+                self.inputs.evict(memory, before)

@@ -34,6 +34,7 @@ from services.evaluator.columns import (
 )
 
 BLOCK = 1 << 16  # sequences in a block
+GROUP_CELLS = 32  # what a group takes beside its cells, in cells
 REPORT_MS = 1000 * REPORT_S
 FLOW, SPEED = 0, 1
 MEMORIES = ("sequences", "instants", "windows")
@@ -257,9 +258,10 @@ class Inputs:
         return group < self._evicted_before.get(memory, group)
 
     def rows(self) -> int:
-        """Cells in memory, over all three memories; each takes 44 to 76 bytes."""
+        """Cells in memory, over all three memories; each takes 44 to 76 bytes. Groups count as
+        GROUP_CELLS more, so that many small ones are bounded as well."""
         memories = (self.sequences, self.instants, self.windows)
-        return sum(cells.size for memory in memories for cells in memory.values())
+        return sum(cells.size + GROUP_CELLS for one in memories for cells in one.values())
 
 
 def complete_windows(cells: Columns, at: Ints, window_ms: int) -> npt.NDArray[np.bool_]:

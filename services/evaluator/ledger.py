@@ -10,7 +10,7 @@ which topics are read.
 - late: the first output, right content, after the deadline
 - missing: none until `give_up_ms` after the latest input; taken back when one comes after all
 - duplicate: any further output, but the second one of an input that was sent twice on purpose;
-  the latency of neither is counted
+  the latency of neither is counted. Of a time that is forgotten, every output
 - unexpected: an output that no input explains
 """
 
@@ -21,6 +21,7 @@ import numpy as np
 from schemas.protocol import Judgement, PhasePlan
 from services.evaluator.columns import Columns, Ints, by_value, first_of_each
 from services.evaluator.faults import Repeats
+from services.evaluator.forgotten import Forgotten
 from services.evaluator.inputs import Inputs
 from services.evaluator.outputs import Outputs, Waiting
 from services.evaluator.pair_log import PairLog
@@ -64,6 +65,8 @@ class Ledger:
         self._unsettled: set[int] = set()  # groups in which something may be due
         self._waiting = Waiting()
         self._evicted_before: int | None = None
+        self._forgotten = Forgotten()
+        self.came_forgotten = 0  # outputs that came when what they answer was forgotten
 
     @property
     def waiting(self) -> int:
@@ -88,6 +91,7 @@ class Ledger:
         for group, place in by_value(rows.group):
             picked = rows.take(place)
             if self._is_evicted(group):
+                self.came_forgotten += self._forgotten.came(group, picked.index)
                 self._count("duplicate", self._own_phase(picked), picked.appended_ms)
             else:
                 self._judge_group(inputs, group, picked)
@@ -140,12 +144,17 @@ class Ledger:
             total += int((phase_codes(self._plan, expected.scheduled_us) == MEASURE).sum())
         return total
 
-    def evict(self, before: int) -> None:
-        """Forget groups below `before`; further outputs of theirs count as duplicates."""
+    def evict(self, inputs: Inputs, before: int) -> None:
+        """Forget groups below `before`, whose inputs must be there still; further outputs of theirs
+        count as duplicates."""
         self._evicted_before = before
         self._unsettled = {group for group in self._unsettled if group >= before}
-        for group in [group for group in self._cells if group < before]:
-            del self._cells[group]
+        for group in sorted(group for group in self._cells if group < before):
+            missing = np.flatnonzero(self._cells.pop(group)["missing"])
+            if len(missing):
+                expected = self.stage.expected(inputs, group, missing)
+                measured = phase_codes(self._plan, expected.scheduled_us) == MEASURE
+                self._forgotten.add(group, missing[measured])
 
     def settled(self, inputs: Inputs, group: int, begun: int) -> bool:
         """Whether every output that the inputs of a group are a part of has its verdict for good.
@@ -154,6 +163,11 @@ class Ledger:
             return False
         fed = self._unsettled.intersection(self.stage.fed_by(group))
         return not any(self.stage.size(inputs, one) for one in fed)
+
+    def lacks(self, group: int) -> bool:
+        """Whether an output that the inputs of a group are a part of is missing: it may come."""
+        fed = [self._cells.get(one) for one in self.stage.fed_by(group)]
+        return any(cells["missing"].any() for cells in fed if cells is not None)
 
     def _is_evicted(self, group: int) -> bool:
         return self._evicted_before is not None and group < self._evicted_before

@@ -114,6 +114,27 @@ def test_failed_and_lost_records_make_the_run_invalid() -> None:
     )
 
 
+def test_outputs_that_came_when_they_were_forgotten_make_the_run_invalid() -> None:
+    evidence = a_good_run()
+    verdicts = {"spark-realtime": dict.fromkeys(STAGES, EXACT)}
+    for index, forgotten in enumerate((3, 4)):
+        drained = Drained(
+            verdicts=verdicts, came_forgotten=forgotten, instance_index=index, instance_count=2
+        )
+        lifecycle(evidence, protocol.DRAINED, detail=drained.model_dump_json())
+    assert conclude(evidence).reasons == (
+        "7 outputs came when the evaluator had forgotten what they answer, for want of memory: "
+        "their latencies are not known.",
+    )
+
+
+def test_an_evaluator_of_before_has_forgotten_nothing() -> None:
+    evidence = a_good_run()
+    verdicts = {"spark-realtime": dict.fromkeys(STAGES, EXACT)}
+    lifecycle(evidence, protocol.DRAINED, detail=json.dumps({"verdicts": verdicts}))
+    assert conclude(evidence).valid
+
+
 def test_a_silent_stage_makes_the_run_invalid() -> None:
     evidence = Evidence(a_request())
     finish_load(evidence)

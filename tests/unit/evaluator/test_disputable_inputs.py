@@ -12,6 +12,7 @@ from tests.unit.evaluator.records import (
     Reading,
     Run,
     joined,
+    parsed,
     slid,
     tumbled,
     verdicts_of,
@@ -124,7 +125,7 @@ def test_a_change_is_held_against_the_sums_behind_it():
 def test_what_belongs_to_a_forgotten_time_is_passed_over_and_forgetting_goes_on(monkeypatch, stage):
     monkeypatch.setattr(evaluation, "KEEP_S", 5)
     run = Run(stage)
-    run.add(FLOW, SPEED)
+    run.add(FLOW, SPEED, *right(stage, FLOW, SPEED))
     run.advance(START_MS + 60_000)
     assert run.evaluation.inputs.rows() == 0
     run.add(Reading("flow", START_MS + 60_001, 7, 0, START_MS))
@@ -134,13 +135,21 @@ def test_what_belongs_to_a_forgotten_time_is_passed_over_and_forgetting_goes_on(
         Reading(kind, START_MS + 60_003, 9, (1 << 16) + n, START_MS + 60_000)
         for n, kind in enumerate(("flow", "speed"))
     ]
-    run.add(*later)
+    run.add(*later, *right(stage, *later))
     run.advance(FAR_MS)
     assert run.evaluation.inputs.rows() == 0
-    missing = 2 if stage == "parse" else 1
-    assert run.totals().verdicts == {
-        (stage, "measure", "missing"): 2 * missing,
+    assert run.totals().verdicts == {(stage, "measure", "exact"): 4 if stage == "parse" else 2}
+
+
+def right(stage, flow, speed):
+    """What a stage must publish of a flow and a speed, 10 ms later."""
+    start_ms, values = flow.observed_ms, (int(flow.value), float(speed.value))
+    fields = {
+        "parse": [parsed(flow), parsed(speed)],
+        "join": [joined(*values, observed_at=start_ms)],
+        "tumbling": [tumbled(1, *values, start_ms=start_ms)],
     }
+    return [Output(stage, speed.appended_ms + 10, one) for one in fields[stage]]
 
 
 def test_names_are_bounded(monkeypatch):

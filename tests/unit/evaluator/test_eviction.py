@@ -1,10 +1,12 @@
 """The pairing state is bounded, and forgetting what is settled changes no total."""
 
+import numpy as np
 import pytest
 
-from services.evaluator import evaluation
+from services.evaluator import evaluation, forgotten
+from services.evaluator.forgotten import Forgotten
 from tests.unit.evaluator.oracle import expectations, judge
-from tests.unit.evaluator.records import FAR_MS, START_MS, Output, Reading, Run
+from tests.unit.evaluator.records import FAR_MS, MEASURE_MS, START_MS, Output, Reading, Run
 
 pytestmark = pytest.mark.unit
 
@@ -12,8 +14,8 @@ SECONDS = 60
 SEQUENCES_PER_RECORD = 2_000  # so that a block of sequences is full within a few seconds
 
 
-def a_minute():
-    """60 s of two sites with one lane each; every 7th output lost, every 11th twice."""
+def a_minute(lost=7):
+    """60 s of two sites with one lane each; every 7th output lost (0: none), every 11th twice."""
     readings = []
     for second in range(SECONDS):
         for place, (site, kind) in enumerate(
@@ -34,7 +36,8 @@ def a_minute():
     outputs = []
     for stage, due in expectations(readings).items():
         for number, expected in enumerate(due.values()):
-            for _copy in range(0 if number % 7 == 6 else 2 if number % 11 == 10 else 1):
+            is_lost = lost and number % lost == lost - 1
+            for _copy in range(0 if is_lost else 2 if number % 11 == 10 else 1):
                 fields, raw = expected.content, b""
                 if stage == "ingest":
                     fields, raw = None, expected.content
@@ -65,7 +68,7 @@ def test_nothing_is_forgotten_within_the_time_that_state_is_kept():
 
 def test_a_short_memory_changes_no_total_and_stays_small(monkeypatch):
     monkeypatch.setattr(evaluation, "KEEP_S", 5)
-    readings, outputs = a_minute()
+    readings, outputs = a_minute(lost=0)
     run, groups, _cells = evaluate(readings, outputs)
     run.advance(FAR_MS)
     assert groups <= 7
@@ -81,6 +84,7 @@ def test_a_full_memory_gives_up_what_is_settled_and_changes_no_total(monkeypatch
     run.advance(FAR_MS)
     assert cells <= unbounded // 2
     assert run.totals() == judge(readings, outputs)
+    assert run.evaluation.came_forgotten == 0
 
 
 def test_nothing_is_forgotten_before_its_outputs_are_read_however_far_the_inputs_were(monkeypatch):
@@ -107,3 +111,63 @@ def test_an_output_of_what_was_forgotten_is_a_duplicate(monkeypatch):
         ("ingest", "measure", "exact"): 1,
         ("ingest", "cool_down", "duplicate"): 1,
     }
+
+
+def test_an_output_that_comes_after_anything_is_remembered_is_late(monkeypatch):
+    monkeypatch.setattr(evaluation, "KEEP_S", 5)
+    flow = Reading("flow", START_MS + 2_100, 300, sequence=0)
+    output = Output("ingest", START_MS + 60_001, None, flow.encoded)
+    run = Run("ingest")
+    run.add(flow)
+    run.advance(START_MS + 60_000)
+    assert run.totals().verdicts == {("ingest", "measure", "missing"): 1}
+    run.add(output)
+    run.advance(START_MS + 70_000)
+    assert run.totals().verdicts == {("ingest", "measure", "late"): 1}
+    assert run.totals().latencies["ingest", "latest", "measure", 57_901] == 1
+    assert not run.evaluation.inputs.sequences
+    assert run.evaluation.came_forgotten == 0
+
+
+def a_full_memory(monkeypatch, *outputs, scheduled_ms=MEASURE_MS):
+    """Two blocks of sequences in a memory for less; the older one is forgotten with what came."""
+    monkeypatch.setattr(evaluation, "MAX_CELLS", 1)
+    run = Run("ingest")
+    first = Reading("flow", START_MS + 2_100, 300, 0, scheduled_us=scheduled_ms * 1_000)
+    run.add(first, Reading("flow", START_MS + 2_101, 300, 1 << 16))
+    run.add(*(Output("ingest", START_MS + at_ms, None, first.encoded) for at_ms in outputs))
+    run.advance(START_MS + 60_000)
+    assert list(run.evaluation.inputs.sequences) == [1]
+    return run, Output("ingest", START_MS + 60_001, None, first.encoded)
+
+
+def test_an_output_that_a_full_memory_had_no_place_for_is_told_once(monkeypatch):
+    run, output = a_full_memory(monkeypatch)
+    assert run.evaluation.came_forgotten == 0
+    run.add(output)
+    assert run.evaluation.came_forgotten == 1
+    run.add(output)
+    assert run.evaluation.came_forgotten == 1
+    assert run.totals().verdicts["ingest", "cool_down", "duplicate"] == 2
+
+
+def test_what_came_before_it_was_forgotten_is_a_duplicate_and_nothing_else(monkeypatch):
+    run, output = a_full_memory(monkeypatch, 2_102)
+    run.add(output)
+    assert run.evaluation.came_forgotten == 0
+
+
+def test_what_was_forgotten_of_the_warm_up_does_not_matter(monkeypatch):
+    run, output = a_full_memory(monkeypatch, scheduled_ms=MEASURE_MS - 1)
+    run.add(output)
+    assert run.evaluation.came_forgotten == 0
+
+
+def test_every_output_counts_where_even_the_addresses_are_too_many(monkeypatch):
+    monkeypatch.setattr(forgotten, "MAX_FORGOTTEN", 3)
+    known = Forgotten()
+    known.add(5, np.array([0, 1]))
+    known.add(6, np.array([0, 1]))
+    assert known.came(5, np.array([9, 9])) == 2  # nobody knows
+    assert known.came(6, np.array([1, 9])) == 1
+    assert known.came(7, np.array([0])) == 0
