@@ -19,6 +19,7 @@ from services.evaluator.columns import Ints
 from services.evaluator.decode import Decoded, Refused, decode
 from services.evaluator.faults import RawCopies, Repeats
 from services.evaluator.formats import input_decoder
+from services.evaluator.in_order import InOrder
 from services.evaluator.inputs import FLOW, SPEED, Inputs
 from services.evaluator.ledger import Ledger
 from services.evaluator.partial_windows import rules
@@ -68,7 +69,10 @@ class Evaluation:
                 )
                 self.where[topic] = (pipeline.name, stage)
         memories = {ledger.stage.memory for ledger in self.ledgers.values()}
-        self.inputs = Inputs(memories, 1000 * workload.windows.tumbling_s)
+        patient = [ledger for ledger in self.ledgers.values() if ledger.after_inputs]
+        window_ms = 1000 * workload.windows.tumbling_s
+        self.inputs = Inputs(memories, window_ms, windows_wait=bool(patient))
+        self._in_order = InOrder(self.inputs, patient) if patient else None
         self._compares_bytes = any(one.stage.name == "ingest" for one in self.ledgers.values())
         self.topics = (*catalogue.INPUTS, *self.ledgers)
         self._throughput = {topic: Throughput() for topic in self.topics}
@@ -103,6 +107,8 @@ class Evaluation:
     def advance(self, input_frontier_ms: int, output_frontier_ms: int) -> None:
         """Give the verdicts that only time can give. All records of input (output) topics that
         were appended before the frontier have been added."""
+        if self._in_order is not None:
+            self._in_order.advance(input_frontier_ms)
         self._retry()
         both_ms = min(input_frontier_ms, output_frontier_ms)
         for ledger in self.ledgers.values():
@@ -116,9 +122,10 @@ class Evaluation:
         self._evict(both_ms)
 
     def open_in_measure(self) -> int:
-        """Expected outputs of the measure phase without a verdict, and outputs that wait."""
+        """Expected outputs of the measure phase without a verdict, and what waits."""
         self._retry()
-        return len(self._raw_copies) + sum(
+        waiting = len(self._raw_copies) + (len(self._in_order) if self._in_order else 0)
+        return waiting + sum(
             ledger.open_in_measure(self.inputs) + ledger.waiting for ledger in self.ledgers.values()
         )
 
@@ -151,7 +158,10 @@ class Evaluation:
     def _add_input(self, batch: Batch, decoded: Decoded) -> None:
         appended_ms = self._count(batch, decoded)
         digest = self._digests(batch, decoded) if self._compares_bytes else appended_ms
-        self.inputs.add(input_rows(_KIND[batch.topic], decoded, appended_ms, digest, self.inputs))
+        rows = input_rows(_KIND[batch.topic], decoded, appended_ms, digest, self.inputs)
+        self.inputs.add(rows)
+        if self._in_order is not None:
+            self._in_order.add(rows)
 
     def _retry(self) -> None:
         """Judge outputs that came before their inputs and wait for those that have come since."""

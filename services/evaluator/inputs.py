@@ -14,7 +14,7 @@ evicted comes too late for anybody and is passed over.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -105,15 +105,28 @@ class InputRows:
     def __len__(self) -> int:
         return len(self.sequence)
 
+    def take(self, rows: Bools) -> "InputRows":
+        """The given rows."""
+        columns = [one.name for one in fields(self) if one.name != "kind"]
+        return InputRows(self.kind, *(getattr(self, name)[rows] for name in columns))
+
 
 class Inputs:
     """The memory of one run's inputs. Bounded by `evict`; see `rows` for its size.
 
-    window_ms: length of a tumbling window, milliseconds of event time.
+    window_ms: length of a tumbling window, milliseconds of event time. windows_wait: `add` leaves
+    the windows as they are; `add_windows` is called in its time.
     """
 
-    def __init__(self, memories: Iterable[str] = MEMORIES, window_ms: int = REPORT_MS) -> None:
+    def __init__(
+        self,
+        memories: Iterable[str] = MEMORIES,
+        window_ms: int = REPORT_MS,
+        *,
+        windows_wait: bool = False,
+    ) -> None:
         self.window_ms = window_ms
+        self._windows_wait = windows_wait
         self._memories = frozenset(memories)
         self.touched: dict[str, set[int]] = {memory: set() for memory in MEMORIES}
         self.sites = Codes()
@@ -143,12 +156,21 @@ class Inputs:
             for instant, stretch in by_value(rows.observed_ms):
                 if not self._is_evicted("instants", instant):
                     self._add_instant(instant, rows, channel, every[stretch])
-        if "windows" in self._memories:
-            for second, stretch in by_value(rows.observed_ms // REPORT_MS):
-                start = second * REPORT_MS // self.window_ms * self.window_ms
-                if not self._is_evicted("windows", start):
-                    new = self._first_reports(second * REPORT_MS, rows, channel, every[stretch])
-                    self._add_window(start, rows, channel, new)
+        if "windows" in self._memories and not self._windows_wait:
+            self._add_windows(rows, channel)
+
+    def add_windows(self, rows: InputRows) -> None:
+        """Remember input rows in the windows that they belong to."""
+        if len(rows):
+            self._add_windows(rows, self.channel(rows.site, rows.lane))
+
+    def _add_windows(self, rows: InputRows, channel: Ints) -> None:
+        every = np.arange(len(rows))
+        for second, stretch in by_value(rows.observed_ms // REPORT_MS):
+            start = second * REPORT_MS // self.window_ms * self.window_ms
+            if not self._is_evicted("windows", start):
+                new = self._first_reports(second * REPORT_MS, rows, channel, every[stretch])
+                self._add_window(start, rows, channel, new)
 
     def _add_sequences(self, rows: InputRows, channel: Ints) -> None:
         block_of = rows.sequence // BLOCK

@@ -14,6 +14,7 @@ which topics are read.
 - unexpected: an output that no input explains
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -41,8 +42,9 @@ def phase_codes(plan: PhasePlan, scheduled_us: Ints) -> Ints:
 class Ledger:
     """Judges the outputs of one stage of one pipeline against `inputs` of the same run.
 
-    after_inputs: an output is judged only when all inputs appended before it are known. Needed
-    where fewer inputs imply another output instead of none: where partial windows are published.
+    after_inputs: an output is judged only when all inputs appended before it are known, and none
+    appended after it. Needed where other inputs imply another output instead of none: where partial
+    windows are published (`in_order.py`).
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class Ledger:
         self.pairs = PairLog()
         self._judgement = judgement
         self._plan = plan
-        self._after_inputs = after_inputs
+        self.after_inputs = after_inputs
         self._repeats = repeats
         self._cells: dict[int, Columns] = {}
         self._unsettled: set[int] = set()  # groups in which something may be due
@@ -73,9 +75,13 @@ class Ledger:
         """Outputs that no input explains yet."""
         return len(self._waiting)
 
+    def waiting_times(self) -> Iterator[tuple[int, Ints]]:
+        """Groups in which outputs wait, with their LogAppendTimes."""
+        return self._waiting.times()
+
     def judge(self, inputs: Inputs, rows: Outputs) -> None:
         """Judge what can be judged of new outputs; the rest waits."""
-        if self._after_inputs:
+        if self.after_inputs:
             self._waiting.add(rows)
         else:
             self._judge(inputs, rows)
@@ -83,7 +89,7 @@ class Ledger:
     def release(self, inputs: Inputs, input_frontier_ms: int) -> None:
         """Judge outputs that wait for the inputs before them; all inputs appended before the
         frontier are known."""
-        ready = self._waiting.take_before(input_frontier_ms) if self._after_inputs else None
+        ready = self._waiting.take_before(input_frontier_ms) if self.after_inputs else None
         if ready is not None:
             self._judge(inputs, ready)
 
@@ -104,7 +110,7 @@ class Ledger:
         """Judge waiting outputs again where new inputs are known: in the touched groups."""
         changed = {fed for one in touched[self.stage.memory] for fed in self.stage.fed_by(one)}
         self._unsettled.update(one for one in changed if not self._is_evicted(one))
-        if self._after_inputs:
+        if self.after_inputs:
             return
         again = self._waiting.take([one for one in self._waiting.groups() if one in changed])
         if again is not None:

@@ -1,6 +1,6 @@
 """Output records of one pipeline and stage as columns, and those of them that wait for inputs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +65,11 @@ class Waiting:
     def groups(self) -> list[int]:
         """Groups in which something waits."""
         return list(self._by_group)
+
+    def times(self) -> Iterator[tuple[int, Ints]]:
+        """Groups in which something waits, with the LogAppendTimes of their outputs."""
+        for group, parts in self._by_group.items():
+            yield group, np.concatenate([rows.appended_ms for rows in parts])
 
     def add(self, rows: Outputs) -> None:
         """Let outputs of any groups wait."""

@@ -1,6 +1,10 @@
 """What a pipeline that publishes incomplete windows must publish: literal inputs and verdicts."""
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from schemas.protocol import RunPlan
 from services.evaluator.evaluation import Evaluation
@@ -123,3 +127,83 @@ def test_a_sliding_window_whose_newest_second_has_nothing_is_not_expected():
         out("sliding", 9, slid(*nothing, start_ms=START_MS - 1000)),
     )
     assert verdicts(run) == {"exact": 1, "unexpected": 1}
+
+
+LATE = [reading("flow", 30, 12, lane="lane2"), reading("speed", 80.0, 13, lane="lane2")]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_what_comes_after_an_output_is_not_expected_in_it(at_once):
+    run = a_run("tumbling")
+    run.add(*HALF, out("tumbling", 9, tumbled(1, 60, 70.0)))
+    if not at_once:
+        run.advance(MEASURE_MS + 100)
+    run.add(*LATE)
+    assert verdicts(run) == {"exact": 1}
+    found = {(definition, ms) for (_, definition, _, ms) in run.totals().latencies}
+    assert found == {("latest", 80), ("mean", 85), ("event_time", 90)}
+
+
+def test_what_comes_before_an_output_is_expected_in_it_however_much_is_read_at_once():
+    run = a_run("tumbling")
+    other = tumbled(2, 90, 75.0, measurement_id="b")
+    of_b = [replace(one, site="b", sequence=10 + one.sequence) for one in (*HALF, *LATE)]
+    run.add(*HALF, *of_b[:2], out("tumbling", 9, tumbled(1, 60, 70.0)), *LATE, *of_b[2:])
+    run.add(out("tumbling", 13, other), out("tumbling", 14, tumbled(2, 90, 75.0)))
+    assert verdicts(run) == {"exact": 2, "duplicate": 1}
+
+
+def test_what_comes_after_a_sliding_window_is_not_expected_in_it():
+    run = a_run("sliding")
+    for second, flow in enumerate((10, 20, 30)):
+        run.add(reading("flow", flow, second, second), reading("speed", 50.0, second, second))
+    run.add(out("sliding", 9, slid((0.5, 2.0), (0.0, 0.0))))
+    run.add(*(replace(one, observed_ms=START_MS + 2_000) for one in LATE))
+    found = verdicts(run)
+    assert found == {"exact": 1, "missing": 2}  # those that began before the load
+
+
+KINDS = ("flow", "speed")
+
+
+@st.composite
+def disorders(draw):
+    """Records of two sites and two windows after the first of each, and outputs, in any order."""
+    places = [(site, second) for site in "ab" for second in (0, 1)]
+    records = [
+        replace(reading(kind, 60, 0, second), site=site)
+        for site, second in places
+        for kind in ("flow", "speed")
+    ]
+    for number, place in enumerate(draw(st.lists(st.sampled_from(places), max_size=24)), 1):
+        at_ms = MEASURE_MS + draw(st.integers(1, 12))
+        if draw(st.booleans()):
+            site, second = place
+            lane, kind = draw(st.sampled_from(["lane1", "lane2"])), draw(st.sampled_from(KINDS))
+            late = reading(kind, 60, number, second, lane)
+            records.append(replace(late, site=site, appended_ms=at_ms))
+        else:
+            lanes, start_ms = draw(st.integers(1, 2)), START_MS + 1_000 * place[1]
+            said = tumbled(lanes, 60 * lanes, 60.0, start_ms=start_ms, measurement_id=place[0])
+            records.append(Output("tumbling", at_ms, said))
+    return [
+        replace(one, sequence=number) if isinstance(one, Reading) else one
+        for number, one in enumerate(sorted(records, key=lambda one: one.appended_ms))
+    ]
+
+
+@given(records=disorders(), data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_totals_do_not_depend_on_how_much_is_read_at_once(records, data):
+    by_time = a_run("tumbling")
+    at_ms = MEASURE_MS
+    for one in records:
+        by_time.advance(max(at_ms, one.appended_ms))
+        by_time.add(one)
+        at_ms = one.appended_ms
+    by_time.advance(FAR_MS)
+    at_once = a_run("tumbling")
+    for topic in data.draw(st.permutations(sorted({one.topic for one in records}))):
+        at_once.add(*(one for one in records if one.topic == topic))
+    at_once.advance(FAR_MS)
+    assert at_once.totals() == by_time.totals()
