@@ -70,8 +70,12 @@ class Evaluation:
                 self.where[topic] = (pipeline.name, stage)
         memories = {ledger.stage.memory for ledger in self.ledgers.values()}
         patient = [ledger for ledger in self.ledgers.values() if ledger.after_inputs]
-        window_ms = 1000 * workload.windows.tumbling_s
-        self.inputs = Inputs(memories, window_ms, windows_wait=bool(patient))
+        self.inputs = Inputs(
+            memories,
+            1000 * workload.windows.tumbling_s,
+            base_ms=phases.load_start_ms,
+            windows_wait=bool(patient),
+        )
         self._in_order = InOrder(self.inputs, patient) if patient else None
         self._compares_bytes = any(one.stage.name == "ingest" for one in self.ledgers.values())
         self.topics = (*catalogue.INPUTS, *self.ledgers)

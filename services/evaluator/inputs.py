@@ -71,7 +71,7 @@ _BY_SITE: dict[str, tuple[Any, Any]] = {
     "speed_sum": (np.float64, 0.0),
     "speed_size": (np.float64, 0.0),
     "speeds": (np.int32, 0),
-    "appended_sum": (np.int64, 0),
+    "appended_sum": (np.int64, 0),  # of milliseconds after base_ms
     "latest_ms": (np.int64, _NEVER),
     "scheduled_us": (np.int64, _NEVER),
 }
@@ -114,8 +114,10 @@ class InputRows:
 class Inputs:
     """The memory of one run's inputs. Bounded by `evict`; see `rows` for its size.
 
-    window_ms: length of a tumbling window, milliseconds of event time. windows_wait: `add` leaves
-    the windows as they are; `add_windows` is called in its time.
+    window_ms: length of a tumbling window, milliseconds of event time. base_ms: a time near the
+    inputs' (epoch ms), from which times are added up: since 1970, five million of them would not
+    fit in 64 bits. windows_wait: `add` leaves the windows as they are; `add_windows` is called in
+    its time.
     """
 
     def __init__(
@@ -123,9 +125,11 @@ class Inputs:
         memories: Iterable[str] = MEMORIES,
         window_ms: int = REPORT_MS,
         *,
+        base_ms: int = 0,
         windows_wait: bool = False,
     ) -> None:
         self.window_ms = window_ms
+        self.base_ms = base_ms
         self._windows_wait = windows_wait
         self._memories = frozenset(memories)
         self.touched: dict[str, set[int]] = {memory: set() for memory in MEMORIES}
@@ -249,7 +253,7 @@ class Inputs:
             self._count_lanes(start, at, channel[picked])
         np.add.at(cells[total], at, rows.value[picked])
         np.add.at(cells[count], at, 1)
-        np.add.at(cells["appended_sum"], at, rows.appended_ms[picked])
+        np.add.at(cells["appended_sum"], at, rows.appended_ms[picked] - self.base_ms)
         np.maximum.at(cells["latest_ms"], at, rows.appended_ms[picked])
         np.maximum.at(cells["scheduled_us"], at, rows.scheduled_us[picked])
 

@@ -66,7 +66,7 @@ class PartialSliding(Sliding):
         return Expected(
             _has_both(newest, at),
             np.maximum.reduce(of("latest_ms", _NEVER)),
-            sum(of("appended_sum", 0.0)) / np.maximum(count, 1),
+            inputs.base_ms + sum(of("appended_sum", 0)) / np.maximum(count, 1),
             np.maximum.reduce(of("scheduled_us", _NEVER)),
         )
 

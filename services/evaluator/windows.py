@@ -47,7 +47,7 @@ class Tumbling:
     def expected(self, inputs: Inputs, group: int, at: Ints) -> Expected:
         cells = inputs.windows[group]
         count = cells["flows"][at] + cells["speeds"][at]
-        mean_ms = cells["appended_sum"][at] / np.maximum(count, 1)
+        mean_ms = inputs.base_ms + cells["appended_sum"][at] / np.maximum(count, 1)
         return Expected(
             complete_windows(cells, at, inputs.window_ms),
             cells["latest_ms"][at],
@@ -107,7 +107,7 @@ class Sliding:
         return Expected(
             np.logical_and.reduce([complete_windows(cells, at, self._part_ms) for cells in parts]),
             np.maximum.reduce([cells["latest_ms"][at] for cells in parts]),
-            total / np.maximum(count, 1),
+            inputs.base_ms + total / np.maximum(count, 1),
             np.maximum.reduce([cells["scheduled_us"][at] for cells in parts]),
         )
 

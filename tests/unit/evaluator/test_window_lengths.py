@@ -1,10 +1,15 @@
 """What stages 3 and 4 must publish when a workload asks for longer windows."""
 
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from schemas.protocol import RunPlan, Windows
 from services.evaluator import evaluation
 from services.evaluator.evaluation import Evaluation
+from services.evaluator.inputs import FLOW, SPEED, InputRows
 from tests.unit.evaluator.records import (
     BUILT_IN,
     FAR_MS,
@@ -159,3 +164,33 @@ def test_a_full_memory_keeps_the_parts_of_windows_that_are_not_over(monkeypatch)
         run.advance(MEASURE_MS + 10 * second + 1)
     run.add(out("sliding", slid((0.0, 0.0), (0.0, 0.0)), 8))
     assert verdicts(run) == {"exact": 1}
+
+
+def test_the_mean_time_of_millions_of_inputs_of_one_site_is_exact():
+    lanes, length_s = 90_000, 30
+    run = a_run("tumbling", Windows(tumbling_s=length_s, sliding_s=3 * length_s))
+    stage = run.evaluation.ledgers["output.p.tumbling"].stage
+    inputs, one = run.evaluation.inputs, np.ones(lanes, np.int64)
+    inputs.sites.of_strings(pa.array(["a"]))
+    for second in range(length_s):
+        rows = InputRows(
+            FLOW,
+            appended_ms=(START_MS + 1_000 * second) * one,
+            scheduled_us=MEASURE_MS * 1_000 * one,
+            sequence=np.arange(lanes) + second * lanes,
+            site=0 * one,
+            lane=np.arange(lanes),
+            num_lanes=lanes * one,
+            observed_ms=(START_MS + 1_000 * second) * one,
+            latitude=1.0 * one,
+            longitude=1.0 * one,
+            period_s=one,
+            accuracy_percent=one,
+            value=1.0 * one,
+            digest=one,
+        )
+        inputs.add(rows)
+        inputs.add(replace(rows, kind=SPEED))
+    expected = stage.expected(inputs, START_MS, np.array([0]))
+    assert expected.implied.all()
+    assert expected.mean_ms.tolist() == [START_MS + 14_500]
