@@ -1,10 +1,12 @@
 """A pipeline under test: engine, mode and settings. One TOML file each in `pipelines/`."""
 
+import re
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from schemas.model import STAGES, Model, Name, Stage
+from schemas.secret_settings import looks_secret
 
 Implementation = Literal["customised", "built-in", "state", "stateless"]
 CALIBRATED_STAGES: tuple[Stage, ...] = ("ingest", "parse", "tumbling")
@@ -73,7 +75,8 @@ class Pipeline(Model):
     every change in files beside the checkpoint.
     quick_compiler: the driver's JVM does without the optimising compiler in a run that warms up for
     less than a minute.
-    spark_conf wins over the defaults.
+    spark_conf wins over the defaults. Neither it nor jvm_options may hold what looks like a secret:
+    a run publishes its pipelines as they are.
     calibration: only for mode `calibration`, which is no Spark but a copy with known delays.
     external: only for mode `external`, a program that is no part of Tidegauge.
     """
@@ -99,6 +102,23 @@ class Pipeline(Model):
     spark_conf: dict[str, str] = Field(default_factory=dict)
     calibration: Calibration | None = None
     external: External | None = None
+
+    @field_validator("spark_conf")
+    @classmethod
+    def _settings_are_public(cls, given: dict[str, str]) -> dict[str, str]:
+        for name, value in given.items():
+            if looks_secret(name, value):
+                raise ValueError(_is_published(name))
+        return given
+
+    @field_validator("jvm_options")
+    @classmethod
+    def _options_are_public(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        for option in given:
+            if looks_secret("", option):
+                name = re.split("[=:]", option)[0]
+                raise ValueError(f"{_is_published(name)} as spark.driver.defaultJavaOptions")
+        return given
 
     @model_validator(mode="before")
     @classmethod
@@ -139,3 +159,10 @@ class Pipeline(Model):
         if (self.mode == "external") != (self.external is not None):
             raise ValueError("mode external and the table [external] belong together")
         return self
+
+
+def _is_published(name: str) -> str:
+    return (
+        f"{name} looks like a secret, and a run publishes its pipelines; "
+        "set it in TIDEGAUGE_SPARK_CONF"
+    )

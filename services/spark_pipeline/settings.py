@@ -1,13 +1,10 @@
 """Settings of the pipelines: where Spark runs, and what it needs there."""
 
-import re
-
 from pydantic import Field
 
+from schemas.secret_settings import looks_secret
 from services.runtime.kafka_security import java_properties
 from services.runtime.settings import ServiceSettings
-
-SECRET = re.compile("password|secret|token|credential|access.key|jaas", re.IGNORECASE)
 
 
 class SparkSettings(ServiceSettings):
@@ -19,7 +16,8 @@ class SparkSettings(ServiceSettings):
     spark_driver_host: address of the driver that executors reach.
     spark_checkpoints: URI that the driver and all executors reach, for the checkpoints of runs,
     which nobody removes there; empty means the folder of the run, which suits one machine.
-    spark_conf: settings of Spark, which win over a pipeline's own.
+    spark_conf: settings of Spark, which win over a pipeline's own; the place for secrets, which are
+    not published.
     spark_kafka_properties: properties of Java's Kafka clients, besides those of security, which
     follow from kafka_properties.
     """
@@ -45,4 +43,4 @@ class SparkSettings(ServiceSettings):
 
 def without_secrets(conf: dict[str, str]) -> dict[str, str]:
     """The same settings with `***` in place of what must not be published."""
-    return {name: "***" if SECRET.search(name) else value for name, value in conf.items()}
+    return {name: "***" if looks_secret(name, value) else value for name, value in conf.items()}

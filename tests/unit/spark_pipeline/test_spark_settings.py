@@ -63,13 +63,31 @@ def test_properties_of_kafka_clients_reach_sources_and_sinks():
     }
 
 
-def test_secrets_are_not_published():
-    found = {"spark.hadoop.fs.s3a.secret.key": "x", "spark.ssl.keyPassword": "y", "a": "1"}
-    assert without_secrets(found) == {
-        "spark.hadoop.fs.s3a.secret.key": "***",
-        "spark.ssl.keyPassword": "***",
-        "a": "1",
-    }
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("spark.hadoop.fs.s3a.secret.key", "x"),
+        ("spark.hadoop.fs.s3a.access.key", "x"),
+        ("spark.ssl.keyPassword", "x"),
+        ("spark.hadoop.fs.azure.account.key.mine.dfs.core.windows.net", "x"),
+        ("spark.hadoop.fs.azure.sas.box.mine.blob.core.windows.net", "x"),
+        ("spark.hadoop.fs.gs.auth.service.account.private.key", "x"),
+        ("spark.driver.extraJavaOptions", "-Xmx1g -Djavax.net.ssl.trustStorePassword=x"),
+        ("spark.executor.extraJavaOptions", '"-Dmy.token = x"'),
+        ("spark.x", '{"user": "u", "password": "x"}'),
+        ("spark.jars.repositories", "https://user:x@repository/maven"),
+    ],
+)
+def test_secrets_are_not_published(name, value):
+    assert without_secrets({name: value, "a": "1"}) == {name: "***", "a": "1"}
+
+
+def test_what_every_run_publishes_is_not_taken_for_a_secret():
+    found = conf(spark_master="spark://host:7077", data="/my-data", jars="/jars")
+    found["spark.jars"] = "/jars/spark-token-provider-kafka-0-10_2.13-4.0.0.jar"
+    found["spark.jars.packages"] = "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0"
+    found["spark.hadoop.fs.defaultFS"] = "abfss://box@mine.dfs.core.windows.net/"
+    assert without_secrets(found) == found
 
 
 def test_a_master_of_another_kind_is_refused():

@@ -1,0 +1,19 @@
+"""Settings that must not be published, told by how their names and values look."""
+
+import re
+
+_NAME = (
+    r"(?:passw|passphrase|secret|token|credential|jaas|fs\.azure\.sas"
+    r"|(?:access|account|api|encryption|private|shared)[._-]?key)"
+)
+_IN_NAME = re.compile(_NAME, re.IGNORECASE)
+# `-Dssl.keyPassword=x` and `{"password": "x"}` within a value, and `//user:password@host`.
+_IN_VALUE = re.compile(
+    rf"""{_NAME}[\w.-]*(?:["']?\s*=|["']\s*:)|//[^/@\s]*:[^/@\s]+@""", re.IGNORECASE
+)
+
+
+def looks_secret(name: str, value: str) -> bool:
+    """Whether a setting looks like one that nobody else may read. A name that only speaks of
+    secrets, such as where they are kept, does as well."""
+    return bool(_IN_NAME.search(name) or _IN_VALUE.search(value))
