@@ -82,10 +82,12 @@ def spark_conf(
     wins, and what the service's settings say wins over that."""
     jar_files = sorted(str(path) for path in (settings.jars / "spark").glob("*.jar"))
     needed = slots(pipeline, stages, input_partitions)
+    given = pipeline.spark_conf | settings.spark_conf
+    master = given.get("spark.master") or settings.spark_master or f"local[{needed}]"
     compiler = compiler_options(pipeline, warm_up_s)
     java_options = " ".join((*JAVA_OPTIONS, *compiler, *pipeline.jvm_options))
     conf = {
-        "spark.master": settings.spark_master or f"local[{needed}]",
+        "spark.master": master,
         "spark.jars": ",".join(jar_files),
         "spark.driver.memory": f"{pipeline.driver_memory_mb}m",
         # What the JVM leaves when it is ended goes with the run's folder, not into /tmp for ever.
@@ -123,8 +125,9 @@ def spark_conf(
             "org.apache.spark.sql.execution.streaming.checkpointing"
             ".FileSystemBasedCheckpointFileManager"
         )
-    if settings.is_cluster:
-        # No more than needed: several pipelines share the cluster.
+    if not master.startswith("local"):
+        # Executors are processes of their own. No more than needed: several pipelines share the
+        # cluster.
         conf["spark.cores.max"] = str(needed)
         conf["spark.executor.memory"] = f"{pipeline.driver_memory_mb}m"
         conf["spark.executor.extraJavaOptions"] = java_options
@@ -139,7 +142,7 @@ def spark_conf(
         # To count its rows, RocksDB looks for the old one before every write: a sixth of what a
         # window costs in a backlog, for a number that comes only at the end of a batch.
         conf[_COUNTS_STATE_ROWS] = "false"
-    return conf | pipeline.spark_conf | settings.spark_conf
+    return conf | given
 
 
 def counts_state_rows(conf: dict[str, str]) -> bool:

@@ -29,11 +29,6 @@ class SparkSettings(ServiceSettings):
     spark_kafka_properties: dict[str, str] = Field(default_factory=dict)
 
     @property
-    def is_cluster(self) -> bool:
-        """Whether executors are processes of their own."""
-        return bool(self.spark_master) and not self.spark_master.startswith("local")
-
-    @property
     def kafka_options(self) -> dict[str, str]:
         """Options of every Kafka source and sink."""
         given = java_properties(self.kafka_properties) | self.spark_kafka_properties

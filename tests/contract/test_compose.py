@@ -201,6 +201,14 @@ def test_the_pipelines_are_valid(path: Path) -> None:
     assert master[1] in PARTS[master[0]]["command"]
 
 
+def test_the_pipeline_on_a_cluster_is_the_one_without_but_for_the_cluster() -> None:
+    path = FOLDER / "pipelines" / "spark-microbatch-cluster.toml"
+    there, here = load_pipeline(str(path)), load_pipeline("spark-microbatch")
+    own = {name: getattr(here, name) for name in ("name", "summary", "spark_conf")}
+    assert there.model_copy(update=own) == here
+    assert not here.spark_conf
+
+
 DOCKERFILES = sorted((ROOT / "deploy" / "images").glob("Dockerfile*"))
 
 

@@ -36,6 +36,13 @@ def test_a_cluster_gives_as_many_cores_as_the_queries_need():
     assert "log4j2" not in found["spark.executor.extraJavaOptions"]
 
 
+def test_a_cluster_that_the_pipeline_names_itself_is_one_too():
+    mine = PIPELINE.model_copy(update={"spark_conf": {"spark.master": "spark://host:7077"}})
+    found = spark_conf(mine, ("parse", "join"), 2, SparkSettings(), Path("/scratch"))
+    assert found["spark.cores.max"] == "9"
+    assert "avro.limits.string.maxLength" in found["spark.executor.extraJavaOptions"]
+
+
 def test_what_the_jvm_leaves_behind_goes_with_the_folder_of_the_run():
     found = spark_conf(PIPELINE, ("parse",), 1, SparkSettings(), Path("/with a blank"))
     assert '"-Djava.io.tmpdir=/with a blank"' in found["spark.driver.extraJavaOptions"]
