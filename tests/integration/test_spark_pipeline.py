@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from collections import Counter
 
 import psutil
 import pytest
@@ -22,70 +23,94 @@ from tests.integration.service_process import Reader, has_event, running_service
 pytestmark = pytest.mark.integration
 
 MODES = ("spark-realtime", "spark-microbatch")
+OTHERS = ("spark-microbatch-state", "spark-microbatch-builtin", "spark-continuous")
 
 START_DEADLINE_S = 180
 STOP_DEADLINE_S = 30
 T0 = 1_767_225_600_000
+LATER = T0 + 10_000
 # Per second of event time: flow and speed of the two lanes of site A.
 SECONDS = (
     {"lane1": (60, 80.0), "lane2": (40, 40.0)},
     {"lane1": (0, 100.0), "lane2": (50, 50.0)},
     {"lane1": (75, 90.0), "lane2": (75, 90.0)},
 )
+# Kind, site, lane, second and value of what nothing matches. The last two close the windows of
+# pipelines whose windows time closes.
+LONELY = (
+    ("flow", "B", "lane1", 0, 1),
+    ("speed", "C", "lane1", 3, 1.0),
+    ("flow", "D", "lane1", 3, 1),
+)
+FIELDS = {"flow": "flow_vehicles_per_hour", "speed": "speed_km_per_hour"}
 
 
 def records(run_id, t0=T0):
-    """Topic and record, speeds of a second before its flows; one more flow that nothing matches."""
-    found, sequence = [], 0
-    for second, lanes in enumerate(SECONDS):
-        for kind, field, which in (
-            ("speed", "speed_km_per_hour", 1),
-            ("flow", "flow_vehicles_per_hour", 0),
-        ):
-            for lane, values in lanes.items():
-                common = {
-                    "measurement_id": "A", "lane": lane, "num_lanes": 2, "latitude": 52.5,
-                    "longitude": 4.75, "observed_at": t0 + 1000 * second, "period_s": 60,
-                    "accuracy_percent": 95, "sequence": sequence, "run_id": run_id,
-                    "scheduled_at": 0,
-                }  # fmt: skip
-                found.append((f"traffic.{kind}", common | {field: values[which]}))
-                sequence += 1
-    lonely = {"measurement_id": "B", "sequence": sequence, "flow_vehicles_per_hour": 1}
-    return [*found, ("traffic.flow", found[2][1] | lonely)]
+    """Topic and record in the order of event time, speeds of a second before its flows."""
+    values = [
+        (kind, "A", lane, second, lanes[lane][which])
+        for second, lanes in enumerate(SECONDS)
+        for kind, which in (("speed", 1), ("flow", 0))
+        for lane in lanes
+    ]
+    in_order = sorted([*values, *LONELY], key=lambda each: each[3])
+    return [
+        (
+            f"traffic.{kind}",
+            {
+                "measurement_id": site, "lane": lane, "num_lanes": 2, "latitude": 52.5,
+                "longitude": 4.75, "observed_at": t0 + 1000 * second, "period_s": 60,
+                "accuracy_percent": 95, "sequence": sequence, "run_id": run_id,
+                "scheduled_at": 0, FIELDS[kind]: value,
+            },
+        )
+        for sequence, (kind, site, lane, second, value) in enumerate(in_order)
+    ]  # fmt: skip
 
 
-def expected_parse(run_id):
-    blank = {"flow_vehicles_per_hour": None, "speed_km_per_hour": None}
-    rows = [blank | record for _, record in records(run_id)]
+def expected_parse(run_id, t0):
+    blank = dict.fromkeys(FIELDS.values())
+    rows = [blank | record for _, record in records(run_id, t0)]
     return [{k: v for k, v in row.items() if k != "scheduled_at"} for row in rows]
 
 
-def expected_join(run_id):
+def expected_join(run_id, t0):
     return [
         {"run_id": run_id, "measurement_id": "A", "lane": lane, "num_lanes": 2,
-         "observed_at": T0 + 1000 * second, "flow_vehicles_per_hour": flow,
+         "observed_at": t0 + 1000 * second, "flow_vehicles_per_hour": flow,
          "speed_km_per_hour": speed}
         for second, lanes in enumerate(SECONDS)
         for lane, (flow, speed) in lanes.items()
     ]  # fmt: skip
 
 
-def expected_tumbling(run_id):
+def expected_tumbling(run_id, t0):
     return [
-        {"run_id": run_id, "measurement_id": "A", "window_start": T0 + 1000 * second,
-         "window_end": T0 + 1000 * second + 1000, "lanes": 2,
+        {"run_id": run_id, "measurement_id": "A", "window_start": t0 + 1000 * second,
+         "window_end": t0 + 1000 * second + 1000, "lanes": 2,
          "accumulated_flow_vehicles_per_hour": flow, "average_speed_km_per_hour": speed}
         for second, flow, speed in ((0, 100, 60.0), (1, 50, 75.0), (2, 150, 90.0))
     ]  # fmt: skip
 
 
-def expected_sliding(run_id):
+def changes(run_id, start, flow, speed):
+    """Row of `output_sliding`. flow, speed: change against 1 s and 2 s before."""
+    return {"run_id": run_id, "measurement_id": "A", "window_start": start,
+            "window_end": start + 3000, "flow_change_short": flow[0], "flow_change_long": flow[1],
+            "speed_change_short": speed[0], "speed_change_long": speed[1]}  # fmt: skip
+
+
+def expected_sliding(run_id, t0):
+    return [changes(run_id, t0, (2.0, 0.5), (0.2, 0.5))]
+
+
+def expected_built_in_sliding(run_id, t0):
+    """With the windows that lack one or both of the seconds before."""
     return [
-        {"run_id": run_id, "measurement_id": "A", "window_start": T0, "window_end": T0 + 3000,
-         "flow_change_short": 2.0, "flow_change_long": 0.5,
-         "speed_change_short": 0.2, "speed_change_long": 0.5}
-    ]  # fmt: skip
+        changes(run_id, t0 - 2000, (None, None), (None, None)),
+        changes(run_id, t0 - 1000, (-0.5, None), (0.25, None)),
+        *expected_sliding(run_id, t0),
+    ]
 
 
 EXPECTED = {
@@ -94,6 +119,7 @@ EXPECTED = {
     "tumbling": expected_tumbling,
     "sliding": expected_sliding,
 }
+EXPECTED_BUILT_IN = EXPECTED | {"sliding": expected_built_in_sliding}
 
 
 def prepare(settings, run_id, names):
@@ -110,18 +136,26 @@ def prepare(settings, run_id, names):
     open_events(settings, "tests").command("prepare", run_id, plan)
 
 
-def write(settings, run_id):
-    """The records of a run, before and after some values that are none. Returns the bytes."""
+def no_records(topic):
+    """Values of a topic that are no records."""
+    return b"not a record", codec.header(topic.replace(".", "_")) + b"\x06"
+
+
+def write(settings, run_id, t0=T0):
+    """Values that are no records, then the records of a run. Returns the bytes of all.
+
+    Each is in its topic before the next is written, so that none is late whatever is read first.
+    """
+    values = [(topic, value, "k") for topic in catalogue.INPUTS for value in no_records(topic)]
+    values += [
+        (topic, codec.encode(topic.replace(".", "_"), record), record["measurement_id"])
+        for topic, record in records(run_id, t0)
+    ]
     producer = Producer({"bootstrap.servers": settings.bootstrap})
-    for topic in catalogue.INPUTS:
-        producer.produce(topic, b"not a record", b"k")
-        producer.produce(topic, codec.header(topic.replace(".", "_")) + b"\x06", b"k")
-    sent = []
-    for topic, record in records(run_id):
-        sent.append(codec.encode(topic.replace(".", "_"), record))
-        producer.produce(topic, sent[-1], record["measurement_id"])
-    assert producer.flush(30) == 0
-    return sent
+    for topic, value, key in values:
+        producer.produce(topic, value, key)
+        assert producer.flush(30) == 0
+    return [value for _topic, value, _key in values]
 
 
 def driver_groups(folder):
@@ -161,6 +195,10 @@ def at_least(number):
     return lambda found: len(found) >= number
 
 
+def every(rows):
+    return lambda found: all(row in found for row in rows)
+
+
 def say(event, pipeline):
     return lambda found: of(found, event, pipeline)
 
@@ -173,22 +211,14 @@ def agent(broker, tmp_path):  # noqa: F811
     with running_service(broker, "spark_pipeline", tmp_path) as process:
         lifecycle.until("", lambda found: len(of(found, protocol.SERVICE_STARTED)) > before)
         yield process, lifecycle, tmp_path
-    groups = driver_groups(tmp_path)
+        groups = driver_groups(tmp_path)  # before the agent is killed: nobody stops them then
     wait_until(lambda: not processes_of(groups), STOP_DEADLINE_S, "a driver was left behind")
     lifecycle.close()
 
 
 def test_every_output_is_there_once_and_exact_and_a_killed_driver_goes_on(broker, agent):  # noqa: F811
     process, lifecycle, folder = agent
-    prepare(broker, "exact", MODES)
-    sent = write(broker, "exact")
-    for mode in MODES:
-        ready = lifecycle.until("exact", say(protocol.READY, mode), START_DEADLINE_S)
-        assert '"spark_version"' in of(ready, protocol.READY, mode)[0]["detail"]
-    for mode in MODES:
-        check_outputs(broker, mode, "exact", sent)
-
-    check_dead_letters(broker, "exact")
+    sent = publishes_exactly(broker, lifecycle, "exact", MODES)
 
     groups = driver_groups(folder)
     assert len(groups) == 2
@@ -201,6 +231,9 @@ def test_every_output_is_there_once_and_exact_and_a_killed_driver_goes_on(broker
     lifecycle.until("exact", say(protocol.PIPELINE_UP, MODES[1]), START_DEADLINE_S)
     groups = driver_groups(folder)
     assert len(groups) == 2
+    more = write(broker, "exact", LATER)
+    for mode in MODES:
+        check_outputs(broker, mode, "exact", more, LATER, before=sent)
 
     open_events(broker, "tests").command("stop", "exact", Stop())
     for mode in MODES:
@@ -211,36 +244,68 @@ def test_every_output_is_there_once_and_exact_and_a_killed_driver_goes_on(broker
     assert process.wait(STOP_DEADLINE_S) == 0
 
 
-def check_dead_letters(settings, run_id):
-    """The four values that are no records, once from every pipeline, whole."""
+def test_every_output_of_the_other_pipelines_is_there_once_and_exact(broker, agent):  # noqa: F811
+    _, lifecycle, _ = agent
+    publishes_exactly(broker, lifecycle, "others", OTHERS)
+
+
+def publishes_exactly(settings, lifecycle, run_id, names):
+    """Start pipelines, and check all that they publish. Returns the values of their inputs."""
+    prepare(settings, run_id, names)
+    sent = write(settings, run_id)
+    for name in names:
+        ready = lifecycle.until(run_id, say(protocol.READY, name), START_DEADLINE_S)
+        assert '"spark_version"' in of(ready, protocol.READY, name)[0]["detail"]
+    for name in names:
+        check_outputs(settings, name, run_id, sent)
+    check_dead_letters(settings, run_id, names)
+    return sent
+
+
+def check_dead_letters(settings, run_id, names):
+    """The four values that are no records, once from every pipeline that parses, whole."""
+    parsing = [name for name in names if "parse" in load_pipeline(name).stages]
     reader = Reader(settings, catalogue.DEAD_LETTER)
-    letters = reader.until(run_id, at_least(4 * len(MODES)), START_DEADLINE_S)
+    letters = reader.until(run_id, at_least(4 * len(parsing)), START_DEADLINE_S)
     assert sorted((each["producer"], each["topic"], each["value"]) for each in letters) == sorted(
-        (f"spark_pipeline-{mode}", topic, value)
-        for mode in MODES
+        (f"spark_pipeline-{name}", topic, value)
+        for name in parsing
         for topic in catalogue.INPUTS
-        for value in (b"not a record", codec.header(topic.replace(".", "_")) + b"\x06")
+        for value in no_records(topic)
     )
     reader.close()
 
 
-def check_outputs(settings, mode, run_id, sent):
-    ingest = Reader(settings, catalogue.output_topic(mode, "ingest"))
-    end = time.monotonic() + START_DEADLINE_S
-    while len(ingest.messages) < len(sent) + 4:  # the four that are no records pass too
-        assert time.monotonic() < end, f"{mode}: {len(ingest.messages)} of stage ingest"
-        ingest.read()
-    assert set(sent) <= {message.value() for message in ingest.messages}
-    assert len(ingest.messages) == len(sent) + 4
-    ingest.close()
-    for stage, expected in EXPECTED.items():
+def check_outputs(settings, mode, run_id, sent, t0=T0, before=()):
+    """All that must come of values that were sent, with records from t0 on, is there once; beside
+    it only what was there before, which a killed driver may repeat."""
+    pipeline = load_pipeline(mode)
+    if "ingest" in pipeline.stages:
+        check_ingest(settings, mode, sent, before)
+    outputs = EXPECTED_BUILT_IN if pipeline.implementation == "built-in" else EXPECTED
+    for stage in (stage for stage in outputs if stage in pipeline.stages):
         reader = Reader(settings, catalogue.output_topic(mode, stage))
-        rows = expected(run_id)
-        found = reader.until(run_id, at_least(len(rows)), START_DEADLINE_S)
-        assert [row for row in found if row not in rows] == [], f"{mode} {stage}"
-        assert len(found) == len(rows), f"{mode} {stage}"
-        assert {message.key() for message in reader.messages} <= {b"A", b"B"}
+        rows, earlier = outputs[stage](run_id, t0), outputs[stage](run_id, T0)
+        found = reader.until(run_id, every(rows), START_DEADLINE_S)
+        assert [row for row in found if row not in [*rows, *earlier]] == [], f"{mode} {stage}"
+        assert {found.count(row) for row in rows} == {1}, f"{mode} {stage}"
+        keys = {row["measurement_id"].encode() for row in rows}
+        assert {message.key() for message in reader.messages} == keys
         reader.close()
+
+
+def check_ingest(settings, mode, sent, before):
+    """Also values that are no records pass."""
+    wanted = Counter(value for value in sent if value not in before)
+    reader = Reader(settings, catalogue.output_topic(mode, "ingest"))
+    end, found = time.monotonic() + START_DEADLINE_S, Counter()
+    while found.total() < wanted.total():
+        assert time.monotonic() < end, f"{mode}: {found.total()} of stage ingest"
+        reader.read()
+        values = [message.value() for message in reader.messages]
+        found = Counter(value for value in values if value not in before)
+    assert found == wanted
+    reader.close()
 
 
 def test_no_driver_and_no_jvm_outlives_an_agent_that_was_killed(broker, agent):  # noqa: F811
