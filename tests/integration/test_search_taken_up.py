@@ -19,6 +19,8 @@ pytestmark = pytest.mark.integration
 
 RUN_ID = "search-taken-up"
 QUICK = {"TIDEGAUGE_PREPARE_TIMEOUT_S": "0.5", "TIDEGAUGE_STOP_TIMEOUT_S": "0.1"}
+# Long enough to be killed within a preparation, however slowly that is noticed.
+PATIENT = QUICK | {"TIDEGAUGE_PREPARE_TIMEOUT_S": "5", "TIDEGAUGE_INSTANCE": "search-conductor"}
 RATES = [80, 40, 20, 10]  # halved as long as none is sustained, down to the least
 
 
@@ -38,8 +40,7 @@ def test_every_step_of_a_search_whose_conductor_was_killed_is_accounted_for(brok
     lifecycle = Reader(broker, catalogue.LIFECYCLE)
     conclusions = Reader(broker, catalogue.CONCLUSIONS)
     try:
-        name = {"TIDEGAUGE_INSTANCE": "search-conductor"}
-        with running_service(broker, "conductor", tmp_path, **QUICK, **name) as conductor:
+        with running_service(broker, "conductor", tmp_path, **PATIENT) as conductor:
             lifecycle.until("", started("search-conductor"))
             open_events(broker, "tests").command("run", RUN_ID, a_search())
             lifecycle.until(step(3), has_event(protocol.RUN_REQUESTED))

@@ -55,10 +55,10 @@ class Seen:
     def until_requested(self, count):
         """Read on until so many runs were begun; returns the id of the newest."""
         deadline = 60
-        while len(self.requested()) < count:
+        while len(found := self.requested()) < count:
             deadline -= 0.2  # a reading waits a fifth of a second for records
-            assert deadline > 0, f"only {self.requested()}"
-        return list(self.requested())[count - 1]
+            assert deadline > 0, f"only {found}"
+        return list(found)[count - 1]
 
     def conclusions(self, run_id):
         """The conclusions of a run, once there is one."""
@@ -72,18 +72,17 @@ class Seen:
 def test_a_conductor_that_is_killed_in_a_run_goes_on_with_it(broker, tmp_path):
     path = tmp_path / "endless.toml"
     path.write_text(SUITE)
-    settings = {
-        "TIDEGAUGE_SUITE": str(path),
-        "TIDEGAUGE_PREPARE_TIMEOUT_S": "0.5",
-        "TIDEGAUGE_STOP_TIMEOUT_S": "0.1",
-    }
+    suite = {"TIDEGAUGE_SUITE": str(path), "TIDEGAUGE_STOP_TIMEOUT_S": "0.1"}
+    # Long enough to be killed within a preparation, however slowly that is noticed.
+    patient = suite | {"TIDEGAUGE_PREPARE_TIMEOUT_S": "5"}
+    quick = suite | {"TIDEGAUGE_PREPARE_TIMEOUT_S": "0.5"}
     seen = Seen(broker)
     try:
-        with running_service(broker, "conductor", tmp_path, **settings) as conductor:
+        with running_service(broker, "conductor", tmp_path, **patient) as conductor:
             killed = seen.until_requested(3)
             conductor.kill()
             conductor.wait()
-        with running_service(broker, "conductor", tmp_path, **settings) as conductor:
+        with running_service(broker, "conductor", tmp_path, **quick) as conductor:
             seen.until_requested(5)
             conductor.send_signal(signal.SIGTERM)
             conductor.wait(30)
