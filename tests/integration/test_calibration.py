@@ -42,7 +42,10 @@ from tests.integration.service_process import (
 pytestmark = pytest.mark.integration
 
 STAGES = ("ingest", "parse", "tumbling")
-DEADLINE_MS, LATE_MS, GIVE_UP_MS = 1_000, 1_500, 2_500
+# Where counts are literal, nothing may be late but what is late on purpose.
+PATIENT, LATE_MS = Judgement(deadline_ms=10_000, give_up_ms=15_000), 12_000
+# Where they are compared with what the topics imply, anything may be late.
+QUICK = Judgement(deadline_ms=1_000, give_up_ms=2_500)
 PHASES = Phases(warm_up_s=0, measure_s=3_600, cool_down_s=3)
 # 10 sites of 2 lanes: 40 records and 10 windows a second of event time.
 SITES, LANES = 10, 2
@@ -53,8 +56,8 @@ PER_SECOND = SITES * LANES * 2
 class CalibrationRun:
     """One run of a calibration pipeline; the test is its generator and conductor."""
 
-    def __init__(self, settings, run_id, calibration, content, windows):
-        self.settings, self.run_id = settings, run_id
+    def __init__(self, settings, run_id, judgement, calibration, content, windows):
+        self.settings, self.run_id, self.judgement = settings, run_id, judgement
         self.content, self.windows = content, windows
         self.pipeline = Pipeline(
             name=f"c-{run_id}",
@@ -83,7 +86,7 @@ class CalibrationRun:
             phases=PHASES,
             content=self.content,
             windows=self.windows,
-            judgement=Judgement(deadline_ms=DEADLINE_MS, give_up_ms=GIVE_UP_MS),
+            judgement=self.judgement,
             validity=Validity(max_clock_behind_ms=60_000),  # few probes have to do on any machine
         )
         return RunRequest(
@@ -195,7 +198,8 @@ class CalibrationRun:
 
     def oracle(self):
         """What the topics imply."""
-        return judged(self.settings, self.run_id, self.pipeline.name, DEADLINE_MS, self.ends())
+        deadline_ms = self.judgement.deadline_ms
+        return judged(self.settings, self.run_id, self.pipeline.name, deadline_ms, self.ends())
 
     def close(self):
         for reader in self.readers.values():
@@ -203,8 +207,8 @@ class CalibrationRun:
 
 
 @contextmanager
-def a_run(settings, run_id, folder, content=AVRO, windows=SECONDS, **calibration):
-    run = CalibrationRun(settings, run_id, Calibration(**calibration), content, windows)
+def a_run(settings, run_id, folder, judgement, content=AVRO, windows=SECONDS, **calibration):
+    run = CalibrationRun(settings, run_id, judgement, Calibration(**calibration), content, windows)
     try:
         with run.running_pipeline(folder):
             yield run
@@ -227,7 +231,7 @@ def median_ms(latencies, stage):
 def test_delays_and_faults_are_reported_as_they_were_programmed(broker, tmp_path):
     faults = {f"{kind}_one_in": 20 for kind in ("drop", "duplicate", "late", "corrupt")}
     with (
-        a_run(broker, "faults", tmp_path, delay_ms=50, late_ms=LATE_MS, **faults) as run,
+        a_run(broker, "faults", tmp_path, PATIENT, delay_ms=50, late_ms=LATE_MS, **faults) as run,
         running_service(broker, "evaluator", tmp_path),
     ):
         run.begin()
@@ -270,7 +274,7 @@ def shares(settings, folder, count):
 def test_two_evaluators_that_share_the_partitions_find_what_the_topics_imply(broker, tmp_path):
     first, second = shares(broker, tmp_path, 2)
     with (
-        a_run(broker, "shared", tmp_path, duplicate_one_in=10, drop_one_in=7) as run,
+        a_run(broker, "shared", tmp_path, QUICK, duplicate_one_in=10, drop_one_in=7) as run,
         running_service(broker, "evaluator", **first),
         running_service(broker, "evaluator", **second),
     ):
@@ -289,7 +293,7 @@ def test_two_evaluators_that_share_the_partitions_find_what_the_topics_imply(bro
 def test_json_and_long_windows_are_evaluated_as_avro_and_seconds_are(broker, tmp_path):
     content, windows = Content(format="json"), Windows(tumbling_s=2, sliding_s=6)
     with (
-        a_run(broker, "json", tmp_path, content, windows, delay_ms=5) as run,
+        a_run(broker, "json", tmp_path, PATIENT, content, windows, delay_ms=5) as run,
         running_service(broker, "evaluator", tmp_path),
     ):
         run.start_ms -= run.start_ms % 2_000
@@ -308,7 +312,8 @@ def test_json_and_long_windows_are_evaluated_as_avro_and_seconds_are(broker, tmp
 
 def test_totals_are_the_topics_whenever_the_evaluator_is_killed(broker, tmp_path):
     kills, seconds = 5, 12
-    with a_run(broker, "killed", tmp_path, delay_ms=5, duplicate_one_in=10, drop_one_in=7) as run:
+    faults = {"duplicate_one_in": 10, "drop_one_in": 7}
+    with a_run(broker, "killed", tmp_path, QUICK, delay_ms=5, **faults) as run:
         second = 0
         for number in range(kills + 1):
             with running_service(broker, "evaluator", tmp_path) as evaluator:
