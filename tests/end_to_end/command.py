@@ -9,15 +9,16 @@ from pathlib import Path
 import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
-TIMEOUT_S = 280
 
 
 @dataclass(frozen=True)
 class CommandLine:
-    """`./tidegauge` with its own state and ports."""
+    """`./tidegauge` with its own state and ports. timeout_s: how long a command may take; it is to
+    be shorter than what pytest allows the test."""
 
     data: Path
     base_port: int
+    timeout_s: float = 280
 
     def __call__(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
@@ -26,7 +27,7 @@ class CommandLine:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=TIMEOUT_S,
+            timeout=self.timeout_s,
             check=False,
         )
 

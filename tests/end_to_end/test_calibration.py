@@ -42,7 +42,7 @@ delay_ms = {delay_ms}
 
 @pytest.fixture(scope="module")
 def tidegauge(tmp_path_factory):
-    command = CommandLine(tmp_path_factory.mktemp("stack"), BASE_PORT)
+    command = CommandLine(tmp_path_factory.mktemp("stack"), BASE_PORT, timeout_s=540)
     up = command("up", "--detach")
     assert up.returncode == 0, up.stdout + up.stderr
     yield command

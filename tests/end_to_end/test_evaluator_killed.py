@@ -81,7 +81,7 @@ def decoded(reader):
 
 
 def test_a_run_whose_evaluator_is_killed_five_times_has_the_totals_of_its_topics(tmp_path):
-    tidegauge = CommandLine(tmp_path, BASE_PORT)
+    tidegauge = CommandLine(tmp_path, BASE_PORT, timeout_s=540)
     settings = ServiceSettings(base_port=BASE_PORT, data=tmp_path)
     pipeline, path = tmp_path / "lossy.toml", tmp_path / "report.json"
     pipeline.write_text(PIPELINE)

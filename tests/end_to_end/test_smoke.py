@@ -15,9 +15,11 @@ BASE_PORT = 21_370
 def test_spark_and_a_program_of_ones_own_are_measured_on_the_same_input(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     names = ("spark-realtime", "external-python")
-    done = CommandLine(tmp_path / "stack", BASE_PORT)(
-        "run", "smoke", "--pipeline", ",".join(names), "--report", str(path)
-    )
+    tidegauge = CommandLine(tmp_path / "stack", BASE_PORT)
+    try:
+        done = tidegauge("run", "smoke", "--pipeline", ",".join(names), "--report", str(path))
+    finally:
+        tidegauge("down")  # where the run was given up it has left its stack
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(path.read_text())
     # 100 records/s for 5 s; each is parsed once.
