@@ -55,8 +55,12 @@ def measures(done: Done) -> bool:
     if done.code == 0:
         return "VALID: every expected output was there once, exact and in time." in done.text
     found = re.search(r"^INVALID: (.+)$", done.text, re.M)
-    reasons = found[1] if found else ""
-    return done.code == 1 and bool(re.fullmatch(rf"(?:(?:{'|'.join(MACHINE)}) ?)+", reasons))
+    return done.code == 1 and found is not None and of_the_machine(found[1])
+
+
+def of_the_machine(reasons: str) -> bool:
+    """Whether these sentences, of which there is at least one, say only what the machine did."""
+    return bool(re.fullmatch(rf"(?:(?:{'|'.join(MACHINE)}) ?)+", reasons))
 
 
 def examines(done: Done) -> bool:
