@@ -16,6 +16,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "long": (int,),
     "double": (float, int),
 }
+# Integers of JSON have no end; those of Avro lie from -N up to, but without, N.
+_BOUNDS = {"int": 2**31, "long": 2**63}
 
 
 def encode_json(name: str, record: dict[str, Any]) -> bytes:
@@ -25,17 +27,34 @@ def encode_json(name: str, record: dict[str, Any]) -> bytes:
 
 
 def decode_json(name: str, data: bytes | None) -> dict[str, Any]:
-    """Decode one record of schema `name`. Raises codec.DecodeError when it is not one."""
+    """Decode one record of schema `name`: every field has a value that the Avro record can have.
+
+    Raises codec.DecodeError when it is not one.
+    """
     try:
         record = json.loads(data or b"")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise codec.DecodeError(f"not JSON: {codec.said_by(error)}") from error
     if not isinstance(record, dict):
         raise codec.DecodeError("not a JSON object")
     for field in _fields(name):
-        if type(record.get(field["name"])) not in _TYPES[_plain(field["type"])]:
-            raise codec.DecodeError(f"{field['name']} is missing or of another type")
+        member = field["name"]
+        record[member] = _value(member, _plain(field["type"]), record.get(member))
     return record
+
+
+def _value(member: str, kind: str, given: Any) -> Any:
+    if type(given) not in _TYPES[kind]:
+        raise codec.DecodeError(f"{member} is missing or of another type")
+    bound = _BOUNDS.get(kind)
+    if bound and not -bound <= given < bound:
+        raise codec.DecodeError(f"{member} is an integer that does not fit into Avro's {kind}")
+    try:
+        if kind == "string":
+            given.encode()  # an escape such as \ud800 gives half of a character
+        return float(given) if kind == "double" else given
+    except (UnicodeEncodeError, OverflowError) as error:
+        raise codec.DecodeError(f"{member} is no {kind}: {codec.said_by(error)}") from error
 
 
 def _fields(name: str) -> list[dict[str, Any]]:

@@ -1,11 +1,14 @@
-"""A client of Kafka that notes what is asked of it: topics have one partition, seven records."""
+"""Clients of Kafka that note what is asked of them."""
 
 from types import SimpleNamespace
 from typing import Any
 
+from schemas import catalogue, codec
+
 
 class Client:
-    """assigned: topic, partition and offset; asked: how often for offsets."""
+    """A consumer: topics have one partition, seven records. assigned: topic, partition and offset;
+    asked: how often for offsets."""
 
     def __init__(self) -> None:
         self.assigned: list[tuple[str, int, int]] = []
@@ -34,3 +37,44 @@ class Client:
 
     def close(self) -> None:
         self.closed = True
+
+
+class Message:
+    """A message of `control.runs` with this value and key, at offset 7."""
+
+    def __init__(self, value: bytes | None, key: bytes | None = None) -> None:
+        self._value, self._key = value, key
+
+    def value(self) -> bytes | None:
+        return self._value
+
+    def key(self) -> bytes | None:
+        return self._key
+
+    def error(self) -> None:
+        return None
+
+    def topic(self) -> str:
+        return catalogue.CONTROL
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return 7
+
+
+class Kept:
+    """A producer that keeps what it is given: topic, decoded record, key."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, dict[str, Any], bytes]] = []
+
+    def produce(self, topic: str, value: bytes, key: bytes, **_options: Any) -> None:
+        self.sent.append((topic, codec.decode(value)[1], key))
+
+    def poll(self, _timeout_s: float) -> int:
+        return 0
+
+    def flush(self, _timeout_s: float) -> int:
+        return 0

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from schemas import catalogue, codec, protocol
 from services.conductor.__main__ import parse_request
 from services.evaluator.decode import decode as decode_columns
+from services.evaluator.decode_json import decode_json_values
 from services.runtime.events import Commands, Events
 from tests.contract.avro_values import values_of
 from tests.unit.bad_input.changed import JSON, changed
 from tests.unit.bad_input.outcomes import count, fuzzed
+from tests.unit.kafka_clients import Kept, Message
 from tests.unit.requests import RUN_ID, a_request
 
 pytestmark = pytest.mark.unit
@@ -63,40 +65,99 @@ def test_the_codec_gives_a_record_or_one_clear_error(data) -> None:
     )
 )
 def test_columns_take_what_is_a_record_and_give_a_reason_for_the_rest(values) -> None:
-    decoded, refused = decode_columns(INPUTS, values)
+    judge_columns("evaluator's columns", values, *decode_columns(INPUTS, values))
+
+
+def judge_columns(target, values, decoded, refused):
+    """Every value is in one place, in the columns or refused with a reason."""
     places = [int(place) for part in decoded for place in part.places]
     places += [each.place for each in refused]
     assert sorted(places) == list(range(len(values)))
-    assert all(each.reason for each in refused)
+    assert all(each.reason.encode() for each in refused)
     for _ in refused:
-        count("evaluator's columns", "refused")
+        count(target, "refused")
     for _ in range(len(values) - len(refused)):
-        count("evaluator's columns", "decoded")
+        count(target, "decoded")
 
 
-class Message:
-    """A message of Kafka with this value."""
+FLOW_RECORD = {
+    "measurement_id": "site",
+    "lane": "lane1",
+    "num_lanes": 1,
+    "latitude": 52.0,
+    "longitude": 4.0,
+    "observed_at": 1_767_268_800_000,
+    "period_s": 60,
+    "accuracy_percent": 90,
+    "flow_vehicles_per_hour": 7,
+    "sequence": 0,
+    "run_id": RUN_ID,
+    "scheduled_at": 1_767_268_800_000_000,
+}
+LONG_END = 2**63
+ODD_VALUES = [
+    ("num_lanes", 3_000_000_000, "num_lanes is an integer that does not fit into Avro's int"),
+    ("num_lanes", -(2**31) - 1, "num_lanes is an integer that does not fit into Avro's int"),
+    ("sequence", 2**70, "sequence is an integer that does not fit into Avro's long"),
+    ("scheduled_at", LONG_END, "scheduled_at is an integer that does not fit into Avro's long"),
+    ("latitude", 10**400, "latitude is no double: OverflowError"),
+    ("lane", "\ud800", "lane is no string: UnicodeEncodeError"),
+    ("num_lanes", True, "num_lanes is missing or of another type"),
+]
 
-    def __init__(self, value, key=None):
-        self._value, self._key = value, key
 
-    def value(self):
-        return self._value
+@pytest.mark.parametrize(
+    ("member", "value", "reason"), ODD_VALUES, ids=[reason for _, _, reason in ODD_VALUES]
+)
+def test_a_json_record_that_avro_cannot_hold_is_refused_and_the_rest_is_decoded(
+    member, value, reason
+):
+    whole, odd = (json.dumps(FLOW_RECORD | one).encode() for one in ({}, {member: value}))
+    (decoded,), (refused,) = decode_json_values(("traffic_flow",), [whole, odd, whole])
+    assert (decoded.places.tolist(), refused.place) == ([0, 2], 1)
+    assert refused.reason.startswith(reason)
 
-    def key(self):
-        return self._key
 
-    def error(self):
-        return None
+def test_json_nested_without_end_is_refused():
+    deep = b'{"a":' * 100_000
+    assert decode_json_values(("traffic_flow",), [deep])[1][0].reason.startswith("not JSON")
 
-    def topic(self):
-        return catalogue.CONTROL
 
-    def partition(self):
-        return 0
+def test_the_largest_integers_of_avro_and_a_whole_number_for_a_fraction_are_taken():
+    edges = {"num_lanes": 2**31 - 1, "sequence": -LONG_END, "latitude": 2**53 + 1}
+    (decoded,), refused = decode_json_values(
+        ("traffic_flow",), [json.dumps(FLOW_RECORD | edges).encode()]
+    )
+    assert refused == []
+    assert (decoded.ints("num_lanes")[0], decoded.ints("sequence")[0]) == (2**31 - 1, -LONG_END)
+    assert decoded.floats("latitude")[0] == float(2**53)
 
-    def offset(self):
-        return 7
+
+BEYOND_AVRO = st.one_of(
+    st.integers(2**30, 2**80), st.just(10**400), st.text(st.characters(categories=["Cs"]))
+)
+
+
+@st.composite
+def odd_json(draw):
+    """A record as JSON with a value in one of its places that Avro has no room for."""
+    member = draw(st.sampled_from(sorted(FLOW_RECORD)))
+    return json.dumps(FLOW_RECORD | {member: draw(BEYOND_AVRO)})
+
+
+@fuzzed
+@given(
+    st.lists(
+        st.one_of(
+            st.none(),
+            ANY_BYTES,
+            st.one_of(JSON.map(json.dumps), changed(FLOW_RECORD), odd_json()).map(str.encode),
+        ),
+        max_size=8,
+    )
+)
+def test_columns_of_json_take_what_is_a_record_and_give_a_reason_for_the_rest(values) -> None:
+    judge_columns("evaluator's columns of JSON", values, *decode_json_values(INPUTS, values))
 
 
 class OneMessage:
@@ -107,22 +168,6 @@ class OneMessage:
 
     def poll(self, _timeout_s):
         return self._message
-
-
-class Kept:
-    """A producer that keeps what it is given."""
-
-    def __init__(self):
-        self.sent = []
-
-    def produce(self, topic, value, key, **_options):
-        self.sent.append((topic, codec.decode(value)[1], key))
-
-    def poll(self, _timeout_s):
-        return 0
-
-    def flush(self, _timeout_s):
-        return 0
 
 
 @fuzzed

@@ -89,6 +89,7 @@ def test_every_row_has_the_values_that_plain_json_has(kind, data):
         (b"\xff", "not JSON"),
         (b"[]", "not a JSON object"),
         (b"{}", "measurement_id is missing"),
+        (b'{"a":' * 5_000, "not JSON: RecursionError"),
     ],
 )
 def test_what_is_not_a_json_record_says_why(value, reason):
