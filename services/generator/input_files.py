@@ -37,6 +37,12 @@ _RANGES: dict[str, tuple[float, float]] = {
     "speed_km_per_hour": (0, math.inf),
 }
 _INTEGERS = ("period_s", "accuracy_percent", "flow_vehicles_per_hour")
+# A time outside these years is in another unit, or no time at all.
+_FIRST_YEAR, _LAST_YEAR = 1900, 2199
+_FIRST_US, _END_US = (
+    int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
+    for year in (_FIRST_YEAR, _LAST_YEAR + 1)
+)
 
 
 class InputError(ValueError):
@@ -145,15 +151,26 @@ def _number(name: str, given: Any, column: str) -> float | int:
 
 
 def _time_us(given: Any, column: str) -> int:
-    """A time as text (ISO 8601, UTC where it does not say) or datetime; a number is epoch ms."""
-    if isinstance(given, str) and given.lstrip("-").isdigit():
-        given = int(given)
-    if isinstance(given, int):
-        return given * 1000
+    """A time as text (ISO 8601, UTC where it does not say) or datetime; a number is epoch ms.
+
+    Raises ValueError for what is none, or not in the years 1900 to 2199.
+    """
     try:
-        moment = given if isinstance(given, datetime) else datetime.fromisoformat(str(given))
+        if isinstance(given, str) and given.lstrip("-").isdigit():
+            given = int(given)
+        time_us = given * 1000 if isinstance(given, int) else _moment_us(given)
     except ValueError:
         raise ValueError(f"{column} is {given!r}, which is not a time") from None
+    if not _FIRST_US <= time_us < _END_US:
+        raise ValueError(
+            f"{column} is {given}, which is not in the years {_FIRST_YEAR} to {_LAST_YEAR}; "
+            "a number must be milliseconds since 1970"
+        )
+    return time_us
+
+
+def _moment_us(given: Any) -> int:
+    moment = given if isinstance(given, datetime) else datetime.fromisoformat(str(given))
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     whole_s = int(moment.replace(microsecond=0).timestamp())

@@ -18,6 +18,7 @@ COLUMNS = {
     "speed_km_per_hour": "kmh",
 }
 NOON_US = 1_767_268_800_000_000  # 2026-01-01T12:00:00Z
+NO_SUCH_YEAR = "is not in the years 1900 to 2199; a number must be milliseconds since 1970"
 
 
 def read(path, columns=COLUMNS):
@@ -50,6 +51,15 @@ def test_a_file_needs_only_four_columns(tmp_path):
         ("A,2026-01-01T12:00:00Z,1,inf", "kmh is inf, which is not possible"),
         (",2026-01-01T12:00:00Z,1,2", "site is empty"),
         ("A,yesterday,1,2", "at is 'yesterday', which is not a time"),
+        ("A,--5,1,2", "at is '--5', which is not a time"),
+        (f"A,{NOON_US * 1000},1,2", f"at is {NOON_US * 1000}, which {NO_SUCH_YEAR}"),
+        (f"A,{NOON_US},1,2", f"at is {NOON_US}, which {NO_SUCH_YEAR}"),
+        (f"A,-{'9' * 40},1,2", f"at is -{'9' * 40}, which {NO_SUCH_YEAR}"),
+        ("A,9999-12-31T00:00:00Z,1,2", f"at is 9999-12-31T00:00:00Z, which {NO_SUCH_YEAR}"),
+        (
+            "A,0001-01-01T00:00:00+14:00,1,2",
+            f"at is 0001-01-01T00:00:00+14:00, which {NO_SUCH_YEAR}",
+        ),
         ("A,2026-01-01T12:00:00Z,1", "the row has another number of columns than the header"),
         ("A,2026-01-01T12:00:00Z,1,2,3", "the row has another number of columns than the header"),
     ],
@@ -69,6 +79,16 @@ def test_a_bad_row_has_its_line_and_reason_and_the_others_are_used(tmp_path, row
 def test_times_may_be_written_in_several_ways(tmp_path, time):
     (row,) = read(a_csv(tmp_path, f"A,{time},1,2")).observations
     assert row.time_us == NOON_US
+
+
+def test_a_time_of_nanoseconds_in_parquet_is_a_bad_row_and_the_others_make_a_recording(tmp_path):
+    path = tmp_path / "mine.parquet"
+    times = [NOON_US // 1000, NOON_US * 1000, -(2**63)]
+    table = {"site": ["A"] * 3, "at": times, "cars": [1] * 3, "kmh": [1.5] * 3}
+    pq.write_table(pa.table(table), path)
+    found = read(path)
+    assert [bad.line for bad in found.bad_rows] == [2, 3]
+    assert recording_of(found.observations).times_us.tolist() == [NOON_US]
 
 
 def test_parquet_keeps_its_types_and_counts_rows(tmp_path):
