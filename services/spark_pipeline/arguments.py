@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from schemas.model import Stage
@@ -30,12 +31,18 @@ def stages_to_run(pipeline: Pipeline, plan: RunPlan) -> tuple[Stage, ...]:
     return tuple(stage for stage in plan.request.stages if stage in pipeline.stages)
 
 
-def end_with_parent() -> None:
-    """End this process when its standard input does, which the parent holds."""
+def end_with_parent(before: Callable[[], None] = lambda: None) -> None:
+    """End this process when its standard input does, which the parent holds.
+
+    before: what is done first, in a thread of its own; this process ends whatever comes of it.
+    """
 
     def wait_for_the_end() -> None:
         while os.read(sys.stdin.fileno(), 1024):
             pass
-        os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            before()
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=wait_for_the_end, name="parent", daemon=True).start()

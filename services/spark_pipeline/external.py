@@ -4,7 +4,8 @@
 Starts the program that `pipelines/NAME.toml` of this machine names, tells it in its environment
 what it needs, and ends with it; without a command there is nothing to start, because the program
 runs already. Says READY at once: whether the program works is for its outputs to show, which the
-conductor watches. Ends on SIGTERM or with its parent.
+conductor watches. Ends on SIGTERM or with its parent, and the program with it: one that went on
+would publish into every later run.
 
     TIDEGAUGE_KAFKA_BOOTSTRAP   host:port[,host:port]
     TIDEGAUGE_RUN_ID            the run
@@ -15,6 +16,7 @@ conductor watches. Ends on SIGTERM or with its parent.
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -44,7 +46,6 @@ def main() -> int:
     """Run the program until told to stop; 1 with a line that says why when it ends before."""
     pipeline, plan = read_arguments("external")
     settings = load_settings(ServiceSettings)
-    end_with_parent()
     stop = stop_on_signals()
     events = open_events(settings, f"spark_pipeline-{pipeline.name}")
     try:
@@ -53,6 +54,8 @@ def main() -> int:
     except (RefusedError, OSError) as error:
         print(f"{pipeline.name}: {error}", file=sys.stderr)
         return EXIT_FAILED
+    # Only now, so that it knows the program; a parent that is gone already is noticed as well.
+    end_with_parent(lambda: kill(process))
     events.lifecycle(protocol.READY, plan.request.run_id, pipeline=pipeline.name)
     code = watch(process, stop)
     if code is not None:
@@ -98,6 +101,14 @@ def environment(pipeline: Pipeline, plan: RunPlan, settings: ServiceSettings) ->
 def start(command: Sequence[str], variables: dict[str, str]) -> "subprocess.Popen[bytes]":
     """Start the program in this process's group, its output in the same log. Raises OSError."""
     return subprocess.Popen(command, cwd=ROOT, env=variables, stdin=subprocess.DEVNULL)
+
+
+def kill(process: "subprocess.Popen[bytes] | None") -> None:
+    """Kill the program, and what it has started itself where this process leads its group."""
+    if process is not None:
+        process.kill()
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)
 
 
 def watch(process: "subprocess.Popen[bytes] | None", stop: Event) -> int | None:

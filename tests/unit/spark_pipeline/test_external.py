@@ -1,16 +1,20 @@
 """Programs that are no part of Tidegauge: what is started, what they are told, how they end."""
 
+import subprocess
 import sys
 import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from pydantic import ValidationError
 
 from schemas.pipeline import External, Pipeline
 from schemas.protocol import RunPlan
 from services.runtime.definitions import DefinitionError, load_pipeline
-from services.runtime.settings import ServiceSettings
+from services.runtime.settings import ROOT, ServiceSettings
 from services.spark_pipeline.external import (
     RefusedError,
     allowed_command,
@@ -98,3 +102,62 @@ def test_a_program_that_ends_by_itself_is_noticed() -> None:
     stop = threading.Event()
     stop.set()
     assert watch(None, stop) is None
+
+
+# The wrapper as it is, but for the bus; its program starts one more and says both numbers.
+WRAPPER = """
+import sys
+from services.spark_pipeline import external
+class Events:
+    def lifecycle(self, *_event, **_fields): pass
+program = (sys.executable, "-c", sys.argv.pop())
+external.open_events = lambda *_: Events()
+external.allowed_command = lambda _: program
+sys.exit(external.main())
+"""
+PROGRAM = """
+import os, signal, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+print(os.getpid(), child.pid, flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize("leads_its_group", [True, False])
+def test_the_program_ends_when_the_agent_is_gone(tmp_path: Path, leads_its_group: bool) -> None:
+    request = a_request().model_copy(update={"pipelines": (external("mine", "-"),)})
+    offsets: dict[str, tuple[int, ...]] = {"traffic.flow": (0,), "traffic.speed": (0,)}
+    plan = tmp_path / "plan.json"
+    plan.write_text(RunPlan(request=request, start_offsets=offsets).model_dump_json())
+    options = ["--pipeline", "mine", "--plan", str(plan), PROGRAM]
+    wrapper = subprocess.Popen(
+        [sys.executable, "-c", WRAPPER, *options],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=leads_its_group,
+    )
+    assert wrapper.stdin is not None
+    assert wrapper.stdout is not None
+    program, child = (psutil.Process(int(pid)) for pid in wrapper.stdout.readline().split())
+    try:
+        wrapper.stdin.close()  # as when the agent that holds it is killed
+        assert wrapper.wait(10) == -9
+        for process in (program, child) if leads_its_group else (program,):
+            assert ends(process), process
+    finally:
+        for process in (program, child):
+            if process.is_running():
+                process.kill()
+        wrapper.stdout.close()
+
+
+def ends(process: psutil.Process) -> bool:
+    """Whether it is gone within 10 s, but for what init has not buried yet."""
+    deadline_s = time.monotonic() + 10
+    with suppress(psutil.NoSuchProcess):
+        while process.status() != psutil.STATUS_ZOMBIE:
+            if time.monotonic() > deadline_s:
+                return False
+            time.sleep(0.02)
+    return True
