@@ -29,10 +29,15 @@ def topic_config(topic: Topic) -> dict[str, str]:
 def ensure_topics(admin: AdminClient, topics: Iterable[Topic], replication: int = 1) -> None:
     """Create the topics that are missing and wait until they are there.
 
-    Raises KafkaException when the broker refuses or does not answer within 15 s.
+    Brokers that are still joining are waited for, because a topic keeps for ever the replicas that
+    it was created with. Raises KafkaException when the broker refuses or does not answer within
+    15 s, KafkaUnavailableError when there are fewer brokers than replicas after 15 s.
     """
-    metadata = admin.list_topics(timeout=KAFKA_TIMEOUT_S)
-    brokers = sorted(metadata.brokers)[:replication]
+    there = admin.list_topics(timeout=KAFKA_TIMEOUT_S).topics
+    missing = [topic for topic in topics if topic.name not in there]
+    if not missing:
+        return
+    brokers = _await_brokers(admin, replication)
     wanted = [
         NewTopic(
             topic.name,
@@ -40,11 +45,8 @@ def ensure_topics(admin: AdminClient, topics: Iterable[Topic], replication: int 
             replica_assignment=[brokers] * topic.partitions,
             config=topic_config(topic),
         )
-        for topic in topics
-        if topic.name not in metadata.topics
+        for topic in missing
     ]
-    if not wanted:
-        return
     for future in admin.create_topics(wanted, operation_timeout=KAFKA_TIMEOUT_S).values():
         try:
             future.result(timeout=KAFKA_TIMEOUT_S)
@@ -52,6 +54,19 @@ def ensure_topics(admin: AdminClient, topics: Iterable[Topic], replication: int 
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
     _await_topics(admin, {topic.topic for topic in wanted})
+
+
+def _await_brokers(admin: AdminClient, count: int) -> list[int]:
+    """The ids of the first `count` brokers, once there are as many."""
+    deadline = time.monotonic() + KAFKA_TIMEOUT_S
+    while True:
+        found = sorted(admin.list_topics(timeout=KAFKA_TIMEOUT_S).brokers)
+        if len(found) >= count:
+            return found[:count]
+        if time.monotonic() > deadline:
+            there = "is 1 broker" if len(found) == 1 else f"are {len(found)} brokers"
+            raise KafkaUnavailableError(f"TIDEGAUGE_REPLICATION is {count}, but there {there}")
+        time.sleep(0.2)
 
 
 def _await_topics(admin: AdminClient, names: set[str]) -> None:

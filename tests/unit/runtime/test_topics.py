@@ -1,9 +1,14 @@
-"""What the broker is told about a topic."""
+"""What the broker is told about a topic, and on which brokers it is kept."""
+
+from concurrent.futures import Future
+from types import SimpleNamespace
 
 import pytest
 
 from schemas.catalogue import Topic
-from services.runtime.topics import topic_config
+from services.runtime import topics
+from services.runtime.kafka import KafkaUnavailableError
+from services.runtime.topics import ensure_topics, topic_config
 
 pytestmark = pytest.mark.unit
 
@@ -30,3 +35,54 @@ def test_the_producers_time_and_other_settings_are_had_by_asking():
     config = topic_config(topic)
     assert config["message.timestamp.type"] == "CreateTime"
     assert config["cleanup.policy"] == "compact"
+
+
+class Cluster:
+    """An admin client that finds as many brokers as `joining` says, one look after the other, and
+    the last number ever after; it notes what is created."""
+
+    def __init__(self, *joining, there=()):
+        self._joining = list(joining)
+        self._topics = dict.fromkeys(there)
+        self.replicas = {}
+
+    def list_topics(self, timeout):
+        count = self._joining.pop(0) if len(self._joining) > 1 else self._joining[0]
+        return SimpleNamespace(brokers=dict.fromkeys(range(count)), topics=dict(self._topics))
+
+    def create_topics(self, wanted, operation_timeout):
+        done = Future()
+        done.set_result(None)
+        for each in wanted:
+            self.replicas[each.topic] = each.replica_assignment
+            self._topics[each.topic] = None
+        return {each.topic: done for each in wanted}
+
+
+TWO = Topic("t", (), partitions=2)
+
+
+def test_brokers_that_are_still_joining_are_waited_for():
+    cluster = Cluster(1, 1, 2, 4)
+    ensure_topics(cluster, [TWO], replication=3)
+    assert cluster.replicas == {"t": [[0, 1, 2], [0, 1, 2]]}
+
+
+@pytest.mark.parametrize(
+    ("there", "sentence"),
+    [
+        (1, "TIDEGAUGE_REPLICATION is 3, but there is 1 broker"),
+        (2, "TIDEGAUGE_REPLICATION is 3, but there are 2 brokers"),
+    ],
+)
+def test_fewer_brokers_than_replicas_are_an_error_and_no_topic(monkeypatch, there, sentence):
+    monkeypatch.setattr(topics, "KAFKA_TIMEOUT_S", 0)
+    cluster = Cluster(there)
+    with pytest.raises(KafkaUnavailableError) as raised:
+        ensure_topics(cluster, [TWO], replication=3)
+    assert str(raised.value) == sentence
+    assert cluster.replicas == {}
+
+
+def test_topics_that_are_there_need_no_brokers():
+    ensure_topics(Cluster(1, there=["t"]), [TWO], replication=3)
