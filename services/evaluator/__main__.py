@@ -8,8 +8,10 @@ Reads the input and output topics of the current run, publishes `results.latency
 """
 
 import os
+import sys
 
 import faust
+from confluent_kafka import KafkaException
 
 from schemas import protocol
 from services.evaluator.app import build_app
@@ -17,6 +19,7 @@ from services.evaluator.current import CurrentRun
 from services.evaluator.process import settle_in
 from services.evaluator.settings import EvaluatorSettings
 from services.runtime.events import open_events
+from services.runtime.kafka import KafkaUnavailableError
 from services.runtime.logs import configure_logs
 from services.runtime.settings import load_settings
 
@@ -29,7 +32,11 @@ def main() -> None:
     events = open_events(settings, settings.name)
     (settings.data / "faust").mkdir(parents=True, exist_ok=True)
     current = CurrentRun(settings, events)
-    app = build_app(settings, current, first_command=current.resume())
+    try:
+        first_command = current.resume()
+    except (KafkaException, KafkaUnavailableError) as error:
+        sys.exit(f"{settings.name}: {error}")
+    app = build_app(settings, current, first_command)
 
     @app.task  # type: ignore[untyped-decorator]
     async def announce() -> None:

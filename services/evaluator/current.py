@@ -31,6 +31,7 @@ from services.runtime.clock import now_ms
 from services.runtime.events import Events
 from services.runtime.kafka import (
     KafkaUnavailableError,
+    NoTopicError,
     admin_client,
     assigned_consumer,
     end_offsets,
@@ -70,11 +71,12 @@ class CurrentRun:
         """Take up the run that a process before this one has left, if there is one.
 
         Returns the offset of `control.runs` from which on commands are to be carried out: all
-        before it are known here. Raises KafkaException when the broker does not answer.
+        before it are known here. Raises KafkaException or KafkaUnavailableError when the broker
+        does not answer: who does not know what was published must not publish.
         """
         try:
             commands, end = read_commands(self._settings, "evaluator-history")
-        except KafkaUnavailableError:  # the topic is made when the first conductor starts
+        except NoTopicError:  # it is made when the first conductor starts
             return 0
         self._carried_out.extend(one["command_id"] for one in commands)
         mine = unfinished(commands, now_ms())

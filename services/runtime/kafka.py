@@ -29,6 +29,10 @@ class KafkaUnavailableError(RuntimeError):
     """The broker did not answer in time."""
 
 
+class NoTopicError(KafkaUnavailableError):
+    """The broker has answered: it does not have the topic."""
+
+
 def client_properties(settings: ServiceSettings, client: str) -> dict[str, Any]:
     """What every client of librdkafka needs: where the broker is, its name, logs of errors only,
     and the user's own properties."""
@@ -89,10 +93,14 @@ def assigned_consumer(settings: ServiceSettings, client: str, **properties: Any)
 
 
 def partition_ids(consumer: Consumer, topic: str) -> tuple[int, ...]:
-    """Partitions of a topic in order. Raises KafkaUnavailableError when there is none."""
+    """Partitions of a topic in order. Raises NoTopicError when it is not there,
+    KafkaUnavailableError when the broker does not say what they are, KafkaException."""
     found = consumer.list_topics(topic, timeout=KAFKA_TIMEOUT_S).topics.get(topic)
-    if found is None or found.error is not None or not found.partitions:
-        raise KafkaUnavailableError(f"topic {topic} is not there")
+    if found is None or (found.error and found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART):
+        raise NoTopicError(f"topic {topic} is not there")
+    if found.error is not None or not found.partitions:
+        reason = found.error.str() if found.error else "the broker names no partition"
+        raise KafkaUnavailableError(f"topic {topic} cannot be read: {reason}")
     return tuple(sorted(found.partitions))
 
 

@@ -45,7 +45,8 @@ def unfinished(commands: list[Record], now_ms: int) -> list[Record]:
 def read_commands(settings: ServiceSettings, client: str) -> tuple[list[Record], int]:
     """The newest commands, in topic order, and the offset after them.
 
-    client: name of the reading client. Raises KafkaUnavailableError when the topic is not there.
+    client: name of the reading client. Raises NoTopicError when the topic is not there,
+    KafkaUnavailableError or KafkaException when the broker does not answer.
     """
     consumer = assigned_consumer(settings, client, **{"fetch.min.bytes": 1})
     try:

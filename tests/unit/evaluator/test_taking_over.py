@@ -8,9 +8,15 @@ from hypothesis import strategies as st
 
 from schemas import catalogue
 from schemas.protocol import Stop
+from services.evaluator import current
+from services.evaluator.current import CurrentRun
 from services.evaluator.published import NotRepeatableError, Owed
+from services.evaluator.settings import EvaluatorSettings
+from services.runtime.events import Events
+from services.runtime.kafka import KafkaUnavailableError, NoTopicError
 from services.runtime.replay import unfinished
 from tests.unit.evaluator.records import PHASES, START_MS, a_plan
+from tests.unit.kafka_clients import Kept
 
 pytestmark = pytest.mark.unit
 
@@ -135,3 +141,26 @@ def test_however_often_a_process_dies_the_bus_ends_with_every_count_once(cells, 
         bus += list(owed.events())[:death]
         assert total(bus) <= total(whole)
     assert total(bus) == total(whole)
+
+
+def resumed(monkeypatch, found):
+    """What taking up gives when reading the commands gives this, and what was published."""
+
+    def read_commands(_settings, _client):
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(current, "read_commands", read_commands)
+    producer = Kept()
+    run = CurrentRun(EvaluatorSettings(), Events(producer, "evaluator"))
+    return run.resume(), producer.sent
+
+
+def test_without_a_topic_of_commands_there_is_no_history(monkeypatch):
+    assert resumed(monkeypatch, NoTopicError("topic control.runs is not there")) == (0, [])
+
+
+def test_a_bus_that_does_not_answer_is_not_taken_for_one_without_history(monkeypatch):
+    with pytest.raises(KafkaUnavailableError, match="did not come"):
+        resumed(monkeypatch, KafkaUnavailableError("the records of control.runs did not come"))

@@ -1,0 +1,46 @@
+"""Which topics there are, as the broker says it."""
+
+from types import SimpleNamespace
+
+import pytest
+from confluent_kafka import KafkaError
+
+from services.runtime.kafka import KafkaUnavailableError, NoTopicError, partition_ids
+
+pytestmark = pytest.mark.unit
+
+
+class Answering:
+    """A consumer that is told this of the topic `t`."""
+
+    def __init__(self, *partitions, error=None):
+        self._topic = SimpleNamespace(partitions=dict.fromkeys(partitions), error=error)
+
+    def list_topics(self, topic, timeout):
+        return SimpleNamespace(topics={topic: self._topic})
+
+
+def test_partitions_are_in_order():
+    assert partition_ids(Answering(1, 0, 2), "t") == (0, 1, 2)
+
+
+def test_a_topic_that_the_broker_does_not_know_is_not_there():
+    unknown = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+    with pytest.raises(NoTopicError, match="topic t is not there"):
+        partition_ids(Answering(error=unknown), "t")
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (Answering(error=KafkaError(KafkaError.LEADER_NOT_AVAILABLE)), "Leader not available"),
+        (Answering(error=KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)), "authorization"),
+        (Answering(), "names no partition"),
+    ],
+)
+def test_any_other_answer_does_not_say_that_there_is_no_topic(answer, reason):
+    with pytest.raises(
+        KafkaUnavailableError, match=rf"topic t cannot be read: .*{reason}"
+    ) as found:
+        partition_ids(answer, "t")
+    assert not isinstance(found.value, NoTopicError)
