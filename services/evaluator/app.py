@@ -13,6 +13,7 @@ from typing import Any
 import faust
 import structlog
 from faust.exceptions import ConsumerNotStarted
+from mode import CrashingSupervisor
 from prometheus_client import CONTENT_TYPE_LATEST, Gauge, generate_latest
 
 from schemas import catalogue, codec
@@ -36,6 +37,9 @@ def build_app(
     for a member that was killed before it gave its partition to the next. It commits nothing, so
     that nothing of the group is left; after a rebalance Faust reads the commands again from the
     first, and those that were seen are passed over.
+
+    An unexpected error in an agent ends the process, which is then started again and counts the run
+    again. Faust's default would go on with the next batch, and the records of this one be missing.
     """
     app = faust.App(
         f"tidegauge-evaluator-{uuid.uuid4()}",
@@ -45,6 +49,7 @@ def build_app(
         datadir=settings.data / "faust",
         topic_disable_leader=True,
         topic_allow_declare=False,
+        agent_supervisor=CrashingSupervisor,
         consumer_auto_offset_reset="earliest",
         web_host=settings.host,
         web_bind=settings.host,

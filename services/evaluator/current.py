@@ -4,6 +4,7 @@ from collections import deque
 from typing import Any
 
 import structlog
+from confluent_kafka import KafkaException
 from pydantic import ValidationError
 
 from schemas import catalogue, protocol
@@ -90,23 +91,31 @@ class CurrentRun:
                 phases = PhasePlan.model_validate_json(one["body"])
                 self._start(phases, published_since_ms=mine[0]["issued_at"])
             else:
-                self._carry_out("drain", one["run_id"], one["body"])
+                self._obey(one)
         return end
 
     def command(self, record: dict[str, Any]) -> None:
         """Carry out one `control_command` once.
 
-        A body that does not fit its command fails the run that the command is about.
+        A body that does not fit its command fails the run that the command is about, as does a
+        broker that does not answer.
         """
         if record["command_id"] in self._carried_out:
             return
         self._carried_out.append(record["command_id"])
+        self._obey(record)
+
+    def _obey(self, record: dict[str, Any]) -> None:
         try:
             self._carry_out(record["command"], record["run_id"], record["body"])
         except ValidationError as error:
-            mistake = first_mistake(error)
-            reason = f"The evaluator could not {record['command']}: {mistake}."
-            self._fail(record["run_id"], reason)
+            self._fail_command(record, first_mistake(error))
+        except KafkaException as error:
+            self._fail_command(record, error.args[0].str())
+
+    def _fail_command(self, record: dict[str, Any], mistake: str) -> None:
+        reason = f"The evaluator could not {record['command']}: {mistake}."
+        self._fail(record["run_id"], reason)
 
     def _carry_out(self, name: str, run_id: str, body: str) -> None:
         if name == "prepare":

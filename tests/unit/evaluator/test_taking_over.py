@@ -1,5 +1,6 @@
 """A process that takes over a run: which run, and what it still owes the bus."""
 
+import json
 from collections import Counter
 
 import pytest
@@ -164,3 +165,15 @@ def test_without_a_topic_of_commands_there_is_no_history(monkeypatch):
 def test_a_bus_that_does_not_answer_is_not_taken_for_one_without_history(monkeypatch):
     with pytest.raises(KafkaUnavailableError, match="did not come"):
         resumed(monkeypatch, KafkaUnavailableError("the records of control.runs did not come"))
+
+
+def test_a_drain_that_is_none_fails_the_run_that_is_taken_up(monkeypatch):
+    monkeypatch.setattr(current, "now_ms", lambda: NOW_MS)
+    monkeypatch.setattr(
+        CurrentRun, "_prepare", lambda self, plan, **_: vars(self).update(_plan=plan)
+    )
+    wrong = command("drain", body=Stop())
+    commands = [one | {"command_id": str(n)} for n, one in enumerate((RUN[1], wrong))]
+    end, ((_topic, event, _key),) = resumed(monkeypatch, (commands, 2))
+    assert (end, event["event"]) == (2, "failed")
+    assert "could not drain" in json.loads(event["detail"])["reason"]
