@@ -11,7 +11,7 @@ import sys
 import time
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 from pydantic import ValidationError
 
 from schemas import catalogue
@@ -20,10 +20,17 @@ from services.evaluator.evaluation import Evaluation
 from services.evaluator.history import read_published
 from services.evaluator.process import settle_in
 from services.evaluator.published import Difference, Owed
-from services.evaluator.reader import FETCHING, Reader, TimestampError, offsets_at
+from services.evaluator.reader import (
+    FETCHING,
+    DeletedError,
+    Reader,
+    TimestampError,
+    check_kept,
+    offsets_at,
+)
 from services.evaluator.settings import EvaluatorSettings
-from services.evaluator.share import Place, reached
-from services.runtime.kafka import KafkaUnavailableError, assigned_consumer, watermarks
+from services.evaluator.share import ALL, Place, reached
+from services.runtime.kafka import KafkaUnavailableError, assigned_consumer
 from services.runtime.logs import configure_logs
 from services.runtime.replay import Record, read_commands
 from services.runtime.settings import EXIT_USAGE, load_settings
@@ -34,6 +41,15 @@ READ_TIMEOUT_S = 15.0
 
 class CannotEvaluateError(RuntimeError):
     """The run cannot be evaluated again; the text is one sentence."""
+
+
+REASONS_TO_REFUSE = (
+    CannotEvaluateError,
+    DeletedError,
+    KafkaException,
+    KafkaUnavailableError,
+    TimestampError,
+)
 
 
 @dataclass(frozen=True)
@@ -57,7 +73,7 @@ def main() -> int:
     try:
         past = past_run(read_commands(settings, "evaluator-history")[0], sys.argv[1])
         owed = evaluate(settings, past)
-    except (CannotEvaluateError, KafkaUnavailableError, TimestampError, KafkaException) as error:
+    except REASONS_TO_REFUSE as error:
         print(f"tidegauge: {error}", file=sys.stderr)
         return EXIT_USAGE
     return show(past, list(owed.differences()), owed.counted)
@@ -79,21 +95,15 @@ def past_run(commands: list[Record], run_id: str) -> PastRun:
 
 
 def evaluate(settings: EvaluatorSettings, past: PastRun) -> Owed:
-    """Count the run again; returns what differs from what was published. Raises
-    CannotEvaluateError when records of it have been deleted."""
+    """Count the run again; returns what differs from what was published. Raises DeletedError when
+    records of it are gone, CannotEvaluateError when they do not come."""
     consumer = assigned_consumer(settings, "evaluator-again", **FETCHING)
     try:
         begins = past.plan.start_offsets
         ends = offsets_at(consumer, begins, past.stopped_ms)
-        for topic, offsets in begins.items():
-            for partition, begin in enumerate(offsets):
-                low, _high = watermarks(consumer, TopicPartition(topic, partition))
-                if low > begin:
-                    raise CannotEvaluateError(
-                        f"Records of {topic} that the run began with are no longer kept."
-                    )
+        check_kept(consumer, ALL.of(begins))
         run_id = past.plan.request.run_id
-        owed = Owed(read_published(settings, run_id, None, past.prepared_ms).events)
+        owed = read_published(settings, run_id, None, past.prepared_ms).owed
         reader = Reader(consumer, lambda _places: ends, begins, lambda: past.stopped_ms)
         _count(Evaluation(past.plan, past.phases), reader, ends, settings, owed)
         return owed

@@ -18,10 +18,12 @@ from services.evaluator.published import NotRepeatableError
 from services.evaluator.publishing import Publication
 from services.evaluator.reader import (
     FETCHING,
+    DeletedError,
     Frontier,
     MessageBatch,
     Reader,
     TimestampError,
+    check_kept,
     check_topics,
     end_offsets_by,
 )
@@ -87,6 +89,7 @@ class CurrentRun:
         for one in mine:
             if one["command"] == "prepare":
                 self._prepare(RunPlan.model_validate_json(one["body"]), say_ready=not is_started)
+                self._fail_unless_kept()
             elif one["command"] == "start":
                 phases = PhasePlan.model_validate_json(one["body"])
                 self._start(phases, published_since_ms=mine[0]["issued_at"])
@@ -233,6 +236,18 @@ class CurrentRun:
         consumer = assigned_consumer(self._settings, "evaluator", **FETCHING)
         ends = end_offsets_by(admin_client(self._settings, "evaluator"))
         return Reader(consumer, ends, offsets, share=self._share, with_places=with_places)
+
+    def _fail_unless_kept(self) -> None:
+        """Fail a run whose first records are gone: it is counted again from them."""
+        if self._plan is None:
+            return  # it has failed already
+        consumer = assigned_consumer(self._settings, "evaluator-check")
+        try:
+            check_kept(consumer, self._share.of(self._plan.start_offsets))
+        except DeletedError as error:
+            self.fail(str(error))
+        finally:
+            consumer.close()
 
     def _start(self, phases: PhasePlan, published_since_ms: int | None = None) -> None:
         if self._plan is None or self._evaluation is not None:

@@ -7,7 +7,7 @@ import numpy as np
 from schemas import catalogue
 from services.evaluator.columns import Ints
 from services.evaluator.pair_log import places
-from services.evaluator.published import COUNTED
+from services.evaluator.published import COUNTED, Owed
 from services.runtime.kafka import assigned_consumer
 from services.runtime.replay import Record, Spans, decoded, read_spans, spans_since
 from services.runtime.settings import ServiceSettings
@@ -17,18 +17,26 @@ CLOCKS_APART_MS = 60_000  # of the brokers that lead the topics of results
 
 @dataclass
 class Published:
-    """What one evaluator has published of one run: counted events, and the places (topic,
-    partition, offset) of dead letters. Pairs take 8 bytes each."""
+    """What one evaluator has published of one run: owed, with what its events have counted, and the
+    places (topic, partition, offset) of dead letters.
 
-    events: list[tuple[str, Record]] = field(default_factory=list)
+    Events are not kept: their counts are added up, cell by cell. Pairs take 8 bytes each.
+    """
+
+    owed: Owed = field(default_factory=Owed)
     dead_letters: set[tuple[str, int, int]] = field(default_factory=set)
     _pairs: dict[tuple[str, str], list[Ints]] = field(default_factory=dict)
 
-    def add_pairs(self, record: Record) -> None:
-        """Take in one event of pairs."""
-        where = (np.array(record[name], np.int64) for name in ("partitions", "offsets"))
-        known = self._pairs.setdefault((record["pipeline"], record["stage"]), [])
-        known.append(places(*where))
+    def add(self, name: str, record: Record) -> None:
+        """Take in one event of schema `name`."""
+        if name == "dead_letter":
+            self.dead_letters.add((record["topic"], record["partition"], record["offset"]))
+        elif name == catalogue.record_of(catalogue.PAIRS):
+            where = (np.array(record[one], np.int64) for one in ("partitions", "offsets"))
+            known = self._pairs.setdefault((record["pipeline"], record["stage"]), [])
+            known.append(places(*where))
+        else:
+            self.owed.deduct(name.replace("_", ".", 1), record)
 
     def pairs(self) -> dict[tuple[str, str], Ints]:
         """Sorted places of the outputs whose pairs were published, by pipeline and stage."""
@@ -47,15 +55,8 @@ def read_published(
         for topic in wanted:
             spans.update(spans_since(consumer, topic, since_ms - CLOCKS_APART_MS))
         for name, record in decoded(read_spans(consumer, spans)):
-            if record["run_id"] != run_id or producer not in (None, record["producer"]):
-                continue
-            if name == "dead_letter":
-                place = (record["topic"], record["partition"], record["offset"])
-                found.dead_letters.add(place)
-            elif name == catalogue.record_of(catalogue.PAIRS):
-                found.add_pairs(record)
-            else:
-                found.events.append((name.replace("_", ".", 1), record))
+            if record["run_id"] == run_id and producer in (None, record["producer"]):
+                found.add(name, record)
     finally:
         consumer.close()
     return found

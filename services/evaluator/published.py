@@ -4,7 +4,8 @@ Events are counts of cells that add up: records of a topic and second, outputs w
 verdicts of one kind. A process that takes over a run counts everything again from the run's first
 record and owes the bus, cell by cell, what it has counted less what was published before:
 
-    owed = Owed(already_published)
+    owed = Owed()
+    owed.deduct(topic, fields)         # for everything that was published already
     owed.count(topic, fields)          # for everything it counts, until it has caught up
     for topic, fields in owed.events(): ...
 """
@@ -61,7 +62,11 @@ class Owed:
         self._cells: dict[tuple[str, Address], Counter[Any]] = defaultdict(Counter)
         self.counted = dict.fromkeys(COUNTED, 0)
         for topic, fields in published:
-            self._add(topic, fields, -1)
+            self.deduct(topic, fields)
+
+    def deduct(self, topic: str, fields: Fields) -> None:
+        """Take in one event that was published. What stays of it is the counts of its cells."""
+        self._add(topic, fields, -1)
 
     def count(self, topic: str, fields: Fields) -> None:
         """Take in one event that was counted again."""

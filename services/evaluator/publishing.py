@@ -10,7 +10,6 @@ from schemas import catalogue, protocol
 from services.evaluator.evaluation import Evaluation
 from services.evaluator.history import Published
 from services.evaluator.pair_log import without
-from services.evaluator.published import Owed
 from services.evaluator.share import Place, reached
 from services.runtime.events import Events
 
@@ -35,7 +34,7 @@ class Publication:
     ) -> None:
         self._events = events
         self._run_id = run_id
-        self._owed = Owed(already.events) if already is not None else None
+        self._owed = already.owed if already is not None else None
         self._letters = already.dead_letters if already is not None else set()
         self._pairs = already.pairs() if already is not None else {}
         self._ends = ends or {}

@@ -17,8 +17,10 @@ from services.evaluator.share import ALL, Offsets, Place, Share
 from services.runtime.clock import Clock, now_ms
 from services.runtime.kafka import KAFKA_TIMEOUT_S, KafkaUnavailableError, watermarks
 
-# Fetch ahead enough for the next reads, and look again soon when they have been taken.
+# Fetch ahead enough for the next reads, and look again soon when they have been taken. Where
+# records were deleted before they were read, stop: who passes over them judges wrongly.
 FETCHING = {
+    "auto.offset.reset": "error",
     "fetch.min.bytes": 1 << 20,
     "fetch.wait.max.ms": 100,
     "fetch.queue.backoff.ms": 5,
@@ -29,6 +31,10 @@ FETCHING = {
 
 class TimestampError(RuntimeError):
     """A topic does not carry LogAppendTime, so nothing can be measured."""
+
+
+class DeletedError(RuntimeError):
+    """Records of the run are gone, so it cannot be counted from its begin."""
 
 
 EndOffsets = Callable[[list[Place]], dict[Place, int]]
@@ -184,3 +190,17 @@ def check_topics(consumer: Consumer, topics: tuple[str, ...]) -> None:
             f"brokers {sorted(leaders)} lead the partitions of this run; one must lead all, "
             "because latencies are differences of one clock"
         )
+
+
+def check_kept(consumer: Consumer, begins: dict[Place, int]) -> None:
+    """Refuse to count from these offsets unless every record since is still kept.
+
+    Raises DeletedError, KafkaException.
+    """
+    for place, begin in begins.items():
+        low, high = watermarks(consumer, TopicPartition(*place))
+        if not low <= begin <= high:  # above: another topic of that name
+            raise DeletedError(
+                f"Records of {place[0]} that the run began with are no longer kept, so it cannot "
+                "be counted again."
+            )

@@ -2,19 +2,22 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 
 import pytest
+from confluent_kafka import TopicPartition
 
 from schemas import catalogue, protocol
-from schemas.protocol import RunPlan, Stop
+from schemas.protocol import PhasePlan, RunPlan, Stop
 from services.runtime.events import open_events
 from services.runtime.kafka import admin_client
 from services.runtime.settings import ROOT
 from services.runtime.topics import ensure_topics
-from tests.integration.hand_written import ends, request_of
+from tests.integration.hand_written import PHASES, HandWritten, ends, request_of, write
 from tests.integration.kafka_broker import own_broker  # noqa: F401
 from tests.integration.runs import readers
 from tests.integration.service_process import has_event, running_service, send_probes
@@ -22,6 +25,7 @@ from tests.integration.service_process import has_event, running_service, send_p
 pytestmark = pytest.mark.integration
 
 OUTPUTS = tuple(catalogue.output_topic("p", stage) for stage in protocol.STAGES)
+GONE = "Records of traffic.flow that the run began with are no longer kept"
 # The evaluator, in which one method does what nobody foresaw.
 BREAKS = """
 import sys
@@ -60,10 +64,29 @@ def plan_of(broker, run_id):
     )
 
 
+def begin(broker, bus, lifecycle, run_id):
+    """Prepare and start a run of the evaluator that runs."""
+    run = HandWritten(run_id, (int(time.time()) - 10) * 1_000)
+    bus.command("prepare", run_id, plan_of(broker, run_id))
+    send_probes(broker, run_id)
+    lifecycle.until(run_id, has_event(protocol.READY))
+    bus.command("start", run_id, PhasePlan(load_start_ms=run.start_ms, phases=PHASES))
+    return run
+
+
 def starts_of(pid, events):
     """What a process has said of its start: it hears every command from then on."""
     started = [one for one in events if one["event"] == protocol.SERVICE_STARTED]
     return [one for one in started if json.loads(one["detail"])["pid"] == pid]
+
+
+def delete_flow(broker):
+    """Delete every record of traffic.flow, as retention does."""
+    (end,) = ends(broker, catalogue.FLOW)[catalogue.FLOW]
+    asked = [TopicPartition(catalogue.FLOW, 0, end)]
+    admin = admin_client(broker, "tests")
+    for deleted in admin.delete_records(asked).values():
+        assert deleted.result(10).low_watermark == end
 
 
 @pytest.mark.parametrize("method", ["command", "add"])
@@ -81,3 +104,39 @@ def test_an_unexpected_error_ends_the_process_and_the_next_takes_up_the_run(brok
         with running_service(broker, "evaluator"):
             lifecycle.until(run_id, has_event(protocol.READY))
             bus.command("stop", run_id, Stop())
+
+
+def test_a_run_whose_records_are_gone_fails_when_it_is_taken_up(broker):
+    run_id, bus = "gone", open_events(broker, "tests")
+    with readers(broker, catalogue.LIFECYCLE) as (lifecycle,):
+        with running_service(broker, "evaluator") as process:
+            run = begin(broker, bus, lifecycle, run_id)
+            process.kill()
+            process.wait()
+        write(broker, [("traffic.flow", run.encoded(("a", 0, "flow")))])
+        delete_flow(broker)
+        with running_service(broker, "evaluator"):
+            failed = lifecycle.until(run_id, has_event(protocol.FAILED))[-1]
+            bus.command("stop", run_id, Stop())
+    assert json.loads(failed["detail"])["reason"].startswith(GONE)
+
+
+def test_records_that_are_gone_before_they_were_read_are_not_passed_over(broker):
+    run_id, bus = "overtaken", open_events(broker, "tests")
+    with readers(broker, catalogue.LIFECYCLE, catalogue.THROUGHPUT) as (lifecycle, throughput):
+        with running_service(broker, "evaluator") as process:
+            run = begin(broker, bus, lifecycle, run_id)
+            first = [("traffic.flow", run.encoded(("a", 0, "flow")))]
+            write(broker, first)
+            throughput.until(run_id, len)
+            process.send_signal(signal.SIGSTOP)
+            write(broker, first)
+            time.sleep(1)  # a fetch that the broker still holds takes what is there by now
+            write(broker, first)
+            delete_flow(broker)
+            process.send_signal(signal.SIGCONT)
+            assert process.wait(60) == 1
+        with running_service(broker, "evaluator"):
+            failed = lifecycle.until(run_id, has_event(protocol.FAILED))[-1]
+            bus.command("stop", run_id, Stop())
+    assert json.loads(failed["detail"])["reason"].startswith(GONE)

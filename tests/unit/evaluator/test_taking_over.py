@@ -1,6 +1,7 @@
 """A process that takes over a run: which run, and what it still owes the bus."""
 
 import json
+import weakref
 from collections import Counter
 
 import pytest
@@ -11,13 +12,15 @@ from schemas import catalogue
 from schemas.protocol import Stop
 from services.evaluator import current
 from services.evaluator.current import CurrentRun
+from services.evaluator.history import Published
 from services.evaluator.published import NotRepeatableError, Owed
+from services.evaluator.reader import DeletedError, check_kept
 from services.evaluator.settings import EvaluatorSettings
 from services.runtime.events import Events
 from services.runtime.kafka import KafkaUnavailableError, NoTopicError
 from services.runtime.replay import unfinished
 from tests.unit.evaluator.records import PHASES, START_MS, a_plan
-from tests.unit.kafka_clients import Kept
+from tests.unit.kafka_clients import Client, Kept
 
 pytestmark = pytest.mark.unit
 
@@ -144,6 +147,37 @@ def test_however_often_a_process_dies_the_bus_ends_with_every_count_once(cells, 
     assert total(bus) == total(whole)
 
 
+class Event(dict):
+    """An event that can be watched."""
+
+    __slots__ = ("__weakref__",)
+
+
+def test_of_what_was_published_only_the_counts_stay_however_many_events_there_were():
+    published, seen = Published(), []
+    for _ in range(1_000):
+        event = Event(LATENCY | {"latencies_ms": [1, 2], "counts": [10, 5]})
+        published.add("results_latency", event)
+        seen.append(weakref.ref(event))
+        del event
+    assert not any(event() for event in seen)
+    counted = {"latencies_ms": [1, 2], "counts": [10_000, 5_001]}
+    published.owed.count(catalogue.LATENCY, LATENCY | counted)
+    rest = LATENCY | {"latencies_ms": [2], "counts": [1]}
+    assert list(published.owed.events()) == [(catalogue.LATENCY, rest)]
+
+
+def test_a_run_whose_first_records_are_gone_is_not_counted_again():
+    class Shortened(Client):
+        def get_watermark_offsets(self, _partition, timeout):
+            return 5, 7
+
+    check_kept(Shortened(), {("traffic.flow", 0): 5, ("traffic.flow", 1): 7})
+    for begin in (4, 8):
+        with pytest.raises(DeletedError, match=r"Records of traffic.flow .* are no longer kept"):
+            check_kept(Shortened(), {("traffic.flow", 0): 5, ("traffic.flow", 1): begin})
+
+
 def resumed(monkeypatch, found):
     """What taking up gives when reading the commands gives this, and what was published."""
 
@@ -169,6 +203,7 @@ def test_a_bus_that_does_not_answer_is_not_taken_for_one_without_history(monkeyp
 
 def test_a_drain_that_is_none_fails_the_run_that_is_taken_up(monkeypatch):
     monkeypatch.setattr(current, "now_ms", lambda: NOW_MS)
+    monkeypatch.setattr(CurrentRun, "_fail_unless_kept", lambda _: None)
     monkeypatch.setattr(
         CurrentRun, "_prepare", lambda self, plan, **_: vars(self).update(_plan=plan)
     )
