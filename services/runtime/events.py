@@ -17,6 +17,9 @@ from services.runtime.kafka import assigned_consumer, event_producer, watermarks
 from services.runtime.settings import ServiceSettings
 
 FLUSH_TIMEOUT_S = 10.0
+# Of a dead letter. A record may be as large as the broker and the client take, 1 MB unless told
+# otherwise; what wraps it has to be smaller.
+MAX_KEY_BYTES, MAX_VALUE_BYTES, MAX_REASON_CHARACTERS = 50_000, 900_000, 2_000
 
 
 class Events:
@@ -70,7 +73,12 @@ class Events:
         self.flush()
 
     def dead_letter(self, message: Message, reason: str, run_id: str = "") -> None:
-        """Keep a record that could not be used, whole, with where it was and why."""
+        """Keep a record that could not be used, with where it was and why: whole, or the begin of
+        one of more than 900 kB, and then the reason says so."""
+        key, value = message.key(), message.value()
+        for name, whole, most in (("key", key, MAX_KEY_BYTES), ("value", value, MAX_VALUE_BYTES)):
+            if whole is not None and len(whole) > most:
+                reason = f"its {name} of {len(whole)} bytes is cut to {most}; {reason}"
         record = {
             "run_id": run_id,
             "time": self._clock(),
@@ -78,9 +86,9 @@ class Events:
             "topic": message.topic(),
             "partition": message.partition(),
             "offset": message.offset(),
-            "reason": reason,
-            "key": message.key(),
-            "value": message.value(),
+            "reason": reason[:MAX_REASON_CHARACTERS],
+            "key": key and key[:MAX_KEY_BYTES],
+            "value": value and value[:MAX_VALUE_BYTES],
         }
         self._send(catalogue.DEAD_LETTER, run_id, codec.encode("dead_letter", record))
 

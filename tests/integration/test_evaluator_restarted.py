@@ -14,7 +14,7 @@ from confluent_kafka import TopicPartition
 from schemas import catalogue, protocol
 from schemas.protocol import PhasePlan, RunPlan, Stop
 from services.runtime.events import open_events
-from services.runtime.kafka import admin_client
+from services.runtime.kafka import admin_client, idempotent_producer
 from services.runtime.settings import ROOT
 from services.runtime.topics import ensure_topics
 from tests.integration.hand_written import PHASES, HandWritten, ends, request_of, write
@@ -140,3 +140,23 @@ def test_records_that_are_gone_before_they_were_read_are_not_passed_over(broker)
             failed = lifecycle.until(run_id, has_event(protocol.FAILED))[-1]
             bus.command("stop", run_id, Stop())
     assert json.loads(failed["detail"])["reason"].startswith(GONE)
+
+
+def test_a_record_larger_than_its_dead_letter_may_be_does_not_stop_the_run(broker):
+    run_id, bus = "large", open_events(broker, "tests")
+    large = b"\0" * 3_000_000  # which the broker takes, because compressed it is small
+    with (
+        readers(broker, catalogue.LIFECYCLE, catalogue.DEAD_LETTER) as (lifecycle, dead),
+        readers(broker, catalogue.THROUGHPUT) as (throughput,),
+        running_service(broker, "evaluator"),
+    ):
+        run = begin(broker, bus, lifecycle, run_id)
+        producer = idempotent_producer(broker, "tests", **{"message.max.bytes": 10_000_000})
+        producer.produce(catalogue.FLOW, large)
+        assert producer.flush(10) == 0
+        write(broker, [("traffic.flow", run.encoded(("a", 0, "flow")))])
+        throughput.until(run_id, len)
+        (letter,) = dead.until(run_id, len)
+        bus.command("stop", run_id, Stop())
+    assert letter["value"] == large[:900_000]
+    assert letter["reason"].startswith("its value of 3000000 bytes is cut to 900000; not in Avro")
