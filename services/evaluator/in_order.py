@@ -11,9 +11,11 @@ from collections import defaultdict
 
 import numpy as np
 
-from services.evaluator.columns import Ints, by_value
+from services.evaluator.columns import UNKNOWN, Ints, by_value
 from services.evaluator.inputs import InputRows, Inputs
 from services.evaluator.ledger import Ledger
+
+_EVER = np.iinfo(np.int64).max
 
 
 class InOrder:
@@ -42,30 +44,35 @@ class InOrder:
         self._add_before(frontier_ms)
 
     def _cuts(self, frontier_ms: int) -> list[int]:
-        """For every input of a window with an older output: the time of the newest such output."""
-        came = self._times_by_window(frontier_ms)
+        """When to judge before anything is added: see `_cuts_of_window`. None in most runs."""
+        came = self._came(frontier_ms)
         cuts: set[int] = set()
         for ledger in self._ledgers:
-            for group, output_ms in ledger.waiting_times():
+            for group, site, output_ms in ledger.waiting_places():
                 parts = [came[part] for part in ledger.stage.parts(group) if part in came]
-                if not parts or max(int(part.max()) for part in parts) <= output_ms.min():
-                    continue
-                ordered = np.sort(output_ms)
-                older = np.searchsorted(ordered, np.concatenate(parts))
-                cuts.update(ordered[older[older > 0] - 1].tolist())
+                if parts:
+                    input_site = np.concatenate([one for one, _ in parts])
+                    input_ms = np.concatenate([times for _, times in parts])
+                    cuts.update(_cuts_of_window(site, output_ms, input_site, input_ms))
         return sorted(cuts)
 
-    def _times_by_window(self, frontier_ms: int) -> dict[int, Ints]:
-        """LogAppendTimes of the rows before the frontier, by begin of their tumbling window."""
-        found: dict[int, list[Ints]] = defaultdict(list)
+    def _came(self, frontier_ms: int) -> dict[int, tuple[Ints, Ints]]:
+        """Sites and LogAppendTimes of the rows before the frontier, by begin of their tumbling
+        window."""
+        found: dict[int, list[tuple[Ints, Ints]]] = defaultdict(list)
         window_ms = self._inputs.window_ms
         for rows in self._rows:
             for number, stretch in by_value(rows.observed_ms // window_ms):
-                times = rows.appended_ms[stretch]
-                before = times[times < frontier_ms]
-                if len(before):
-                    found[number * window_ms].append(before)
-        return {start: np.concatenate(parts) for start, parts in found.items()}
+                site, times = rows.site[stretch], rows.appended_ms[stretch]
+                before = times < frontier_ms
+                found[number * window_ms].append((site[before], times[before]))
+        return {
+            start: (
+                np.concatenate([site for site, _ in parts]),
+                np.concatenate([times for _, times in parts]),
+            )
+            for start, parts in found.items()
+        }
 
     def _add_before(self, time_ms: int) -> None:
         left = []
@@ -77,3 +84,20 @@ class InOrder:
             self._inputs.add_windows(rows.take(early))
             left.append(rows.take(~early))
         self._rows = left
+
+
+def _cuts_of_window(site: Ints, output_ms: Ints, input_site: Ints, input_ms: Ints) -> list[int]:
+    """For every input with an older output of its site, the time of the newest such output, given
+    site codes and LogAppendTimes of all outputs and inputs of one window. Newest of any site that
+    has such an input, so that there are few."""
+    known = site != UNKNOWN
+    if not known.any() or not len(input_site):
+        return []
+    first_ms = np.full(max(site.max(), input_site.max()) + 1, _EVER)
+    np.minimum.at(first_ms, site[known], output_ms[known])
+    late = input_ms > first_ms[input_site]
+    if not late.any():
+        return []
+    ordered = np.sort(output_ms[np.isin(site, input_site[late])])
+    cuts: list[int] = ordered[np.searchsorted(ordered, input_ms[late]) - 1].tolist()
+    return cuts

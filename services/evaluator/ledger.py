@@ -75,9 +75,9 @@ class Ledger:
         """Outputs that no input explains yet."""
         return len(self._waiting)
 
-    def waiting_times(self) -> Iterator[tuple[int, Ints]]:
-        """Groups in which outputs wait, with their LogAppendTimes."""
-        return self._waiting.times()
+    def waiting_places(self) -> Iterator[tuple[int, Ints, Ints]]:
+        """Groups in which outputs wait, with their indices and LogAppendTimes."""
+        return self._waiting.places()
 
     def judge(self, inputs: Inputs, rows: Outputs) -> None:
         """Judge what can be judged of new outputs; the rest waits."""

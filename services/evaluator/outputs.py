@@ -66,10 +66,11 @@ class Waiting:
         """Groups in which something waits."""
         return list(self._by_group)
 
-    def times(self) -> Iterator[tuple[int, Ints]]:
-        """Groups in which something waits, with the LogAppendTimes of their outputs."""
+    def places(self) -> Iterator[tuple[int, Ints, Ints]]:
+        """Groups in which something waits, with indices and LogAppendTimes of their outputs."""
         for group, parts in self._by_group.items():
-            yield group, np.concatenate([rows.appended_ms for rows in parts])
+            index = np.concatenate([rows.index for rows in parts])
+            yield group, index, np.concatenate([rows.appended_ms for rows in parts])
 
     def add(self, rows: Outputs) -> None:
         """Let outputs of any groups wait."""
