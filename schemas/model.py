@@ -13,9 +13,12 @@ Name = Annotated[str, StringConstraints(pattern=_NAME)]
 
 
 class Model(BaseModel):
-    """Base of all contract models: immutable, no unknown fields, no number that JSON lacks."""
+    """Base of all contract models: immutable, no unknown fields, no number that JSON lacks, and no
+    mistake that repeats what was given, which may be a secret."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True
+    )
 
 
 def parse_stages(text: str) -> tuple[Stage, ...]:

@@ -6,8 +6,11 @@ past.conclusion, past.open_steps, past.can_go_on, past.so_far
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+
+from pydantic import ValidationError
 
 from schemas import catalogue, protocol
 from schemas.details import StepBegun, StepJudged
@@ -20,7 +23,8 @@ MOST_LOST = 3  # steps of a search; one that ends the conductor each time must e
 
 @dataclass
 class Past:
-    """One run. request: None where it was not announced yet; requested_ms: when it was.
+    """One run. request: None where it was not announced yet, or is none that this version takes;
+    requested_ms: when it was announced.
 
     steps: of its search, those that were judged, the last at judged_ms; begun: ids of all steps;
     concluded: those that are. is_carried_out: the run itself has begun, of a search the one at the
@@ -79,7 +83,8 @@ def past_of(run_id: str, history: Iterable[tuple[str, dict[str, Any]]]) -> Past:
         elif record["event"] == protocol.CONCLUDED:
             past.is_announced = True
         elif record["event"] == protocol.RUN_REQUESTED:
-            past.request = RunRequest.model_validate_json(record["detail"])
+            with suppress(ValidationError):
+                past.request = RunRequest.model_validate_json(record["detail"])
             past.requested_ms = record["time"]
         elif record["event"] == protocol.PHASE_STARTED and record["phase"] == "search":
             past.begun.append(StepBegun.model_validate_json(record["detail"]).step_run_id)

@@ -62,6 +62,14 @@ CANCEL = (catalogue.CONTROL, {"run_id": RUN_ID, "command": "cancel"})
 RESULT = concluded(RUN_ID, kind="sustainable_throughput", detail="{}")
 
 
+def test_a_run_that_this_version_would_not_take_is_accounted_for_all_the_same() -> None:
+    request = json.loads(a_search().model_dump_json())
+    request["pipelines"][0]["spark_conf"] = {"spark.my.password": "x"}
+    past = past_of(RUN_ID, [told(protocol.RUN_REQUESTED, json.dumps(request)), begun(STEPS[0])])
+    assert not past.can_go_on
+    assert past.open_steps == [STEPS[0]]
+
+
 def test_a_search_goes_on_after_the_steps_that_were_judged() -> None:
     past = past_of(RUN_ID, TWO_STEPS)
     assert past.can_go_on
