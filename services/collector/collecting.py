@@ -17,7 +17,7 @@ from services.collector.settings import CollectorSettings
 from services.collector.stack import StackFile
 from services.runtime.clock import now_ms
 from services.runtime.events import Events
-from services.runtime.kafka import KafkaUnavailableError
+from services.runtime.kafka import NoTopicError
 from services.runtime.replay import read_commands, unfinished
 
 
@@ -44,8 +44,9 @@ class Collecting:
 
     def resume(self) -> None:
         """Take up the run that goes on, where this process was started in the middle of one. What
-        was not sampled in between is a gap."""
-        with suppress(KafkaUnavailableError):  # there is no topic, so there was no run
+        was not sampled in between is a gap. Raises KafkaUnavailableError, KafkaException: who does
+        not know which run goes on must not sample for none."""
+        with suppress(NoTopicError):  # there was no run yet
             commands, _end = read_commands(self._settings, "collector-history")
             mine = unfinished(commands, now_ms())
             if mine:
