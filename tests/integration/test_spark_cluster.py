@@ -73,7 +73,10 @@ def master(tmp_path):
 
 def test_every_output_is_exact_on_a_cluster_too(broker, master, tmp_path):  # noqa: F811
     lifecycle = Reader(broker, catalogue.LIFECYCLE)
+    before = len(of(lifecycle.everything(""), protocol.SERVICE_STARTED))
     with running_service(broker, "spark_pipeline", tmp_path, TIDEGAUGE_SPARK_MASTER=master):
+        # It hears commands from then on.
+        lifecycle.until("", lambda found: len(of(found, protocol.SERVICE_STARTED)) > before)
         for name in PIPELINES:
             run_id = f"cluster-{name}"
             prepare(broker, run_id, (name,))
