@@ -6,6 +6,8 @@ _NAME = (
     r"(?:passw|passphrase|secret|token|credential|jaas|fs\.azure\.sas"
     r"|(?:access|account|api|encryption|private|shared)[._-]?key)"
 )
+# Classes that look secrets up, and where those are kept: `fs.s3a.aws.credentials.provider`.
+_PROVIDER = re.compile(r"\bprovider(?:\.(?:path|type|mapping))?$", re.IGNORECASE)
 _IN_NAME = re.compile(_NAME, re.IGNORECASE)
 # `-Dssl.keyPassword=x` and `{"password": "x"}` within a value, and `//user:password@host`.
 _IN_VALUE = re.compile(
@@ -15,5 +17,6 @@ _IN_VALUE = re.compile(
 
 def looks_secret(name: str, value: str) -> bool:
     """Whether a setting looks like one that nobody else may read. A name that only speaks of
-    secrets, such as where they are kept, does as well."""
-    return bool(_IN_NAME.search(name) or _IN_VALUE.search(value))
+    secrets may do as well, but not that of what provides them."""
+    is_named = _IN_NAME.search(name) and not _PROVIDER.search(name)
+    return bool(is_named or _IN_VALUE.search(value))

@@ -66,3 +66,5 @@ def test_a_secret_is_refused_because_a_run_publishes_its_pipelines(fields, named
 def test_settings_that_only_sound_like_secrets_are_taken():
     jar = "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0"
     assert pipeline(spark_conf={"spark.jars.packages": jar}, jvm_options=["-XX:+UseZGC"])
+    for name in ("spark.hadoop.fs.s3a.aws.credentials.provider", "hadoop.credential.provider.path"):
+        assert pipeline(spark_conf={name: "org.example.Provider"})
