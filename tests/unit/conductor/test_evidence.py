@@ -8,74 +8,19 @@ from schemas import protocol
 from schemas.protocol import Drained, LoadFinished
 from services.conductor.conclusion import conclude
 from services.conductor.evidence import Evidence
+from tests.unit.conductor.good_run import (
+    EXACT,
+    STAGES,
+    a_good_run,
+    drain,
+    finish_load,
+    lifecycle,
+    measure,
+    send_delays,
+)
 from tests.unit.requests import a_lifecycle_event, a_request, an_event
 
 pytestmark = pytest.mark.unit
-
-EXACT = {"exact": 100, "wrong": 0, "missing": 0, "late": 0, "duplicate": 0, "unexpected": 0}
-STAGES = ("ingest", "parse", "join", "tumbling", "sliding")
-
-
-def lifecycle(evidence: Evidence, event: str, **fields: str) -> None:
-    evidence.add("results.lifecycle", a_lifecycle_event(event, **fields))
-
-
-def finish_load(evidence: Evidence, intended: int = 500, failed: int = 0, lost: int = 0) -> None:
-    finished = LoadFinished(
-        intended=intended,
-        acknowledged=intended - failed - lost,
-        failed=failed,
-        end_offsets={"traffic.flow": (250,), "traffic.speed": (250,)},
-    )
-    lifecycle(evidence, protocol.LOAD_FINISHED, detail=finished.model_dump_json())
-
-
-def drain(evidence: Evidence, **changes: int) -> None:
-    stages = {stage: dict(EXACT) for stage in STAGES}
-    stages["join"].update(changes)
-    drained = Drained(verdicts={"spark-realtime": stages})
-    lifecycle(evidence, protocol.DRAINED, detail=drained.model_dump_json())
-
-
-def measure(evidence: Evidence, *stages: str, latency_ms: int = 4) -> None:
-    for stage in stages:
-        event = an_event(
-            pipeline="spark-realtime",
-            stage=stage,
-            definition="latest",
-            phase="measure",
-            second=0,
-            latencies_ms=[latency_ms],
-            counts=[100],
-        )
-        evidence.add("results.latency", event)
-
-
-def send_delays(evidence: Evidence, histogram: dict[int, int], phase: str = "measure") -> None:
-    event = an_event(phase=phase, send_delays_us=list(histogram), counts=list(histogram.values()))
-    evidence.add("results.generator", event)
-
-
-def test_what_a_restarted_pipeline_is_missing_may_still_come() -> None:
-    evidence = a_good_run()
-    drain(evidence, missing=3)
-    assert not evidence.may_still_come()
-    lifecycle(evidence, protocol.PIPELINE_DOWN, pipeline="spark-realtime")
-    assert evidence.may_still_come()
-    evidence.forget_drained()
-    assert evidence.drained is None
-    drain(evidence)
-    assert not evidence.may_still_come()
-    assert conclude(evidence).clean
-
-
-def a_good_run() -> Evidence:
-    evidence = Evidence(a_request())
-    finish_load(evidence)
-    send_delays(evidence, {100: 400, 300: 100})
-    measure(evidence, *STAGES)
-    drain(evidence)
-    return evidence
 
 
 def test_a_good_run_is_valid_and_clean() -> None:
@@ -222,74 +167,6 @@ def test_the_clocks_and_the_restarts_of_the_evaluator_are_told() -> None:
     lifecycle(evidence, protocol.EVALUATION_RESUMED)
     detail = conclude(evidence).detail
     assert (detail["clock_offset_ms"], detail["evaluator_restarts"]) == (0.4, 1)
-
-
-def died(part: str) -> dict[str, object]:
-    detail = json.dumps({"part": part, "reason": f"{part} was ended by SIGKILL", "restart": 1})
-    return a_lifecycle_event(protocol.PART_DOWN, detail) | {"run_id": "", "producer": "stack"}
-
-
-def was_started(service: str) -> dict[str, object]:
-    event = a_lifecycle_event(protocol.SERVICE_STARTED)
-    return event | {"run_id": "", "producer": service}
-
-
-def test_a_run_whose_broker_died_says_so_where_it_has_suffered() -> None:
-    evidence = a_good_run()
-    evidence.add("results.lifecycle", died("kafka"))
-    assert conclude(evidence).valid
-    evidence.failure = "the generator did not finish the load"
-    assert conclude(evidence).reasons == (
-        "the generator did not finish the load.",
-        "kafka was ended by SIGKILL in the middle of the run.",
-    )
-
-
-@pytest.mark.parametrize("part", ["generator", "spark_pipeline"])
-def test_a_run_cannot_go_on_without_what_makes_its_records(part: str) -> None:
-    evidence = Evidence(a_request())
-    evidence.add("results.lifecycle", died(part))
-    assert conclude(evidence).reasons == (f"{part} was ended by SIGKILL in the middle of the run.",)
-
-
-def test_nobody_waits_for_the_drivers_of_an_agent_that_died() -> None:
-    evidence = Evidence(a_request("one", "two"))
-    assert evidence.missing_stopped() == ["pipeline:one", "pipeline:two"]
-    evidence.add("results.lifecycle", died("spark_pipeline"))
-    assert evidence.missing_stopped() == []
-
-
-@pytest.mark.parametrize("part", ["store", "collector", "evaluator", "kafka"])
-def test_a_run_goes_on_when_a_part_dies_that_goes_on_where_it_was(part: str) -> None:
-    evidence = a_good_run()
-    evidence.add("results.lifecycle", died(part))
-    evidence.add("results.lifecycle", was_started(part))
-    assert conclude(evidence).valid
-
-
-def test_what_dies_after_its_part_of_the_run_is_done_does_not_matter() -> None:
-    evidence = a_good_run()
-    evidence.add("results.lifecycle", died("generator"))
-    evidence.add("results.lifecycle", died("spark_pipeline"))
-    assert conclude(evidence).valid
-
-
-def test_a_generator_that_is_started_again_by_whomever_ends_the_run() -> None:
-    evidence = Evidence(a_request())
-    evidence.add("results.lifecycle", was_started("generator"))
-    assert evidence.failure == ""  # it was started for this run
-    evidence.add("results.lifecycle", a_lifecycle_event("ready") | {"producer": "generator"})
-    evidence.add("results.lifecycle", was_started("generator"))
-    assert evidence.failure == "generator was started again in the middle of the run"
-
-
-def test_an_agent_that_is_started_again_after_its_pipeline_was_ready_ends_the_run() -> None:
-    evidence = Evidence(a_request())
-    evidence.add("results.lifecycle", was_started("spark_pipeline"))
-    assert evidence.failure == ""
-    lifecycle(evidence, "ready", pipeline="spark-realtime")
-    evidence.add("results.lifecycle", was_started("spark_pipeline"))
-    assert evidence.failure == "spark_pipeline was started again in the middle of the run"
 
 
 def test_the_load_of_several_generators_is_finished_when_all_are() -> None:
