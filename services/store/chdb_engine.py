@@ -119,8 +119,9 @@ class ChdbEngine:
             connection.close()
 
     def _answer(self, connection: Connection, query: Query) -> Answer:
+        limits = bounds(self._settings, query.settings)
         with _engine_errors():
-            for statement in self._preparation(query):
+            for statement in _preparation(query, limits):
                 connection.query(statement, "Null")
 
             def engine_reads(sql: str, parameters: Mapping[str, str]) -> str:
@@ -128,7 +129,7 @@ class ChdbEngine:
                     data = connection.query(sql, "TSVRaw", dict(parameters)).bytes()
                 return bytes(data).decode(errors="replace")
 
-            formatted = judged(query, bounds(self._settings, {}), engine_reads)
+            formatted = judged(query, limits, engine_reads)
             started = time.monotonic()
             if query.data:
                 _insert_data(connection, formatted, query.data)
@@ -142,18 +143,18 @@ class ChdbEngine:
                 elapsed_s=time.monotonic() - started,
             )
 
-    def _preparation(self, query: Query) -> Iterator[str]:
-        """Statements that prepare a connection for one query; for the reader, the last one closes
-        the door behind them."""
-        yield f"USE {_quoted_name(query.database)}"
-        limits = bounds(self._settings, query.settings)
-        for name, value in judged_settings(query, limits).items():
-            yield f"SET {name} = {quoted(value)}"
-        if query.may_write:
-            yield f"SET max_memory_usage = {limits['max_memory_usage']}"
-            return
-        text = ", ".join(f"{name} = {value!r}" for name, value in limits.items())
-        yield f"SET {text}, readonly = 1"
+
+def _preparation(query: Query, limits: Mapping[str, float | str]) -> Iterator[str]:
+    """Statements that prepare a connection for one query; for the reader, the last one closes the
+    door behind them."""
+    yield f"USE {_quoted_name(query.database)}"
+    for name, value in judged_settings(query, limits).items():
+        yield f"SET {name} = {quoted(value)}"
+    if query.may_write:
+        yield f"SET max_memory_usage = {limits['max_memory_usage']}"
+        return
+    text = ", ".join(f"{name} = {value!r}" for name, value in limits.items())
+    yield f"SET {text}, readonly = 1"
 
 
 def _insert_data(connection: Connection, formatted: str, data: bytes) -> None:

@@ -29,9 +29,7 @@ def judged_settings(query: Query, bounds: Collection[str]) -> dict[str, str]:
         if name in bounds or name == "readonly":
             continue
         if refused_setting(name, query.may_write):
-            raise EngineError(
-                f"Code: 164. DB::Exception: The setting {name} cannot be changed here. (READONLY)"
-            )
+            raise _refused(f"The setting {name} cannot be changed here.")
         found[name] = value
     return found
 
@@ -43,21 +41,25 @@ def judged(query: Query, bounds: Collection[str], engine_reads: EngineReads) -> 
     engine answers to a statement, given parameters.
     """
 
-    def judge(formatted: str, tree: str) -> str | None:
+    def want_none(reason: str | None) -> None:
+        if reason is not None:
+            raise _refused(reason)
+
+    def judge(tree: str) -> str | None:
         if query.may_write:
             return refusal_to_admin(formatted, tree)
         return refusal(formatted, tree, bounds)
 
-    reason = refused_format(query.output_format)
-    formatted = "" if reason else _formatted(query.text, engine_reads)
+    want_none(refused_format(query.output_format))
+    formatted = _formatted(query.text, engine_reads)
     # Twice: a statement that its words rule out is not given to the engine at all.
-    reason = reason or judge(formatted, "")
-    if reason is None:
-        tree = engine_reads(f"EXPLAIN AST {formatted}", query.parameters)
-        reason = judge(formatted, tree)
-    if reason is not None:
-        raise EngineError(f"Code: 164. DB::Exception: {reason} (READONLY)")
+    want_none(judge(""))
+    want_none(judge(engine_reads(f"EXPLAIN AST {formatted}", query.parameters)))
     return formatted
+
+
+def _refused(reason: str) -> EngineError:
+    return EngineError(f"Code: 164. DB::Exception: {reason} (READONLY)")
 
 
 def _formatted(text: str, engine_reads: EngineReads) -> str:
