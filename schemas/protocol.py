@@ -49,6 +49,7 @@ DEFINITIONS = ("latest", "mean", "event_time")
 VERDICTS = ("exact", "wrong", "missing", "late", "duplicate", "unexpected")
 FAILED_VERDICTS = VERDICTS[1:]
 MACHINE = "machine"  # as a service in results.resources: all that runs on it
+COLLECTOR = "collector"  # always sees itself; in a container it sees nobody else of the stack
 
 COMMANDS = ("run", "cancel", "prepare", "start", "drain", "stop", "suite")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-OWN_NAME = "collector"
+from schemas.protocol import COLLECTOR
 
 
 class StackService(BaseModel):
@@ -44,6 +44,6 @@ class StackFile:
             self._services, self._seen = (), None
         except (OSError, ValidationError):
             pass  # looked at again at the next sample
-        if any(service.name == OWN_NAME for service in self._services):
+        if any(service.name == COLLECTOR for service in self._services):
             return self._services
-        return (*self._services, StackService(name=OWN_NAME, pid=os.getpid()))
+        return (*self._services, StackService(name=COLLECTOR, pid=os.getpid()))

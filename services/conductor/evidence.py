@@ -18,8 +18,6 @@ from schemas.protocol import Drained, LoadFinished, RunRequest
 MUST_LIVE = {"generator": "load_finished", "spark_pipeline": "drained"}
 BROKER = "kafka"
 READY_SERVICES = ("generator", "evaluator", "collector")
-# It always sees itself; in a container it sees nobody else of the stack.
-COLLECTOR = "collector"
 BUS = (catalogue.LIFECYCLE, catalogue.GENERATOR, catalogue.LATENCY, catalogue.RESOURCES)
 
 
@@ -197,7 +195,7 @@ class Evidence:
         """Who took processor time; samples have no phase, so all of the run count."""
         if record["service"] != protocol.MACHINE:
             self.own_s += record["cpu_seconds"]
-            self.sees_the_stack = self.sees_the_stack or record["service"] != COLLECTOR
+            self.sees_the_stack = self.sees_the_stack or record["service"] != protocol.COLLECTOR
             return
         cores = self.request.environment.get("cores") or 1
         self.machine_s += record["interval_s"] * cores

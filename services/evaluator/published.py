@@ -11,7 +11,7 @@ record and owes the bus, cell by cell, what it has counted less what was publish
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,11 +58,9 @@ class Difference:
 class Owed:
     """Counts that are still to be published; negative where a verdict is to be taken back."""
 
-    def __init__(self, published: Iterable[tuple[str, Fields]] = ()) -> None:
+    def __init__(self) -> None:
         self._cells: dict[tuple[str, Address], Counter[Any]] = defaultdict(Counter)
         self.counted = dict.fromkeys(COUNTED, 0)
-        for topic, fields in published:
-            self.deduct(topic, fields)
 
     def deduct(self, topic: str, fields: Fields) -> None:
         """Take in one event that was published. What stays of it is the counts of its cells."""

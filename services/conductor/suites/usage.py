@@ -9,8 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from schemas.protocol import MACHINE
-from services.conductor.evidence import COLLECTOR
+from schemas.protocol import COLLECTOR, MACHINE
 
 WINDOW_MS = 10_000
 MOST_SAMPLES = 10_000
