@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from deploy.local.failures import StackError
-from deploy.local.processes import NotEndedError, end, identify, spawn, tail, wait_until
+from deploy.local.failures import StackError, tail
+from deploy.local.processes import end, identify, spawn, wait_until
 from deploy.local.startup import Progress, log_path, settings_environment
 from deploy.local.state import RUNNING, StateFile
 from services.runtime.settings import ServiceSettings
@@ -32,10 +32,7 @@ def start_detached(settings: ServiceSettings, on_progress: Progress) -> None:
             raise StackError(f"the stack was not ready within {DEADLINE_S:g} s; see {log}")
     except BaseException:
         if process.poll() is None:
-            try:
-                end([identify(process.pid)], "", STOP_TIMEOUT_S)
-            except NotEndedError as error:
-                raise StackError(str(error)) from error
+            end([identify(process.pid)], "", STOP_TIMEOUT_S)
         raise
     lines.relay()
     if process.poll():

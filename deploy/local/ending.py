@@ -4,9 +4,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from deploy.local.failures import StackError
 from deploy.local.parts import Part
-from deploy.local.processes import NotEndedError, end, is_alive, marked, wait_until
+from deploy.local.processes import end, is_alive, marked, wait_until
 from deploy.local.state import STARTING, STOPPING, ServiceState, StackState, StateFile
 
 UNKNOWN_PART_TIMEOUT_S = 10.0
@@ -14,7 +13,7 @@ OWNER_GRACE_S = 10.0
 
 
 def end_stack(file: StateFile, found: StackState, parts: Sequence[Part]) -> None:
-    """End all processes of a recorded stack, then forget it. Raises StackError when some stay.
+    """End all processes of a recorded stack, then forget it. Raises NotEndedError when some stay.
 
     It is recorded as stopping first, so that its owner does not take the ends for crashes. Where
     nothing can be written any more it is forgotten first, which the owner understands too.
@@ -24,16 +23,13 @@ def end_stack(file: StateFile, found: StackState, parts: Sequence[Part]) -> None
     except OSError:
         file.remove()
     known = {part.name: part for part in parts}
-    try:
-        for batch in stop_order(found.services, known):
-            timeouts = [known[s.name].stop_timeout_s for s in batch if s.name in known]
-            timeout_s = max(timeouts, default=UNKNOWN_PART_TIMEOUT_S)
-            end([service.identity for service in batch], found.stack_id, timeout_s)
-        end(marked(found.stack_id), found.stack_id, 0)
-        file.remove()
-        _end_owner(found)
-    except NotEndedError as error:
-        raise StackError(str(error)) from error
+    for batch in stop_order(found.services, known):
+        timeouts = [known[s.name].stop_timeout_s for s in batch if s.name in known]
+        timeout_s = max(timeouts, default=UNKNOWN_PART_TIMEOUT_S)
+        end([service.identity for service in batch], found.stack_id, timeout_s)
+    end(marked(found.stack_id), found.stack_id, 0)
+    file.remove()
+    _end_owner(found)
 
 
 def interrupt_start(found: StackState | None) -> None:

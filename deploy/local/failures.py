@@ -3,8 +3,7 @@
 import signal
 from pathlib import Path
 
-from deploy.local.processes import tail
-
+TAIL_BYTES = 64 * 1024
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 
@@ -59,3 +58,14 @@ def ending(code: int | None) -> str:
         return f"was ended by {signal.Signals(-code).name}"
     except ValueError:
         return f"was ended by signal {-code}"
+
+
+def tail(log: Path, lines: int = 12) -> tuple[str, ...]:
+    """The last lines of a log that are not empty; none when there is no log."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ()
+    return tuple([line.rstrip() for line in text.splitlines() if line.strip()][-lines:])

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 
+from deploy.local.failures import StackError
 from deploy.local.state import Identity
 from services.runtime.births import birth_of
 
@@ -24,11 +25,10 @@ KILL_TIMEOUT_S = 5.0
 DYING_TIMEOUT_S = 10.0
 MOST_NICENESS = 19
 POLL_S = 0.05
-TAIL_BYTES = 64 * 1024
 MAX_LOG_BYTES = 64 * 1024 * 1024
 
 
-class NotEndedError(Exception):
+class NotEndedError(StackError):
     """Processes are still there after SIGKILL; the text names them."""
 
 
@@ -126,17 +126,6 @@ def marked(mark: str) -> tuple[Identity, ...]:
             if _mark_of(process) == mark and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(identify(process.pid))
     return tuple(found)
-
-
-def tail(log: Path, lines: int = 12) -> tuple[str, ...]:
-    """The last lines of a log that are not empty; none when there is no log."""
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - TAIL_BYTES))
-            text = file.read().decode(errors="replace")
-    except FileNotFoundError:
-        return ()
-    return tuple([line.rstrip() for line in text.splitlines() if line.strip()][-lines:])
 
 
 def bound_log(log: Path, limit: int = MAX_LOG_BYTES) -> None:

@@ -260,16 +260,17 @@ class Stack:
 
     def _want_same(self, found: StackState) -> None:
         """Raise StackError when what runs is not what these settings mean."""
-        runs = f"the stack of {self.settings.data} runs"
-        otherwise = "stop it or choose another data folder"
-        if (found.host, found.base_port) != (self.settings.host, self.settings.base_port):
-            port = self.settings.base_port
-            text = f"{runs} at base port {found.base_port}, not {port}; {otherwise}"
-            raise StackError(text, exit_code=EXIT_USAGE)
-        if found.kafka and found.kafka != self.settings.bootstrap:
-            here = self.settings.bootstrap
-            text = f"{runs} with the Kafka {found.kafka}, not {here}; {otherwise}"
-            raise StackError(text, exit_code=EXIT_USAGE)
+        ours = self.settings
+        if (found.host, found.base_port) != (ours.host, ours.base_port):
+            what = f"at base port {found.base_port}, not {ours.base_port}"
+        elif found.kafka not in ("", ours.bootstrap):
+            what = f"with the Kafka {found.kafka}, not {ours.bootstrap}"
+        else:
+            return
+        raise StackError(
+            f"the stack of {ours.data} runs {what}; stop it or choose another data folder",
+            exit_code=EXIT_USAGE,
+        )
 
     def _read(self) -> StackState | None:
         try:

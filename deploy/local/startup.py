@@ -15,10 +15,10 @@ import psutil
 from confluent_kafka import KafkaException
 
 from deploy.local.broker import BrokerError
-from deploy.local.failures import StackError, crashed, not_ready
+from deploy.local.failures import StackError, crashed, not_ready, tail
 from deploy.local.java import Java
 from deploy.local.parts import Part
-from deploy.local.processes import MARK, identify, spawn, tail
+from deploy.local.processes import MARK, identify, spawn
 from deploy.local.state import READY, STARTING, Identity, ServiceState
 from services.runtime.kafka import KafkaUnavailableError
 from services.runtime.settings import ROOT, ServiceSettings

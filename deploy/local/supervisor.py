@@ -17,7 +17,7 @@ from pydantic import Field
 from deploy.local.announcing import Announcer
 from deploy.local.failures import StackError, StackStoppedError, ending, unwritable, worn_out
 from deploy.local.parts import Part
-from deploy.local.processes import NotEndedError, bound_log, end, exit_code, is_alive
+from deploy.local.processes import bound_log, end, exit_code, is_alive
 from deploy.local.restarts import Budget
 from deploy.local.startup import log_path
 from deploy.local.state import (
@@ -103,8 +103,6 @@ class Supervisor:
             self._look_at_all()
         except OSError as error:
             raise unwritable(error, self._settings.data) from error
-        except NotEndedError as error:
-            raise StackError(str(error)) from error
         self._announcer.serve()
 
     def _look_at_all(self) -> None:

@@ -106,6 +106,14 @@ def test_an_unexpected_error_ends_the_process_and_the_next_takes_up_the_run(brok
             bus.command("stop", run_id, Stop())
 
 
+def reason_when_taken_up(broker, bus, lifecycle, run_id):
+    """Why a run fails that another process takes up."""
+    with running_service(broker, "evaluator"):
+        failed = lifecycle.until(run_id, has_event(protocol.FAILED))[-1]
+        bus.command("stop", run_id, Stop())
+    return json.loads(failed["detail"])["reason"]
+
+
 def test_a_run_whose_records_are_gone_fails_when_it_is_taken_up(broker):
     run_id, bus = "gone", open_events(broker, "tests")
     with readers(broker, catalogue.LIFECYCLE) as (lifecycle,):
@@ -115,10 +123,7 @@ def test_a_run_whose_records_are_gone_fails_when_it_is_taken_up(broker):
             process.wait()
         write(broker, [("traffic.flow", run.encoded(("a", 0, "flow")))])
         delete_flow(broker)
-        with running_service(broker, "evaluator"):
-            failed = lifecycle.until(run_id, has_event(protocol.FAILED))[-1]
-            bus.command("stop", run_id, Stop())
-    assert json.loads(failed["detail"])["reason"].startswith(GONE)
+        assert reason_when_taken_up(broker, bus, lifecycle, run_id).startswith(GONE)
 
 
 def test_records_that_are_gone_before_they_were_read_are_not_passed_over(broker):
@@ -136,10 +141,7 @@ def test_records_that_are_gone_before_they_were_read_are_not_passed_over(broker)
             delete_flow(broker)
             process.send_signal(signal.SIGCONT)
             assert process.wait(60) == 1
-        with running_service(broker, "evaluator"):
-            failed = lifecycle.until(run_id, has_event(protocol.FAILED))[-1]
-            bus.command("stop", run_id, Stop())
-    assert json.loads(failed["detail"])["reason"].startswith(GONE)
+        assert reason_when_taken_up(broker, bus, lifecycle, run_id).startswith(GONE)
 
 
 def test_a_record_larger_than_its_dead_letter_may_be_does_not_stop_the_run(broker):

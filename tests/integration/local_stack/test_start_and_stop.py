@@ -1,6 +1,7 @@
 """A stack on this machine: a real broker, and small services that stand in for ours."""
 
 import os
+import re
 import socket
 import sys
 import threading
@@ -142,26 +143,30 @@ def test_a_taken_port_is_named_with_who_has_it(settings, double):
     assert caught.value.exit_code == 2
 
 
-def test_another_base_port_for_a_running_stack_is_refused_and_the_stack_lives(settings, double):
-    stack = Stack(settings, (double("store"),))
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda port: {"base_port": port + 10}, "at base port PORT, not"),
+        (
+            lambda _port: {"kafka_bootstrap": "kafka1:9092"},
+            "with the Kafka 127.0.0.1:PORT, not kafka1:9092",
+        ),
+    ],
+    ids=["base port", "kafka"],
+)
+def test_other_settings_for_a_running_stack_are_refused_and_the_stack_lives(
+    settings, double, change, said
+):
+    parts = (double("kafka"), double("store"))
+    stack = Stack(settings, parts)
     stack.up()
-    moved = settings.model_copy(update={"base_port": settings.base_port + 10})
-    other = Stack(moved, (double("store"),))
-    with pytest.raises(StackError, match=f"runs at base port {settings.base_port}, not"):
-        other.up()
-    other.close()
-    stack.check()
-    stack.close()
-
-
-def test_another_kafka_for_a_running_stack_is_refused_and_the_stack_lives(settings, double):
-    stack = Stack(settings, (double("kafka"), double("store")))
-    stack.up()
-    elsewhere = settings.model_copy(update={"kafka_bootstrap": "kafka1:9092"})
-    other = Stack(elsewhere, (double("store"),))
-    with pytest.raises(StackError, match=r"runs with the Kafka 127\.0\.0\.1:\d+, not kafka1:9092"):
-        other.up()
-    other.close()
+    # Without a broker where it is somebody else's.
+    other = settings.model_copy(update=change(settings.base_port))
+    other_stack = Stack(other, parts[1:] if other.kafka_bootstrap else parts)
+    said = said.replace("PORT", str(settings.base_port))
+    with pytest.raises(StackError, match=re.escape(f"runs {said}")):
+        other_stack.up()
+    other_stack.close()
     stack.check()
     stack.close()
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from deploy.local.broker import ONLY_QUICK, server_properties
 from deploy.local.ending import stop_order
-from deploy.local.failures import StackError, crashed, worn_out
+from deploy.local.failures import StackError, crashed, tail, worn_out
 from deploy.local.java import Java
 from deploy.local.parts import Part, stack_parts
 from deploy.local.preflight import check_room
-from deploy.local.processes import bound_log, tail
+from deploy.local.processes import bound_log
 from deploy.local.startup import settings_environment
 from deploy.local.state import (
     Identity,
