@@ -11,6 +11,7 @@ from services.runtime.events import open_events
 from services.runtime.health import PortTakenError
 from services.runtime.kafka import KafkaUnavailableError, admin_client
 from services.runtime.logs import configure_logs
+from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import load_settings
 from services.runtime.stopping import stop_on_signals
 from services.runtime.topics import ensure_topics
@@ -33,6 +34,7 @@ REASONS_TO_STOP = (
     OSError,
     PortTakenError,
     ProjectionError,
+    SecretFileError,
 )
 
 

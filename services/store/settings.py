@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pydantic import Field, SecretStr
 
+from services.runtime.secret_files import given_secret
 from services.runtime.settings import ServiceSettings
 from services.store.dashboard_files import DASHBOARDS_DIR
 from services.store.engine import EngineError
@@ -67,9 +68,12 @@ class StoreSettings(ServiceSettings):
         return self.data / "clickhouse"
 
     def clickhouse_secret(self) -> str:
-        """The password for the server; from its file where one is named. Raises OSError."""
+        """The password for the server; from its file where one is named.
+
+        Raises SecretFileError.
+        """
         if self.clickhouse_password_file is not None:
-            return self.clickhouse_password_file.read_text().strip()
+            return given_secret(self.clickhouse_password_file)
         return self.clickhouse_password.get_secret_value()
 
     @property

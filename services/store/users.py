@@ -8,15 +8,13 @@ The engine has no accounts of its own, so `services/store/permissions.py` is wha
 
 import base64
 import hmac
-import os
-import secrets
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from email.message import Message
 from enum import Enum
 from pathlib import Path
 
+from services.runtime.secret_files import kept_secret
 from services.store.engine import EngineError
 
 ANONYMOUS = "default"
@@ -46,7 +44,7 @@ class Users:
         for role, known in ((Role.READER, self.reader), (Role.ADMIN, self.admin)):
             # Compared also when the name is another one, so that the time tells nothing.
             same = hmac.compare_digest(password.encode(), known.encode())
-            if same and name == role.value:
+            if same and password and name == role.value:
                 return role
         raise EngineError(
             f"Code: 516. DB::Exception: {name or ANONYMOUS}: Authentication failed: password is "
@@ -66,21 +64,11 @@ def credentials(headers: Message, parameters: Mapping[str, str]) -> tuple[str, s
 
 
 def kept_passwords(folder: Path) -> tuple[str, str]:
-    """Passwords of reader and admin from files only their owner can read, made where missing."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return _kept(folder / READER_FILE), _kept(folder / ADMIN_FILE)
+    """Passwords of reader and admin from files only their owner can read, made where missing.
 
-
-def _kept(path: Path) -> str:
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        with suppress(OSError):  # a secret that containers are given is not ours, and read-only
-            path.chmod(0o600)
-        return path.read_text().strip()
-    with os.fdopen(descriptor, "w") as file:
-        file.write(secrets.token_urlsafe(24) + "\n")
-    return path.read_text().strip()
+    Raises SecretFileError.
+    """
+    return kept_secret(folder / READER_FILE), kept_secret(folder / ADMIN_FILE)
 
 
 def _basic(header: str) -> tuple[str, str]:

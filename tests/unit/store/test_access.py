@@ -46,6 +46,12 @@ def test_everybody_else_is_refused(name, password):
         USERS.role_of(name, password)
 
 
+@pytest.mark.parametrize("name", ["", "default", "reader", "admin"])
+def test_an_empty_password_is_nobodys(name):
+    with pytest.raises(EngineError, match="AUTHENTICATION_FAILED"):
+        Users("", "", anonymous=False).role_of(name, "")
+
+
 def test_nobody_reads_without_a_password_where_that_is_off():
     with pytest.raises(EngineError, match="AUTHENTICATION_FAILED"):
         Users("read", "rule", anonymous=False).role_of("default", "")

@@ -1,0 +1,129 @@
+"""Secrets that are kept in files: made once, never short, never somebody else's.
+
+    password = kept_secret(data / "secrets" / "clickhouse-admin")
+
+A file that this module makes appears complete or not at all. What it reads must be a regular file
+(no symbolic link) with at least 16 printable characters, and private:
+
+- owned by this user and closed to all others, or
+- owned by root and closed to all but its group, which is how an administrator hands one out, or
+- on a read-only mount, which is how containers get theirs. Compose mounts a file with the owner and
+  the mode that it has on the host, Kubernetes one of root's that the pod's group can read. Only
+  whoever set up the container can put a file there, so owner and mode are theirs to choose.
+"""
+
+import os
+import secrets
+import stat
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+MIN_CHARACTERS = 16
+MAX_BYTES = 4096
+RANDOM_BYTES = 24
+
+
+class SecretFileError(Exception):
+    """A secret cannot be used or made; the text is one sentence that names the file."""
+
+
+def kept_secret(path: Path) -> str:
+    """The secret in a file, made with its folder when missing. Raises SecretFileError.
+
+    Processes that make it at the same time all get the same one.
+    """
+    try:
+        try:
+            return _read(path)
+        except FileNotFoundError:
+            _make(path)
+            return _read(path)
+    except OSError as error:
+        raise SecretFileError(f"the secret {path} cannot be used: {error.strerror}") from error
+
+
+def given_secret(path: Path) -> str:
+    """The secret in a file that settings name; its owner and mode are the user's choice.
+
+    Raises SecretFileError, also when the file is empty.
+    """
+    try:
+        with path.open("rb") as file:
+            found = _text(file.read(MAX_BYTES + 1))
+    except OSError as error:
+        raise SecretFileError(f"the secret {path} cannot be used: {error.strerror}") from error
+    if not found:
+        raise SecretFileError(f"the secret {path} {_mistake(found)}")
+    return found
+
+
+def _read(path: Path) -> str:
+    # Without O_NONBLOCK opening a named pipe waits for its other end.
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    if path.is_symlink():
+        raise SecretFileError(f"the secret {path} is a symbolic link, not a file")
+    descriptor = os.open(path, flags)
+    try:
+        _check_private(path, descriptor)
+        found = _text(os.read(descriptor, MAX_BYTES + 1))
+    finally:
+        os.close(descriptor)
+    if found is None or len(found) < MIN_CHARACTERS:
+        raise SecretFileError(
+            f"the secret {path} {_mistake(found)}; remove it, and a new one is made"
+        )
+    return found
+
+
+def _check_private(path: Path, descriptor: int) -> None:
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        raise SecretFileError(f"the secret {path} is not a regular file")
+    read_only = bool(os.fstatvfs(descriptor).f_flag & os.ST_RDONLY)
+    objection = openness(found.st_uid, stat.S_IMODE(found.st_mode), os.geteuid(), read_only)
+    if objection is not None:
+        raise SecretFileError(f"the secret {path} {objection}; remove it, and a new one is made")
+
+
+def openness(owner: int, mode: int, us: int, read_only_mount: bool) -> str | None:
+    """Why others may know or change a secret; None when it is private by the rule above."""
+    if read_only_mount:
+        return None
+    if owner not in (us, 0):
+        return f"belongs to another user (uid {owner})"
+    allowed = 0o700 if owner == us else 0o740
+    return f"is open to others (mode {mode:04o})" if mode & ~allowed else None
+
+
+def _text(data: bytes) -> str | None:
+    """Bytes of a secret as one line without its end; None when they are none."""
+    found = data.decode(errors="replace").strip()
+    is_line = len(data) <= MAX_BYTES and found.isprintable() and "\ufffd" not in found
+    return found if is_line else None
+
+
+def _mistake(found: str | None) -> str:
+    if found is None:
+        return "is not one line of text"
+    return f"has fewer than {MIN_CHARACTERS} characters" if found else "is empty"
+
+
+def _make(path: Path) -> None:
+    """Make a new secret unless another process is faster; a crash leaves all of it or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_urlsafe(RANDOM_BYTES) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            os.link(name, path)
+    finally:
+        os.unlink(name)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
