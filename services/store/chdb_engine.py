@@ -35,8 +35,8 @@ import pyarrow as pa
 from chdb.state.sqlitelike import Connection
 
 from services.store.engine import Answer, EngineError, Query
-from services.store.judging import judged, judged_settings
-from services.store.permissions import format_clause, quoted
+from services.store.judging import JUDGE, Judge
+from services.store.permissions import quoted
 from services.store.settings import StoreSettings, bounds
 from services.store.tables import DATABASE
 
@@ -56,15 +56,19 @@ class NoRoomError(RuntimeError):
 class ChdbEngine:
     """`Engine` on chDB. See services/store/engine.py for what the methods promise."""
 
-    def __init__(self, settings: StoreSettings) -> None:
+    def __init__(self, settings: StoreSettings, judge: Judge = JUDGE) -> None:
         """Open the folder, creating it where it is not there. Raises FolderTakenError,
-        NoRoomError."""
+        NoRoomError.
+
+        judge: what says whether a query may be run; a test of what stands behind it passes another.
+        """
         folder = settings.database_dir.resolve()
         folder.mkdir(parents=True, exist_ok=True)
         _want_room(folder)
         self._lock = _own(folder)
         self._folder = folder
         self._settings = settings
+        self._judge = judge
         self._closing = False
         self._slots = threading.BoundedSemaphore(settings.query_slots)
         with _engine_errors():
@@ -120,8 +124,9 @@ class ChdbEngine:
 
     def _answer(self, connection: Connection, query: Query) -> Answer:
         limits = bounds(self._settings, query.settings)
+        free = self._judge.settings(query, limits)
         with _engine_errors():
-            for statement in _preparation(query, limits):
+            for statement in _preparation(query, free, limits):
                 connection.query(statement, "Null")
 
             def engine_reads(sql: str, parameters: Mapping[str, str]) -> str:
@@ -129,26 +134,28 @@ class ChdbEngine:
                     data = connection.query(sql, "TSVRaw", dict(parameters)).bytes()
                 return bytes(data).decode(errors="replace")
 
-            formatted = judged(query, limits, engine_reads)
+            judged = self._judge.statement(query, limits, engine_reads)
             started = time.monotonic()
-            if query.data:
-                _insert_data(connection, formatted, query.data)
+            if judged.insert is not None:
+                _insert_data(connection, judged.insert, query.data)
                 return Answer(b"", query.output_format, 0, 0, time.monotonic() - started)
-            result = connection.query(query.text, query.output_format, dict(query.parameters))
+            result = connection.query(judged.text, query.output_format, dict(judged.parameters))
             return Answer(
                 data=result.bytes(),
-                output_format=format_clause(formatted) or query.output_format,
+                output_format=judged.output_format,
                 rows_read=result.storage_rows_read(),
                 bytes_read=result.storage_bytes_read(),
                 elapsed_s=time.monotonic() - started,
             )
 
 
-def _preparation(query: Query, limits: Mapping[str, float | str]) -> Iterator[str]:
+def _preparation(
+    query: Query, free: Mapping[str, str], limits: Mapping[str, float | str]
+) -> Iterator[str]:
     """Statements that prepare a connection for one query; for the reader, the last one closes the
     door behind them."""
     yield f"USE {_quoted_name(query.database)}"
-    for name, value in judged_settings(query, limits).items():
+    for name, value in free.items():
         yield f"SET {name} = {quoted(value)}"
     if query.may_write:
         yield f"SET max_memory_usage = {limits['max_memory_usage']}"

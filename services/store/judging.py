@@ -2,9 +2,12 @@
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Protocol
 
 from services.store.engine import EngineError, Query
 from services.store.permissions import (
+    format_clause,
     quoted,
     refusal,
     refusal_to_admin,
@@ -15,6 +18,51 @@ from services.store.permissions import (
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 WRAPPED = ": In scope SELECT formatQuerySingleLine("
 EngineReads = Callable[[str, Mapping[str, str]], str]
+
+
+class Judge(Protocol):
+    """Says what of a request may reach the engine. `JUDGE` is the one that engines use."""
+
+    def settings(self, query: Query, bounds: Collection[str]) -> dict[str, str]:
+        """The settings that a request may have, but for its bounds. Raises EngineError."""
+
+    def statement(
+        self, query: Query, bounds: Collection[str], engine_reads: EngineReads
+    ) -> "Statement":
+        """What is to be run. Raises EngineError."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What was judged, and is run exactly so.
+
+    parameters: values of the `{name:Type}` that are left in the text. output_format: that of the
+    FORMAT clause, else the request's. insert: the statement in the engine's own writing where data
+    follow it, else None.
+    """
+
+    text: str
+    parameters: Mapping[str, str]
+    output_format: str
+    insert: str | None = None
+
+
+class FirstWall:
+    """`Judge` by the engine's own reading of the query."""
+
+    def settings(self, query: Query, bounds: Collection[str]) -> dict[str, str]:
+        return judged_settings(query, bounds)
+
+    def statement(
+        self, query: Query, bounds: Collection[str], engine_reads: EngineReads
+    ) -> Statement:
+        formatted = judged(query, bounds, engine_reads)
+        named = format_clause(formatted) or query.output_format
+        insert = formatted if query.data else None
+        return Statement(query.text, query.parameters, named, insert)
+
+
+JUDGE: Judge = FirstWall()
 
 
 def judged_settings(query: Query, bounds: Collection[str]) -> dict[str, str]:

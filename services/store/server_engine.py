@@ -27,7 +27,7 @@ from typing import Any
 import pyarrow as pa
 
 from services.store.engine import Answer, EngineError, InsertTimeoutError, Query
-from services.store.judging import judged, judged_settings
+from services.store.judging import JUDGE
 from services.store.permissions import quoted
 from services.store.settings import StoreSettings, bounds
 from services.store.tables import DATABASE
@@ -85,7 +85,6 @@ class ServerEngine:
 
     def _answer(self, query: Query) -> Answer:
         user = self._own if query.may_write else self._reader
-        given = {f"param_{name}": value for name, value in query.parameters.items()}
 
         def engine_reads(sql: str, parameters: Mapping[str, str]) -> str:
             named = {f"param_{name}": value for name, value in parameters.items()}
@@ -93,16 +92,17 @@ class ServerEngine:
             return data.decode(errors="replace")
 
         limits = bounds(self._settings, query.settings)
-        given |= judged_settings(query, () if query.may_write else limits)
-        judged(query, limits, engine_reads)
+        given = JUDGE.settings(query, () if query.may_write else limits)
+        judged = JUDGE.statement(query, limits, engine_reads)
+        given |= {f"param_{name}": value for name, value in judged.parameters.items()}
         if not query.may_write:
             given |= {k: str(v) for k, v in limits.items()}
             # An account of the reader's own has this already.
             given |= {"readonly": "2"} if self._reader == self._own else {}
         given |= {"database": query.database, "default_format": query.output_format}
-        body = query.text.encode()
+        body = judged.text.encode()
         if query.data:
-            given["query"], body = query.text, query.data
+            given["query"], body = judged.text, query.data
         started = time.monotonic()
         data, headers = self._ask(body, given, user)
         summary = json.loads(headers.get("X-ClickHouse-Summary", "{}"))
