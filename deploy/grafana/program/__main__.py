@@ -23,6 +23,7 @@ from deploy.grafana.program import (
 
 GRAFANA: Final = Path(__file__).parents[1]
 DASHBOARDS: Final = GRAFANA / "dashboards"
+FOLDER: Final = "Tidegauge"
 ALERTS: Final = GRAFANA / "provisioning" / "alerting" / "tidegauge.json"
 BUILDERS: Final = (
     live.build,
@@ -38,11 +39,13 @@ BUILDERS: Final = (
 
 def files() -> Iterator[tuple[Path, str]]:
     """(path, text) of every file; the same program writes the same text."""
+    panels: dict[tuple[str, str], int] = {}
     for build in BUILDERS:
         found = as_grafana_shows_it(build().build())
+        panels |= {(found["uid"], panel["title"]): panel["id"] for panel in found["panels"]}
         name = found["uid"].removeprefix("tidegauge-")
-        yield DASHBOARDS / alerts.FOLDER / f"{name}.json", _text(found)
-    yield ALERTS, _text(alerts.provisioning())
+        yield DASHBOARDS / FOLDER / f"{name}.json", _text(found)
+    yield ALERTS, _text(alerts.provisioning(panels))
 
 
 def as_grafana_shows_it(found: Dashboard) -> dict[str, Any]:

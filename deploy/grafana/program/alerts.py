@@ -2,14 +2,17 @@
 
 A rule asks one query, whose texts become labels and whose one number is held against a limit. No
 row is no alert. Grafana leaves `$` alone in queries and annotations of such files, nowhere else.
+A rule is linked to the panel that shows what it asks; Grafana refuses a link without a panel.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from deploy.grafana.program.panels import PLUGIN
 
-FOLDER: Final = "Tidegauge"
+# Not the dashboards' folder: Grafana provisions both at once, and each makes the folder it misses.
+FOLDER: Final = "Tidegauge alerts"
 DATASOURCE_UID: Final = "tidegauge"  # as in provisioning/datasources/tidegauge.yaml
 LATE_MS: Final = 50  # what the built-in workloads allow
 
@@ -18,14 +21,16 @@ LATE_MS: Final = 50  # what the built-in workloads allow
 class Rule:
     """One rule: fires for every row whose number is over `limit`, `pending_s` later.
 
-    looks_back_s: length of the range that macros mean. panel: (dashboard, title of a panel).
-    without_answer: what it counts as when the query fails.
+    looks_back_s: length of the range that macros mean. dashboard, panel: uid of the dashboard and
+    title of the panel that shows the number. without_answer: what it counts as when the query
+    fails.
     """
 
     name: str
     title: str
     summary: str
     dashboard: str
+    panel: str
     sql: str
     limit: float
     looks_back_s: int = 300
@@ -39,6 +44,7 @@ RULES: Final = (
         "The ledger is not clean",
         "A pipeline published outputs that are not as the inputs imply, or not in time.",
         "tidegauge-correctness",
+        "Ledger by pipeline and stage",
         """
 SELECT
     pipeline,
@@ -56,6 +62,7 @@ GROUP BY pipeline, stage
         "The history of a suite shows a change point: since a run of the last day a latency is "
         "higher, or a sustainable rate lower, than it was.",
         "tidegauge-history",
+        "Change points",
         """
 SELECT toFloat64(count()) AS change_points
 FROM results_conclusions AS c
@@ -69,6 +76,7 @@ WHERE $__timeFilter(c.time) AND kind = 'change_point' AND JSONExtractBool(detail
         "The evaluator is behind",
         "The evaluator reads what is over 30 s old: results come late, but stay right.",
         "tidegauge-live",
+        "How far behind the evaluator reads",
         """
 SELECT toFloat64(argMax(JSONExtractInt(detail, 'lag_ms'), (e.time, e._offset))) AS lag_ms
 FROM results_lifecycle AS e
@@ -83,6 +91,7 @@ HAVING count() > 0
         "The generator sends late",
         f"The p99 of the send delay is over {LATE_MS} ms: what is measured now may be invalid.",
         "tidegauge-live",
+        "How late the generator sent",
         """
 SELECT run_id, quantileExactWeighted(0.99)(send_delay_us, count) / 1000 AS send_delay_p99_ms
 FROM generator_send_delays
@@ -97,6 +106,7 @@ GROUP BY run_id
         "The newest sample that can be asked for is over a minute old. The collector samples every "
         "second while a stack is up, so the store is behind, or the stack is down.",
         "tidegauge-live",
+        "Newest result",
         """
 SELECT toFloat64(dateDiff('second', max(r.time), now64(3))) AS age_s
 FROM results_resources AS r
@@ -111,6 +121,7 @@ HAVING count() > 0
         "A service is silent",
         "A service of the last hour has had no process for over a minute, while others had.",
         "tidegauge-resources",
+        "Processor cores by service",
         """
 SELECT
     service,
@@ -125,13 +136,17 @@ GROUP BY service
 )
 
 
-def provisioning() -> dict[str, Any]:
-    """The file's content."""
+def provisioning(panels: Mapping[tuple[str, str], int]) -> dict[str, Any]:
+    """The file's content.
+
+    panels: id of every panel by uid of its dashboard and its title. KeyError if one is missing.
+    """
     group = {"orgId": 1, "name": "tidegauge", "folder": FOLDER, "interval": "1m"}
-    return {"apiVersion": 1, "groups": [group | {"rules": [_rule(rule) for rule in RULES]}]}
+    rules = [_rule(rule, panels[rule.dashboard, rule.panel]) for rule in RULES]
+    return {"apiVersion": 1, "groups": [group | {"rules": rules}]}
 
 
-def _rule(rule: Rule) -> dict[str, Any]:
+def _rule(rule: Rule, panel_id: int) -> dict[str, Any]:
     return {
         "uid": f"tidegauge-{rule.name}",
         "title": rule.title,
@@ -141,7 +156,11 @@ def _rule(rule: Rule) -> dict[str, Any]:
         "execErrState": rule.without_answer,
         "isPaused": False,
         "labels": {"suite": "tidegauge"},
-        "annotations": {"summary": rule.summary, "__dashboardUid__": rule.dashboard},
+        "annotations": {
+            "summary": rule.summary,
+            "__dashboardUid__": rule.dashboard,
+            "__panelId__": str(panel_id),
+        },
         "data": [_query(rule), _threshold(rule.limit)],
     }
 
