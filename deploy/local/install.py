@@ -1,4 +1,4 @@
-"""Make `.venv` from `requirements.lock` and `.jars` from `ivy.xml`; does nothing when they are.
+"""Make `.venv` from `requirements.lock` and `.jars` from `ivy.lock`; does nothing when they are.
 
     python3 -m deploy.local.install
 
@@ -6,9 +6,14 @@ Run by `./tidegauge` with the machine's own Python, so this module needs the sta
 An interrupted installation is taken up by the next one: what has no stamp is made anew, from the
 caches of the tools. Two at once: the second waits for the first, and the lock dies with its owner.
 Fails with one line on standard error that names the step and the last thing its tool said.
+
+Every package and every jar is checked against a SHA-256 of a lock, so no server has to be believed.
+An address of the environment must be https all the same; what the tools read elsewhere, such as
+pip.conf, is left to them.
 """
 
 import fcntl
+import ipaddress
 import os
 import shutil
 import subprocess
@@ -16,6 +21,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import urlsplit
 
 ROOT = Path(__file__).resolve().parents[2]
 EXIT_FAILED = 1
@@ -28,6 +34,19 @@ NETWORK_FAILURES = (
     "Name or service not known",
     "dns error",
     "error sending request",
+)
+MIRROR = "TIDEGAUGE_MAVEN_REPOSITORY"
+# Each holds addresses with spaces or commas between them, some of them as NAME=ADDRESS, or folders.
+ADDRESSES = (
+    MIRROR,
+    "PIP_INDEX_URL",
+    "PIP_EXTRA_INDEX_URL",
+    "PIP_FIND_LINKS",
+    "UV_DEFAULT_INDEX",
+    "UV_INDEX",
+    "UV_INDEX_URL",
+    "UV_EXTRA_INDEX_URL",
+    "UV_FIND_LINKS",
 )
 
 
@@ -53,12 +72,39 @@ def main() -> int:
 
 def install(root: Path) -> None:
     """Make `.venv` and `.jars` of the repository `root` what its files say. Raises InstallError."""
+    check_addresses(os.environ)
     (root / ".jars").mkdir(exist_ok=True)
     with closing(locked(root / ".jars" / "install.lock")):
         if not same(root / "requirements.lock", root / ".venv" / "installed.lock"):
             install_packages(root)
-        if not same(root / "deploy/local/ivy.xml", root / ".jars" / "installed.xml"):
+        if not same(root / "deploy/local/ivy.lock", root / ".jars" / "installed.lock"):
             run("fetching the jars", [str(venv_python(root)), "-m", "deploy.local.jars"], root)
+
+
+def check_addresses(environ: Mapping[str, str]) -> None:
+    """Raises InstallError, which names the variable, for an address that is not secure."""
+    for name in ADDRESSES:
+        for word in environ.get(name, "").replace(",", " ").split():
+            address = word.partition("=")[2] if "=" in word.partition("://")[0] else word
+            if "://" in address and not is_secure(address):
+                raise InstallError(insecure(name))
+
+
+def insecure(name: str) -> str:
+    """What is wrong with the address in a variable; the address may hold a password."""
+    return f"{name} must begin with https:// (http:// serves on loopback only)"
+
+
+def is_secure(address: str) -> bool:
+    """Whether an address is https, a file of this machine, or http that does not leave it."""
+    try:
+        url = urlsplit(address)
+        if url.scheme == "http":
+            host = url.hostname or ""
+            return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+    return url.scheme == "file" or (url.scheme == "https" and bool(url.hostname))
 
 
 class _Lock:

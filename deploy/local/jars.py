@@ -1,11 +1,13 @@
-"""Fetch the jars that `ivy.xml` names into `.jars`, a folder per use.
+"""Fetch the jars that `ivy.xml` names into `.jars`, a folder per use, and check them.
 
-    python -m deploy.local.jars
+    python -m deploy.local.jars           fetch what `.jars` lacks
+    python -m deploy.local.jars lock      write both locks, after a change of an Ivy file
 
 Ivy comes with pyspark; it runs with its cache in `.jars/.ivy`, which is kept until everything is
 there, so an interrupted fetch is taken up again. The new folders replace the old ones when they
-are complete. Java is told the certificates that Python trusts and the proxies of the environment,
-so that a mirror or a proxy which serves for the packages serves for the jars too.
+are complete and every jar has the SHA-256 of `ivy.lock`. Java is told the certificates that Python
+trusts and the proxies of the environment, so that a mirror or a proxy which serves for the packages
+serves for the jars too.
 """
 
 import importlib.util
@@ -13,18 +15,21 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import urllib.request
 from pathlib import Path
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
-from zipfile import is_zipfile
 
+from deploy.local.install import MIRROR, insecure, is_secure
+from deploy.local.jars_lock import STAMP, JarsError, jars_lock_text, read_jars_lock, verify_jars
 from deploy.local.java import Java, JavaMissingError, find_java
 from deploy.local.truststore import trust_store, trusted_certificates
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 IVY_FILE = HERE / "ivy.xml"
+BENCH_FILE = HERE / "bench.xml"
 FETCH_TIMEOUT_S = 1800
 STORE_PASSWORD = "changeit"
 
@@ -33,10 +38,14 @@ class FetchError(Exception):
     """The jars cannot be fetched; the text is one sentence."""
 
 
-def main() -> int:
-    """Fetch the jars of the repository."""
+def main(arguments: list[str]) -> int:
+    """Fetch the jars of the repository, or write its locks."""
     try:
-        fetch(ROOT / ".jars", IVY_FILE)
+        if arguments == ["lock"]:
+            for ivy_file in (IVY_FILE, BENCH_FILE):
+                write_lock(ROOT / ".jars", ivy_file)
+        else:
+            fetch(ROOT / ".jars", IVY_FILE)
     except (FetchError, JavaMissingError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
@@ -44,24 +53,52 @@ def main() -> int:
 
 
 def fetch(jars: Path, ivy_file: Path) -> None:
-    """Make `jars` hold one folder per configuration of `ivy_file`, complete, and its stamp."""
-    java = find_java(jars)
-    new = jars / ".new"
-    shutil.rmtree(new, ignore_errors=True)
+    """Make `jars` hold one folder per configuration of `ivy_file`, as its lock says, and the stamp.
+
+    Jars that are there and right are not fetched again. Raises FetchError; the jars that were
+    there before then stay, without the stamp.
+    """
+    lock_file = ivy_file.with_suffix(".lock")
+    lock = read_jars_lock(lock_file.read_text())
+    if set(lock) != set(jar_paths(ivy_file)):
+        raise FetchError(
+            f"{lock_file.name} is not the lock of {ivy_file.name};"
+            " run: .venv/bin/python -m deploy.local.jars lock"
+        )
     jars.mkdir(parents=True, exist_ok=True)
-    (jars / "installed.xml").unlink(missing_ok=True)
-    _run_ivy(java, jars, ivy_file, new)
-    wanted = jar_paths(ivy_file)
-    for path in wanted:
-        if not is_zipfile(new / path):
-            raise FetchError(f"{path} did not arrive whole")
-    for folder in sorted({path.parent for path in wanted}):
-        shutil.rmtree(jars / folder, ignore_errors=True)
-        (new / folder).rename(jars / folder)
-    shutil.copyfile(ivy_file, new / "installed.xml")
-    (new / "installed.xml").replace(jars / "installed.xml")
-    shutil.rmtree(new)
-    shutil.rmtree(jars / ".ivy", ignore_errors=True)
+    (jars / STAMP).unlink(missing_ok=True)
+    try:
+        verify_jars(jars, lock)
+    except JarsError:
+        _replace(jars, ivy_file, lock)
+    shutil.copyfile(lock_file, jars / f".{STAMP}")
+    (jars / f".{STAMP}").replace(jars / STAMP)
+
+
+def _replace(jars: Path, ivy_file: Path, lock: dict[Path, str]) -> None:
+    """Fetch all jars into a folder of its own; when they are right, they replace what is there."""
+    new, cache = jars / ".new", jars / ".ivy"
+    shutil.rmtree(new, ignore_errors=True)
+    _run_ivy(find_java(jars), cache, ivy_file, new)
+    try:
+        verify_jars(new, lock)
+        for folder in sorted({path.parent for path in lock}):
+            shutil.rmtree(jars / folder, ignore_errors=True)
+            (new / folder).rename(jars / folder)
+    except JarsError as error:
+        raise FetchError(f"{error}; no jar was installed") from error
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+        shutil.rmtree(cache, ignore_errors=True)
+
+
+def write_lock(jars: Path, ivy_file: Path) -> None:
+    """Fetch the jars of an Ivy file anew and write what they are as its lock. Raises FetchError."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        _run_ivy(find_java(jars), folder / ".ivy", ivy_file, folder)
+        text = jars_lock_text(folder, jar_paths(ivy_file), ivy_file.name)
+    ivy_file.with_suffix(".lock").write_text(text)
 
 
 def jar_paths(ivy_file: Path) -> tuple[Path, ...]:
@@ -73,8 +110,7 @@ def jar_paths(ivy_file: Path) -> tuple[Path, ...]:
     return tuple(found)
 
 
-def _run_ivy(java: Java, jars: Path, ivy_file: Path, new: Path) -> None:
-    cache = jars / ".ivy"
+def _run_ivy(java: Java, cache: Path, ivy_file: Path, new: Path) -> None:
     cache.mkdir(exist_ok=True)
     pattern = f"{new}/[conf]/[artifact]-[revision].[ext]"
     options = [*_trust_options(cache), *_proxy_options(), *_mirror_options()]
@@ -134,11 +170,13 @@ def _proxy_options() -> list[str]:
 
 
 def _mirror_options() -> list[str]:
-    mirror = os.environ.get("TIDEGAUGE_MAVEN_REPOSITORY")
+    mirror = os.environ.get(MIRROR)
     if not mirror:
         return []
+    if not is_secure(mirror):
+        raise FetchError(insecure(MIRROR))
     return ["-Dtidegauge.resolver=mirror", f"-Dtidegauge.repository={mirror.rstrip('/')}/"]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -22,6 +22,7 @@ from deploy.local.announcing import Announcer
 from deploy.local.detached import start_detached
 from deploy.local.ending import end_stack, interrupt_start
 from deploy.local.failures import EXIT_USAGE, StackError, StackStoppedError, crashed, unwritable
+from deploy.local.jars_lock import JarsError, check_jars
 from deploy.local.java import JavaMissingError, find_java
 from deploy.local.parts import Part, stack_parts
 from deploy.local.preflight import check_ports, check_room
@@ -165,8 +166,9 @@ class Stack:
         check_room(settings.data)
         check_ports(settings, [port for part in self._parts for port in part.ports])
         try:
+            check_jars(settings.jars)
             java = find_java(settings.jars)
-        except JavaMissingError as error:
+        except (JarsError, JavaMissingError) as error:
             raise StackError(str(error)) from error
         state = StackState(
             stack_id=uuid.uuid4().hex,

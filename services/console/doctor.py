@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 from rich.console import Console
 
+from deploy.local.jars_lock import JarsError, jars_lock, mend, verify_jars
 from services.runtime.clickhouse import QueryError, query
 from services.runtime.ports import PORT_OFFSETS
 from services.runtime.settings import ServiceSettings
@@ -106,8 +107,11 @@ def _disk(data: Path) -> Finding:
 
 
 def _jars(jars: Path) -> Finding:
-    there = all(any((jars / use).glob("*.jar")) for use in ("spark", "broker"))
-    return Finding(there, "jars of Spark's connectors and the broker", "run ./tidegauge once")
+    try:
+        verify_jars(jars, jars_lock())
+    except (JarsError, OSError) as error:
+        return Finding(False, str(error), mend(jars))
+    return Finding(True, "every jar of the broker and of Spark's connectors is the pinned one")
 
 
 def _ports(settings: ServiceSettings) -> Iterator[Finding]:

@@ -28,7 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.local.install import same
-from deploy.local.jars import fetch
+from deploy.local.jars import BENCH_FILE, fetch
+from deploy.local.jars_lock import STAMP
 from deploy.local.java import find_java
 from schemas import catalogue
 from services.runtime.kafka import admin_client
@@ -49,10 +50,9 @@ BENCH_JARS = ROOT / ".jars" / "bench"
 
 def measure(say: Callable[[str], None], scratch: Path) -> Measured:
     """Run both with every setting in turn; figures are records per second."""
-    ivy_file = ROOT / "deploy" / "local" / "bench.xml"
-    if not same(ivy_file, BENCH_JARS / "installed.xml"):
+    if not same(BENCH_FILE.with_suffix(".lock"), BENCH_JARS / STAMP):
         say("fetching Kafka's tools")
-        fetch(BENCH_JARS, ivy_file)
+        fetch(BENCH_JARS, BENCH_FILE)
     figures: dict[str, float] = {}
 
     def note(name: str, rate: float) -> None:

@@ -2,7 +2,11 @@
 
 import ast
 import json
+import re
+import zipfile
+from pathlib import Path
 
+import pyspark
 import pytest
 
 from deploy.dependencies.__main__ import SBOM, jars, locked, version
@@ -10,6 +14,8 @@ from deploy.dependencies.images import SERVICES, image_lock, packages_of
 from deploy.dependencies.licences import UNKNOWN, current, declared, listed
 from deploy.dependencies.lock import needs, read_lock
 from deploy.dependencies.sbom import bill
+from deploy.local.jars import BENCH_FILE, IVY_FILE, jar_paths
+from deploy.local.jars_lock import read_jars_lock
 from services.runtime.settings import ROOT
 
 pytestmark = pytest.mark.contract
@@ -56,6 +62,21 @@ def test_every_package_is_pinned_with_a_hash() -> None:
     text = (ROOT / "requirements.lock").read_text()
     assert text.count("==") >= len(pins)
     assert "--index-url" not in text
+
+
+@pytest.mark.parametrize("ivy_file", [IVY_FILE, BENCH_FILE])
+def test_every_jar_is_pinned_by_its_sha_256(ivy_file: Path) -> None:
+    lock = read_jars_lock(ivy_file.with_suffix(".lock").read_text())
+    assert set(lock) == set(jar_paths(ivy_file)), "run: .venv/bin/python -m deploy.local.jars lock"
+    assert [path for path in lock if not re.fullmatch("[0-9a-f]{64}", lock[path])] == []
+
+
+def test_ivy_asks_its_default_repository_by_https() -> None:
+    (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
+    resolver = zipfile.ZipFile(ivy).read("org/apache/ivy/plugins/resolver/IBiblioResolver.class")
+    assert b"https://" in resolver
+    assert b"http://" not in resolver
+    assert "http:" not in (IVY_FILE.parent / "ivysettings.xml").read_text()
 
 
 def test_the_list_of_licences_is_current_and_whole() -> None:

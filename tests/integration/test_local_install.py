@@ -7,16 +7,19 @@ import os
 import shutil
 import subprocess
 import threading
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from deploy.local.install import locked
-from deploy.local.jars import FetchError, fetch
+from deploy.local.jars import FetchError, fetch, write_lock
+from deploy.local.jars_lock import JarsError, check_jars, jars_lock, read_jars_lock
 from deploy.local.java import Java, JavaMissingError, find_java
-from services.runtime.settings import ROOT
+from deploy.local.stack import Stack, StackError
+from services.console.doctor import Finding, examine
+from services.runtime.settings import ROOT, ServiceSettings
+from tests.integration.kafka_broker import free_base_port
 
 pytestmark = pytest.mark.integration
 
@@ -92,11 +95,11 @@ def installed(tmp_path: Path) -> Path:
     (root / "deploy" / "local").mkdir(parents=True)
     shutil.copy(ROOT / "tidegauge", root)
     (root / "requirements.lock").write_text("tide==1\n")
-    (root / "deploy" / "local" / "ivy.xml").write_text("<ivy-module/>")
+    (root / "deploy" / "local" / "ivy.lock").write_text("# no jars\n")
     script(root / ".venv" / "bin" / "python", 'echo "$PYTHONPATH"\nprintf "[%s]\\n" "$@"\nexit 7\n')
     shutil.copy(root / "requirements.lock", root / ".venv" / "installed.lock")
     (root / ".jars").mkdir()
-    shutil.copy(root / "deploy" / "local" / "ivy.xml", root / ".jars" / "installed.xml")
+    shutil.copy(root / "deploy" / "local" / "ivy.lock", root / ".jars" / "installed.lock")
     return root
 
 
@@ -139,7 +142,7 @@ def test_a_python_that_is_too_old_ends_with_one_sentence(installed: Path, tmp_pa
 
 
 def test_a_python_of_ones_own_that_is_none_ends_with_one_sentence(installed: Path):
-    (installed / ".jars" / "installed.xml").unlink()
+    (installed / ".jars" / "installed.lock").unlink()
     done = launch(installed / "tidegauge", TIDEGAUGE_PYTHON="/nowhere/python")
     expected = "tidegauge: TIDEGAUGE_PYTHON is not Python 3.11 or newer: /nowhere/python\n"
     assert (done.stderr, done.returncode) == (expected, 2)
@@ -158,13 +161,15 @@ def test_a_tool_that_outlives_a_killed_installation_still_holds_the_lock(tmp_pat
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+HIGH_WATER = "b997736f73e60bdfc6fde41d9f7746383168e7468ae085ac77fa9dd829c6c39a"
+
+
 @pytest.fixture
 def mirror(tmp_path: Path, monkeypatch) -> Iterator[Path]:
     """A Maven repository on loopback with one jar, org.example:tide:1.2."""
     folder = tmp_path / "maven" / "org" / "example" / "tide" / "1.2"
     folder.mkdir(parents=True)
-    with zipfile.ZipFile(folder / "tide-1.2.jar", "w") as jar:
-        jar.writestr("tide.txt", "high")
+    (folder / "tide-1.2.jar").write_text("high water")
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *_arguments: object) -> None:
@@ -179,7 +184,8 @@ def mirror(tmp_path: Path, monkeypatch) -> Iterator[Path]:
         server.shutdown()
 
 
-def ivy_file(folder: Path, *names: str) -> Path:
+def ivy_file(folder: Path, *names: str, digest: str = HIGH_WATER) -> Path:
+    """An Ivy file and its lock, which wants the same bytes of every jar."""
     rows = "".join(
         f'<dependency org="org.example" name="{name}" rev="1.2" conf="broker->default"/>'
         for name in names
@@ -190,6 +196,8 @@ def ivy_file(folder: Path, *names: str) -> Path:
         '<configurations><conf name="broker"/></configurations>'
         f"<dependencies>{rows}</dependencies></ivy-module>"
     )
+    lock = "".join(f"{digest}  broker/{name}-1.2.jar\n" for name in names)
+    path.with_suffix(".lock").write_text("# a comment\n" + lock)
     return path
 
 
@@ -198,10 +206,21 @@ def test_jars_come_from_the_mirror_and_leave_a_stamp_and_no_cache(tmp_path: Path
     (jars / "broker").mkdir(parents=True)
     (jars / "broker" / "of-an-older-list.jar").touch()
     fetch(jars, wanted)
-    assert (jars / "installed.xml").read_text() == wanted.read_text()
+    assert (
+        jars / "installed.lock"
+    ).read_text() == f"# a comment\n{HIGH_WATER}  broker/tide-1.2.jar\n"
     assert [path.name for path in (jars / "broker").iterdir()] == ["tide-1.2.jar"]
-    assert zipfile.ZipFile(jars / "broker" / "tide-1.2.jar").read("tide.txt") == b"high"
-    assert {path.name for path in jars.iterdir()} <= {"broker", "installed.xml", "java-home"}
+    assert (jars / "broker" / "tide-1.2.jar").read_text() == "high water"
+    assert {path.name for path in jars.iterdir()} <= {"broker", "installed.lock", "java-home"}
+
+
+def test_jars_that_are_there_and_right_are_not_fetched_again(tmp_path: Path, mirror: Path):
+    jars, wanted = tmp_path / "jars", ivy_file(tmp_path, "tide")
+    fetch(jars, wanted)
+    (jars / "installed.lock").unlink()
+    shutil.rmtree(mirror)
+    fetch(jars, wanted)
+    assert (jars / "installed.lock").is_file()
 
 
 def test_a_jar_that_is_not_there_is_named_and_what_was_there_stays(tmp_path: Path, mirror: Path):
@@ -210,10 +229,93 @@ def test_a_jar_that_is_not_there_is_named_and_what_was_there_stays(tmp_path: Pat
     with pytest.raises(FetchError, match=r"not found: org\.example#ebb;1\.2"):
         fetch(jars, ivy_file(tmp_path, "tide", "ebb"))
     assert (jars / "broker" / "tide-1.2.jar").is_file()
-    assert not (jars / "installed.xml").exists()
+    assert not (jars / "installed.lock").exists()
 
 
 def test_a_jar_whose_checksum_is_wrong_is_refused(tmp_path: Path, mirror: Path):
     (mirror / "org/example/tide/1.2/tide-1.2.jar.sha1").write_text("0" * 40)
     with pytest.raises(FetchError):
         fetch(tmp_path / "jars", ivy_file(tmp_path, "tide"))
+
+
+def test_a_repository_that_serves_another_jar_changes_nothing(tmp_path: Path, mirror: Path):
+    jars, wanted = tmp_path / "jars", ivy_file(tmp_path, "tide")
+    served = mirror / "org/example/tide/1.2/tide-1.2.jar"
+    served.write_text("high wat")
+    with pytest.raises(
+        FetchError, match=r"tide-1\.2\.jar is cut off or changed: .*no jar was inst"
+    ):
+        fetch(jars, wanted)
+    assert {path.name for path in jars.iterdir()} <= {"java-home"}
+    # What was refused is not kept: the next start asks the repository again.
+    served.write_text("high water")
+    fetch(jars, wanted)
+    assert (jars / "broker" / "tide-1.2.jar").read_text() == "high water"
+
+
+def test_jars_without_a_lock_of_their_own_are_not_fetched(tmp_path: Path, mirror: Path):
+    wanted = ivy_file(tmp_path, "tide", "ebb")
+    wanted.with_suffix(".lock").write_text(f"{HIGH_WATER}  broker/tide-1.2.jar\n")
+    with pytest.raises(FetchError, match=r"^ivy\.lock is not the lock of ivy\.xml; run: "):
+        fetch(tmp_path / "jars", wanted)
+
+
+def test_a_mirror_elsewhere_must_be_https(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("TIDEGAUGE_MAVEN_REPOSITORY", "http://user:secret@repository.example/maven")
+    expected = (
+        "TIDEGAUGE_MAVEN_REPOSITORY must begin with https:// (http:// serves on loopback only)"
+    )
+    with pytest.raises(FetchError) as refused:
+        fetch(tmp_path / "jars", ivy_file(tmp_path, "tide"))
+    assert str(refused.value) == expected
+
+
+def test_the_lock_holds_what_the_repository_serves(tmp_path: Path, mirror: Path):
+    wanted = ivy_file(tmp_path, "tide", digest="0" * 64)
+    write_lock(tmp_path / "jars", wanted)
+    assert read_jars_lock(wanted.with_suffix(".lock").read_text()) == {
+        Path("broker/tide-1.2.jar"): HIGH_WATER
+    }
+
+
+@pytest.fixture
+def own_jars(tmp_path: Path) -> Path:
+    """A copy of the jars of this repository."""
+    for path in jars_lock():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        os.link(ROOT / ".jars" / path, tmp_path / path)
+    return tmp_path
+
+
+def cut_off(path: Path) -> None:
+    """What a crash or a full disk leaves: the first half of a file."""
+    data = path.read_bytes()
+    path.unlink()
+    path.write_bytes(data[: len(data) // 2])
+
+
+def test_a_jar_that_is_cut_off_later_is_told_by_the_start_and_by_doctor(own_jars: Path):
+    settings = ServiceSettings(
+        data=own_jars / "data", jars=own_jars, base_port=free_base_port(), host="127.0.0.1"
+    )
+    jar = own_jars / "broker" / "kafka-raft-4.3.1.jar"
+    cut_off(jar)
+    wrong = f"{jar} is cut off or changed: its SHA-256 is not the pinned one"
+    advice = (
+        f"remove {own_jars}/installed.lock and start ./tidegauge again, which fetches the jars anew"
+    )
+    with pytest.raises(StackError) as refused:
+        Stack(settings).up()
+    assert str(refused.value) == f"{wrong}; {advice}"
+    assert not (own_jars / "data" / "stack.json").exists()
+    assert Finding(False, wrong, advice) in list(examine(settings, running=False))
+
+
+def test_whole_jars_are_right_and_a_foreign_or_missing_one_is_told(own_jars: Path):
+    check_jars(own_jars)
+    (own_jars / "broker" / "aaa.jar").touch()
+    with pytest.raises(JarsError, match=r"broker/aaa\.jar does not belong there: "):
+        check_jars(own_jars)
+    (own_jars / "spark" / "kafka-clients-3.9.1.jar").unlink()
+    with pytest.raises(JarsError, match=r"spark/kafka-clients-3\.9\.1\.jar is missing; remove "):
+        check_jars(own_jars)

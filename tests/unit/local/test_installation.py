@@ -4,7 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.install import reason, same, tool_environment
+from deploy.local.install import (
+    InstallError,
+    check_addresses,
+    is_secure,
+    reason,
+    same,
+    tool_environment,
+)
 from deploy.local.jars import HERE, ivy_reason, jar_paths
 from deploy.local.truststore import trust_store
 
@@ -86,6 +93,54 @@ def test_uv_hears_of_pips_index_and_keeps_its_own():
         "PIP_CERT": "/theirs",
         "SSL_CERT_FILE": "/mine",
     }
+
+
+@pytest.mark.parametrize(
+    ("address", "secure"),
+    [
+        ("https://repository.example/maven", True),
+        ("http://repository.example/maven", False),
+        ("http://127.0.0.1:8081/", True),
+        ("http://[::1]:8081/", True),
+        ("http://localhost/", True),
+        ("http://localhost.example/", False),
+        ("http://127.0.0.1.example/", False),
+        ("http://127.0.0.1@repository.example/", False),
+        ("http://[::1", False),
+        ("HTTP://repository.example/", False),
+        ("ftp://repository.example/", False),
+        ("https://", False),
+        ("file:///srv/maven", True),
+    ],
+)
+def test_an_address_is_https_or_stays_on_the_machine(address: str, secure: bool):
+    assert is_secure(address) is secure
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"PIP_INDEX_URL": "http://a.example/simple"},
+        {"PIP_EXTRA_INDEX_URL": "https://a.example/simple http://b.example/simple"},
+        {"UV_INDEX": "ours=http://a.example/simple"},
+        {"UV_FIND_LINKS": "/opt/wheels,http://a.example/wheels"},
+        {"TIDEGAUGE_MAVEN_REPOSITORY": "http://a.example/maven"},
+    ],
+)
+def test_an_index_that_is_not_https_is_refused_by_name(environ: dict[str, str]):
+    (name,) = environ
+    with pytest.raises(InstallError, match=f"^{name} must begin with https:// "):
+        check_addresses(environ)
+
+
+def test_folders_and_https_indices_serve():
+    check_addresses(
+        {
+            "PIP_FIND_LINKS": "/opt/wheels ../wheels",
+            "UV_INDEX": "ours=https://a.example/simple?x=1 https://b.example/simple",
+            "PIP_INDEX_URL": "",
+        }
+    )
 
 
 def test_a_stamp_counts_only_when_it_equals_the_file_it_was_copied_from(tmp_path: Path):

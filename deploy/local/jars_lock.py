@@ -1,0 +1,74 @@
+"""The SHA-256 of every jar: `ivy.lock` is for `ivy.xml` what requirements.lock is for packages.
+
+The format is that of sha256sum, so this checks the same from outside:
+
+    cd .jars && sha256sum --check ../deploy/local/ivy.lock
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+LOCK_FILE = HERE / "ivy.lock"
+STAMP = "installed.lock"
+HEAD = """\
+# SHA-256 of the jars of {ivy_file}. Written by the following command:
+#    .venv/bin/python -m deploy.local.jars lock
+"""
+
+
+class JarsError(Exception):
+    """The jars are not those of the lock; the text is one sentence."""
+
+
+def read_jars_lock(text: str) -> dict[Path, str]:
+    """The SHA-256 by path, such as `broker/kafka_2.13-4.3.1.jar`."""
+    lines = (line for line in text.splitlines() if line and not line.startswith("#"))
+    return {Path(path): digest for digest, _, path in (line.partition("  ") for line in lines)}
+
+
+def jars_lock_text(jars: Path, paths: Iterable[Path], ivy_file: str) -> str:
+    """A lock of files below `jars`; ivy_file: the name of the file that lists them."""
+    lines = (f"{_sha256(jars / path)}  {path.as_posix()}\n" for path in sorted(paths))
+    return HEAD.format(ivy_file=ivy_file) + "".join(lines)
+
+
+def verify_jars(jars: Path, lock: Mapping[Path, str]) -> None:
+    """Raises JarsError unless the folders of the lock hold exactly its jars, byte for byte."""
+    for path, digest in lock.items():
+        if not (jars / path).is_file():
+            raise JarsError(f"{jars / path} is missing")
+        if _sha256(jars / path) != digest:
+            raise JarsError(
+                f"{jars / path} is cut off or changed: its SHA-256 is not the pinned one"
+            )
+    for folder in sorted({path.parent for path in lock}):
+        for found in sorted((jars / folder).iterdir()):
+            if found.relative_to(jars) not in lock:
+                raise JarsError(
+                    f"{found} does not belong there: the lock of the jars has no such file"
+                )
+
+
+def jars_lock() -> dict[Path, str]:
+    """The lock of this repository's jars."""
+    return read_jars_lock(LOCK_FILE.read_text())
+
+
+def check_jars(jars: Path) -> None:
+    """Verify the jars of this repository. Raises JarsError, which also says how to mend it."""
+    try:
+        verify_jars(jars, jars_lock())
+    except (JarsError, OSError) as error:
+        raise JarsError(f"{error}; {mend(jars)}") from error
+
+
+def mend(jars: Path) -> str:
+    """What to do about jars that are not those of the lock."""
+    return f"remove {jars / STAMP} and start ./tidegauge again, which fetches the jars anew"
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
