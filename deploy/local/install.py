@@ -7,7 +7,8 @@ An interrupted installation is taken up by the next one: what has no stamp is ma
 caches of the tools. Two at once: the second waits for the first, and the lock dies with its owner.
 Fails with one line on standard error that names the step and the last thing its tool said.
 
-Every package and every jar is checked against a SHA-256 of a lock, so no server has to be believed.
+Every package, also those that build packages, and every jar is checked against a SHA-256 of a lock,
+so no server has to be believed.
 An address of the environment must be https all the same; what the tools read elsewhere, such as
 pip.conf, is left to them.
 """
@@ -160,8 +161,12 @@ def install_packages(root: Path) -> None:
     else:
         say("bringing the Python packages up to date")
     uv = uv or install_uv(root)
-    command = [uv, "pip", "sync", "--require-hashes", "requirements.lock"]
-    run("installing the Python packages", [*command, "--python", str(venv_python(root))], root)
+    into = ["--require-hashes", "--python", str(venv_python(root))]
+    # Isolated builds would fetch build tools of any version and without a hash.
+    build = [uv, "pip", "install", *into, "-r", "deploy/local/build.lock"]
+    run("installing the build tools", build, root)
+    sync = [uv, "pip", "sync", *into, "--no-build-isolation", "requirements.lock"]
+    run("installing the Python packages", sync, root)
     shutil.copyfile(root / "requirements.lock", stamp.with_suffix(".new"))
     stamp.with_suffix(".new").replace(stamp)
 

@@ -7,6 +7,7 @@ import pytest
 from deploy.local.install import (
     InstallError,
     check_addresses,
+    install_packages,
     is_secure,
     reason,
     same,
@@ -16,6 +17,25 @@ from deploy.local.jars import HERE, ivy_reason, jar_paths
 from deploy.local.truststore import trust_store
 
 pytestmark = pytest.mark.unit
+
+
+def test_every_tool_that_installs_checks_hashes_and_takes_pinned_build_tools(
+    tmp_path: Path, monkeypatch
+):
+    said: list[list[str]] = []
+    monkeypatch.setattr(
+        "deploy.local.install.run", lambda _step, command, _root: said.append(command)
+    )
+    monkeypatch.setattr("shutil.which", lambda _name: "uv")
+    monkeypatch.setattr("shutil.copyfile", lambda _source, to: to.touch())
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "installed.lock").touch()
+    install_packages(tmp_path)
+    build, sync = said
+    assert build[:3] == ["uv", "pip", "install"]
+    assert {"--require-hashes", "deploy/local/build.lock"} <= set(build)
+    assert sync[:3] == ["uv", "pip", "sync"]
+    assert {"--require-hashes", "--no-build-isolation", "requirements.lock"} <= set(sync)
 
 
 def test_an_empty_trust_store_is_what_javas_own_tool_writes():
