@@ -166,6 +166,7 @@ RULES = (
     Rule("sh deploy/compose/make-secrets.sh", succeeds),
     Rule("docker compose .* console run .*", measures, engine="docker info"),
     Rule("docker compose .*", succeeds, engine="docker info"),
+    Rule("docker buildx imagetools inspect .*", says="sha256:", engine="docker buildx version"),
     Rule(
         r"kubectl .* port-forward .*", is_interrupted, until="Forwarding from", engine=LOCAL_CLUSTER
     ),

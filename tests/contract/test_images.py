@@ -1,0 +1,67 @@
+"""Images of others are named by tag and digest, everywhere the same."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from services.runtime.settings import ROOT
+from tests.contract.compose import PARTS, value_of
+
+pytestmark = pytest.mark.contract
+
+# Whose digest was not found in two independent places; deploy/README.md says how to pin them.
+UNPINNED = {"apache/spark:4.3.0", "clickhouse/clickhouse-server:26.9.6.6"}
+OURS = r"tidegauge/[a-z_]+:0\.1\.0"  # built here, from files of this repository
+PINNED = r"[a-z/_-]+:\d+(\.\d+)+[\w.-]*@sha256:[0-9a-f]{64}"
+
+
+def images(found: object) -> Iterator[str]:
+    """Every value of a field `image`, at any depth."""
+    if isinstance(found, dict):
+        for name, each in found.items():
+            if name == "image" and isinstance(each, str):
+                yield value_of(each)
+            else:
+                yield from images(each)
+    elif isinstance(found, list):
+        for each in found:
+            yield from images(each)
+
+
+def every_image() -> list[tuple[str, str]]:
+    """(file, image) wherever a file of deploy/ names one."""
+    found = [("compose.yaml", image) for image in images(PARTS)]
+    for path in sorted((ROOT / "deploy" / "kubernetes").rglob("*.yaml")):
+        parts = list(yaml.safe_load_all(path.read_text()))
+        found += [(path.name, image) for image in images(parts)]
+    for path in sorted((ROOT / "deploy" / "images").glob("Dockerfile*")):
+        given = re.findall(r"^ARG \w+_IMAGE=(\S+)$", path.read_text(), re.MULTILINE)
+        assert given, path
+        found += [(path.name, image) for image in given]
+    return found
+
+
+def test_every_image_of_others_has_a_digest() -> None:
+    theirs = [(file, image) for file, image in every_image() if not re.fullmatch(OURS, image)]
+    loose = {image for _file, image in theirs if not re.fullmatch(PINNED, image)}
+    assert loose == UNPINNED
+    assert {file for file, _image in theirs} == {
+        "Dockerfile",
+        "Dockerfile.executor",
+        "clickhouse.yaml",
+        "compose.yaml",
+        "grafana.yaml",
+    }
+
+
+def test_a_tag_has_one_digest() -> None:
+    theirs = {image for _file, image in every_image()}
+    assert len({image.split("@")[0] for image in theirs}) == len(theirs)
+
+
+def test_the_page_says_which_images_are_not_pinned_and_how_they_would_be() -> None:
+    page = (ROOT / "deploy" / "README.md").read_text()
+    for image in UNPINNED:
+        assert f"docker buildx imagetools inspect {image}" in page
