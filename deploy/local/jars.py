@@ -103,10 +103,18 @@ def write_lock(jars: Path, ivy_file: Path) -> None:
 
 def jar_paths(ivy_file: Path) -> tuple[Path, ...]:
     """Where each jar of an Ivy file belongs: `broker/kafka_2.13-4.3.1.jar`, for example."""
+    return tuple(path for path, *_coordinates in ivy_dependencies(ivy_file))
+
+
+def ivy_dependencies(ivy_file: Path) -> tuple[tuple[Path, str, str, str], ...]:
+    """Every jar of an Ivy file: where it belongs, group, name and version."""
     found = []
     for dependency in ElementTree.parse(ivy_file).getroot().iter("dependency"):
-        folder = dependency.attrib["conf"].partition("->")[0]
-        found.append(Path(folder, "{name}-{rev}.jar".format(**dependency.attrib)))
+        group, name, version, conf = (
+            dependency.attrib[key] for key in ("org", "name", "rev", "conf")
+        )
+        path = Path(conf.partition("->")[0], f"{name}-{version}.jar")
+        found.append((path, group, name, version))
     return tuple(found)
 
 

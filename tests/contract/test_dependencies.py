@@ -1,19 +1,19 @@
 """What Tidegauge is made of: pinned, listed with licences, and without code from messages."""
 
 import ast
-import json
 import re
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
 import pyspark
 import pytest
 
-from deploy.dependencies.__main__ import SBOM, jars, locked, version
+from deploy.dependencies.__main__ import locked
 from deploy.dependencies.images import SERVICES, image_lock, packages_of
 from deploy.dependencies.licences import UNKNOWN, current, declared, listed
 from deploy.dependencies.lock import needs, read_lock
-from deploy.dependencies.sbom import bill
 from deploy.local.jars import BENCH_FILE, IVY_FILE, jar_paths
 from deploy.local.jars_lock import read_jars_lock
 from services.runtime.settings import ROOT
@@ -89,24 +89,6 @@ def test_the_list_of_licences_is_current_and_whole() -> None:
     assert declared("no-such-package") is None
 
 
-def test_the_bill_of_materials_is_current() -> None:
-    assert SBOM.read_text() == bill(locked(), jars(), listed(), version()), UPDATE
-
-
-def test_the_bill_names_every_component_once_and_refers_to_nothing_else() -> None:
-    content = json.loads(SBOM.read_text())
-    assert (content["bomFormat"], content["specVersion"]) == ("CycloneDX", "1.6")
-    refs = [component["bom-ref"] for component in content["components"]]
-    assert len(refs) == len(set(refs)) == len(locked()) + len(jars())
-    assert f"pkg:maven/org.apache.kafka/kafka_2.13@{_broker_version()}" in refs
-    for entry in content["dependencies"]:
-        assert {entry["ref"], *entry["dependsOn"]} <= {"tidegauge", *refs}
-
-
-def _broker_version() -> str:
-    return next(jar.version for jar in jars() if jar.name == "kafka_2.13")
-
-
 @pytest.mark.parametrize("service", SERVICES)
 def test_the_image_of_a_service_gets_what_it_imports(service: str) -> None:
     # An import that no locked package brings would raise UnknownPackageError.
@@ -117,6 +99,12 @@ def test_the_image_of_a_service_gets_what_it_imports(service: str) -> None:
     assert {"pytest", "mypy", "ruff"} & names == set()
     assert ("pyspark" in names) == (service == "spark_pipeline")
     assert ("chdb" in names) == (service == "store")
+
+
+def test_the_packages_of_an_image_are_told_by_the_standard_library_alone() -> None:
+    command = [sys.executable, "-S", "-m", "deploy.dependencies", "image", "collector"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == (image_lock(ROOT, locked(), "collector"), "")
 
 
 # Names that run code from data. A pickle or a YAML document can name any function.
