@@ -120,13 +120,15 @@ def vendored_scripts(folder: Path, licences: Mapping[str, str]) -> Iterator[Comp
 def deployed(texts: Iterable[str], licences: Mapping[str, str]) -> Iterator[Component]:
     """The images and Grafana plugins that files of a deployment name, each once.
 
-    An image is `name:tag` or `name:tag@sha256:digest`; the digest is that of its manifest.
+    An image is `name:tag` or `name:tag@sha256:digest`; the digest is that of its manifest, and one
+    place that says it is enough.
     """
     whole = "\n".join(texts)
-    for image in sorted(set(_IMAGE.findall(whole))):
-        tagged, _, digest = image.partition("@sha256:")
-        name, _, tag = tagged.partition(":")
-        if not image.startswith(_OURS):
+    named = {image.partition("@sha256:")[::2] for image in _IMAGE.findall(whole)}
+    pinned = {image for image, digest in named if digest}
+    for image, digest in sorted(named):
+        name, _, tag = image.partition(":")
+        if not name.startswith(_OURS) and (digest or image not in pinned):
             purl = f"pkg:docker/{name}"
             licence = licences.get(purl, UNKNOWN)
             yield Component("container", purl, name, tag or "latest", "", licence, digest)

@@ -120,6 +120,7 @@ def test_images_and_plugins_are_read_from_what_is_deployed() -> None:
         f"  a:\n    image: ${{KAFKA_IMAGE:-apache/kafka:4.3.1@sha256:{A}}}\n",
         f'- image: "grafana/grafana:13.2.3@sha256:{B}"\n  image: tidegauge/store:0.1.0\n',
         "ARG PYTHON_IMAGE=python:3.11-slim\nFROM ${PYTHON_IMAGE} AS code\n",
+        "      image: grafana/grafana:13.2.3\n",
         "  GF_PLUGINS_PREINSTALL_SYNC: grafana-clickhouse-datasource@4.21.3\n",
     ]
     found = list(deployed(texts, {"pkg:docker/python": "PSF-2.0"}))
