@@ -22,6 +22,9 @@ def build(folder: Path) -> list[Resource]:
         targets = [each for each in found if is_target(each, patch["target"])]
         assert len(targets) == 1, patch["target"]
         apply(targets[0], yaml.safe_load(patch["patch"]))
+    for each in found:
+        if "namespace" in kustomization and each["kind"] != "Namespace":
+            each["metadata"]["namespace"] = kustomization["namespace"]
     return copy.deepcopy(found)
 
 
@@ -40,6 +43,11 @@ def apply(resource: Resource, operations: list[dict[str, Any]]) -> None:
         key = int(last) if isinstance(place, list) else last
         if operation["op"] == "replace":
             place[key]  # raises KeyError or IndexError
+            place[key] = operation["value"]
+        elif isinstance(place, list):
+            assert operation["op"] == "add", operation
+            assert key <= len(place), operation
+            place.insert(key, operation["value"])
         else:
             assert operation["op"] == "add", operation
-        place[key] = operation["value"]
+            place[key] = operation["value"]

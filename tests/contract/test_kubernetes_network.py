@@ -1,0 +1,190 @@
+"""Which pod reaches which port, worked out from the network policies as Kubernetes does."""
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import pytest
+
+from tests.contract.kustomize import Resource
+from tests.contract.test_kubernetes import BASE, EXECUTORS, FIVE, named
+
+pytestmark = pytest.mark.contract
+
+Labels = dict[str, str]
+
+
+@dataclass(frozen=True)
+class End:
+    """A pod as policies see it, and the port that it serves (0: none)."""
+
+    name: str
+    namespace: str
+    labels: tuple[tuple[str, str], ...]
+    port: int = 0
+
+
+def ours(name: str, port: int = 0, namespace: str = "tidegauge") -> End:
+    labels = {"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "tidegauge"}
+    return End(name, namespace, tuple(labels.items()), port)
+
+
+def others(name: str, namespace: str, labels: Labels, port: int = 0) -> End:
+    return End(name, namespace, tuple(labels.items()), port)
+
+
+KAFKA = {"strimzi.io/cluster": "tidegauge", "app.kubernetes.io/part-of": "strimzi-tidegauge"}
+ENDS = [
+    ours("collector"),
+    ours("conductor"),
+    ours("console"),
+    ours("evaluator"),
+    ours("generator"),
+    ours("grafana"),
+    ours("spark-pipeline"),
+    ours("store", 17072),
+    others("kafka", "tidegauge", KAFKA, 9092),
+    others("exporter", "tidegauge", KAFKA, 9404),
+    others("clickhouse", "tidegauge", {"clickhouse.altinity.com/chi": "tidegauge"}, 8123),
+    ours("driver", 7078, "tidegauge-spark"),
+    others("executor", "tidegauge-spark", {"spark-role": "executor"}),
+    others("operator", "operators", {}),
+    others("stranger", "default", {}),
+    others("dns", "kube-system", {"k8s-app": "kube-dns"}, 53),
+]
+NAMESPACES: dict[str, Labels] = {
+    name: {"kubernetes.io/metadata.name": name}
+    for name in ("tidegauge", "tidegauge-spark", "default", "kube-system")
+} | {"operators": {"tidegauge/operators": "true"}}
+
+
+def matches(selector: dict[str, Any], labels: Labels) -> bool:
+    found = all(labels.get(key) == value for key, value in selector.get("matchLabels", {}).items())
+    for each in selector.get("matchExpressions", []):
+        inside = labels.get(each["key"]) in each["values"]
+        found &= {"In": inside, "NotIn": not inside}[each["operator"]]
+    return found
+
+
+def is_peer(peer: dict[str, Any], end: End, own_namespace: str) -> bool:
+    if "ipBlock" in peer:
+        return False  # addresses outside of the cluster
+    if "namespaceSelector" in peer:
+        if not matches(peer["namespaceSelector"], NAMESPACES[end.namespace]):
+            return False
+    elif end.namespace != own_namespace:
+        return False
+    return matches(peer.get("podSelector", {}), dict(end.labels))
+
+
+def strimzis(resources: list[Resource]) -> list[Resource]:
+    """What Strimzi makes for listeners, and for metrics, which it opens to everybody."""
+    (listener,) = named(resources, "Kafka", "tidegauge")["spec"]["kafka"]["listeners"]
+    rules = [
+        {"from": listener["networkPolicyPeers"], "ports": [{"port": listener["port"]}]},
+        {"from": [{"namespaceSelector": {}}], "ports": [{"port": 9404}]},
+    ]
+    spec = {
+        "podSelector": {"matchLabels": {"strimzi.io/cluster": "tidegauge"}},
+        "policyTypes": ["Ingress"],
+        "ingress": rules,
+    }
+    return [{"metadata": {"namespace": "tidegauge"}, "spec": spec}]
+
+
+def lets(policies: list[Resource], way: str, of: End, peer: End, port: int) -> bool:
+    """Whether the policies of a pod let it send to, or get from, a peer."""
+    mine = [
+        each["spec"]
+        for each in policies
+        if each["metadata"]["namespace"] == of.namespace
+        and way in each["spec"]["policyTypes"]
+        and matches(each["spec"]["podSelector"], dict(of.labels))
+    ]
+    rules = [rule for spec in mine for rule in spec.get(way.lower(), [])]
+    side = {"Ingress": "from", "Egress": "to"}[way]
+    return not mine or any(
+        any(is_peer(each, peer, of.namespace) for each in rule[side])
+        and port in [each["port"] for each in rule.get("ports", [{"port": port}])]
+        for rule in rules
+    )
+
+
+def reached(resources: list[Resource], sides: str = "both") -> set[tuple[str, str]]:
+    """(from, to) of all pairs; with `sides` Egress or Ingress as far as that side has a say."""
+    policies = [each for each in resources if each["kind"] == "NetworkPolicy"]
+    policies += strimzis(resources)
+    return {
+        (source.name, target.name)
+        for source, target in product(ENDS, ENDS)
+        if source.name != target.name
+        and target.port
+        and (sides == "Ingress" or lets(policies, "Egress", source, target, target.port))
+        and (sides == "Egress" or lets(policies, "Ingress", target, source, target.port))
+    }
+
+
+CLIENTS = {"collector", "conductor", "console", "evaluator", "generator", "spark-pipeline", "store"}
+OF_THE_BASE = {
+    *((client, "kafka") for client in CLIENTS),
+    ("kafka", "exporter"),  # the same pods
+    ("collector", "exporter"),
+    ("conductor", "store"),
+    ("console", "store"),
+    ("store", "clickhouse"),
+    ("grafana", "clickhouse"),
+    ("operator", "kafka"),
+    ("operator", "exporter"),
+    ("operator", "clickhouse"),
+    ("stranger", "exporter"),  # Strimzi's own policy; it tells how many records there are
+}
+INSIDE = {end.name for end in ENDS if end.namespace == "tidegauge"}
+
+
+def test_a_pod_of_the_base_reaches_only_what_it_asks() -> None:
+    found = {pair for pair in reached(BASE) if "dns" not in pair}
+    spark = {pair for pair in found if {"driver", "executor"} & set(pair)}
+    # Without ../executors nothing is said about its namespace.
+    assert spark == {
+        *(("driver", "exporter"), ("executor", "exporter"), ("executor", "driver")),
+        *(("operator", "driver"), ("stranger", "driver")),
+    }
+    assert found - spark == OF_THE_BASE
+
+
+def test_each_side_says_so_by_itself() -> None:
+    """One policy that is too wide opens nothing."""
+    sent = {pair for pair in reached(BASE, "Egress") if pair[0] in INSIDE and pair[1] != "dns"}
+    assert sent == {
+        *(pair for pair in OF_THE_BASE if pair[0] in INSIDE),
+        ("exporter", "kafka"),  # the same pods
+    }
+    taken = {pair for pair in reached(BASE, "Ingress") if pair[1] in INSIDE - {"exporter"}}
+    assert taken == {pair for pair in OF_THE_BASE if pair[1] != "exporter"}
+
+
+def test_every_pod_of_the_base_may_ask_for_names() -> None:
+    assert {source for source, target in reached(BASE) if target == "dns"} >= INSIDE
+
+
+def test_with_executors_driver_and_executors_reach_each_other_and_kafka() -> None:
+    found = {pair for pair in reached([*FIVE, *EXECUTORS]) if "dns" not in pair}
+    ways = {("driver", "kafka"), ("executor", "kafka"), ("executor", "driver")}
+    assert found == OF_THE_BASE | ways
+
+
+def test_only_grafana_and_the_driver_get_out_of_the_cluster() -> None:
+    """To port 443, Grafana to public addresses only; the API may be anywhere."""
+    blocks = [
+        (each["metadata"]["name"], peer["ipBlock"], [port["port"] for port in rule["ports"]])
+        for each in [*BASE, *EXECUTORS]
+        if each["kind"] == "NetworkPolicy"
+        for rule in each["spec"].get("egress", [])
+        for peer in rule["to"]
+        if "ipBlock" in peer
+    ]
+    private = ["10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16"]
+    assert blocks == [
+        ("grafana", {"cidr": "0.0.0.0/0", "except": private}, [443]),
+        ("api", {"cidr": "0.0.0.0/0"}, [443, 6443]),
+    ]

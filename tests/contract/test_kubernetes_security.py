@@ -1,0 +1,170 @@
+"""Every pod of deploy/kubernetes is one that the Pod Security Standard `restricted` lets in, with a
+read-only file system, no token, and no secret but its own."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import ip_network
+from typing import Any
+
+import pytest
+import yaml
+
+from services.runtime.settings import ROOT
+from tests.contract.kustomize import Resource
+from tests.contract.test_kubernetes import BASE, EXECUTORS, FIVE, RUN, named
+
+pytestmark = pytest.mark.contract
+
+TEMPLATE: Resource = yaml.safe_load(named(EXECUTORS, "ConfigMap", "spark")["data"]["executor.yaml"])
+SECRETS = {
+    "conductor": {"clickhouse_reader"},
+    "console": {"clickhouse_reader"},
+    "grafana": {"clickhouse_reader", "grafana_admin"},
+    "store": {"clickhouse_admin", "clickhouse_reader", "clickhouse_server"},
+}
+ASKS_THE_API = {("tidegauge-spark", "spark-pipeline")}  # makes its executors
+
+
+@dataclass(frozen=True)
+class Pod:
+    """A pod that something of deploy/kubernetes makes; spec as in Kubernetes."""
+
+    namespace: str
+    name: str
+    spec: dict[str, Any]
+    made_by: str
+
+
+def pods_of(resource: Resource) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(name, spec) of the pods that a resource makes."""
+    name, spec = resource["metadata"].get("name", "executor"), resource.get("spec", {})
+    match resource["kind"]:
+        case "Deployment" | "StatefulSet" | "Job":
+            yield (
+                spec["template"]["metadata"]["labels"]["app.kubernetes.io/name"],
+                spec["template"]["spec"],
+            )
+        case "Pod":
+            yield name, spec
+        case "KafkaNodePool":
+            template = spec["template"]
+            kafka = {"name": "kafka", **template["kafkaContainer"]}
+            yield name, {**template["pod"], "containers": [kafka], "volumes": []}
+        case "ClickHouseInstallation":
+            for each in spec["templates"]["podTemplates"]:
+                yield name, each["spec"]
+
+
+def every_pod() -> list[Pod]:
+    return [
+        Pod(resource["metadata"].get("namespace", "tidegauge-spark"), name, spec, resource["kind"])
+        for resource in [*BASE, *FIVE, *EXECUTORS, RUN, TEMPLATE]
+        for name, spec in pods_of(resource)
+    ]
+
+
+PODS = every_pod()
+EVERY = pytest.mark.parametrize("pod", PODS, ids=[f"{each.namespace}-{each.name}" for each in PODS])
+
+
+def test_no_kind_that_makes_pods_is_passed_over() -> None:
+    makes_none = {
+        "ConfigMap",
+        "Kafka",  # its pools do
+        "Namespace",
+        "NetworkPolicy",
+        "PersistentVolumeClaim",
+        "Role",
+        "RoleBinding",
+        "Service",
+        "ServiceAccount",
+    }
+    makes = {each.made_by for each in PODS}
+    assert {each["kind"] for each in [*BASE, *FIVE, *EXECUTORS, RUN]} | {
+        "Pod"
+    } == makes | makes_none
+    assert len({each.name for each in PODS}) == 12
+
+
+@EVERY
+def test_a_pod_is_restricted(pod: Pod) -> None:
+    context = pod.spec["securityContext"]
+    assert context["runAsNonRoot"] is True
+    assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert context.get("runAsUser") != 0
+    assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(pod.spec)
+    kinds = {kind for volume in pod.spec["volumes"] for kind in set(volume) - {"name"}}
+    assert kinds <= {"configMap", "emptyDir", "persistentVolumeClaim", "secret"}
+    for container in pod.spec["containers"]:
+        given = container["securityContext"]
+        assert given["allowPrivilegeEscalation"] is False
+        assert given["readOnlyRootFilesystem"] is True
+        assert given["capabilities"] == {"drop": ["ALL"]}
+        assert not {"privileged", "procMount", "runAsUser", "seLinuxOptions"} & set(given)
+        if pod.made_by != "KafkaNodePool":  # Strimzi mounts what Kafka writes
+            assert "/tmp" in {mount["mountPath"] for mount in container["volumeMounts"]}
+
+
+@EVERY
+def test_a_pod_has_a_token_only_when_it_asks_the_api(pod: Pod) -> None:
+    if pod.made_by == "KafkaNodePool":
+        return  # an account of Strimzi's, which can do nothing in the namespace
+    asks = (pod.namespace, pod.name) in ASKS_THE_API
+    assert pod.spec["automountServiceAccountToken"] is asks
+    assert pod.spec.get("serviceAccountName") == ("spark" if asks else None)
+
+
+@EVERY
+def test_a_pod_sees_the_secrets_that_it_needs(pod: Pod) -> None:
+    own = SECRETS.get(pod.name, set())
+    volumes = [volume for volume in pod.spec["volumes"] if "secret" in volume]
+    assert {item["key"] for volume in volumes for item in volume["secret"]["items"]} == own
+    for container in pod.spec["containers"]:
+        assert "secretRef" not in str(container.get("envFrom"))
+        assert "secretKeyRef" not in str(container.get("env"))
+        for mount in container.get("volumeMounts", []):
+            if mount["name"] in {volume["name"] for volume in volumes}:
+                # A service refuses links; Grafana's own reader follows them.
+                assert mount.get("subPath") in own or pod.name == "grafana"
+                assert mount["readOnly"] is True
+
+
+def test_every_namespace_enforces_it() -> None:
+    namespaces = [each for each in [*BASE, *FIVE, *EXECUTORS] if each["kind"] == "Namespace"]
+    enforced = {
+        each["metadata"]["name"]: each["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+        for each in namespaces
+    }
+    assert enforced == {"tidegauge": "restricted", "tidegauge-spark": "restricted"}
+    for resources in (BASE, EXECUTORS):
+        assert (
+            named(resources, "ServiceAccount", "default")["automountServiceAccountToken"] is False
+        )
+
+
+def test_who_may_make_pods_finds_no_secret_in_its_namespace() -> None:
+    """A pod mounts any secret of its namespace, whatever its maker may read."""
+    rights = {"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
+    assert not rights & {each["kind"] for each in [*BASE, *FIVE]}
+    assert rights & {each["kind"] for each in EXECUTORS} == {"Role", "RoleBinding"}
+    (rule,) = named(EXECUTORS, "Role", "spark-driver")["rules"]
+    allowed = ["pods", "configmaps", "services", "persistentvolumeclaims"]
+    assert (rule["apiGroups"], rule["resources"]) == ([""], allowed)
+    (subject,) = named(EXECUTORS, "RoleBinding", "spark-driver")["subjects"]
+    assert subject == {"kind": "ServiceAccount", "name": "spark", "namespace": "tidegauge-spark"}
+    holders = {pod.namespace for pod in PODS if SECRETS.get(pod.name)}
+    assert holders == {"tidegauge"}
+    page = (ROOT / "deploy" / "README.md").read_text()
+    made = [line for line in page.splitlines() if "create secret" in line]
+    assert made
+    assert all(line.startswith("kubectl -n tidegauge create secret") for line in made)
+
+
+def test_the_owner_of_the_tables_does_not_come_from_anywhere() -> None:
+    users = named(BASE, "ClickHouseInstallation", "tidegauge")["spec"]["configuration"]["users"]
+    shared = ip_network("100.64.0.0/10")  # some clouds give pods these
+    ranges = [ip_network(each) for each in users["tidegauge_owner/networks/ip"]]
+    assert ranges
+    assert all(each.is_private or each == shared for each in ranges)
+    password = users["tidegauge_owner/k8s_secret_password"]
+    assert password == "tidegauge/tidegauge-passwords/clickhouse_server"
