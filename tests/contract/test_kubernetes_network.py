@@ -163,6 +163,13 @@ def test_each_side_says_so_by_itself() -> None:
     assert taken == {pair for pair in OF_THE_BASE if pair[1] != "exporter"}
 
 
+def test_what_no_policy_names_is_refused() -> None:
+    nothing_else = named(BASE, "NetworkPolicy", "nothing-else")["spec"]
+    assert nothing_else == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    spark = named(EXECUTORS, "NetworkPolicy", "spark")["spec"]
+    assert (spark["podSelector"], spark["policyTypes"]) == ({}, ["Ingress", "Egress"])
+
+
 def test_every_pod_of_the_base_may_ask_for_names() -> None:
     assert {source for source, target in reached(BASE) if target == "dns"} >= INSIDE
 
