@@ -56,14 +56,6 @@ def jars_lock() -> dict[Path, str]:
     return read_jars_lock(LOCK_FILE.read_text())
 
 
-def check_jars(jars: Path) -> None:
-    """Verify the jars of this repository. Raises JarsError, which also says how to mend it."""
-    try:
-        verify_jars(jars, jars_lock())
-    except (JarsError, OSError) as error:
-        raise JarsError(f"{error}; {mend(jars)}") from error
-
-
 def mend(jars: Path) -> str:
     """What to do about jars that are not those of the lock."""
     return f"remove {jars / STAMP} and start ./tidegauge again, which fetches the jars anew"

@@ -1,4 +1,4 @@
-"""What is looked at before anything starts: room on the disk and free ports."""
+"""What is looked at before anything starts: jars, room on the disk and free ports."""
 
 import errno
 import shutil
@@ -9,11 +9,20 @@ from pathlib import Path
 import psutil
 
 from deploy.local.failures import EXIT_USAGE, StackError
+from deploy.local.jars_lock import JarsError, jars_lock, mend, verify_jars
 from deploy.local.processes import wait_until
 from services.runtime.settings import ServiceSettings
 
 NEEDED_FREE_BYTES = 500 * 1024**2
 RELEASE_S = 5.0
+
+
+def check_jars(jars: Path) -> None:
+    """Raises StackError, which says how to mend it, when the jars are not those of the lock."""
+    try:
+        verify_jars(jars, jars_lock())
+    except (JarsError, OSError) as error:
+        raise StackError(f"{error}; {mend(jars)}") from error
 
 
 def check_room(data: Path, needed_bytes: int = NEEDED_FREE_BYTES) -> None:

@@ -22,19 +22,18 @@ from deploy.local.announcing import Announcer
 from deploy.local.detached import start_detached
 from deploy.local.ending import end_stack, interrupt_start
 from deploy.local.failures import EXIT_USAGE, StackError, StackStoppedError, crashed, unwritable
-from deploy.local.jars_lock import JarsError, check_jars
 from deploy.local.java import JavaMissingError, find_java
 from deploy.local.parts import Part, stack_parts
-from deploy.local.preflight import check_ports, check_room
+from deploy.local.preflight import check_jars, check_ports, check_room
 from deploy.local.processes import identify, is_alive, wait_until
 from deploy.local.startup import (
     READY_DEADLINE_S,
     Processes,
     Progress,
     Startup,
-    launch,
     log_path,
     process_environment,
+    relaunch,
 )
 from deploy.local.state import (
     RUNNING,
@@ -88,8 +87,10 @@ class Stack:
         """Attach to the stack of this data folder if it runs, else start one.
 
         Ends what an earlier start left behind. Returns when everything is ready; when it fails or
-        is interrupted, everything it started is ended. Raises StackError.
+        is interrupted, everything it started is ended. Raises StackError, also when a stack runs
+        whose jars are no longer right: the next run would load them.
         """
+        check_jars(self.settings.jars)
         with self._locked(on_progress):
             found = self._read()
             if found is not None and self._attach(found, on_progress):
@@ -166,9 +167,8 @@ class Stack:
         check_room(settings.data)
         check_ports(settings, [port for part in self._parts for port in part.ports])
         try:
-            check_jars(settings.jars)
             java = find_java(settings.jars)
-        except (JarsError, JavaMissingError) as error:
+        except JavaMissingError as error:
             raise StackError(str(error)) from error
         state = StackState(
             stack_id=uuid.uuid4().hex,
@@ -203,7 +203,7 @@ class Stack:
             self._state or state,
             self._file,
             processes=self._processes,
-            launch=lambda part: launch(part, settings, java, environment),
+            launch=lambda part: relaunch(part, settings, java, environment),
             announcer=self._announcer,
             on_progress=on_progress,
             ready_deadline_s=self._ready_deadline_s,

@@ -18,6 +18,7 @@ from deploy.local.broker import BrokerError
 from deploy.local.failures import StackError, crashed, not_ready, tail
 from deploy.local.java import Java
 from deploy.local.parts import Part
+from deploy.local.preflight import check_jars
 from deploy.local.processes import MARK, identify, spawn
 from deploy.local.state import READY, STARTING, Identity, ServiceState
 from services.runtime.kafka import KafkaUnavailableError
@@ -70,6 +71,14 @@ def launch(
         return process, identify(process.pid)
     except psutil.NoSuchProcess as error:
         raise crashed(part.name, process.poll(), log) from error
+
+
+def relaunch(
+    part: Part, settings: ServiceSettings, java: Java, environment: Mapping[str, str]
+) -> tuple[subprocess.Popen[bytes], Identity]:
+    """Start a part again, which may have died of a jar that was cut off. Raises StackError."""
+    check_jars(settings.jars)
+    return launch(part, settings, java, environment)
 
 
 class Startup:

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -76,6 +78,29 @@ def test_without_a_budget_a_death_is_told_with_exit_code_and_last_lines(
     log = settings.data / "logs" / "evaluator.log"
     assert str(caught.value) == f"evaluator ended with exit code 3; its log is {log}"
     assert caught.value.log_tail == ("listening", "the sea came in")
+    stack.close()
+
+
+def test_a_part_that_dies_of_a_jar_that_was_cut_off_is_told_by_the_jar(settings, double, tmp_path):
+    jars = tmp_path / "jars"
+    shutil.copytree(ROOT / ".jars", jars)
+    stack = Stack(settings.model_copy(update={"jars": jars}), (double("store"),))
+    progress: list[str] = []
+    stack.up(progress.append)
+    whole = (jars / "broker" / "kafka-raft-4.3.1.jar").read_bytes()
+    (jars / "broker" / "kafka-raft-4.3.1.jar").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(StackError, match=r"kafka-raft-4\.3\.1\.jar is cut off or changed: "):
+        Stack(stack.settings, (double("store"),)).up()
+    crash(settings, "store")
+    refused = "store did not start: .*kafka-raft-4.3.1.jar is cut off or changed: .*; remove .*"
+    eventually(
+        lambda: (stack.check(), any(re.match(refused, text) for text in progress))[-1],
+        "the jar is named",
+    )
+    (jars / "broker" / "kafka-raft-4.3.1.jar").write_bytes(whole)
+    eventually(
+        lambda: (stack.check(), stack.status().services[0].state == "ready")[-1], "it serves again"
+    )
     stack.close()
 
 
