@@ -182,6 +182,18 @@ def test_the_pipelines_are_valid(path: Path) -> None:
     assert master[1] in PARTS[master[0]]["command"]
 
 
+def test_the_agent_and_the_console_have_the_same_pipelines_by_name() -> None:
+    mounts = {
+        f"./pipelines/{path.name}:/opt/tidegauge/pipelines/{path.name}:ro"
+        for path in (FOLDER / "pipelines").iterdir()
+    }
+    for name in ("spark-pipeline", "console"):
+        given = {each for each in PARTS[name]["volumes"] if each.startswith("./pipelines")}
+        assert given == mounts, name
+    copied = "COPY pipelines /opt/tidegauge/pipelines\n"
+    assert copied in (ROOT / "deploy" / "images" / "Dockerfile").read_text()
+
+
 def test_the_pipeline_on_a_cluster_is_the_one_without_but_for_the_cluster() -> None:
     path = FOLDER / "pipelines" / "spark-microbatch-cluster.toml"
     there, here = load_pipeline(str(path)), load_pipeline("spark-microbatch")

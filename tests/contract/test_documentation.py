@@ -16,7 +16,7 @@ from schemas.pipeline import Pipeline
 from schemas.protocol import Workload
 from services.console.__main__ import main
 from services.console.arguments import build_parser
-from services.runtime.definitions import load_pipeline, load_workload
+from services.runtime.definitions import PIPELINES_DIR, load_pipeline, load_workload
 from services.runtime.settings import ROOT
 from services.spark_pipeline import external
 from tests.contract.service_settings import PREFIX, SETTINGS
@@ -32,7 +32,8 @@ THEIRS = {"mine", "path/to/evening.toml", "path/to/my.toml", "NAME", "A,B"}
 FOREIGN = {"sed", "rm", "curl", "uvx", "docker", "kubectl", "eval"}
 
 
-def check_tidegauge(words: list[str]) -> None:
+def check_tidegauge(words: list[str], mounted: Path = PIPELINES_DIR) -> None:
+    """mounted: folder of pipelines that are there by name as well."""
     if words[0] == "test":
         return
     options = PARSER.parse_args(words)  # exits, and so fails, when it does not understand
@@ -43,8 +44,9 @@ def check_tidegauge(words: list[str]) -> None:
     if options.verb in ("run", "pipelines"):
         names = options.pipeline if options.verb == "run" else options.name
         for name in (names or "").split(","):
-            if name and not {name, names} & THEIRS and not name.startswith("/etc/tidegauge/"):
-                load_pipeline(name)
+            if name and not {name, names} & THEIRS:
+                is_mounted = (mounted / f"{name}.toml").is_file()
+                load_pipeline(name, mounted if is_mounted else PIPELINES_DIR)
 
 
 def check_paths(words: list[str]) -> None:
@@ -56,7 +58,8 @@ def check_paths(words: list[str]) -> None:
         if word.startswith("--from-file=") and "secrets" not in word:
             assert (ROOT / word.removeprefix("--from-file=")).exists(), word
     if words[:2] == ["docker", "compose"] and "console" in words:
-        check_tidegauge(words[words.index("console") + 1 :])
+        mounted = ROOT / "deploy" / "compose" / "pipelines"
+        check_tidegauge(words[words.index("console") + 1 :], mounted)
 
 
 @pytest.mark.parametrize(("page", "line"), COMMANDS)
