@@ -9,6 +9,7 @@ from schemas.model import STAGES, Model, Name, Stage
 from schemas.secret_settings import looks_secret
 
 Implementation = Literal["customised", "built-in", "state", "stateless"]
+MOST = 1_000_000_000
 CALIBRATED_STAGES: tuple[Stage, ...] = ("ingest", "parse", "tumbling")
 # The stages of each implementation, and the modes that can run them.
 IMPLEMENTED_STAGES: dict[Implementation, tuple[Stage, ...]] = {
@@ -35,27 +36,27 @@ class Calibration(Model):
     """
 
     delay_ms: int = Field(0, ge=0, le=60_000)
-    drop_one_in: int = Field(0, ge=0)
-    duplicate_one_in: int = Field(0, ge=0)
-    late_one_in: int = Field(0, ge=0)
+    drop_one_in: int = Field(0, ge=0, le=MOST)
+    duplicate_one_in: int = Field(0, ge=0, le=MOST)
+    late_one_in: int = Field(0, ge=0, le=MOST)
     late_ms: int = Field(15_000, ge=1, le=600_000)
-    corrupt_one_in: int = Field(0, ge=0)
+    corrupt_one_in: int = Field(0, ge=0, le=MOST)
 
 
 class External(Model):
     """A program that is no part of Tidegauge: any that reads the input topics and writes the
     output topics.
 
-    command: how the agent starts it for a run, from the root of the repository. The agent takes it
-    from its own `pipelines/NAME.toml` and refuses a run that says another one, so that nobody who
-    can write a message can make it run a program. Empty: the program runs already, somewhere else.
+    command: how the agent starts it for a run, from the root of the repository. Empty: the program
+    runs already, somewhere else.
     """
 
     command: tuple[str, ...] = ()
 
 
 class Pipeline(Model):
-    """One pipeline under test (`pipelines/NAME.toml`).
+    """One pipeline under test (`pipelines/NAME.toml`). The agent starts it only where a file of its
+    own machine says the same (services/runtime/trusted.py).
 
     implementation: `customised` is one stateful aggregation per stage that publishes when it is
     complete; `built-in` is Spark's join of two streams and its windows in append mode; `state` is
@@ -87,16 +88,16 @@ class Pipeline(Model):
     implementation: Implementation = "customised"
     stages: tuple[Stage, ...] = STAGES
     incomplete_windows: Literal["withhold", "publish"] = "withhold"
-    watermark_s: int = Field(10, ge=0)
-    window_watermark_ms: int = Field(0, ge=0)
-    batch_duration_s: int = Field(300, ge=5)
-    trigger_interval_ms: int = Field(0, ge=0)
-    max_records_per_batch: int = Field(1_000_000, ge=1)
-    checkpoint_interval_ms: int = Field(1000, ge=100)
+    watermark_s: int = Field(10, ge=0, le=86_400)
+    window_watermark_ms: int = Field(0, ge=0, le=86_400_000)
+    batch_duration_s: int = Field(300, ge=5, le=86_400)
+    trigger_interval_ms: int = Field(0, ge=0, le=86_400_000)
+    max_records_per_batch: int = Field(1_000_000, ge=1, le=MOST)
+    checkpoint_interval_ms: int = Field(1000, ge=100, le=86_400_000)
     max_restarts: int = Field(3, ge=0, le=100)
     shuffle_partitions: int = Field(1, ge=1, le=1024)
     state_store: Literal["rocksdb", "hdfs"] = "rocksdb"
-    driver_memory_mb: int = Field(1024, ge=512)
+    driver_memory_mb: int = Field(1024, ge=512, le=1_048_576)
     quick_compiler: bool = False
     jvm_options: tuple[str, ...] = ()
     spark_conf: dict[str, str] = Field(default_factory=dict)

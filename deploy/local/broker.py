@@ -1,7 +1,7 @@
 """The local Kafka broker: its configuration, how it is formatted and when it serves.
 
 One node that is broker and controller (KRaft), on loopback, one replica of everything, sized for
-a laptop. Whatever it keeps is in `<data>/kafka`.
+a laptop. Whatever it keeps is in `<data>/kafka`. deploy/local/broker_access.py: who may do what.
 """
 
 import base64
@@ -13,13 +13,14 @@ import uuid
 from pathlib import Path
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import ClusterMetadata
+from confluent_kafka.admin import AdminClient, ClusterMetadata
 from pydantic import Field
 
+from deploy.local.broker_access import access_properties, renew_owner, set_up_access
 from deploy.local.jars import IVY_FILE, jar_paths
 from deploy.local.java import Java
 from schemas.catalogue import fixed_topics
-from services.runtime.kafka import admin_client
+from services.runtime.kafka import admin_client, open_client_properties
 from services.runtime.settings import ROOT, ServiceSettings
 from services.runtime.topics import ensure_topics
 
@@ -49,17 +50,16 @@ class BrokerSettings(ServiceSettings):
 
 def server_properties(settings: ServiceSettings) -> str:
     """The broker's configuration file."""
-    host, port = settings.host, settings.port("kafka")
-    controller = f"{host}:{settings.port('kafka_controller')}"
+    controller = f"{settings.host}:{settings.port('kafka_controller')}"
+    listeners = f"OPEN://{settings.open_bootstrap},INTERNAL://{settings.bootstrap}"
     cores = os.cpu_count() or 1
     properties: dict[str, object] = {
         "process.roles": "broker,controller",
         "node.id": 1,
         "controller.quorum.voters": f"1@{controller}",
-        "listeners": f"PLAINTEXT://{host}:{port},CONTROLLER://{controller}",
-        "advertised.listeners": f"PLAINTEXT://{host}:{port}",
-        "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "listeners": f"{listeners},CONTROLLER://{controller}",
+        "advertised.listeners": listeners,
+        **access_properties(settings),
         "log.dirs": log_directory(settings),
         "auto.create.topics.enable": "false",
         "default.replication.factor": 1,
@@ -107,7 +107,8 @@ def prepare_broker(settings: ServiceSettings, java: Java) -> None:
     properties_file(settings).parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(_temporary(settings), ignore_errors=True)
     _temporary(settings).mkdir()
-    properties_file(settings).write_text(server_properties(settings))
+    renew_owner(settings)
+    write_private(properties_file(settings), server_properties(settings))
     if (log_directory(settings) / "meta.properties").is_file():
         return
     command = [*_java(settings, java, ONLY_QUICK), "kafka.tools.StorageTool"]
@@ -132,16 +133,17 @@ def broker_ready(settings: ServiceSettings) -> bool:
         return False
     try:
         # A new client each time: one that has failed waits longer and longer before it tries again.
-        metadata: ClusterMetadata = admin_client(settings, "stack").list_topics(
-            timeout=PROBE_TIMEOUT_S
-        )
+        client = AdminClient(open_client_properties(settings, "stack"))
+        metadata: ClusterMetadata = client.list_topics(timeout=PROBE_TIMEOUT_S)
     except KafkaException:
         return False
     return bool(metadata.brokers) and metadata.cluster_id == _cluster_id(settings)
 
 
-def create_fixed_topics(settings: ServiceSettings) -> None:
-    """Create the topics that exist whatever runs."""
+def set_up_broker(settings: ServiceSettings) -> None:
+    """Let the services log in, and create the topics that exist whatever runs. Raises
+    KafkaException, KafkaUnavailableError."""
+    set_up_access(settings)
     topics = fixed_topics(
         settings.input_partitions, settings.results_days, settings.results_mebibytes
     )
@@ -172,6 +174,13 @@ def _metrics_agent(settings: ServiceSettings) -> str:
     (jar,) = (path for path in jar_paths(IVY_FILE) if path.parent.name == "agent")
     address = f"{settings.host}:{settings.port('kafka_metrics')}"
     return f"-javaagent:{settings.jars / jar}={address}:{METRICS_CONFIG}"
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner can read, also where one was there before."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
 
 
 def _random_cluster_id() -> str:

@@ -12,8 +12,8 @@ from functools import partial
 from deploy.local.broker import (
     broker_command,
     broker_ready,
-    create_fixed_topics,
     prepare_broker,
+    set_up_broker,
 )
 from deploy.local.java import Java
 from services.runtime.settings import ServiceSettings
@@ -58,9 +58,9 @@ KAFKA = Part(
     "kafka",
     command=broker_command,
     ready=broker_ready,
-    ports=("kafka", "kafka_controller", "kafka_metrics"),
+    ports=("kafka", "kafka_controller", "kafka_metrics", "kafka_internal"),
     prepare=prepare_broker,
-    once_ready=create_fixed_topics,
+    once_ready=set_up_broker,
     stop_timeout_s=15.0,
 )
 

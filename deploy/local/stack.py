@@ -176,7 +176,7 @@ class Stack:
             host=settings.host,
             base_port=settings.base_port,
             owner=identify(os.getpid()),
-            kafka=settings.bootstrap,
+            kafka=settings.open_bootstrap,
             detached=self._detached,
         )
         self._keep(state)
@@ -265,8 +265,8 @@ class Stack:
         ours = self.settings
         if (found.host, found.base_port) != (ours.host, ours.base_port):
             what = f"at base port {found.base_port}, not {ours.base_port}"
-        elif found.kafka not in ("", ours.bootstrap):
-            what = f"with the Kafka {found.kafka}, not {ours.bootstrap}"
+        elif found.kafka not in ("", ours.open_bootstrap):
+            what = f"with the Kafka {found.kafka}, not {ours.open_bootstrap}"
         else:
             return
         raise StackError(

@@ -50,7 +50,7 @@ def describe(
     if found is not None:
         services = tuple(_service_status(settings, found, s, known) for s in found.services)
         running = found.phase == RUNNING and all(s.state != ENDED for s in services)
-    return StackStatus(running, settings.bootstrap, http, f"{http}/dashboards/", services)
+    return StackStatus(running, settings.open_bootstrap, http, f"{http}/dashboards/", services)
 
 
 def _service_status(

@@ -35,6 +35,7 @@ from services.runtime.events import Events
 from services.runtime.logs import configure_logs
 from services.runtime.serving import Service, serving
 from services.runtime.settings import EXIT_USAGE, load_settings
+from services.runtime.trusted import keep_suite
 
 IDLE_POLL_S = 0.5
 
@@ -107,8 +108,11 @@ def left_open(
 def suite_of(settings: ConductorSettings) -> Suite | None:
     """The suite that the settings ask for. Ends the process when its file is wrong."""
     try:
-        return load_suite(settings.suite) if settings.suite else None
-    except DefinitionError as error:
+        suite = load_suite(settings.suite) if settings.suite else None
+        if suite is not None:
+            keep_suite(settings.data, suite)
+        return suite
+    except (DefinitionError, OSError) as error:
         print(f"tidegauge: {error}", file=sys.stderr)
         raise SystemExit(EXIT_USAGE) from error
 

@@ -66,7 +66,7 @@ class Elsewhere:
         """Whether the store is ready; the parts are known to whoever runs them."""
         url = public_address(self.settings)
         return StackStatus(
-            self._is_ready(), self.settings.bootstrap, url, f"{url}/dashboards/", services=()
+            self._is_ready(), self.settings.open_bootstrap, url, f"{url}/dashboards/", services=()
         )
 
     def _is_ready(self) -> bool:

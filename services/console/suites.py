@@ -11,6 +11,7 @@ from services.runtime.clock import now_ms
 from services.runtime.definitions import SUITES_DIR, load_suite, names
 from services.runtime.events import open_events
 from services.runtime.settings import ServiceSettings
+from services.runtime.trusted import keep_suite
 
 POSITION = (
     "SELECT detail FROM tidegauge.results_lifecycle WHERE event = 'suite' AND time >="
@@ -21,7 +22,10 @@ POSITION = (
 
 
 def ask_for_suite(settings: ServiceSettings, suite: Suite) -> None:
-    """Have the running conductor carry a suite out, instead of one that it may have."""
+    """Have the running conductor carry a suite out, instead of one that it may have. Raises
+    OSError."""
+    if not settings.store_url:
+        keep_suite(settings.data, suite)
     open_events(settings, "console").command("suite", "", suite)
 
 

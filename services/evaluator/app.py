@@ -44,7 +44,7 @@ def build_app(
     app = faust.App(
         f"tidegauge-evaluator-{uuid.uuid4()}",
         broker=f"kafka://{settings.bootstrap}",
-        broker_credentials=credentials(settings.kafka_properties),
+        broker_credentials=credentials(settings.client_properties),
         store="memory://",
         datadir=settings.data / "faust",
         topic_disable_leader=True,

@@ -18,7 +18,7 @@ from schemas.protocol import LoadFinished, PhasePlan, RunPlan
 from services.generator import metrics
 from services.generator.ahead import Load
 from services.generator.findings import findings
-from services.generator.input_files import read_input
+from services.generator.input_files import InputError, read_input
 from services.generator.librdkafka import ClientError
 from services.generator.outlet import Outlet, open_outlet
 from services.generator.probe import probe_set, sets_per_second
@@ -37,6 +37,7 @@ from services.runtime.kafka import (
     end_offsets,
     idempotent_producer,
 )
+from services.runtime.trusted import content_objection
 
 IDLE_POLL_S = 0.5
 BUSY_POLL_S = 0.1
@@ -144,7 +145,11 @@ class Runs:
 
     def _recipe(self, plan: RunPlan, share: Share) -> Recipe:
         """Read what the workload's content names; bad rows become dead letters of the run."""
-        read = read_input(plan.request.workload.content)
+        content = plan.request.workload.content
+        objection = content_objection(content, self._settings.data)
+        if objection is not None:
+            raise InputError(objection)
+        read = read_input(content)
         if share.index == 0:
             for row in read.bad_rows:
                 self._events.dead_letter(row, row.reason, plan.request.run_id)

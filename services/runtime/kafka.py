@@ -35,9 +35,18 @@ class NoTopicError(KafkaUnavailableError):
 
 def client_properties(settings: ServiceSettings, client: str) -> dict[str, Any]:
     """What every client of librdkafka needs: where the broker is, its name, logs of errors only,
-    and the user's own properties."""
-    return {
+    the login and the user's own properties. Raises SecretFileError."""
+    return open_client_properties(settings, client) | {
         "bootstrap.servers": settings.bootstrap,
+        **settings.client_properties,
+    }
+
+
+def open_client_properties(settings: ServiceSettings, client: str) -> dict[str, Any]:
+    """The same for a client that may only do what everybody may, without a login of the local
+    broker."""
+    return {
+        "bootstrap.servers": settings.open_bootstrap,
         "client.id": f"tidegauge-{client}",
         "log_level": 3,
         **settings.kafka_properties,

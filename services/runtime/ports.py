@@ -11,4 +11,5 @@ PORT_OFFSETS = {
     "collector": 6,
     "conductor": 7,
     "kafka_metrics": 8,
+    "kafka_internal": 9,
 }

@@ -19,9 +19,11 @@ from pydantic_settings import (
 )
 
 from schemas.mistakes import first_mistake
-from services.runtime.kafka_security import security
+from services.runtime.kafka_security import login_properties, security
 from services.runtime.ports import DEFAULT_BASE_PORT, PORT_OFFSETS
+from services.runtime.secret_files import kept_secret
 
+KAFKA_USER = "tidegauge"  # as whom the services log in at the local broker
 ROOT = Path(__file__).resolve().parents[2]
 EXIT_USAGE = 2
 _ADDRESS = r"^(https?://[^\s/]+)?$"
@@ -33,6 +35,9 @@ class ServiceSettings(BaseSettings):
     jars: folder with the jars, one subfolder per use (spark, broker).
     base_port: first of the consecutive ports of a stack; two stacks differ in it and in `data`.
     kafka_bootstrap: `host:port[,host:port]`; empty means the local broker at base_port.
+    The local broker has two listeners (deploy/local/broker.py): services log in at the internal
+    one with a secret of the data folder, and everybody reads inputs and results and writes outputs
+    at the open one.
     kafka_properties: librdkafka properties added to every client; those of security hold for the
     clients of Spark and Faust too (services/runtime/kafka_security.py).
     input_partitions: partitions of each input and output topic.
@@ -82,8 +87,25 @@ class ServiceSettings(BaseSettings):
 
     @property
     def bootstrap(self) -> str:
-        """Kafka bootstrap servers to use."""
+        """Kafka bootstrap servers of the services' own clients, which log in."""
+        return self.kafka_bootstrap or f"{self.host}:{self.port('kafka_internal')}"
+
+    @property
+    def open_bootstrap(self) -> str:
+        """Kafka bootstrap servers of pipelines and of people, who need no secret of ours."""
         return self.kafka_bootstrap or f"{self.host}:{self.port('kafka')}"
+
+    @property
+    def client_properties(self) -> dict[str, str]:
+        """librdkafka properties of the services' own clients. Raises SecretFileError."""
+        if self.kafka_bootstrap:
+            return self.kafka_properties
+        return login_properties(KAFKA_USER, kept_secret(self.kafka_secret)) | self.kafka_properties
+
+    @property
+    def kafka_secret(self) -> Path:
+        """The file with the password of the services at the local broker."""
+        return self.data / "secrets" / "kafka"
 
     def port(self, service: str) -> int:
         """TCP port of a service of this stack. Raises KeyError for an unknown name."""

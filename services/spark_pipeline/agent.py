@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -14,6 +15,7 @@ from schemas import protocol
 from schemas.protocol import PhasePlan, Pipeline, RunPlan
 from services.runtime.clock import now_ms
 from services.runtime.events import Events
+from services.runtime.trusted import pipeline_objection
 from services.spark_pipeline.drivers import (
     Driver,
     bury,
@@ -50,6 +52,7 @@ class Agent:
 
     data: folder of the stack's state; the plan, checkpoints and scratch files of a run are in
     `runs/<run_id>`, which is removed when the run has been stopped; logs are in `logs`.
+    objection: why a pipeline must not be started, or None (services/runtime/trusted.py).
     """
 
     def __init__(
@@ -58,8 +61,10 @@ class Agent:
         events: Events,
         start: StartDriver = start_driver,
         clock_s: Callable[[], float] = time.monotonic,
+        objection: Callable[[Pipeline], str | None] | None = None,
     ) -> None:
         self._data = data
+        self._objection = objection or partial(pipeline_objection, data=data)
         self._events = events
         self._start = start
         self._drivers: list[Driver] = []
@@ -85,6 +90,8 @@ class Agent:
             return
         self.stop(self._run_id)
         self._end_kept()
+        if self._refused(plan):
+            return
         self._run_id = self._home = run_id
         self._plan = plan
         self._write(plan)
@@ -94,6 +101,17 @@ class Agent:
         if not plan.request.workload.pipelines_start_s:
             self._to_start.extend(in_order(plan.request.pipelines))
             self._start_next()
+
+    def _refused(self, plan: RunPlan) -> bool:
+        """Whether a pipeline of the plan must not be started here; the run fails then."""
+        objections = {each.name: self._objection(each) for each in plan.request.pipelines}
+        found = {name: reason for name, reason in objections.items() if reason is not None}
+        run_id = plan.request.run_id
+        for name, reason in found.items():
+            detail = {"reason": f"{name} is not started: {reason}"}
+            self._events.lifecycle(protocol.FAILED, run_id, pipeline=name, detail=detail)
+            self._log.warning("pipeline_refused", run_id=run_id, pipeline=name, reason=reason)
+        return bool(found)
 
     def begin(self, run_id: str, phases: PhasePlan) -> None:
         """The load begins: drivers that start later than it know when."""

@@ -26,7 +26,6 @@ from threading import Event
 from schemas import catalogue, protocol
 from schemas.pipeline import Pipeline
 from schemas.protocol import RunPlan
-from services.runtime.definitions import PIPELINES_DIR, DefinitionError, load_pipeline
 from services.runtime.events import open_events
 from services.runtime.settings import ROOT, ServiceSettings, load_settings
 from services.runtime.stopping import stop_on_signals
@@ -38,20 +37,16 @@ STOP_TIMEOUT_S = 10.0
 EXIT_FAILED = 1
 
 
-class RefusedError(Exception):
-    """The program will not be started; the text is one sentence."""
-
-
 def main() -> int:
     """Run the program until told to stop; 1 with a line that says why when it ends before."""
     pipeline, plan = read_arguments("external")
     settings = load_settings(ServiceSettings)
     stop = stop_on_signals()
     events = open_events(settings, f"spark_pipeline-{pipeline.name}")
+    command = pipeline.external.command if pipeline.external else ()
     try:
-        command = allowed_command(pipeline)
         process = start(command, environment(pipeline, plan, settings)) if command else None
-    except (RefusedError, OSError) as error:
+    except OSError as error:
         print(f"{pipeline.name}: {error}", file=sys.stderr)
         return EXIT_FAILED
     # Only now, so that it knows the program; a parent that is gone already is noticed as well.
@@ -64,33 +59,13 @@ def main() -> int:
     return EXIT_STOPPED
 
 
-def allowed_command(pipeline: Pipeline, directory: Path = PIPELINES_DIR) -> Sequence[str]:
-    """The command of the pipeline's file on this machine, empty where nothing is to be started.
-
-    The plan came as a message; a command in it counts only where it is the file's. Raises
-    RefusedError.
-    """
-    asked = pipeline.external.command if pipeline.external else ()
-    if not asked:
-        return ()
-    try:
-        known = load_pipeline(pipeline.name, directory).external
-    except DefinitionError as error:
-        raise RefusedError(
-            f"only programs of pipelines/*.toml on the agent's machine are started: {error}"
-        ) from error
-    if known is None or known.command != asked:
-        raise RefusedError(f"pipelines/{pipeline.name}.toml on the agent's machine says otherwise")
-    return known.command
-
-
 def environment(pipeline: Pipeline, plan: RunPlan, settings: ServiceSettings) -> dict[str, str]:
     """What the program is told; `python` is this one."""
     starts = {topic: plan.start_offsets[topic] for topic in catalogue.INPUTS}
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     return os.environ | {
         "PATH": path,
-        "TIDEGAUGE_KAFKA_BOOTSTRAP": settings.bootstrap,
+        "TIDEGAUGE_KAFKA_BOOTSTRAP": settings.open_bootstrap,
         "TIDEGAUGE_RUN_ID": plan.request.run_id,
         "TIDEGAUGE_STAGES": ",".join(stages_to_run(pipeline, plan)),
         "TIDEGAUGE_OUTPUT": catalogue.output_topic(pipeline.name, ""),

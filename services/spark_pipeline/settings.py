@@ -33,7 +33,7 @@ class SparkSettings(ServiceSettings):
         """Options of every Kafka source and sink."""
         given = java_properties(self.kafka_properties) | self.spark_kafka_properties
         own = {f"kafka.{name}": value for name, value in given.items()}
-        return {"kafka.bootstrap.servers": self.bootstrap, **own}
+        return {"kafka.bootstrap.servers": self.open_bootstrap, **own}
 
 
 def without_secrets(conf: dict[str, str]) -> dict[str, str]:

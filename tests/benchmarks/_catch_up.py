@@ -199,6 +199,7 @@ def environment(settings: ServiceSettings) -> dict[str, str]:
     """The variables that lead a process to the broker of the benchmark."""
     return os.environ | {
         "TIDEGAUGE_BASE_PORT": str(settings.base_port),
+        "TIDEGAUGE_KAFKA_BOOTSTRAP": settings.kafka_bootstrap,
         "TIDEGAUGE_DATA": str(settings.data),
     }
 

@@ -35,7 +35,7 @@ def measure(say: Callable[[str], None], scratch: Path) -> Measured:
         plan = fill(settings, scratch)
         for number in range(ROUNDS):
             for name, found in rates.items():
-                found.append(_rate(name, settings.base_port, plan, scratch))
+                found.append(_rate(name, settings.bootstrap, plan, scratch))
                 say(f"round {number + 1}: {name} {found[-1]:,.0f} messages/s")
     ours, faust = median(rates["ours"]), median(rates["faust"])
     return Measured(
@@ -44,9 +44,9 @@ def measure(say: Callable[[str], None], scratch: Path) -> Measured:
     )
 
 
-def _rate(name: str, base_port: int, plan: Path, scratch: Path) -> float:
+def _rate(name: str, bootstrap: str, plan: Path, scratch: Path) -> float:
     variables = {
-        "TIDEGAUGE_BASE_PORT": str(base_port),
+        "TIDEGAUGE_KAFKA_BOOTSTRAP": bootstrap,
         "TIDEGAUGE_DATA": str(scratch / name),
         "TIDEGAUGE_BENCH_MESSAGES": str(PEER_MESSAGES),
     }

@@ -119,7 +119,7 @@ def renew_topics(settings: ServiceSettings) -> None:
 
 def run_ours(settings: ServiceSettings, linger_ms: int) -> dict[str, float]:
     """One process of the generator; see _generator_load.py."""
-    environment = os.environ | {"TIDEGAUGE_BASE_PORT": str(settings.base_port)}
+    environment = os.environ | {"TIDEGAUGE_KAFKA_BOOTSTRAP": settings.kafka_bootstrap}
     command = [sys.executable, "-m", "tests.benchmarks._generator_load"]
     command += [str(RECORDS), str(linger_ms)]
     found: dict[str, float] = json.loads(run(command, environment))

@@ -187,7 +187,9 @@ class Reader:
             folder = self.copy.parent / "broker"
             folder.mkdir()
             port = free_base_port()
-            self._kafka = ServiceSettings(base_port=port, data=folder)
+            self._kafka = ServiceSettings(
+                base_port=port, kafka_bootstrap=f"127.0.0.1:{port}", data=folder
+            )
             broker = Broker(self._kafka)
             self._held.callback(broker.close)
             broker.await_answer()
@@ -201,7 +203,7 @@ class Reader:
         begin = {topic: end_offsets(consumer, topic) for topic in INPUTS}
         consumer.close()
         told = {
-            "TIDEGAUGE_KAFKA_BOOTSTRAP": settings.bootstrap,
+            "TIDEGAUGE_KAFKA_BOOTSTRAP": settings.open_bootstrap,
             "TIDEGAUGE_STAGES": "ingest,parse",
             "TIDEGAUGE_OUTPUT": "output.flink.",
             "TIDEGAUGE_START_OFFSETS": json.dumps(begin),

@@ -59,8 +59,12 @@ def secure_broker(tmp_path):
         "sasl.password": PASSWORD,
         "ssl.ca.location": str(certify(tmp_path)),
     }
+    base_port = free_base_port()
     settings = ServiceSettings(
-        base_port=free_base_port(), data=tmp_path, kafka_properties=properties
+        base_port=base_port,
+        kafka_bootstrap=f"127.0.0.1:{base_port}",
+        data=tmp_path,
+        kafka_properties=properties,
     )
     broker = Broker(settings, SECURE)
     try:

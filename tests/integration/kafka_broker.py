@@ -105,9 +105,13 @@ class Broker:
 
 @contextmanager
 def breakable_broker(directory: Path, input_partitions: int = 1) -> Iterator[Broker]:
-    """A broker that runs and has every fixed topic."""
+    """A broker that runs and has every fixed topic. Everybody may do everything there."""
+    base_port = free_base_port()
     settings = ServiceSettings(
-        base_port=free_base_port(), data=directory, input_partitions=input_partitions
+        base_port=base_port,
+        kafka_bootstrap=f"127.0.0.1:{base_port}",
+        data=directory,
+        input_partitions=input_partitions,
     )
     broker = Broker(settings)
     try:

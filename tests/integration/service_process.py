@@ -123,6 +123,7 @@ def running_service(
     """Run `python -m services.NAME` against the stack of `settings`; killed at the end."""
     environment = os.environ | {
         "TIDEGAUGE_BASE_PORT": str(settings.base_port),
+        "TIDEGAUGE_KAFKA_BOOTSTRAP": settings.kafka_bootstrap,
         "TIDEGAUGE_DATA": str(data or settings.data),
         "TIDEGAUGE_BATCH_SECONDS": "0.5",  # of the store: tests wait for its rows
         **variables,

@@ -109,7 +109,7 @@ class CalibrationRun:
         process = subprocess.Popen(
             [*program, "--pipeline", self.pipeline.name, "--plan", str(plan)],
             cwd=ROOT,
-            env=os.environ | {"TIDEGAUGE_BASE_PORT": str(self.settings.base_port)},
+            env=os.environ | {"TIDEGAUGE_KAFKA_BOOTSTRAP": self.settings.kafka_bootstrap},
             stdin=subprocess.PIPE,
         )
         try:

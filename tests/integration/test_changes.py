@@ -76,6 +76,7 @@ def look(settings, *options):
         env=os.environ
         | {
             "TIDEGAUGE_BASE_PORT": str(settings.base_port),
+            "TIDEGAUGE_KAFKA_BOOTSTRAP": settings.kafka_bootstrap,
             "TIDEGAUGE_DATA": str(settings.data),
         },
         capture_output=True,

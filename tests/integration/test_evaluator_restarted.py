@@ -47,6 +47,7 @@ def outputs(broker):
 def breaking_evaluator(broker, method):
     environment = os.environ | {
         "TIDEGAUGE_BASE_PORT": str(broker.base_port),
+        "TIDEGAUGE_KAFKA_BOOTSTRAP": broker.kafka_bootstrap,
         "TIDEGAUGE_DATA": str(broker.data),
     }
     command = [sys.executable, "-c", BREAKS, method]

@@ -57,7 +57,7 @@ def test_ending_before_any_insert_and_resuming_gives_every_row_once(broker, engi
         events.lifecycle(protocol.READY, "ended")
     publish_broken(broker, catalogue.DEAD_LETTER, b"no dead letter")
     settings = StoreSettings(
-        base_port=broker.base_port, batch_rows=4, batch_seconds=0.3, insert_retry_seconds=0
+        kafka_bootstrap=broker.bootstrap, batch_rows=4, batch_seconds=0.3, insert_retry_seconds=0
     )
     for failing_insert in (0, 1, 2, 1, 0, 3, 2, 1, 4, 0, 5, 1, 2, 3):
         with suppress(EngineError):
@@ -133,7 +133,9 @@ def test_an_insert_whose_answer_is_lost_is_made_again_if_it_was_not_done(engine)
 
 def test_a_partition_that_is_added_is_projected_without_a_restart(tmp_path, engine):
     with running_broker(tmp_path) as bus:
-        settings = StoreSettings(base_port=bus.base_port, batch_seconds=0.1, discover_seconds=0.1)
+        settings = StoreSettings(
+            kafka_bootstrap=bus.bootstrap, batch_seconds=0.1, discover_seconds=0.1
+        )
         events = events_at(bus, NEW_YEAR_MS)
         projector = open_projector(settings, engine, events)
         projector.resume()
@@ -171,7 +173,7 @@ def test_another_bus_than_the_projected_one_is_refused(broker, engine):
     engine.execute(
         ["INSERT INTO tidegauge.projection_position VALUES ('results.pipeline', 0, 1000, 0)"]
     )
-    settings = StoreSettings(base_port=broker.base_port)
+    settings = StoreSettings(kafka_bootstrap=broker.bootstrap)
     projector = open_projector(settings, engine, events_at(broker, NEW_YEAR_MS))
     with pytest.raises(ProjectionError, match=r"results\.pipeline/0 ends at offset 0, but records"):
         projector.resume()

@@ -50,7 +50,7 @@ def server(tmp_path_factory):
 
 def test_the_same_projector_projects_into_a_server_and_goes_on_where_it_ended(broker, server):
     events = Events(event_producer(broker, "tests"), "tests", lambda: NEW_YEAR_MS)
-    settings = StoreSettings(base_port=broker.base_port, batch_seconds=0.2)
+    settings = StoreSettings(kafka_bootstrap=broker.bootstrap, batch_seconds=0.2)
     for part in range(3):
         for number in range(10 * part, 10 * part + 10):
             fields = latency_event(latencies_ms=[number], counts=[2])

@@ -25,6 +25,7 @@ from services.runtime.definitions import DefinitionError, load_pipelines, load_w
 from services.runtime.requests import new_request
 from services.runtime.settings import ServiceSettings
 from services.runtime.sustainable import at_sustainable_share
+from services.runtime.trusted import keep_definitions
 
 MOST_REPEATS = 100
 
@@ -56,6 +57,8 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     interrupted = False
     try:
         stack.up(say)
+        if not settings.store_url:
+            keep_definitions(settings.data, [workload], pipelines)
         say(f"watch it at {dashboards(settings)}d/tidegauge-live")
         while len(reports) < options.repeat and not interrupted:
             request = new_request(workload, pipelines, stages or workload.stages)

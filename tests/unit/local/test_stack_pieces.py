@@ -199,7 +199,9 @@ def test_a_service_gets_the_settings_whole_whatever_the_environment_said(tmp_pat
 
 def test_the_broker_listens_where_the_settings_say_and_makes_no_topics_by_itself(tmp_path: Path):
     lines = server_properties(ServiceSettings(data=tmp_path, base_port=19300)).splitlines()
-    assert "listeners=PLAINTEXT://127.0.0.1:19300,CONTROLLER://127.0.0.1:19301" in lines
+    open_and_internal = "OPEN://127.0.0.1:19300,INTERNAL://127.0.0.1:19309"
+    assert f"listeners={open_and_internal},CONTROLLER://127.0.0.1:19301" in lines
+    assert f"advertised.listeners={open_and_internal}" in lines
     assert "auto.create.topics.enable=false" in lines
     assert "group.initial.rebalance.delay.ms=0" in lines
     assert f"log.dirs={tmp_path}/kafka/records" in lines

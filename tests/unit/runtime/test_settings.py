@@ -95,14 +95,25 @@ def test_a_file_that_is_not_toml_ends_the_start(tmp_path, monkeypatch, capsys):
 def test_every_service_has_a_port_of_its_own():
     settings = ServiceSettings(base_port=18_000)
     ports = [settings.port(service) for service in PORT_OFFSETS]
-    assert ports == list(range(18_000, 18_009))
+    assert ports == list(range(18_000, 18_010))
     with pytest.raises(KeyError):
         settings.port("nothing")
 
 
 def test_the_local_broker_is_used_unless_another_is_named():
-    assert ServiceSettings(base_port=18_000).bootstrap == "127.0.0.1:18000"
-    assert ServiceSettings(kafka_bootstrap="a:1,b:2").bootstrap == "a:1,b:2"
+    local, other = ServiceSettings(base_port=18_000), ServiceSettings(kafka_bootstrap="a:1,b:2")
+    assert (local.open_bootstrap, local.bootstrap) == ("127.0.0.1:18000", "127.0.0.1:18009")
+    assert (other.open_bootstrap, other.bootstrap) == ("a:1,b:2", "a:1,b:2")
+
+
+def test_services_log_in_at_the_local_broker_with_the_secret_of_the_data_folder(tmp_path):
+    settings = ServiceSettings(data=tmp_path, kafka_properties={"socket.timeout.ms": "9000"})
+    found = settings.client_properties
+    assert found["sasl.password"] == (tmp_path / "secrets" / "kafka").read_text().strip()
+    assert (found["sasl.mechanism"], found["sasl.username"]) == ("SCRAM-SHA-256", "tidegauge")
+    assert found["socket.timeout.ms"] == "9000"
+    other = ServiceSettings(kafka_bootstrap="a:1", kafka_properties={"client.rack": "r"})
+    assert other.client_properties == {"client.rack": "r"}
 
 
 def test_settings_cannot_change():

@@ -11,6 +11,7 @@ from schemas.pipeline import Pipeline
 from schemas.protocol import PhasePlan, RunPlan, RunRequest, Stop
 from schemas.workload import Load, Phases, Workload
 from services.runtime.clock import now_ms
+from services.runtime.definitions import load_pipeline
 from services.spark_pipeline.__main__ import obey
 from services.spark_pipeline.agent import Agent
 from services.spark_pipeline.drivers import Driver, last_meaningful_line, ready_mark
@@ -46,6 +47,11 @@ def plan(run_id, *names):
     return RunPlan(request=request, start_offsets={"traffic.flow": (3,), "traffic.speed": (4,)})
 
 
+def an_agent(folder, said, *arguments):
+    """An agent that may start every pipeline."""
+    return Agent(folder, said, *arguments, objection=lambda _pipeline: None)
+
+
 class Starter:
     """Starts a process that runs `code` where the agent would start a driver."""
 
@@ -64,7 +70,7 @@ class Starter:
 
 def test_prepare_starts_one_driver_per_pipeline_and_stop_ends_them_and_says_so(tmp_path):
     said, starter = Said(), Starter()
-    agent = Agent(tmp_path, said, starter)
+    agent = an_agent(tmp_path, said, starter)
     agent.prepare(plan("r1", "a", "b"))
     plan_file = tmp_path / "runs" / "r1" / "plan.json"
     assert [driver.pipeline for driver in starter.started] == ["a", "b"]
@@ -82,7 +88,7 @@ def test_drivers_beyond_what_the_machine_starts_at_once_wait_for_others_to_be_re
 ):
     monkeypatch.setattr("services.spark_pipeline.agent.STARTING_AT_ONCE", 2)
     starter = Starter()
-    agent = Agent(tmp_path, Said(), starter)
+    agent = an_agent(tmp_path, Said(), starter)
     agent.prepare(plan("r1", "a", "b", "c"))
     agent.watch()
     assert [driver.pipeline for driver in starter.started] == ["a", "b"]
@@ -99,7 +105,7 @@ def test_drivers_beyond_what_the_machine_starts_at_once_wait_for_others_to_be_re
 
 def test_pipelines_with_python_workers_start_first(tmp_path):
     starter = Starter()
-    agent = Agent(tmp_path, Said(), starter)
+    agent = an_agent(tmp_path, Said(), starter)
     asked = plan("r1", "a", "b", "c")
     a, b, c = asked.request.pipelines
     state = b.model_copy(update={"mode": "micro-batch", "implementation": "state"})
@@ -111,7 +117,7 @@ def test_pipelines_with_python_workers_start_first(tmp_path):
 
 def test_the_same_prepare_twice_starts_its_drivers_once(tmp_path):
     starter = Starter()
-    agent = Agent(tmp_path, Said(), starter)
+    agent = an_agent(tmp_path, Said(), starter)
     agent.prepare(plan("r1", "a"))
     agent.prepare(plan("r1", "a"))
     assert len(starter.started) == 1
@@ -120,7 +126,7 @@ def test_the_same_prepare_twice_starts_its_drivers_once(tmp_path):
 
 def test_a_new_run_ends_the_run_before(tmp_path):
     said, starter = Said(), Starter()
-    agent = Agent(tmp_path, said, starter)
+    agent = an_agent(tmp_path, said, starter)
     agent.prepare(plan("r1", "a"))
     agent.prepare(plan("r2", "a"))
     assert said.events == [("stopped", "r1", "a", None)]
@@ -132,7 +138,7 @@ def test_a_new_run_ends_the_run_before(tmp_path):
 
 def test_the_stop_of_another_run_changes_nothing(tmp_path):
     said, starter = Said(), Starter()
-    agent = Agent(tmp_path, said, starter)
+    agent = an_agent(tmp_path, said, starter)
     agent.prepare(plan("r1", "a"))
     obey({"command": "stop", "run_id": "r0", "body": Stop().model_dump_json()}, agent, said)
     assert said.events == []
@@ -142,7 +148,7 @@ def test_the_stop_of_another_run_changes_nothing(tmp_path):
 def test_a_driver_that_dies_is_a_failure_told_once_with_the_last_line_of_its_log(tmp_path):
     said = Said()
     starter = Starter("raise SystemExit(1)", "Traceback (most recent call last):\nOut of memory\n")
-    agent = Agent(tmp_path, said, starter)
+    agent = an_agent(tmp_path, said, starter)
     agent.prepare(plan("r1", "a"))
     starter.started[0].process.wait()
     agent.watch()
@@ -155,7 +161,7 @@ def test_a_driver_that_dies_is_a_failure_told_once_with_the_last_line_of_its_log
 
 def test_a_driver_that_told_its_failure_itself_is_not_told_again(tmp_path):
     said, starter = Said(), Starter("raise SystemExit(3)")
-    agent = Agent(tmp_path, said, starter)
+    agent = an_agent(tmp_path, said, starter)
     agent.prepare(plan("r1", "a"))
     starter.started[0].process.wait()
     agent.watch()
@@ -165,7 +171,7 @@ def test_a_driver_that_told_its_failure_itself_is_not_told_again(tmp_path):
 def test_a_prepare_that_is_no_plan_is_a_failure_with_a_reason(tmp_path):
     said = Said()
     body = json.dumps({"request": 1})
-    obey({"command": "prepare", "run_id": "r1", "body": body}, Agent(tmp_path, said), said)
+    obey({"command": "prepare", "run_id": "r1", "body": body}, an_agent(tmp_path, said), said)
     assert [(event, run_id) for event, run_id, _, _ in said.events] == [("failed", "r1")]
 
 
@@ -196,7 +202,7 @@ def killed(agent, driver, folder):
 
 def test_a_driver_that_was_killed_after_it_was_ready_is_started_again_with_the_same_plan(tmp_path):
     said, starter = Said(), Starter(log="halfway\n")
-    agent = Agent(tmp_path, said, starter)
+    agent = an_agent(tmp_path, said, starter)
     agent.prepare(plan("r1", "a", "b"))
     killed(agent, starter.started[0], tmp_path)
     assert [driver.pipeline for driver in starter.started] == ["a", "b", "a"]
@@ -210,7 +216,7 @@ def test_a_driver_that_was_killed_after_it_was_ready_is_started_again_with_the_s
 
 def test_a_driver_that_keeps_being_killed_fails_after_its_restarts(tmp_path):
     said, starter = Said(), Starter()
-    agent = Agent(tmp_path, said, starter)
+    agent = an_agent(tmp_path, said, starter)
     agent.prepare(plan("r1", "a"))
     for _ in range(4):
         killed(agent, starter.started[-1], tmp_path)
@@ -220,7 +226,7 @@ def test_a_driver_that_keeps_being_killed_fails_after_its_restarts(tmp_path):
 
 def test_a_new_run_may_restart_its_drivers_as_often_as_the_run_before(tmp_path):
     said, starter = Said(), Starter()
-    agent = Agent(tmp_path, said, starter)
+    agent = an_agent(tmp_path, said, starter)
     for run_id in ("r1", "r2"):
         agent.prepare(plan(run_id, "a"))
         killed(agent, starter.started[-1], tmp_path)
@@ -236,7 +242,7 @@ def keep(agent, said, run_id):
 
 def test_drivers_that_are_kept_serve_the_next_run_of_the_same_pipelines(tmp_path):
     said, starter = Said(), Starter()
-    agent = Agent(tmp_path, said, starter)
+    agent = an_agent(tmp_path, said, starter)
     agent.prepare(plan("r1", "a"))
     keep(agent, said, "r1")
     agent.prepare(plan("r2", "a"))
@@ -250,7 +256,7 @@ def test_drivers_that_are_kept_serve_the_next_run_of_the_same_pipelines(tmp_path
 
 def test_other_pipelines_end_those_that_were_kept(tmp_path):
     said, starter = Said(), Starter()
-    agent = Agent(tmp_path, said, starter)
+    agent = an_agent(tmp_path, said, starter)
     agent.prepare(plan("r1", "a"))
     keep(agent, said, "r1")
     agent.prepare(plan("r2", "b"))
@@ -262,7 +268,7 @@ def test_other_pipelines_end_those_that_were_kept(tmp_path):
 
 def test_drivers_that_were_kept_end_after_a_minute_without_a_run(tmp_path):
     said, starter, clock = Said(), Starter(), [100.0]
-    agent = Agent(tmp_path, said, starter, lambda: clock[0])
+    agent = an_agent(tmp_path, said, starter, lambda: clock[0])
     agent.prepare(plan("r1", "a"))
     keep(agent, said, "r1")
     clock[0] = 160.0
@@ -276,7 +282,7 @@ def test_drivers_that_were_kept_end_after_a_minute_without_a_run(tmp_path):
 
 def test_a_driver_that_was_kept_and_died_is_started_anew(tmp_path):
     said, starter = Said(), Starter()
-    agent = Agent(tmp_path, said, starter)
+    agent = an_agent(tmp_path, said, starter)
     agent.prepare(plan("r1", "a"))
     keep(agent, said, "r1")
     starter.started[0].process.kill()
@@ -289,7 +295,7 @@ def test_a_driver_that_was_kept_and_died_is_started_anew(tmp_path):
 
 def test_a_driver_that_dies_in_a_run_it_was_kept_for_is_a_failure_of_that_run(tmp_path):
     said, starter = Said(), Starter()
-    agent = Agent(tmp_path, said, starter)
+    agent = an_agent(tmp_path, said, starter)
     agent.prepare(plan("r1", "a"))
     keep(agent, said, "r1")
     agent.prepare(plan("r2", "a"))
@@ -302,7 +308,7 @@ def test_a_driver_that_dies_in_a_run_it_was_kept_for_is_a_failure_of_that_run(tm
 
 def test_drivers_that_shall_start_after_the_load_wait_for_their_time(tmp_path):
     said, starter = Said(), Starter()
-    agent = Agent(tmp_path, said, starter)
+    agent = an_agent(tmp_path, said, starter)
     given = plan("r1", "a")
     workload = given.request.workload.model_copy(update={"pipelines_start_s": 5})
     request = given.request.model_copy(update={"workload": workload})
@@ -318,3 +324,21 @@ def test_drivers_that_shall_start_after_the_load_wait_for_their_time(tmp_path):
     agent.stop("r1")
     assert [event for event, *_ in said.events] == ["stopped"]
     assert starter.started[0].process.poll() is not None
+
+
+def test_a_pipeline_that_no_file_of_this_machine_describes_fails_the_run(tmp_path):
+    said, starter = Said(), Starter()
+    agent = Agent(tmp_path, said, starter)
+    own = load_pipeline("spark-realtime").model_copy(update={"jvm_options": ("-XX:OnError=id",)})
+    asked = plan("r1", "a")
+    pipelines = (load_pipeline("spark-microbatch"), own)
+    request = asked.request.model_copy(update={"pipelines": pipelines})
+    agent.prepare(asked.model_copy(update={"request": request}))
+    agent.watch()
+    reason = (
+        "spark-realtime is not started: pipelines/spark-realtime.toml on the agent's machine says"
+        " otherwise"
+    )
+    assert said.events == [("failed", "r1", "spark-realtime", {"reason": reason})]
+    assert starter.started == []
+    assert not (tmp_path / "runs").exists()

@@ -16,8 +16,6 @@ from schemas.protocol import RunPlan
 from services.runtime.definitions import DefinitionError, load_pipeline
 from services.runtime.settings import ROOT, ServiceSettings
 from services.spark_pipeline.external import (
-    RefusedError,
-    allowed_command,
     environment,
     start,
     watch,
@@ -34,20 +32,6 @@ def external(name: str, *command: str) -> Pipeline:
 def write(folder: Path, name: str, command: str) -> None:
     text = f'name = "{name}"\nsummary = "-"\nmode = "external"\n[external]\n{command}\n'
     (folder / f"{name}.toml").write_text(text)
-
-
-def test_a_command_counts_only_where_the_file_of_this_machine_says_the_same(tmp_path: Path) -> None:
-    write(tmp_path, "mine", 'command = ["python", "mine.py"]')
-    asked = external("mine", "python", "mine.py")
-    assert allowed_command(asked, tmp_path) == ("python", "mine.py")
-    with pytest.raises(RefusedError, match="says otherwise"):
-        allowed_command(external("mine", "sh", "-c", "true"), tmp_path)
-    with pytest.raises(RefusedError, match="only programs of pipelines"):
-        allowed_command(external("other", "python", "mine.py"), tmp_path)
-
-
-def test_without_a_command_nothing_is_started(tmp_path: Path) -> None:
-    assert allowed_command(external("flink"), tmp_path) == ()
 
 
 def test_a_name_is_enough_for_a_program_that_runs_already(tmp_path: Path) -> None:
@@ -110,9 +94,7 @@ import sys
 from services.spark_pipeline import external
 class Events:
     def lifecycle(self, *_event, **_fields): pass
-program = (sys.executable, "-c", sys.argv.pop())
 external.open_events = lambda *_: Events()
-external.allowed_command = lambda _: program
 sys.exit(external.main())
 """
 PROGRAM = """
@@ -125,11 +107,13 @@ signal.pause()
 
 @pytest.mark.parametrize("leads_its_group", [True, False])
 def test_the_program_ends_when_the_agent_is_gone(tmp_path: Path, leads_its_group: bool) -> None:
-    request = a_request().model_copy(update={"pipelines": (external("mine", "-"),)})
+    request = a_request().model_copy(
+        update={"pipelines": (external("mine", sys.executable, "-c", PROGRAM),)}
+    )
     offsets: dict[str, tuple[int, ...]] = {"traffic.flow": (0,), "traffic.speed": (0,)}
     plan = tmp_path / "plan.json"
     plan.write_text(RunPlan(request=request, start_offsets=offsets).model_dump_json())
-    options = ["--pipeline", "mine", "--plan", str(plan), PROGRAM]
+    options = ["--pipeline", "mine", "--plan", str(plan)]
     wrapper = subprocess.Popen(
         [sys.executable, "-c", WRAPPER, *options],
         cwd=ROOT,

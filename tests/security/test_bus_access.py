@@ -1,0 +1,199 @@
+"""The local broker: what a client can do that does not know the secret of the data folder."""
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from deploy.local.broker_access import OWNER
+from deploy.local.parts import KAFKA
+from deploy.local.stack import Stack
+from schemas import catalogue
+from services.runtime.events import open_events
+from services.runtime.kafka import admin_client, client_properties, open_client_properties
+from services.runtime.settings import KAFKA_USER, ServiceSettings
+from services.runtime.topics import ensure_topics
+from tests.integration.kafka_broker import free_base_port
+from tests.integration.service_process import Reader
+
+pytestmark = pytest.mark.security
+
+TIMEOUT_S = 10
+OUTPUT = catalogue.output_topic("anybody", "parse")
+DENIED = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+}
+CLOSED_TOPICS = (catalogue.CONTROL, catalogue.DEAD_LETTER, *catalogue.INPUTS, *catalogue.RESULTS)
+EVERYBODY_MAY_WRITE = AclBinding(
+    ResourceType.TOPIC,
+    "*",
+    ResourcePatternType.LITERAL,
+    "User:ANONYMOUS",
+    "*",
+    AclOperation.WRITE,
+    AclPermissionType.ALLOW,
+)
+NEW_PASSWORD = UserScramCredentialUpsertion(
+    KAFKA_USER, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), b"as I like it"
+)
+CHANGES = {
+    "create a topic": lambda admin: admin.create_topics([NewTopic("output.x.parse", 1, 1)]),
+    "delete a topic": lambda admin: admin.delete_topics([catalogue.CONTROL]),
+    "add partitions": lambda admin: admin.create_partitions([NewPartitions(catalogue.CONTROL, 2)]),
+    "delete records": lambda admin: admin.delete_records([TopicPartition(catalogue.FLOW, 0, 1)]),
+    "alter a topic": lambda admin: admin.alter_configs(
+        [ConfigResource(ConfigResource.Type.TOPIC, OUTPUT, {"retention.ms": "1"})]
+    ),
+    "alter the broker": lambda admin: admin.alter_configs(
+        [ConfigResource(ConfigResource.Type.BROKER, "1", {"log.retention.ms": "1"})]
+    ),
+    "let everybody write": lambda admin: admin.create_acls([EVERYBODY_MAY_WRITE]),
+    "give itself a password": lambda admin: admin.alter_user_scram_credentials([NEW_PASSWORD]),
+}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    """The broker of a stack, set up as `up` does it, with an output topic."""
+    settings = ServiceSettings(data=tmp_path_factory.mktemp("stack"), base_port=free_base_port())
+    stack = Stack(settings, (KAFKA,))
+    try:
+        stack.up()
+        ensure_topics(admin_client(settings, "tests"), catalogue.output_topics("anybody"))
+        yield settings
+    finally:
+        stack.down()
+
+
+def anonymous(settings: ServiceSettings, **properties: object) -> dict[str, object]:
+    """Properties of a client without the secret; it says nothing on the terminal."""
+    return open_client_properties(settings, "tests") | {"log_level": 0} | properties
+
+
+def outcome(properties: dict[str, object], topic: str) -> int | None:
+    """The error of a record that is produced to a topic, None where it is there."""
+    codes: list[int | None] = []
+    producer = Producer(properties | {"message.timeout.ms": 1000 * TIMEOUT_S})
+    producer.produce(topic, b"forged", on_delivery=lambda e, _: codes.append(e and e.code()))
+    producer.flush(TIMEOUT_S)
+    return codes[0]
+
+
+@pytest.mark.parametrize("topic", CLOSED_TOPICS)
+def test_without_the_secret_nobody_commands_a_service_or_forges_a_result(broker, topic):
+    assert outcome(anonymous(broker), topic) == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_without_the_secret_nothing_of_the_broker_is_changed(broker, change):
+    admin = AdminClient(anonymous(broker))
+    for future in change(admin).values():
+        with pytest.raises(KafkaException) as refused:
+            future.result(TIMEOUT_S)
+        assert refused.value.args[0].code() in DENIED
+
+
+def test_without_the_secret_nobody_joins_a_group_of_the_services(broker):
+    group = anonymous(broker, **{"group.id": "tidegauge-evaluator-1"})
+    consumer = Consumer(group)
+    with pytest.raises(KafkaException) as refused:
+        consumer.commit(offsets=[TopicPartition(catalogue.FLOW, 0, 1)], asynchronous=False)
+    assert refused.value.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+    consumer.close()
+
+
+def test_a_pipeline_without_the_secret_reads_inputs_in_a_group_and_writes_outputs(broker):
+    open_events(broker, "tests").lifecycle("ready", "r1")
+    consumer = Consumer(
+        anonymous(broker, **{"group.id": "theirs", "auto.offset.reset": "earliest"})
+    )
+    consumer.subscribe([catalogue.LIFECYCLE])
+    (found,) = consumer.consume(1, TIMEOUT_S)
+    assert found.error() is None
+    consumer.commit(found, asynchronous=False)
+    consumer.close()
+    assert outcome(anonymous(broker, **{"enable.idempotence": True}), OUTPUT) is None
+
+
+def test_a_pipeline_without_the_secret_writes_outputs_in_transactions(broker):
+    producer = Producer(anonymous(broker, **{"transactional.id": "theirs"}))
+    producer.init_transactions(TIMEOUT_S)
+    producer.begin_transaction()
+    producer.produce(OUTPUT, b"whole")
+    producer.commit_transaction(TIMEOUT_S)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "user", "password"),
+    [
+        ("SCRAM-SHA-256", KAFKA_USER, "not the secret"),
+        ("SCRAM-SHA-256", OWNER, "not the secret"),
+        ("PLAIN", OWNER, "not the secret"),
+        ("PLAIN", KAFKA_USER, None),
+    ],
+)
+def test_a_wrong_login_is_no_login(broker, mechanism, user, password):
+    """Nor does the services' user have a password that it would send as it is."""
+    properties = client_properties(broker, "tests") | {
+        "sasl.mechanism": mechanism,
+        "sasl.username": user,
+        "sasl.password": password or broker.kafka_secret.read_text().strip(),
+        "log_level": 0,
+    }
+    with pytest.raises(KafkaException):
+        AdminClient(properties).list_topics(timeout=2)
+
+
+@pytest.mark.parametrize("port", ["kafka_controller", "kafka_internal"])
+def test_the_other_listeners_answer_nobody_without_a_login(broker, port):
+    address = f"{broker.host}:{broker.port(port)}"
+    with pytest.raises(KafkaException):
+        AdminClient(anonymous(broker, **{"bootstrap.servers": address})).list_topics(timeout=2)
+
+
+def test_with_the_secret_a_service_does_everything(broker):
+    for topic in CLOSED_TOPICS:
+        assert outcome(client_properties(broker, "tests"), topic) is None
+    reader = Reader(broker, catalogue.CONTROL)
+    reader.read()
+    reader.close()
+
+
+def test_the_files_that_let_a_process_log_in_are_private(broker):
+    private: tuple[Path, ...] = (
+        broker.kafka_secret,
+        broker.data / "secrets" / "kafka-broker",
+        broker.data / "kafka" / "server.properties",
+    )
+    assert {path.name: path.stat().st_mode & 0o777 for path in private} == dict.fromkeys(
+        ("kafka", "kafka-broker", "server.properties"), 0o600
+    )
+
+
+def test_the_brokers_own_password_is_another_after_each_start(tmp_path):
+    settings = ServiceSettings(data=tmp_path, base_port=free_base_port())
+    stack, seen = Stack(settings, (KAFKA,)), set()
+    for _start in range(2):
+        try:
+            stack.up()
+            seen.add((tmp_path / "secrets" / "kafka-broker").read_text())
+            assert outcome(client_properties(settings, "tests"), catalogue.CONTROL) is None
+        finally:
+            stack.down()
+    assert len(seen) == 2

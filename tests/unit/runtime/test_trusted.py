@@ -1,0 +1,109 @@
+"""What a command may make a service start or open."""
+
+from pathlib import Path
+
+import pytest
+
+from schemas.content import Content
+from schemas.pipeline import External, Pipeline
+from schemas.workload import Load, Workload
+from services.runtime.definitions import WORKLOADS_DIR, load_pipeline, load_suite
+from services.runtime.trusted import (
+    KEPT_DEFINITIONS,
+    content_objection,
+    keep_definitions,
+    keep_suite,
+    pipeline_objection,
+)
+
+pytestmark = pytest.mark.unit
+
+OWN = load_pipeline("spark-realtime")
+EVIL = "-XX:OnOutOfMemoryError=id"
+
+
+def program(name: str, *command: str) -> Pipeline:
+    return Pipeline(name=name, summary="-", mode="external", external=External(command=command))
+
+
+def workload(path: str) -> Workload:
+    content = Content(source="file", path=path)
+    return Workload(name="w", summary="-", load=Load(rate_per_second=1), content=content)
+
+
+def test_a_pipeline_of_this_installation_is_started(tmp_path: Path) -> None:
+    assert pipeline_objection(OWN, tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"jvm_options": (EVIL,)},
+        {"spark_conf": {"spark.driver.extraClassPath": "/tmp/evil.jar"}},
+        {"driver_memory_mb": 600},
+    ],
+)
+def test_one_that_differs_in_any_setting_is_not(tmp_path: Path, change: dict[str, object]) -> None:
+    assert pipeline_objection(OWN.model_copy(update=change), tmp_path) == (
+        "pipelines/spark-realtime.toml on the agent's machine says otherwise"
+    )
+
+
+def test_a_program_is_started_only_where_a_file_names_it(tmp_path: Path) -> None:
+    text = 'name = "mine"\nsummary = "-"\nmode = "external"\n[external]\ncommand = ["python"]\n'
+    (tmp_path / "mine.toml").write_text(text)
+    assert pipeline_objection(program("mine", "python"), tmp_path, tmp_path) is None
+    said = pipeline_objection(program("mine", "sh", "-c", "true"), tmp_path, tmp_path)
+    assert said == "pipelines/mine.toml on the agent's machine says otherwise"
+    said = pipeline_objection(OWN.model_copy(update={"name": "x"}), tmp_path, tmp_path)
+    assert said == "pipelines/x.toml on the agent's machine does not exist"
+
+
+def test_a_program_that_runs_already_needs_no_file(tmp_path: Path) -> None:
+    asked = load_pipeline("external:flink", tmp_path)
+    assert pipeline_objection(asked, tmp_path, tmp_path) is None
+
+
+def test_what_the_owner_has_read_from_a_file_elsewhere_is_started(tmp_path: Path) -> None:
+    mine = OWN.model_copy(update={"name": "mine", "jvm_options": (EVIL,)})
+    assert pipeline_objection(mine, tmp_path) is not None
+    keep_definitions(tmp_path, [], [mine])
+    assert pipeline_objection(mine, tmp_path) is None
+    assert pipeline_objection(mine.model_copy(update={"jvm_options": ()}), tmp_path) is not None
+
+
+def test_only_a_file_that_this_machine_names_is_read(tmp_path: Path) -> None:
+    asked = workload("/etc/passwd")
+    assert content_objection(asked.content, tmp_path) == (
+        "no workload on the generator's machine reads /etc/passwd in this way"
+    )
+    keep_definitions(tmp_path, [asked], [])
+    assert content_objection(asked.content, tmp_path) is None
+    assert content_objection(workload("/etc/shadow").content, tmp_path) is not None
+    assert content_objection(Content(), tmp_path) is None
+
+
+def test_a_file_that_a_workload_of_this_installation_names_is_read(tmp_path: Path) -> None:
+    text = (WORKLOADS_DIR / "smoke.toml").read_text()
+    text += '\n[content]\nsource = "file"\npath = "/data/mine.csv"\n'
+    (tmp_path / "mine.toml").write_text(text)
+    asked = Content(source="file", path="/data/mine.csv")
+    assert content_objection(asked, tmp_path, tmp_path) is None
+    columns = {"lane": "other"}
+    assert content_objection(asked.model_copy(update={"columns": columns}), tmp_path, tmp_path)
+
+
+def test_a_suite_keeps_all_that_its_steps_name(tmp_path: Path) -> None:
+    suite = load_suite("default")
+    keep_suite(tmp_path, suite)
+    assert len(list((tmp_path / "definitions").iterdir())) == len(
+        {pipeline.name for step in suite.steps for pipeline in step.pipelines}
+    )
+
+
+def test_no_more_than_a_thousand_are_kept(tmp_path: Path) -> None:
+    for number in range(KEPT_DEFINITIONS + 5):
+        keep_definitions(tmp_path, [workload(f"/{number}")], [])
+    assert len(list((tmp_path / "definitions").iterdir())) == KEPT_DEFINITIONS
+    assert content_objection(workload("/0").content, tmp_path) is not None
+    assert content_objection(workload(f"/{KEPT_DEFINITIONS}").content, tmp_path) is None
