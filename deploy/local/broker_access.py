@@ -67,8 +67,10 @@ def access_properties(settings: ServiceSettings) -> dict[str, object]:
 
 
 def renew_owner(settings: ServiceSettings) -> None:
-    """Give the broker another password of its own. Raises OSError."""
+    """Give the broker another password of its own, and see that the services have theirs. Raises
+    OSError, SecretFileError."""
     _owner_secret(settings).unlink(missing_ok=True)
+    kept_secret(settings.kafka_secret)
 
 
 def set_up_access(settings: ServiceSettings) -> None:

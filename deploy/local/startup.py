@@ -22,6 +22,7 @@ from deploy.local.preflight import check_jars
 from deploy.local.processes import MARK, identify, spawn
 from deploy.local.state import READY, STARTING, Identity, ServiceState
 from services.runtime.kafka import KafkaUnavailableError
+from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import ROOT, ServiceSettings
 
 READY_DEADLINE_S = 60.0
@@ -65,7 +66,7 @@ def launch(
         part.prepare(settings, java)
         command = part.command(settings, java)
         process = spawn(command, log, settings.data, environment, part.niceness)
-    except (OSError, subprocess.TimeoutExpired, BrokerError) as error:
+    except (OSError, subprocess.TimeoutExpired, BrokerError, SecretFileError) as error:
         raise StackError(f"{part.name} cannot start: {error}") from error
     try:
         return process, identify(process.pid)

@@ -20,6 +20,7 @@ from services.console.verbs.common import EXIT_INTERRUPTED
 from services.runtime.clickhouse import QueryError
 from services.runtime.definitions import DefinitionError
 from services.runtime.kafka import KafkaUnavailableError
+from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import EXIT_USAGE, ServiceSettings, load_settings
 
 
@@ -40,7 +41,7 @@ def main(arguments: list[str]) -> int:
             print(f"  {line}", file=sys.stderr)
         print(f"tidegauge: {error}", file=sys.stderr)
         return error.exit_code
-    except (DefinitionError, QueryError, RunError, KafkaUnavailableError) as error:
+    except (DefinitionError, QueryError, RunError, KafkaUnavailableError, SecretFileError) as error:
         print(f"tidegauge: {error}", file=sys.stderr)
         return EXIT_USAGE
     except KeyboardInterrupt:

@@ -21,6 +21,7 @@ from services.evaluator.settings import EvaluatorSettings
 from services.runtime.events import open_events
 from services.runtime.kafka import KafkaUnavailableError
 from services.runtime.logs import configure_logs
+from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import load_settings
 
 
@@ -29,12 +30,12 @@ def main() -> None:
     settings = load_settings(EvaluatorSettings)
     configure_logs("evaluator", settings.log_level)
     settle_in()
-    events = open_events(settings, settings.name)
     (settings.data / "faust").mkdir(parents=True, exist_ok=True)
-    current = CurrentRun(settings, events)
     try:
+        events = open_events(settings, settings.name)
+        current = CurrentRun(settings, events)
         first_command = current.resume()
-    except (KafkaException, KafkaUnavailableError) as error:
+    except (KafkaException, KafkaUnavailableError, SecretFileError) as error:
         sys.exit(f"{settings.name}: {error}")
     app = build_app(settings, current, first_command)
 

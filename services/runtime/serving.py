@@ -15,6 +15,7 @@ from schemas.catalogue import Topic
 from services.runtime.events import Commands, Events, open_commands, open_events
 from services.runtime.health import PortTakenError, serve_health
 from services.runtime.kafka import KafkaUnavailableError, admin_client
+from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import ServiceSettings
 from services.runtime.stopping import stop_on_signals
 from services.runtime.topics import ensure_topics
@@ -65,5 +66,5 @@ def serving(
         events.lifecycle(protocol.SERVICE_STOPPED, detail={"pid": os.getpid()})
         commands.close()
         health.shutdown()
-    except (PortTakenError, KafkaException, KafkaUnavailableError) as error:
+    except (PortTakenError, KafkaException, KafkaUnavailableError, SecretFileError) as error:
         sys.exit(f"{name}: {error}")
