@@ -20,7 +20,7 @@ CHECKS = (
 # side. tests/faults is not among them: it takes long.
 HALVES = (
     ("tests/contract", "tests/unit", "tests/end_to_end", "tests/integration/local_stack"),
-    ("tests/integration", "--ignore=tests/integration/local_stack"),
+    ("tests/integration", "tests/security", "--ignore=tests/integration/local_stack"),
 )
 KILLS = ("tests/faults/test_random_kills.py", "tests/faults/test_parts_killed.py")
 FAULT_HALVES = (
