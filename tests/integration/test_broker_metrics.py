@@ -1,5 +1,6 @@
 """The local broker with its exporter, and the collector that asks it."""
 
+import json
 import time
 from contextlib import suppress
 
@@ -114,9 +115,10 @@ def test_a_group_is_behind_by_what_was_produced_less_what_it_committed(metrics, 
 
 
 def test_an_endpoint_that_is_not_there_is_down_and_the_samples_of_processes_go_on(broker, tmp_path):
-    """The session's broker has no exporter where the collector looks for one."""
+    nowhere = {"broker": {"url": "http://127.0.0.1:1/metrics", "metrics": ["*"]}}
+    targets = {"TIDEGAUGE_COLLECTOR_TARGETS": json.dumps(nowhere)}
     resources, found = Reader(broker, catalogue.RESOURCES), Reader(broker, catalogue.METRICS)
-    with running_service(broker, "collector", data=tmp_path) as collector:
+    with running_service(broker, "collector", data=tmp_path, **targets) as collector:
         events = found.until(
             "",
             lambda events: (

@@ -10,6 +10,7 @@ import pytest
 from schemas import catalogue, codec, faults, protocol
 from schemas.protocol import Faults, Load, Phases, Stop
 from services.runtime.events import open_events
+from services.runtime.trusted import keep_definitions
 from tests.integration.kafka_broker import breakable_broker
 from tests.integration.runs import next_phases, readers, run_plan
 from tests.integration.service_process import has_event, running_service, started
@@ -186,6 +187,7 @@ def test_bad_rows_of_a_file_are_dead_letters_and_the_rest_is_sent(broker, tmp_pa
     run_id = "of-a-file"
     content = {"source": "file", "path": str(path), "columns": columns}
     plan = run_plan(run_id, rate=4, content=content)
+    keep_definitions(broker.data, [plan.request.workload], [])
     with (
         running_service(broker, "generator", TIDEGAUGE_INSTANCE="for-files"),
         readers(broker, catalogue.LIFECYCLE, catalogue.DEAD_LETTER, catalogue.FLOW) as opened,
