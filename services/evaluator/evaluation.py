@@ -15,11 +15,11 @@ import numpy as np
 
 from schemas import catalogue
 from schemas.protocol import PhasePlan, RunPlan
+from services.evaluator.append_order import AppendOrder
 from services.evaluator.columns import Ints
 from services.evaluator.decode import Decoded, Refused, decode
 from services.evaluator.faults import RawCopies, Repeats
 from services.evaluator.formats import input_decoder
-from services.evaluator.in_order import InOrder
 from services.evaluator.inputs import FLOW, SPEED, Inputs
 from services.evaluator.ledger import Ledger
 from services.evaluator.partial_windows import rules
@@ -35,12 +35,16 @@ INPUT_RECORDS = {catalogue.FLOW: ("traffic_flow",), catalogue.SPEED: ("traffic_s
 
 @dataclass(frozen=True)
 class Batch:
-    """Consecutive records of one topic: appended_ms (LogAppendTime) and values, in order. places:
-    where each one is (`pair_log.places`); needed of outputs, for single pairs."""
+    """Records of one topic, those of a partition in order: appended_ms (LogAppendTime) and values.
+
+    Of outputs also partitions, where the topic has several; places (`pair_log.places`), where
+    single pairs are wanted.
+    """
 
     topic: str
     appended_ms: Ints
     values: list[bytes | None]
+    partitions: Ints | None = None
     places: Ints | None = None
 
 
@@ -64,19 +68,18 @@ class Evaluation:
                     rules(kept, workload.windows)[stage],
                     workload.judgement,
                     phases,
-                    after_inputs=kept == "publish" and stage in ("tumbling", "sliding"),
                     repeats=repeats if stage in ("ingest", "parse") else None,
                 )
                 self.where[topic] = (pipeline.name, stage)
         memories = {ledger.stage.memory for ledger in self.ledgers.values()}
-        patient = [ledger for ledger in self.ledgers.values() if ledger.after_inputs]
+        windowed = [one for one in self.ledgers.values() if one.stage.memory == "windows"]
         self.inputs = Inputs(
             memories,
             1000 * workload.windows.tumbling_s,
             base_ms=phases.load_start_ms,
-            windows_wait=bool(patient),
         )
-        self._in_order = InOrder(self.inputs, patient) if patient else None
+        self._append_order = AppendOrder(self.inputs, windowed)
+        self._has_windows = bool(windowed)
         self._compares_bytes = any(one.stage.name == "ingest" for one in self.ledgers.values())
         self.topics = (*catalogue.INPUTS, *self.ledgers)
         self._throughput = {topic: Throughput() for topic in self.topics}
@@ -88,7 +91,9 @@ class Evaluation:
             for rows in decoded:
                 self._add_input(batch, rows.of_run(self.run_id))
             for one in refused if self._compares_bytes else ():
-                self._raw_copies.add_input(batch.values[one.place])
+                self._raw_copies.add_input(
+                    batch.values[one.place], int(batch.appended_ms[one.place])
+                )
         else:
             refused = self._add_outputs(batch)
         return refused
@@ -98,7 +103,7 @@ class Evaluation:
         read = self._decode if stage == "ingest" else decode
         decoded, refused = read(catalogue.STAGE_RECORDS[stage], batch.values)
         for rows in decoded:
-            self._judge(batch, stage, rows.of_run(self.run_id))
+            self._take_outputs(batch, stage, rows.of_run(self.run_id))
         lost = np.array([one.place for one in refused], np.int64)
         if stage != "ingest":
             self.ledgers[batch.topic].refuse(batch.appended_ms[lost])
@@ -111,24 +116,22 @@ class Evaluation:
     def advance(self, input_frontier_ms: int, output_frontier_ms: int) -> None:
         """Give the verdicts that only time can give. All records of input (output) topics that
         were appended before the frontier have been added."""
-        if self._in_order is not None:
-            self._in_order.advance(input_frontier_ms)
-        self._retry()
         both_ms = min(input_frontier_ms, output_frontier_ms)
+        for time_ms in self._append_order.steps(both_ms):
+            self._retry()
+            for ledger in self.ledgers.values():
+                ledger.release(self.inputs, time_ms)
         for ledger in self.ledgers.values():
-            ledger.release(self.inputs, input_frontier_ms)
-            ledger.settle(input_frontier_ms)
+            ledger.settle(both_ms)
             ledger.sweep(self.inputs, both_ms)
-        for topic, appended_ms in self._raw_copies.unexpected(
-            input_frontier_ms - self._deadline_ms
-        ):
+        for topic, appended_ms in self._raw_copies.unexpected(both_ms, self._deadline_ms):
             self.ledgers[topic].refuse(np.array([appended_ms], np.int64))
         self._evict(both_ms)
 
     def open_in_measure(self) -> int:
         """Expected outputs of the measure phase without a verdict, and what waits."""
         self._retry()
-        waiting = len(self._raw_copies) + (len(self._in_order) if self._in_order else 0)
+        waiting = len(self._raw_copies) + len(self._append_order)
         return waiting + sum(
             ledger.open_in_measure(self.inputs) + ledger.waiting for ledger in self.ledgers.values()
         )
@@ -164,8 +167,8 @@ class Evaluation:
         digest = self._digests(batch, decoded) if self._compares_bytes else appended_ms
         rows = input_rows(_KIND[batch.topic], decoded, appended_ms, digest, self.inputs)
         self.inputs.add(rows)
-        if self._in_order is not None:
-            self._in_order.add(rows)
+        if self._has_windows and len(rows):
+            self._append_order.add(rows)
 
     def _retry(self) -> None:
         """Judge outputs that came before their inputs and wait for those that have come since."""
@@ -174,15 +177,16 @@ class Evaluation:
             for ledger in self.ledgers.values():
                 ledger.retry(self.inputs, touched)
 
-    def _judge(self, batch: Batch, stage: str, decoded: Decoded) -> None:
-        self._retry()
+    def _take_outputs(self, batch: Batch, stage: str, decoded: Decoded) -> None:
         appended_ms = self._count(batch, decoded)
         # Only ingest compares whole values; the other stages compare columns.
         digest = self._digests(batch, decoded) if stage == "ingest" else appended_ms
         rows = OUTPUT_ROWS[stage](decoded, appended_ms, digest, self.inputs)
         if batch.places is not None:
             rows = replace(rows, places=batch.places[decoded.places])
-        self.ledgers[batch.topic].judge(self.inputs, rows)
+        none = np.zeros(len(rows), np.int64)
+        partitions = none if batch.partitions is None else batch.partitions[decoded.places]
+        self.ledgers[batch.topic].add(rows, partitions)
 
     def _count(self, batch: Batch, decoded: Decoded) -> Ints:
         appended_ms = batch.appended_ms[decoded.places]

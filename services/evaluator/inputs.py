@@ -116,8 +116,7 @@ class Inputs:
 
     window_ms: length of a tumbling window, milliseconds of event time. base_ms: a time near the
     inputs' (epoch ms), from which times are added up: since 1970, five million of them would not
-    fit in 64 bits. windows_wait: `add` leaves the windows as they are; `add_windows` is called in
-    its time.
+    fit in 64 bits.
     """
 
     def __init__(
@@ -126,11 +125,9 @@ class Inputs:
         window_ms: int = REPORT_MS,
         *,
         base_ms: int = 0,
-        windows_wait: bool = False,
     ) -> None:
         self.window_ms = window_ms
         self.base_ms = base_ms
-        self._windows_wait = windows_wait
         self._memories = frozenset(memories)
         self.touched: dict[str, set[int]] = {memory: set() for memory in MEMORIES}
         self.sites = Codes()
@@ -149,7 +146,8 @@ class Inputs:
         return self.channels.of(site, lane)
 
     def add(self, rows: InputRows) -> None:
-        """Remember input rows. Cost: O(rows), plus one numpy call per distinct event time."""
+        """Remember input rows by sequence and by event time. Cost: O(rows), plus one numpy call per
+        distinct event time."""
         if not len(rows):
             return
         channel = self.channel(rows.site, rows.lane)
@@ -160,15 +158,11 @@ class Inputs:
             for instant, stretch in by_value(rows.observed_ms):
                 if not self._is_evicted("instants", instant):
                     self._add_instant(instant, rows, channel, every[stretch])
-        if "windows" in self._memories and not self._windows_wait:
-            self._add_windows(rows, channel)
 
     def add_windows(self, rows: InputRows) -> None:
-        """Remember input rows in the windows that they belong to."""
-        if len(rows):
-            self._add_windows(rows, self.channel(rows.site, rows.lane))
-
-    def _add_windows(self, rows: InputRows, channel: Ints) -> None:
+        """Remember input rows in the windows that they belong to. Must be called in the order of
+        LogAppendTime (`append_order.py`)."""
+        channel = self.channel(rows.site, rows.lane)
         every = np.arange(len(rows))
         for second, stretch in by_value(rows.observed_ms // REPORT_MS):
             start = second * REPORT_MS // self.window_ms * self.window_ms

@@ -1,9 +1,11 @@
 """The ledger of one pipeline and stage: one verdict for every expected output, every latency.
 
-An output is judged once its inputs are known. One that nothing explains yet waits, because the
-evaluator may read an output before the inputs that made it, and becomes `unexpected` when the
-inputs have been read past its own time and the deadline. Results do not depend on the order in
-which topics are read.
+Outputs are judged in append order, when everything that was appended up to their time has been
+read. One that nothing explains yet waits, because it may have been appended before its inputs, and
+becomes `unexpected` when the inputs have been read past its own time and the deadline. Partial
+windows do not wait: more inputs would imply another output, so each is judged against the inputs
+appended up to its own millisecond. Results follow from the topics alone (ARCHITECTURE.md,
+"Definitions").
 
 - exact: the first output at its place, content as the inputs imply, within the deadline
 - wrong: the first output, other content (whatever its time)
@@ -24,7 +26,7 @@ from services.evaluator.columns import Columns, Ints, by_value, first_of_each
 from services.evaluator.faults import Repeats
 from services.evaluator.forgotten import Forgotten
 from services.evaluator.inputs import Inputs
-from services.evaluator.outputs import Outputs, Waiting
+from services.evaluator.outputs import Outputs, Unread, Waiting
 from services.evaluator.pair_log import PairLog
 from services.evaluator.stages import Expected, Stage
 from services.evaluator.tallies import StageTally
@@ -40,12 +42,7 @@ def phase_codes(plan: PhasePlan, scheduled_us: Ints) -> Ints:
 
 
 class Ledger:
-    """Judges the outputs of one stage of one pipeline against `inputs` of the same run.
-
-    after_inputs: an output is judged only when all inputs appended before it are known, and none
-    appended after it. Needed where other inputs imply another output instead of none: where partial
-    windows are published (`in_order.py`).
-    """
+    """Judges the outputs of one stage of one pipeline against `inputs` of the same run."""
 
     def __init__(
         self,
@@ -53,7 +50,6 @@ class Ledger:
         judgement: Judgement,
         plan: PhasePlan,
         *,
-        after_inputs: bool = False,
         repeats: Repeats | None = None,
     ) -> None:
         self.stage = stage
@@ -61,11 +57,12 @@ class Ledger:
         self.pairs = PairLog()
         self._judgement = judgement
         self._plan = plan
-        self.after_inputs = after_inputs
         self._repeats = repeats
         self._cells: dict[int, Columns] = {}
         self._unsettled: set[int] = set()  # groups in which something may be due
+        self._unread = Unread()
         self._waiting = Waiting()
+        self.has_missing = False  # whether anything was ever called missing
         self._evicted_before: int | None = None
         self._forgotten = Forgotten()
         self.came_forgotten = 0  # outputs that came when what they answer was forgotten
@@ -75,23 +72,23 @@ class Ledger:
         """Outputs that no input explains yet."""
         return len(self._waiting)
 
-    def waiting_places(self) -> Iterator[tuple[int, Ints, Ints]]:
-        """Groups in which outputs wait, with their indices and LogAppendTimes."""
-        return self._waiting.places()
+    def open_outputs(self, time_ms: int) -> Iterator[tuple[int, Ints, Ints]]:
+        """Groups of outputs without a verdict that were appended before a time, with their indices
+        and LogAppendTimes."""
+        yield from self._waiting.places()
+        for rows in self._unread.before(time_ms):
+            for group, place in by_value(rows.group):
+                yield group, rows.index[place], rows.appended_ms[place]
 
-    def judge(self, inputs: Inputs, rows: Outputs) -> None:
-        """Judge what can be judged of new outputs; the rest waits."""
-        if self.after_inputs:
-            self._waiting.add(rows)
-        else:
+    def add(self, rows: Outputs, partitions: Ints) -> None:
+        """Let new outputs wait until everything before them has been read."""
+        self._unread.add(rows, partitions)
+
+    def release(self, inputs: Inputs, time_ms: int) -> None:
+        """Judge what can be judged of the outputs appended before a time, up to which all is
+        known; the rest waits."""
+        for rows in self._unread.take_before(time_ms):
             self._judge(inputs, rows)
-
-    def release(self, inputs: Inputs, input_frontier_ms: int) -> None:
-        """Judge outputs that wait for the inputs before them; all inputs appended before the
-        frontier are known."""
-        ready = self._waiting.take_before(input_frontier_ms) if self.after_inputs else None
-        if ready is not None:
-            self._judge(inputs, ready)
 
     def _judge(self, inputs: Inputs, rows: Outputs) -> None:
         for group, place in by_value(rows.group):
@@ -110,8 +107,6 @@ class Ledger:
         """Judge waiting outputs again where new inputs are known: in the touched groups."""
         changed = {fed for one in touched[self.stage.memory] for fed in self.stage.fed_by(one)}
         self._unsettled.update(one for one in changed if not self._is_evicted(one))
-        if self.after_inputs:
-            return
         again = self._waiting.take([one for one in self._waiting.groups() if one in changed])
         if again is not None:
             self._judge(inputs, again)
@@ -120,9 +115,7 @@ class Ledger:
         """Call waiting outputs unexpected; all inputs appended before the frontier are known."""
         lost = self._waiting.take_before(input_frontier_ms - self._judgement.deadline_ms)
         if lost is not None:
-            phase = self._own_phase(lost)
-            self._count("unexpected", phase, lost.appended_ms)
-            self._sample("unexpected", lost, phase, None)
+            self._call_unexpected(lost)
 
     def sweep(self, inputs: Inputs, output_frontier_ms: int) -> None:
         """Call expected outputs missing that did not come in time; all outputs appended before
@@ -132,6 +125,7 @@ class Ledger:
             at, expected = self._open(inputs, group)
             gone = expected.latest_ms < limit_ms
             self._cells[group]["missing"][at[gone]] = True
+            self.has_missing |= bool(gone.any())
             times = expected.latest_ms[gone]
             phase = phase_codes(self._plan, expected.scheduled_us[gone])
             self._count("missing", phase, times)
@@ -141,6 +135,20 @@ class Ledger:
                 self.tally.add_sample(int(phase[0]), int(times[0]), sample)
             if self.stage.newest_ms(inputs, group) < limit_ms:
                 self._unsettled.discard(group)
+
+    def reopen(self, inputs: Inputs, part: int, sites: Ints) -> None:
+        """Take back what is called missing of windows that get more inputs: `sites` in one tumbling
+        window. It is called missing again by what all its inputs are then."""
+        for group in self.stage.fed_by(part):
+            cells = self._cells.get(group)
+            if cells is None or not cells["missing"].any():
+                continue
+            self._unsettled.add(group)
+            at = np.intersect1d(np.flatnonzero(cells["missing"]), sites)
+            expected = self.stage.expected(inputs, group, at)
+            cells["missing"][at] = False
+            phase = phase_codes(self._plan, expected.scheduled_us)
+            self.tally.add_verdicts("missing", phase, expected.latest_ms, change=-1)
 
     def open_in_measure(self, inputs: Inputs) -> int:
         """Expected outputs of the measure phase that have no verdict yet."""
@@ -196,7 +204,7 @@ class Ledger:
         size = self.stage.size(inputs, group)
         known = (rows.index >= 0) & (rows.index < size)
         if not known.all():
-            self._waiting.add(rows.take(np.flatnonzero(~known)))
+            self._not_due(rows.take(np.flatnonzero(~known)))
             rows = rows.take(np.flatnonzero(known))
             if not len(rows):
                 return
@@ -206,9 +214,21 @@ class Ledger:
         if due.all():
             self._settle_group(inputs, rows, expected)
             return
-        self._waiting.add(rows.take(np.flatnonzero(~due)))
+        self._not_due(rows.take(np.flatnonzero(~due)))
         if due.any():
             self._settle_group(inputs, rows.take(np.flatnonzero(due)), expected.take(due))
+
+    def _not_due(self, rows: Outputs) -> None:
+        """Inputs that come later may explain these outputs, unless they would imply others."""
+        if self.stage.grows:
+            self._call_unexpected(rows)
+        else:
+            self._waiting.add(rows)
+
+    def _call_unexpected(self, rows: Outputs) -> None:
+        phase = self._own_phase(rows)
+        self._count("unexpected", phase, rows.appended_ms)
+        self._sample("unexpected", rows, phase, None)
 
     def _settle_group(self, inputs: Inputs, rows: Outputs, expected: Expected) -> None:
         cells = self._cells.setdefault(int(rows.group[0]), Columns(_CELLS))
@@ -256,8 +276,7 @@ class Ledger:
         out = rows.appended_ms
         by_definition = {
             "latest": out - expected.latest_ms,
-            # Whole milliseconds, as LogAppendTime is; halves round up.
-            "mean": np.floor(out - expected.mean_ms + 0.5).astype(np.int64),
+            "mean": expected.mean_latency_ms(out),
             "event_time": out - expected.scheduled_us // 1000,
         }
         for definition, latency in by_definition.items():

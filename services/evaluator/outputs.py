@@ -1,7 +1,9 @@
-"""Output records of one pipeline and stage as columns, and those of them that wait for inputs."""
+"""Output records of one pipeline and stage as columns, and those of them that wait: for everything
+that was appended before them, or for inputs that explain them."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import numpy as np
 from services.evaluator.columns import Bools, Ints, by_value
 
 Content = dict[str, np.ndarray[Any, Any]]
+PARTITION_BITS = 16  # beside 47 of milliseconds
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,52 @@ def concat(parts: list[Outputs]) -> Outputs:
 def _concat_places(parts: list[Ints | None]) -> Ints | None:
     known = [part for part in parts if part is not None]
     return np.concatenate(known) if known else None
+
+
+class Unread:
+    """Outputs that were appended at a time up to which not everything has been read."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[Ints, Outputs]] = []
+
+    def __len__(self) -> int:
+        return sum(len(rows) for _, rows in self._parts)
+
+    def add(self, rows: Outputs, partitions: Ints) -> None:
+        """Let rows wait. Those of one partition must come in the order of their offsets."""
+        if len(rows):
+            self._parts.append((rows.appended_ms << PARTITION_BITS | partitions, rows))
+
+    def before(self, time_ms: int) -> Iterator[Outputs]:
+        """The rows that were appended before a time."""
+        for order, rows in self._parts:
+            early = order < time_ms << PARTITION_BITS
+            if early.any():
+                yield rows if early.all() else rows.take(np.flatnonzero(early))
+
+    def take_before(self, time_ms: int) -> list[Outputs]:
+        """Those that were appended before a time wait no longer: by LogAppendTime, within a
+        millisecond by partition, within a partition by offset."""
+        limit = time_ms << PARTITION_BITS
+        taken, left = [], []
+        for order, rows in self._parts:
+            early = order < limit
+            if early.all():
+                taken.append((order, rows))
+                continue
+            left.append((order[~early], rows.take(np.flatnonzero(~early))))
+            if early.any():
+                taken.append((order[early], rows.take(np.flatnonzero(early))))
+        self._parts = left
+        return _in_order(taken)
+
+
+def _in_order(parts: list[tuple[Ints, Outputs]]) -> list[Outputs]:
+    follow = all(one[-1] <= other[0] for (one, _), (other, _) in pairwise(parts))
+    if follow and all((order[1:] >= order[:-1]).all() for order, _ in parts):
+        return [rows for _, rows in parts]
+    order = np.argsort(np.concatenate([order for order, _ in parts]), kind="stable")
+    return [concat([rows for _, rows in parts]).take(order)]
 
 
 class Waiting:

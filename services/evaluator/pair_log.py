@@ -34,7 +34,7 @@ class PairLog:
     def add(self, rows: Outputs, expected: Expected, phase: Ints, verdict: Column) -> None:
         """Keep the pairs of judged outputs; none where their places are not known."""
         if rows.places is not None:
-            times = (expected.latest_ms, expected.mean_ms, expected.scheduled_us)
+            times = (expected.latest_ms, expected.mean_input_ms(), expected.scheduled_us)
             self._parts.append((phase, verdict, rows.places, rows.appended_ms, *times))
 
     def take_events(self) -> Iterator[dict[str, Any]]:

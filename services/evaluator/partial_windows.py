@@ -5,6 +5,7 @@ A complete window has the same content either way. A change in stage 4 against a
 nothing is null.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from schemas.workload import Windows
 from services.evaluator.columns import Bools, Columns, Ints
 from services.evaluator.inputs import Inputs
 from services.evaluator.stages import Expected, Ingest, Join, Parse, Stage
-from services.evaluator.windows import Change, Sliding, Tumbling, changes
+from services.evaluator.windows import Change, Sliding, Tumbling, changes, counted
 
 _NEVER = np.iinfo(np.int64).min
 _Column = np.ndarray[Any, Any]
@@ -36,15 +37,18 @@ def _has_both(cells: Columns, at: Ints) -> Bools:
 class PartialTumbling(Tumbling):
     """Stage 3: windows with at least one flow and one speed."""
 
+    grows = True
+
     def expected(self, inputs: Inputs, group: int, at: Ints) -> Expected:
         """As for complete windows, but implied wherever there is one of each."""
         whole = super().expected(inputs, group, at)
-        implied = _has_both(inputs.windows[group], at)
-        return Expected(implied, whole.latest_ms, whole.mean_ms, whole.scheduled_us)
+        return replace(whole, implied=_has_both(inputs.windows[group], at))
 
 
 class PartialSliding(Sliding):
     """Stage 4: windows whose newest part has at least one flow and one speed."""
+
+    grows = True
 
     def newest_ms(self, inputs: Inputs, group: int) -> int:
         newest = inputs.newest_ms["windows"]
@@ -60,14 +64,15 @@ class PartialSliding(Sliding):
         def of(name: str, otherwise: float) -> list[_Column]:
             return [_values(cells, name, at, otherwise) for cells in parts]
 
-        count = sum(of("flows", 0)) + sum(of("speeds", 0))
         newest = parts[-1]
         assert newest is not None  # `at` is below `size`
         return Expected(
             _has_both(newest, at),
             np.maximum.reduce(of("latest_ms", _NEVER)),
-            inputs.base_ms + sum(of("appended_sum", 0)) / np.maximum(count, 1),
+            counted(of("flows", 0) + of("speeds", 0)),
+            np.add.reduce(of("appended_sum", 0)),
             np.maximum.reduce(of("scheduled_us", _NEVER)),
+            inputs.base_ms,
         )
 
     def _changes(self, inputs: Inputs, group: int, at: Ints) -> dict[str, Change]:

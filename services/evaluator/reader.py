@@ -10,7 +10,7 @@ from confluent_kafka import Message as KafkaMessage
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from schemas import catalogue
-from services.evaluator.columns import Ints
+from services.evaluator.columns import Ints, by_value
 from services.evaluator.evaluation import Batch
 from services.evaluator.pair_log import places
 from services.evaluator.share import ALL, Offsets, Place, Share
@@ -152,19 +152,21 @@ class Reader:
         if (kinds != TIMESTAMP_LOG_APPEND_TIME).any():
             raise TimestampError(f"topic {topic} does not use LogAppendTime")
         appended_ms = np.ascontiguousarray(appended_ms)
-        last = dict(zip(map(KafkaMessage.partition, messages), range(len(messages)), strict=True))
-        for partition, place in last.items():
-            self._next[topic, partition] = messages[place].offset() + 1
-            self._read_ms[topic, partition] = int(appended_ms[place])
-        values = list(map(KafkaMessage.value, messages))
-        return MessageBatch(Batch(topic, appended_ms, values, self._places(messages)), messages)
-
-    def _places(self, messages: list[KafkaMessage]) -> Ints | None:
-        if not self._with_places:
-            return None
         count = len(messages)
         partitions = np.fromiter(map(KafkaMessage.partition, messages), np.int64, count)
-        return places(partitions, np.fromiter(map(KafkaMessage.offset, messages), np.int64, count))
+        for partition, rows in by_value(partitions):
+            last = rows.stop - 1 if isinstance(rows, slice) else int(rows[-1])
+            self._next[topic, partition] = messages[last].offset() + 1
+            self._read_ms[topic, partition] = int(appended_ms[last])
+        values = list(map(KafkaMessage.value, messages))
+        place = self._places(partitions, messages) if topic not in catalogue.INPUTS else None
+        return MessageBatch(Batch(topic, appended_ms, values, partitions, place), messages)
+
+    def _places(self, partitions: Ints, messages: list[KafkaMessage]) -> Ints | None:
+        if not self._with_places:
+            return None
+        offsets = np.fromiter(map(KafkaMessage.offset, messages), np.int64, len(messages))
+        return places(partitions, offsets)
 
 
 def _is_record(message: KafkaMessage) -> bool:

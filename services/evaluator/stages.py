@@ -19,23 +19,42 @@ from services.evaluator.outputs import Outputs
 class Expected:
     """What the inputs imply at some indices of a group.
 
-    implied: whether an output is due at all; the rest holds only where it is. latest_ms and
-    mean_ms: LogAppendTime of the contributing inputs, latest and mean; scheduled_us: the latest
-    of their scheduled times.
+    implied: whether an output is due at all; the rest holds only where it is. latest_ms: the latest
+    LogAppendTime of the contributing inputs; inputs: how many they are; appended_sum: the sum of
+    their LogAppendTimes, each less base_ms; scheduled_us: the latest of their scheduled times.
     """
 
     implied: Bools
     latest_ms: Ints
-    mean_ms: Floats
+    inputs: Ints
+    appended_sum: Ints
     scheduled_us: Ints
+    base_ms: int
+
+    def mean_latency_ms(self, appended_ms: Ints) -> Ints:
+        """LogAppendTimes of outputs less the mean of their inputs', in whole milliseconds. Halves
+        round up. Exact: no mean is made."""
+        total = self.inputs * (appended_ms - self.base_ms) - self.appended_sum
+        rounded: Ints = (2 * total + self.inputs) // (2 * self.inputs)
+        return rounded
+
+    def mean_input_ms(self) -> Floats:
+        """The mean of the inputs' LogAppendTimes, rounded up to 1/1024 ms, which a float holds
+        until the year 2248. Halves are among these steps, so the latency that is computed from it
+        and rounded is `mean_latency_ms`."""
+        whole, rest = np.divmod(self.appended_sum, self.inputs)
+        mean: Floats = (self.base_ms + whole) - (-1024 * rest // self.inputs) / 1024
+        return mean
 
     def take(self, rows: Bools) -> "Expected":
         """The given rows."""
         return Expected(
             self.implied[rows],
             self.latest_ms[rows],
-            self.mean_ms[rows],
+            self.inputs[rows],
+            self.appended_sum[rows],
             self.scheduled_us[rows],
+            self.base_ms,
         )
 
 
@@ -44,6 +63,7 @@ class Stage(Protocol):
 
     name: str
     memory: str
+    grows: bool  # whether more inputs imply another output, instead of one where there was none
 
     def parts(self, group: int) -> list[int]:
         """Groups of inputs that the outputs of a group are made of, oldest first."""
@@ -78,6 +98,7 @@ def equal_columns(actual: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) 
 
 class _BySequence:
     memory = "sequences"
+    grows = False
 
     def parts(self, group: int) -> list[int]:
         return [group]
@@ -95,7 +116,12 @@ class _BySequence:
         cells = inputs.sequences[group]
         appended = cells["appended_ms"][at]
         return Expected(
-            cells["seen"][at] > 0, appended, appended.astype(np.float64), cells["scheduled_us"][at]
+            cells["seen"][at] > 0,
+            appended,
+            np.ones(len(at), np.int64),
+            appended - inputs.base_ms,
+            cells["scheduled_us"][at],
+            inputs.base_ms,
         )
 
 
@@ -146,6 +172,7 @@ class Join:
 
     name = "join"
     memory = "instants"
+    grows = False
 
     def parts(self, group: int) -> list[int]:
         return [group]
@@ -164,8 +191,16 @@ class Join:
         cells = inputs.instants[group]
         flow_ms, speed_ms = cells["flow_appended_ms"][at], cells["speed_appended_ms"][at]
         implied = (flow_ms > 0) & (speed_ms > 0)
-        mean_ms = np.where(implied, (flow_ms / 2.0) + (speed_ms / 2.0), 0.0)
-        return Expected(implied, np.maximum(flow_ms, speed_ms), mean_ms, cells["scheduled_us"][at])
+        base_ms = inputs.base_ms
+        total = np.where(implied, (flow_ms - base_ms) + (speed_ms - base_ms), 0)
+        return Expected(
+            implied,
+            np.maximum(flow_ms, speed_ms),
+            np.full(len(at), 2),
+            total,
+            cells["scheduled_us"][at],
+            base_ms,
+        )
 
     def same(self, inputs: Inputs, rows: Outputs, tolerance: float) -> Bools:  # noqa: ARG002
         cells = inputs.instants[int(rows.group[0])]

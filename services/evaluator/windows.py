@@ -25,11 +25,18 @@ def near(actual: Floats, expected: Floats, tolerance: float, scale: Floats) -> B
     return near & np.isfinite(expected) | equal_columns(actual, expected)
 
 
+def counted(kinds: list[Ints]) -> Ints:
+    """How many inputs there are in all, at least one."""
+    total: Ints = np.maximum(np.add.reduce(kinds), 1).astype(np.int64)
+    return total
+
+
 class Tumbling:
     """Stage 3: per site and tumbling window, over all lanes: lanes, sum of flow, mean of speed."""
 
     name = "tumbling"
     memory = "windows"
+    grows = False
 
     def parts(self, group: int) -> list[int]:
         return [group]
@@ -46,13 +53,13 @@ class Tumbling:
 
     def expected(self, inputs: Inputs, group: int, at: Ints) -> Expected:
         cells = inputs.windows[group]
-        count = cells["flows"][at] + cells["speeds"][at]
-        mean_ms = inputs.base_ms + cells["appended_sum"][at] / np.maximum(count, 1)
         return Expected(
             complete_windows(cells, at, inputs.window_ms),
             cells["latest_ms"][at],
-            mean_ms,
+            counted([cells["flows"][at], cells["speeds"][at]]),
+            cells["appended_sum"][at],
             cells["scheduled_us"][at],
+            inputs.base_ms,
         )
 
     def same(self, inputs: Inputs, rows: Outputs, tolerance: float) -> Bools:
@@ -81,6 +88,7 @@ class Sliding:
 
     name = "sliding"
     memory = "windows"
+    grows = False
 
     def __init__(self, windows: Windows) -> None:
         self._part_ms = 1000 * windows.tumbling_s
@@ -102,13 +110,13 @@ class Sliding:
 
     def expected(self, inputs: Inputs, group: int, at: Ints) -> Expected:
         parts = self._parts(inputs, group) or []
-        count = sum(cells["flows"][at] + cells["speeds"][at] for cells in parts)
-        total = sum(cells["appended_sum"][at] for cells in parts)
         return Expected(
             np.logical_and.reduce([complete_windows(cells, at, self._part_ms) for cells in parts]),
             np.maximum.reduce([cells["latest_ms"][at] for cells in parts]),
-            inputs.base_ms + total / np.maximum(count, 1),
+            counted([cells[kind][at] for cells in parts for kind in ("flows", "speeds")]),
+            np.add.reduce([cells["appended_sum"][at] for cells in parts]),
             np.maximum.reduce([cells["scheduled_us"][at] for cells in parts]),
+            inputs.base_ms,
         )
 
     def same(self, inputs: Inputs, rows: Outputs, tolerance: float) -> Bools:

@@ -35,6 +35,7 @@ def sliding(after_ms, fields):
 def totals_of(*records):
     run = Run()
     run.add(*records)
+    run.read_all()
     return run.totals()
 
 

@@ -228,6 +228,8 @@ class Run:
         self.refused: list[Refused] = []
         self.samples: list[str] = []
         self._totals = Totals()
+        self._frontiers_ms = (0, 0)
+        self._newest_ms = 0
 
     def add(self, *records: Reading | Output) -> None:
         """Give it records, in order, one batch for each stretch of one topic."""
@@ -242,10 +244,16 @@ class Run:
 
     def advance(self, input_ms: int, output_ms: int | None = None) -> None:
         """Move the frontiers; both to the same time unless told otherwise."""
-        self.evaluation.advance(input_ms, input_ms if output_ms is None else output_ms)
+        self._frontiers_ms = (input_ms, input_ms if output_ms is None else output_ms)
+        self.evaluation.advance(*self._frontiers_ms)
+
+    def read_all(self) -> None:
+        """Move the frontiers behind the newest record."""
+        behind_ms = self._newest_ms + 1
+        self.advance(*(max(frontier_ms, behind_ms) for frontier_ms in self._frontiers_ms))
 
     def totals(self) -> Totals:
-        """Everything published so far, and what is due now."""
+        """Everything published so far."""
         for topic, event in self.evaluation.take_events():
             if topic == catalogue.LATENCY:
                 self._take_latencies(event)
@@ -255,6 +263,7 @@ class Run:
 
     def _add(self, records: list[Reading | Output]) -> None:
         appended_ms = np.array([record.appended_ms for record in records], np.int64)
+        self._newest_ms = max(self._newest_ms, int(appended_ms.max()))
         values: list[bytes | None] = [record.encoded for record in records]
         self.refused += self.evaluation.add(Batch(records[0].topic, appended_ms, values))
 

@@ -75,7 +75,7 @@ def test_a_second_output_that_comes_alone_is_explained_and_a_third_is_not():
     run.add(reading)
     for number in range(4):
         run.add(Output("parse", START_MS + 2_200 + number, parsed(reading)))
-        run.evaluation.advance(START_MS + 2_100, START_MS + 2_100)
+        run.read_all()
     assert run.totals().verdicts == {
         ("parse", "measure", "exact"): 1,
         ("parse", "measure", "duplicate"): 2,

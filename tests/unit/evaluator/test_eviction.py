@@ -95,6 +95,7 @@ def test_nothing_is_forgotten_before_its_outputs_are_read_however_far_the_inputs
     run.advance(FAR_MS, START_MS + 4_150)
     assert run.totals().verdicts == {("ingest", "measure", "missing"): 1}
     run.add(Output("ingest", START_MS + 4_200, None, flow.encoded))
+    run.advance(FAR_MS, START_MS + 4_201)
     assert run.totals().verdicts == {("ingest", "measure", "late"): 1}
 
 
@@ -144,22 +145,24 @@ def a_full_memory(monkeypatch, *outputs, scheduled_ms=MEASURE_MS):
 def test_an_output_that_a_full_memory_had_no_place_for_is_told_once(monkeypatch):
     run, output = a_full_memory(monkeypatch)
     assert run.evaluation.came_forgotten == 0
-    run.add(output)
-    assert run.evaluation.came_forgotten == 1
-    run.add(output)
-    assert run.evaluation.came_forgotten == 1
+    for _copy in range(2):
+        run.add(output)
+        run.read_all()
+        assert run.evaluation.came_forgotten == 1
     assert run.totals().verdicts["ingest", "cool_down", "duplicate"] == 2
 
 
 def test_what_came_before_it_was_forgotten_is_a_duplicate_and_nothing_else(monkeypatch):
     run, output = a_full_memory(monkeypatch, 2_102)
     run.add(output)
+    run.read_all()
     assert run.evaluation.came_forgotten == 0
 
 
 def test_what_was_forgotten_of_the_warm_up_does_not_matter(monkeypatch):
     run, output = a_full_memory(monkeypatch, scheduled_ms=MEASURE_MS - 1)
     run.add(output)
+    run.read_all()
     assert run.evaluation.came_forgotten == 0
 
 

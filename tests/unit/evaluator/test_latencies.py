@@ -91,7 +91,7 @@ def test_sliding_is_measured_from_all_inputs_of_its_three_seconds():
         ("sliding", "mean", "measure", 1_060): 1,
         ("sliding", "event_time", "measure", 1_910): 1,
     }
-    assert found.verdicts == {("sliding", "measure", "exact"): 1}
+    assert found.verdicts["sliding", "measure", "exact"] == 1
 
 
 def test_an_output_before_its_latest_input_has_a_negative_latency():

@@ -19,10 +19,12 @@ def add_output(run, output, partition, offset):
     """An output whose place in its topic is known."""
     appended_ms = np.array([output.appended_ms], np.int64)
     place = places(np.array([partition]), np.array([offset]))
-    run.evaluation.add(Batch(output.topic, appended_ms, [output.encoded], place))
+    partitions = np.array([partition])
+    run.evaluation.add(Batch(output.topic, appended_ms, [output.encoded], partitions, place))
 
 
 def pairs_of(run):
+    run.advance(START_MS + 3_500)
     return [event for topic, event in run.evaluation.take_events() if topic == catalogue.PAIRS]
 
 

@@ -31,6 +31,7 @@ def test_the_same_output_in_a_batch_of_its_own_is_a_duplicate():
     run.add(FLOW, SPEED)
     run.add(join(2_400))
     run.add(join(2_500))
+    run.read_all()
     assert run.totals().verdicts == {
         ("join", "measure", "exact"): 1,
         ("join", "measure", "duplicate"): 1,
@@ -88,6 +89,7 @@ def test_an_input_that_is_no_record_is_refused_and_the_rest_counts(value, reason
     run = Run("ingest")
     bad = RawInput(START_MS + 2_050, value)
     run.add(bad, FLOW, bad, raw(FLOW, 2_104))
+    run.read_all()
     assert [one.place for one in run.refused] == [0, 2]
     assert all(one.reason.startswith(reason) for one in run.refused), run.refused
     assert run.totals().verdicts == {("ingest", "measure", "exact"): 1}
@@ -116,6 +118,7 @@ class RawInput:
 def test_an_output_that_is_no_record_is_refused_and_unexpected(value):
     run = Run("join")
     run.add(FLOW, SPEED, Output("join", START_MS + 1_999, None, value), join(2_400))
+    run.read_all()
     assert [one.place for one in run.refused] == [0]
     assert run.totals().verdicts == {
         ("join", "warm_up", "unexpected"): 1,

@@ -186,6 +186,7 @@ def test_a_sliding_window_of_another_length_is_wrong():
 def test_a_wrong_output_is_sampled_with_expected_and_actual_values():
     run = Run("join")
     run.add(FLOW, SPEED, join(2_400, flow=301))
+    run.read_all()
     run.totals()
     assert [json.loads(sample) for sample in run.samples] == [
         {

@@ -71,6 +71,7 @@ def test_a_missing_output_that_comes_after_all_is_late_and_no_longer_missing():
     run.advance(START_MS + 6_000)
     assert run.totals().verdicts == {("join", "measure", "missing"): 1}
     run.add(join(6_500))
+    run.read_all()
     found = run.totals()
     assert found.verdicts == {("join", "measure", "late"): 1}
     assert found.verdict_seconds == {("join", 6, "late"): 1}

@@ -72,6 +72,7 @@ def test_the_latency_is_that_from_the_latest_second():
     run = a_run("tumbling")
     run.add(*second_of(0, 10, 40.0), *second_of(1, 30, 60.0))
     run.add(out("tumbling", tumbled(1, 40, 50.0), 2, number=5))
+    run.read_all()
     # Inputs at 0, 0, 10, 10 ms, the output at 50 ms.
     found = {(d, ms) for (_, d, _, ms) in run.totals().latencies}
     assert found == {("latest", 40), ("mean", 45), ("event_time", 50)}
@@ -133,6 +134,7 @@ def test_a_minute_of_many_records_has_its_exact_mean_time():
         run.add(*second_of(second, 1, 50.0))
     # Inputs at 0, 10, ... 590 ms, mean 295 ms; the output at 600 ms.
     run.add(out("tumbling", tumbled(1, 60, 50.0), 60, number=60))
+    run.read_all()
     assert ("tumbling", "mean", "measure", 305) in run.totals().latencies
     assert verdicts(run) == {"exact": 1}
 
@@ -189,8 +191,9 @@ def test_the_mean_time_of_millions_of_inputs_of_one_site_is_exact():
             value=1.0 * one,
             digest=one,
         )
-        inputs.add(rows)
-        inputs.add(replace(rows, kind=SPEED))
+        inputs.add_windows(rows)
+        inputs.add_windows(replace(rows, kind=SPEED))
     expected = stage.expected(inputs, START_MS, np.array([0]))
     assert expected.implied.all()
-    assert expected.mean_ms.tolist() == [START_MS + 14_500]
+    assert expected.mean_input_ms().tolist() == [START_MS + 14_500]
+    assert expected.mean_latency_ms(np.array([START_MS + 14_600])).tolist() == [100]
