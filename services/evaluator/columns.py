@@ -126,6 +126,13 @@ class Pairs:
             codes = self._table[left, right]
         return codes.astype(np.int64)
 
+    def pair(self, code: int) -> tuple[int, int]:
+        """The pair that has a code. Looks at all of them: for single ones only."""
+        if self._codes is not None:
+            return next(pair for pair, known in self._codes.items() if known == code)
+        left, right = np.argwhere(self._table == code)[0].tolist()
+        return left, right
+
     def _code(self, pair: tuple[int, int]) -> int:
         assert self._codes is not None
         code = self._codes.setdefault(pair, self._count)

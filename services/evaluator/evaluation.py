@@ -22,6 +22,7 @@ from services.evaluator.faults import RawCopies, Repeats
 from services.evaluator.formats import input_decoder
 from services.evaluator.inputs import FLOW, SPEED, Inputs
 from services.evaluator.ledger import Ledger
+from services.evaluator.outputs import Keys, judged_keys
 from services.evaluator.partial_windows import rules
 from services.evaluator.rows import OUTPUT_ROWS, digests, input_rows
 from services.evaluator.tallies import Throughput
@@ -37,13 +38,14 @@ INPUT_RECORDS = {catalogue.FLOW: ("traffic_flow",), catalogue.SPEED: ("traffic_s
 class Batch:
     """Records of one topic, those of a partition in order: appended_ms (LogAppendTime) and values.
 
-    Of outputs also partitions, where the topic has several; places (`pair_log.places`), where
+    Of outputs also keys; partitions, where the topic has several; places (`pair_log.places`), where
     single pairs are wanted.
     """
 
     topic: str
     appended_ms: Ints
     values: list[bytes | None]
+    keys: list[bytes | None] | None = None
     partitions: Ints | None = None
     places: Ints | None = None
 
@@ -122,7 +124,7 @@ class Evaluation:
             for ledger in self.ledgers.values():
                 ledger.release(self.inputs, time_ms)
         for ledger in self.ledgers.values():
-            ledger.settle(both_ms)
+            ledger.settle(self.inputs, both_ms)
             ledger.sweep(self.inputs, both_ms)
         for topic, appended_ms in self._raw_copies.unexpected(both_ms, self._deadline_ms):
             self.ledgers[topic].refuse(np.array([appended_ms], np.int64))
@@ -182,8 +184,11 @@ class Evaluation:
         # Only ingest compares whole values; the other stages compare columns.
         digest = self._digests(batch, decoded) if stage == "ingest" else appended_ms
         rows = OUTPUT_ROWS[stage](decoded, appended_ms, digest, self.inputs)
-        if batch.places is not None:
-            rows = replace(rows, places=batch.places[decoded.places])
+        rows = replace(
+            rows,
+            places=None if batch.places is None else batch.places[decoded.places],
+            keys=self._keys(batch, decoded),
+        )
         none = np.zeros(len(rows), np.int64)
         partitions = none if batch.partitions is None else batch.partitions[decoded.places]
         self.ledgers[batch.topic].add(rows, partitions)
@@ -192,6 +197,14 @@ class Evaluation:
         appended_ms = batch.appended_ms[decoded.places]
         self._throughput[batch.topic].add(appended_ms, decoded.sizes)
         return appended_ms
+
+    @staticmethod
+    def _keys(batch: Batch, decoded: Decoded) -> Keys | None:
+        assert batch.keys is not None
+        keys = batch.keys
+        if len(decoded) < len(keys):
+            keys = [keys[place] for place in decoded.places]
+        return judged_keys(keys, decoded.columns.column("measurement_id"))
 
     @staticmethod
     def _digests(batch: Batch, decoded: Decoded) -> Ints:

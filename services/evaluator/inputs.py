@@ -145,6 +145,17 @@ class Inputs:
         """Codes of (site, lane) pairs, given their codes."""
         return self.channels.of(site, lane)
 
+    def site_name(self, site: int) -> str | None:
+        """The measurement id that has a code."""
+        return None if site == UNKNOWN else self.sites.values[site]
+
+    def channel_names(self, channel: int) -> dict[str, Any]:
+        """measurement_id and lane of a channel's code."""
+        if channel == UNKNOWN:
+            return {"measurement_id": None, "lane": None}
+        site, lane = self.channels.pair(channel)
+        return {"measurement_id": self.sites.values[site], "lane": self.lanes.values[lane]}
+
     def add(self, rows: InputRows) -> None:
         """Remember input rows by sequence and by event time. Cost: O(rows), plus one numpy call per
         distinct event time."""

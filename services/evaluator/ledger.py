@@ -8,7 +8,8 @@ appended up to its own millisecond. Results follow from the topics alone (ARCHIT
 "Definitions").
 
 - exact: the first output at its place, content as the inputs imply, within the deadline
-- wrong: the first output, other content (whatever its time)
+- wrong: the first output, other content or another key than the measurement id (whatever its
+  time)
 - late: the first output, right content, after the deadline
 - missing: none until `give_up_ms` after the latest input; taken back when one comes after all
 - duplicate: any further output, but the second one of an input that was sent twice on purpose;
@@ -16,22 +17,25 @@ appended up to its own millisecond. Results follow from the topics alone (ARCHIT
 - unexpected: an output that no input explains
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from schemas.protocol import Judgement, PhasePlan
+from services.evaluator import samples
 from services.evaluator.columns import Columns, Ints, by_value, first_of_each
 from services.evaluator.faults import Repeats
 from services.evaluator.forgotten import Forgotten
 from services.evaluator.inputs import Inputs
 from services.evaluator.outputs import Outputs, Unread, Waiting
 from services.evaluator.pair_log import PairLog
+from services.evaluator.samples import first_of_each_second
 from services.evaluator.stages import Expected, Stage
-from services.evaluator.tallies import StageTally
+from services.evaluator.tallies import MAX_SAMPLES, StageTally
 
 _CELLS: dict[str, tuple[Any, Any]] = {"outputs": (np.uint32, 0), "missing": (np.bool_, False)}
+Sampler = Callable[[Stage, Inputs, Outputs, int], dict[str, Any]]
 MEASURE = 1  # place of "measure" in protocol.PHASES
 
 
@@ -111,11 +115,11 @@ class Ledger:
         if again is not None:
             self._judge(inputs, again)
 
-    def settle(self, input_frontier_ms: int) -> None:
+    def settle(self, inputs: Inputs, input_frontier_ms: int) -> None:
         """Call waiting outputs unexpected; all inputs appended before the frontier are known."""
         lost = self._waiting.take_before(input_frontier_ms - self._judgement.deadline_ms)
         if lost is not None:
-            self._call_unexpected(lost)
+            self._call_unexpected(inputs, lost)
 
     def sweep(self, inputs: Inputs, output_frontier_ms: int) -> None:
         """Call expected outputs missing that did not come in time; all outputs appended before
@@ -129,10 +133,9 @@ class Ledger:
             times = expected.latest_ms[gone]
             phase = phase_codes(self._plan, expected.scheduled_us[gone])
             self._count("missing", phase, times)
-            for place in np.flatnonzero(gone)[:1].tolist():
-                wanted = self.stage.wanted(inputs, group, int(at[place]))
-                sample = {"verdict": "missing", "group": group, "expected": wanted}
-                self.tally.add_sample(int(phase[0]), int(times[0]), sample)
+            for row in first_of_each_second(times, MAX_SAMPLES):
+                sample = samples.missing(self.stage, inputs, group, int(at[gone][row]))
+                self.tally.add_sample(int(phase[row]), int(times[row]), sample)
             if self.stage.newest_ms(inputs, group) < limit_ms:
                 self._unsettled.discard(group)
 
@@ -204,7 +207,7 @@ class Ledger:
         size = self.stage.size(inputs, group)
         known = (rows.index >= 0) & (rows.index < size)
         if not known.all():
-            self._not_due(rows.take(np.flatnonzero(~known)))
+            self._not_due(inputs, rows.take(np.flatnonzero(~known)))
             rows = rows.take(np.flatnonzero(known))
             if not len(rows):
                 return
@@ -214,21 +217,21 @@ class Ledger:
         if due.all():
             self._settle_group(inputs, rows, expected)
             return
-        self._not_due(rows.take(np.flatnonzero(~due)))
+        self._not_due(inputs, rows.take(np.flatnonzero(~due)))
         if due.any():
             self._settle_group(inputs, rows.take(np.flatnonzero(due)), expected.take(due))
 
-    def _not_due(self, rows: Outputs) -> None:
+    def _not_due(self, inputs: Inputs, rows: Outputs) -> None:
         """Inputs that come later may explain these outputs, unless they would imply others."""
         if self.stage.grows:
-            self._call_unexpected(rows)
+            self._call_unexpected(inputs, rows)
         else:
             self._waiting.add(rows)
 
-    def _call_unexpected(self, rows: Outputs) -> None:
+    def _call_unexpected(self, inputs: Inputs, rows: Outputs) -> None:
         phase = self._own_phase(rows)
         self._count("unexpected", phase, rows.appended_ms)
-        self._sample("unexpected", rows, phase, None)
+        self._sample(samples.unexpected, inputs, rows, phase)
 
     def _settle_group(self, inputs: Inputs, rows: Outputs, expected: Expected) -> None:
         cells = self._cells.setdefault(int(rows.group[0]), Columns(_CELLS))
@@ -250,6 +253,8 @@ class Ledger:
         self._take_back_missing(cells, rows, expected, phase)
         self._add_latencies(rows, expected, phase)
         same = self.stage.same(inputs, rows, self._judgement.relative_tolerance)
+        if rows.keys is not None:
+            same = same & rows.keys.is_right
         late = rows.appended_ms - expected.latest_ms > self._judgement.deadline_ms
         if rows.places is not None:
             verdict = np.where(same, np.where(late, "late", "exact"), "wrong")
@@ -261,7 +266,8 @@ class Ledger:
         self._count("late", phase[same & late], rows.appended_ms[same & late])
         self._count("wrong", phase[~same], rows.appended_ms[~same])
         bad = np.flatnonzero(~same)
-        self._sample("wrong", rows.take(bad), phase[bad], inputs)
+        if len(bad):
+            self._sample(samples.wrong, inputs, rows.take(bad), phase[bad])
 
     def _take_back_missing(
         self, cells: Columns, rows: Outputs, expected: Expected, phase: Ints
@@ -289,15 +295,7 @@ class Ledger:
     def _count(self, verdict: str, phase: Ints, time_ms: Ints) -> None:
         self.tally.add_verdicts(verdict, phase, time_ms)
 
-    def _sample(self, verdict: str, rows: Outputs, phase: Ints, inputs: Inputs | None) -> None:
-        for place in range(min(len(rows), 2)):
-            group, index = int(rows.group[place]), int(rows.index[place])
-            sample = {
-                "verdict": verdict,
-                "group": group,
-                "index": index,
-                "actual": {name: column[place] for name, column in rows.content.items()},
-            }
-            if inputs is not None:
-                sample["expected"] = self.stage.wanted(inputs, group, index)
-            self.tally.add_sample(int(phase[place]), int(rows.appended_ms[place]), sample)
+    def _sample(self, tell: Sampler, inputs: Inputs, rows: Outputs, phase: Ints) -> None:
+        for row in first_of_each_second(rows.appended_ms, MAX_SAMPLES):
+            sample = tell(self.stage, inputs, rows, row)
+            self.tally.add_sample(int(phase[row]), int(rows.appended_ms[row]), sample)

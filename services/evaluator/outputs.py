@@ -7,6 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from services.evaluator.columns import Bools, Ints, by_value
 
@@ -15,12 +17,36 @@ PARTITION_BITS = 16  # beside 47 of milliseconds
 
 
 @dataclass(frozen=True)
+class Keys:
+    """Keys of output records, one cell each: the key itself, and whether it is the measurement
+    id."""
+
+    is_right: Bools
+    values: np.ndarray[Any, Any]
+
+    def take(self, rows: Ints | slice) -> "Keys":
+        """Those of the given rows."""
+        return Keys(self.is_right[rows], self.values[rows])
+
+
+def judged_keys(keys: list[bytes | None], measurement_ids: pa.Array) -> Keys | None:
+    """Which records have their measurement id as key; None where all have."""
+    is_right = pc.equal(pa.array(keys, pa.binary()), measurement_ids.cast(pa.binary()))
+    if is_right.null_count == 0 and pc.all(is_right, min_count=0).as_py():
+        return None
+    values = np.empty(len(keys), object)
+    values[:] = keys
+    right: Bools = is_right.fill_null(False).to_numpy(zero_copy_only=False)
+    return Keys(right, values)
+
+
+@dataclass(frozen=True)
 class Outputs:
     """Output records of one pipeline and stage, one row each, in topic order.
 
     group, index: address; UNKNOWN index where nothing has that name. appended_ms: the broker's
     LogAppendTime. content: the columns that are compared, by name. places: where each record is
-    in its topic (`pair_log.places`), where single pairs are wanted.
+    in its topic (`pair_log.places`), where single pairs are wanted. keys: None where all are right.
     """
 
     group: Ints
@@ -28,6 +54,7 @@ class Outputs:
     appended_ms: Ints
     content: Content
     places: Ints | None = None
+    keys: Keys | None = None
 
     def __len__(self) -> int:
         return len(self.group)
@@ -36,7 +63,9 @@ class Outputs:
         """The given rows, in the given order."""
         content = {name: column[rows] for name, column in self.content.items()}
         places = None if self.places is None else self.places[rows]
-        return Outputs(self.group[rows], self.index[rows], self.appended_ms[rows], content, places)
+        keys = None if self.keys is None else self.keys.take(rows)
+        times = self.appended_ms[rows]
+        return Outputs(self.group[rows], self.index[rows], times, content, places, keys)
 
 
 def concat(parts: list[Outputs]) -> Outputs:
@@ -48,12 +77,24 @@ def concat(parts: list[Outputs]) -> Outputs:
         np.concatenate([part.appended_ms for part in parts]),
         {name: np.concatenate([part.content[name] for part in parts]) for name in names},
         _concat_places([part.places for part in parts]),
+        _concat_keys(parts),
     )
 
 
 def _concat_places(parts: list[Ints | None]) -> Ints | None:
     known = [part for part in parts if part is not None]
     return np.concatenate(known) if known else None
+
+
+def _concat_keys(parts: list[Outputs]) -> Keys | None:
+    if all(part.keys is None for part in parts):
+        return None
+    right, values = [], []
+    for part in parts:
+        none = Keys(np.ones(len(part), bool), np.full(len(part), None))
+        right.append((part.keys or none).is_right)
+        values.append((part.keys or none).values)
+    return Keys(np.concatenate(right), np.concatenate(values))
 
 
 class Unread:

@@ -17,6 +17,7 @@ from typing import Any
 
 from schemas import catalogue
 from schemas.protocol import VERDICTS
+from services.evaluator.tallies import MAX_SAMPLES
 
 Fields = dict[str, Any]
 COUNTED = (catalogue.THROUGHPUT, catalogue.LATENCY, catalogue.VERDICTS)
@@ -60,15 +61,25 @@ class Owed:
 
     def __init__(self) -> None:
         self._cells: dict[tuple[str, Address], Counter[Any]] = defaultdict(Counter)
+        self._published_samples: set[int] = set()  # 8 bytes of hash each
+        self._samples: dict[tuple[str, Address], list[str]] = defaultdict(list)
         self.counted = dict.fromkeys(COUNTED, 0)
 
     def deduct(self, topic: str, fields: Fields) -> None:
         """Take in one event that was published. What stays of it is the counts of its cells."""
         self._add(topic, fields, -1)
+        self._published_samples.update(map(hash, fields.get("samples", ())))
 
     def count(self, topic: str, fields: Fields) -> None:
         """Take in one event that was counted again."""
         self._add(topic, fields, 1)
+        for sample in fields.get("samples", ()):
+            kept = self._samples[topic, _address(topic, fields)]
+            if (
+                len(kept) < len(VERDICTS) * MAX_SAMPLES
+                and hash(sample) not in self._published_samples
+            ):
+                kept.append(sample)
         self.counted[topic] += sum(
             count for name, count in counts_of(topic, fields).items() if name != "bytes"
         )
@@ -91,17 +102,23 @@ class Owed:
                 raise NotRepeatableError(
                     f"{topic} {address}: counted {counts} less than was published"
                 )
-            yield topic, dict(zip(_ADDRESS[topic], address, strict=True)) | _fields(topic, counts)
+            samples = self._samples[topic, address]
+            where = dict(zip(_ADDRESS[topic], address, strict=True))
+            yield topic, where | _fields(topic, counts, samples)
 
     def _add(self, topic: str, fields: Fields, sign: int) -> None:
-        cells = self._cells[topic, tuple(fields[name] for name in _ADDRESS[topic])]
+        cells = self._cells[topic, _address(topic, fields)]
         for name, count in counts_of(topic, fields).items():
             cells[name] += sign * count
 
 
-def _fields(topic: str, counts: dict[Any, int]) -> Fields:
+def _address(topic: str, fields: Fields) -> Address:
+    return tuple(fields[name] for name in _ADDRESS[topic])
+
+
+def _fields(topic: str, counts: dict[Any, int], samples: list[str]) -> Fields:
     if topic == catalogue.LATENCY:
         latencies = sorted(counts)
         return {"latencies_ms": latencies, "counts": [counts[one] for one in latencies]}
     named: Fields = {name: counts.get(name, 0) for name in _NAMED[topic]}
-    return named | {"samples": []} if topic == catalogue.VERDICTS else named
+    return named | {"samples": samples} if topic == catalogue.VERDICTS else named

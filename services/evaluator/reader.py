@@ -159,8 +159,11 @@ class Reader:
             self._next[topic, partition] = messages[last].offset() + 1
             self._read_ms[topic, partition] = int(appended_ms[last])
         values = list(map(KafkaMessage.value, messages))
-        place = self._places(partitions, messages) if topic not in catalogue.INPUTS else None
-        return MessageBatch(Batch(topic, appended_ms, values, partitions, place), messages)
+        if topic in catalogue.INPUTS:
+            return MessageBatch(Batch(topic, appended_ms, values), messages)
+        keys = list(map(KafkaMessage.key, messages))
+        place = self._places(partitions, messages)
+        return MessageBatch(Batch(topic, appended_ms, values, keys, partitions, place), messages)
 
     def _places(self, partitions: Ints, messages: list[KafkaMessage]) -> Ints | None:
         if not self._with_places:

@@ -86,6 +86,9 @@ class Stage(Protocol):
     def wanted(self, inputs: Inputs, group: int, index: int) -> dict[str, Any]:
         """Expected content, for a sample shown to people."""
 
+    def address(self, inputs: Inputs, group: int, index: int) -> dict[str, Any]:
+        """What an output is about, in names, for a sample shown to people."""
+
 
 def equal_columns(actual: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> Bools:
     """Which cells are equal; not a number (or null) equals itself."""
@@ -123,6 +126,12 @@ class _BySequence:
             cells["scheduled_us"][at],
             inputs.base_ms,
         )
+
+    def address(self, inputs: Inputs, group: int, index: int) -> dict[str, Any]:
+        cells, sequence = inputs.sequences.get(group), {"sequence": group * BLOCK + index}
+        if cells is None or not cells["seen"][index]:
+            return sequence
+        return sequence | inputs.channel_names(int(cells["channel"][index]))
 
 
 class Ingest(_BySequence):
@@ -212,3 +221,6 @@ class Join:
     def wanted(self, inputs: Inputs, group: int, index: int) -> dict[str, Any]:
         cells = inputs.instants[group]
         return {column: cells[column][index].item() for column in ("num_lanes", "flow", "speed")}
+
+    def address(self, inputs: Inputs, group: int, index: int) -> dict[str, Any]:
+        return inputs.channel_names(index) | {"observed_at": group}

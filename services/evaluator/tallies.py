@@ -6,12 +6,13 @@ Counts only add up, so they may be flushed at any moment and in any number of ev
 import json
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from schemas.protocol import PHASES, VERDICTS
 from services.evaluator.columns import Ints, by_value, count_cells
 
-MAX_SAMPLES = 5  # per event
+MAX_SAMPLES = 5  # of each verdict per event
 
 
 @dataclass
@@ -24,7 +25,9 @@ class StageTally:
     verdicts: dict[tuple[str, int], Counter[str]] = field(
         default_factory=lambda: defaultdict(Counter)
     )
-    samples: dict[tuple[str, int], list[str]] = field(default_factory=lambda: defaultdict(list))
+    samples: dict[tuple[str, int], dict[str, list[str]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(list))
+    )
 
     def add_latencies(
         self, definition: str, phase: Ints, appended_ms: Ints, latency_ms: Ints
@@ -40,7 +43,7 @@ class StageTally:
 
     def add_sample(self, phase: int, time_ms: int, sample: dict[str, Any]) -> None:
         """Keep an offender for people to look at; only the first few of a second are kept."""
-        kept = self.samples[PHASES[phase], time_ms - time_ms % 1000]
+        kept = self.samples[PHASES[phase], time_ms - time_ms % 1000][sample["verdict"]]
         if len(kept) < MAX_SAMPLES:
             kept.append(json.dumps(sample, default=str))
 
@@ -61,12 +64,12 @@ class StageTally:
     def take_verdict_events(self) -> list[dict[str, Any]]:
         """Fields of `results_verdicts` events for all that was counted since the last call."""
         taken, self.verdicts = self.verdicts, defaultdict(Counter)
-        samples, self.samples = self.samples, defaultdict(list)
+        samples, self.samples = self.samples, defaultdict(lambda: defaultdict(list))
         return [
             {
                 "phase": phase,
                 "second": second,
-                "samples": samples.get((phase, second), []),
+                "samples": [*chain.from_iterable(samples[phase, second].values())],
                 **{verdict: counts[verdict] for verdict in VERDICTS},
             }
             for (phase, second), counts in sorted(taken.items())

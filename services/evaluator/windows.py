@@ -31,12 +31,18 @@ def counted(kinds: list[Ints]) -> Ints:
     return total
 
 
-class Tumbling:
+class _ByWindow:
+    memory = "windows"
+    grows = False
+
+    def address(self, inputs: Inputs, group: int, index: int) -> dict[str, Any]:
+        return {"measurement_id": inputs.site_name(index), "window_start": group}
+
+
+class Tumbling(_ByWindow):
     """Stage 3: per site and tumbling window, over all lanes: lanes, sum of flow, mean of speed."""
 
     name = "tumbling"
-    memory = "windows"
-    grows = False
 
     def parts(self, group: int) -> list[int]:
         return [group]
@@ -81,14 +87,12 @@ class Tumbling:
         }
 
 
-class Sliding:
+class Sliding(_ByWindow):
     """Stage 4: per site and sliding window, relative change (new - old) / old of flow and of
     speed, newest part against the one before (short) and the one before that (long). The parts
     are tumbling windows."""
 
     name = "sliding"
-    memory = "windows"
-    grows = False
 
     def __init__(self, windows: Windows) -> None:
         self._part_ms = 1000 * windows.tumbling_s

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
@@ -113,6 +114,21 @@ class Output:
     appended_ms: int
     fields: dict[str, Any] | None = None
     raw: bytes = b""
+    key: bytes | EllipsisType | None = ...  # the measurement id unless told otherwise
+    partition: int = 0
+
+    @property
+    def key_on_the_wire(self) -> bytes | None:
+        """Its key."""
+        if self.key is not ...:
+            return self.key
+        fields = self.fields
+        if fields is None:
+            try:
+                fields = codec.decode(self.raw)[1]
+            except codec.DecodeError:
+                return None
+        return str(fields["measurement_id"]).encode() if "measurement_id" in fields else None
 
     @property
     def topic(self) -> str:
@@ -214,10 +230,33 @@ class Totals:
         if definition == "latest":
             self.latency_seconds[stage, (time_ms - START_MS) // 1000, latency_ms] += by
 
+    def count_events(self, events: Iterable[tuple[str, dict[str, Any]]]) -> None:
+        """Count what events of `results.latency` and `results.verdicts` say."""
+        for topic, event in events:
+            if topic == catalogue.LATENCY:
+                for latency_ms, count in zip(event["latencies_ms"], event["counts"], strict=True):
+                    assert count > 0
+                    where = (event["stage"], event["definition"], event["phase"], event["second"])
+                    self.count_latency(*where, latency_ms, count)
+            elif topic == catalogue.VERDICTS:
+                for verdict in ("exact", "wrong", "missing", "late", "duplicate", "unexpected"):
+                    where = (event["stage"], event["phase"], event["second"])
+                    self.count_verdict(*where, verdict, event[verdict])
+
     def without_nothing(self) -> "Totals":
         """The same without cells that are 0. A Counter's own `+` would hide negative ones."""
         parts = (self.verdicts, self.verdict_seconds, self.latencies, self.latency_seconds)
         return Totals(*(Counter({k: n for k, n in part.items() if n}) for part in parts))
+
+
+def samples_of(events: Iterable[tuple[str, dict[str, Any]]]) -> list[str]:
+    """Samples of events of `results.verdicts`, in order."""
+    return [
+        sample
+        for topic, event in events
+        if topic == catalogue.VERDICTS
+        for sample in event["samples"]
+    ]
 
 
 class Run:
@@ -254,30 +293,19 @@ class Run:
 
     def totals(self) -> Totals:
         """Everything published so far."""
-        for topic, event in self.evaluation.take_events():
-            if topic == catalogue.LATENCY:
-                self._take_latencies(event)
-            elif topic == catalogue.VERDICTS:
-                self._take_verdicts(event)
+        events = list(self.evaluation.take_events())
+        self._totals.count_events(events)
+        self.samples += samples_of(events)
         return self._totals.without_nothing()
 
     def _add(self, records: list[Reading | Output]) -> None:
         appended_ms = np.array([record.appended_ms for record in records], np.int64)
         self._newest_ms = max(self._newest_ms, int(appended_ms.max()))
         values: list[bytes | None] = [record.encoded for record in records]
-        self.refused += self.evaluation.add(Batch(records[0].topic, appended_ms, values))
-
-    def _take_latencies(self, event: dict[str, Any]) -> None:
-        for latency_ms, count in zip(event["latencies_ms"], event["counts"], strict=True):
-            assert count > 0
-            where = (event["stage"], event["definition"], event["phase"], event["second"])
-            self._totals.count_latency(*where, latency_ms, count)
-
-    def _take_verdicts(self, event: dict[str, Any]) -> None:
-        self.samples += event["samples"]
-        for verdict in ("exact", "wrong", "missing", "late", "duplicate", "unexpected"):
-            where = (event["stage"], event["phase"], event["second"])
-            self._totals.count_verdict(*where, verdict, event[verdict])
+        keys = [getattr(record, "key_on_the_wire", None) for record in records]
+        partitions = np.array([getattr(record, "partition", 0) for record in records], np.int64)
+        batch = Batch(records[0].topic, appended_ms, values, keys, partitions)
+        self.refused += self.evaluation.add(batch)
 
 
 def verdicts_of(records: Iterable[Reading | Output], *stages: str) -> dict[str, int]:

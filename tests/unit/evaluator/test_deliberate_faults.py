@@ -87,6 +87,7 @@ class Raw:
 
     def __init__(self, topic, appended_ms, encoded):
         self.topic, self.appended_ms, self.encoded = topic, appended_ms, encoded
+        self.key_on_the_wire = b"a"
 
 
 CUT = Reading("flow", 0, 300).encoded[:40]

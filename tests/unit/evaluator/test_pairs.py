@@ -19,8 +19,8 @@ def add_output(run, output, partition, offset):
     """An output whose place in its topic is known."""
     appended_ms = np.array([output.appended_ms], np.int64)
     place = places(np.array([partition]), np.array([offset]))
-    partitions = np.array([partition])
-    run.evaluation.add(Batch(output.topic, appended_ms, [output.encoded], partitions, place))
+    keys, partitions = [output.key_on_the_wire], np.array([partition])
+    run.evaluation.add(Batch(output.topic, appended_ms, [output.encoded], keys, partitions, place))
 
 
 def pairs_of(run):

@@ -191,9 +191,10 @@ def test_a_wrong_output_is_sampled_with_expected_and_actual_values():
     assert [json.loads(sample) for sample in run.samples] == [
         {
             "verdict": "wrong",
-            "group": START_MS,
-            "index": 0,
-            "actual": {"num_lanes": "1", "flow": 301.0, "speed": 80.0},
+            "measurement_id": "a",
+            "lane": "lane1",
+            "observed_at": START_MS,
+            "actual": {"num_lanes": 1, "flow": 301.0, "speed": 80.0},
             "expected": {"num_lanes": 1, "flow": 300.0, "speed": 80.0},
         }
     ]
