@@ -72,6 +72,46 @@ def test_of_numbers_of_lanes_that_disagree_the_largest_counts(order):
     }
 
 
+ONE_LANE = (reading("flow", 10, 0), reading("speed", 40.0, 1))
+TWO_LANES = (
+    reading("flow", 20, 10, lane="lane2", lanes=2),
+    reading("speed", 60.0, 20, lane="lane2", lanes=2),
+)
+
+
+@pytest.mark.parametrize("read_at_once", [True, False])
+@pytest.mark.parametrize(
+    ("number", "fields", "verdict", "latest_ms"),
+    [
+        (5, tumbled(1, 10, 40.0), "exact", 4),  # complete with one lane
+        (15, tumbled(1, 10, 40.0), "wrong", -5),  # incomplete, as soon as it is complete
+        (15, tumbled(2, 30, 50.0), "exact", -5),
+        (30, tumbled(2, 30, 50.0), "exact", 10),
+        (-3, tumbled(1, 10, 40.0), "exact", -4),
+    ],
+)
+def test_an_output_is_judged_by_the_lanes_that_were_known_in_its_millisecond(
+    number, fields, verdict, latest_ms, read_at_once
+):
+    run = Run("tumbling")
+    run.add(out("tumbling", fields, number))
+    for one in (*ONE_LANE, *TWO_LANES):
+        if not read_at_once:
+            run.advance(min(one.appended_ms, START_MS + 2_000 + number))
+        run.add(one)
+    run.advance(FAR_MS)
+    found = run.totals()
+    assert found.verdicts == {("tumbling", "measure", verdict): 1}
+    assert found.latencies["tumbling", "latest", "measure", latest_ms] == 1
+
+
+def test_more_lanes_than_they_say_make_a_window_incomplete_from_then_on():
+    extra = reading("flow", 20, 10, lane="lane2")
+    late = (out("tumbling", tumbled(1, 10, 40.0), 12), out("tumbling", tumbled(1, 10, 40.0), 5))
+    assert verdicts_of([late[1], *ONE_LANE, extra], "tumbling") == {"exact": 1}
+    assert verdicts_of([late[0], *ONE_LANE, extra], "tumbling") == {"unexpected": 1}
+
+
 HUGE, MEAN = 3e16, 1.0  # (3e16 + 3 - 3e16) / 3, but a sum in another order may give 4 / 3
 
 

@@ -70,6 +70,30 @@ def test_half_a_millisecond_of_the_mean_rounds_up():
     assert found.latencies["join", "mean", "measure", 200] == 1
 
 
+@pytest.mark.parametrize(("later", "mean_ms"), [(4_499, 100), (4_500, 100), (4_501, 99)])
+def test_the_mean_of_thousands_of_inputs_is_exact(later, mean_ms):
+    # 9,000 inputs, of which so many came a millisecond after the others: a mean of a hair below a
+    # half, a half, and a hair above. 100 less that is 99.5 and a hair, 99.5, and 99.49989.
+    lanes = 4_500
+    inputs = [
+        Reading(
+            kind,
+            MEASURE_MS + int(2 * lane + n < later),
+            1,
+            2 * lane + n,
+            lane=f"l{lane}",
+            lanes=lanes,
+        )
+        for lane in range(lanes)
+        for n, kind in enumerate(("flow", "speed"))
+    ]
+    for kind in ("flow", "speed"):
+        mine = sorted((one for one in inputs if one.kind == kind), key=lambda one: one.appended_ms)
+        inputs = [*(one for one in inputs if one.kind != kind), *mine]
+    found = totals_of(*inputs, Output("tumbling", MEASURE_MS + 100, tumbled(lanes, lanes, 1.0)))
+    assert found.latencies["tumbling", "mean", "measure", mean_ms] == 1
+
+
 def test_tumbling_is_the_sum_of_flow_and_the_mean_of_speed_over_all_lanes():
     # Mean of 2000, 2010, 2100 and 2130 is 2060.
     found = totals_of(*TWO_LANES, tumbling(2_150, tumbled(2, 350, 75.5)))

@@ -8,6 +8,7 @@ from schemas.workload import Load, Workload
 from services.evaluator import pair_log
 from services.evaluator.evaluation import Batch
 from services.evaluator.pair_log import places, without
+from services.evaluator.stages import Expected
 from tests.unit.evaluator.records import START_MS, Output, Reading, Run, parsed, tumbled
 
 pytestmark = pytest.mark.unit
@@ -45,6 +46,17 @@ def test_a_pair_says_where_its_output_is_and_when_its_inputs_came():
         }
     ]
     assert pairs_of(run) == []
+
+
+@pytest.mark.parametrize(
+    ("later", "mean_ms"), [(0, 100), (4_499, 100), (4_500, 100), (4_501, 99), (9_000, 99)]
+)
+def test_the_mean_latency_of_a_pair_in_sql_is_the_one_that_is_counted(later, mean_ms):
+    out_ms, one = np.array([START_MS + 100]), np.ones(1, np.int64)
+    expected = Expected(one > 0, one, 9_000 * one, later * one, one, START_MS)
+    assert expected.mean_latency_ms(out_ms).tolist() == [mean_ms]
+    # What deploy/clickhouse/022_pairs.sql computes.
+    assert np.floor(out_ms - expected.mean_input_ms() + 0.5).tolist() == [mean_ms]
 
 
 @pytest.mark.parametrize(

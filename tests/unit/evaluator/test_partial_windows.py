@@ -163,6 +163,65 @@ def test_what_comes_after_a_sliding_window_is_not_expected_in_it():
     assert found == {"exact": 1, "missing": 2}  # those that began before the load
 
 
+EARLY = out("tumbling", -1, tumbled(2, 90, 75.0))
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [([EARLY], MEASURE_MS), (WHOLE, MEASURE_MS + 60)],
+        [([EARLY], MEASURE_MS), (WHOLE[:2], MEASURE_MS + 15), (WHOLE[2:], MEASURE_MS + 60)],
+        [([EARLY, *WHOLE], MEASURE_MS + 60)],
+        [([*WHOLE, EARLY], MEASURE_MS + 60)],
+    ],
+    ids=["output first", "inputs in two parts", "at once", "inputs first"],
+)
+def test_an_output_before_its_inputs_is_unexpected_whatever_is_read_first(steps):
+    run = a_run("tumbling")
+    for records, frontier_ms in steps:
+        run.add(*records)
+        run.advance(frontier_ms)
+    run.add(out("tumbling", 9, tumbled(2, 90, 75.0)))
+    assert verdicts(run) == {"exact": 1, "unexpected": 1}
+    found = {(definition, ms) for (_, definition, _, ms) in run.totals().latencies}
+    assert found == {("latest", 60), ("mean", 75), ("event_time", 90)}
+
+
+def test_an_output_counts_the_inputs_of_its_own_millisecond():
+    run = a_run("tumbling")
+    run.add(out("tumbling", 3, tumbled(2, 90, 75.0)), *WHOLE)
+    assert verdicts(run) == {"exact": 1}
+    assert run.totals().latencies["tumbling", "latest", "measure", 0] == 1
+
+
+def test_outputs_that_were_read_before_older_inputs_do_not_count_newer_ones():
+    run = a_run("tumbling")
+    run.add(*HALF, *LATE)
+    run.advance(FAR_MS, MEASURE_MS)  # the inputs are known, the outputs are not read yet
+    run.add(out("tumbling", 9, tumbled(1, 60, 70.0)))
+    assert verdicts(run) == {"exact": 1}
+
+
+def test_a_missing_window_that_gets_another_input_is_missing_since_that():
+    run = a_run("tumbling")
+    run.add(*HALF)
+    run.advance(MEASURE_MS + 2_500)
+    assert run.totals().verdict_seconds == {("tumbling", 2, "missing"): 1}
+    later = [reading("flow", 30, 300, lane="lane2"), HALF[1]]  # the second one says nothing new
+    run.add(*(replace(one, appended_ms=MEASURE_MS + 3_000) for one in later))
+    run.advance(FAR_MS)
+    assert run.totals().verdict_seconds == {("tumbling", 5, "missing"): 1}
+
+
+def test_a_missing_window_that_gets_a_record_again_stays_missing():
+    run = a_run("tumbling")
+    run.add(*HALF)
+    run.advance(MEASURE_MS + 2_500)
+    run.add(replace(HALF[1], appended_ms=MEASURE_MS + 3_000))
+    run.advance(FAR_MS)
+    assert run.totals().verdict_seconds == {("tumbling", 2, "missing"): 1}
+
+
 KINDS = ("flow", "speed")
 
 
