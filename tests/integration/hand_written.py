@@ -125,11 +125,19 @@ def ends(settings, *topics):
 
 
 def write(settings, records):
-    """Write (topic, value) pairs; all have their LogAppendTime on return."""
+    """Write (topic, value) pairs, keyed by measurement id; all have their LogAppendTime on
+    return."""
     producer = idempotent_producer(settings, "tests-writer")
     for topic, value in records:
-        producer.produce(topic, value, b"a")
+        producer.produce(topic, value, _key_of(value))
     assert producer.flush(10) == 0
+
+
+def _key_of(value):
+    try:
+        return codec.decode(value)[1].get("measurement_id", "a").encode()
+    except codec.DecodeError:
+        return b"a"
 
 
 def append_times(settings, topics):

@@ -105,6 +105,13 @@ def test_what_was_published_whole_is_not_published_again():
     assert list(owed.differences()) == []
 
 
+def test_samples_that_were_not_published_are_published_with_the_rest():
+    owed = owing([(catalogue.VERDICTS, VERDICTS | NONE | {"wrong": 1, "samples": ["one"]})])
+    owed.count(catalogue.VERDICTS, VERDICTS | NONE | {"wrong": 2, "samples": ["one", "two"]})
+    rest = VERDICTS | NONE | {"wrong": 1, "samples": ["two"]}
+    assert list(owed.events()) == [(catalogue.VERDICTS, rest)]
+
+
 def test_a_verdict_that_time_has_changed_is_taken_back():
     owed = owing([(catalogue.VERDICTS, VERDICTS | NONE | {"missing": 1})])
     owed.count(catalogue.VERDICTS, VERDICTS | NONE | {"late": 1})
