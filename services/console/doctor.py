@@ -16,9 +16,14 @@ from rich.console import Console
 
 from deploy.local.jars_lock import JarsError, jars_lock, mend, verify_jars
 from services.runtime.clickhouse import QueryError, query
+from services.runtime.landlock import MIN_ABI, abi
 from services.runtime.ports import PORT_OFFSETS
 from services.runtime.settings import ServiceSettings
 
+NO_WALL = (
+    "a query that gets past the store's checks could read every file of yours; a Linux of 5.19 or"
+    " newer with Landlock prevents it"
+)
 GIGABYTE = 1_000_000_000
 MIN_FREE_GB = 2
 MIN_MEMORY_GB = 4
@@ -47,6 +52,7 @@ def examine(settings: ServiceSettings, running: bool) -> Iterator[Finding]:
     yield _memory()
     yield _disk(settings.data)
     yield _jars(settings.jars)
+    yield _wall(settings) if running else _wall_to_be()
     yield from _services(settings) if running else _ports(settings)
 
 
@@ -112,6 +118,27 @@ def _jars(jars: Path) -> Finding:
     except (JarsError, OSError) as error:
         return Finding(False, str(error), mend(jars))
     return Finding(True, "every jar of the broker and of Spark's connectors is the pinned one")
+
+
+def _wall(settings: ServiceSettings) -> Finding:
+    """Whether the store that runs has given up all files but its own."""
+    url = f"http://{settings.host}:{settings.port('store')}/health/wall"
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return Finding(True, f"the store: {answer.read().decode().strip()}")
+    except urllib.error.HTTPError as error:
+        return Finding(False, f"the store: {error.read().decode().strip()}", NO_WALL)
+    except OSError as error:
+        return Finding(
+            False, f"the store does not say what it can open: {error}", "look at its log"
+        )
+
+
+def _wall_to_be() -> Finding:
+    found = abi()
+    can = "can" if found >= MIN_ABI else "cannot"
+    text = f"the store {can} be confined to its folder: Landlock ABI {found}"
+    return Finding(found >= MIN_ABI, text, NO_WALL)
 
 
 def _ports(settings: ServiceSettings) -> Iterator[Finding]:

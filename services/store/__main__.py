@@ -1,92 +1,29 @@
-"""The store: apply the DDL, answer SQL, and project the results bus until told to stop."""
+"""The store: read settings and secrets, raise the wall, and only then bring in what runs SQL."""
 
-import os
 import sys
-import threading
 
-from confluent_kafka import KafkaException
-
-from schemas import catalogue, protocol
-from services.runtime.events import open_events
-from services.runtime.health import PortTakenError
-from services.runtime.kafka import KafkaUnavailableError, admin_client
-from services.runtime.logs import configure_logs
 from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import load_settings
-from services.runtime.stopping import stop_on_signals
-from services.runtime.topics import ensure_topics
-from services.store.chdb_engine import ChdbEngine, FolderTakenError, NoRoomError
-from services.store.engine import Engine, EngineError
-from services.store.http_interface import serve_sql
-from services.store.projector import ProjectionError, open_projector
-from services.store.rebuild import Rebuilds
-from services.store.schema import bring_up
-from services.store.server_engine import ServerEngine
 from services.store.settings import StoreSettings
-from services.store.tables import TABLES
-
-REASONS_TO_STOP = (
-    EngineError,
-    FolderTakenError,
-    KafkaException,
-    KafkaUnavailableError,
-    NoRoomError,
-    OSError,
-    PortTakenError,
-    ProjectionError,
-    SecretFileError,
-)
+from services.store.users import known_users
+from services.store.wall import raise_wall, sealed
 
 
 def main() -> None:
     """Run the store; exits with 1 and one line where it cannot go on."""
     settings = load_settings(StoreSettings)
     try:
-        engine = open_engine(settings)
-        try:
-            serve(settings, engine, stop_on_signals())
-        finally:
-            engine.close()
-    except REASONS_TO_STOP as error:
+        users = known_users(settings.secrets_dir, settings.reads_are_anonymous)
+        known = sealed(settings)
+        wall = raise_wall(settings)
+    except (OSError, SecretFileError) as error:
         print(f"tidegauge: store: {error}", file=sys.stderr)
         raise SystemExit(1) from error
+    # The engine's libraries start threads when they are imported; a wall does not hold those that
+    # are there before it.
+    from services.store.service import run
 
-
-def open_engine(settings: StoreSettings) -> Engine:
-    """The server that the settings name, or the embedded engine."""
-    return ServerEngine(settings) if settings.clickhouse_url else ChdbEngine(settings)
-
-
-def serve(settings: StoreSettings, engine: Engine, stop: threading.Event) -> None:
-    """Bring the engine up to the DDL, open the doors, follow the bus until `stop`."""
-    log = configure_logs("store", settings.log_level)
-    ready = threading.Event()
-    bring_up(engine, settings)
-    rebuilds = None if settings.offline else Rebuilds()
-    server = serve_sql(settings, engine, ready.is_set, rebuilds)
-    if rebuilds is None:
-        ready.set()
-        stop.wait()
-        server.shutdown()
-        return
-    topics = catalogue.fixed_topics(
-        settings.input_partitions, settings.results_days, settings.results_mebibytes
-    )
-    projected = (topic for topic in topics if topic.name in TABLES)
-    ensure_topics(admin_client(settings, "store"), projected, settings.replication)
-    events = open_events(settings, "store")
-    projector = open_projector(settings, engine, events, stop.is_set)
-    projector.resume()
-    ready.set()
-    events.lifecycle(protocol.SERVICE_STARTED, detail={"pid": os.getpid()})
-    log.info("started", port=settings.port("store"), data=str(settings.database_dir))
-    while not stop.is_set():
-        projector.step()
-        rebuilds.tend(engine, projector, settings, stop.is_set)
-    server.shutdown()
-    projector.close()
-    events.lifecycle(protocol.SERVICE_STOPPED)
-    log.info("stopped")
+    run(known, users, wall)
 
 
 if __name__ == "__main__":

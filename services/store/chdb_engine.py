@@ -65,7 +65,9 @@ class ChdbEngine:
         folder = settings.database_dir.resolve()
         folder.mkdir(parents=True, exist_ok=True)
         _want_room(folder)
-        self._lock = _own(folder)
+        self._lock = _own(folder, settings.database_lock)
+        shutil.rmtree(settings.scratch_dir, ignore_errors=True)
+        settings.scratch_dir.mkdir()
         self._folder = folder
         self._settings = settings
         self._judge = judge
@@ -222,8 +224,8 @@ def _want_room(folder: Path) -> None:
         )
 
 
-def _own(folder: Path) -> IO[str]:
-    lock = (folder.parent / f"{folder.name}.lock").open("w")
+def _own(folder: Path, path: Path) -> IO[str]:
+    lock = path.open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

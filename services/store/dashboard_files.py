@@ -128,5 +128,8 @@ def _loaded(path: Path, folder: str, _modified_ns: int, size: int) -> Dashboard:
     try:
         model = json.loads(path.read_bytes())
         return Dashboard(str(model["uid"]), str(model["title"]), folder, model)
+    except OSError as error:
+        why = f"{path.name} cannot be read: {error.strerror}."
+        return Dashboard("", path.name, folder, {}, why)
     except (ValueError, KeyError, TypeError) as error:
         return Dashboard("", path.name, folder, {}, f"{path.name} is no dashboard: {error}.")

@@ -3,9 +3,11 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import pyarrow as pa
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 _CODE = re.compile(r"Code: (\d+)\.")
 
@@ -67,7 +69,7 @@ class Engine(Protocol):
     def rows(self, sql: str) -> list[dict[str, Any]]:
         """Result of a trusted query as dictionaries. Raises EngineError."""
 
-    def insert(self, table: str, block: pa.Table) -> None:
+    def insert(self, table: str, block: "pa.Table") -> None:
         """Append a block of one partition: all of its rows or, on an EngineError, none."""
 
     def answer(self, query: Query) -> Answer:

@@ -16,7 +16,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
-from prometheus_client import CONTENT_TYPE_LATEST, Counter, Histogram, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, generate_latest
 
 from services.runtime.health import PortTakenError
 from services.store.dashboards_site import DashboardsSite, Page, Request, is_page
@@ -28,7 +28,8 @@ from services.store.http_query import answer_headers, parameters_of, query_of, s
 from services.store.native_hello import hello, is_hello
 from services.store.rebuild import Rebuilds
 from services.store.settings import StoreSettings
-from services.store.users import Role, Users, credentials, kept_passwords
+from services.store.users import Role, Users, credentials
+from services.store.wall import NOT_RAISED, Wall
 
 CONNECTIONS: Final = 64
 IDLE_TIMEOUT_S: Final = 30
@@ -40,6 +41,7 @@ AUTHENTICATION_FAILED: Final = 516
 VERSION_DIGITS: Final = 10
 TEXT: Final = "text/plain; charset=UTF-8"
 QUERY_SECONDS = Histogram("tidegauge_store_query_seconds", "Time that answered queries took")
+WALL = Gauge("tidegauge_store_wall", "Whether the store can open nothing but what it serves")
 REFUSED = Counter("tidegauge_store_queries_failed", "Queries that ended with an error", ["code"])
 
 
@@ -53,6 +55,7 @@ class Site:
     names: tuple[str, ...]
     rebuilds: Rebuilds | None
     dashboards: DashboardsSite
+    wall: Wall
 
 
 class _Server(ThreadingHTTPServer):
@@ -81,16 +84,19 @@ class _Server(ThreadingHTTPServer):
 
 def serve_sql(
     settings: StoreSettings,
+    users: Users,
     engine: Engine,
     is_ready: Callable[[], bool],
+    *,
     rebuilds: Rebuilds | None = None,
+    wall: Wall = NOT_RAISED,
 ) -> ThreadingHTTPServer:
     """Serve in daemon threads from now on. Raises PortTakenError.
 
     rebuilds: who rebuilds when the admin asks for it with `POST /rebuild`; None where nobody can.
     """
     host, port = settings.host, settings.port("store")
-    users = Users(*kept_passwords(settings.secrets_dir), settings.reads_are_anonymous)
+    WALL.set(wall.stands)
 
     class Handler(_Handler):
         site = Site(
@@ -100,6 +106,7 @@ def serve_sql(
             names=(host, *settings.allowed_hosts),
             rebuilds=rebuilds,
             dashboards=DashboardsSite(engine, settings.dashboards_dir),
+            wall=wall,
         )
 
     try:
@@ -135,6 +142,10 @@ class _Handler(BaseHTTPRequestHandler):
             good = path == "/health/live" or self.site.is_ready()
             status = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
             self._send(status, f"{'' if good else 'not '}{path.rpartition('/')[2]}\n".encode())
+        elif path == "/health/wall":
+            wall = self.site.wall
+            status = HTTPStatus.OK if wall.stands else HTTPStatus.SERVICE_UNAVAILABLE
+            self._send(status, f"{wall.sentence}\n".encode())
         elif path == "/ping" or (path == "/" and not target):
             self._send(HTTPStatus.OK, b"Ok.\n")
         else:

@@ -31,7 +31,6 @@ from services.store.judging import JUDGE
 from services.store.permissions import quoted
 from services.store.settings import StoreSettings, bounds
 from services.store.tables import DATABASE
-from services.store.users import kept_passwords
 
 READER = "tidegauge_reader"
 STATEMENT_TIMEOUT_S = 600.0
@@ -42,7 +41,7 @@ EXCEPTION_CODE = "X-ClickHouse-Exception-Code"
 class ServerEngine:
     """`Engine` on a server. See services/store/engine.py for what the methods promise."""
 
-    def __init__(self, settings: StoreSettings) -> None:
+    def __init__(self, settings: StoreSettings, reader_password: str) -> None:
         """Connect, and make the reader unless told not to. Raises EngineError."""
         self._settings = settings
         self._url = settings.clickhouse_url.rstrip("/")
@@ -51,9 +50,8 @@ class ServerEngine:
         self._slots = threading.BoundedSemaphore(settings.query_slots)
         self.rows("SELECT 1 AS one")
         if settings.clickhouse_manage_reader:
-            password = kept_passwords(settings.secrets_dir)[0]
-            self.execute(reader_statements(settings, password))
-            self._reader = (READER, password)
+            self.execute(reader_statements(settings, reader_password))
+            self._reader = (READER, reader_password)
 
     def execute(self, statements: Iterable[str]) -> None:
         for statement in statements:

@@ -67,6 +67,17 @@ class StoreSettings(ServiceSettings):
         """Folder that the embedded engine alone owns."""
         return self.data / "clickhouse"
 
+    @property
+    def database_lock(self) -> Path:
+        """File whose lock says that a process owns that folder."""
+        folder = self.database_dir.resolve()
+        return folder.parent / f"{folder.name}.lock"
+
+    @property
+    def scratch_dir(self) -> Path:
+        """Folder for the embedded engine's temporary files; it is emptied at each start."""
+        return self.database_dir.resolve() / "scratch"
+
     def clickhouse_secret(self) -> str:
         """The password for the server; from its file where one is named.
 

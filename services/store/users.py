@@ -63,6 +63,11 @@ def credentials(headers: Message, parameters: Mapping[str, str]) -> tuple[str, s
     return parameters.get("user", ""), parameters.get("password", "")
 
 
+def known_users(folder: Path, anonymous: bool) -> Users:
+    """The users whose passwords a folder keeps. Raises OSError."""
+    return Users(*kept_passwords(folder), anonymous)
+
+
 def kept_passwords(folder: Path) -> tuple[str, str]:
     """Passwords of reader and admin from files only their owner can read, made where missing.
 

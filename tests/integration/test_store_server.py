@@ -43,7 +43,7 @@ def server(tmp_path_factory):
             clickhouse_password_file=folder / "secrets" / "clickhouse-admin",
             clickhouse_manage_reader=False,
         )
-        engine = ServerEngine(settings)
+        engine = ServerEngine(settings, "read")
         bring_up(engine, StoreSettings(keep_latency_days=0))
         yield engine
 
@@ -104,9 +104,11 @@ def test_every_example_is_a_query_that_a_server_takes(server):
 
 def test_a_server_that_does_not_answer_or_know_us_is_said_so(server, tmp_path):
     with pytest.raises(EngineError, match="does not answer"):
-        ServerEngine(StoreSettings(data=tmp_path, clickhouse_url="http://127.0.0.1:1"))
+        ServerEngine(StoreSettings(data=tmp_path, clickhouse_url="http://127.0.0.1:1"), "")
     with pytest.raises(EngineError, match="AUTHENTICATION_FAILED"):
-        ServerEngine(StoreSettings(data=tmp_path, clickhouse_url=server._url, clickhouse_user="x"))
+        ServerEngine(
+            StoreSettings(data=tmp_path, clickhouse_url=server._url, clickhouse_user="x"), ""
+        )
 
 
 def test_the_statements_that_make_the_reader_parse_and_hold_no_password(tmp_path):

@@ -17,7 +17,7 @@ from services.store.http_guard import intrusion
 from services.store.http_interface import serve_sql
 from services.store.http_query import parameters_of, query_of
 from services.store.settings import StoreSettings
-from services.store.users import Role, Users, credentials
+from services.store.users import Role, Users, credentials, known_users
 from tests.unit.bad_input.outcomes import count, fuzzed
 
 pytestmark = pytest.mark.unit
@@ -131,7 +131,7 @@ def store(tmp_path_factory):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     settings = StoreSettings(data=tmp_path_factory.mktemp("store"), base_port=max(1024, port - 2))
-    server = serve_sql(settings, Echo(), lambda: True)
+    server = serve_sql(settings, known_users(settings.secrets_dir, True), Echo(), lambda: True)
     yield settings.port("store")
     server.shutdown()
 

@@ -62,7 +62,7 @@ def engine(tmp_path: Path, how: tuple[int, dict[str, str]] | str) -> Iterator[Se
         settings = StoreSettings(
             data=tmp_path, clickhouse_url=address, clickhouse_manage_reader=False
         )
-        yield ServerEngine(settings)
+        yield ServerEngine(settings, "")
         server.shutdown()
 
 

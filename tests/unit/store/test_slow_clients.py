@@ -15,6 +15,7 @@ from services.store import http_interface
 from services.store.engine import Answer, Query
 from services.store.http_interface import serve_sql
 from services.store.settings import StoreSettings
+from services.store.users import known_users
 
 pytestmark = pytest.mark.unit
 
@@ -38,7 +39,7 @@ def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         base_port = probe.getsockname()[1] - PORT_OFFSETS["store"]
     settings = StoreSettings(data=tmp_path, base_port=base_port)
-    server = serve_sql(settings, Engine(), lambda: True)  # type: ignore[arg-type]
+    server = serve_sql(settings, known_users(settings.secrets_dir, True), Engine(), lambda: True)  # type: ignore[arg-type]
     yield settings.port("store")
     server.shutdown()
     server.server_close()

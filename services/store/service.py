@@ -1,0 +1,88 @@
+"""Apply the DDL, answer SQL, and project the results bus until told to stop."""
+
+import os
+import sys
+import threading
+
+from confluent_kafka import KafkaException
+
+from schemas import catalogue, protocol
+from services.runtime.events import open_events
+from services.runtime.health import PortTakenError
+from services.runtime.kafka import KafkaUnavailableError, admin_client
+from services.runtime.logs import configure_logs
+from services.runtime.stopping import stop_on_signals
+from services.runtime.topics import ensure_topics
+from services.store.chdb_engine import ChdbEngine, FolderTakenError, NoRoomError
+from services.store.engine import Engine, EngineError
+from services.store.http_interface import serve_sql
+from services.store.projector import ProjectionError, open_projector
+from services.store.rebuild import Rebuilds
+from services.store.schema import bring_up
+from services.store.server_engine import ServerEngine
+from services.store.settings import StoreSettings
+from services.store.tables import TABLES
+from services.store.users import Users
+from services.store.wall import Wall
+
+REASONS_TO_STOP = (
+    EngineError,
+    FolderTakenError,
+    KafkaException,
+    KafkaUnavailableError,
+    NoRoomError,
+    OSError,
+    PortTakenError,
+    ProjectionError,
+)
+
+
+def run(settings: StoreSettings, users: Users, wall: Wall) -> None:
+    """Run the store behind its wall; exits with 1 and one line where it cannot go on."""
+    try:
+        engine = open_engine(settings, users)
+        try:
+            serve(settings, users, engine, wall)
+        finally:
+            engine.close()
+    except REASONS_TO_STOP as error:
+        print(f"tidegauge: store: {error}", file=sys.stderr)
+        raise SystemExit(1) from error
+
+
+def open_engine(settings: StoreSettings, users: Users) -> Engine:
+    """The server that the settings name, or the embedded engine."""
+    return ServerEngine(settings, users.reader) if settings.clickhouse_url else ChdbEngine(settings)
+
+
+def serve(settings: StoreSettings, users: Users, engine: Engine, wall: Wall) -> None:
+    """Bring the engine up to the DDL, open the doors, follow the bus until told to stop."""
+    stop, ready = stop_on_signals(), threading.Event()
+    log = configure_logs("store", settings.log_level)
+    (log.info if wall.stands else log.warning)("wall", stands=wall.stands, why=wall.sentence)
+    bring_up(engine, settings)
+    rebuilds = None if settings.offline else Rebuilds()
+    server = serve_sql(settings, users, engine, ready.is_set, rebuilds=rebuilds, wall=wall)
+    if rebuilds is None:
+        ready.set()
+        stop.wait()
+        server.shutdown()
+        return
+    topics = catalogue.fixed_topics(
+        settings.input_partitions, settings.results_days, settings.results_mebibytes
+    )
+    projected = (topic for topic in topics if topic.name in TABLES)
+    ensure_topics(admin_client(settings, "store"), projected, settings.replication)
+    events = open_events(settings, "store")
+    projector = open_projector(settings, engine, events, stop.is_set)
+    projector.resume()
+    ready.set()
+    events.lifecycle(protocol.SERVICE_STARTED, detail={"pid": os.getpid()})
+    log.info("started", port=settings.port("store"), data=str(settings.database_dir))
+    while not stop.is_set():
+        projector.step()
+        rebuilds.tend(engine, projector, settings, stop.is_set)
+    server.shutdown()
+    projector.close()
+    events.lifecycle(protocol.SERVICE_STOPPED)
+    log.info("stopped")

@@ -1,0 +1,51 @@
+"""The embedded engine without its first wall: whatever is asked is run, with the admin's rights.
+
+`python -m tests.security.unjudged_engine walled|open` takes {"folder", "held", "queries"} on
+standard input and answers with {"stands", "answers"}: of each query what it said, an error too.
+held: a file that it opens before the wall is raised and keeps open; `{fd}` is its number.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from services.store.engine import EngineError, Query
+from services.store.settings import StoreSettings
+from services.store.wall import NOT_RAISED, raise_wall
+
+
+def main() -> None:
+    asked = json.load(sys.stdin)
+    held = os.open(asked["held"], os.O_RDONLY)
+    settings = StoreSettings(data=Path(asked["folder"]), offline=True, query_max_seconds=5)
+    wall = raise_wall(settings) if sys.argv[1] == "walled" else NOT_RAISED
+
+    from services.store.chdb_engine import ChdbEngine
+    from services.store.judging import Statement
+
+    class LetsAllPass:
+        def settings(self, query, _bounds):
+            return dict(query.settings)
+
+        def statement(self, query, _bounds, _engine_reads):
+            return Statement(query.text, query.parameters, query.output_format)
+
+    engine = ChdbEngine(settings, LetsAllPass())
+    engine.execute(["CREATE DATABASE IF NOT EXISTS tidegauge"])
+    answers = []
+    for text in asked["queries"]:
+        query = Query(text.replace("{fd}", str(held)), may_write=True)
+        begun_s = time.monotonic()
+        try:
+            answers.append(engine.answer(query).data.decode(errors="replace"))
+        except EngineError as error:
+            answers.append(f"error: {error}")
+        print(f"{time.monotonic() - begun_s:5.1f} s  {query.text}", file=sys.stderr, flush=True)
+    print(json.dumps({"stands": wall.stands, "answers": answers}), flush=True)
+    os._exit(0)  # what an attack left behind may hold an orderly end up
+
+
+if __name__ == "__main__":
+    main()
