@@ -91,7 +91,7 @@ def _observing() -> stat.Panel:
             empty=ASLEEP,
         ),
         f"""
-SELECT sumIf(cpu_seconds, service IN {OBSERVERS}) / sum(cpu_seconds) AS "of the stack's time"
+SELECT sumIf(cpu_seconds, service IN {OBSERVERS}) / sum(cpu_seconds) AS "of the time of the stack"
 FROM results_resources AS r
 WHERE service != 'machine' AND $__timeFilter(r.time)
 HAVING sum(cpu_seconds) > 0
