@@ -35,7 +35,7 @@ import pyarrow as pa
 from chdb.state.sqlitelike import Connection
 
 from services.store.engine import Answer, EngineError, Query
-from services.store.judging import JUDGE, Judge
+from services.store.judging import JUDGE, Insert, Judge
 from services.store.permissions import quoted
 from services.store.settings import StoreSettings, bounds
 from services.store.tables import DATABASE
@@ -136,10 +136,10 @@ class ChdbEngine:
                     data = connection.query(sql, "TSVRaw", dict(parameters)).bytes()
                 return bytes(data).decode(errors="replace")
 
-            judged = self._judge.statement(query, limits, engine_reads)
+            judged = self._judge.statement(query, engine_reads)
             started = time.monotonic()
             if judged.insert is not None:
-                _insert_data(connection, judged.insert, query.data)
+                _insert_data(connection, judged.insert)
                 return Answer(b"", query.output_format, 0, 0, time.monotonic() - started)
             result = connection.query(judged.text, query.output_format, dict(judged.parameters))
             return Answer(
@@ -166,21 +166,22 @@ def _preparation(
     yield f"SET {text}, readonly = 1"
 
 
-def _insert_data(connection: Connection, formatted: str, data: bytes) -> None:
-    """Run an INSERT whose data came beside its text."""
-    text, _, output_format = formatted.rpartition(" FORMAT ")
-    if not text:
-        raise EngineError("Code: 62. DB::Exception: The INSERT names no FORMAT. (SYNTAX_ERROR)")
-    _insert(connection, text, output_format.strip(), data)
+def _insert_data(connection: Connection, insert: Insert) -> None:
+    """Run an INSERT whose data came with it."""
+    _insert(connection, insert.into, insert.data_format, insert.data, insert.settings)
 
 
-def _insert(connection: Connection, into: str, data_format: str, data: bytes | memoryview) -> None:
-    """Insert data in one of ClickHouse's formats. into: the statement up to its data, perhaps with
-    settings."""
-    table, settings, values = into.partition(" SETTINGS ")
+def _insert(
+    connection: Connection,
+    into: str,
+    data_format: str,
+    data: bytes | memoryview,
+    settings: str = "",
+) -> None:
+    """Insert data in one of ClickHouse's formats. into: the statement up to its data."""
     with _file_of(data) as path:
-        source = f"FROM INFILE {quoted(path)}"
-        connection.query(f"{table} {source}{settings}{values} FORMAT {data_format}", "Null")
+        source = f"FROM INFILE {quoted(path)} {settings}"
+        connection.query(f"{into} {source} FORMAT {data_format}", "Null")
 
 
 @contextmanager

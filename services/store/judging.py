@@ -1,118 +1,220 @@
-"""Have the engine read a query, and judge it by that. See services/store/permissions.py."""
+"""The first wall: what of a request may reach the engine.
 
+In this order, and each step only after the one before: the text within bounds and its tokens
+(services/store/sql_tokens.py), names in place of `{x:Identifier}`, the kind of statement, the tree
+that the engine makes of the text (services/store/sql_tree.py). Exactly the text that was judged is
+run, on the connection that read it.
+"""
+
+import json
 import re
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Final, Protocol
 
 from services.store.engine import EngineError, Query
-from services.store.permissions import (
-    format_clause,
-    quoted,
-    refusal,
-    refusal_to_admin,
-    refused_format,
-    refused_setting,
+from services.store.permissions import quoted, refused_format, refused_setting
+from services.store.sql_statements import (
+    NotAllowedError,
+    data_begins,
+    first_word,
+    plain,
+    substituted,
 )
+from services.store.sql_tokens import TextError, scan
+from services.store.sql_tree import RefusedError, format_of, parameters_of, want_permitted
 
+DEADLINE_S: Final = 2.0
+MAX_PARAMETERS: Final = 200
+MAX_PARAMETER_BYTES: Final = 64 * 1024
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-WRAPPED = ": In scope SELECT formatQuerySingleLine("
+# Without brackets, of which a tree tells only those that mean something.
+_BARE = "replaceRegexpAll({}, '[() ]', '')"
+_WRAPPED = ": In scope SELECT parseQueryToJSON("
+_NO_TREE = re.compile(r"AST node of type '(.+?)(?:Query)?(?:_\w*| query)?' does not support JSON")
 EngineReads = Callable[[str, Mapping[str, str]], str]
 
 
-class Judge(Protocol):
-    """Says what of a request may reach the engine. `JUDGE` is the one that engines use."""
+@dataclass(frozen=True)
+class Insert:
+    """An INSERT of data: the statement up to its settings, these, and the format of the data."""
 
-    def settings(self, query: Query, bounds: Collection[str]) -> dict[str, str]:
-        """The settings that a request may have, but for its bounds. Raises EngineError."""
-
-    def statement(
-        self, query: Query, bounds: Collection[str], engine_reads: EngineReads
-    ) -> "Statement":
-        """What is to be run. Raises EngineError."""
+    into: str
+    settings: str
+    data_format: str
+    data: bytes
 
 
 @dataclass(frozen=True)
 class Statement:
     """What was judged, and is run exactly so.
 
-    parameters: values of the `{name:Type}` that are left in the text. output_format: that of the
-    FORMAT clause, else the request's. insert: the statement in the engine's own writing where data
-    follow it, else None.
+    parameters: values of the `{name:Type}` in the text. output_format: that of the FORMAT clause,
+    else the request's. insert: the same statement in parts where data go with it, else None.
     """
 
     text: str
     parameters: Mapping[str, str]
     output_format: str
-    insert: str | None = None
+    insert: Insert | None = None
+
+
+class Judge(Protocol):
+    """Says what of a request may reach the engine. `JUDGE` is the one that engines use."""
+
+    def settings(self, query: Query, bounds: Collection[str]) -> dict[str, str]:
+        """The settings that a request may have, but for its bounds. Raises EngineError.
+
+        They go to the engine before the query, so this comes first.
+        """
+
+    def statement(self, query: Query, engine_reads: EngineReads) -> Statement:
+        """What is to be run. engine_reads: the text that the engine answers to a statement, given
+        parameters. Raises EngineError."""
 
 
 class FirstWall:
-    """`Judge` by the engine's own reading of the query."""
+    """`Judge` by lists of what is allowed."""
 
     def settings(self, query: Query, bounds: Collection[str]) -> dict[str, str]:
-        return judged_settings(query, bounds)
+        found = {}
+        for name, value in query.settings.items():
+            if not _NAME.fullmatch(name):
+                raise EngineError(f"Code: 115. DB::Exception: Unknown setting {name!r}.")
+            if name in bounds or name == "readonly":
+                continue
+            if refused_setting(name, query.may_write):
+                raise _refused(f"The setting {name} cannot be changed here.")
+            found[name] = value
+        return found
 
-    def statement(
-        self, query: Query, bounds: Collection[str], engine_reads: EngineReads
-    ) -> Statement:
-        formatted = judged(query, bounds, engine_reads)
-        named = format_clause(formatted) or query.output_format
-        insert = formatted if query.data else None
-        return Statement(query.text, query.parameters, named, insert)
+    def statement(self, query: Query, engine_reads: EngineReads) -> Statement:
+        try:
+            return _Reading(query, engine_reads).statement()
+        except TextError as error:
+            raise EngineError(f"Code: 62. DB::Exception: {error} (SYNTAX_ERROR)") from error
+        except (NotAllowedError, RefusedError) as error:
+            raise _refused(str(error)) from error
 
 
 JUDGE: Judge = FirstWall()
 
 
-def judged_settings(query: Query, bounds: Collection[str]) -> dict[str, str]:
-    """The settings that a request asks for and may have, but for its bounds. Raises EngineError.
+class _Reading:
+    """One query being judged."""
 
-    They go to the engine before the query, so this comes first.
-    """
-    found = {}
-    for name, value in query.settings.items():
-        if not _NAME.fullmatch(name):
-            raise EngineError(f"Code: 115. DB::Exception: Unknown setting {name!r}.")
-        if name in bounds or name == "readonly":
-            continue
-        if refused_setting(name, query.may_write):
-            raise _refused(f"The setting {name} cannot be changed here.")
-        found[name] = value
-    return found
+    def __init__(self, query: Query, engine_reads: EngineReads) -> None:
+        self._query = query
+        self._reads = engine_reads
+        self._until = time.monotonic() + DEADLINE_S
+
+    def statement(self) -> Statement:
+        query = self._query
+        _want_format(query.output_format)
+        text, data = query.text, query.data
+        if query.may_write and text.lstrip()[:6].upper() == "INSERT":
+            begins = data_begins(text)
+            if begins is not None:
+                data = _inline(text[begins:]) + data
+                return self._insert(text[:begins], data)
+        text = substituted(text, query.parameters)
+        tokens = scan(text)
+        first_word(tokens, query.may_write)
+        found = plain(text, tokens)
+        if found is not None:
+            used = self._tree(found.judged) if found.judged else {}
+            _want_format(found.output_format or "TSV")
+            named, text = found.output_format, found.text
+        else:
+            used = self._tree(text)
+            named = format_of(used)
+        names = parameters_of(used) if used else frozenset()
+        return Statement(text, self._parameters(names), named or query.output_format)
+
+    def _insert(self, text: str, data: bytes) -> Statement:
+        text = substituted(text, self._query.parameters)
+        scan(text)
+        tree = self._tree(text)
+        if tree["type"] != "InsertQuery" or "select" in tree or "columns_expression" in tree:
+            raise NotAllowedError("Only INSERT INTO a table can have data.")
+        insert = _insert_of(tree, data)
+        whole = f"{insert.into} {insert.settings} FORMAT {insert.data_format}"
+        return Statement(whole, {}, self._query.output_format, insert)
+
+    def _tree(self, text: str) -> Mapping[str, Any]:
+        """The tree of a statement that may be run. Raises EngineError for what is none."""
+        literal = quoted(text)
+        told = f"formatQueryFromJSON(parseQueryToJSON({literal}))"
+        sql = (
+            f"SELECT parseQueryToJSON({literal}) AS tree, {_BARE.format(told)}"
+            f" = {_BARE.format(f'formatQuerySingleLine({literal})')} FORMAT JSONCompact"
+        )
+        try:
+            tree, is_whole = json.loads(self._reads(sql, {}))["data"][0]
+            found: Mapping[str, Any] = json.loads(tree)
+        except RecursionError:
+            raise TextError("The query nests too deep.") from None
+        except EngineError as error:
+            raise _unreadable(error) from error
+        if not is_whole:
+            raise NotAllowedError("The engine does not tell all of this statement.")
+        want_permitted(found, self._query.may_write)
+        if time.monotonic() > self._until:
+            raise EngineError(
+                "Code: 159. DB::Exception: The query takes too long to read. (TIMEOUT_EXCEEDED)"
+            )
+        return found
+
+    def _parameters(self, names: Collection[str]) -> dict[str, str]:
+        given = self._query.parameters
+        found = {name: given[name] for name in names if name in given}
+        if len(found) > MAX_PARAMETERS or sum(map(len, found.values())) > MAX_PARAMETER_BYTES:
+            raise TextError(f"Parameters have at most {MAX_PARAMETER_BYTES} characters.")
+        return found
 
 
-def judged(query: Query, bounds: Collection[str], engine_reads: EngineReads) -> str:
-    """The query as the engine writes it itself, where it may be run. Raises EngineError.
+def _insert_of(tree: Mapping[str, Any], data: bytes) -> Insert:
+    names = [tree[part]["name"] for part in ("database", "table") if part in tree]
+    table = ".".join(f"`{name}`" for name in names)
+    columns = tree.get("columns", {"children": []})["children"]
+    if any(column["type"] != "Identifier" for column in columns):
+        raise NotAllowedError("An INSERT with data names its columns one by one.")
+    written = ", ".join(f"`{column['name']}`" for column in columns)
+    changes = tree.get("settings_ast", {"changes": []})["changes"]
+    # Expressions among the data would be SQL that nobody judges.
+    settings = ["input_format_values_interpret_expressions = 0"]
+    settings += [f"{each['name']} = {quoted(str(each['value']['value']))}" for each in changes]
+    into = f"INSERT INTO {table}{f' ({written})' if written else ''}"
+    return Insert(into, f"SETTINGS {', '.join(settings)}", tree["format"], data)
 
-    bounds: settings that the reader's query must leave alone. engine_reads: the text that the
-    engine answers to a statement, given parameters.
-    """
 
-    def want_none(reason: str | None) -> None:
-        if reason is not None:
-            raise _refused(reason)
+def _inline(text: str) -> bytes:
+    """Data that stand in the text of an INSERT."""
+    return text.lstrip(" \t").removeprefix("\r").removeprefix("\n").encode()
 
-    def judge(tree: str) -> str | None:
-        if query.may_write:
-            return refusal_to_admin(formatted, tree)
-        return refusal(formatted, tree, bounds)
 
-    want_none(refused_format(query.output_format))
-    formatted = _formatted(query.text, engine_reads)
-    # Twice: a statement that its words rule out is not given to the engine at all.
-    want_none(judge(""))
-    want_none(judge(engine_reads(f"EXPLAIN AST {formatted}", query.parameters)))
-    return formatted
+def _want_format(name: str) -> None:
+    reason = refused_format(name)
+    if reason is not None:
+        raise NotAllowedError(reason)
+
+
+def _unreadable(error: EngineError) -> Exception:
+    """What the engine says of a text that it cannot read, without the statement that asked."""
+    said = str(error).split(_WRAPPED)[0]
+    found = _NO_TREE.search(said)
+    if found:
+        return NotAllowedError(f"{found[1]} cannot be run here.")
+    if "Couldn't restore Field from dump" in said:
+        return NotAllowedError("The value of a setting must be a literal here.")
+    if "UNKNOWN_FUNCTION" in str(error):
+        return EngineError(
+            "Code: 46. DB::Exception: This ClickHouse has no function parseQueryToJSON, by which"
+            " queries are judged; a newer one is needed. (UNKNOWN_FUNCTION)"
+        )
+    return EngineError(f"{said} (SYNTAX_ERROR)")
 
 
 def _refused(reason: str) -> EngineError:
     return EngineError(f"Code: 164. DB::Exception: {reason} (READONLY)")
-
-
-def _formatted(text: str, engine_reads: EngineReads) -> str:
-    """One statement; raises what the parser says of anything else."""
-    try:
-        return engine_reads(f"SELECT formatQuerySingleLine({quoted(text)}) FORMAT RawBLOB", {})
-    except EngineError as error:
-        raise EngineError(str(error).split(WRAPPED)[0] + " (SYNTAX_ERROR)") from error

@@ -1,42 +1,26 @@
-"""What may be asked over HTTP. Pure: judges a query by how the engine itself reads it.
+"""What may be named over HTTP: the lists by which queries are judged. Pure.
 
-Two forms of a query come from the engine, so that no comment, escape, heredoc or parameter can hide
-anything: its own formatting of the text, and its syntax tree (`EXPLAIN AST`). What the reader may
-do is listed, and everything else is refused: statements, databases, system tables, table functions,
-settings and formats. Scalar functions are too many to list, so those that reach beyond the query
-are refused by name. The engine's `readonly = 1` holds besides.
+Everything that is not listed is refused. services/store/sql_tree.py goes through the syntax tree of
+a query with these lists, services/store/judging.py through what a request asks for beside it. The
+engine's `readonly = 1` holds besides.
 
 Formats and settings matter because an embedded engine opens any path that they name: a template to
 write rows by (and says what is in it when it is none), a schema, a place for a schema.
 """
 
 import re
-from collections.abc import Collection, Iterator
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from services.store.tables import DATABASE
 
-READS: Final = ("SELECT", "WITH", "SHOW", "DESCRIBE", "EXISTS", "EXPLAIN")
-CHANGES: Final = ("INSERT", "CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE", "OPTIMIZE", "KILL")
-SHOWN: Final = ("TABLES", "DATABASES", "COLUMNS", "CREATE", "FUNCTIONS", "SETTING")
-QUERIES: Final = frozenset(
-    f"{name}Query"
-    for name in (
-        "Select",
-        "SelectWithUnion",
-        "SelectIntersectExcept",
-        "TablesInSelect",
-        "Describe",
-        "ExistsTable",
-        "ExistsView",
-        "ExistsDatabase",
-        "ShowCreateTable",
-        "ShowCreateView",
-        "ShowCreateDatabase",
-    )
-)
-# Where a function is a table function.
-TABLE_PLACES: Final = frozenset({"TableExpression", "CreateQuery", "InsertQuery", "Explain"})
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 SYSTEM_TABLES: Final = frozenset(
     [
         "one",
@@ -74,6 +58,7 @@ TABLE_FUNCTIONS: Final = frozenset(
         "null",
         "generateRandom",
         "primes",
+        "SQLStandardValues",
     ]
 )
 # Formats of rows alone: none has a template or a schema elsewhere. The engine takes any case.
@@ -84,87 +69,163 @@ FORMATS: Final = re.compile(
     re.I,
 )
 # Settings of a request that change how an answer is written or joined, and reach nothing.
-FREE_SETTINGS: Final = (
-    "output_format_",
-    "format_csv_",
-    "format_custom_",
-    "format_tsv_",
-    "input_format_",
-    "date_time_",
-    "session_timezone",
-    "join_",
-    "max_",
-    "extremes",
-    "limit",
-    "offset",
-    "final",
-    "union_default_mode",
-    "distinct_overflow_mode",
-    "group_by_",
-    "insert_",
-    "async_insert",
-)
-# Settings that name a file or another machine, or show secrets.
-REACHING_SETTINGS: Final = (
-    "format_schema[a-z_]*",
-    "output_format_schema",
-    "format_template_[a-z_]+",
-    "[a-z_]*schema_registry[a-z_]*",
-    "[a-z_]*confluent[a-z_]*",
-    "input_format_record_errors[a-z_]*",
-    "errors_output_format",
-    "format_display_secrets[a-z_]*",
-    "url_base",
-)
+FREE_SETTINGS: Final = _words("""
+    date_time_input_format date_time_output_format date_time_overflow_behavior
+    date_time_64_output_format_cut_trailing_zeros_align_to_groups_of_thousands session_timezone
+    format_csv_allow_double_quotes format_csv_allow_single_quotes format_csv_delimiter
+    format_csv_null_representation format_tsv_null_representation
+    format_custom_escaping_rule format_custom_field_delimiter format_custom_result_after_delimiter
+    format_custom_result_before_delimiter format_custom_row_after_delimiter
+    format_custom_row_before_delimiter format_custom_row_between_delimiter
+    output_format_always_write_decimal_point_in_float_and_decimal
+    output_format_arrow_compression_method output_format_arrow_date_as_uint16
+    output_format_arrow_fixed_string_as_fixed_byte_array
+    output_format_arrow_low_cardinality_as_dictionary output_format_arrow_string_as_string
+    output_format_arrow_use_64_bit_indexes_for_dictionary
+    output_format_arrow_use_signed_indexes_for_dictionary
+    output_format_binary_encode_types_in_binary_format output_format_binary_write_json_as_string
+    output_format_bson_string_as_string output_format_csv_crlf_end_of_line
+    output_format_csv_serialize_tuple_into_separate_columns output_format_decimal_trailing_zeros
+    output_format_float_precision output_format_json_array_of_rows
+    output_format_json_escape_forward_slashes output_format_json_map_as_array_of_tuples
+    output_format_json_named_tuples_as_objects output_format_json_pretty_print
+    output_format_json_quote_64bit_floats output_format_json_quote_64bit_integers
+    output_format_json_quote_decimals output_format_json_quote_denormals
+    output_format_json_skip_null_value_in_named_tuples output_format_json_validate_utf8
+    output_format_markdown_escape_special_characters output_format_msgpack_uuid_representation
+    output_format_native_encode_types_in_binary_format
+    output_format_native_use_flattened_dynamic_and_json_serialization
+    output_format_native_write_json_as_string output_format_orc_compression_method
+    output_format_orc_string_as_string output_format_parquet_compression_method
+    output_format_parquet_date_as_uint16 output_format_parquet_datetime_as_uint32
+    output_format_parquet_fixed_string_as_fixed_byte_array output_format_parquet_string_as_string
+    output_format_parquet_version output_format_pretty_color
+    output_format_pretty_display_footer_column_names
+    output_format_pretty_display_footer_column_names_min_rows
+    output_format_pretty_fallback_to_vertical output_format_pretty_glue_chunks
+    output_format_pretty_grid_charset output_format_pretty_highlight_digit_groups
+    output_format_pretty_highlight_trailing_spaces output_format_pretty_max_column_pad_width
+    output_format_pretty_max_rows output_format_pretty_max_value_width
+    output_format_pretty_max_value_width_apply_for_single_value
+    output_format_pretty_multiline_fields output_format_pretty_named_tuples_as_json
+    output_format_pretty_row_numbers output_format_pretty_single_large_number_tip_threshold
+    output_format_pretty_use_nbsp_for_padding output_format_sql_insert_include_column_names
+    output_format_sql_insert_max_batch_size output_format_sql_insert_quote_names
+    output_format_sql_insert_table_name output_format_sql_insert_use_replace
+    output_format_trim_fixed_string output_format_tsv_crlf_end_of_line
+    output_format_values_escape_quote_with_quote output_format_write_statistics
+    join_algorithm join_any_take_last_row join_default_strictness join_use_nulls
+    distinct_overflow_mode extremes final group_by_use_nulls limit offset union_default_mode
+    cancel_http_readonly_queries_on_client_close cast_string_to_dynamic_use_inference
+    max_bytes_to_read max_rows_to_group_by max_rows_to_read
+    """)
+# What the admin may set besides.
+ADMIN_SETTINGS: Final = _words("""
+    alter_sync async_insert insert_deduplicate insert_null_as_default max_insert_block_size
+    max_partitions_per_insert_block mutations_sync wait_for_async_insert
+    input_format_allow_errors_num input_format_allow_errors_ratio
+    input_format_csv_empty_as_default input_format_csv_skip_first_lines
+    input_format_defaults_for_omitted_fields input_format_native_allow_types_conversion
+    input_format_null_as_default input_format_skip_unknown_fields
+    input_format_tsv_empty_as_default input_format_tsv_skip_first_lines
+    input_format_with_names_use_header input_format_with_types_use_header
+    """)
+EXPLAIN_SETTINGS: Final = _words("""
+    actions compact description distributed dump_ast dump_passes dump_tree graph header indexes
+    json keep_logical_steps oneline optimize passes projections query_tree_passes run_passes
+    run_query_tree_passes sorting
+    """)
+EXPLAINED: Final = frozenset(
+    f"EXPLAIN{kind}" for kind in ("", " AST", " SYNTAX", " QUERY TREE", " PLAN", " PIPELINE")
+) | {"EXPLAIN ESTIMATE"}
+TABLE_SETTINGS: Final = _words("""
+    index_granularity index_granularity_bytes merge_with_ttl_timeout min_bytes_for_wide_part
+    min_rows_for_wide_part non_replicated_deduplication_window ttl_only_drop_parts
+    allow_nullable_key
+    """)
 WITH_PATHS: Final = frozenset({"system.tables", "system.databases"})
-REFUSED_NAMES: Final = (
-    "file",
-    "python",
-    "outfile",
-    "data_paths?",
-    "metadata_path",
-    "dict(?:Get|Has|Is)[a-z0-9]*",
-    "joinGet[a-z]*",
-    "ai(?:redact|similarity|filter|classify|embed|extract|generate|translate)",
-    "catboostEvaluate",
-    "hasColumnInTable",
-    "reverseDNSQuery",
-    "showCertificate",
-    "getServerSetting",
-    "getMacro",
-    "getClientHTTPHeader",
-    "currentRequestURL",
-    "filesystem[a-z]+",
-    "zookeeperSessionUptime",
-    "addressTo[a-z]+",
-    "serverUUID",
-    "fuzzQuery",
-    "logTrace",
-    "tcpPort",
-    *REACHING_SETTINGS,
+PATH_COLUMNS: Final = frozenset({"data_path", "data_paths", "metadata_path"})
+ENGINES: Final = frozenset(
+    f"{kind}MergeTree"
+    for kind in ("", "Replacing", "Summing", "Aggregating", "Collapsing", "VersionedCollapsing")
+) | {"Memory", "Null", "Log", "TinyLog", "StripeLog", "Atomic"}
+CODECS: Final = _words("CODEC NONE LZ4 LZ4HC ZSTD Delta DoubleDelta Gorilla T64 FPC GCD Default")
+INDEX_TYPES: Final = _words("minmax set bloom_filter tokenbf_v1 ngrambf_v1")
+# What ALTER TABLE may do.
+COMMANDS: Final = _words("""
+    ADD_COLUMN DROP_COLUMN MODIFY_COLUMN RENAME_COLUMN COMMENT_COLUMN MATERIALIZE_COLUMN
+    CLEAR_COLUMN MODIFY_COMMENT MODIFY_ORDER_BY MODIFY_TTL REMOVE_TTL MATERIALIZE_TTL MODIFY_QUERY
+    MODIFY_SETTING RESET_SETTING DELETE UPDATE DROP_PARTITION ADD_INDEX DROP_INDEX
+    MATERIALIZE_INDEX ADD_CONSTRAINT DROP_CONSTRAINT ADD_PROJECTION DROP_PROJECTION
+    MATERIALIZE_PROJECTION
+    """)
+# Table functions whose first argument may be a structure, which the engine parses as SQL.
+STRUCTURED: Final = frozenset({"values", "null", "generateRandom"})
+# Functions that parse a text as a query: the same bounds hold for that.
+OF_QUERIES: Final = _words(
+    "formatquery formatqueryornull formatquerysingleline formatquerysinglelineornull"
+    " parsequerytojson"
 )
-REFUSED_TO_ADMIN: Final = re.compile(
-    r"(?<![A-Za-z0-9_])(?:file|python|infile|outfile|dictionary|named collection|disk|backup"
-    r"|function|user|role|grant|quota|profile|freeze|fetch"
-    rf"|{'|'.join(REACHING_SETTINGS)})(?![A-Za-z0-9_])",
-    re.I,
+# Functions that parse one argument as a type, an aggregate function or a format: which one.
+BY_TEXT: Final[Mapping[str, int]] = {
+    **dict.fromkeys(("cast", "_cast", "reinterpret", "getsubcolumn"), 1),
+    **dict.fromkeys(("accuratecast", "accuratecastornull", "accuratecastordefault"), 1),
+    **dict.fromkeys(("dynamicelement", "variantelement"), 1),
+    **dict.fromkeys(("isdynamicelementinshareddata",), 1),
+    **dict.fromkeys(("jsonextract", "jsonextractcaseinsensitive"), -1),
+    **dict.fromkeys(("jsonextractkeysandvalues", "jsonextractkeysandvaluescaseinsensitive"), -1),
+    **dict.fromkeys(("arrayreduce", "arrayreduceinranges", "initializeaggregation"), 0),
+    **dict.fromkeys(("defaultvalueoftypename", "formatrow", "formatrownonewline"), 0),
+    **dict.fromkeys(OF_QUERIES, 0),
+}
+_TABLE_NAME: Final = re.compile(r"\w[\w -]*")
+_LISTS: Final = tomllib.loads((Path(__file__).parent / "functions.toml").read_text())
+FUNCTIONS: Final = frozenset(
+    name.lower() for kind in ("scalar", "aggregate", "syntax") for name in _LISTS[kind]
 )
-ENGINES: Final = re.compile(r"[A-Za-z]*MergeTree|Memory|Null|Log|TinyLog|Atomic")
+AGGREGATES: Final = frozenset(name.lower() for name in _LISTS["aggregate"])
+REFUSED_FUNCTIONS: Final = frozenset(
+    name.lower() for names in _LISTS["refused"].values() for name in names
+)
+COMBINATORS: Final = _words(
+    "simplestate ordefault distinct resample foreach argmax argmin ornull tuple merge state array"
+    " null map if"
+)
+# More than one combinator behind another is rare, more than four is none of use.
+MAX_COMBINATORS: Final = 4
 
-_STRING = re.compile(r"'(?:\\.|[^'\\])*'", re.DOTALL)
-_WORDS = re.compile(r"[\s(]*([A-Za-z]+)(?:\s+([A-Za-z]+))?(?:\s+([A-Za-z]+))?")
-_REFUSED = re.compile(rf"(?<![A-Za-z0-9_])({'|'.join(REFUSED_NAMES)})(?![A-Za-z0-9_])", re.I)
-_FORMAT = re.compile(r"\bFORMAT `?([A-Za-z0-9]+)`?(?: SETTINGS .*)?$", re.DOTALL)
-_SET = re.compile(r"\bSETTINGS (.*)", re.DOTALL)
-_REACHING = re.compile("|".join(REACHING_SETTINGS), re.I)
-_NODE = re.compile(r"( *)([A-Za-z]+) ?(.*?)(?: \(alias .*\))?(?: \(children \d+\))?$")
-_ENGINE = re.compile(r"\bENGINE = ([A-Za-z]+)", re.I)
+
+def is_function(name: str) -> bool:
+    """Whether a function may be used; the engine takes many in any case."""
+    return name.lower() in FUNCTIONS or _is_combined(name.lower(), MAX_COMBINATORS)
+
+
+def _is_combined(name: str, most: int) -> bool:
+    if name in AGGREGATES:
+        return True
+    return most > 0 and any(
+        name.endswith(suffix) and _is_combined(name.removesuffix(suffix), most - 1)
+        for suffix in COMBINATORS
+    )
+
+
+def is_table(parts: Sequence[str]) -> bool:
+    """Whether a table may be read. One without a database is of the projection, or of the query."""
+    *database, table = parts
+    if not database:
+        return bool(_TABLE_NAME.fullmatch(table))
+    if len(database) > 1:
+        return False
+    if database[0].lower() == "information_schema":
+        return table.lower() in INFORMATION_TABLES
+    if database[0] == "system":
+        return table in SYSTEM_TABLES
+    return database[0] == DATABASE and bool(_TABLE_NAME.fullmatch(table))
 
 
 def refused_setting(name: str, may_write: bool) -> bool:
     """Whether a request may not change a setting; may_write: whether it is the admin's."""
-    is_known = may_write or name.lower().startswith(FREE_SETTINGS)
-    return not is_known or _REACHING.fullmatch(name) is not None
+    return name not in FREE_SETTINGS and not (may_write and name in ADMIN_SETTINGS)
 
 
 def refused_format(name: str) -> str | None:
@@ -172,112 +233,7 @@ def refused_format(name: str) -> str | None:
     return None if FORMATS.fullmatch(name) else f"The format {name} cannot be used here."
 
 
-def refusal(formatted: str, tree: str, bounds: Collection[str] = ()) -> str | None:
-    """Why the reader may not run a query, in one sentence, or None.
-
-    formatted and tree: the engine's own formatting of it and its syntax tree. bounds: settings that
-    the query must leave alone.
-    """
-    words = _words(formatted)
-    if words[0] not in READS:
-        return f"Only {', '.join(READS)} can be run here, not {words[0] or 'this'}."
-    if words[0] == "SHOW" and (words[2] if words[1] == "FULL" else words[1]) not in SHOWN:
-        return f"SHOW {words[1]} cannot be run here."
-    bare = _STRING.sub("''", formatted)
-    found = _REFUSED.search(bare)
-    if found:
-        return f"The name {found[1]} cannot be used here, not even as an alias."
-    changed = _SET.search(bare)
-    for name in re.findall(r"\w+", changed[1]) if changed else ():
-        if name.lower() in bounds:
-            return f"The bound {name} can be tightened as a parameter of the request alone."
-    for kind, _name, _parents in _nodes(tree):
-        if kind.endswith("Query") and kind not in QUERIES:
-            return f"{kind.removesuffix('Query')} cannot be run here."
-    return _refused_clause(formatted) or _refused_node(tree)
-
-
-def refusal_to_admin(formatted: str, tree: str) -> str | None:
-    """Why not even the admin may run a statement here: it would reach beyond the database."""
-    word, bare = _words(formatted)[0], _STRING.sub("''", formatted)
-    if word in READS:
-        return refusal(formatted, tree)
-    if word not in CHANGES:
-        return f"Only {', '.join((*READS, *CHANGES))} can be run here, not {word or 'this'}."
-    found = REFUSED_TO_ADMIN.search(bare)
-    if found:
-        return f"The name {found[0]} cannot be used here."
-    for engine in _ENGINE.findall(bare):
-        if not ENGINES.fullmatch(engine):
-            return f"Tables of the engine {engine} cannot be made here."
-    return _refused_clause(formatted) or _refused_node(tree)
-
-
-def format_clause(formatted: str) -> str | None:
-    """Output format that a query itself names in its FORMAT clause, or None."""
-    found = _FORMAT.search(_STRING.sub("''", formatted))
-    return found[1] if found else None
-
-
 def quoted(text: str) -> str:
     """`text` as a ClickHouse string literal."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\0", "\\0")
     return f"'{escaped}'"
-
-
-def _refused_clause(formatted: str) -> str | None:
-    named = format_clause(formatted)
-    return refused_format(named) if named else None
-
-
-def _words(formatted: str) -> list[str]:
-    found = _WORDS.match(formatted)
-    return [(word or "").upper() for word in found.groups()] if found else ["", "", ""]
-
-
-def _refused_node(tree: str) -> str | None:
-    nodes = list(_nodes(tree))
-    tables = {name for kind, name, _parents in nodes if kind == "TableIdentifier"}
-    for kind, name, parents in nodes:
-        above = parents[-1] if parents else ("", "")
-        if kind == "Function" and above[0] in TABLE_PLACES:
-            if name not in TABLE_FUNCTIONS:
-                return f"The table function {name} cannot be used here."
-        elif kind in ("TableIdentifier", "Identifier") and not _may_be_named(kind, name):
-            return f"{name} cannot be read here."
-        elif (
-            tables & WITH_PATHS
-            and (kind.endswith("Asterisk") or kind.endswith("Matcher"))
-            and ("Function", "count") not in parents[-2:]
-        ):
-            return "Name the columns of this table; those with paths cannot be read here."
-    return None
-
-
-def _may_be_named(kind: str, name: str) -> bool:
-    """Whether an identifier is none of a table that cannot be read.
-
-    A column may be called anything, `a.b` of a table `a` too, as long as it begins with no name of
-    a database; a table without a database is one of the projection.
-    """
-    database, dot, table = name.partition(".")
-    if database.lower() == "information_schema":
-        return not dot or table.lower() in INFORMATION_TABLES
-    if database == "system":
-        return not dot or table.split(".")[0] in SYSTEM_TABLES
-    if kind == "TableIdentifier":
-        return not dot or database == DATABASE
-    return database != "default" or not dot
-
-
-def _nodes(tree: str) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
-    """(kind, name, [(kind, name) of each node above]) of every node of `EXPLAIN AST`."""
-    path: list[tuple[str, str]] = []
-    for line in tree.splitlines():
-        found = _NODE.match(line)
-        if found is None:
-            continue
-        depth = len(found[1])
-        del path[depth:]
-        yield found[2], found[3], list(path)
-        path += [("", "")] * (depth - len(path)) + [(found[2], found[3])]

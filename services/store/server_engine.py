@@ -91,7 +91,7 @@ class ServerEngine:
 
         limits = bounds(self._settings, query.settings)
         given = JUDGE.settings(query, () if query.may_write else limits)
-        judged = JUDGE.statement(query, limits, engine_reads)
+        judged = JUDGE.statement(query, engine_reads)
         given |= {f"param_{name}": value for name, value in judged.parameters.items()}
         if not query.may_write:
             given |= {k: str(v) for k, v in limits.items()}
@@ -99,8 +99,8 @@ class ServerEngine:
             given |= {"readonly": "2"} if self._reader == self._own else {}
         given |= {"database": query.database, "default_format": query.output_format}
         body = judged.text.encode()
-        if query.data:
-            given["query"], body = judged.text, query.data
+        if judged.insert is not None:
+            given["query"], body = judged.text, judged.insert.data
         started = time.monotonic()
         data, headers = self._ask(body, given, user)
         summary = json.loads(headers.get("X-ClickHouse-Summary", "{}"))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from pydantic import Field, SecretStr
 
@@ -10,6 +11,18 @@ from services.runtime.settings import ServiceSettings
 from services.store.dashboard_files import DASHBOARDS_DIR
 from services.store.engine import EngineError
 from services.store.http_guard import LOOPBACK
+
+# Bounds of reading a query. Before these the text itself is bounded: services/store/sql_tokens.py.
+# The tree of a query grows where it names an alias or a WITH clause again.
+PARSING: Final = {
+    "max_query_size": 1024 * 1024,
+    "max_parser_depth": 1000,
+    "max_parser_backtracks": 1_000_000,
+    "max_ast_depth": 1000,
+    "max_ast_elements": 50_000,
+    "max_expanded_ast_elements": 100_000,
+}
+LEAST_SECONDS: Final = 0.001
 
 
 class StoreSettings(ServiceSettings):
@@ -113,6 +126,7 @@ def bounds(settings: StoreSettings, asked: Mapping[str, str]) -> dict[str, float
         "max_threads": settings.query_threads,
         "result_overflow_mode": "throw",
         "timeout_overflow_mode": "throw",
+        **PARSING,
     }
     return {name: _tighter(asked.get(name), limit) for name, limit in limits.items()}
 
@@ -127,4 +141,5 @@ def _tighter(asked: str | None, limit: float | str) -> float | str:
         raise EngineError(f"Code: 72. DB::Exception: {asked!r} is not a number.") from error
     if not 0 < wanted < limit:
         return limit
-    return int(wanted) if isinstance(limit, int) else wanted
+    # Less than a unit would be cut to 0, and 0 be no bound.
+    return max(int(wanted), 1) if isinstance(limit, int) else max(wanted, LEAST_SECONDS)

@@ -29,7 +29,7 @@ def main() -> None:
         def settings(self, query, _bounds):
             return dict(query.settings)
 
-        def statement(self, query, _bounds, _engine_reads):
+        def statement(self, query, _engine_reads):
             return Statement(query.text, query.parameters, query.output_format)
 
     engine = ChdbEngine(settings, LetsAllPass())

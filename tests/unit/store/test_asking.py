@@ -5,87 +5,11 @@ import pytest
 from services.store.ddl import ddl_statements, split_statements
 from services.store.engine import EngineError, Query
 from services.store.http_query import content_type_of, parameters_of, query_of, status_of
-from services.store.permissions import (
-    format_clause,
-    quoted,
-    refusal,
-    refusal_to_admin,
-    refused_setting,
-)
+from services.store.permissions import is_function, quoted, refused_setting
 from services.store.positions import starts
+from services.store.settings import PARSING, StoreSettings, bounds
 
 pytestmark = pytest.mark.unit
-
-
-@pytest.mark.parametrize(
-    "formatted",
-    [
-        "SELECT 1",
-        "WITH 1 AS a SELECT a",
-        "SHOW TABLES FROM tidegauge",
-        "DESCRIBE TABLE tidegauge.runs",
-        "EXISTS TABLE tidegauge.runs",
-        "EXPLAIN SELECT 1",
-        "SELECT 'file(' AS x, profile FROM t",
-        "SELECT 'it\\'s into outfile'",
-        "(SELECT 1) UNION ALL (SELECT 2)",
-    ],
-)
-def test_a_query_that_only_reads_the_projection_may_be_run(formatted):
-    assert refusal(formatted, "") is None
-
-
-@pytest.mark.parametrize(
-    "formatted",
-    [
-        "SELECT 1 INTO OUTFILE '/tmp/x' FORMAT JSON",
-        "SELECT file('/etc/passwd')",
-        "SELECT * APPLY file FROM t",
-        "SELECT arrayMap(file, ['/etc/passwd'])",
-        "SELECT '\\'', `File`('x')",
-        "SELECT * FROM Python(os)",
-        "SELECT dictGetOrDefault('a', 'b', 1, 2)",
-        "SELECT aiGenerate('x')",
-        "SELECT reverseDNSQuery('1.2.3.4')",
-        "SHOW PROCESSLIST",
-        "SHOW FULL CLUSTERS",
-        "SHOW GRANTS",
-        "SET readonly = 0",
-        "KILL QUERY WHERE 1",
-        "DROP TABLE t",
-        "USE default",
-        "",
-    ],
-)
-def test_a_query_that_reaches_beyond_the_projection_is_refused(formatted):
-    assert refusal(formatted, "") is not None
-
-
-@pytest.mark.parametrize(
-    "formatted",
-    [
-        "SELECT 1 SETTINGS max_execution_time = 0",
-        "SELECT 1 SETTINGS join_use_nulls = 1, max_execution_time = 0 FORMAT JSON",
-        "SELECT * FROM (SELECT 1 SETTINGS MAX_EXECUTION_TIME = 0)",
-    ],
-)
-def test_the_reader_does_not_lift_its_bounds_in_the_text(formatted):
-    assert "max_execution_time" in (refusal(formatted, "", ("max_execution_time",)) or "").lower()
-    assert refusal(formatted, "", ()) is None
-
-
-def test_a_bound_may_be_spoken_of():
-    asked = "SELECT value FROM system.settings WHERE name = 'max_execution_time'"
-    assert refusal(asked, "", ("max_execution_time",)) is None
-
-
-@pytest.mark.parametrize("judge", [refusal, refusal_to_admin])
-def test_formats_with_a_template_or_a_schema_are_refused(judge):
-    tree = "SelectWithUnionQuery (children 1)\n Literal UInt64_1\n"
-    for name in ("Template", "protobuf", "CapnProto", "Prometheus", "NoSuchFormat"):
-        assert "format" in (judge(f"SELECT 1 FORMAT {name}", tree) or "")
-    for name in ("JSONEachRow", "TSVWithNames", "Native", "`Null`"):
-        assert judge(f"SELECT 1 FORMAT {name}", tree) is None
 
 
 @pytest.mark.parametrize("may_write", [False, True])
@@ -94,109 +18,41 @@ def test_settings_that_open_what_they_name_are_refused_to_everybody(may_write):
         assert refused_setting(name, may_write)
     for name in ("join_use_nulls", "output_format_json_quote_64bit_integers"):
         assert not refused_setting(name, may_write)
-    assert refused_setting("allow_ddl", may_write) != may_write
+    assert refused_setting("async_insert", may_write) != may_write
 
 
-def test_the_format_of_a_query_is_found_only_in_its_own_clause():
-    assert format_clause("SELECT 1 FORMAT JSON") == "JSON"
-    assert format_clause("SELECT 1 FORMAT CSV SETTINGS max_threads = 1") == "CSV"
-    assert format_clause("SELECT ' FORMAT JSON'") is None
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [
+        ({}, 30.0),
+        ({"max_execution_time": "7"}, 7.0),
+        ({"max_execution_time": "0"}, 30.0),
+        ({"max_execution_time": "-1"}, 30.0),
+        ({"max_execution_time": "nan"}, 30.0),
+        ({"max_execution_time": "31"}, 30.0),
+        ({"max_execution_time": "1e-9"}, 0.001),
+    ],
+)
+def test_a_bound_is_tightened_and_never_lifted(asked, given):
+    assert bounds(StoreSettings(), asked)["max_execution_time"] == given
+
+
+@pytest.mark.parametrize("asked", ["0", "-1", "99999999999", "inf", "1e400"])
+def test_no_bound_of_parsing_is_lifted(asked):
+    for name, limit in PARSING.items():
+        assert bounds(StoreSettings(), {name: asked})[name] == limit
+    assert bounds(StoreSettings(), {"max_parser_depth": "0.5"})["max_parser_depth"] == 1
+
+
+def test_a_function_may_be_used_when_it_is_listed_with_combinators_behind_aggregates():
+    for name in ("count", "COUNT", "sumIf", "quantileExactWeightedMergeState", "toString", "e"):
+        assert is_function(name)
+    for name in ("file", "FILE", "fileIf", "toStringIf", "sumIfIfIfIfIf", "newOne", ""):
+        assert not is_function(name)
 
 
 def test_a_literal_keeps_quotes_and_backslashes():
     assert quoted("it's \\ \0") == "'it\\'s \\\\ \\0'"
-
-
-TREE = """SelectWithUnionQuery (children 1)
- ExpressionList (children 1)
-  SelectQuery (children 2)
-   ExpressionList (children 1)
-    {selected}
-   TablesInSelectQuery (children 1)
-    TablesInSelectQueryElement (children 1)
-     TableExpression (children 1)
-      {table}
-"""
-ONE = "Literal UInt64_1"
-ALL = "Asterisk"
-COUNT_ALL = "Function count (children 1)\n     ExpressionList (children 1)\n      Asterisk"
-
-
-@pytest.mark.parametrize(
-    ("selected", "table"),
-    [
-        (ALL, "TableIdentifier tidegauge.runs (alias r)"),
-        (ALL, "TableIdentifier runs"),
-        (ONE, "Function numbers (children 1)"),
-        (ONE, "TableIdentifier system.tables"),
-        (COUNT_ALL, "TableIdentifier system.tables"),
-        ("Identifier r.system", "TableIdentifier runs (alias r)"),
-        ("Function url (children 1)", "TableIdentifier runs"),
-    ],
-)
-def test_tables_of_the_projection_and_some_of_the_system_may_be_read(selected, table):
-    assert refusal("SELECT 1", TREE.format(selected=selected, table=table)) is None
-
-
-@pytest.mark.parametrize(
-    ("selected", "table"),
-    [
-        (ONE, "Function url (children 1)"),
-        (ONE, "Function eval (children 1)"),
-        (ONE, "TableIdentifier system.users"),
-        (ONE, "TableIdentifier default.t"),
-        ("Identifier system.users", "TableIdentifier runs"),
-        (ALL, "TableIdentifier system.tables (alias t)"),
-        ("QualifiedAsterisk (children 1)", "TableIdentifier system.databases"),
-        ("ColumnsRegexpMatcher", "TableIdentifier system.tables"),
-    ],
-)
-def test_other_tables_table_functions_and_paths_may_not_be_read(selected, table):
-    assert refusal("SELECT 1", TREE.format(selected=selected, table=table)) is not None
-
-
-@pytest.mark.parametrize(
-    "tree",
-    [
-        "Explain EXPLAIN PIPELINE (children 1)\n InsertQuery   (children 2)\n  Function url",
-        "Explain EXPLAIN TABLE OVERRIDE (children 2)\n Function mysql (children 1)",
-        "InsertQuery   (children 2)\n Identifier t",
-        "ParallelWithQuery 2 SelectWithUnionQuery (children 2)",
-        "SHOW CREATE USER query\nShowCreateAccessEntityQuery",
-    ],
-)
-def test_no_other_kind_of_query_hides_in_one_that_reads(tree):
-    assert refusal("EXPLAIN SELECT 1", tree) is not None
-
-
-@pytest.mark.parametrize(
-    "formatted",
-    [
-        "ALTER TABLE t ADD COLUMN a Int8",
-        "CREATE TABLE t (a Int8) ENGINE = MergeTree ORDER BY a",
-        "INSERT INTO t (a) FORMAT Native",
-    ],
-)
-def test_the_admin_may_change_tables(formatted):
-    assert refusal_to_admin(formatted, "") is None
-
-
-@pytest.mark.parametrize(
-    "formatted",
-    [
-        "CREATE TABLE t (a Int8) ENGINE = URL('http://x', CSV)",
-        "CREATE DATABASE d ENGINE = MySQL('h', 'd', 'u', 'p')",
-        "CREATE DICTIONARY d (a UInt64) PRIMARY KEY a",
-        "CREATE FUNCTION f AS x -> x",
-        "CREATE USER u",
-        "ALTER TABLE t FREEZE",
-        "SYSTEM SHUTDOWN",
-        "BACKUP TABLE t TO Disk('d', 'x')",
-        "ATTACH TABLE t FROM '/x' (a Int8) ENGINE = Log",
-    ],
-)
-def test_not_even_the_admin_reaches_beyond_the_database(formatted):
-    assert refusal_to_admin(formatted, "") is not None
 
 
 def test_the_query_is_the_parameter_followed_by_the_body():

@@ -1,0 +1,184 @@
+"""Attacks in SQL as data: none passes the judge, and what only looks like one is answered.
+
+`Watched` is the judge that engines have, and notes what it lets through. Nothing that stands behind
+it takes part: tests/security/sql_attacks.toml is refused before the engine runs anything of it.
+"""
+
+import re
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from services.store.chdb_engine import ChdbEngine
+from services.store.ddl import ddl_statements
+from services.store.engine import EngineError, Query
+from services.store.judging import JUDGE
+from services.store.permissions import quoted
+from services.store.settings import PARSING, StoreSettings
+from services.store.users import kept_passwords
+from tests.security.sql_mutations import mutations
+
+pytestmark = pytest.mark.security
+
+FOLDER = Path(__file__).parent
+ATTACKS = tomllib.loads((FOLDER / "sql_attacks.toml").read_text())
+HARMLESS = tomllib.loads((FOLDER / "sql_harmless.toml").read_text())
+GROUPS = ATTACKS["attack"]
+CANARY = "tidegauge-never-read"
+SEED = 20261122
+MUTATIONS = 4
+NOWHERE = "http://127.0.0.1:1"
+FREE = dict.fromkeys((*PARSING, "max_execution_time", "max_memory_usage"), "0")
+
+
+class Watched:
+    """The judge that engines have; `passed`: what it let through."""
+
+    def __init__(self):
+        self.passed = []
+
+    def settings(self, query, bounds):
+        return JUDGE.settings(query, bounds)
+
+    def statement(self, query, engine_reads):
+        statement = JUDGE.statement(query, engine_reads)
+        self.passed.append(statement.text)
+        return statement
+
+
+class Site:
+    """An engine with its folder, and files around it that nobody may read or write."""
+
+    def __init__(self, folder):
+        data = folder / "data"
+        self.secrets = kept_passwords(data / "secrets")
+        self.paths = {
+            "secret": data / "secrets" / "clickhouse-admin",
+            "outside": folder / "outside.csv",
+            "target": folder / "target.out",
+        }
+        self.paths["outside"].write_text(f"{CANARY}\n")
+        self.judge = Watched()
+        self.engine = ChdbEngine(StoreSettings(data=data), judge=self.judge)
+        self.engine.execute(ddl_statements())
+        self.before = self.files(folder)
+        self.folder = folder
+
+    def files(self, folder):
+        found = (path for path in folder.rglob("*") if "data/clickhouse" not in str(path))
+        return {path: path.stat().st_mtime_ns for path in found if path.is_file()}
+
+    def filled(self, text):
+        for name, path in self.paths.items():
+            text = text.replace(f"{{{name}}}", str(path))
+        return text.replace("{nowhere}", NOWHERE)
+
+    def refusal(self, query):
+        """What refuses a query; fails where it was let through, or something was told."""
+        self.judge.passed.clear()
+        with pytest.raises(EngineError) as caught:
+            self.engine.answer(query)
+        said = str(caught.value)
+        assert not self.judge.passed, query
+        assert not any(secret in said for secret in (CANARY, *self.secrets)), query
+        return said
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    found = Site(tmp_path_factory.mktemp("attacked"))
+    yield found
+    found.engine.close()
+
+
+def asked(site, group, text, user):
+    def filled(values):
+        return {name: site.filled(value) for name, value in values.items()}
+
+    return Query(
+        site.filled(text),
+        group.get("format", "TabSeparated"),
+        settings=filled(group.get("settings", {})),
+        parameters=filled(group.get("parameters", {})),
+        may_write=user == "admin",
+    )
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=lambda group: group["about"])
+def test_an_attack_is_refused_before_the_engine_runs_it(site, group):
+    for text in group["texts"]:
+        for user in group["users"]:
+            said = site.refusal(asked(site, group, text, user))
+            assert re.search(group["says"], said) or user == "reader", (text, said)
+    assert site.files(site.folder) == site.before
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=lambda group: group["about"])
+def test_an_attack_in_another_writing_is_refused_too(site, group):
+    for text in group["texts"]:
+        for user in group["users"]:
+            for other in mutations(text, SEED, MUTATIONS):
+                site.refusal(asked(site, group, other, user))
+    assert site.files(site.folder) == site.before
+
+
+def test_there_are_a_thousand_attempts_and_more():
+    given = sum(len(group["texts"]) * len(group["users"]) for group in GROUPS)
+    others = {
+        (other, user)
+        for group in GROUPS
+        for text in group["texts"]
+        for user in group["users"]
+        for other in mutations(text, SEED, MUTATIONS)
+    }
+    assert given >= 800
+    assert len(others) >= 2_500
+
+
+@pytest.mark.parametrize("user", ["reader", "admin"])
+@pytest.mark.parametrize("asks", [{}, FREE], ids=["", "without bounds"])
+def test_what_nests_or_grows_without_end_is_refused_in_milliseconds(site, user, asks):
+    for group in ATTACKS["deep"]:
+        for opening, middle, closing in group["shapes"]:
+            times = group["times"]
+            text = f"SELECT {opening * times}{middle}{closing * times}"
+            settings = asks if user == "reader" else {}
+            query = Query(text, settings=settings, may_write=user == "admin")
+            started = time.monotonic()
+            site.refusal(query)
+            assert time.monotonic() - started < 2, text[
+                :60
+            ]  # 30 ms and less where nothing else runs
+
+
+def test_what_only_looks_like_an_attack_is_answered(site):
+    for user in (False, True):
+        for text in HARMLESS["texts"]:
+            site.engine.answer(Query(text, parameters=HARMLESS["parameters"], may_write=user))
+    assert len(HARMLESS["texts"]) >= 150
+
+
+def test_the_admin_changes_tables_of_the_database(site):
+    for text in HARMLESS["admin"]:
+        site.engine.answer(Query(text, may_write=True))
+        if not text.startswith("SELECT"):
+            assert "READONLY" in site.refusal(Query(text))
+
+
+def test_an_attack_as_a_literal_is_only_a_literal(site):
+    for group in GROUPS:
+        for text in group["texts"]:
+            whole = site.filled(text)
+            if "\0" in whole or whole.lower().count("between") > 4:
+                continue
+            answer = site.engine.answer(Query(f"SELECT {quoted(whole)}", "RawBLOB"))
+            assert answer.data.decode() == whole
+
+
+def test_what_a_parameter_says_is_only_a_value(site):
+    for value in ("1, file('/etc/hostname')", "'", "a' OR '1'='1", "\\'", "}", "`"):
+        given = {"v": value.replace("\\", "\\\\")}
+        answer = site.engine.answer(Query("SELECT {v:String}", "RawBLOB", parameters=given))
+        assert answer.data.decode() == value
