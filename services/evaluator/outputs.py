@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from services.evaluator.columns import Bools, Ints, by_value
+from services.evaluator.columns import Bools, Ints, by_value, first_of_each
 
 Content = dict[str, np.ndarray[Any, Any]]
 PARTITION_BITS = 16  # beside 47 of milliseconds
@@ -120,7 +120,8 @@ class Unread:
 
     def take_before(self, time_ms: int) -> list[Outputs]:
         """Those that were appended before a time wait no longer: by LogAppendTime, within a
-        millisecond by partition, within a partition by offset."""
+        millisecond by partition, within a partition by offset. Only outputs of one address
+        are sure to come in this order."""
         limit = time_ms << PARTITION_BITS
         taken, left = [], []
         for order, rows in self._parts:
@@ -135,9 +136,17 @@ class Unread:
         return _in_order(taken)
 
 
+def _any_repeated(parts: list[Outputs]) -> bool:
+    """Whether two rows have one address. If none have, no verdict depends on their order."""
+    index = np.concatenate([rows.index for rows in parts])
+    groups = by_value(np.concatenate([rows.group for rows in parts]))
+    return any(not first_of_each(index[rows]).all() for _, rows in groups)
+
+
 def _in_order(parts: list[tuple[Ints, Outputs]]) -> list[Outputs]:
     follow = all(one[-1] <= other[0] for (one, _), (other, _) in pairwise(parts))
-    if follow and all((order[1:] >= order[:-1]).all() for order, _ in parts):
+    follow = follow and all((order[1:] >= order[:-1]).all() for order, _ in parts)
+    if follow or not _any_repeated([rows for _, rows in parts]):
         return [rows for _, rows in parts]
     order = np.argsort(np.concatenate([order for order, _ in parts]), kind="stable")
     return [concat([rows for _, rows in parts]).take(order)]
