@@ -19,6 +19,7 @@ from services.store.sql_statements import (
     NotAllowedError,
     data_begins,
     first_word,
+    is_insert,
     plain,
     substituted,
 )
@@ -26,12 +27,17 @@ from services.store.sql_tokens import TextError, scan
 from services.store.sql_tree import RefusedError, format_of, parameters_of, want_permitted
 
 DEADLINE_S: Final = 2.0
+# By these the engine would evaluate expressions among the data of VALUES, which nobody judges.
+EVALUATING: Final = (
+    "input_format_values_interpret_expressions",
+    "input_format_values_deduce_templates_of_expressions",
+)
 MAX_PARAMETERS: Final = 200
 MAX_PARAMETER_BYTES: Final = 64 * 1024
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Without brackets, of which a tree tells only those that mean something.
 _BARE = "replaceRegexpAll({}, '[() ]', '')"
-_WRAPPED = ": In scope SELECT parseQueryToJSON("
+_WRAPPED = (": In scope SELECT ", ": while executing 'FUNCTION ", ": While executing ")
 _NO_TREE = re.compile(r"AST node of type '(.+?)(?:Query)?(?:_\w*| query)?' does not support JSON")
 EngineReads = Callable[[str, Mapping[str, str]], str]
 
@@ -113,7 +119,7 @@ class _Reading:
         query = self._query
         _want_format(query.output_format)
         text, data = query.text, query.data
-        if query.may_write and text.lstrip()[:6].upper() == "INSERT":
+        if query.may_write and is_insert(text):
             begins = data_begins(text)
             if begins is not None:
                 data = _inline(text[begins:]) + data
@@ -128,6 +134,8 @@ class _Reading:
             named, text = found.output_format, found.text
         else:
             used = self._tree(text)
+            if used["type"] == "InsertQuery" and "select" not in used:
+                raise NotAllowedError("The INSERT has no data.")
             named = format_of(used)
         names = parameters_of(used) if used else frozenset()
         return Statement(text, self._parameters(names), named or query.output_format)
@@ -144,11 +152,12 @@ class _Reading:
 
     def _tree(self, text: str) -> Mapping[str, Any]:
         """The tree of a statement that may be run. Raises EngineError for what is none."""
-        literal = quoted(text)
-        told = f"formatQueryFromJSON(parseQueryToJSON({literal}))"
+        # A column of one row: a constant's text would go into the name of each result.
         sql = (
-            f"SELECT parseQueryToJSON({literal}) AS tree, {_BARE.format(told)}"
-            f" = {_BARE.format(f'formatQuerySingleLine({literal})')} FORMAT JSONCompact"
+            f"SELECT tree, {_BARE.format('formatQueryFromJSON(tree)')}"
+            f" = {_BARE.format('formatQuerySingleLine(text)')} FROM (SELECT text,"
+            f" parseQueryToJSON(text) AS tree FROM (SELECT materialize({quoted(text)}) AS text))"
+            " FORMAT JSONCompact"
         )
         try:
             tree, is_whole = json.loads(self._reads(sql, {}))["data"][0]
@@ -182,8 +191,7 @@ def _insert_of(tree: Mapping[str, Any], data: bytes) -> Insert:
         raise NotAllowedError("An INSERT with data names its columns one by one.")
     written = ", ".join(f"`{column['name']}`" for column in columns)
     changes = tree.get("settings_ast", {"changes": []})["changes"]
-    # Expressions among the data would be SQL that nobody judges.
-    settings = ["input_format_values_interpret_expressions = 0"]
+    settings = [f"{name} = 0" for name in EVALUATING]
     settings += [f"{each['name']} = {quoted(str(each['value']['value']))}" for each in changes]
     into = f"INSERT INTO {table}{f' ({written})' if written else ''}"
     return Insert(into, f"SETTINGS {', '.join(settings)}", tree["format"], data)
@@ -202,7 +210,9 @@ def _want_format(name: str) -> None:
 
 def _unreadable(error: EngineError) -> Exception:
     """What the engine says of a text that it cannot read, without the statement that asked."""
-    said = str(error).split(_WRAPPED)[0]
+    said = str(error)
+    for end in _WRAPPED:
+        said = said.split(end, 1)[0]
     found = _NO_TREE.search(said)
     if found:
         return NotAllowedError(f"{found[1]} cannot be run here.")

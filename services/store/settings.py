@@ -13,9 +13,10 @@ from services.store.engine import EngineError
 from services.store.http_guard import LOOPBACK
 
 # Bounds of reading a query. Before these the text itself is bounded: services/store/sql_tokens.py.
-# The tree of a query grows where it names an alias or a WITH clause again.
+# The tree of a query grows where it names an alias or a WITH clause again. max_query_size bounds
+# the tree as JSON too.
 PARSING: Final = {
-    "max_query_size": 1024 * 1024,
+    "max_query_size": 8 * 1024 * 1024,
     "max_parser_depth": 1000,
     "max_parser_backtracks": 1_000_000,
     "max_ast_depth": 1000,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from services.store.permissions import is_table
-from services.store.sql_tokens import Kind, Token, bounded, is_fit_name, scan
+from services.store.sql_tokens import Kind, Token, bounded, is_fit_name, scan, tokens
 from services.store.tables import DATABASE
 
 READS: Final = ("SELECT", "WITH", "FROM", "SHOW", "DESCRIBE", "EXISTS", "EXPLAIN")
@@ -73,6 +73,12 @@ def plain(text: str, tokens: Sequence[Token]) -> Plain | None:
     if words[0] == "SHOW" and (words[1] if len(words) > 1 else "") not in TREES:
         return _show(*_without_format(tokens[1:]))
     return None
+
+
+def is_insert(text: str) -> bool:
+    """Whether the first word is INSERT, behind comments too. Raises TextError."""
+    first = next(tokens(text), None)
+    return first is not None and first.word == "INSERT"
 
 
 def data_begins(text: str) -> int | None:

@@ -18,7 +18,7 @@ MAX_NESTING: Final = 100
 # Operators that may stand in a row, each below the one before, over all open brackets.
 MAX_CHAIN: Final = 300
 # `a BETWEEN b AND c` is `a >= b AND a <= c` to the parser, so a row of them doubles each time.
-MAX_GROWN_NODES: Final = 1_000_000
+MAX_GROWN_NODES: Final = 150_000
 BYTES_PER_NODE: Final = 16
 
 _CLOSING: Final = {"(": ")", "[": "]", "{": "}", "CASE": "END"}
@@ -81,9 +81,9 @@ def scan(text: str) -> list[Token]:
 def bounded(text: str) -> Iterator[Token]:
     """The tokens one after another; ends with a TextError where a bound is crossed."""
     bounds = _Bounds()
+    if len(text) > MAX_TEXT_BYTES or len(_encoded(text)) > MAX_TEXT_BYTES:
+        raise TextError(f"A query has at most {MAX_TEXT_BYTES} bytes.")
     for token in tokens(text):
-        if token.end > MAX_TEXT_BYTES:
-            raise TextError(f"A query has at most {MAX_TEXT_BYTES} bytes.")
         bounds.take(token)
         yield token
 
@@ -118,6 +118,13 @@ def tokens(text: str) -> Iterator[Token]:
 
 _KINDS: Final = {kind.value: kind for kind in Kind}
 _AFTER_NO_WORD: Final = frozenset("$")
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise TextError("The query is no Unicode text.") from None
 
 
 def _end_of_comment(text: str, at: int) -> int:

@@ -111,7 +111,8 @@ def test_an_attack_is_refused_before_the_engine_runs_it(site, group):
     for text in group["texts"]:
         for user in group["users"]:
             said = site.refusal(asked(site, group, text, user))
-            assert re.search(group["says"], said) or user == "reader", (text, said)
+            says = group["says"] + ("|can be run here" if user == "reader" else "")
+            assert re.search(says, said), (text, said)
     assert site.files(site.folder) == site.before
 
 
@@ -133,8 +134,8 @@ def test_there_are_a_thousand_attempts_and_more():
         for user in group["users"]
         for other in mutations(text, SEED, MUTATIONS)
     }
-    assert given >= 800
-    assert len(others) >= 2_500
+    assert given >= 850
+    assert len(others) >= 3_000
 
 
 @pytest.mark.parametrize("user", ["reader", "admin"])
@@ -165,6 +166,28 @@ def test_the_admin_changes_tables_of_the_database(site):
         site.engine.answer(Query(text, may_write=True))
         if not text.startswith("SELECT"):
             assert "READONLY" in site.refusal(Query(text))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "file('{secret}')",
+        "file(assumeNotNull('{secret}'))",
+        "file('{secret}') || ''",
+        "(SELECT file('{secret}'))",
+        "concat('a', 'b')",
+    ],
+)
+def test_no_expression_among_the_data_of_an_insert_is_evaluated(site, value):
+    """The judge sees no data, so the engine is told to read them as values alone."""
+    for text in (
+        f"INSERT INTO projection_position (topic) VALUES ({value})",
+        f"INSERT INTO projection_position (topic) VALUES ({value}), ({value})",
+        f"/* x */ insert into projection_position (topic) FORMAT Values\n({value})",
+    ):
+        with pytest.raises(EngineError, match=r"Interpreting expressions is disabled|Cannot parse"):
+            site.engine.answer(Query(site.filled(text), may_write=True))
+    assert site.engine.rows("SELECT count() AS n FROM tidegauge.projection_position") == [{"n": 0}]
 
 
 def test_an_attack_as_a_literal_is_only_a_literal(site):

@@ -73,6 +73,7 @@ def test_comments_are_left_out_and_heredocs_are_literals(text, left):
         "SELECT \x00",
         "SELECT 1)",
         "SELECT (1]",
+        "SELECT '\ud800'",
     ],
 )
 def test_what_two_readers_could_read_in_two_ways_is_refused(text):
