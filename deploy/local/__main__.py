@@ -7,11 +7,13 @@ a session of its own.
 
 import argparse
 import json
+import os
 import signal
 import sys
 import threading
 from types import FrameType
 
+from deploy.local.data_folder import UMASK
 from deploy.local.parts import stack_parts
 from deploy.local.stack import Stack, StackError, StackStoppedError
 from services.runtime.settings import ServiceSettings, load_settings
@@ -25,6 +27,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("verb", choices=("up", "down", "status"))
     parser.add_argument("--detached", action="store_true", help="this process is no one's terminal")
     options = parser.parse_args(arguments)
+    os.umask(UMASK)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     settings = load_settings(ServiceSettings)

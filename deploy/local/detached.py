@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from deploy.local.data_folder import make_private
 from deploy.local.failures import StackError, tail
 from deploy.local.processes import end, identify, spawn, wait_until
 from deploy.local.startup import Progress, log_path, settings_environment
@@ -21,7 +22,7 @@ def start_detached(settings: ServiceSettings, on_progress: Progress) -> None:
     Its progress is passed on from `logs/stack.log`. Interrupted, it ends what it began. Raises
     StackError with the sentence of the process that failed.
     """
-    settings.data.mkdir(parents=True, exist_ok=True)
+    make_private(settings.data, on_progress)
     log = log_path(settings.data, "stack")
     command = (sys.executable, "-m", "deploy.local", "up", "--detached")
     process = spawn(command, log, settings.data, settings_environment(settings))

@@ -17,6 +17,7 @@ import fcntl
 import ipaddress
 import os
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 ROOT = Path(__file__).resolve().parents[2]
+# Other users may run what is installed, and change none of it.
+OTHERS_WRITE = 0o022
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
 NEEDED_FREE_BYTES = 3 * 1024**3
@@ -57,6 +60,7 @@ class InstallError(Exception):
 
 def main() -> int:
     """Install what is missing below the root of the repository."""
+    os.umask(os.umask(OTHERS_WRITE) | OTHERS_WRITE)
     try:
         install(ROOT)
     except InstallError as error:
@@ -80,6 +84,19 @@ def install(root: Path) -> None:
             install_packages(root)
         if not same(root / "deploy/local/ivy.lock", root / ".jars" / "installed.lock"):
             run("fetching the jars", [str(venv_python(root)), "-m", "deploy.local.jars"], root)
+        for folder in (root / ".venv", root / ".jars"):
+            close_to_writers(folder)
+
+
+def close_to_writers(folder: Path) -> None:
+    """Take from others the right to change what is installed; a tool's cache may give it them."""
+    for place, folders, files in os.walk(folder):
+        for path in (place, *(os.path.join(place, name) for name in (*folders, *files))):
+            found = os.lstat(path)
+            mode = stat.S_IMODE(found.st_mode)
+            is_ours = found.st_uid == os.geteuid() and not stat.S_ISLNK(found.st_mode)
+            if is_ours and mode & OTHERS_WRITE:
+                os.chmod(path, mode & ~OTHERS_WRITE)
 
 
 def check_addresses(environ: Mapping[str, str]) -> None:

@@ -11,10 +11,13 @@ import psutil
 from deploy.local.failures import EXIT_USAGE, StackError
 from deploy.local.jars_lock import JarsError, jars_lock, mend, verify_jars
 from deploy.local.processes import wait_until
+from services.runtime.ports import ephemeral_hint
 from services.runtime.settings import ServiceSettings
 
 NEEDED_FREE_BYTES = 500 * 1024**2
 RELEASE_S = 5.0
+# What divides lists of folders, quotes options of the JVM, and is replaced in Faust's settings.
+TAKEN_APART = frozenset(',"{}')
 
 
 def check_jars(jars: Path) -> None:
@@ -35,6 +38,22 @@ def check_room(data: Path, needed_bytes: int = NEEDED_FREE_BYTES) -> None:
         )
 
 
+def check_names(settings: ServiceSettings) -> None:
+    """Raises StackError when a folder has a name that Java or Spark would take apart."""
+    for what, path, taken_apart in (
+        ("data folder", settings.data, TAKEN_APART),
+        ("folder of the jars", settings.jars, TAKEN_APART | {":"}),
+    ):
+        bad = sorted(set(str(path.absolute())) & taken_apart)
+        if bad or not str(path.absolute()).isprintable():
+            which = " ".join(bad) or "control characters"
+            raise StackError(
+                f"the {what} {str(path.absolute())!r} has {which} in its name,"
+                " which Java or Spark takes for something else; choose another folder",
+                exit_code=EXIT_USAGE,
+            )
+
+
 def check_ports(settings: ServiceSettings, names: Iterable[str]) -> None:
     """Raises StackError, which names port and process, when a port is taken.
 
@@ -43,9 +62,11 @@ def check_ports(settings: ServiceSettings, names: Iterable[str]) -> None:
     for name in names:
         port = settings.port(name)
         if _is_taken(settings.host, port) and not _is_released(settings.host, port):
+            hint = ephemeral_hint(settings.base_port)
             raise StackError(
                 f"port {port}, which {name} needs, is taken{_by_whom(port)};"
-                f" set TIDEGAUGE_BASE_PORT to another than {settings.base_port}",
+                f" set TIDEGAUGE_BASE_PORT to another than {settings.base_port}"
+                + (f" ({hint})" if hint else ""),
                 exit_code=EXIT_USAGE,
             )
 

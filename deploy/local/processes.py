@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 
+from deploy.local.data_folder import UMASK
 from deploy.local.failures import StackError
 from deploy.local.state import Identity
 from services.runtime.births import birth_of
@@ -56,6 +57,7 @@ def spawn(
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            umask=UMASK,
         )
     if niceness:
         own = os.getpriority(os.PRIO_PROCESS, 0)

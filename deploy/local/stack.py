@@ -19,12 +19,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from deploy.local.announcing import Announcer
+from deploy.local.data_folder import check_owner, make_private
 from deploy.local.detached import start_detached
 from deploy.local.ending import end_stack, interrupt_start
 from deploy.local.failures import EXIT_USAGE, StackError, StackStoppedError, crashed, unwritable
 from deploy.local.java import JavaMissingError, find_java
 from deploy.local.parts import Part, stack_parts
-from deploy.local.preflight import check_jars, check_ports, check_room
+from deploy.local.preflight import check_jars, check_names, check_ports, check_room
 from deploy.local.processes import identify, is_alive, wait_until
 from deploy.local.startup import (
     READY_DEADLINE_S,
@@ -163,7 +164,7 @@ class Stack:
 
     def _start(self, on_progress: Progress) -> None:
         settings = self.settings
-        settings.data.mkdir(parents=True, exist_ok=True)
+        check_names(settings)
         check_room(settings.data)
         check_ports(settings, [port for part in self._parts for port in part.ports])
         try:
@@ -275,7 +276,10 @@ class Stack:
         )
 
     def _read(self) -> StackState | None:
+        """What is recorded. Raises StackError when the folder is another user's, who could name
+        any process of ours in it."""
         try:
+            check_owner(self.settings.data)
             return self._file.read()
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             path = self.settings.data / "stack.json"
@@ -287,6 +291,7 @@ class Stack:
     def _locked(self, on_progress: Progress) -> Iterator[None]:
         waiting = "waiting for another tidegauge that starts or stops the stack"
         try:
+            make_private(self.settings.data, on_progress)
             with self._file.locked(LOCK_TIMEOUT_S, lambda: on_progress(waiting)):
                 yield
         except LockTimeoutError as error:

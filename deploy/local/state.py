@@ -26,6 +26,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from deploy.local.data_folder import LOCK_NAME
+
 STARTING, RUNNING, STOPPING = "starting", "running", "stopping"
 READY, RESTARTING = "ready", "restarting"
 VERSION = 2
@@ -86,7 +88,7 @@ class StateFile:
 
     def __init__(self, data: Path) -> None:
         self._path = data / "stack.json"
-        self._lock_path = data / "stack.lock"
+        self._lock_path = data / LOCK_NAME
 
     def read(self) -> StackState | None:
         """What is recorded; None when nothing is, or by another version of this program."""

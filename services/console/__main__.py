@@ -11,6 +11,7 @@ from types import FrameType
 
 from rich.console import Console
 
+from deploy.local.data_folder import UMASK
 from deploy.local.stack import StackError
 from services.console.arguments import build_parser
 from services.console.checks import run_tests
@@ -29,6 +30,7 @@ def main(arguments: list[str]) -> int:
     if arguments[:1] == ["test"]:
         return run_tests(arguments[1:])
     options = build_parser().parse_args(arguments)
+    os.umask(UMASK)
     if options.data is not None:
         os.environ["TIDEGAUGE_DATA"] = str(options.data)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

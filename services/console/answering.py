@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from deploy.local.data_folder import make_private
 from deploy.local.preflight import check_ports
 from services.runtime.clickhouse import QueryError, store_url
 from services.runtime.settings import ROOT, ServiceSettings
@@ -30,6 +31,7 @@ def answering_store(settings: ServiceSettings, is_running: Callable[[], bool]) -
         return
     if not (settings.data / "clickhouse").is_dir():
         raise QueryError(f"There are no results in {settings.data}; start with: tidegauge run")
+    make_private(settings.data, lambda _text: None)
     check_ports(settings, ["store"])
     log = settings.data / "logs" / "store-offline.log"
     log.parent.mkdir(parents=True, exist_ok=True)

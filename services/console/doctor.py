@@ -17,7 +17,7 @@ from rich.console import Console
 from deploy.local.jars_lock import JarsError, jars_lock, mend, verify_jars
 from services.runtime.clickhouse import QueryError, query
 from services.runtime.landlock import MIN_ABI, abi
-from services.runtime.ports import PORT_OFFSETS
+from services.runtime.ports import PORT_OFFSETS, ephemeral_hint
 from services.runtime.settings import ServiceSettings
 
 NO_WALL = (
@@ -53,6 +53,7 @@ def examine(settings: ServiceSettings, running: bool) -> Iterator[Finding]:
     yield _disk(settings.data)
     yield _jars(settings.jars)
     yield _wall(settings) if running else _wall_to_be()
+    yield _base_port(settings.base_port)
     yield from _services(settings) if running else _ports(settings)
 
 
@@ -139,6 +140,15 @@ def _wall_to_be() -> Finding:
     can = "can" if found >= MIN_ABI else "cannot"
     text = f"the store {can} be confined to its folder: Landlock ABI {found}"
     return Finding(found >= MIN_ABI, text, NO_WALL)
+
+
+def _base_port(base_port: int) -> Finding:
+    hint = ephemeral_hint(base_port)
+    return Finding(
+        not hint,
+        hint or f"base port {base_port} is not used for outgoing connections",
+        "a port may be taken now and then; set TIDEGAUGE_BASE_PORT to one outside of the range",
+    )
 
 
 def _ports(settings: ServiceSettings) -> Iterator[Finding]:

@@ -197,7 +197,7 @@ def test_ctrl_c_while_starting_ends_everything(settings, double):
 
 
 def test_a_file_that_is_no_state_is_said_to_be_none(settings, double):
-    settings.data.mkdir()
+    settings.data.mkdir(mode=0o700)
     path = settings.data / "stack.json"
     path.write_text("{")
     try:

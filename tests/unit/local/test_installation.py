@@ -7,6 +7,7 @@ import pytest
 from deploy.local.install import (
     InstallError,
     check_addresses,
+    close_to_writers,
     install_packages,
     is_secure,
     reason,
@@ -171,3 +172,16 @@ def test_a_stamp_counts_only_when_it_equals_the_file_it_was_copied_from(tmp_path
     assert same(wanted, stamp)
     wanted.write_text("two")
     assert not same(wanted, stamp)
+
+
+def test_others_may_run_what_is_installed_and_cannot_change_it(tmp_path: Path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin").chmod(0o777)
+    for name, mode in (("tool", 0o775), ("jar", 0o666)):
+        (tmp_path / "bin" / name).touch()
+        (tmp_path / "bin" / name).chmod(mode)
+    (tmp_path / "bin" / "link").symlink_to("nowhere")
+    close_to_writers(tmp_path)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "bin").glob("[!l]*")}
+    assert modes == {"tool": 0o755, "jar": 0o644}
+    assert (tmp_path / "bin").stat().st_mode & 0o777 == 0o755

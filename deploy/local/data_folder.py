@@ -1,0 +1,54 @@
+"""The data folder is its owner's alone: nobody else lists, reads or changes what is in it."""
+
+import os
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from deploy.local.failures import EXIT_USAGE, StackError
+
+# Whatever a stack writes is closed to others, wherever it writes.
+UMASK = 0o077
+FOLDER_MODE = 0o700
+LOCK_NAME = "stack.lock"
+# By any of these a data folder is known, also a restored one and one of an earlier version.
+OWN_NAMES = frozenset({LOCK_NAME, "kafka", "clickhouse"})
+
+
+def check_owner(data: Path) -> None:
+    """Raise StackError when the folder, or a link in its place, is another user's.
+
+    A folder that does not exist yet is nobody's.
+    """
+    with suppress(FileNotFoundError):
+        for found in (data.lstat(), data.stat()):
+            if found.st_uid != os.geteuid():
+                raise StackError(
+                    f"the data folder {data} belongs to another user (uid {found.st_uid});"
+                    " choose another one with --data",
+                    exit_code=EXIT_USAGE,
+                )
+
+
+def make_private(data: Path, on_progress: Callable[[str], None]) -> None:
+    """Make the folder when it is missing, and close it to others. Raises StackError, OSError.
+
+    Only an empty folder and one that was a data folder before are closed: a shared folder given
+    by mistake stays as it is, and is refused.
+    """
+    check_owner(data)
+    data.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    check_owner(data)
+    mode = stat.S_IMODE(data.stat().st_mode)
+    if not mode & UMASK:
+        return
+    names = {path.name for path in data.iterdir()}
+    if names and not names & OWN_NAMES:
+        raise StackError(
+            f"the data folder {data} is open to other users (mode {mode:04o}) and holds other"
+            " files; choose another one with --data",
+            exit_code=EXIT_USAGE,
+        )
+    data.chmod(FOLDER_MODE)
+    on_progress(f"closed {data} to other users")
