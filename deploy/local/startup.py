@@ -21,6 +21,7 @@ from deploy.local.parts import Part
 from deploy.local.preflight import check_jars
 from deploy.local.processes import MARK, identify, spawn
 from deploy.local.state import READY, STARTING, Identity, ServiceState
+from deploy.local.variables import known_to
 from services.runtime.kafka import KafkaUnavailableError
 from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import ROOT, ServiceSettings
@@ -65,7 +66,8 @@ def launch(
     try:
         part.prepare(settings, java)
         command = part.command(settings, java)
-        process = spawn(command, log, settings.data, environment, part.niceness)
+        variables = known_to(part.name, environment)
+        process = spawn(command, log, settings.data, variables, part.niceness)
     except (OSError, subprocess.TimeoutExpired, BrokerError, SecretFileError) as error:
         raise StackError(f"{part.name} cannot start: {error}") from error
     try:

@@ -28,7 +28,7 @@ from services.spark_pipeline.exits import EXIT_REPORTED, EXIT_STOPPED
 from services.spark_pipeline.progress import ProgressReporter
 from services.spark_pipeline.queries import Place, start_query
 from services.spark_pipeline.session import counts_state_rows, effective, open_session, spark_conf
-from services.spark_pipeline.settings import SparkSettings
+from services.spark_pipeline.settings import SparkSettings, forget_secret_variables
 from services.spark_pipeline.watching import Failure, watch
 
 
@@ -46,7 +46,8 @@ def main() -> int:
     conf = spark_conf(pipeline, stages, _partitions(plan), settings, scratch, warm_up_s=warm_up_s)
     events = open_events(settings, f"spark_pipeline-{pipeline.name}")
 
-    spark = open_session(pipeline.name, conf)
+    forget_secret_variables()
+    spark = open_session(pipeline.name, conf, scratch)
     place = Place(settings.kafka_options, _checkpoints(settings, folder, run_id))
     queries = start_queries(spark, pipeline, stages, plan, place)
 

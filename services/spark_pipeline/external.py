@@ -12,10 +12,14 @@ would publish into every later run.
     TIDEGAUGE_STAGES            stages to publish, for example `ingest,parse`
     TIDEGAUGE_OUTPUT            what precedes the stage in the name of an output topic
     TIDEGAUGE_START_OFFSETS     JSON: by input topic the offset of each partition to begin at
+    TIDEGAUGE_KAFKA_PROPERTIES  JSON: librdkafka's properties; where Kafka is the user's own
+
+Of the rest of the environment it gets what programs need to run (`KEPT`), so no secrets.
 """
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -35,6 +39,12 @@ from services.spark_pipeline.exits import EXIT_STOPPED
 WATCH_INTERVAL_S = 0.25
 STOP_TIMEOUT_S = 10.0
 EXIT_FAILED = 1
+# What of our environment a program needs to run at all: where it lives, its language, Java and
+# Python, the certificates and proxies of the machine, and the mark by which a stack ends it.
+KEPT = re.compile(
+    r"HOME|USER|LOGNAME|SHELL|TMPDIR|TZ|LANG|LANGUAGE|LC_\w+|JAVA_HOME|LD_LIBRARY_PATH|PYTHON\w*"
+    r"|SSL_CERT_(FILE|DIR)|(?i:(https?|no|all)_proxy)|TIDEGAUGE_STACK_ID"
+)
 
 
 def main() -> int:
@@ -60,10 +70,13 @@ def main() -> int:
 
 
 def environment(pipeline: Pipeline, plan: RunPlan, settings: ServiceSettings) -> dict[str, str]:
-    """What the program is told; `python` is this one."""
+    """What the program is told, and nothing of ours besides; `python` is this one."""
     starts = {topic: plan.start_offsets[topic] for topic in catalogue.INPUTS}
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    return os.environ | {
+    kept = {name: value for name, value in os.environ.items() if KEPT.fullmatch(name)}
+    if settings.kafka_bootstrap:
+        kept["TIDEGAUGE_KAFKA_PROPERTIES"] = json.dumps(settings.kafka_properties)
+    return kept | {
         "PATH": path,
         "TIDEGAUGE_KAFKA_BOOTSTRAP": settings.open_bootstrap,
         "TIDEGAUGE_RUN_ID": plan.request.run_id,

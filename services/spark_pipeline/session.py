@@ -1,12 +1,14 @@
 """The SparkSession of a driver. Every setting that is not Spark's default has its reason here."""
 
 import os
+import shlex
 import sys
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from schemas.pipeline import Pipeline
+from services.runtime.properties_text import properties_text
 from services.spark_pipeline.progress import RECENT_UPDATES
 from services.spark_pipeline.settings import SparkSettings, without_secrets
 
@@ -150,13 +152,24 @@ def counts_state_rows(conf: dict[str, str]) -> bool:
     return conf.get(_COUNTS_STATE_ROWS) != "false"
 
 
-def open_session(name: str, conf: dict[str, str]) -> SparkSession:
-    """Start the JVM and the session."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.appName(f"tidegauge-{name}")
-    for key, value in conf.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+def open_session(name: str, conf: dict[str, str], scratch: Path) -> SparkSession:
+    """Start the JVM and the session.
+
+    The settings reach the JVM in a file that is gone when it has started: all users of the machine
+    see the arguments of its processes.
+    """
+    path = scratch / "spark.properties"
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600, exist_ok=False)
+    try:
+        path.write_text(properties_text({"spark.app.name": f"tidegauge-{name}"} | conf))
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join(
+            ["--properties-file", str(path), "pyspark-shell"]
+        )
+        return SparkSession.builder.getOrCreate()
+    finally:
+        path.unlink()
 
 
 def effective(spark: SparkSession, conf: dict[str, str]) -> dict[str, object]:

@@ -1,10 +1,25 @@
 """Settings of the pipelines: where Spark runs, and what it needs there."""
 
-from pydantic import Field
+import os
+from collections.abc import MutableMapping
+
+from pydantic import Field, field_validator
 
 from schemas.secret_settings import looks_secret
 from services.runtime.kafka_security import java_properties
 from services.runtime.settings import ServiceSettings
+
+ON_COMMAND_LINES = (
+    "spark.driver.defaultJavaOptions",
+    "spark.driver.extraJavaOptions",
+    "spark.executor.defaultJavaOptions",
+    "spark.executor.extraJavaOptions",
+)
+SECRET_VARIABLES = (
+    "TIDEGAUGE_KAFKA_PROPERTIES",
+    "TIDEGAUGE_SPARK_CONF",
+    "TIDEGAUGE_SPARK_KAFKA_PROPERTIES",
+)
 
 
 class SparkSettings(ServiceSettings):
@@ -17,7 +32,8 @@ class SparkSettings(ServiceSettings):
     spark_checkpoints: URI that the driver and all executors reach, for the checkpoints of runs,
     which nobody removes there; empty means the folder of the run, which suits one machine.
     spark_conf: settings of Spark, which win over a pipeline's own; the place for secrets, which are
-    not published.
+    published nowhere and not on a command line. So what is on the command line of a JVM, which
+    all users of the machine see, cannot hold one.
     spark_kafka_properties: properties of Java's Kafka clients, besides those of security, which
     follow from kafka_properties.
     """
@@ -28,12 +44,30 @@ class SparkSettings(ServiceSettings):
     spark_conf: dict[str, str] = Field(default_factory=dict)
     spark_kafka_properties: dict[str, str] = Field(default_factory=dict)
 
+    @field_validator("spark_conf")
+    @classmethod
+    def _closed_command_lines(cls, conf: dict[str, str]) -> dict[str, str]:
+        for name in ON_COMMAND_LINES:
+            if looks_secret("", conf.get(name, "")):
+                raise ValueError(
+                    f"{name} is on the JVM's command line, which all users of the machine see, so"
+                    " it cannot hold a secret"
+                )
+        return conf
+
     @property
     def kafka_options(self) -> dict[str, str]:
         """Options of every Kafka source and sink."""
         given = java_properties(self.kafka_properties) | self.spark_kafka_properties
         own = {f"kafka.{name}": value for name, value in given.items()}
         return {"kafka.bootstrap.servers": self.open_bootstrap, **own}
+
+
+def forget_secret_variables(environ: MutableMapping[str, str] = os.environ) -> None:
+    """Remove the settings with secrets from the environment, once they are read: the JVM and
+    Spark's Python workers, which inherit it, need none of them."""
+    for name in SECRET_VARIABLES:
+        environ.pop(name, None)
 
 
 def without_secrets(conf: dict[str, str]) -> dict[str, str]:

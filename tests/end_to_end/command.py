@@ -2,13 +2,25 @@
 
 import os
 import subprocess
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
+
+WATCH_INTERVAL_S = 0.1
+
+
+class Seen(NamedTuple):
+    """A process: its command line and its environment."""
+
+    line: str
+    environment: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -52,6 +64,30 @@ class CommandLine:
                 if process.environ().get("TIDEGAUGE_DATA") == str(self.data):
                     found.append(" ".join(process.cmdline()))
         return found
+
+    @contextmanager
+    def watched(self) -> Iterator[set[Seen]]:
+        """All processes that are started with this state while the context lasts, as any user of
+        the machine can see them: looked at a few times a second."""
+        seen: set[Seen] = set()
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(WATCH_INTERVAL_S):
+                for process in psutil.process_iter():
+                    with suppress(psutil.Error):
+                        variables = process.environ()
+                        if variables.get("TIDEGAUGE_DATA") == str(self.data):
+                            line = " ".join(process.cmdline())
+                            seen.add(Seen(line, tuple(variables.items())))
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        try:
+            yield seen
+        finally:
+            over.set()
+            watcher.join()
 
     def _environment(self) -> dict[str, str]:
         own = {"TIDEGAUGE_DATA": str(self.data), "TIDEGAUGE_BASE_PORT": str(self.base_port)}

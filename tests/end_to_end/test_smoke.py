@@ -1,30 +1,155 @@
-"""The shortest way to see that everything works."""
+"""The shortest way to see that everything works, and that it is nobody else's business.
+
+The data folder has a blank and an umlaut in its name, and its own mode is all that keeps others
+out: the folders above it are open to everybody.
+"""
 
 import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.end_to_end.command import CommandLine
+from tests.end_to_end.command import CommandLine, Seen
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(300)]
 
 BASE_PORT = 21_370
+NAMES = ("spark-realtime", "external-python")
+SECRET = "only for this test"
+UNINFORMED = (
+    "kafka.Kafka",
+    "kafka.tools.StorageTool",
+    "org.apache.spark.deploy.SparkSubmit",
+    "-m services.store",
+    "-m services.evaluator",
+    "-m services.collector",
+    "-m services.generator",
+    "-m services.conductor",
+)
+SECRET_CONF = {"spark.hadoop.fs.s3a.secret.key": SECRET}
+# What the user `nobody` tries with each path that it is told; prints what it could do. Becomes that
+# user only when its modules are loaded, which may be in a folder of root's.
+INTRUDER = """
+import json, os, sys
 
+paths = json.load(sys.stdin)
+os.setgroups([])
+os.setgid({user})
+os.setuid({user})
 
-def test_spark_and_a_program_of_ones_own_are_measured_on_the_same_input(tmp_path: Path) -> None:
-    path = tmp_path / "report.json"
-    names = ("spark-realtime", "external-python")
-    tidegauge = CommandLine(tmp_path / "stack", BASE_PORT)
+def can(what, *arguments):
     try:
-        done = tidegauge("run", "smoke", "--pipeline", ",".join(names), "--report", str(path))
+        what(*arguments)
+    except (PermissionError, IsADirectoryError):  # the latter: writing into a folder
+        return False
+    except OSError:
+        pass  # what it tried makes no sense there, but nobody kept it away
+    return True
+
+done = []
+for path in paths:
+    for name, what, arguments in (
+        ("stat", os.stat, (path,)),
+        ("list", os.listdir, (path,)),
+        ("read", os.open, (path, os.O_RDONLY)),
+        ("write", os.open, (path, os.O_WRONLY)),
+        ("make", os.mkdir, (path + ".intruder",)),
+        ("link", os.link, (path, path + ".link")),
+        ("rename", os.rename, (path, path + ".moved")),
+        ("remove", os.unlink, (path,)),
+        ("open up", os.chmod, (path, 0o777)),
+    ):
+        if can(what, *arguments):
+            done.append([name, path])
+print(json.dumps(done))
+""".replace("{user}", "65534")
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that is over. seen: the processes that there were meanwhile."""
+
+    data: Path
+    report: dict[str, Any]
+    seen: set[Seen]
+
+
+@pytest.fixture(scope="module")
+def finished() -> Iterator[Finished]:
+    place = Path(tempfile.mkdtemp(prefix="tidegauge-smoke-"))
+    place.chmod(0o755)
+    tidegauge, path = CommandLine(place / "dätä folder", BASE_PORT), place / "report.json"
+    try:
+        with tidegauge.watched() as seen:
+            done = tidegauge(
+                *("run", "smoke", "--pipeline", ",".join(NAMES), "--report", str(path)),
+                TIDEGAUGE_SPARK_CONF=json.dumps(SECRET_CONF),
+                LC_ALL="C",
+            )
+        assert done.returncode == 0, done.stdout + done.stderr
+        yield Finished(tidegauge.data, json.loads(path.read_text()), seen)
     finally:
         tidegauge("down")  # where the run was given up it has left its stack
-    assert done.returncode == 0, done.stdout + done.stderr
-    report = json.loads(path.read_text())
+        shutil.rmtree(place)
+
+
+def test_spark_and_a_program_of_ones_own_are_measured_on_the_same_input(finished) -> None:
     # 100 records/s for 5 s; each is parsed once.
-    for name in names:
-        verdicts = report["pipelines"][name]["stages"]["parse"]["verdicts"]
+    for name in NAMES:
+        verdicts = finished.report["pipelines"][name]["stages"]["parse"]["verdicts"]
         assert verdicts["exact"] == sum(verdicts.values()) == 500
-    assert "tumbling" in report["pipelines"]["spark-realtime"]["stages"]
-    assert "tumbling" not in report["pipelines"]["external-python"]["stages"]
+    assert "tumbling" in finished.report["pipelines"]["spark-realtime"]["stages"]
+    assert "tumbling" not in finished.report["pipelines"]["external-python"]["stages"]
+
+
+def test_secrets_of_spark_are_on_no_command_line_and_only_where_they_are_needed(finished) -> None:
+    lines = {process.line for process in finished.seen}
+    assert any("org.apache.spark.deploy.SparkSubmit" in line for line in lines)
+    assert not [line for line in lines if SECRET in line]
+    informed = {p.line for p in finished.seen if any(SECRET in value for _, value in p.environment)}
+    assert any("-m services.spark_pipeline" in line for line in informed)
+    for name in UNINFORMED:
+        assert any(name in line for line in lines), name
+        assert not [line for line in informed if name in line]
+
+
+def test_everything_in_the_data_folder_is_closed_to_others(finished) -> None:
+    paths = [finished.data, *finished.data.rglob("*")]
+    assert len(paths) > 100
+    modes = {path: path.lstat().st_mode for path in paths if not path.is_symlink()}
+    assert [path for path, mode in modes.items() if stat.S_IMODE(mode) & 0o077] == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_another_user_of_the_machine_reads_and_changes_nothing(finished) -> None:
+    paths = [finished.data, *finished.data.rglob("*")]
+    before = {path: path.lstat().st_mtime_ns for path in paths}
+    assert finished.data / "secrets" / "clickhouse-admin" in before
+    assert as_nobody([finished.data.parent / "report.json"]) != []  # it can do what it may
+    # That the folder is there can be seen from the one above it, which is not ours.
+    assert as_nobody(paths) == [["stat", str(finished.data)]]
+    assert {path: path.lstat().st_mtime_ns for path in before} == before
+
+
+def as_nobody(paths: list[Path]) -> list[list[str]]:
+    """What the user `nobody` could do, with every path told to it."""
+    done = subprocess.run(
+        [sys.executable, "-c", INTRUDER],
+        input=json.dumps([str(path) for path in paths]),
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    found: list[list[str]] = json.loads(done.stdout)
+    return found

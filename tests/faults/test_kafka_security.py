@@ -77,19 +77,22 @@ def secure_broker(tmp_path):
 
 def test_with_credentials_a_run_has_a_clean_ledger(secure_broker, tmp_path):
     tidegauge = CommandLine(tmp_path / "stack", secure_broker.base_port)
-    done = tidegauge(
-        *("run", str(patient_workload(tmp_path))),
-        *("--rate", "100", "--duration", "5", "--warm-up", "3"),
-        *("--pipeline", "spark-realtime", "--report", str(tmp_path / "report.json")),
-        TIDEGAUGE_KAFKA_BOOTSTRAP=secure_broker.bootstrap,
-        TIDEGAUGE_KAFKA_PROPERTIES=json.dumps(secure_broker.kafka_properties),
-    )
+    with tidegauge.watched() as seen:
+        done = tidegauge(
+            *("run", str(patient_workload(tmp_path))),
+            *("--rate", "100", "--duration", "5", "--warm-up", "3"),
+            *("--pipeline", "spark-realtime", "--report", str(tmp_path / "report.json")),
+            TIDEGAUGE_KAFKA_BOOTSTRAP=secure_broker.bootstrap,
+            TIDEGAUGE_KAFKA_PROPERTIES=json.dumps(secure_broker.kafka_properties),
+        )
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["conclusion"]["clean"]
     assert PASSWORD not in json.dumps(report)
     for log in (tmp_path / "stack" / "logs").iterdir():
         assert PASSWORD not in log.read_text(errors="replace"), log
+    assert any("SparkSubmit" in process.line for process in seen)
+    assert not [process.line for process in seen if PASSWORD in process.line]
 
 
 @pytest.mark.parametrize("name", ["store", "collector", "generator", "conductor"])

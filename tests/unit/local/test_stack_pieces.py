@@ -13,7 +13,7 @@ from deploy.local.broker import ONLY_QUICK, server_properties
 from deploy.local.ending import stop_order
 from deploy.local.failures import StackError, crashed, tail, worn_out
 from deploy.local.java import Java
-from deploy.local.parts import Part, stack_parts
+from deploy.local.parts import SERVICES, Part, stack_parts
 from deploy.local.preflight import check_room
 from deploy.local.processes import bound_log
 from deploy.local.startup import settings_environment
@@ -24,6 +24,7 @@ from deploy.local.state import (
     StackState,
     StateFile,
 )
+from deploy.local.variables import may_know
 from services.runtime.ports import PORT_OFFSETS
 from services.runtime.settings import ServiceSettings
 
@@ -227,3 +228,42 @@ def test_with_a_broker_of_ones_own_no_broker_is_started():
     parts = stack_parts(ServiceSettings(kafka_bootstrap="kafka.example:9092"))
     assert "kafka" not in {part.name for part in parts}
     assert all(part.after == () for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("variable", "parts"),
+    [
+        ("TIDEGAUGE_SPARK_CONF", {"spark_pipeline"}),
+        ("TIDEGAUGE_SPARK_KAFKA_PROPERTIES", {"spark_pipeline"}),
+        ("TIDEGAUGE_CLICKHOUSE_PASSWORD", {"store"}),
+        ("TIDEGAUGE_CLICKHOUSE_PASSWORD_FILE", {"store"}),
+        ("TIDEGAUGE_KAFKA_PROPERTIES", set(SERVICES)),
+        ("AWS_SECRET_ACCESS_KEY", {"spark_pipeline"}),
+        ("GRAFANA_TOKEN", {"spark_pipeline"}),
+        ("HOME", {"kafka", *SERVICES}),
+        ("TIDEGAUGE_STACK_ID", {"kafka", *SERVICES}),
+    ],
+)
+def test_a_secret_is_told_to_the_parts_that_need_it(variable: str, parts: set[str]):
+    assert {part for part in ("kafka", *SERVICES) if may_know(part, variable)} == parts
+
+
+@pytest.mark.parametrize(
+    ("environ", "locale"),
+    [
+        ({}, "C.UTF-8"),
+        ({"LANG": "C"}, "C.UTF-8"),
+        ({"LANG": "de_DE.UTF-8", "LC_ALL": "POSIX"}, "C.UTF-8"),
+        ({"LANG": "de_DE.UTF-8"}, None),
+        ({"LANG": "C", "LC_CTYPE": "en_US.utf8"}, None),
+        ({"LC_ALL": "de_DE.UTF-8", "LANG": "C"}, "de_DE.UTF-8"),
+    ],
+)
+def test_java_opens_files_by_names_in_utf_8(environ: dict[str, str], locale: str | None):
+    assert Java(Path("/jdk"), 17).environment(environ).get("LC_ALL") == locale
+
+
+def test_the_brokers_folder_may_have_any_letters(tmp_path: Path):
+    settings = ServiceSettings(data=tmp_path / "tide\\gauge" / "dätä x")
+    lines = server_properties(settings).splitlines()
+    assert f"log.dirs={tmp_path}/tide\\\\gauge/d\\u00e4t\\u00e4 x/kafka/records" in lines

@@ -13,6 +13,6 @@ def spark(tmp_path_factory):
     pipeline = Pipeline(name="p", summary="-", mode="micro-batch", implementation="customised")
     scratch = tmp_path_factory.mktemp("spark")
     conf = spark_conf(pipeline, ("join",), 1, SparkSettings(), scratch)
-    session = open_session("tests", conf | {"spark.master": "local[2]"})
+    session = open_session("tests", conf | {"spark.master": "local[2]"}, scratch)
     yield session
     session.stop()

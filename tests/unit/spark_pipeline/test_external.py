@@ -1,5 +1,6 @@
 """Programs that are no part of Tidegauge: what is started, what they are told, how they end."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -69,6 +70,32 @@ def test_the_program_is_told_what_to_read_and_where_to_write() -> None:
     assert told["TIDEGAUGE_RUN_ID"] == RUN_ID
     assert told["TIDEGAUGE_START_OFFSETS"] == '{"traffic.flow": [7, 8], "traffic.speed": [9, 0]}'
     assert told["PATH"].startswith(str(Path(sys.executable).parent))
+
+
+def test_of_our_own_environment_the_program_gets_what_it_needs_to_run(monkeypatch) -> None:
+    given = {
+        "HOME": "/home/x",
+        "LC_ALL": "C.UTF-8",
+        "https_proxy": "http://proxy:3128",
+        "TIDEGAUGE_STACK_ID": "abc",
+        "TIDEGAUGE_SPARK_CONF": '{"a.secret": "x"}',
+        "TIDEGAUGE_KAFKA_PROPERTIES": '{"sasl.password": "x"}',
+        "AWS_SECRET_ACCESS_KEY": "x",
+        "LD_PRELOAD": "/tmp/x.so",
+    }
+    for name in list(os.environ):
+        monkeypatch.delenv(name)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    offsets = {"traffic.flow": (0,), "traffic.speed": (0,)}
+    plan = RunPlan(request=a_request(), start_offsets=offsets)
+    told = environment(external("mine"), plan, ServiceSettings(kafka_properties={}))
+    assert {name for name in given if name in told} == {
+        *("HOME", "LC_ALL", "https_proxy", "TIDEGAUGE_STACK_ID"),
+    }
+    ours = ServiceSettings(kafka_bootstrap="k:1", kafka_properties={"sasl.password": "y"})
+    told = environment(external("mine"), plan, ours)
+    assert told["TIDEGAUGE_KAFKA_PROPERTIES"] == '{"sasl.password": "y"}'
 
 
 def test_the_program_is_stopped_when_the_run_is() -> None:

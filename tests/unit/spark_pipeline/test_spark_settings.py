@@ -7,7 +7,11 @@ from pydantic import ValidationError
 
 from schemas.pipeline import Pipeline
 from services.spark_pipeline.session import spark_conf
-from services.spark_pipeline.settings import SparkSettings, without_secrets
+from services.spark_pipeline.settings import (
+    SparkSettings,
+    forget_secret_variables,
+    without_secrets,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -100,3 +104,30 @@ def test_what_every_run_publishes_is_not_taken_for_a_secret():
 def test_a_master_of_another_kind_is_refused():
     with pytest.raises(ValidationError, match="spark_master"):
         SparkSettings(spark_master="yarn")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "spark.driver.defaultJavaOptions",
+        "spark.driver.extraJavaOptions",
+        "spark.executor.defaultJavaOptions",
+        "spark.executor.extraJavaOptions",
+    ],
+)
+def test_a_secret_that_would_be_on_a_command_line_is_refused(name):
+    with pytest.raises(ValidationError, match=f"{name} is on the JVM's command line"):
+        SparkSettings(spark_conf={name: "-Djavax.net.ssl.trustStorePassword=x"})
+    assert SparkSettings(spark_conf={name: "-Xss4m"}).spark_conf == {name: "-Xss4m"}
+
+
+def test_of_the_environment_the_jvm_gets_everything_but_our_secrets():
+    environ = {
+        "TIDEGAUGE_SPARK_CONF": "{}",
+        "TIDEGAUGE_KAFKA_PROPERTIES": "{}",
+        "TIDEGAUGE_SPARK_KAFKA_PROPERTIES": "{}",
+        "TIDEGAUGE_DATA": "/data",
+        "AWS_SECRET_ACCESS_KEY": "for Spark's own S3 client",
+    }
+    forget_secret_variables(environ)
+    assert sorted(environ) == ["AWS_SECRET_ACCESS_KEY", "TIDEGAUGE_DATA"]
