@@ -42,18 +42,20 @@ def build_report(url: str, run_id: str) -> Report:
         }
         for pipeline in request["pipelines"]
     }
+    cells = _Cells(pipelines)
     deadline_ms = request["workload"]["judgement"]["deadline_ms"]
     expired = seconds_expired(url, run_id)
     for name, restarts in restarts_of(url, run_id, deadline_ms, expired=expired).items():
-        pipelines[name]["restarts"] = restarts
-    _add_verdicts(url, run_id, pipelines)
-    _add_latencies(url, run_id, pipelines)
+        if (pipeline := cells.pipeline(name)) is not None:
+            pipeline["restarts"] = restarts
+    _add_verdicts(url, run_id, cells)
+    _add_latencies(url, run_id, cells)
     services: dict[str, Any] = {}
     if not expired:
         add_recoveries(url, run_id, request["workload"], pipelines)
     if bounds:
-        _add_throughput(url, run_id, pipelines, bounds)
-        services = _add_resources(url, run_id, pipelines, bounds)
+        _add_throughput(url, run_id, cells, bounds)
+        services = _add_resources(url, run_id, cells, bounds)
     source = _input(url, run_id, bounds)
     for pipeline in pipelines.values():
         if used := pipeline["resources"]:
@@ -71,8 +73,35 @@ def build_report(url: str, run_id: str) -> Report:
         "services": services,
         "observing": cost_of_observing(services),
         "seconds_expired": expired,
+        "left_out": sorted(cells.unknown),
         "conclusion": {"clean": conclusion["clean"], **conclusion["detail"]},
     }
+
+
+class _Cells:
+    """The parts of a report by what a row says of itself.
+
+    unknown: what rows are about that the run's plan does not have; their figures are left out.
+    """
+
+    def __init__(self, pipelines: dict[str, Any]) -> None:
+        self.unknown: set[str] = set()
+        self._pipelines = pipelines
+
+    def pipeline(self, name: str) -> dict[str, Any] | None:
+        """What is said of a pipeline; None where the plan does not have it."""
+        found: dict[str, Any] | None = self._pipelines.get(name)
+        if found is None:
+            self.unknown.add(name)
+        return found
+
+    def stage(self, row: dict[str, Any]) -> dict[str, Any] | None:
+        """What is said of the stage of a row; None where the plan does not have it."""
+        stages = self._pipelines.get(row["pipeline"], {}).get("stages", {})
+        found: dict[str, Any] | None = stages.get(row["stage"])
+        if found is None:
+            self.unknown.add(f"{row['pipeline']} {row['stage']}")
+        return found
 
 
 def latest_run(url: str) -> str:
@@ -135,7 +164,9 @@ def _measure_bounds(url: str, run_id: str) -> tuple[str, str] | None:
     begun = {row["phase"]: json.loads(row["detail"]) for row in rows}
     if "measure" not in begun:
         return None
-    start_ms, end_ms = begun["measure"]["start_ms"], begun["measure"]["end_ms"]
+    start_ms, end_ms = (begun["measure"].get(name) for name in ("start_ms", "end_ms"))
+    if not isinstance(start_ms, int) or not isinstance(end_ms, int):
+        raise QueryError(f"The phase_started of run {run_id!r} does not say when it was measured.")
     if "cool_down" not in begun:
         end_ms = min(end_ms, _sent_until_ms(url, run_id))
     return (str(start_ms), str(end_ms)) if start_ms < end_ms else None
@@ -173,7 +204,7 @@ def _seconds(bounds: tuple[str, str]) -> float:
     return (int(bounds[1]) - int(bounds[0])) / 1000
 
 
-def _add_verdicts(url: str, run_id: str, pipelines: dict[str, Any]) -> None:
+def _add_verdicts(url: str, run_id: str, cells: _Cells) -> None:
     rows = query(
         url,
         "SELECT * FROM tidegauge.verdict_totals"
@@ -181,28 +212,30 @@ def _add_verdicts(url: str, run_id: str, pipelines: dict[str, Any]) -> None:
         run_id=run_id,
     )
     for row in rows:
-        cell = pipelines[row["pipeline"]]["stages"][row["stage"]]
+        if (cell := cells.stage(row)) is None:
+            continue
         cell["verdicts"] = {verdict: int(row[verdict]) for verdict in VERDICTS}
         cell["outputs"] = sum(int(row[verdict]) for verdict in VERDICTS if verdict != "missing")
 
 
-def _add_latencies(url: str, run_id: str, pipelines: dict[str, Any]) -> None:
+def _add_latencies(url: str, run_id: str, cells: _Cells) -> None:
     rows = query(
         url,
         "SELECT * FROM tidegauge.latency_summary"
         " WHERE run_id = {run_id:String} AND phase = 'measure'",
         run_id=run_id,
     )
-    for definition in DEFINITIONS:
-        for row in (row for row in rows if row["definition"] == definition):
-            cell = pipelines[row["pipeline"]]["stages"][row["stage"]]
+    known = [row for row in rows if row["definition"] in DEFINITIONS]
+    for row in sorted(known, key=lambda row: DEFINITIONS.index(row["definition"])):
+        if (cell := cells.stage(row)) is not None:
             figures = {name: row[f"{name}_ms"] for name in PERCENTILES}
-            cell["latency_ms"][definition] = {"count": row["count"], **figures}
+            cell["latency_ms"][row["definition"]] = {"count": row["count"], **figures}
+    cells.unknown |= {
+        f"definition {row['definition']}" for row in rows if row["definition"] not in DEFINITIONS
+    }
 
 
-def _add_throughput(
-    url: str, run_id: str, pipelines: dict[str, Any], bounds: tuple[str, str]
-) -> None:
+def _add_throughput(url: str, run_id: str, cells: _Cells, bounds: tuple[str, str]) -> None:
     rows = query(
         url,
         "SELECT pipeline, stage, sum(records) AS total FROM tidegauge.results_throughput"
@@ -214,13 +247,11 @@ def _add_throughput(
         end=bounds[1],
     )
     for row in rows:
-        cell = pipelines[row["pipeline"]]["stages"][row["stage"]]
-        cell["records_per_second"] = row["total"] / _seconds(bounds)
+        if (cell := cells.stage(row)) is not None:
+            cell["records_per_second"] = row["total"] / _seconds(bounds)
 
 
-def _add_resources(
-    url: str, run_id: str, pipelines: dict[str, Any], bounds: tuple[str, str]
-) -> dict[str, Any]:
+def _add_resources(url: str, run_id: str, cells: _Cells, bounds: tuple[str, str]) -> dict[str, Any]:
     rows = query(
         url,
         "SELECT service, pipeline, sum(r.cpu_seconds) AS cpu_seconds,"
@@ -236,8 +267,8 @@ def _add_resources(
     services: dict[str, Any] = {}
     for row in rows:
         figures = {name: row[name] for name in ("cpu_cores", "cpu_seconds", "memory_bytes_max")}
-        if row["pipeline"] in pipelines:
-            pipelines[row["pipeline"]]["resources"] = figures
-        else:
+        if not row["pipeline"]:
             services[row["service"]] = figures
+        elif (pipeline := cells.pipeline(row["pipeline"])) is not None:
+            pipeline["resources"] = figures
     return services

@@ -13,6 +13,8 @@ from services.console.progress import rate_line
 from services.console.recovery import sentence as recovery_sentence
 
 Report = dict[str, Any]
+SHOWN_NAMES = 5
+SHOWN_CHARACTERS = 100
 EXPIRED = (
     "The latencies of single seconds of this run have expired (docs/sql.md), so what was late"
     " because of a restart, and how stages got over what disturbed them, cannot be told any more."
@@ -37,6 +39,8 @@ def show_report(console: Console, report: Report) -> None:
             console.print(restart_sentence(name, pipeline, restart), soft_wrap=True)
     if report.get("seconds_expired"):
         console.print(EXPIRED, soft_wrap=True)
+    if report.get("left_out"):
+        console.print(left_out_sentence(report["left_out"]), soft_wrap=True, markup=False)
     restarts = report["conclusion"].get("evaluator_restarts")
     if restarts:
         console.print(evaluator_sentence(restarts), soft_wrap=True)
@@ -49,6 +53,14 @@ def show_report(console: Console, report: Report) -> None:
     console.print(_resources(report))
     console.print(*cost_sentences(report), sep="\n", soft_wrap=True)
     console.print(verdict_sentence(report), soft_wrap=True)
+
+
+def left_out_sentence(left_out: list[str]) -> str:
+    """Which results are in no table, because they are of something that the run did not have."""
+    names = [f"“{name[:SHOWN_CHARACTERS]}”" for name in left_out[:SHOWN_NAMES]]
+    more = len(left_out) - len(names)
+    names += [f"{more} more"] if more else []
+    return f"Left out are results of what the run's plan does not have: {', '.join(names)}."
 
 
 def restart_sentence(name: str, pipeline: dict[str, Any], restart: dict[str, Any]) -> str:

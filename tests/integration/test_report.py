@@ -137,3 +137,35 @@ def test_the_curves_of_latency_are_by_the_minute_when_seconds_have_expired(build
     assert by_minute.records == by_second.records
     assert by_minute.input_records == by_second.input_records
     assert by_minute.end_s <= by_second.end_s
+
+
+def test_results_of_what_the_plan_does_not_have_are_left_out_and_told(build):
+    changed = {
+        catalogue.VERDICTS: {"pipeline": "stranger"},
+        catalogue.LATENCY: {"definition": "oldest"},
+        catalogue.THROUGHPUT: {"pipeline": "spark-microbatch", "stage": "sixth"},
+        catalogue.RESOURCES: {"pipeline": "guest"},
+    }
+    odd, left = [], dict(changed)
+    for topic, record in EVENTS:
+        at_ms, phase = record.get("second", record["time"]), record.get("phase", "measure")
+        measured = START_MS <= at_ms < END_MS - 1000 and phase == "measure"
+        if topic in left and record["run_id"] == RUN_ID and measured and record["pipeline"]:
+            odd.append((topic, record | left.pop(topic)))
+    assert left == {}
+    plain = build(EVENTS)
+    found = build(odd)
+    assert plain["left_out"] == []
+    assert found["left_out"] == [
+        "definition oldest",
+        "guest",
+        "spark-microbatch sixth",
+        "stranger " + odd_stage(odd),
+    ]
+    assert {**found, "left_out": []} == plain
+
+
+def odd_stage(odd):
+    """The stage of the verdicts of a pipeline that the plan does not have."""
+    (stage,) = (record["stage"] for topic, record in odd if topic == catalogue.VERDICTS)
+    return stage

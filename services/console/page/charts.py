@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from services.console.page import svg
+from services.console.page.markup import Markup, joined
 from services.console.page.scales import Scale, linear, logarithmic, spread
 
 WIDTH, HEIGHT = 420.0, 250.0
@@ -68,7 +69,7 @@ class Frame:
     shade: tuple[float, float, str] | None = None
 
 
-def line_chart(frame: Frame, curves: Sequence[Curve]) -> str:
+def line_chart(frame: Frame, curves: Sequence[Curve]) -> Markup:
     """An SVG picture. Curves without points are left out of it."""
     drawn = [curve for curve in curves if curve.points]
     values = [y for curve in drawn for _x, y in curve.points]
@@ -81,7 +82,7 @@ def line_chart(frame: Frame, curves: Sequence[Curve]) -> str:
         places = [[(x(a), y(b)) for a, b in piece] for piece in curve.pieces()]
         parts.append(svg.path(places, *STYLES[curve.style % len(STYLES)]))
     parts.append(_names(drawn, x, y))
-    return svg.picture(WIDTH, HEIGHT, frame.label, "".join(parts))
+    return svg.picture(WIDTH, HEIGHT, frame.label, *parts)
 
 
 def amount(value: float) -> str:
@@ -103,7 +104,7 @@ def _room(curves: Sequence[Curve]) -> float:
     return max(RIGHT, 27 + LETTER_WIDTH * longest)
 
 
-def _axes(frame: Frame, x: Scale, y: Scale) -> str:
+def _axes(frame: Frame, x: Scale, y: Scale) -> Markup:
     bottom, right = HEIGHT - BOTTOM, x.end
     parts = []
     for value in y.ticks:
@@ -115,19 +116,19 @@ def _axes(frame: Frame, x: Scale, y: Scale) -> str:
     parts.append(svg.line(LEFT, bottom, right, bottom, "axis"))
     parts.append(svg.text(LEFT - 5, TOP - 2, frame.y_unit, "end", "unit"))
     parts.append(svg.text((LEFT + right) / 2, HEIGHT - 4, frame.x_unit, "middle", "unit"))
-    return "".join(parts)
+    return joined(parts)
 
 
-def _shade(frame: Frame, x: Scale) -> str:
+def _shade(frame: Frame, x: Scale) -> Markup:
     if frame.shade is None:
-        return ""
+        return joined(())
     start, end, words = frame.shade
     left, width = x(start), x(end) - x(start)
     area = svg.rectangle(left, TOP, width, HEIGHT - BOTTOM - TOP, "#F1F4F7")
-    return area + svg.text(left + width / 2, TOP - 2, words, "middle", "unit")
+    return joined((area, svg.text(left + width / 2, TOP - 2, words, "middle", "unit")))
 
 
-def _names(curves: Sequence[Curve], x: Scale, y: Scale) -> str:
+def _names(curves: Sequence[Curve], x: Scale, y: Scale) -> Markup:
     """Each curve's name at the right, with a piece of its line that leads to its last point."""
     ends = [y(curve.points[-1][1]) for curve in curves]
     places = spread(ends, LABEL_HEIGHT, HEIGHT - BOTTOM)
@@ -139,4 +140,4 @@ def _names(curves: Sequence[Curve], x: Scale, y: Scale) -> str:
         parts.append(svg.line(last, end, right + 4, place, "lead"))
         parts.append(svg.path([[(right + 4, place), (right + 22, place)]], colour, dash))
         parts.append(svg.text(right + 25, place + 4, curve.name, "start", "name"))
-    return "".join(parts)
+    return joined(parts)

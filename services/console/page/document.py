@@ -7,24 +7,36 @@ dashes and the name at their end.
 
 import json
 import math
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from schemas.protocol import MACHINE, STAGES
 from services.console.page.charts import Curve, Frame, amount, line_chart
 from services.console.page.ledger import ledger_bars, ledger_table
+from services.console.page.markup import Markup, document, element, joined, style_sheet
 from services.console.page.timelines import Timelines
-from services.console.show import EXPIRED, cost_sentences, restart_sentence, verdict_sentence
+from services.console.show import (
+    EXPIRED,
+    cost_sentences,
+    left_out_sentence,
+    restart_sentence,
+    verdict_sentence,
+)
 
 STYLE = Path(__file__).with_name("style.css")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 PERCENTILES = ("min", "p50", "p90", "p95", "p99", "p999", "max", "mean")
 SHOWN_SERVICES = 8
+READING = (
+    "Every time is the broker's: a latency is the LogAppendTime of an output less that of the "
+    "latest input that contributed to it. Every output is counted, at its exact millisecond; "
+    "percentiles are nearest rank. Outputs belong to the phase in which their latest input was "
+    "scheduled; tables and distribution are of the measured phase."
+)
 GAP_SPANS = 10  # a curve is interrupted where nothing came for so many points
 
 
-def page(report: dict[str, Any], request: dict[str, Any], timelines: Timelines | None) -> str:
+def page(report: dict[str, Any], request: dict[str, Any], timelines: Timelines | None) -> Markup:
     """The page as HTML. report: of `build_report`; request: of the run, as its JSON; timelines:
     None when the load never began."""
     sections = [_head(report, request)]
@@ -35,18 +47,18 @@ def page(report: dict[str, Any], request: dict[str, Any], timelines: Timelines |
         sections.append(_resources(report, timelines))
     sections.append(_definitions())
     sections.append(_provenance(report, request))
-    title = escape(f"{report['workload']} {report['run_id']}")
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{title}</title><style>{STYLE.read_text()}</style></head>\n<body>"
-        + "\n".join(sections)
-        + "</body></html>\n"
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("title", f"{report['workload']} {report['run_id']}"),
+        style_sheet(STYLE.read_text()),
     )
+    return document(head, element("body", *sections))
 
 
-def _head(report: dict[str, Any], request: dict[str, Any]) -> str:
+def _head(report: dict[str, Any], request: dict[str, Any]) -> Markup:
     source, delay = report["input"], report["input"]["send_delay_ms"]
     phases = request["workload"]["phases"]
     facts = {
@@ -58,48 +70,53 @@ def _head(report: dict[str, Any], request: dict[str, Any]) -> str:
     }
     clean = report["conclusion"].get("clean")
     kind = "bad" if not report["valid"] else "good" if clean else "mixed"
-    cells = "".join(f"<div><dt>{k}</dt><dd>{v}</dd></div>" for k, v in facts.items())
-    expired = f'<p class="soft">{escape(EXPIRED)}</p>' if report.get("seconds_expired") else ""
-    return (
-        f"<header><h1>{escape(report['workload'])}</h1>"
-        f'<p class="soft">run {escape(report["run_id"])} · '
-        f"{escape(', '.join(report['pipelines']))}</p>"
-        f"<p>{escape(request['workload']['summary'])}</p>"
-        f'<p class="verdict {kind}">{escape(verdict_sentence(report).plain)}</p>{expired}'
-        f'<dl class="facts">{cells}</dl></header>'
+    cells = [element("div", element("dt", k), element("dd", v)) for k, v in facts.items()]
+    remarks = [EXPIRED] if report.get("seconds_expired") else []
+    remarks += [left_out_sentence(report["left_out"])] if report.get("left_out") else []
+    what = f"run {report['run_id']} · {', '.join(report['pipelines'])}"
+    return element(
+        "header",
+        element("h1", report["workload"]),
+        element("p", what, class_="soft"),
+        element("p", request["workload"]["summary"]),
+        element("p", verdict_sentence(report).plain, class_=f"verdict {kind}"),
+        *(element("p", remark, class_="soft") for remark in remarks),
+        element("dl", *cells, class_="facts"),
     )
 
 
-def _pipeline(name: str, pipeline: dict[str, Any], timelines: Timelines | None) -> str:
-    parts = [f"<section><h2>{escape(name)}</h2>"]
+def _pipeline(name: str, pipeline: dict[str, Any], timelines: Timelines | None) -> Markup:
+    parts = [element("h2", name)]
     for restart in pipeline.get("restarts", ()):
-        parts.append(f"<p>{escape(restart_sentence(name, pipeline, restart))}</p>")
+        parts.append(element("p", restart_sentence(name, pipeline, restart)))
     parts.append(_latency_table(pipeline["stages"]))
     if timelines is not None:
         parts.append(_latency_charts(name, timelines))
-    return "".join(parts) + "</section>"
+    return element("section", *parts)
 
 
-def _latency_table(stages: dict[str, Any]) -> str:
-    head = "".join(f"<th>{figure}</th>" for figure in PERCENTILES)
-    rows = []
+def _latency_table(stages: dict[str, Any]) -> Markup:
+    rows = [_row("th", "stage", *PERCENTILES, "cost", "outputs/s")]
     before: float | None = None
     for stage, cell in stages.items():
         latest = cell["latency_ms"].get("latest", {})
         p50 = latest.get("p50")
         cost = "" if p50 is None or before is None else f"{p50 - before:+d}"
         before = before if p50 is None else p50
-        figures = "".join(f"<td>{_ms(latest.get(f), '')}</td>" for f in PERCENTILES)
-        rate = f"<td>{amount(cell['records_per_second'])}</td>"
-        rows.append(f"<tr><td>{stage}</td>{figures}<td>{cost}</td>{rate}</tr>")
-    return (
-        '<div class="wide"><table><caption>Milliseconds from the latest contributing input to '
-        "the output; cost: p50 less that of the stage before</caption>"
-        f"<tr><th>stage</th>{head}<th>cost</th><th>outputs/s</th></tr>{''.join(rows)}</table></div>"
+        figures = (_ms(latest.get(figure), "") for figure in PERCENTILES)
+        rows.append(_row("td", stage, *figures, cost, amount(cell["records_per_second"])))
+    caption = (
+        "Milliseconds from the latest contributing input to "
+        "the output; cost: p50 less that of the stage before"
     )
+    return element("div", element("table", element("caption", caption), *rows), class_="wide")
 
 
-def _latency_charts(name: str, lines: Timelines) -> str:
+def _row(tag: str, *cells: str) -> Markup:
+    return element("tr", *(element(tag, cell) for cell in cells))
+
+
+def _latency_charts(name: str, lines: Timelines) -> Markup:
     span_s = lines.latency_span_s
     seconds = "each second" if span_s == 1 else f"each {span_s:g} s"
     top = _highest(lines.p99_ms)
@@ -118,10 +135,10 @@ def _latency_charts(name: str, lines: Timelines) -> str:
     title = "Share of measured outputs that took at most so long"
     charts.append(_figure(title, line_chart(frame, _stages(shares))))
     charts.append(_throughput(name, lines))
-    return f'<div class="charts">{"".join(charts)}</div>'
+    return element("div", *charts, class_="charts")
 
 
-def _throughput(name: str, lines: Timelines) -> str:
+def _throughput(name: str, lines: Timelines) -> Markup:
     curves = [Curve("input", lines.input_records, 5), *_stages(lines.records.get(name, {}))]
     title = "Records per second, in and out"
     label = f"{title}: {name}"
@@ -144,14 +161,16 @@ def _highest(found: dict[str, Any]) -> float:
     return max((y for stages in found.values() for p in stages.values() for _x, y in p), default=1)
 
 
-def _ledger(report: dict[str, Any]) -> str:
-    return (
-        "<section><h2>Ledger: was every output right?</h2>"
-        f'<div class="charts">{ledger_bars(report)}</div>{ledger_table(report)}</section>'
+def _ledger(report: dict[str, Any]) -> Markup:
+    return element(
+        "section",
+        element("h2", "Ledger: was every output right?"),
+        element("div", ledger_bars(report), class_="charts"),
+        ledger_table(report),
     )
 
 
-def _resources(report: dict[str, Any], lines: Timelines) -> str:
+def _resources(report: dict[str, Any], lines: Timelines) -> Markup:
     shade = _measured(lines)
     charts = []
     for title, unit, found in (
@@ -162,43 +181,38 @@ def _resources(report: dict[str, Any], lines: Timelines) -> str:
         curves = [Curve(name, found[name], number) for number, name in enumerate(most)]
         frame = Frame(title, "seconds", unit, lines.end_s, shade=shade)
         charts.append(_figure(title, line_chart(frame, curves)))
-    return (
-        "<section><h2>Resources</h2><p>The greatest users; <i>machine</i> is everything that runs "
-        f"on it, also what is none of this. {escape(' '.join(cost_sentences(report)))}</p>"
-        f'<div class="charts">{"".join(charts)}</div></section>'
+    words = (
+        "The greatest users; ",
+        element("i", MACHINE),
+        " is everything that runs on it, also what is none of this. ",
+        " ".join(cost_sentences(report)),
+    )
+    return element(
+        "section",
+        element("h2", "Resources"),
+        element("p", *words),
+        element("div", *charts, class_="charts"),
     )
 
 
-def _figure(title: str, picture: str) -> str:
-    return f"<figure><h3>{escape(title)}</h3>{picture}</figure>"
+def _figure(title: str, picture: Markup) -> Markup:
+    return element("figure", element("h3", title), picture)
 
 
-def _definitions() -> str:
-    return (
-        "<section><h2>How to read this</h2>"
-        "<p>Every time is the broker's: a latency is the LogAppendTime of an output less that of "
-        "the latest input that contributed to it. Every output is counted, at its exact "
-        "millisecond; percentiles are nearest rank. Outputs belong to the phase in which their "
-        "latest input was scheduled; tables and distribution are of the measured phase.</p>"
-        "</section>"
-    )
+def _definitions() -> Markup:
+    return element("section", element("h2", "How to read this"), element("p", READING))
 
 
-def _provenance(report: dict[str, Any], request: dict[str, Any]) -> str:
+def _provenance(report: dict[str, Any], request: dict[str, Any]) -> Markup:
     rows = {f"{key}": value for key, value in report["environment"].items()}
     rows |= {f"workload: {key}": value for key, value in request["workload"].items()}
     rows["seed"] = request.get("seed", 0)
     for pipeline in request["pipelines"]:
         known = {key: value for key, value in pipeline.items() if value not in (None, "", [], {})}
         rows[f"pipeline {pipeline['name']}"] = known
-    cells = "".join(
-        f"<tr><td>{escape(name)}</td><td>{escape(_plain(value))}</td></tr>"
-        for name, value in rows.items()
-    )
-    return (
-        "<section><h2>What was run, and where</h2>"
-        f'<table class="settings">{cells}</table></section>'
-    )
+    cells = joined(_row("td", name, _plain(value)) for name, value in rows.items())
+    table = element("table", cells, class_="settings")
+    return element("section", element("h2", "What was run, and where"), table)
 
 
 def _plain(value: Any) -> str:

@@ -1,10 +1,10 @@
 """The ledger of a run as bars and as a table. Pure."""
 
-from html import escape
 from typing import Any
 
 from schemas.protocol import FAILED_VERDICTS, VERDICTS
 from services.console.page import svg
+from services.console.page.markup import Markup, element, joined
 
 COLOURS = {
     "exact": "#0072B2",
@@ -18,24 +18,21 @@ WIDTH, ROW, BAR = 420.0, 31.0, 9.0
 LEAST = 3.0
 
 
-def ledger_bars(report: dict[str, Any]) -> str:
+def ledger_bars(report: dict[str, Any]) -> Markup:
     """One picture per pipeline with a bar per stage: the share of each verdict. What there is at
     all can be seen (at least LEAST wide), and is written above the bar."""
-    return "".join(_bars(name, one["stages"]) for name, one in report["pipelines"].items())
+    return joined(_bars(name, one["stages"]) for name, one in report["pipelines"].items())
 
 
-def ledger_table(report: dict[str, Any]) -> str:
+def ledger_table(report: dict[str, Any]) -> Markup:
     """Every count."""
-    rows = []
+    rows = [element("tr", element("th", "stage"), *(element("th", v) for v in VERDICTS))]
     for name, pipeline in report["pipelines"].items():
         for stage, cell in pipeline["stages"].items():
-            counts = "".join(_count(verdict, cell["verdicts"][verdict]) for verdict in VERDICTS)
-            rows.append(f"<tr><td>{escape(name)} {stage}</td>{counts}</tr>")
-    head = "".join(f"<th>{verdict}</th>" for verdict in VERDICTS)
-    return (
-        '<div class="wide"><table><caption>Verdicts of the measured phase</caption>'
-        f"<tr><th>stage</th>{head}</tr>{''.join(rows)}</table></div>"
-    )
+            counts = (_count(verdict, cell["verdicts"][verdict]) for verdict in VERDICTS)
+            rows.append(element("tr", element("td", f"{name} {stage}"), *counts))
+    caption = element("caption", "Verdicts of the measured phase")
+    return element("div", element("table", caption, *rows), class_="wide")
 
 
 def in_words(verdicts: dict[str, int]) -> str:
@@ -56,26 +53,25 @@ def widths(verdicts: dict[str, int], whole: float) -> dict[str, float]:
     return found
 
 
-def _bars(pipeline: str, stages: dict[str, Any]) -> str:
+def _bars(pipeline: str, stages: dict[str, Any]) -> Markup:
     parts, y = [], 14.0
     for stage, cell in stages.items():
         parts.append(_row(stage, cell["verdicts"], y))
         y += ROW
     label = f"Share of each verdict, by stage: {pipeline}"
-    picture = svg.picture(WIDTH, y - 10, label, "".join(parts))
-    return f"<figure><h3>{escape(pipeline)}</h3>{picture}</figure>"
+    return element("figure", element("h3", pipeline), svg.picture(WIDTH, y - 10, label, *parts))
 
 
-def _row(label: str, verdicts: dict[str, int], y: float) -> str:
+def _row(label: str, verdicts: dict[str, int], y: float) -> Markup:
     parts = [svg.text(0, y, label, "start", "name")]
     parts.append(svg.text(WIDTH, y, in_words(verdicts), "end", "unit"))
     x = 0.0
     for verdict, width in widths(verdicts, WIDTH).items():
         parts.append(svg.rectangle(x, y + 4, max(1.0, width - 1), BAR, COLOURS[verdict]))
         x += width
-    return "".join(parts)
+    return joined(parts)
 
 
-def _count(verdict: str, count: int) -> str:
-    trouble = ' class="trouble"' if count and verdict != "exact" else ""
-    return f"<td{trouble}>{count}</td>"
+def _count(verdict: str, count: int) -> Markup:
+    trouble = {"class_": "trouble"} if count and verdict != "exact" else {}
+    return element("td", count, **trouble)

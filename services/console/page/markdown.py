@@ -3,7 +3,13 @@
 from typing import Any
 
 from services.console.page.ledger import in_words
-from services.console.show import EXPIRED, cost_sentences, restart_sentence, verdict_sentence
+from services.console.show import (
+    EXPIRED,
+    cost_sentences,
+    left_out_sentence,
+    restart_sentence,
+    verdict_sentence,
+)
 
 PERCENTILES = ("p50", "p90", "p95", "p99", "p999", "max", "mean")
 
@@ -21,6 +27,8 @@ def markdown(report: dict[str, Any]) -> str:
     ]
     if report.get("seconds_expired"):
         lines += ["", EXPIRED]
+    if report.get("left_out"):
+        lines += ["", left_out_sentence(report["left_out"])]
     for name, pipeline in report["pipelines"].items():
         lines += ["", f"## {name}", ""]
         for restart in pipeline.get("restarts", ()):

@@ -1,0 +1,57 @@
+"""Markup that is escaped by construction. Pure.
+
+    element("td", report["workload"], class_="trouble")
+
+Whatever is not `Markup` is text and is escaped, in content and in attributes alike. Only `element`
+and `joined` make markup, so nothing that a run, a pipeline or a record says becomes part of it.
+"""
+
+from collections.abc import Iterable
+from html import escape
+
+VOID = frozenset({"meta"})
+
+
+class Markup(str):
+    """Text that is HTML or SVG already. Made in this module only."""
+
+    __slots__ = ()
+
+
+def element(tag: str, /, *content: object, **attributes: object) -> Markup:
+    """One element. Underscores in names of attributes become hyphens, one at the end is dropped:
+    `class_`. Numbers in attributes have one decimal place at most."""
+    marks = "".join(f' {_name(name)}="{_value(value)}"' for name, value in attributes.items())
+    if tag in VOID:
+        return Markup(f"<{tag}{marks}>")
+    return Markup(f"<{tag}{marks}>{joined(content)}</{tag}>")
+
+
+def joined(parts: Iterable[object]) -> Markup:
+    """The parts one after the other."""
+    return Markup("".join(p if isinstance(p, Markup) else escape(str(p)) for p in parts))
+
+
+def document(*content: Markup) -> Markup:
+    """A whole page in English."""
+    return Markup(f"<!doctype html>\n{element('html', *content, lang='en')}\n")
+
+
+def style_sheet(css: str) -> Markup:
+    """A style sheet of this program's own. Raises ValueError for one that would end itself."""
+    if "<" in css:
+        raise ValueError("a style sheet cannot have '<' in it")
+    return element("style", Markup(css))
+
+
+def number(value: float) -> str:
+    """A coordinate."""
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def _name(name: str) -> str:
+    return name if name == "viewBox" else name.removesuffix("_").replace("_", "-")
+
+
+def _value(value: object) -> str:
+    return number(value) if isinstance(value, int | float) else escape(str(value))
