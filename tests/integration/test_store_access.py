@@ -1,14 +1,19 @@
 """The store over HTTP without a bus: who may ask what."""
 
+import os
 import socket
 import stat
+import subprocess
+import sys
 import urllib.error
 import urllib.parse
 import urllib.request
 
 import pytest
 
+from services.runtime.settings import ROOT
 from services.store.permissions import FORMATS, TABLE_FUNCTIONS
+from tests.integration.kafka_broker import free_base_port
 from tests.integration.store_http import SECRET, ask, password, refused
 
 pytestmark = pytest.mark.integration
@@ -328,3 +333,32 @@ def test_nothing_of_the_passwords_is_in_a_log_or_a_metric(empty, capfd):
     metrics = urllib.request.urlopen(f"http://127.0.0.1:{empty.port('store')}/metrics").read()
     written = metrics.decode() + "".join(capfd.readouterr())
     assert not any(secret in written for secret in secrets)
+
+
+@pytest.mark.parametrize("name", ["reader", "admin"])
+@pytest.mark.parametrize("kept", [0, 5])
+def test_a_password_that_was_cut_off_ends_the_store_with_a_sentence(tmp_path, name, kept):
+    """A crash or a full disk during the first start of an earlier version left such files."""
+    path = tmp_path / "secrets" / f"clickhouse-{name}"
+    path.parent.mkdir(mode=0o700)
+    path.touch(mode=0o600)
+    path.write_text("only for this test"[:kept])
+    store = {
+        "TIDEGAUGE_OFFLINE": "true",
+        "TIDEGAUGE_DATA": str(tmp_path),
+        "TIDEGAUGE_BASE_PORT": str(free_base_port()),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "services.store"],
+        cwd=ROOT,
+        env=os.environ | store,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    mistake = "has fewer than 16 characters" if kept else "is empty"
+    sentence = f"the secret {path} {mistake}; remove it, and a new one is made"
+    assert done.stderr.splitlines()[-1] == f"tidegauge: store: {sentence}"
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr

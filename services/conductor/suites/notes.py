@@ -1,6 +1,8 @@
 """What a conductor must know after a restart: the run that goes on, the suite and its place.
 
 One small JSON file, replaced in one step, so that a kill at any time leaves the old or the new one.
+One that makes no sense all the same, cut off by a disk that failed for example, is set aside and
+told in the log: a suite then begins anew, and a run that was left open is found on the bus.
 """
 
 import json
@@ -9,41 +11,59 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+import structlog
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from schemas.mistakes import first_mistake
 from schemas.suite import Suite
 from services.conductor.suites.schedule import Place
 
 MOST_SUITES = 100
+MOST_BYTES = 16 * 1024 * 1024
+_PLACE = TypeAdapter(Place)
+
+
+class Noted(BaseModel):
+    """What the file holds. suite and places are read one by one, as another version may have
+    written them. run_stack_id, stack_id: of the stack that began the run, and was asked for the
+    suite."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    run_id: str = ""
+    run_began_ms: int = 0
+    run_stack_id: str = ""
+    stack_id: str = ""
+    suite: dict[str, Any] | None = None
+    places: dict[str, Any] = Field(default_factory=dict)
 
 
 class Notes:
     """The file `conductor.json` of a data folder.
 
     stack_id: names one start of the whole stack; a suite that was asked for by command is the
-    conductor's own for as long as that lasts. A file that cannot be read counts as empty.
+    conductor's own for as long as that lasts. A file that makes no sense counts as empty.
     """
 
     def __init__(self, data: Path, stack_id: str) -> None:
         self._path = data / "conductor.json"
         self._stack_id = stack_id
-        self._fields = self._read()
+        self._noted = self._read()
 
     @property
     def run_id(self) -> str:
         """The run that was going on when this was written last, or empty."""
-        return str(self._fields.get("run_id", ""))
+        return self._noted.run_id
 
     @property
     def run_began_ms(self) -> int:
         """When that run began, epoch milliseconds; 0 if it is not known."""
-        found = self._fields.get("run_began_ms")
-        return found if isinstance(found, int) else 0
+        return self._noted.run_began_ms
 
     @property
     def run_is_of_this_stack(self) -> bool:
         """Whether the stack has not been started anew since that run began."""
-        return bool(self._fields.get("run_stack_id") == self._stack_id)
+        return self._noted.run_stack_id == self._stack_id
 
     def begin_run(self, run_id: str, at_ms: int) -> None:
         """Note that a run goes on from now."""
@@ -55,10 +75,10 @@ class Notes:
 
     def suite(self) -> Suite | None:
         """The suite that was asked for by command since the stack was started."""
-        if self._fields.get("stack_id") != self._stack_id or not self._fields.get("suite"):
+        if self._noted.stack_id != self._stack_id or not self._noted.suite:
             return None
         try:
-            return Suite.model_validate(self._fields["suite"])
+            return Suite.model_validate(self._noted.suite)
         except ValidationError:
             return None  # written by another version
 
@@ -69,29 +89,36 @@ class Notes:
     def place(self, suite: str) -> Place:
         """Where a suite was; the beginning for one that never ran here."""
         try:
-            return Place(**self._fields.get("places", {}).get(suite, {}))
-        except TypeError:
+            place = json.dumps(self._noted.places.get(suite, {}))
+            return _PLACE.validate_json(place, strict=True)
+        except ValidationError:
             return Place()  # written by another version
 
     def keep_place(self, suite: str, place: Place) -> None:
         """Note where a suite is. Of MOST_SUITES suites, those least recently used are forgotten."""
-        others = {k: v for k, v in self._fields.get("places", {}).items() if k != suite}
+        others = {k: v for k, v in self._noted.places.items() if k != suite}
         kept = list(others.items())[-(MOST_SUITES - 1) :]
         self._write(places={**dict(kept), suite: asdict(place)})
 
-    def _read(self) -> dict[str, Any]:
+    def _read(self) -> Noted:
         try:
-            fields = json.loads(self._path.read_text())
-        except (FileNotFoundError, ValueError):
-            return {}
-        return fields if isinstance(fields, dict) else {}
+            with self._path.open("rb") as file:
+                return Noted.model_validate_json(file.read(MOST_BYTES))
+        except FileNotFoundError:
+            return Noted()
+        except ValidationError as error:
+            aside = self._path.with_suffix(".unreadable")
+            self._path.replace(aside)
+            reason = first_mistake(error, self._path.name)
+            structlog.get_logger().warning("notes_set_aside", path=str(aside), reason=reason)
+            return Noted()
 
     def _write(self, **changes: Any) -> None:
-        self._fields |= changes
+        self._noted = self._noted.model_copy(update=changes)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         new = self._path.with_suffix(".new")
         with new.open("w") as file:
-            json.dump(self._fields, file)
+            file.write(self._noted.model_dump_json())
             file.flush()
             os.fsync(file.fileno())
         new.replace(self._path)

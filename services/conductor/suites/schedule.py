@@ -5,6 +5,9 @@ place = place.after(suite, began_ms)         # it was carried out
 """
 
 from dataclasses import dataclass, field, replace
+from typing import Annotated
+
+from pydantic import Field
 
 from schemas.suite import Pace, Suite
 
@@ -15,8 +18,8 @@ class Place:
     its label, was begun last; runs: concluded so far; failures: how many of the newest turns in a
     row led to nothing: the run did not take place or the step was skipped."""
 
-    round: int = 1
-    step: int = 0
+    round: Annotated[int, Field(ge=1)] = 1
+    step: Annotated[int, Field(ge=0)] = 0
     began_ms: dict[str, int] = field(default_factory=dict)
     runs: int = 0
     failures: int = 0

@@ -1,8 +1,10 @@
 """What a conductor knows after a restart."""
 
+import json
 from pathlib import Path
 
 import pytest
+import structlog
 
 from services.conductor.suites.notes import Notes
 from services.conductor.suites.schedule import Place
@@ -43,13 +45,63 @@ def test_a_suite_asked_for_by_command_ends_with_the_stack_but_its_place_stays(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"run_id": 7, "run_began_ms": "x", "places": {"nightly": {"x": 1}}}']
+    ("data", "reason"),
+    [
+        (b"", "conductor.json: Invalid JSON: EOF while parsing a value at line 1 column 0"),
+        (b"{", "conductor.json: Invalid JSON: EOF while parsing an object at line 1 column 1"),
+        (b"\0" * 300, "conductor.json: Invalid JSON: expected value at line 1 column 1"),
+        (b"\xff\xfe", "conductor.json: Invalid JSON: expected value at line 1 column 1"),
+        (b"[" * 100_000, "conductor.json: Invalid JSON: recursion limit exceeded at line 1 column"),
+        (b"[]", "conductor.json: Input should be an object"),
+        (b'{"run_id": 7}', "run_id: Input should be a valid string"),
+        (b'{"run_began_ms": "x"}', "run_began_ms: Input should be a valid integer"),
+        (b'{"places": []}', "places: Input should be an object"),
+    ],
 )
-def test_a_file_that_makes_no_sense_counts_as_little(tmp_path: Path, text: str) -> None:
-    (tmp_path / "conductor.json").write_text(text)
+def test_a_file_that_makes_no_sense_is_set_aside_and_told(
+    tmp_path: Path, data: bytes, reason: str
+) -> None:
+    (tmp_path / "conductor.json").write_bytes(data)
+    with structlog.testing.capture_logs() as log:
+        notes = Notes(tmp_path, "stack")
+    aside = tmp_path / "conductor.unreadable"
+    assert [(each["event"], each["path"]) for each in log] == [("notes_set_aside", str(aside))]
+    assert log[0]["reason"].startswith(reason)
+    assert aside.read_bytes() == data
+    assert (notes.run_id, notes.suite(), notes.place("nightly")) == ("", None, Place())
+    notes.keep_place("nightly", PLACE)
+    assert Notes(tmp_path, "stack").place("nightly") == PLACE
+
+
+def test_a_file_cut_off_anywhere_is_all_or_nothing(tmp_path: Path) -> None:
+    before = Notes(tmp_path, "stack")
+    before.keep_suite(a_suite(a_step(100)))
+    before.keep_place("nightly", PLACE)
+    before.begin_run("run-1", 17)
+    path = tmp_path / "conductor.json"
+    whole = path.read_bytes()
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        notes = Notes(tmp_path, "stack")
+        assert (notes.run_id, notes.suite(), notes.place("nightly")) == ("", None, Place())
+    path.write_bytes(whole)
+    assert Notes(tmp_path, "stack").place("nightly") == PLACE
+
+
+@pytest.mark.parametrize(
+    "place",
+    [[], 7, {"round": "3"}, {"round": 0}, {"step": -1}, {"began_ms": {"x": None}}, {"runs": 1.5}],
+)
+def test_a_place_that_makes_no_sense_is_the_beginning_and_others_stay(
+    tmp_path: Path, place: object
+) -> None:
+    before = Notes(tmp_path, "stack")
+    before.keep_place("nightly", PLACE)
+    fields = json.loads((tmp_path / "conductor.json").read_text())
+    fields["places"]["weekly"] = place
+    (tmp_path / "conductor.json").write_text(json.dumps(fields))
     notes = Notes(tmp_path, "stack")
-    assert (notes.suite(), notes.place("nightly")) == (None, Place())
-    assert notes.run_began_ms == 0
+    assert (notes.place("weekly"), notes.place("nightly")) == (Place(), PLACE)
 
 
 def test_the_file_does_not_grow_with_suites_that_come_and_go(tmp_path: Path) -> None:
