@@ -5,15 +5,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import structlog
 from confluent_kafka import Consumer, TopicPartition
 
 from schemas import codec
 from schemas.details import read_event
-from services.runtime.events import Events
+from services.runtime.events import RECORD_ERRORS, Events
 from services.runtime.kafka import assigned_consumer, end_offsets, ends_of
 from services.runtime.settings import ServiceSettings
 
 REST_POLL_S = 0.1
+log = structlog.get_logger()
 _QUICK = {"fetch.min.bytes": 1, "fetch.wait.max.ms": 200}
 
 
@@ -54,6 +56,17 @@ class Bus:
         """Stop reading."""
         self._consumer.close()
         self._asking.close()
+
+
+def heard(
+    listen: Callable[[str, dict[str, Any]], None], topic: str, record: dict[str, Any]
+) -> None:
+    """Let somebody hear an event, unless its values are such that nobody can: it is projected all
+    the same, and must not end the conductor."""
+    try:
+        listen(topic, record)
+    except RECORD_ERRORS:
+        log.exception("event_refused", topic=topic, run_id=record["run_id"])
 
 
 class SteadyOutputs:

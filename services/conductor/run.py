@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 
 from schemas import catalogue, protocol
 from schemas.protocol import LoadFinished, PhasePlan, RunPlan, RunRequest, Stop
-from services.conductor.bus import Bus, SteadyOutputs
+from services.conductor.bus import Bus, SteadyOutputs, heard
 from services.conductor.conclusion import Conclusion, conclude
 from services.conductor.evidence import BUS, Evidence
 from services.conductor.killing import kill_part
@@ -254,9 +254,9 @@ class Run:
             self._hear(topic, record)
 
     def _hear(self, topic: str, record: dict[str, Any]) -> None:
-        self._evidence.add(topic, record)
+        heard(self._evidence.add, topic, record)
         if self._listen is not None:
-            self._listen(topic, record)
+            heard(self._listen, topic, record)
 
     def _phase(self, phase: str, **times_ms: int) -> None:
         """Announce a phase; those of the load say when they begin and end by the schedule."""

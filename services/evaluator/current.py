@@ -8,6 +8,7 @@ from confluent_kafka import KafkaException
 from pydantic import ValidationError
 
 from schemas import catalogue, protocol
+from schemas.codec import said_by
 from schemas.mistakes import first_mistake
 from schemas.protocol import Drained, LoadFinished, PhasePlan, RunPlan
 from services.evaluator.columns import TooManyNamesError
@@ -31,7 +32,7 @@ from services.evaluator.readiness import Readiness
 from services.evaluator.settings import EvaluatorSettings
 from services.evaluator.share import Offsets, Share, reached
 from services.runtime.clock import now_ms
-from services.runtime.events import Events
+from services.runtime.events import RECORD_ERRORS, Events
 from services.runtime.kafka import (
     KafkaUnavailableError,
     NoTopicError,
@@ -85,6 +86,14 @@ class CurrentRun:
         mine = unfinished(commands, now_ms())
         if mine:
             log.info("run_resumed", run_id=mine[0]["run_id"], commands=len(mine))
+        try:
+            self._take_up(mine)
+        except RECORD_ERRORS as error:
+            log.exception("run_not_resumed", run_id=mine[0]["run_id"])
+            self._fail_command(mine[0], said_by(error))
+        return end
+
+    def _take_up(self, mine: list[dict[str, Any]]) -> None:
         is_started = any(one["command"] == "start" for one in mine)
         for one in mine:
             if one["command"] == "prepare":
@@ -95,7 +104,6 @@ class CurrentRun:
                 self._start(phases, published_since_ms=mine[0]["issued_at"])
             else:
                 self._obey(one)
-        return end
 
     def command(self, record: dict[str, Any]) -> None:
         """Carry out one `control_command` once.
@@ -115,6 +123,9 @@ class CurrentRun:
             self._fail_command(record, first_mistake(error))
         except KafkaException as error:
             self._fail_command(record, error.args[0].str())
+        except RECORD_ERRORS as error:
+            log.exception("command_refused", command_id=record["command_id"])
+            self._fail_command(record, said_by(error))
 
     def _fail_command(self, record: dict[str, Any], mistake: str) -> None:
         reason = f"The evaluator could not {record['command']}: {mistake}."
@@ -144,6 +155,9 @@ class CurrentRun:
         except TooManyNamesError as error:
             self.fail(str(error))
             return
+        except RECORD_ERRORS as error:
+            self._fail_uncounted(read.batch.topic, error)
+            return
         for refused in lost:
             self.publication.dead_letter(read.messages[refused.place], refused.reason)
 
@@ -156,11 +170,14 @@ class CurrentRun:
         if self._evaluation is None or self.publication is None:
             return
         self._follow_lag(self._evaluation, frontier)
-        self._evaluation.advance(frontier.input_ms, frontier.output_ms)
         try:
+            self._evaluation.advance(frontier.input_ms, frontier.output_ms)
             self.publication.publish(self._evaluation, frontier.positions)
         except NotRepeatableError as error:
             self.fail(f"What was published of this run cannot be repeated: {error}.")
+            return
+        except RECORD_ERRORS as error:
+            self._fail_uncounted("its topics", error)
             return
         self._say_when_drained(self._evaluation, self.publication, frontier)
 
@@ -199,6 +216,12 @@ class CurrentRun:
     def fail(self, reason: str) -> None:
         """Say that this run cannot be evaluated."""
         self._fail(self.run_id, reason)
+
+    def _fail_uncounted(self, topic: str, error: Exception) -> None:
+        """Records that cannot be counted end the run and not this process, which would read them
+        again when it starts again."""
+        log.exception("records_refused", run_id=self.run_id, topic=topic)
+        self.fail(f"The evaluator cannot count the records of {topic}: {said_by(error)}.")
 
     def _fail(self, run_id: str, reason: str) -> None:
         log.error("run_failed", run_id=run_id, reason=reason)

@@ -17,6 +17,16 @@ from services.runtime.kafka import assigned_consumer, event_producer, watermarks
 from services.runtime.settings import ServiceSettings
 
 FLUSH_TIMEOUT_S = 10.0
+# What code raises for values that it was not written for. A record that makes it do so is refused;
+# it must not end a service, which would read it again when it starts again.
+RECORD_ERRORS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
 # Of a dead letter. A record may be as large as the broker and the client take, 1 MB unless told
 # otherwise; what wraps it has to be smaller.
 MAX_KEY_BYTES, MAX_VALUE_BYTES, MAX_REASON_CHARACTERS = 50_000, 900_000, 2_000
@@ -129,6 +139,7 @@ class Commands:
     def __init__(self, consumer: Consumer, events: Events) -> None:
         self._consumer = consumer
         self._events = events
+        self._last: Message | None = None
 
     def poll(self, timeout_s: float) -> dict[str, Any] | None:
         """The next command as a `control_command` record, or None after `timeout_s`."""
@@ -142,7 +153,13 @@ class Commands:
         except codec.DecodeError as error:
             self._events.dead_letter(message, str(error))
             return None
+        self._last = message
         return record
+
+    def refuse(self, error: Exception) -> None:
+        """Keep the command that was polled last as a dead letter: it cannot be carried out."""
+        if self._last is not None:
+            self._events.dead_letter(self._last, f"cannot be carried out: {codec.said_by(error)}")
 
     def close(self) -> None:
         """Leave the topic."""

@@ -8,6 +8,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from pydantic import ValidationError
 
 from schemas import catalogue, codec
+from schemas.details import check_event
 from schemas.protocol import PhasePlan, RunPlan
 from services.runtime.kafka import (
     KAFKA_TIMEOUT_S,
@@ -21,6 +22,7 @@ from services.runtime.settings import ServiceSettings
 MAX_COMMANDS = 10_000  # looked back at; a run is a handful
 ABANDONED_MS = 600_000  # a run that should have ended this long ago has nobody who leads it
 READ_S = 0.1
+_RECORDS = {catalogue.CONTROL: "control_command", catalogue.DEAD_LETTER: "dead_letter"}
 
 Record = dict[str, Any]
 Spans = dict[tuple[str, int], tuple[int, int]]
@@ -53,8 +55,7 @@ def read_commands(settings: ServiceSettings, client: str) -> tuple[list[Record],
         (end,) = end_offsets(consumer, catalogue.CONTROL)
         begin = max(0, end - MAX_COMMANDS)
         messages = read_spans(consumer, {(catalogue.CONTROL, 0): (begin, end)})
-        found = [record for name, record in decoded(messages) if name == "control_command"]
-        return found, end
+        return [record for _name, record in decoded(messages)], end
     finally:
         consumer.close()
 
@@ -90,12 +91,17 @@ def read_spans(consumer: Consumer, spans: Spans) -> Iterator[Message]:
 
 
 def decoded(messages: Iterator[Message]) -> Iterator[tuple[str, Record]]:
-    """Schema name and record of each; what does not decode is left to the topic's owner."""
+    """Schema name and record of each that is one of its topic and says what it must; the others
+    are left to the topic's owner."""
     for message in messages:
+        topic = message.topic()
+        name = _RECORDS.get(topic) or catalogue.record_of(topic)
         try:
-            yield codec.decode(message.value())
+            record = codec.decode_as(name, message.value())
+            check_event(topic, record)
         except codec.DecodeError:
             continue  # the owner of the topic keeps the dead letter
+        yield name, record
 
 
 def _abandoned(mine: list[Record], now_ms: int) -> bool:

@@ -8,17 +8,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
 from confluent_kafka import KafkaException
 
 from schemas import protocol
 from schemas.catalogue import Topic
-from services.runtime.events import Commands, Events, open_commands, open_events
+from services.runtime.events import RECORD_ERRORS, Commands, Events, open_commands, open_events
 from services.runtime.health import PortTakenError, serve_health
 from services.runtime.kafka import KafkaUnavailableError, admin_client
 from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import ServiceSettings
 from services.runtime.stopping import stop_on_signals
 from services.runtime.topics import ensure_topics
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,16 @@ class Service:
         wait_s: Callable[[], float],
     ) -> None:
         """Obey each command, and tend to what goes on after it or after `wait_s()` without one,
-        until told to stop."""
+        until told to stop. A command that makes `obey` fail by its values becomes a dead
+        letter."""
         while not self.stop.is_set():
             command = self.commands.poll(wait_s())
             if command is not None:
-                obey(command)
+                try:
+                    obey(command)
+                except RECORD_ERRORS as error:
+                    log.exception("command_refused", command_id=command["command_id"])
+                    self.commands.refuse(error)
             tend()
 
 

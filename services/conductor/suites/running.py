@@ -18,7 +18,7 @@ from schemas import catalogue, protocol
 from schemas.mistakes import first_mistake
 from schemas.protocol import RunRequest, Workload
 from schemas.suite import Suite, SuitePosition, SuiteRun
-from services.conductor.bus import Bus
+from services.conductor.bus import Bus, heard
 from services.conductor.settings import ConductorSettings
 from services.conductor.suites.analysis import Analysis
 from services.conductor.suites.notes import Notes
@@ -116,7 +116,7 @@ class Suites:
         assert self._suite is not None
         assert request.suite is not None
         for topic, record in self._bus.rest():
-            self._take_in(topic, record)
+            heard(self._take_in, topic, record)
         suite, place, now = self._suite, self._notes.place(self._suite.name), self._clock()
         run_ms = now - self._began_ms
         if not interrupted:
@@ -189,7 +189,7 @@ class Suites:
         """Take in what has come; after a long run, all of it."""
         while records := self._bus.poll(0):
             for topic, record in records:
-                self._take_in(topic, record)
+                heard(self._take_in, topic, record)
 
     def _take_in(self, topic: str, record: dict[str, Any]) -> None:
         if topic == catalogue.RESOURCES:
