@@ -13,7 +13,8 @@ without a registry server.
 
 Times stay integers here, in the unit that the schema's `logicalType` and doc state: conversion to
 datetimes is left to those who show them. A text that holds a JSON object (JSON_FIELDS) is checked,
-so that whoever reads it need not fear for it.
+so that whoever reads it need not fear for it. So are the bounds of Avro's int, which fastavro does
+not check.
 """
 
 import io
@@ -29,6 +30,7 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 MARKER = b"\xc3\x01"
 HEADER_BYTES = 10
+INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 SCHEMA_DIR = Path(__file__).parent / "avro"
 # By record: the text that holds a JSON object.
 JSON_FIELDS = {
@@ -56,7 +58,8 @@ class Schema:
     """One released record schema.
 
     name: for example `traffic_flow`; version: from 1; header: the 10 bytes before each datum;
-    text: the `.avsc` as JSON text; parsed: fastavro's form, times as plain integers.
+    text: the `.avsc` as JSON text; parsed: fastavro's form, times as plain integers; ints,
+    int_arrays: fields of Avro's int, and arrays of it.
     """
 
     name: str
@@ -64,6 +67,8 @@ class Schema:
     header: bytes
     text: str
     parsed: Any
+    ints: tuple[str, ...]
+    int_arrays: tuple[str, ...]
 
 
 def _without_logical_types(schema: Any) -> Any:
@@ -79,7 +84,24 @@ def _load(path: Path) -> Schema:
     raw = json.loads(path.read_text())
     crc = bytes.fromhex(fingerprint(to_parsing_canonical_form(raw), "CRC-64-AVRO"))
     parsed = fastavro.parse_schema(_without_logical_types(raw), _force=True)
-    return Schema(name, int(version.removeprefix("v")), MARKER + crc, json.dumps(raw), parsed)
+    types = {field["name"]: field["type"] for field in raw["fields"]}
+    return Schema(
+        name,
+        int(version.removeprefix("v")),
+        MARKER + crc,
+        json.dumps(raw),
+        parsed,
+        ints=tuple(one for one, kind in types.items() if "int" in (kind, *_branches(kind))),
+        int_arrays=tuple(one for one, kind in types.items() if _items(kind) == "int"),
+    )
+
+
+def _branches(kind: Any) -> list[Any]:
+    return kind if isinstance(kind, list) else []
+
+
+def _items(kind: Any) -> Any:
+    return kind.get("items") if isinstance(kind, dict) else None
 
 
 @cache
@@ -125,6 +147,7 @@ def schema_json(name: str) -> str:
 def encode(name: str, record: dict[str, Any]) -> bytes:
     """Encode one record. Raises ValueError or TypeError when it does not fit the schema."""
     newest = schema(name)
+    _check_ints(newest, record)
     out = io.BytesIO()
     out.write(newest.header)
     fastavro.schemaless_writer(out, newest.parsed, record, strict_allow_default=True)
@@ -169,10 +192,26 @@ def decode(data: bytes | None) -> tuple[str, dict[str, Any]]:
         ) from error
     if stream.read(1):
         raise DecodeError(f"{writer.name} v{writer.version} has bytes after its end")
+    try:
+        _check_ints(schema(writer.name), record)
+    except ValueError as error:
+        raise DecodeError(f"{writer.name} v{writer.version}: {error}") from error
     field = JSON_FIELDS.get(writer.name)
     if field and not _is_json_object(record[field]):
         raise DecodeError(f"{writer.name} v{writer.version}: {field} is not a JSON object")
     return writer.name, record
+
+
+def _check_ints(found: Schema, record: dict[str, Any]) -> None:
+    """Raise ValueError where an int does not fit into 32 bits: fastavro reads and writes more."""
+    for name in found.ints:
+        value = record.get(name)
+        if isinstance(value, int) and not INT_MIN <= value <= INT_MAX:
+            raise ValueError(f"{name} {value} does not fit into Avro's int")
+    for name in found.int_arrays:
+        values = record.get(name)
+        if values and not INT_MIN <= min(values) <= max(values) <= INT_MAX:
+            raise ValueError(f"{name} has values that do not fit into Avro's int")
 
 
 def _is_json_object(text: str) -> bool:

@@ -6,6 +6,7 @@
 An event that nobody acts on may say what it likes.
 """
 
+import math
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -135,6 +136,22 @@ CONCLUSIONS: dict[str, type[BaseModel]] = {
     "search_step": StepJudged,
     "sustainable_throughput": RateFound,
 }
+# Measures whose numbers are added up. A sample of somebody else's metric may be infinite.
+FINITE = {
+    catalogue.RESOURCES: (
+        "interval_s",
+        "cpu_seconds",
+        "gc_seconds",
+        "load_1m",
+        "frequency_mhz",
+        "steal_seconds",
+        "cpu_pressure_seconds",
+        "io_pressure_seconds",
+        "memory_pressure_seconds",
+    ),
+    catalogue.PIPELINE: ("input_rows_per_second", "processed_rows_per_second"),
+    catalogue.PAIRS: ("mean_input_ms",),
+}
 # Histograms: the field with the values, beside `counts`.
 VALUES = {catalogue.GENERATOR: "send_delays_us", catalogue.LATENCY: "latencies_ms"}
 
@@ -151,12 +168,24 @@ def check_event(topic: str, record: dict[str, Any]) -> None:
     values = VALUES.get(topic)
     if values and len(record[values]) != len(record["counts"]):
         raise codec.DecodeError(f"{values} and counts differ in length")
+    check_finite(topic, record)
+    if topic == catalogue.RESOURCES and record["interval_s"] <= 0:
+        raise codec.DecodeError("interval_s is not above 0")
     expected = _expected(topic, record)
     if expected is not None:
         try:
             expected.model_validate_json(record["detail"])
         except ValidationError as error:
             raise codec.DecodeError(first_mistake(error, within="detail")) from error
+
+
+def check_finite(topic: str, record: dict[str, Any]) -> None:
+    """Raises codec.DecodeError where a measure is infinite or not a number."""
+    for name in FINITE.get(topic, ()):
+        value = record[name]
+        values = value if isinstance(value, list) else (value,)
+        if not all(math.isfinite(one) for one in values if one is not None):
+            raise codec.DecodeError(f"{name} is not a finite number")
 
 
 def _expected(topic: str, record: dict[str, Any]) -> type[BaseModel] | None:

@@ -86,6 +86,9 @@ PIPELINE_UP = "pipeline_up"
 # {"part", "outage_s"}
 PART_DOWN = "part_down"
 PART_UP = "part_up"
+# From the store, of no run: retention removed records of a topic before they were projected, so no
+# table has them. detail: {"topic", "partition", "records", "first_offset", "next_offset"}
+RECORDS_LOST = "records_lost"
 # The conductor killed a process on purpose; detail: {"target", "pids"}
 KILLED = "killed"
 FAILED = "failed"  # a service cannot go on with the run; detail: {"reason"}

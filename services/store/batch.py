@@ -1,9 +1,13 @@
 """From consecutive records of one topic to what has to be written because of them. Pure."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
 
 from schemas.catalogue import DEAD_LETTER
+from schemas.codec import said_by
+from services.store.blocks import block, blocks
 from services.store.rows import Record, Rows, UnusableError, project, stand_in
 from services.store.tables import Table
 
@@ -13,12 +17,14 @@ class Batch:
     """What records of one topic come to.
 
     rows: of each record that gives any, in order. unusable: number of the record in the sequence
-    and why. hidden_positions: next offset by partition, where rows alone do not show it.
+    and why. hidden_positions: next offset by partition, where rows alone do not show it. dropped:
+    as `unusable`, of records on the topic dead-letter that no row can hold.
     """
 
     rows: list[Rows]
     unusable: list[tuple[int, str]]
     hidden_positions: dict[int, int]
+    dropped: list[tuple[int, str]] = field(default_factory=list)
 
 
 def translate(table: Table, records: Sequence[Record], producer: str) -> Batch:
@@ -39,3 +45,53 @@ def translate(table: Table, records: Sequence[Record], producer: str) -> Batch:
             rows.append(found)
             del hidden[record.partition]
     return Batch(rows, unusable, hidden)
+
+
+def batch_blocks(
+    table: Table, records: Sequence[Record], producer: str, max_rows: int
+) -> tuple[Batch, list[pa.Table]]:
+    """Translate records, and make the blocks to insert. A record whose rows Arrow does not take is
+    unusable, and the others are not."""
+    batch = translate(table, records, producer)
+    try:
+        return batch, list(blocks(table, batch.rows, max_rows))
+    except Exception:  # Arrow raises many kinds; each is about the values of some record
+        batch = _sifted(table, records, batch, producer)
+        return batch, list(blocks(table, batch.rows, max_rows))
+
+
+def _sifted(table: Table, records: Sequence[Record], batch: Batch, producer: str) -> Batch:
+    """The batch without the rows that make no block: those of a dead letter are replaced."""
+    numbers = {(one.partition, one.offset): number for number, one in enumerate(records)}
+    reasons = {id(rows): reason for rows, reason in _unfit(table, batch.rows)}
+    sifted = Batch([], list(batch.unusable), dict(batch.hidden_positions))
+    for rows in batch.rows:
+        reason = reasons.get(id(rows))
+        if reason is None:
+            sifted.rows.append(rows)
+            continue
+        partition, offset = rows.place
+        number = numbers[rows.place]
+        sifted.hidden_positions[partition] = offset + 1
+        if table.topic != DEAD_LETTER:
+            sifted.unusable.append((number, reason))
+            continue
+        instead = stand_in(table, records[number], reason, producer)
+        if any(_unfit(table, [instead])):
+            sifted.dropped.append((number, reason))
+        else:
+            sifted.rows.append(instead)
+    return sifted
+
+
+def _unfit(table: Table, rows: Sequence[Rows]) -> Iterator[tuple[Rows, str]]:
+    """Rows of single records that make no block, found by halving, each with the reason."""
+    try:
+        block(table, rows)
+    except Exception as error:  # as above
+        if len(rows) == 1:
+            yield rows[0], f"The record makes no row: {said_by(error)}."
+            return
+        half = len(rows) // 2
+        yield from _unfit(table, rows[:half])
+        yield from _unfit(table, rows[half:])

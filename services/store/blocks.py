@@ -5,7 +5,7 @@ record, nor rows of two months, and blocks follow each other in the order of the
 the process ends, what is in the table is all records up to some offset and none after it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 import pyarrow as pa
@@ -21,17 +21,28 @@ def blocks(table: Table, records: Iterable[Rows], max_rows: int) -> Iterator[pa.
         size = 0
         for rows in group:
             if size and size + rows.count > max_rows:
-                yield _block(table, pending)
+                yield block(table, pending)
                 pending, size = [], 0
             pending.append(rows)
             size += rows.count
         if size:
-            yield _block(table, pending)
+            yield block(table, pending)
 
 
-def _block(table: Table, records: list[Rows]) -> pa.Table:
+def block(table: Table, records: Sequence[Rows]) -> pa.Table:
+    """One block. Raises what Arrow raises for a value that a column cannot hold."""
     arrays = [
         pa.array([value for rows in records for value in rows.columns[number]], column.type)
         for number, column in enumerate(table.columns)
     ]
     return pa.Table.from_arrays(arrays, schema=table.columns)
+
+
+def halves(found: pa.Table) -> tuple[pa.Table, pa.Table] | None:
+    """A block as two, neither with a part of a record; None where it is of one record."""
+    places = list(zip(found["_partition"].to_pylist(), found["_offset"].to_pylist(), strict=True))
+    cuts = [row for row in range(1, len(places)) if places[row] != places[row - 1]]
+    if not cuts:
+        return None
+    cut = cuts[len(cuts) // 2]
+    return found.slice(0, cut), found.slice(cut)

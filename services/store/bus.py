@@ -45,6 +45,10 @@ class Bus:
         _low, end = self._consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
         return max(0, int(end) - offset)
 
+    def first(self, place: Place) -> int:
+        """First offset of a partition that there is now."""
+        return watermarks(self._consumer, TopicPartition(*place))[0]
+
     def begin(self, offsets: Mapping[Place, int]) -> None:
         """Read these partitions from here on."""
         self._consumer.assign([TopicPartition(*at, offset) for at, offset in offsets.items()])

@@ -20,9 +20,33 @@ from services.store.settings import StoreSettings
 FIRST_DELAY_S: Final = 0.25
 LONGEST_DELAY_S: Final = 5.0
 POLL_S: Final = 0.25
+# ClickHouse's codes for values that it does not take: the engine works, and would say so again.
+REFUSING_CODES: Final = frozenset(
+    {
+        6,  # CANNOT_PARSE_TEXT
+        27,  # CANNOT_PARSE_INPUT_ASSERTION_FAILED
+        38,  # CANNOT_PARSE_DATE
+        41,  # CANNOT_PARSE_DATETIME
+        69,  # ARGUMENT_OUT_OF_BOUND
+        70,  # CANNOT_CONVERT_TYPE
+        72,  # CANNOT_PARSE_NUMBER
+        117,  # INCORRECT_DATA
+        128,  # TOO_LARGE_ARRAY_SIZE
+        131,  # TOO_LARGE_STRING_SIZE
+        190,  # SIZES_OF_ARRAYS_DONT_MATCH
+        321,  # VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE
+        349,  # CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN
+        407,  # DECIMAL_OVERFLOW
+        469,  # VIOLATED_CONSTRAINT
+    }
+)
 ROWS = Counter("tidegauge_store_rows", "Rows inserted", ["table"])
 RETRIES = Counter("tidegauge_store_insert_retries", "Inserts that failed and were made again")
 log = structlog.get_logger()
+
+
+class RefusedValuesError(EngineError):
+    """ClickHouse does not take the values of a block, however often it is asked."""
 
 
 def as_it_is(block: pa.Table) -> pa.Table:
@@ -57,7 +81,8 @@ class Inserter:
     ) -> None:
         """Insert what the table does not have of the block, through `aggregate`.
 
-        Raises EngineError when that has failed for `insert_retry_seconds`.
+        Raises RefusedValuesError at once, EngineError when that has failed for
+        `insert_retry_seconds`.
         """
         missing = fresh(block, self._done.get(table, {}))
         first = True
@@ -87,6 +112,8 @@ class Inserter:
             except InsertTimeoutError:
                 raise  # it may still be going on: only a table that rests can be asked
             except EngineError as error:
+                if error.code in REFUSING_CODES:
+                    raise RefusedValuesError(str(error)) from error
                 if self._clock_s() + delay_s > give_up_s or self._stopped():
                     raise
                 reason = str(error)[:300]

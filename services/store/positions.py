@@ -3,6 +3,9 @@
 Offsets are not committed anywhere else, so position and rows cannot disagree.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import pyarrow as pa
 
 from services.store.engine import Engine
@@ -61,12 +64,17 @@ def write_positions(engine: Engine, positions: dict[Place, int], now_ms: int) ->
     engine.insert(POSITIONS, pa.Table.from_arrays(arrays, schema=POSITION_COLUMNS))
 
 
-def kept_dead_letters(engine: Engine, positions: dict[Place, int]) -> set[tuple[str, int, int]]:
-    """(topic, partition, offset) of dead letters about records that are yet to be projected.
+def kept_dead_letters(
+    engine: Engine, positions: dict[Place, int], producer: str
+) -> set[tuple[str, int, int]]:
+    """(topic, partition, offset) of the store's dead letters about records that are yet to be
+    projected.
 
     They were published by a process that ended before it could record the position behind them.
     """
-    rows = engine.rows(f"SELECT DISTINCT topic, `partition`, `offset` FROM {DATABASE}.dead_letter")
+    columns = "producer, topic, `partition`, `offset`"
+    rows = engine.rows(f"SELECT DISTINCT {columns} FROM {DATABASE}.dead_letter")
+    rows = [row for row in rows if row["producer"] == producer]
     places = ((row["topic"], int(row["partition"]), int(row["offset"])) for row in rows)
     return {place for place in places if place[2] >= positions.get(place[:2], 0)}
 
@@ -74,8 +82,8 @@ def kept_dead_letters(engine: Engine, positions: dict[Place, int]) -> set[tuple[
 def starts(positions: dict[Place, int], bounds: dict[Place, tuple[int, int]]) -> dict[Place, int]:
     """Offset to begin at in each partition, given its first and its end offset on the bus.
 
-    Where retention took records that were not projected, it is the first there is. Raises
-    ValueError, one sentence, where a partition ends before what was projected of it.
+    Where retention took records that were not projected (see `lost_before`), it is the first there
+    is. Raises ValueError, one sentence, where a partition ends before what was projected of it.
     """
     for (topic, partition), (_low, end) in sorted(bounds.items()):
         position = positions.get((topic, partition), 0)
@@ -86,3 +94,27 @@ def starts(positions: dict[Place, int], bounds: dict[Place, tuple[int, int]]) ->
                 "server) of its own."
             )
     return {place: max(positions.get(place, 0), low) for place, (low, _end) in bounds.items()}
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Offsets of a partition that retention removed before they were projected: from `first` to
+    before `end`."""
+
+    place: Place
+    first: int
+    end: int
+
+    @property
+    def records(self) -> int:
+        """How many offsets that are."""
+        return self.end - self.first
+
+
+def lost_before(positions: Mapping[Place, int], firsts: Mapping[Place, int]) -> list[Lost]:
+    """What is gone, given where to go on and the first offset that the bus has."""
+    return [
+        Lost(place, positions.get(place, 0), first)
+        for place, first in sorted(firsts.items())
+        if positions.get(place, 0) < first
+    ]

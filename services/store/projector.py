@@ -11,38 +11,37 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
+import structlog
 from confluent_kafka import Message
 from prometheus_client import Counter, Gauge
 
+from schemas import protocol
 from schemas.catalogue import DEAD_LETTER
 from services.runtime.clock import Clock, now_ms
 from services.runtime.events import Events
 from services.runtime.kafka import assigned_consumer
-from services.store.batch import translate
-from services.store.blocks import blocks
 from services.store.bus import Bus
 from services.store.engine import Engine
 from services.store.inserting import Inserter
 from services.store.positions import (
+    Lost,
     Place,
     kept_dead_letters,
+    lost_before,
     read_positions,
     starts,
 )
-from services.store.rollups import ROLLUPS
-from services.store.rows import Record
 from services.store.settings import StoreSettings
 from services.store.tables import TABLES
+from services.store.writing import ProjectionError, Writer
 
 CHECKPOINT_MS: Final = 600_000
 CATCH_UP_S: Final = 0.25  # how long an insert waits for more while old records are projected
-RECORDS = Counter("tidegauge_store_records", "Records projected", ["topic"])
 LAG = Gauge("tidegauge_store_lag_records", "Records on the bus not projected yet", ["topic"])
-UNUSABLE = Counter("tidegauge_store_unusable_records", "Records put aside", ["topic"])
-
-
-class ProjectionError(RuntimeError):
-    """Projection cannot go on without losing or doubling something; the text says why."""
+LOST = Counter(
+    "tidegauge_store_lost_records", "Records that retention removed before projection", ["topic"]
+)
+log = structlog.get_logger()
 
 
 class Projector:
@@ -64,10 +63,11 @@ class Projector:
         self._settings = settings
         self._clock = clock
         self._next: dict[Place, int] = {}
-        self._kept: set[tuple[str, int, int]] = set()
         self._is_whole = False  # whether every partition there was at the last look is read
         self._inserter = Inserter(engine, settings, stopped)
+        self._writer = Writer(self._inserter, events, clock, settings.batch_rows)
         self._limits: dict[Place, int] = {}
+        self._replayed: dict[Place, int] = {}
         self._stopped = stopped
         self._checkpoint_ms = clock() + CHECKPOINT_MS
         self._discover_ms = self._next_discovery_ms()
@@ -84,7 +84,8 @@ class Projector:
         self._begin(bounds, {place for place in bounds if place[0] == DEAD_LETTER})
         self._step_to(ends, self._stopped)
         self._begin(bounds, set(bounds))
-        self._kept = kept_dead_letters(self._engine, self._next)
+        kept = kept_dead_letters(self._engine, self._next, self._events.name)
+        self._writer.kept = frozenset(kept)
 
     def replay(self, until: dict[Place, int], stopped: Callable[[], bool]) -> None:
         """Project again what lies before these offsets, then go on as after `resume`.
@@ -93,11 +94,12 @@ class Projector:
         their end. Returns early once `stopped`.
         """
         self._limits = {place: at for place, at in until.items() if place[0] != DEAD_LETTER}
+        self._replayed = until
         try:
             self.resume()
             self._step_to(self._limits, stopped)
         finally:
-            self._limits = {}
+            self._limits, self._replayed = {}, {}
         self._begin(self._bus.bounds(), set(until))
 
     def positions(self) -> dict[Place, int]:
@@ -163,51 +165,57 @@ class Projector:
     def _limit(self, topic: str, partition: int) -> float:
         return self._limits.get((topic, partition), math.inf)
 
-    def _begin(self, ends: dict[Place, tuple[int, int]], chosen: set[Place]) -> None:
+    def _begin(self, bounds: dict[Place, tuple[int, int]], chosen: set[Place]) -> None:
+        positions = read_positions(self._engine)
         try:
-            begins = starts(read_positions(self._engine), ends)
+            begins = starts(positions, bounds)
         except ValueError as error:
             raise ProjectionError(str(error)) from error
-        self._next = {place: begins[place] for place in ends if place in chosen}
-        self._is_whole = chosen.issuperset(ends)
+        lost = lost_before(positions, {place: bounds[place][0] for place in chosen})
+        self._tell_lost(lost)
+        # So that they are told of once.
+        self._inserter.write_positions({one.place: one.end for one in lost}, self._clock())
+        self._next = {place: begins[place] for place in bounds if place in chosen}
+        self._is_whole = chosen.issuperset(bounds)
         self._bus.begin(self._next)
+
+    def _tell_lost(self, found: Iterable[Lost]) -> None:
+        """Say which records are in no table. What had been projected before a rebuild is for the
+        rebuild to tell."""
+        for lost in found:
+            if lost.end <= self._replayed.get(lost.place, 0):
+                continue
+            topic, partition = lost.place
+            detail = {
+                "topic": topic,
+                "partition": partition,
+                "records": lost.records,
+                "first_offset": lost.first,
+                "next_offset": lost.end,
+            }
+            log.warning("records_lost", **detail)
+            LOST.labels(topic).inc(lost.records)
+            self._events.lifecycle(protocol.RECORDS_LOST, detail=detail)
 
     def _write(self, messages: Sequence[Message]) -> None:
         for topic, group in groupby(sorted(messages, key=Message.topic), key=Message.topic):
-            self._write_topic(topic, list(group))
-
-    def _write_topic(self, topic: str, messages: list[Message]) -> None:
-        table = TABLES[topic]
-        self._advance(messages)
-        batch = translate(table, [_record(message) for message in messages], self._events.name)
-        self._put_aside((messages[number], reason) for number, reason in batch.unusable)
-        for block in blocks(table, batch.rows, self._settings.batch_rows):
-            self._inserter.insert(table.name, block)
-            for rollup in ROLLUPS.get(topic, ()):
-                self._inserter.insert(rollup.name, block, rollup.aggregate)
-        hidden = {(topic, partition): at for partition, at in batch.hidden_positions.items()}
-        self._inserter.write_positions(hidden, self._clock())
-        RECORDS.labels(topic).inc(len(messages))
+            found = list(group)
+            self._advance(found)
+            self._writer.write(topic, found)
 
     def _advance(self, messages: list[Message]) -> None:
         for message in messages:
             place = (message.topic(), message.partition())
-            if message.offset() < self._next[place]:
+            expected = self._next[place]
+            if message.offset() < expected:
                 raise ProjectionError(
-                    f"{place[0]}/{place[1]} went back from offset {self._next[place]} to "
+                    f"{place[0]}/{place[1]} went back from offset {expected} to "
                     f"{message.offset()}: it is not the topic that was projected."
                 )
+            if message.offset() > expected:  # the client passes over what is gone without a word
+                gone = min(message.offset(), self._bus.first(place))
+                self._tell_lost(lost_before({place: expected}, {place: gone}))
             self._next[place] = message.offset() + 1
-
-    def _put_aside(self, unusable: Iterable[tuple[Message, str]]) -> None:
-        published = False
-        for message, reason in unusable:
-            UNUSABLE.labels(message.topic()).inc()
-            if (message.topic(), message.partition(), message.offset()) not in self._kept:
-                self._events.dead_letter(message, reason)
-                published = True
-        if published and (self._events.flush() or self._events.failed):
-            raise ProjectionError("The broker did not take a dead letter in time.")
 
 
 def open_projector(
@@ -224,18 +232,6 @@ def open_projector(
         **{"fetch.wait.max.ms": 250, "queued.max.messages.kbytes": 32_768},
     )
     return Projector(engine, Bus(consumer), events, settings, stopped=stopped)
-
-
-def _record(message: Message) -> Record:
-    _kind, stamp = message.timestamp()
-    return Record(
-        message.topic(),
-        message.partition(),
-        message.offset(),
-        message.value(),
-        message.key(),
-        stamp,
-    )
 
 
 def _parts(messages: Sequence[Message], max_bytes: int) -> Iterator[list[Message]]:

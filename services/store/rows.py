@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from schemas import codec
+from schemas.details import check_finite
 from services.store.tables import Table
 
 YEAR_2100_MS = 4_102_444_800_000
@@ -41,15 +42,21 @@ class Rows:
         """Number of rows; 0 for a histogram without values."""
         return len(self.columns[0])
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """Partition and offset of the record."""
+        return self.columns[-2][0], self.columns[-1][0]
+
 
 def project(table: Table, record: Record) -> Rows:
     """Rows of one record of the table's topic. Raises UnusableError."""
     try:
         name, event = codec.decode(record.value)
+        if name != table.record:
+            raise UnusableError(f"{record.topic} carries {table.record}, not {name}.")
+        check_finite(table.topic, event)
     except codec.DecodeError as error:
         raise UnusableError(f"{error}.") from error
-    if name != table.record:
-        raise UnusableError(f"{record.topic} carries {table.record}, not {name}.")
     _check_times(table, event)
     _check_histogram(table, event)
     _check_lengths(table, event)
@@ -69,7 +76,7 @@ def stand_in(table: Table, record: Record, reason: str, producer: str) -> Rows:
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
-        "reason": reason,
+        "reason": reason.encode(errors="replace").decode(),
         "key": record.key,
         "value": record.value,
     }

@@ -16,7 +16,7 @@ from services.runtime.topics import ensure_topics
 from services.store.chdb_engine import ChdbEngine, FolderTakenError, NoRoomError
 from services.store.engine import Engine, EngineError
 from services.store.http_interface import serve_sql
-from services.store.projector import ProjectionError, open_projector
+from services.store.projector import open_projector
 from services.store.rebuild import Rebuilds
 from services.store.schema import bring_up
 from services.store.server_engine import ServerEngine
@@ -24,6 +24,7 @@ from services.store.settings import StoreSettings
 from services.store.tables import TABLES
 from services.store.users import Users
 from services.store.wall import Wall
+from services.store.writing import ProjectionError
 
 REASONS_TO_STOP = (
     EngineError,

@@ -1,9 +1,11 @@
 """What is encoded comes back; what is not a record of ours is refused with a reason."""
 
+import io
 import json
 import math
 from contextlib import suppress
 
+import fastavro
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -147,3 +149,37 @@ def test_the_reason_is_one_short_line_without_the_address_of_an_object():
     assert said.startswith("TypeError: cannot read <object> of xxx")
     assert len(said) == 200
     assert codec.said_by(EOFError()) == "EOFError"
+
+
+RESOURCES = {
+    "run_id": "",
+    "time": 0,
+    "producer": "collector",
+    "service": "store",
+    "pipeline": "",
+    "interval_s": 1.0,
+    "cpu_seconds": 0.5,
+    "memory_bytes": 1,
+    "processes": 1,
+    "threads": 1,
+}
+
+
+@pytest.mark.parametrize("value", [2**31, -(2**31) - 1, 2**63 - 1])
+def test_an_int_beyond_32_bits_is_neither_written_nor_read(value) -> None:
+    with pytest.raises(ValueError, match=f"threads {value} does not fit into Avro's int"):
+        codec.encode("results_resources", RESOURCES | {"threads": value})
+    newest = codec.schema("results_resources")
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, newest.parsed, RESOURCES | {"threads": value})
+    with pytest.raises(codec.DecodeError, match=f"v2: threads {value} does not fit"):
+        codec.decode(newest.header + out.getvalue())
+
+
+def test_an_array_of_ints_is_held_to_32_bits() -> None:
+    arrays = {"phases": [""], "verdicts": [""], "partitions": [2**31], "offsets": [0]}
+    names = ("appended_ms", "latest_input_ms", "mean_input_ms", "scheduled_us")
+    times = {name: [0] for name in names}
+    head = dict.fromkeys(("run_id", "producer", "pipeline", "stage"), "")
+    with pytest.raises(ValueError, match="partitions has values that do not fit"):
+        codec.encode("results_pairs", head | {"time": 0} | arrays | times)

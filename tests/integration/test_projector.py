@@ -1,10 +1,12 @@
 """The projector on a real broker and a real engine, wherever it ends and whatever it is told."""
 
+import json
 import time
 from contextlib import suppress
 from itertools import count
 
 import pytest
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewPartitions
 
 from schemas import catalogue, protocol
@@ -13,10 +15,11 @@ from services.store.batch import translate
 from services.store.blocks import blocks
 from services.store.engine import EngineError
 from services.store.inserting import Inserter
-from services.store.projector import ProjectionError, open_projector
+from services.store.projector import open_projector
 from services.store.rollups import ROLLUPS
 from services.store.settings import StoreSettings
 from services.store.tables import TABLES
+from services.store.writing import ProjectionError
 from tests.integration.kafka_broker import own_broker, running_broker  # noqa: F401
 from tests.integration.service_process import DEADLINE_S
 from tests.integration.store_events import (
@@ -155,11 +158,89 @@ def test_a_partition_that_is_added_is_projected_without_a_restart(tmp_path, engi
         projector.close()
 
 
-def project_everything(settings, engine, events):
+def test_a_record_that_the_engine_refuses_is_a_dead_letter_and_the_others_are_rows(
+    tmp_path, engine_to_alter
+):
+    engine = engine_to_alter
+    engine.execute(
+        f"ALTER TABLE tidegauge.{table} ADD CONSTRAINT odd CHECK latency_ms NOT IN (3, 1006)"
+        for table in ("results_latency", "latency_minutes")
+    )
+    with running_broker(tmp_path) as bus:
+        events = events_at(bus, NEW_YEAR_MS)
+        for number in range(10):
+            publish_latency(events, "refused", number)
+        assert events.flush() == 0
+        settings = StoreSettings(kafka_bootstrap=bus.bootstrap, batch_seconds=0.3)
+        project_everything(settings, engine, events)
+        project_everything(settings, engine, events)
+    found = engine.rows(
+        "SELECT _offset, count() AS n FROM tidegauge.results_latency GROUP BY ALL ORDER BY ALL"
+    )
+    assert found == [{"_offset": number, "n": 2} for number in (0, 1, 2, 4, 5, 7, 8, 9)]
+    summed = engine.rows("SELECT sum(m.count) AS n FROM tidegauge.latency_minutes AS m")
+    assert summed == [{"n": 3 * 8}]
+    letters = engine.rows(
+        "SELECT topic, `offset`, startsWith(reason, 'ClickHouse refuses its values: Code: 469')"
+        " AS said FROM tidegauge.dead_letter ORDER BY `offset`"
+    )
+    topic = catalogue.LATENCY
+    assert letters == [{"topic": topic, "offset": at, "said": 1} for at in (3, 6)]
+
+
+def test_records_that_retention_removed_before_they_were_projected_are_told_of_once(
+    tmp_path, engine
+):
+    with running_broker(tmp_path) as bus:
+        events = events_at(bus, NEW_YEAR_MS)
+        settings = StoreSettings(kafka_bootstrap=bus.bootstrap, batch_seconds=0.3)
+
+        admin = admin_client(bus, "tests")
+
+        def publish_and_remove(before):
+            for number in range(10):
+                publish_latency(events, "removed", number)
+            assert events.flush() == 0
+            gone = TopicPartition(catalogue.LATENCY, 0, before)
+            for future in admin.delete_records([gone]).values():
+                future.result(DEADLINE_S)
+
+        publish_and_remove(4)
+        project_everything(settings, engine, events)
+        project_everything(settings, engine, events)
+        assert lost_records(engine) == [(4, 0, 4)]
+        projector = open_projector(settings, engine, events)
+        projector.resume()
+        publish_and_remove(13)
+
+        def all_is_there():
+            projector.step()
+            return projector.positions()[catalogue.LATENCY, 0] == 20
+
+        until(all_is_there, "the rest is projected")
+        until(lambda: projector.step() or len(lost_records(engine)) == 2, "the gap is told of")
+        projector.close()
+    assert lost_records(engine) == [(4, 0, 4), (3, 10, 13)]
+    found = engine.rows("SELECT uniqExact(_offset) AS n FROM tidegauge.results_latency")
+    assert found == [{"n": 13}]
+
+
+def lost_records(engine):
+    """Records, first offset and next offset of every gap that was told of."""
+    details = engine.rows(
+        "SELECT detail FROM tidegauge.results_lifecycle"
+        f" WHERE event = '{protocol.RECORDS_LOST}' AND run_id = '' ORDER BY _offset"
+    )
+    found = [json.loads(row["detail"]) for row in details]
+    assert {(one["topic"], one["partition"]) for one in found} == {(catalogue.LATENCY, 0)}
+    return [(one["records"], one["first_offset"], one["next_offset"]) for one in found]
+
+
+def project_everything(settings, engine, events, deadline_s=DEADLINE_S):
     """Until the projection is where every topic ends: what it puts aside comes round again."""
     projector = open_projector(settings, engine, events)
     admin = admin_client(settings, "tests")
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + deadline_s
     try:
         projector.resume()
         while projector.positions() != topic_ends(admin, projector.positions()):

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from services.store.engine import EngineError, InsertTimeoutError
-from services.store.inserting import Inserter
+from services.store.inserting import Inserter, RefusedValuesError
 from services.store.settings import StoreSettings
 
 pytestmark = pytest.mark.unit
@@ -88,3 +88,13 @@ def test_an_insert_without_an_answer_in_time_is_left_to_the_next_start():
     with pytest.raises(InsertTimeoutError):
         insert(engine)
     assert engine.waited_s == 0
+
+
+def test_values_that_the_engine_refuses_are_refused_at_once_and_an_engine_that_is_full_is_not():
+    refusing = Engine(EngineError("Code: 469. DB::Exception: Constraint is violated"))
+    with pytest.raises(RefusedValuesError, match="Code: 469"):
+        insert(refusing)
+    assert refusing.waited_s == 0
+    busy = Engine(EngineError("Code: 241. DB::Exception: Memory limit exceeded"))
+    insert(busy)
+    assert (busy.waited_s, busy.kept) == (0.25, [4, 5])

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import catalogue, codec
-from services.store.batch import translate
-from services.store.blocks import blocks
+from services.store.batch import batch_blocks, translate
+from services.store.blocks import blocks, halves
 from services.store.rows import Record, Rows, UnusableError, project, stand_in
 from services.store.tables import TABLES
 
@@ -188,6 +188,61 @@ def test_an_unusable_record_among_dead_letters_becomes_a_row_and_no_dead_letter(
     (row,) = as_dicts(table, batch.rows[0])
     assert (row["topic"], row["offset"], row["key"]) == ("dead-letter", 3, b"k")
     assert (row["value"], row["time"], row["producer"]) == (b"\xffno", NEW_YEAR_MS, "store")
+
+
+BEYOND = 2**31  # no partition of Kafka has this number, nor has Arrow's column room for it
+
+
+def test_a_record_that_arrow_does_not_take_is_unusable_and_its_neighbours_are_not():
+    records = [
+        record(latency_event(), offset=1),
+        record(latency_event(), offset=2, partition=BEYOND),
+        record(latency_event(), offset=3),
+        record(latency_event(latencies_ms=[], counts=[]), offset=4),
+        record(latency_event(), offset=5, partition=BEYOND),
+    ]
+    batch, (block,) = batch_blocks(LATENCY, records, "store", 100)
+    assert block["_offset"].to_pylist() == [1, 1, 3, 3]
+    assert [number for number, _reason in batch.unusable] == [1, 4]
+    assert batch.unusable[0][1].startswith(
+        "The record makes no row: ArrowInvalid: Value 2147483648"
+    )
+    assert batch.hidden_positions == {0: 5, BEYOND: 6}
+    assert batch.dropped == []
+
+
+def test_a_dead_letter_that_no_row_can_hold_is_dropped_and_goes_round_no_more():
+    table = TABLES[catalogue.DEAD_LETTER]
+    letters = [Record(catalogue.DEAD_LETTER, number, 3, b"no") for number in (0, BEYOND)]
+    batch, (block,) = batch_blocks(table, letters, "store", 100)
+    assert block["_partition"].to_pylist() == [0]
+    assert (batch.unusable, [number for number, _reason in batch.dropped]) == ([], [1])
+    assert batch.hidden_positions == {BEYOND: 4}
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_a_measure_that_is_no_number_is_unusable(value):
+    table = TABLES[catalogue.PIPELINE]
+    event = {
+        "run_id": "r1",
+        "time": NEW_YEAR_MS,
+        "producer": "p",
+        "pipeline": "p",
+        "stage": "join",
+        "batch_id": 1,
+        "input_rows": 1,
+        "input_rows_per_second": value,
+    }
+    with pytest.raises(UnusableError, match="input_rows_per_second is not a finite number"):
+        project(table, record(event, catalogue.PIPELINE))
+
+
+def test_a_block_is_halved_between_records():
+    records = [record(latency_event(), offset=offset) for offset in (1, 4, 9)]
+    (block,) = blocks(LATENCY, translate(LATENCY, records, "store").rows, 100)
+    parts = halves(block)
+    assert [part["_offset"].to_pylist() for part in parts] == [[1, 1, 4, 4], [9, 9]]
+    assert halves(parts[1]) is None
 
 
 def test_a_stand_in_has_a_time_even_where_the_broker_gave_none():

@@ -1,0 +1,119 @@
+"""Writes records of the bus into their tables, and puts aside what cannot become rows.
+
+A record is put aside before anything behind it is written: its dead letter is acknowledged by the
+broker first, so a process that ends in between finds it on the topic when it starts again.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import structlog
+from confluent_kafka import Message
+from prometheus_client import Counter
+
+from schemas.catalogue import DEAD_LETTER
+from services.runtime.clock import Clock
+from services.runtime.events import Events
+from services.store.batch import batch_blocks
+from services.store.blocks import halves
+from services.store.inserting import Inserter, RefusedValuesError, as_it_is
+from services.store.rollups import ROLLUPS
+from services.store.rows import Record
+from services.store.tables import TABLES
+
+MAX_REASON: Final = 300
+RECORDS = Counter("tidegauge_store_records", "Records projected", ["topic"])
+UNUSABLE = Counter("tidegauge_store_unusable_records", "Records put aside", ["topic"])
+DROPPED = Counter("tidegauge_store_dropped_records", "Dead letters that no row can hold")
+log = structlog.get_logger()
+
+
+class ProjectionError(RuntimeError):
+    """Projection cannot go on without losing or doubling something; the text says why."""
+
+
+@dataclass
+class Writer:
+    """Writes what the projector reads. For one thread.
+
+    kept: places of dead letters about records that are yet to be projected.
+    """
+
+    inserter: Inserter
+    events: Events
+    clock: Clock
+    max_rows: int
+    kept: frozenset[tuple[str, int, int]] = frozenset()
+
+    def write(self, topic: str, messages: Sequence[Message]) -> None:
+        """Write consecutive records of one topic. Raises EngineError, ProjectionError."""
+        table = TABLES[topic]
+        records = [_record(message) for message in messages]
+        batch, blocks = batch_blocks(table, records, self.events.name, self.max_rows)
+        self._put_aside((messages[number], reason) for number, reason in batch.unusable)
+        self._drop((messages[number], reason) for number, reason in batch.dropped)
+        positions = {(topic, number): at for number, at in batch.hidden_positions.items()}
+
+        def refuse(block: pa.Table, reason: str) -> None:
+            partition, offset = block["_partition"][0].as_py(), block["_offset"][0].as_py()
+            (message,) = (m for m in messages if (m.partition(), m.offset()) == (partition, offset))
+            (self._drop if topic == DEAD_LETTER else self._put_aside)([(message, reason)])
+            positions[topic, partition] = max(offset + 1, positions.get((topic, partition), 0))
+
+        for block in blocks:
+            for taken in list(self._insert(table.name, block, as_it_is, refuse)):
+                for rollup in ROLLUPS.get(topic, ()):
+                    list(self._insert(rollup.name, taken, rollup.aggregate, refuse))
+        self.inserter.write_positions(positions, self.clock())
+        RECORDS.labels(topic).inc(len(messages))
+
+    def _insert(
+        self,
+        table: str,
+        block: pa.Table,
+        aggregate: Callable[[pa.Table], pa.Table],
+        refuse: Callable[[pa.Table, str], None],
+    ) -> Iterator[pa.Table]:
+        """Insert a block; where the engine refuses its values, by halves, down to the record that
+        is to blame. Yields what the table took."""
+        try:
+            self.inserter.insert(table, block, aggregate)
+            yield block
+        except RefusedValuesError as error:
+            parts = halves(block)
+            if parts is None:
+                refuse(block, f"ClickHouse refuses its values: {error}"[:MAX_REASON])
+                return
+            for part in parts:
+                yield from self._insert(table, part, aggregate, refuse)
+
+    def _put_aside(self, unusable: Iterable[tuple[Message, str]]) -> None:
+        published = False
+        for message, reason in unusable:
+            UNUSABLE.labels(message.topic()).inc()
+            if (message.topic(), message.partition(), message.offset()) not in self.kept:
+                self.events.dead_letter(message, reason)
+                published = True
+        if published and (self.events.flush() or self.events.failed):
+            raise ProjectionError("The broker did not take a dead letter in time.")
+
+    def _drop(self, dropped: Iterable[tuple[Message, str]]) -> None:
+        """A dead letter about a dead letter would go round for ever."""
+        for message, reason in dropped:
+            DROPPED.inc()
+            where = f"{message.topic()}/{message.partition()}"
+            log.warning("dead_letter_dropped", topic=where, offset=message.offset(), reason=reason)
+
+
+def _record(message: Message) -> Record:
+    _kind, stamp = message.timestamp()
+    return Record(
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        message.value(),
+        message.key(),
+        stamp,
+    )
