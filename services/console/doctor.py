@@ -15,7 +15,7 @@ import psutil
 from rich.console import Console
 
 from deploy.local.jars_lock import JarsError, jars_lock, mend, verify_jars
-from services.runtime.clickhouse import QueryError, query
+from services.runtime.clickhouse import QueryError, query, store_url
 from services.runtime.landlock import MIN_ABI, abi
 from services.runtime.ports import PORT_OFFSETS, ephemeral_hint
 from services.runtime.settings import ServiceSettings
@@ -177,8 +177,10 @@ def _services(settings: ServiceSettings) -> Iterator[Finding]:
             log = settings.data / "logs" / f"{name}.log"
             yield Finding(False, f"{name} is not ready: {error}", f"look at {log}")
     try:
-        url = f"http://{settings.host}:{settings.port('store')}"
-        dead = query(url, "SELECT count() AS n, any(reason) AS why FROM tidegauge.dead_letter")[0]
+        dead = query(
+            store_url(settings),
+            "SELECT count() AS n, any(reason) AS why FROM tidegauge.dead_letter",
+        )[0]
     except QueryError as error:
         yield Finding(False, f"the store does not answer SQL: {error}", "look at its log")
         return

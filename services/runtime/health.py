@@ -9,17 +9,25 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from services.runtime.hosts import LOOPBACK, is_known
+
 
 class PortTakenError(OSError):
     """Another process listens on a port that a service needs."""
 
 
 def serve_health(host: str, port: int, is_ready: Callable[[], bool]) -> ThreadingHTTPServer:
-    """Serve health and metrics in a daemon thread. Raises PortTakenError."""
+    """Serve health and metrics in a daemon thread. Raises PortTakenError.
+
+    On loopback it is only answered under a name or number of this machine: see hosts.py.
+    """
+    names = LOOPBACK | {host}
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            if self.path == "/metrics":
+            if host in LOOPBACK and not is_known(self.headers.get("Host", ""), names, True):
+                self._answer(403, b"this is not a name of this machine\n")
+            elif self.path == "/metrics":
                 self._answer(200, generate_latest(), CONTENT_TYPE_LATEST)
             elif self.path == "/health/live":
                 self._answer(200, b"live\n")
@@ -32,6 +40,7 @@ def serve_health(host: str, port: int, is_ready: Callable[[], bool]) -> Threadin
         def _answer(self, status: int, body: bytes, kind: str = "text/plain") -> None:
             self.send_response(status)
             self.send_header("Content-Type", kind)
+            self.send_header("X-Content-Type-Options", "nosniff")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

@@ -23,7 +23,6 @@ import os
 import shutil
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -38,6 +37,7 @@ from services.store.engine import Answer, EngineError, Query
 from services.store.judging import JUDGE, Insert, Judge
 from services.store.permissions import quoted
 from services.store.settings import StoreSettings, bounds
+from services.store.slots import Slots
 from services.store.tables import DATABASE
 
 CLOSE_TIMEOUT_S = 5.0
@@ -72,7 +72,7 @@ class ChdbEngine:
         self._settings = settings
         self._judge = judge
         self._closing = False
-        self._slots = threading.BoundedSemaphore(settings.query_slots)
+        self._slots = Slots(settings.query_slots, settings.query_wait_seconds)
         with _engine_errors():
             self._writer: Connection = chdb.connect(str(folder))
 
@@ -96,22 +96,22 @@ class ChdbEngine:
             _insert(self._writer, into, "ArrowStream", data.getbuffer())
 
     def answer(self, query: Query) -> Answer:
-        if self._closing or not self._slots.acquire(timeout=self._settings.query_wait_seconds):
-            raise EngineError("Code: 202. DB::Exception: Too many simultaneous queries.")
-        try:
-            with self._reader() as connection:
-                return self._answer(connection, query)
-        finally:
-            self._slots.release()
+        if self._closing:
+            raise EngineError("Code: 202. DB::Exception: The store is about to end.")
+        with self._slots.taken(query.is_known), self._reader() as connection:
+            return self._answer(connection, query)
+
+    def cancel(self, query_id: str) -> None:
+        with self._reader() as connection, _engine_errors():
+            named = f"Settings['log_comment'] = {quoted(query_id)}"
+            connection.query(f"KILL QUERY WHERE {named} ASYNC", "Null")
 
     def close(self) -> None:
         """End running queries, which have five seconds for it, and let go of the folder."""
         self._closing = True
         with _engine_errors():
             self._writer.query("KILL QUERY WHERE query NOT LIKE 'KILL%'", "Null")
-        deadline = time.monotonic() + CLOSE_TIMEOUT_S
-        for _slot in range(self._settings.query_slots):
-            self._slots.acquire(timeout=max(0.0, deadline - time.monotonic()))
+        self._slots.drain(CLOSE_TIMEOUT_S)
         self._writer.close()
         self._lock.close()
 
@@ -159,6 +159,8 @@ def _preparation(
     yield f"USE {_quoted_name(query.database)}"
     for name, value in free.items():
         yield f"SET {name} = {quoted(value)}"
+    if query.id:
+        yield f"SET log_comment = {quoted(query.id)}"  # chDB takes no query id
     if query.may_write:
         yield f"SET max_memory_usage = {limits['max_memory_usage']}"
         return

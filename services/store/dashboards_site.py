@@ -29,7 +29,7 @@ from services.store.dashboard_files import (
     load_dashboards,
 )
 from services.store.dashboard_queries import AskingError, asked_from, query_for
-from services.store.engine import Engine, EngineError, Query
+from services.store.engine import Answer, EngineError, Query
 from services.store.http_query import status_of
 
 PREFIX: Final = "/dashboards"
@@ -68,19 +68,20 @@ def is_page(path: str) -> bool:
 
 @dataclass(frozen=True)
 class Request:
-    """What someone who may read asks. read_body: the body, at most as many bytes as it is given."""
+    """What someone who may read asks. read_body: the body, at most as many bytes as it is given.
+    ask: the engine's answer to a query of theirs."""
 
     method: str
     path: str
     headers: Message
     read_body: Callable[[int], bytes]
+    ask: Callable[[Query], Answer]
 
 
 @dataclass(frozen=True)
 class DashboardsSite:
     """Answers below PREFIX from the dashboard files of a folder and the engine's answers."""
 
-    engine: Engine
     folder: Path = DASHBOARDS_DIR
 
     def answer(self, request: Request) -> Page:
@@ -121,15 +122,15 @@ class DashboardsSite:
             query, interval_s = query_for(asked, found)
         except (AskingError, NotThereError) as error:
             return _refused(HTTPStatus.BAD_REQUEST, str(error))
-        return _compressed(_result(query, interval_s, self.engine), request.headers)
+        return _compressed(_result(query, interval_s, request.ask), request.headers)
 
 
-def _result(query: Query, interval_s: int, engine: Engine) -> Page:
+def _result(query: Query, interval_s: int, ask: Callable[[Query], Answer]) -> Page:
     """{"sql": what was asked, "interval_s": length of a point of a graph, "elapsed_s",
     "result": ClickHouse's JSONCompact} or {"sql", "error"}."""
     sql, headers = json.dumps(query.text).encode(), {"Content-Type": JSON_TYPE}
     try:
-        found = engine.answer(query)
+        found = ask(query)
     except EngineError as error:
         text = json.dumps(str(error)).encode()
         return Page(status_of(error.code), b'{"sql":%b,"error":%b}' % (sql, text), headers)

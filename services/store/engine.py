@@ -33,7 +33,8 @@ class Query:
     output_format: used where the text has no FORMAT clause. settings: ClickHouse settings for this
     query; bounds can only be tightened. parameters: values of `{name:Type}` in the text.
     may_write: whether it is the admin's, who may also change tables of the database. data: what
-    follows the text of an INSERT.
+    follows the text of an INSERT. id: by which it can be ended. is_known: whether who asks has
+    given a password; a slot is kept for those who have.
     """
 
     text: str
@@ -43,6 +44,8 @@ class Query:
     parameters: Mapping[str, str] = field(default_factory=dict)
     may_write: bool = False
     data: bytes = b""
+    id: str = ""
+    is_known: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,9 @@ class Engine(Protocol):
 
     def answer(self, query: Query) -> Answer:
         """Answer a query within bounds; only one that may can change things. Raises EngineError."""
+
+    def cancel(self, query_id: str) -> None:
+        """End a query that runs; nothing where none does. Raises EngineError."""
 
     def close(self) -> None:
         """End running queries and let go of the data."""

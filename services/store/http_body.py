@@ -12,7 +12,7 @@ import pyarrow as pa
 MIN_COMPRESSED_BYTES: Final = 1024
 _LINE_BYTES: Final = 256
 _LENGTH_DIGITS: Final = 18
-_CHUNK_SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,16}")
+_CHUNK_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;[\t -~]*)?\r\n")
 
 
 class BodyError(ValueError):
@@ -25,7 +25,7 @@ def read_body(stream: io.BufferedIOBase, headers: Message, limit: int) -> bytes:
         raw = _chunks(stream, limit)
     else:
         length = headers.get("Content-Length", "")
-        if not length.isdecimal():
+        if not (length.isascii() and length.isdecimal()):
             raise BodyError("A Content-Length is needed.")
         if len(length) > _LENGTH_DIGITS or int(length) > limit:
             raise BodyError(f"The body is longer than {limit} bytes.")
@@ -44,14 +44,15 @@ def compressed(data: bytes, headers: Message, wanted: bool) -> tuple[bytes, str]
 def _chunks(stream: io.BufferedIOBase, limit: int) -> bytes:
     found = bytearray()
     while True:
-        line = stream.readline(_LINE_BYTES).split(b";")[0].strip()
-        if not _CHUNK_SIZE.fullmatch(line):  # int() would take signs, underscores and 0x as well
+        line = _CHUNK_LINE.fullmatch(stream.readline(_LINE_BYTES))
+        if line is None:
             raise BodyError("The body is not in chunks as announced.")
-        size = int(line, 16)
+        size = int(line[1], 16)
         if len(found) + size > limit:
             raise BodyError(f"The body is longer than {limit} bytes.")
         found += _whole(stream, size)
-        stream.readline(_LINE_BYTES)
+        if stream.readline(_LINE_BYTES) != b"\r\n":  # headers after the last chunk neither
+            raise BodyError("The body is not in chunks as announced.")
         if size == 0:
             return bytes(found)
 

@@ -1,8 +1,8 @@
 """ClickHouse's HTTP interface, as much as curl, clickhouse-connect and clickhouse-go need.
 
-Also `/health/live`, `/health/ready`, `/metrics` and `/dashboards/`. Every connection has a thread;
-there are at most CONNECTIONS of them, each request has a time to arrive in whole, and queries are
-bounded by the engine.
+Also `/health/live`, `/health/ready`, `/health/wall`, `/metrics` and `/dashboards/`. Every
+connection has a thread; there are at most 64 of them, each request has a time to arrive in
+whole, and queries are bounded by the engine.
 """
 
 import io
@@ -11,10 +11,11 @@ import socket
 import threading
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final
+from http.server import BaseHTTPRequestHandler
+from typing import Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, generate_latest
 
@@ -22,8 +23,10 @@ from services.runtime.health import PortTakenError
 from services.store.dashboards_site import DashboardsSite, Page, Request, is_page
 from services.store.engine import Answer, Engine, EngineError, Query
 from services.store.http_body import BodyError, compressed, read_body
+from services.store.http_connections import ConnectionServer, Departures
 from services.store.http_guard import intrusion
-from services.store.http_patience import Received, turn_away
+from services.store.http_head import Head, HeadError, read_head
+from services.store.http_patience import Received, linger
 from services.store.http_query import answer_headers, parameters_of, query_of, status_of
 from services.store.native_hello import hello, is_hello
 from services.store.rebuild import Rebuilds
@@ -31,15 +34,20 @@ from services.store.settings import StoreSettings
 from services.store.users import Role, Users, credentials
 from services.store.wall import NOT_RAISED, Wall
 
-CONNECTIONS: Final = 64
 IDLE_TIMEOUT_S: Final = 30
 REQUEST_TIMEOUT_S: Final = 30  # for all of a request
 INSERT_TIMEOUT_S: Final = 600  # for the body, when it is the admin's
 MAX_QUERY_BYTES: Final = 256 * 1024
 MAX_INSERT_BYTES: Final = 128 * 1024 * 1024
-AUTHENTICATION_FAILED: Final = 516
 VERSION_DIGITS: Final = 10
 TEXT: Final = "text/plain; charset=UTF-8"
+# No browser takes an answer for a page of the store's, whatever is in it.
+NO_PAGE: Final = {
+    "Content-Type": TEXT,
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
 QUERY_SECONDS = Histogram("tidegauge_store_query_seconds", "Time that answered queries took")
 WALL = Gauge("tidegauge_store_wall", "Whether the store can open nothing but what it serves")
 REFUSED = Counter("tidegauge_store_queries_failed", "Queries that ended with an error", ["code"])
@@ -52,34 +60,12 @@ class Site:
     engine: Engine
     users: Users
     is_ready: Callable[[], bool]
+    host: str
     names: tuple[str, ...]
     rebuilds: Rebuilds | None
     dashboards: DashboardsSite
+    departures: Departures
     wall: Wall
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        self._slots = threading.BoundedSemaphore(CONNECTIONS)
-        super().__init__(address, handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if self._slots.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            turn_away(request)
-            self.shutdown_request(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._slots.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away while it is answered is no event."""
 
 
 def serve_sql(
@@ -90,7 +76,7 @@ def serve_sql(
     *,
     rebuilds: Rebuilds | None = None,
     wall: Wall = NOT_RAISED,
-) -> ThreadingHTTPServer:
+) -> ConnectionServer:
     """Serve in daemon threads from now on. Raises PortTakenError.
 
     rebuilds: who rebuilds when the admin asks for it with `POST /rebuild`; None where nobody can.
@@ -103,14 +89,16 @@ def serve_sql(
             engine=engine,
             users=users,
             is_ready=is_ready,
-            names=(host, *settings.allowed_hosts),
+            host=host,
+            names=settings.allowed_hosts,
             rebuilds=rebuilds,
-            dashboards=DashboardsSite(engine, settings.dashboards_dir),
+            dashboards=DashboardsSite(settings.dashboards_dir),
+            departures=Departures(),
             wall=wall,
         )
 
     try:
-        server = _Server((host, port), Handler)
+        server = ConnectionServer((host, port), Handler)
     except OSError as error:
         raise PortTakenError(f"port {port} on {host} is taken: {error.strerror}") from error
     threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
@@ -121,8 +109,10 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = IDLE_TIMEOUT_S
     disable_nagle_algorithm = True
+    server: ConnectionServer
     site: Site
     received: Received
+    unread: bool  # whether a body is still to be read, behind which no request can be found
 
     def setup(self) -> None:
         super().setup()
@@ -130,62 +120,80 @@ class _Handler(BaseHTTPRequestHandler):
         self.received = Received(self.connection, IDLE_TIMEOUT_S, REQUEST_TIMEOUT_S)
         self.rfile = io.BufferedReader(self.received)
 
+    def finish(self) -> None:
+        super().finish()
+        linger(self.connection)
+
     def handle_one_request(self) -> None:
-        super().handle_one_request()
-        self.received.next_request()
+        self.close_connection, self.unread = True, True
+        self.command, self.request_version = "GET", self.protocol_version
+        self.requestline = ""  # it is for a log that is not written
+        self.server.connections.waits(self.connection)
+        try:
+            head = read_head(self.rfile)
+            if head is not None:
+                self._serve(head)
+                self.received.next_request()
+        except HeadError as error:
+            self.command = error.method
+            self._send(error.status, f"{error}\n".encode())
+        except TimeoutError:
+            self.close_connection = True
 
-    def do_GET(self) -> None:
+    def _serve(self, head: Head) -> None:
+        self.command, self.path, self.headers = head.method, head.target, head.headers
+        self.request_version, self.unread = head.version, head.has_body
+        self.close_connection = not head.keeps_alive
         path, _, target = self.path.partition("?")
-        if path == "/metrics":
-            self._send(HTTPStatus.OK, generate_latest(), {"Content-Type": CONTENT_TYPE_LATEST})
-        elif path in ("/health/live", "/health/ready"):
-            good = path == "/health/live" or self.site.is_ready()
-            status = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
-            self._send(status, f"{'' if good else 'not '}{path.rpartition('/')[2]}\n".encode())
-        elif path == "/health/wall":
-            wall = self.site.wall
-            status = HTTPStatus.OK if wall.stands else HTTPStatus.SERVICE_UNAVAILABLE
-            self._send(status, f"{wall.sentence}\n".encode())
-        elif path == "/ping" or (path == "/" and not target):
-            self._send(HTTPStatus.OK, b"Ok.\n")
-        else:
-            self._serve_query(path, target)
-
-    def do_HEAD(self) -> None:
-        self.do_GET()
-
-    def do_POST(self) -> None:
-        path, _, target = self.path.partition("?")
-        self._serve_query(path, target)
-
-    def _serve_query(self, path: str, target: str) -> None:
-        reason = intrusion(self.headers, self.site.names, linked=is_page(path))
+        is_health = path == "/metrics" or path.startswith("/health/")
+        reason = intrusion(
+            self.headers,
+            self.site.names,
+            self.site.host,
+            linked=is_page(path) and self.command != "POST",
+            by_number=is_health,
+        )
         if reason is not None:
-            self._refuse(HTTPStatus.FORBIDDEN, reason)
+            self._send(HTTPStatus.FORBIDDEN, f"{reason}\n".encode())
+        elif is_health and self.command != "POST":
+            self._tell_health(path)
+        elif self.command != "POST" and (path == "/ping" or (path == "/" and not target)):
+            self._send(HTTPStatus.OK, b"Ok.\n")
         elif path == "/rebuild" and self.site.rebuilds is not None:
             self._rebuild(self.site.rebuilds, parameters_of(target))
         elif path.split("/")[1] == "dashboards":
             self._show_dashboards(path)
         elif path != "/":
-            self._refuse(HTTPStatus.NOT_FOUND, "There is no handler for this path.")
+            self._send(HTTPStatus.NOT_FOUND, b"There is no handler for this path.\n")
         else:
             self._answer_query(parameters_of(target))
+
+    def _tell_health(self, path: str) -> None:
+        if path == "/metrics":
+            self._send(HTTPStatus.OK, generate_latest(), {"Content-Type": CONTENT_TYPE_LATEST})
+            return
+        wall, name = self.site.wall, path.rpartition("/")[2]
+        good, text = {
+            "live": (True, name),
+            "ready": (self.site.is_ready(), name if self.site.is_ready() else f"not {name}"),
+            "wall": (wall.stands, wall.sentence),
+        }.get(name, (None, "There is no handler for this path."))
+        bad = HTTPStatus.NOT_FOUND if good is None else HTTPStatus.SERVICE_UNAVAILABLE
+        self._send(HTTPStatus.OK if good else bad, f"{text}\n".encode())
 
     def _answer_query(self, given: dict[str, str]) -> None:
         query_id = given.get("query_id") or str(uuid.uuid4())
         try:
-            role = self.site.users.role_of(*credentials(self.headers, given))
+            name, password = credentials(self.headers, given)
+            role = self.site.users.role_of(name, password)
             query = query_of(given, self._body(role), may_write=role is Role.ADMIN)
             with QUERY_SECONDS.time():
-                answer = self._hello(query, given) or self.site.engine.answer(query)
+                answer = self._hello(query, given) or self._ask(query, bool(password))
         except BodyError as error:
-            self._refuse(HTTPStatus.BAD_REQUEST, str(error))
+            self._send(HTTPStatus.BAD_REQUEST, f"{error}\n".encode())
         except EngineError as error:
             REFUSED.labels(str(error.code)).inc()
             headers = {"X-ClickHouse-Exception-Code": str(error.code)}
-            if error.code == AUTHENTICATION_FAILED:
-                self.close_connection = True  # the body was not read
-                headers["Connection"] = "close"
             self._send(status_of(error.code), f"{error}\n".encode(), headers)
         else:
             wanted = (
@@ -195,25 +203,38 @@ class _Handler(BaseHTTPRequestHandler):
             headers = answer_headers(answer, query_id)
             self._send(HTTPStatus.OK, data, headers | _encoding(encoding))
 
+    def _ask(self, query: Query, is_known: bool) -> Answer:
+        """The engine's answer, unless the client goes before it is there."""
+        query, engine = replace(query, id=uuid.uuid4().hex, is_known=is_known), self.site.engine
+
+        def end() -> None:
+            with suppress(EngineError):
+                engine.cancel(query.id)
+
+        with (
+            self.server.connections.kept(self.connection),
+            self.site.departures.watching(self.connection, end),
+        ):
+            return engine.answer(query)
+
     def _show_dashboards(self, path: str) -> None:
         """The page of dashboards and its queries, for whoever may read; a browser asks who."""
-        request = Request(
-            self.command,
-            path,
-            self.headers,
-            lambda limit: read_body(self.rfile, self.headers, limit),
-        )
         try:
-            self.site.users.role_of(*credentials(self.headers, {}))
+            name, password = credentials(self.headers, {})
+            self.site.users.role_of(name, password)
+            request = Request(
+                self.command,
+                path,
+                self.headers,
+                self._read,
+                lambda query: self._ask(query, bool(password)),
+            )
             page = self.site.dashboards.answer(request)
         except BodyError as error:
             page = Page(HTTPStatus.BAD_REQUEST, f"{error}\n".encode(), {"Content-Type": TEXT})
         except EngineError as error:
             challenge = {"WWW-Authenticate": 'Basic realm="Tidegauge, user reader"'}
             page = Page(HTTPStatus.UNAUTHORIZED, f"{error}\n".encode(), challenge)
-        if self.command == "POST" and page.status >= HTTPStatus.BAD_REQUEST:
-            self.close_connection = True  # the body may not have been read
-            page.headers["Connection"] = "close"
         self._send(page.status, page.body, page.headers)
 
     def _rebuild(self, rebuilds: Rebuilds, given: dict[str, str]) -> None:
@@ -223,7 +244,7 @@ class _Handler(BaseHTTPRequestHandler):
         except EngineError:
             role = Role.READER
         if role is not Role.ADMIN:
-            self._refuse(HTTPStatus.FORBIDDEN, "Only the admin can rebuild.")
+            self._send(HTTPStatus.FORBIDDEN, b"Only the admin can rebuild.\n")
             return
         if self.command == "POST":
             rebuilds.ask(force=given.get("force") == "1")
@@ -235,8 +256,16 @@ class _Handler(BaseHTTPRequestHandler):
             return b""
         if role is Role.ADMIN:
             self.received.allow(INSERT_TIMEOUT_S)
-            return read_body(self.rfile, self.headers, MAX_INSERT_BYTES)
-        return read_body(self.rfile, self.headers, MAX_QUERY_BYTES)
+            return self._read(MAX_INSERT_BYTES)
+        return self._read(MAX_QUERY_BYTES)
+
+    def _read(self, limit: int) -> bytes:
+        """The body. Raises BodyError, after which the connection cannot go on."""
+        if self.headers.get("Expect") and self.request_version != "HTTP/1.0":
+            self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        body = read_body(self.rfile, self.headers, limit)
+        self.unread = False
+        return body
 
     def _hello(self, query: Query, given: Mapping[str, str]) -> Answer | None:
         """The answer to the first query of clickhouse-go, where it is that."""
@@ -247,18 +276,15 @@ class _Handler(BaseHTTPRequestHandler):
         engine = self.site.engine.answer(Query("SELECT version()", "TSVRaw")).data.decode().strip()
         return Answer(hello(socket.gethostname(), engine, number), "Native", 1, 1, 0.0)
 
-    def _refuse(self, status: HTTPStatus, sentence: str) -> None:
-        """Answer without having read the body, so the connection cannot go on."""
-        self.close_connection = True
-        self._send(status, f"{sentence}\n".encode(), {"Connection": "close"})
-
     def _send(
         self, status: HTTPStatus, body: bytes, headers: Mapping[str, str] | None = None
     ) -> None:
+        self.close_connection = self.close_connection or self.unread
         self.send_response(status)
-        for name, value in ({"Content-Type": TEXT} | dict(headers or {})).items():
+        for name, value in (NO_PAGE | dict(headers or {})).items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
+        self.send_header("Connection", "close" if self.close_connection else "keep-alive")
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 READ_BYTES: Final = 64 * 1024
+LINGER_S: Final = 0.5
 FULL: Final = b"Code: 202. DB::Exception: Too many connections; ask again in a moment.\n"
 ANSWER: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=UTF-8\r\n"
@@ -66,3 +67,14 @@ def turn_away(connection: socket.socket) -> None:
         with suppress(BlockingIOError):
             connection.recv(READ_BYTES)  # what is not read takes the answer with it
         connection.send(ANSWER)
+
+
+def linger(connection: socket.socket) -> None:
+    """Say that nothing more comes, and take what is still coming for a moment: what is not read
+    when a connection is closed takes the answer with it."""
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_WR)
+        connection.settimeout(LINGER_S)
+        until_s = time.monotonic() + LINGER_S
+        while connection.recv(READ_BYTES) and time.monotonic() < until_s:
+            pass

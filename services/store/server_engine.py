@@ -15,7 +15,6 @@ import hashlib
 import http.client
 import io
 import json
-import threading
 import time
 import urllib.error
 import urllib.parse
@@ -30,6 +29,7 @@ from services.store.engine import Answer, EngineError, InsertTimeoutError, Query
 from services.store.judging import JUDGE
 from services.store.permissions import quoted
 from services.store.settings import StoreSettings, bounds
+from services.store.slots import Slots
 from services.store.tables import DATABASE
 
 READER = "tidegauge_reader"
@@ -47,7 +47,7 @@ class ServerEngine:
         self._url = settings.clickhouse_url.rstrip("/")
         self._own = (settings.clickhouse_user, settings.clickhouse_secret())
         self._reader = self._own
-        self._slots = threading.BoundedSemaphore(settings.query_slots)
+        self._slots = Slots(settings.query_slots, settings.query_wait_seconds)
         self.rows("SELECT 1 AS one")
         if settings.clickhouse_manage_reader:
             self.execute(reader_statements(settings, reader_password))
@@ -71,12 +71,11 @@ class ServerEngine:
         self._ask(data.getvalue(), {"query": text, "async_insert": "0"}, self._own)
 
     def answer(self, query: Query) -> Answer:
-        if not self._slots.acquire(timeout=self._settings.query_wait_seconds):
-            raise EngineError("Code: 202. DB::Exception: Too many simultaneous queries.")
-        try:
+        with self._slots.taken(query.is_known):
             return self._answer(query)
-        finally:
-            self._slots.release()
+
+    def cancel(self, query_id: str) -> None:
+        self.execute([f"KILL QUERY WHERE query_id = {quoted(query_id)} ASYNC"])
 
     def close(self) -> None:
         """Nothing is held."""
@@ -99,6 +98,8 @@ class ServerEngine:
             given |= {"readonly": "2"} if self._reader == self._own else {}
         given |= {"database": query.database, "default_format": query.output_format}
         body = judged.text.encode()
+        if query.id:
+            given["query_id"] = query.id
         if judged.insert is not None:
             given["query"], body = judged.text, judged.insert.data
         started = time.monotonic()

@@ -6,11 +6,11 @@ from typing import Final
 
 from pydantic import Field, SecretStr
 
+from services.runtime.hosts import LOOPBACK
 from services.runtime.secret_files import given_secret
 from services.runtime.settings import ServiceSettings
 from services.store.dashboard_files import DASHBOARDS_DIR
 from services.store.engine import EngineError
-from services.store.http_guard import LOOPBACK
 
 # Bounds of reading a query. Before these the text itself is bounded: services/store/sql_tokens.py.
 # The tree of a query grows where it names an alias or a WITH clause again. max_query_size bounds
@@ -33,7 +33,8 @@ class StoreSettings(ServiceSettings):
     but at least one record. insert_retry_seconds: how long an insert that fails is made again
     before the process ends. discover_seconds: how often new partitions are looked for. query_*:
     bounds of one query over HTTP; a request may ask for less.
-    query_slots: queries that run at once, others wait up to query_wait_seconds.
+    query_slots: queries that run at once, others wait up to query_wait_seconds; the last slot is
+    kept for those who give a password, so there are two at least.
     offline: only answer SQL from what was projected before, without Kafka.
     anonymous_reads: whether a client that gives no password is the reader; when nothing is set, on
     a loopback address only. allowed_hosts: names by which clients reach the store, besides

@@ -96,10 +96,32 @@ def test_a_host_by_which_the_store_is_known_is_let_in(host):
         {"Host": "localhost", "Origin": "http://evil.example"},
         {"Host": "localhost", "Origin": "null"},
         {"Host": "localhost", "Sec-Fetch-Site": "cross-site"},
+        {"Host": "localhost", "Sec-Fetch-Site": "same-site"},
+        {"Host": "localhost:17072", "Origin": "http://localhost:3000"},
+        {"Host": "10.0.0.1"},
     ],
 )
 def test_a_page_of_elsewhere_is_kept_out(named):
     assert intrusion(headers(**named), ("tide",)) is not None
+
+
+@pytest.mark.parametrize(
+    ("host", "origin"),
+    [
+        ("localhost:17072", "http://localhost:17072"),
+        ("[::1]:17072", "http://[::1]:17072"),
+        ("localhost", "http://localhost:80"),
+        ("localhost:443", "https://localhost"),
+        ("localhost:17072", "https://tide:8443"),  # a proxy's, by its name
+    ],
+)
+def test_pages_of_the_store_itself_and_of_allowed_hosts_are_let_in(host, origin):
+    assert intrusion(headers(Host=host, Origin=origin), ("tide",)) is None
+
+
+def test_a_probe_may_name_any_address_by_its_number():
+    assert intrusion(headers(Host="10.0.0.1:17072"), (), by_number=True) is None
+    assert intrusion(headers(Host="evil.example"), (), by_number=True) is not None
 
 
 def test_any_host_can_be_allowed_but_no_foreign_origin():

@@ -1,6 +1,7 @@
 """Clients that take their time over a request: they do not keep others out for ever."""
 
 import http.client
+import select
 import socket
 import threading
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from services.runtime.settings import PORT_OFFSETS
-from services.store import http_interface
+from services.store import http_connections, http_interface
 from services.store.engine import Answer, Query
 from services.store.http_interface import serve_sql
 from services.store.settings import StoreSettings
@@ -25,16 +26,22 @@ Opener = Callable[[], socket.socket]
 
 
 class Engine:
-    """Answers everything with the query."""
+    """Answers everything with the query; one that is `wait`, when it is told to go on."""
+
+    begun = threading.Semaphore(0)
+    go_on = threading.Event()
 
     def answer(self, query: Query) -> Answer:
+        if query.text == "wait":
+            self.begun.release()
+            self.go_on.wait(DEADLINE_S)
         return Answer(query.text.encode(), query.output_format, 0, 0, 0.0)
 
 
 @pytest.fixture
 def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """Of a store that takes two connections and half a second for a request."""
-    monkeypatch.setattr(http_interface, "CONNECTIONS", 2)
+    monkeypatch.setattr(http_connections, "CONNECTIONS", 2)
     monkeypatch.setattr(http_interface, "REQUEST_TIMEOUT_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as probe:
         base_port = probe.getsockname()[1] - PORT_OFFSETS["store"]
@@ -60,6 +67,16 @@ def drip(connection: socket.socket, data: bytes) -> None:
         for byte in data:
             connection.sendall(bytes([byte]))
             time.sleep(0.02)
+
+
+def whole_answer(connection: socket.socket) -> bytes:
+    """What comes until the end of a pong."""
+    found = b""
+    while not found.endswith(b"Ok.\n"):
+        data = connection.recv(1000)
+        assert data, found
+        found += data
+    return found
 
 
 def ping(port: int) -> tuple[int, bytes]:
@@ -89,17 +106,31 @@ def test_a_request_that_comes_byte_by_byte_is_given_up(
     assert time.monotonic() - begun_s >= 0.4
 
 
-def test_whoever_finds_no_room_is_told_so(port: int, connect: Opener) -> None:
+def test_one_that_waits_makes_room_for_one_more(port: int, connect: Opener) -> None:
     held = [connect(), connect()]
     for connection in held:
         connection.sendall(b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+        assert whole_answer(connection).startswith(b"HTTP/1.1 200")
+    assert ping(port) == (200, b"Ok.\n")
+    closed, _, _ = select.select(held, [], [], DEADLINE_S)
+    assert [connection.recv(1000) for connection in closed] == [b""]
+    [left] = set(held) - set(closed)
+    left.sendall(b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert left.recv(1000).startswith(b"HTTP/1.1 200")
+
+
+def test_whoever_finds_only_running_queries_is_told_so(port: int, connect: Opener) -> None:
+    held = [connect(), connect()]
+    for connection in held:
+        connection.sendall(b"GET /?query=wait HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert Engine.begun.acquire(timeout=DEADLINE_S)
+    assert Engine.begun.acquire(timeout=DEADLINE_S)
     status, body = ping(port)
     assert (status, b"Too many connections" in body) == (503, True)
-    held[0].close()
-    until_s = time.monotonic() + DEADLINE_S
-    while ping(port)[0] != 200:
-        assert time.monotonic() < until_s
+    Engine.go_on.set()
+    for connection in held:
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+    assert ping(port)[0] == 200
 
 
 def test_a_client_may_pause_between_two_requests(port: int) -> None:

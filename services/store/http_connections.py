@@ -1,0 +1,157 @@
+"""Which connections there are, what each of them waits for, and which of them has gone.
+
+Every connection has a thread, so there is a bound. Whoever sends or takes bytes slowly is not to
+keep others out: where one more comes than there may be, that one goes which has kept the store
+waiting the longest. A connection for which a query runs stays, unless its client goes; then the
+query is ended, as nobody is left to read the answer.
+"""
+
+import select
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+
+from services.store.http_patience import turn_away
+
+CONNECTIONS: Final = 64
+MAKE_ROOM_S: Final = 1.0
+LOOK_S: Final = 0.25
+# A client that has closed or stopped sending; where the system has no such event, one that is seen
+# only once all it has sent is read.
+_GONE: Final = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR | select.POLLNVAL
+
+
+class Connections:
+    """At most `most` connections. For several threads."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._changed = threading.Condition()
+        self._waiting_since_s: dict[socket.socket, float | None] = {}
+
+    def enter(self, connection: socket.socket) -> bool:
+        """Let a connection in; False where all that are there have a query running."""
+        with self._changed:
+            if len(self._waiting_since_s) >= self._most and not self._make_room():
+                return False
+            self._waiting_since_s[connection] = time.monotonic()
+            return True
+
+    def leave(self, connection: socket.socket) -> None:
+        """It is closed."""
+        with self._changed:
+            self._waiting_since_s.pop(connection, None)
+            self._changed.notify_all()
+
+    @contextmanager
+    def kept(self, connection: socket.socket) -> Iterator[None]:
+        """While the block runs it is the client that waits."""
+        self._set(connection, None)
+        try:
+            yield
+        finally:
+            self._set(connection, time.monotonic())
+
+    def waits(self, connection: socket.socket) -> None:
+        """The store waits for the client from now on."""
+        self._set(connection, time.monotonic())
+
+    def _set(self, connection: socket.socket, since_s: float | None) -> None:
+        with self._changed:
+            if connection in self._waiting_since_s:
+                self._waiting_since_s[connection] = since_s
+
+    def _make_room(self) -> bool:
+        waiting = [(s, each) for each, s in self._waiting_since_s.items() if s is not None]
+        if not waiting:
+            return False
+        _since, oldest = min(waiting, key=lambda found: found[0])
+        self._waiting_since_s[oldest] = None
+        with suppress(OSError):
+            oldest.shutdown(socket.SHUT_RDWR)  # its thread wakes up and leaves
+        return self._changed.wait_for(lambda: len(self._waiting_since_s) < self._most, MAKE_ROOM_S)
+
+
+class Departures:
+    """Calls what is to be done when a client goes, again and again until its block ends.
+
+    One thread looks at all of them, a few times a second, while there are any. A client that has
+    only said that it sends no more looks the same, so a query has from one look to the next.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._watched: dict[socket.socket, Callable[[], None]] = {}
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def watching(self, connection: socket.socket, gone: Callable[[], None]) -> Iterator[None]:
+        """While the block runs, call `gone` once the client has closed. `gone` must not raise."""
+        with self._changed:
+            self._watched[connection] = gone
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._look, name="departures", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+        try:
+            yield
+        finally:
+            with self._changed:
+                del self._watched[connection]
+
+    def _look(self) -> None:
+        before: set[Callable[[], None]] = set()
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._watched)
+            time.sleep(LOOK_S)
+            with self._changed:
+                watched = list(self._watched.items())
+            left = {gone for connection, gone in watched if has_gone(connection)}
+            for gone in left & before:
+                gone()
+            before = left
+
+
+def has_gone(connection: socket.socket) -> bool:
+    """Whether a client has closed its side, also where something that it sent is not read yet."""
+    poll = select.poll()
+    try:
+        poll.register(connection, _GONE)
+        return bool(poll.poll(0))
+    except (OSError, ValueError):
+        return True
+
+
+class ConnectionServer(ThreadingHTTPServer):
+    """A server with a thread for each connection, of which there are at most CONNECTIONS."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self.connections = Connections(CONNECTIONS)
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self.connections.enter(request):
+            super().process_request(request, client_address)
+        else:
+            turn_away(request)
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.connections.leave(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away while it is answered is no event; all else is a defect."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
