@@ -152,6 +152,8 @@ FINITE = {
     catalogue.PIPELINE: ("input_rows_per_second", "processed_rows_per_second"),
     catalogue.PAIRS: ("mean_input_ms",),
 }
+# What a run goes through, a search before all others.
+PHASES = ("search", "prepare", *protocol.PHASES, "drain", "conclude")
 # Histograms: the field with the values, beside `counts`.
 VALUES = {catalogue.GENERATOR: "send_delays_us", catalogue.LATENCY: "latencies_ms"}
 
@@ -169,6 +171,11 @@ def check_event(topic: str, record: dict[str, Any]) -> None:
     if values and len(record[values]) != len(record["counts"]):
         raise codec.DecodeError(f"{values} and counts differ in length")
     check_finite(topic, record)
+    if values and min(record["counts"], default=1) <= 0:
+        raise codec.DecodeError("counts must be greater than 0")
+    is_phase = topic == catalogue.LIFECYCLE and record["event"] == protocol.PHASE_STARTED
+    if is_phase and record["phase"] not in PHASES:
+        raise codec.DecodeError(f"{record['phase'][:50]!r} is no phase")
     if topic == catalogue.RESOURCES and record["interval_s"] <= 0:
         raise codec.DecodeError("interval_s is not above 0")
     expected = _expected(topic, record)

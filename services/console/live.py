@@ -72,7 +72,7 @@ class LiveView:
     def show(self, progress: Progress) -> None:
         """Draw the state now; what a search has told stays above it."""
         for line in progress.search[self._told :]:
-            self._live.console.print(line, soft_wrap=True)
+            self._live.console.print(line, soft_wrap=True, markup=False)
         self._told = len(progress.search)
         table = Table(box=None, pad_edge=False)
         for column in ("pipeline", "stage"):
@@ -110,7 +110,7 @@ class PlainView:
     def show(self, progress: Progress) -> None:
         """Print a line when there is something new to say."""
         for line in progress.search[self._told :]:
-            self._console.print(line, soft_wrap=True)
+            self._console.print(line, soft_wrap=True, markup=False)
         self._told = len(progress.search)
         due = time.monotonic() - self._shown_s >= PLAIN_EVERY_S
         if progress.phase == self._phase and not (due and progress.phase):
@@ -126,7 +126,8 @@ class PlainView:
         latencies = f" · p50/p99 ms: {', '.join(figures)}" if figures else ""
         others = sum(row[5] for row in progress.rows())
         trouble = f" · {others} outputs not exact" if others else ""
-        self._console.print(headline(progress, now_ms()) + latencies + trouble, soft_wrap=True)
+        line = headline(progress, now_ms()) + latencies + trouble
+        self._console.print(line, soft_wrap=True, markup=False)
 
 
 def _or_dash(value: int | None) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.breakable_stack import BreakableStack, eventually
+from tests.faults.breakable_stack import FOR_EVER, BreakableStack, eventually
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
@@ -25,8 +25,6 @@ EXPECTED: dict[str, Any] = json.loads((DATA / f"{NAME}.json").read_text())
 EXPECTED_DIGESTS = {
     table: then["runs"] for table, then in EXPECTED["tables"].items() if then["runs"]
 }
-KINDS = ("LATENCY", "PROGRESS", "IDLE_RESOURCES", "DEAD_LETTER", "PAIRS", "METRICS")
-FOR_EVER = {f"TIDEGAUGE_KEEP_{kind}_DAYS": "0" for kind in KINDS}
 
 
 @pytest.fixture(scope="module")
