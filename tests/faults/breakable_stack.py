@@ -206,9 +206,9 @@ def breakable_stack(data: Path, **environment: str) -> Iterator[BreakableStack]:
         stack.tidegauge("down")
 
 
-def eventually(condition: Callable[[], object], what: str) -> None:
+def eventually(condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
     """Wait for a condition, which may fail meanwhile because a broker is away."""
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + deadline_s
     while not _holds(condition):
         assert time.monotonic() < deadline, f"in vain: {what}"
         threading.Event().wait(0.1)

@@ -14,6 +14,7 @@ from schemas import catalogue
 from services.runtime.kafka import idempotent_producer
 from services.store.tables import TABLES
 from tests.faults.breakable_stack import (
+    DEADLINE_S,
     FOR_EVER,
     PIPELINE,
     STAGES,
@@ -93,6 +94,7 @@ def test_fuzzed_records_stop_no_part_and_are_all_accounted_for(stack: BreakableS
             eventually(
                 lambda topic=topic, offsets=offsets: is_known(stack, topic, offsets),
                 f"every record of {topic} is projected or a dead letter",
+                DEADLINE_S + EXAMPLES / 100,
             )
     assert set(stack.restarts().values()) == {0}
     assert stack.is_ready()
