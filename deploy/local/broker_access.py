@@ -124,4 +124,4 @@ def _rule(
 
 
 def _owner_secret(settings: ServiceSettings) -> Path:
-    return settings.data / "secrets" / "kafka-broker"
+    return settings.secrets_dir / "kafka-broker"

@@ -103,9 +103,14 @@ class ServiceSettings(BaseSettings):
         return login_properties(KAFKA_USER, kept_secret(self.kafka_secret)) | self.kafka_properties
 
     @property
+    def secrets_dir(self) -> Path:
+        """Folder of the files that hold the passwords."""
+        return self.data / "secrets"
+
+    @property
     def kafka_secret(self) -> Path:
         """The file with the password of the services at the local broker."""
-        return self.data / "secrets" / "kafka"
+        return self.secrets_dir / "kafka"
 
     def port(self, service: str) -> int:
         """TCP port of a service of this stack. Raises KeyError for an unknown name."""

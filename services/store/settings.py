@@ -103,11 +103,6 @@ class StoreSettings(ServiceSettings):
         return self.clickhouse_password.get_secret_value()
 
     @property
-    def secrets_dir(self) -> Path:
-        """Folder of the files that hold the passwords."""
-        return self.data / "secrets"
-
-    @property
     def reads_are_anonymous(self) -> bool:
         """Whether a client needs no password to read."""
         if self.anonymous_reads is None:
