@@ -20,6 +20,7 @@ not check.
 import io
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -79,21 +80,27 @@ def _without_logical_types(schema: Any) -> Any:
     return schema
 
 
-def _load(path: Path) -> Schema:
-    name, version, _ = path.name.split(".")
-    raw = json.loads(path.read_text())
+def schema_of(text: str, version: int = 1) -> Schema:
+    """The schema that an `.avsc` text declares. Raises fastavro's errors and KeyError."""
+    raw = json.loads(text)
     crc = bytes.fromhex(fingerprint(to_parsing_canonical_form(raw), "CRC-64-AVRO"))
     parsed = fastavro.parse_schema(_without_logical_types(raw), _force=True)
     types = {field["name"]: field["type"] for field in raw["fields"]}
     return Schema(
-        name,
-        int(version.removeprefix("v")),
+        raw["name"],
+        version,
         MARKER + crc,
         json.dumps(raw),
         parsed,
         ints=tuple(one for one, kind in types.items() if "int" in (kind, *_branches(kind))),
         int_arrays=tuple(one for one, kind in types.items() if _items(kind) == "int"),
     )
+
+
+def load_schema(path: Path) -> Schema:
+    """The schema of a file `NAME.vVERSION.avsc`."""
+    version = path.name.split(".")[1]
+    return schema_of(path.read_text(), int(version.removeprefix("v")))
 
 
 def _branches(kind: Any) -> list[Any]:
@@ -104,102 +111,98 @@ def _items(kind: Any) -> Any:
     return kind.get("items") if isinstance(kind, dict) else None
 
 
-@cache
-def _released() -> tuple[Schema, ...]:
-    return tuple(_load(path) for path in sorted(SCHEMA_DIR.glob("*.v*.avsc")))
+class Records:
+    """A set of record schemas: those of the bus, or those of a domain. Each in all versions that
+    were released."""
+
+    def __init__(self, schemas: Iterable[Schema]) -> None:
+        self._by_header = {one.header: one for one in schemas}
+        self._by_name: dict[str, list[Schema]] = {}
+        for one in sorted(self._by_header.values(), key=lambda each: each.version):
+            self._by_name.setdefault(one.name, []).append(one)
+
+    def versions(self, name: str) -> tuple[Schema, ...]:
+        """All released versions of a record, oldest first. Raises KeyError for an unknown name."""
+        if name not in self._by_name:
+            raise KeyError(f"no schema named {name!r}")
+        return tuple(self._by_name[name])
+
+    def schema(self, name: str) -> Schema:
+        """The newest version of a record, the one that is written. Raises KeyError."""
+        return self.versions(name)[-1]
+
+    def schema_names(self) -> tuple[str, ...]:
+        """Names of all records, sorted."""
+        return tuple(sorted(self._by_name))
+
+    def header(self, name: str) -> bytes:
+        """The 10 bytes that precede every datum of the newest version of a record."""
+        return self.schema(name).header
+
+    def schema_json(self, name: str) -> str:
+        """The newest version of a record as `.avsc` JSON text, logical types included."""
+        return self.schema(name).text
+
+    def encode(self, name: str, record: dict[str, Any]) -> bytes:
+        """Encode one record. Raises ValueError or TypeError when it does not fit the schema."""
+        newest = self.schema(name)
+        _check_ints(newest, record)
+        out = io.BytesIO()
+        out.write(newest.header)
+        fastavro.schemaless_writer(out, newest.parsed, record, strict_allow_default=True)
+        return out.getvalue()
+
+    def identify(self, data: bytes | None) -> Schema:
+        """The writer's schema of an encoded record. Raises DecodeError when it is none of ours."""
+        if data is None or len(data) < HEADER_BYTES or data[:2] != MARKER:
+            raise DecodeError("not in Avro single-object encoding (marker C3 01 missing)")
+        found = self._by_header.get(bytes(data[:HEADER_BYTES]))
+        if found is None:
+            raise DecodeError(f"unknown schema fingerprint {data[2:HEADER_BYTES].hex()}")
+        return found
+
+    def decode_as(self, name: str, data: bytes | None) -> dict[str, Any]:
+        """Fields of one record that must be of this name. Raises DecodeError, also for any
+        other."""
+        found, record = self.decode(data)
+        if found != name:
+            raise DecodeError(f"a {found} is not a {name}")
+        return record
+
+    def decode(self, data: bytes | None) -> tuple[str, dict[str, Any]]:
+        """Decode one record of any released version.
+
+        Returns its name and fields, resolved to the newest version. Raises DecodeError.
+        """
+        writer = self.identify(data)
+        assert data is not None
+        stream = io.BytesIO(data[HEADER_BYTES:])
+        newest = self.schema(writer.name)
+        reader = None if newest is writer else newest.parsed
+        try:
+            record: dict[str, Any] = fastavro.schemaless_reader(  # type: ignore[assignment]
+                stream, writer.parsed, reader
+            )
+        except Exception as error:  # fastavro raises many kinds for corrupt data; each means this
+            raise DecodeError(
+                f"{writer.name} v{writer.version} does not decode: {said_by(error)}"
+            ) from error
+        if stream.read(1):
+            raise DecodeError(f"{writer.name} v{writer.version} has bytes after its end")
+        try:
+            _check_ints(newest, record)
+        except ValueError as error:
+            raise DecodeError(f"{writer.name} v{writer.version}: {error}") from error
+        field = JSON_FIELDS.get(writer.name)
+        if field and not _is_json_object(record[field]):
+            raise DecodeError(f"{writer.name} v{writer.version}: {field} is not a JSON object")
+        return writer.name, record
 
 
 @cache
-def _by_header() -> dict[bytes, Schema]:
-    return {schema.header: schema for schema in _released()}
-
-
-@cache
-def versions(name: str) -> tuple[Schema, ...]:
-    """All released versions of a record, oldest first. Raises KeyError for an unknown name."""
-    found = sorted((s for s in _released() if s.name == name), key=lambda s: s.version)
-    if not found:
-        raise KeyError(f"no schema named {name!r} in {SCHEMA_DIR}")
-    return tuple(found)
-
-
-@cache
-def schema(name: str) -> Schema:
-    """The newest version of a record, the one that is written. Raises KeyError."""
-    return versions(name)[-1]
-
-
-def schema_names() -> tuple[str, ...]:
-    """Names of all records, sorted."""
-    return tuple(sorted({s.name for s in _released()}))
-
-
-def header(name: str) -> bytes:
-    """The 10 bytes that precede every datum of the newest version of a record."""
-    return schema(name).header
-
-
-def schema_json(name: str) -> str:
-    """The newest version of a record as `.avsc` JSON text, logical types included."""
-    return schema(name).text
-
-
-def encode(name: str, record: dict[str, Any]) -> bytes:
-    """Encode one record. Raises ValueError or TypeError when it does not fit the schema."""
-    newest = schema(name)
-    _check_ints(newest, record)
-    out = io.BytesIO()
-    out.write(newest.header)
-    fastavro.schemaless_writer(out, newest.parsed, record, strict_allow_default=True)
-    return out.getvalue()
-
-
-def identify(data: bytes | None) -> Schema:
-    """The writer's schema of an encoded record. Raises DecodeError when it is none of ours."""
-    if data is None or len(data) < HEADER_BYTES or data[:2] != MARKER:
-        raise DecodeError("not in Avro single-object encoding (marker C3 01 missing)")
-    found = _by_header().get(bytes(data[:HEADER_BYTES]))
-    if found is None:
-        raise DecodeError(f"unknown schema fingerprint {data[2:HEADER_BYTES].hex()}")
-    return found
-
-
-def decode_as(name: str, data: bytes | None) -> dict[str, Any]:
-    """Fields of one record that must be of this name. Raises DecodeError, also for any other."""
-    found, record = decode(data)
-    if found != name:
-        raise DecodeError(f"a {found} is not a {name}")
-    return record
-
-
-def decode(data: bytes | None) -> tuple[str, dict[str, Any]]:
-    """Decode one record of any released version.
-
-    Returns its name and fields, resolved to the newest version. Raises DecodeError.
-    """
-    writer = identify(data)
-    assert data is not None
-    stream = io.BytesIO(data[HEADER_BYTES:])
-    newest = schema(writer.name)
-    reader = None if newest is writer else newest.parsed
-    try:
-        record: dict[str, Any] = fastavro.schemaless_reader(  # type: ignore[assignment]
-            stream, writer.parsed, reader
-        )
-    except Exception as error:  # fastavro raises many kinds for corrupt data; each means the same
-        raise DecodeError(
-            f"{writer.name} v{writer.version} does not decode: {said_by(error)}"
-        ) from error
-    if stream.read(1):
-        raise DecodeError(f"{writer.name} v{writer.version} has bytes after its end")
-    try:
-        _check_ints(schema(writer.name), record)
-    except ValueError as error:
-        raise DecodeError(f"{writer.name} v{writer.version}: {error}") from error
-    field = JSON_FIELDS.get(writer.name)
-    if field and not _is_json_object(record[field]):
-        raise DecodeError(f"{writer.name} v{writer.version}: {field} is not a JSON object")
-    return writer.name, record
+def records_of(schemas: tuple[str, ...]) -> Records:
+    """The records of a domain, from the `.avsc` texts of its schemas, one version each."""
+    return Records(schema_of(text) for text in schemas)
 
 
 def _check_ints(found: Schema, record: dict[str, Any]) -> None:
@@ -219,3 +222,13 @@ def _is_json_object(text: str) -> bool:
         return isinstance(json.loads(text), dict)
     except (ValueError, RecursionError):
         return False
+
+
+BUS = Records(
+    load_schema(path)
+    for folder in (SCHEMA_DIR, *sorted((SCHEMA_DIR.parent.parent / "domains").glob("*")))
+    for path in sorted(folder.glob("*.v*.avsc"))
+)
+versions, schema, schema_names = BUS.versions, BUS.schema, BUS.schema_names
+header, schema_json = BUS.header, BUS.schema_json
+encode, identify, decode, decode_as = BUS.encode, BUS.identify, BUS.decode, BUS.decode_as

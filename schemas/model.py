@@ -1,11 +1,13 @@
-"""What all contract models share, and the names of the stages."""
+"""What all contract models share, and how stages are named."""
 
 import re
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
-Stage = Literal["ingest", "parse", "join", "tumbling", "sliding"]
+# Of a stage or an input of a domain: part of a topic's name.
+Stage = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 STAGES: tuple[Stage, ...] = ("ingest", "parse", "join", "tumbling", "sliding")
 
 _NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
@@ -21,17 +23,23 @@ class Model(BaseModel):
     )
 
 
-def parse_stages(text: str) -> tuple[Stage, ...]:
-    """Stages from `0-4`, `2`, `0,3` or names; in order. Raises ValueError with what is allowed."""
+def parse_stages(text: str, stages: Sequence[Stage]) -> tuple[Stage, ...]:
+    """Stages from `0-4`, `2`, `0,3` or names; in order. stages: all there are.
+
+    Raises ValueError with what is allowed.
+    """
     chosen: set[int] = set()
     for part in (piece.strip() for piece in text.split(",")):
-        span = re.fullmatch(r"([0-4])-([0-4])", part)
-        if span and int(span[1]) <= int(span[2]):
+        span = re.fullmatch(r"([0-9]{1,2})-([0-9]{1,2})", part)
+        if span and int(span[1]) <= int(span[2]) < len(stages):
             chosen.update(range(int(span[1]), int(span[2]) + 1))
-        elif re.fullmatch(r"[0-4]", part):
+        elif re.fullmatch(r"[0-9]{1,2}", part) and int(part) < len(stages):
             chosen.add(int(part))
-        elif part in STAGES:
-            chosen.add(STAGES.index(part))
+        elif part in stages:
+            chosen.add(stages.index(part))
         else:
-            raise ValueError(f"stages must be like 0-4, 2 or join,tumbling, not {text!r}")
-    return tuple(STAGES[number] for number in sorted(chosen))
+            raise ValueError(
+                f"stages must be like 0-{len(stages) - 1}, 0 or names ({', '.join(stages)}), "
+                f"not {text!r}"
+            )
+    return tuple(stages[number] for number in sorted(chosen))

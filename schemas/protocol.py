@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
+from schemas.domain import DomainSpec
 from schemas.model import STAGES, Model, Stage, parse_stages
 from schemas.pipeline import Pipeline
 from schemas.suite import SuiteRun
@@ -103,7 +104,9 @@ def probe_run_id(run_id: str) -> str:
 class RunRequest(Model):
     """Body of `run`: everything that defines a run, so that it can be read back years later.
 
-    step_of: the run whose search this one is a step of, or empty.
+    step_of: the run whose search this one is a step of, or empty. domain: with the windows of the
+    workload; None in requests of versions before domains. published: by pipeline, the stages that
+    it publishes, in order.
     """
 
     run_id: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,80}$")
@@ -114,6 +117,13 @@ class RunRequest(Model):
     environment: dict[str, Any] = Field(default_factory=dict)
     suite: SuiteRun | None = None
     step_of: str = ""
+    domain: DomainSpec | None = None
+    published: dict[str, tuple[Stage, ...]] = Field(default_factory=dict)
+
+    def stages_of(self, pipeline: Pipeline) -> tuple[Stage, ...]:
+        """The stages that a pipeline publishes in this run, in order."""
+        asked = tuple(stage for stage in self.stages if stage in pipeline.stages)
+        return self.published.get(pipeline.name, asked)
 
 
 class RunPlan(Model):

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from schemas.content import Content
 from schemas.faults import Faults
@@ -24,6 +24,7 @@ __all__ = [
 ]
 
 MAX_PARTS = 60
+DEFAULT_DOMAIN = "traffic"
 REPORT_S = 1  # of event time: in each, every lane of a site reports its flow and its speed once
 
 
@@ -67,8 +68,16 @@ class Windows(Model):
     complete when every lane has reported both kinds in every second of it.
     """
 
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, int]
+
     tumbling_s: int = Field(1, ge=1, le=3_600)
     sliding_s: int = Field(3, ge=3, le=86_400)
+
+    @property
+    def given(self) -> dict[str, int]:
+        """Seconds by `<stage>_s` and `<stage>_slide_s`, as the workload gives them."""
+        return self.model_dump(exclude_unset=True)
 
     @property
     def parts(self) -> int:
@@ -121,6 +130,7 @@ MAX_RATE_OF_PAIRS_PER_SECOND = 1_000
 class Workload(Model):
     """One workload: what load, for how long, how judged (`workloads/NAME.toml`).
 
+    domain: what the records are of, by name, or by the path of a folder.
     pairs: whether every single output is published with the times of its inputs (results.pairs),
     beside the counts; `auto` publishes them where the load never goes beyond 1,000 records/s.
     measures, source: what is measured, and where that is defined, in words. pipelines: what is
@@ -133,6 +143,7 @@ class Workload(Model):
 
     name: Name
     summary: str
+    domain: str = Field(DEFAULT_DOMAIN, max_length=4096)
     load: Load
     content: Content = Content()
     faults: Faults = Faults()

@@ -165,7 +165,7 @@ def _load(what: str, model: type[ModelT], name: str, directory: Path) -> ModelT:
     except OSError as error:
         raise DefinitionError(_one_line(f"{what} {name[:80]!r} cannot be read: {error}")) from error
     if data is None:
-        raise DefinitionError(_unknown(what, name, directory))
+        raise DefinitionError(unknown(what, name, names(directory)))
     try:
         return model.model_validate(_toml(data))
     except ValidationError as error:
@@ -186,8 +186,8 @@ def _one_line(text: str) -> str:
     return " ".join(text.split()).rstrip(".") + "."
 
 
-def _unknown(what: str, name: str, directory: Path) -> str:
-    known = names(directory)
+def unknown(what: str, name: str, known: Sequence[str]) -> str:
+    """The sentence for a name that is not among those that are known."""
     close = difflib.get_close_matches(name, known, 1)
     hint = f" Did you mean {close[0]}?" if close else ""
-    return f"There is no {what} {name!r}; there are: {', '.join(known)}.{hint}"
+    return f"There is no {what} {name[:80]!r}; there are: {', '.join(known)}.{hint}"

@@ -12,12 +12,13 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from schemas import catalogue, codec
+from services.runtime.domains import DOMAINS_DIR
 from tests.contract.avro_values import values_of
 from tests.contract.crc_64_avro import canonical, crc_64_avro
 
 pytestmark = pytest.mark.contract
 
-FILES = sorted(codec.SCHEMA_DIR.iterdir())
+FILES = sorted((*codec.SCHEMA_DIR.iterdir(), *DOMAINS_DIR.glob("*/*.avsc")))
 
 # The 10 bytes before every datum. A released schema never changes: data that carry these bytes are
 # on people's disks. A change is a new version, which gets a new line here.

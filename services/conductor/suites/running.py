@@ -27,6 +27,7 @@ from services.conductor.suites.usage import Usage
 from services.runtime.clickhouse import QueryError, store_url
 from services.runtime.clock import Clock, now_ms
 from services.runtime.definitions import DefinitionError
+from services.runtime.domains import load_domain
 from services.runtime.events import Events
 from services.runtime.requests import new_request
 from services.runtime.sustainable import at_sustainable_share
@@ -142,8 +143,9 @@ class Suites:
         step = suite.steps[place.step]
         position = SuiteRun(name=suite.name, round=place.round, step=place.step + 1)
         workload = undisturbed(step.workload, suite.pace.busy_share)
-        request = new_request(workload, step.pipelines, step.stages, position)
         try:
+            domain = load_domain(workload.domain).spec
+            request = new_request(workload, step.pipelines, step.stages, domain, position)
             request = at_sustainable_share(request, self._store)
         except (DefinitionError, QueryError) as error:
             self._skip(suite, place, str(error))

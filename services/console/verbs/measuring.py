@@ -22,6 +22,7 @@ from services.console.verbs.common import (
 )
 from services.runtime.clickhouse import store_url
 from services.runtime.definitions import DefinitionError, load_pipelines, load_workload
+from services.runtime.domains import load_domain
 from services.runtime.requests import new_request
 from services.runtime.settings import ServiceSettings
 from services.runtime.sustainable import at_sustainable_share
@@ -42,9 +43,10 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
         wire_format=options.format,
         kill=options.kill,
     )
+    domain = load_domain(workload.domain).spec
     pipelines = load_pipelines(chosen_pipelines(options.pipeline, workload))
     try:
-        stages = parse_stages(options.stages) if options.stages else None
+        stages = parse_stages(options.stages, domain.stage_names) if options.stages else None
     except ValueError as error:
         raise DefinitionError(f"--stages: {error}.") from error
     if not 1 <= options.repeat <= MOST_REPEATS:
@@ -61,7 +63,7 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
             keep_definitions(settings.data, [workload], pipelines)
         say(f"watch it at {dashboards(settings)}d/tidegauge-live")
         while len(reports) < options.repeat and not interrupted:
-            request = new_request(workload, pipelines, stages or workload.stages)
+            request = new_request(workload, pipelines, stages or workload.stages, domain)
             request = at_sustainable_share(request, store_url(settings))
             interrupted = perform(request, settings, console, stack.check).interrupted
             reports.append(build_report(store_url(settings), request.run_id))

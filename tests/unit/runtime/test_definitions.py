@@ -88,8 +88,8 @@ def test_a_definition_is_where_its_name_or_its_path_says():
         ),
         (
             "a stage nobody knows",
-            'stages = ["join", "sum"]\n' + WORKLOAD,
-            "stages.1: Input should be 'ingest', 'parse', 'join', 'tumbling' or 'sliding'.",
+            'stages = ["join", "Sum"]\n' + WORKLOAD,
+            "stages.1: String should match pattern '^[a-z][a-z0-9_]{0,31}$'.",
         ),
     ],
     ids=["out of bounds", "missing", "unknown field", "unknown stage"],

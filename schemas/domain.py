@@ -1,0 +1,314 @@
+"""A domain: the records of its input topics, and what each stage must publish of them.
+
+Stages are data. An engine implements kinds of stages and the evaluator has one oracle per kind, so
+neither knows a domain. `domains/NAME/domain.toml` is one of these models as it is written; the plan
+of a run holds it with its schemas and with the windows of the workload (`resolved`).
+
+Kinds, by what an output is made of:
+
+copy        one input record: the same bytes.
+decode      one input record: its columns, those of other inputs null.
+filter      one record of the stage or inputs that it reads: those for which all of `where` hold.
+lookup      one record: its columns and those that `table` has for it; none where it has no row.
+join        one record of each input with the same keys and event time.
+window_join each pair of records of two inputs with the same keys in one window.
+aggregate   all records with the same keys in one window, at least one of each input that is used.
+change      windows of an aggregate: relative changes of the newest against those before it.
+
+A window is due in one of two ways. With `complete`, when all its records are there: the domain's
+records say how many there are. Without, when event time has passed its end.
+"""
+
+from functools import cached_property
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints, model_validator
+
+from schemas.codec import Records, records_of
+from schemas.model import Model, Name, Stage
+
+MAX_WINDOW_PARTS = 60
+MAX_TABLE_ROWS = 10_000
+
+Kind = Literal["copy", "decode", "filter", "lookup", "join", "window_join", "aggregate", "change"]
+ROW_KINDS: tuple[Kind, ...] = ("copy", "decode", "filter", "lookup")
+Function = Literal["first", "sum", "mean", "min", "max", "count", "count_distinct"]
+Column = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")]
+# INPUT.COLUMN; or a column of the stage that is read.
+Source = Annotated[
+    str, StringConstraints(pattern=r"^([A-Za-z_][A-Za-z0-9_]*\.)?[A-Za-z_][A-Za-z0-9_]{0,62}$")
+]
+Topic = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,200}$")]
+# Columns that every input record has beside the domain's own.
+RUN_ID, SEQUENCE, SCHEDULED_AT = "run_id", "sequence", "scheduled_at"
+HEADER = (RUN_ID, SEQUENCE, SCHEDULED_AT)
+WINDOW_START, WINDOW_END = "window_start", "window_end"
+
+
+class InputSpec(Model):
+    """An input topic. record: name of its Avro schema; key: the column whose text is the key of its
+    Kafka records; event_time: a column of timestamp-millis."""
+
+    name: Stage
+    topic: Topic
+    record: Column
+    key: Column
+    event_time: Column
+
+
+class Condition(Model):
+    """A comparison of a column with a constant."""
+
+    column: Column
+    operator: Literal["<", "<=", ">", ">=", "==", "!="]
+    value: float | str
+
+
+class Table(Model):
+    """Static data: by the text of the column `key`, the values of `columns`, in their order."""
+
+    key: Column
+    columns: tuple[Column, ...] = Field(min_length=1, max_length=20)
+    rows: dict[str, tuple[float | str, ...]] = Field(max_length=MAX_TABLE_ROWS)
+
+    @model_validator(mode="after")
+    def _whole_rows(self) -> "Table":
+        for name, row in self.rows.items():
+            if len(row) != len(self.columns):
+                raise ValueError(f"the row {name!r} has {len(row)} values, not {len(self.columns)}")
+        return self
+
+
+class Window(Model):
+    """Seconds of event time. slide_s: the same as size_s for a tumbling window."""
+
+    size_s: int = Field(ge=1, le=86_400)
+    slide_s: int = Field(ge=1, le=86_400)
+
+    @property
+    def parts(self) -> int:
+        """How many slides a window has."""
+        return self.size_s // self.slide_s
+
+    @model_validator(mode="after")
+    def _whole_parts(self) -> "Window":
+        if self.size_s % self.slide_s or self.parts > MAX_WINDOW_PARTS:
+            raise ValueError(f"size_s must be 1 to {MAX_WINDOW_PARTS} times slide_s")
+        return self
+
+
+class Aggregate(Model):
+    """A column of an output: a function of columns of the records that it is made of.
+
+    of: `INPUT.COLUMN`, of one input or several; a column of a stage that is read. first: of the
+    record that was appended first.
+    """
+
+    column: Column
+    function: Function
+    of: tuple[Source, ...] = Field(min_length=1, max_length=8)
+
+
+class Change(Model):
+    """A column of an output: (new - old) / old of the column `of` of an aggregate, null where old
+    is 0. back: how many windows of it before the newest the old one is."""
+
+    column: Column
+    of: Column
+    back: int = Field(ge=1, le=MAX_WINDOW_PARTS)
+
+
+class Complete(Model):
+    """How many records a window has: of each input, the largest value of `column`, an int, for
+    every `every_s` seconds of event time."""
+
+    column: Column
+    every_s: int = Field(1, ge=1, le=3_600)
+
+
+class StageSpec(Model):
+    """One stage.
+
+    reads: inputs, or one earlier stage. record: Avro schema of its outputs; none for a copy, whose
+    outputs are the inputs' records. key: the column of an output whose text is the key of its Kafka
+    record; a copy keeps the input's. keys: what is grouped or joined by.
+    where: of a filter. table: of a lookup. aggregates: of a join or an aggregate. changes: of a
+    change. window, complete: see above; a change has those of the aggregate that it reads, and its
+    window slides by that one's length. columns: of a window_join, by output column the
+    `INPUT.COLUMN`. once_per: an aggregate counts one record per value of these columns, per input,
+    key and `complete.every_s`; empty: every record.
+    colour: of its lines in dashboards and reports, `#rrggbb`; empty: the next free one.
+    """
+
+    name: Stage
+    kind: Kind
+    reads: tuple[Stage, ...] = Field(min_length=1, max_length=8)
+    summary: str = ""
+    record: Column | Literal[""] = ""
+    key: Column | Literal[""] = ""
+    keys: tuple[Column, ...] = Field((), max_length=8)
+    where: tuple[Condition, ...] = Field((), max_length=8)
+    table: Table | None = None
+    window: Window | None = None
+    aggregates: tuple[Aggregate, ...] = Field((), max_length=20)
+    changes: tuple[Change, ...] = Field((), max_length=20)
+    columns: dict[Column, Source] = Field(default_factory=dict, max_length=20)
+    complete: Complete | None = None
+    once_per: tuple[Column, ...] = Field((), max_length=4)
+    colour: str = Field("", pattern="^(#[0-9a-f]{6})?$")
+
+    @property
+    def is_windowed(self) -> bool:
+        """Whether its outputs are about windows."""
+        return self.kind in ("window_join", "aggregate", "change")
+
+    @property
+    def needs(self) -> str:
+        """What an engine must be able to do: the kind; of windows also when they are due."""
+        if self.kind in ("aggregate", "change"):
+            return f"{self.kind} {'counted' if self.complete else 'closed'}"
+        return self.kind
+
+    @model_validator(mode="after")
+    def _fits_its_kind(self) -> "StageSpec":
+        needed: dict[str, object] = {
+            "record": self.kind != "copy" and not self.record,
+            "key": self.kind != "copy" and not self.key,
+            "keys": self.kind in ("join", "window_join", "aggregate", "change") and not self.keys,
+            "where": self.kind == "filter" and not self.where,
+            "table": self.kind == "lookup" and self.table is None,
+            "window": self.is_windowed and self.window is None,
+            "aggregates": self.kind in ("join", "aggregate") and not self.aggregates,
+            "changes": self.kind == "change" and not self.changes,
+            "columns": self.kind == "window_join" and not self.columns,
+        }
+        for name, lacks in needed.items():
+            if lacks:
+                raise ValueError(f"the stage {self.name} is a {self.kind} and needs {name}")
+        if self.key and self.keys and self.key not in self.keys:
+            raise ValueError(f"the key of the stage {self.name} must be one of its keys")
+        return self
+
+
+class DomainSpec(Model):
+    """A domain. schemas: by record name the newest `.avsc`, as JSON text without its docs."""
+
+    name: Name
+    summary: str = ""
+    inputs: tuple[InputSpec, ...] = Field(min_length=1, max_length=8)
+    stages: tuple[StageSpec, ...] = Field(min_length=1, max_length=20)
+    schemas: dict[str, str] = Field(default_factory=dict, max_length=40)
+
+    @cached_property
+    def stage_names(self) -> tuple[Stage, ...]:
+        """Names of the stages, in order."""
+        return tuple(stage.name for stage in self.stages)
+
+    @cached_property
+    def topics(self) -> tuple[str, ...]:
+        """Names of the input topics, in order."""
+        return tuple(one.topic for one in self.inputs)
+
+    def stage(self, name: str) -> StageSpec:
+        """A stage by its name. Raises KeyError."""
+        for one in self.stages:
+            if one.name == name:
+                return one
+        raise KeyError(name)
+
+    def input(self, name: str) -> InputSpec:
+        """An input by its name or its topic. Raises KeyError."""
+        for one in self.inputs:
+            if name in (one.name, one.topic):
+                return one
+        raise KeyError(name)
+
+    def inputs_of(self, stage: str) -> tuple[InputSpec, ...]:
+        """The inputs that a stage is made of, directly or through the stages that it reads."""
+        found: list[InputSpec] = []
+        for name in self.stage(stage).reads:
+            if any(one.name == name for one in self.inputs):
+                found.append(self.input(name))
+            else:
+                found += self.inputs_of(name)
+        return tuple(one for one in self.inputs if one in found)
+
+    def chain(self, stage: str) -> tuple[StageSpec, ...]:
+        """The stages that a stage is made of, first to last, and itself at the end."""
+        spec = self.stage(stage)
+        before = [one for one in spec.reads if one in self.stage_names]
+        return (*(step for one in before for step in self.chain(one)), spec)
+
+    def records_of(self, stage: str) -> tuple[str, ...]:
+        """Names of the records that the output topic of a stage carries."""
+        spec = self.stage(stage)
+        return (spec.record,) if spec.record else tuple(i.record for i in self.inputs_of(stage))
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> "DomainSpec":
+        inputs = [one.name for one in self.inputs]
+        known: set[str] = set(inputs)
+        names = [*inputs, *(stage.name for stage in self.stages)]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two inputs or stages are named {name!r}")
+        for stage in self.stages:
+            for name in stage.reads:
+                if name not in known:
+                    raise ValueError(
+                        f"the stage {stage.name} reads {name!r}, which is no input and no stage "
+                        "before it"
+                    )
+            if len(stage.reads) > 1 and not set(stage.reads) <= set(inputs):
+                raise ValueError(f"the stage {stage.name} reads inputs, or one stage")
+            known.add(stage.name)
+        for stage in self.stages:
+            self._check_change(stage)
+        return self
+
+    def _check_change(self, stage: StageSpec) -> None:
+        if stage.kind != "change" or stage.window is None:
+            return
+        part = self.stage(stage.reads[0]) if stage.reads[0] in self.stage_names else None
+        if part is None or part.kind != "aggregate" or part.window is None:
+            raise ValueError(f"the stage {stage.name} is a change and must read an aggregate")
+        if part.window.parts != 1 or stage.window.slide_s != part.window.size_s:
+            raise ValueError(
+                f"the stage {stage.name} must slide by the length of {part.name}, whose windows do "
+                "not overlap"
+            )
+        if stage.window.parts <= max(change.back for change in stage.changes):
+            raise ValueError(
+                f"the window of {stage.name} must be longer: its changes go "
+                f"{max(change.back for change in stage.changes)} windows of {part.name} back"
+            )
+
+    @cached_property
+    def codec(self) -> Records:
+        """Encodes and decodes the domain's records."""
+        return records_of(tuple(self.schemas.values()))
+
+    def resolved(self, windows: dict[str, int]) -> "DomainSpec":
+        """The same with the lengths of windows that a workload gives, in seconds: by
+        `<stage>_s`, and `<stage>_slide_s` for one that slides. What is not given stays; a change
+        slides by what it reads. Raises ValueError."""
+        left = dict(windows)
+        fields = self.model_dump()
+        sizes: dict[str, int] = {}
+        for stage in fields["stages"]:
+            window = stage["window"]
+            if window is None:
+                continue
+            tumbles = window["size_s"] == window["slide_s"]
+            window["size_s"] = left.pop(f"{stage['name']}_s", window["size_s"])
+            if stage["kind"] == "change":
+                window["slide_s"] = sizes.get(stage["reads"][0], window["slide_s"])
+            else:
+                fallback = window["size_s"] if tumbles else window["slide_s"]
+                window["slide_s"] = left.pop(f"{stage['name']}_slide_s", fallback)
+            sizes[stage["name"]] = window["size_s"]
+        if left:
+            raise ValueError(
+                f"windows names {next(iter(left))!r}, which no stage of {self.name} has"
+            )
+        return DomainSpec.model_validate(fields)
