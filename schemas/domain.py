@@ -12,7 +12,7 @@ filter      one record of the stage or inputs that it reads: those for which all
 lookup      one record: its columns and those that `table` has for it; none where it has no row.
 join        one record of each input with the same keys and event time.
 window_join each pair of records of two inputs with the same keys in one window.
-aggregate   all records with the same keys in one window, at least one of each input that is used.
+aggregate   all records with the same keys in one window, at least one of each input that is named.
 change      windows of an aggregate: relative changes of the newest against those before it.
 
 A window is due in one of two ways. With `complete`, when all its records are there: the domain's
@@ -25,7 +25,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from schemas.codec import Records, records_of
-from schemas.model import Model, Name, Stage
+from schemas.model import Model, Stage
 
 MAX_WINDOW_PARTS = 60
 MAX_TABLE_ROWS = 10_000
@@ -132,10 +132,11 @@ class StageSpec(Model):
     reads: inputs, or one earlier stage. record: Avro schema of its outputs; none for a copy, whose
     outputs are the inputs' records. key: the column of an output whose text is the key of its Kafka
     record; a copy keeps the input's. keys: what is grouped or joined by.
-    where: of a filter. table: of a lookup. aggregates: of a join or an aggregate. changes: of a
-    change. window, complete: see above; a change has those of the aggregate that it reads, and its
-    window slides by that one's length. columns: of a window_join, by output column the
-    `INPUT.COLUMN`. once_per: an aggregate counts one record per value of these columns, per input,
+    where: of a filter. table: of a lookup. aggregates: of a join or an aggregate; of a window_join
+    over the two records of a pair. changes: of a change. window, complete: see above; a change has
+    those of the aggregate that it reads, and its window slides by that one's length. columns: of a
+    window_join, by output column the `INPUT.COLUMN`; the `sequence` of both inputs must be among
+    them, for they say which pair it is. once_per: an aggregate counts one record per value of these columns, per input,
     key and `complete.every_s`; empty: every record.
     colour: of its lines in dashboards and reports, `#rrggbb`; empty: the next free one.
     """
@@ -182,6 +183,10 @@ class StageSpec(Model):
             "changes": self.kind == "change" and not self.changes,
             "columns": self.kind == "window_join" and not self.columns,
         }
+        sequences = sum(source.endswith(f".{SEQUENCE}") for source in self.columns.values())
+        needed["columns with the sequence of both inputs"] = (
+            self.kind == "window_join" and sequences != 2
+        )
         for name, lacks in needed.items():
             if lacks:
                 raise ValueError(f"the stage {self.name} is a {self.kind} and needs {name}")
@@ -193,7 +198,7 @@ class StageSpec(Model):
 class DomainSpec(Model):
     """A domain. schemas: by record name the newest `.avsc`, as JSON text without its docs."""
 
-    name: Name
+    name: Stage
     summary: str = ""
     inputs: tuple[InputSpec, ...] = Field(min_length=1, max_length=8)
     stages: tuple[StageSpec, ...] = Field(min_length=1, max_length=20)
