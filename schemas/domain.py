@@ -136,8 +136,8 @@ class StageSpec(Model):
     over the two records of a pair. changes: of a change. window, complete: see above; a change has
     those of the aggregate that it reads, and its window slides by that one's length. columns: of a
     window_join, by output column the `INPUT.COLUMN`; the `sequence` of both inputs must be among
-    them, for they say which pair it is. once_per: an aggregate counts one record per value of these columns, per input,
-    key and `complete.every_s`; empty: every record.
+    them, for they say which pair it is. once_per: an aggregate counts one record per value of these
+    columns, per input, key and `complete.every_s`; empty: every record.
     colour: of its lines in dashboards and reports, `#rrggbb`; empty: the next free one.
     """
 
@@ -229,14 +229,16 @@ class DomainSpec(Model):
         raise KeyError(name)
 
     def inputs_of(self, stage: str) -> tuple[InputSpec, ...]:
-        """The inputs that a stage is made of, directly or through the stages that it reads."""
-        found: list[InputSpec] = []
-        for name in self.stage(stage).reads:
-            if any(one.name == name for one in self.inputs):
-                found.append(self.input(name))
-            else:
-                found += self.inputs_of(name)
-        return tuple(one for one in self.inputs if one in found)
+        """The inputs that a stage is made of, directly or through the stages that it reads: where
+        its columns name inputs, those."""
+        spec = self.stage(stage)
+        found: set[str] = set()
+        for name in spec.reads:
+            is_input = any(one.name == name for one in self.inputs)
+            found |= {name} if is_input else {one.name for one in self.inputs_of(name)}
+        sources = [*spec.columns.values(), *(of for one in spec.aggregates for of in one.of)]
+        named = {source.split(".")[0] for source in sources if "." in source}
+        return tuple(one for one in self.inputs if one.name in (found & named or found))
 
     def chain(self, stage: str) -> tuple[StageSpec, ...]:
         """The stages that a stage is made of, first to last, and itself at the end."""
