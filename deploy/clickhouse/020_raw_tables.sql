@@ -67,7 +67,7 @@ CREATE TABLE IF NOT EXISTS tidegauge.results_latency
         COMMENT 'Pipeline name'
         CODEC(ZSTD(1)),
     stage LowCardinality(String)
-        COMMENT 'ingest, parse, join, tumbling or sliding'
+        COMMENT 'A stage of the run, as run_stages lists them'
         CODEC(ZSTD(1)),
     definition LowCardinality(String)
         COMMENT 'latest, mean or event_time'
@@ -169,7 +169,7 @@ CREATE TABLE IF NOT EXISTS tidegauge.results_verdicts
         COMMENT 'Pipeline name'
         CODEC(ZSTD(1)),
     stage LowCardinality(String)
-        COMMENT 'ingest, parse, join, tumbling or sliding'
+        COMMENT 'A stage of the run, as run_stages lists them'
         CODEC(ZSTD(1)),
     phase LowCardinality(String)
         COMMENT 'Phase in which the latest contributing input was scheduled'
@@ -288,7 +288,7 @@ CREATE TABLE IF NOT EXISTS tidegauge.results_pipeline
         COMMENT 'Pipeline name'
         CODEC(ZSTD(1)),
     stage LowCardinality(String)
-        COMMENT 'ingest, parse, join, tumbling or sliding'
+        COMMENT 'A stage of the run, as run_stages lists them'
         CODEC(ZSTD(1)),
     batch_id Int64
         COMMENT 'Micro-batch or epoch'

@@ -16,7 +16,7 @@ CREATE TABLE IF NOT EXISTS tidegauge.results_pairs
         COMMENT 'Pipeline name'
         CODEC(ZSTD(1)),
     stage LowCardinality(String)
-        COMMENT 'ingest, parse, join, tumbling or sliding'
+        COMMENT 'A stage of the run, as run_stages lists them'
         CODEC(ZSTD(1)),
     phase LowCardinality(String)
         COMMENT 'Phase in which the latest contributing input was scheduled'

@@ -11,7 +11,7 @@ CREATE TABLE IF NOT EXISTS tidegauge.latency_minutes
         COMMENT 'Pipeline name'
         CODEC(ZSTD(1)),
     stage LowCardinality(String)
-        COMMENT 'ingest, parse, join, tumbling or sliding'
+        COMMENT 'A stage of the run, as run_stages lists them'
         CODEC(ZSTD(1)),
     definition LowCardinality(String)
         COMMENT 'latest, mean or event_time'

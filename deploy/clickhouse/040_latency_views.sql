@@ -75,16 +75,43 @@ SELECT
     stage,
     definition,
     phase,
-    lagInFrame(toNullable(toString(stage))) OVER before AS stage_before,
+    nullIf(before, '') AS stage_before,
     p50_ms,
     p99_ms,
-    p50_ms - lagInFrame(toNullable(p50_ms)) OVER before AS p50_cost_ms,
-    p99_ms - lagInFrame(toNullable(p99_ms)) OVER before AS p99_cost_ms
-FROM tidegauge.latency_summary
-WINDOW before AS
+    if(before = '', NULL, p50_ms - p50s_ms[indexOf(stages, before)]) AS p50_cost_ms,
+    if(before = '', NULL, p99_ms - p99s_ms[indexOf(stages, before)]) AS p99_cost_ms
+FROM
 (
-    PARTITION BY run_id, pipeline, definition, phase
-    ORDER BY indexOf(['ingest', 'parse', 'join', 'tumbling', 'sliding'], toString(stage))
-    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+    SELECT
+        m.run_id AS run_id,
+        m.pipeline AS pipeline,
+        m.stage AS stage,
+        m.definition AS definition,
+        m.phase AS phase,
+        m.p50_ms AS p50_ms,
+        m.p99_ms AS p99_ms,
+        m.stages AS stages,
+        m.p50s_ms AS p50s_ms,
+        m.p99s_ms AS p99s_ms,
+        arrayFirst(name -> has(m.stages, name), r.made_of) AS before
+    FROM
+    (
+        SELECT run_id, pipeline, definition, phase, stages, p50s_ms, p99s_ms, stage, p50_ms, p99_ms
+        FROM
+        (
+            SELECT
+                run_id,
+                pipeline,
+                definition,
+                phase,
+                groupArray(toString(s.stage)) AS stages,
+                groupArray(s.p50_ms) AS p50s_ms,
+                groupArray(s.p99_ms) AS p99s_ms
+            FROM tidegauge.latency_summary AS s
+            GROUP BY run_id, pipeline, definition, phase
+        )
+        ARRAY JOIN stages AS stage, p50s_ms AS p50_ms, p99s_ms AS p99_ms
+    ) AS m
+    LEFT JOIN tidegauge.run_stages AS r ON r.run_id = m.run_id AND r.stage = m.stage
 )
-COMMENT 'What a stage adds to the stage measured before it in the same pipeline; null for the first';
+COMMENT 'What a stage adds to the nearest measured stage that it is made of, in the same pipeline; null where there is none';

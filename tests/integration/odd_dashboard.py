@@ -94,6 +94,17 @@ DASHBOARD: dict[str, Any] = {
         panel(10, "stat", "Writing", "TRUNCATE TABLE results_lifecycle"),
         panel(11, "stat", "Partly", "SELECT 1 AS one", transformations=[{"id": "reduce"}]),
         panel(
+            *(13, "barchart", "Pivoted"),
+            "SELECT group, bar, height FROM values('group String, bar String, height UInt8',"
+            " ('a', 'left', 3), ('a', 'right', 5), ('b', 'left', 4))",
+            transformations=[
+                {
+                    "id": "groupingToMatrix",
+                    "options": {"rowField": "group", "columnField": "bar", "valueField": "height"},
+                }
+            ],
+        ),
+        panel(
             *(12, "timeseries", "By stage"),
             f"{TIMES}, 1 AS v FROM numbers(60)"
             " WHERE $__conditionalAll('join' IN (${stages:sqlstring}), $stages)",

@@ -170,7 +170,7 @@ def test_charts_have_colours_on_them(page):
     page.evaluate("document.querySelector('[data-key=\"annotation Events\"]').click()")
     page.wait_until(SETTLED)
     counts = page.evaluate(coloured)
-    assert len(counts) == 4
+    assert len(counts) == 5
     assert min(counts) > 100, counts
 
 
@@ -183,6 +183,15 @@ def test_what_cannot_be_shown_is_said(page):
     assert "None was there." in text_of(page, 9)
     assert "Only SELECT" in text_of(page, 10)
     assert "Not shown here: transformations." in text_of(page, 11)
+
+
+def test_rows_of_one_bar_each_become_groups_of_bars(page):
+    assert state_of(page, 13) == "drawn"
+    assert [name in text_of(page, 13) for name in ("left", "right", "Not shown here")] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_a_choice_is_asked_for_and_stands_in_the_address(page):

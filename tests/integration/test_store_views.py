@@ -43,15 +43,62 @@ def test_percentiles_are_the_nearest_ranks_of_all_outputs(engine):
     check()
 
 
-def test_a_stage_costs_what_it_adds_to_the_stage_before(engine):
-    insert_latencies(engine, "r", tumbling={9: 1}, parse={2: 1}, join={5: 99, 8: 1})
-    found = engine.rows(
-        "SELECT stage, stage_before, p50_cost_ms FROM tidegauge.stage_cost ORDER BY p50_ms"
+def request(run, **body):
+    head = {"run_id": run, "time": NEW_YEAR_MS, "producer": "c", "event": "run_requested"}
+    return head | {"phase": "", "pipeline": "", "stage": "", "detail": json.dumps(body)}
+
+
+COSTS = "SELECT stage, stage_before, p50_cost_ms FROM tidegauge.stage_cost ORDER BY p50_ms"
+
+
+def test_a_stage_costs_what_it_adds_to_the_stage_that_it_is_made_of(engine):
+    stages = [
+        {"name": "copied", "kind": "copy", "reads": ["a", "b"]},
+        {"name": "parsed", "kind": "decode", "reads": ["copied"]},
+        {"name": "joined", "kind": "join", "reads": ["parsed"]},
+        {"name": "sums", "kind": "aggregate", "reads": ["parsed"]},
+        {"name": "changes", "kind": "change", "reads": ["sums"]},
+    ]
+    insert_events(
+        engine,
+        catalogue.LIFECYCLE,
+        request("r", stages=["parsed"], domain={"name": "d", "stages": stages}),
     )
-    assert [tuple(row.values()) for row in found] == [
+    insert_latencies(engine, "r", changes={20: 1}, sums={9: 1}, copied={2: 1}, joined={5: 99, 8: 1})
+    assert [tuple(row.values()) for row in engine.rows(COSTS)] == [
+        ("copied", None, None),
+        ("joined", "copied", 3),  # parsed was not measured
+        ("sums", "copied", 7),
+        ("changes", "sums", 11),
+    ]
+    found = engine.rows("SELECT * EXCEPT requested_at FROM tidegauge.run_stages ORDER BY position")
+    assert tuple(found[0].values()) == ("r", "d", "copied", 1, "copy", ["a"])
+    assert tuple(found[4].values()) == (
+        "r",
+        "d",
+        "changes",
+        5,
+        "change",
+        ["sums", "parsed", "copied", "a"],
+    )
+
+
+def test_stages_of_a_run_without_a_domain_cost_what_they_add_to_the_one_before(engine):
+    insert_events(
+        engine, catalogue.LIFECYCLE, request("r", stages=["ingest", "parse", "join", "tumbling"])
+    )
+    insert_latencies(engine, "r", tumbling={9: 1}, parse={2: 1}, join={5: 99, 8: 1})
+    assert [tuple(row.values()) for row in engine.rows(COSTS)] == [
         ("parse", None, None),
         ("join", "parse", 3),
         ("tumbling", "join", 4),
+    ]
+    found = engine.rows("SELECT stage, position FROM tidegauge.stage_positions ORDER BY position")
+    assert [tuple(row.values()) for row in found] == [
+        ("ingest", 1),
+        ("parse", 2),
+        ("join", 3),
+        ("tumbling", 4),
     ]
 
 

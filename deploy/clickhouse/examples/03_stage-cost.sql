@@ -1,4 +1,4 @@
--- What does each stage add to the stage before it?
+-- What does each stage add to the stage that it is made of?
 SELECT pipeline, stage_before, stage, p50_cost_ms, p99_cost_ms
 FROM tidegauge.stage_cost
 WHERE run_id = (SELECT run_id FROM tidegauge.latest_run) AND phase = 'measure' AND definition = 'latest'

@@ -6,6 +6,7 @@ SELECT
     groupArray((pipeline, p99_ms)) AS p99_ms_by_pipeline,
     max(p99_ms) / greatest(min(p99_ms), 1) AS slowest_to_fastest
 FROM tidegauge.latency_summary
+INNER JOIN tidegauge.run_stages USING (run_id, stage)
 WHERE run_id = (SELECT run_id FROM tidegauge.latest_run) AND phase = 'measure' AND definition = 'latest'
 GROUP BY stage
-ORDER BY indexOf(['ingest', 'parse', 'join', 'tumbling', 'sliding'], stage)
+ORDER BY any(position)

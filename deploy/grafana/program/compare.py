@@ -4,10 +4,9 @@ from grafana_foundation_sdk.builders import barchart, table, timeseries
 from grafana_foundation_sdk.builders import dashboard as dash
 
 from deploy.grafana.program import palette, recurring, sql
-from deploy.grafana.program.frame import DEFINITION, PHASE, asked, frame, listed, placed
+from deploy.grafana.program.frame import DEFINITION, PHASE, asked, frame, placed
 from deploy.grafana.program.panels import About, bars, graph, rows
 
-STAGES = tuple(palette.STAGES)
 CHOSEN = (
     f"{sql.CHOSEN_PIPELINES} AND definition = ${{definition:sqlstring}}"
     " AND phase = ${phase:sqlstring}"
@@ -23,7 +22,13 @@ def build() -> dash.Dashboard:
         "Pipelines side by side: latency, correctness, rate and cost on the same stages.",
         (
             asked("pipelines", "Pipelines", "Pipelines to show", sql.PIPELINE_VALUES, several=True),
-            listed("stage", "Stage", "Stage that is compared over time", STAGES),
+            asked(
+                "stage",
+                "Stage",
+                "Stage that is compared over time",
+                sql.STAGE_VALUES,
+                several=False,
+            ),
             DEFINITION,
             PHASE,
         ),
@@ -43,10 +48,6 @@ def build() -> dash.Dashboard:
 
 
 def _by_stage(share: float) -> barchart.Panel:
-    columns = ",\n    ".join(
-        f"quantileExactWeightedOrNullIf({share})(latency_ms, count, stage = '{stage}') AS {stage}"
-        for stage in STAGES
-    )
     return bars(
         About(
             f"Latency p{share * 100:g} of every stage, by pipeline",
@@ -56,15 +57,17 @@ def _by_stage(share: float) -> barchart.Panel:
         ),
         f"""
 SELECT
-    pipeline,
-    {columns}
+    toString(pipeline) AS of_pipeline,
+    toString(stage) AS of_stage,
+    {sql.exact(share)} AS latency_ms
 FROM {sql.LATENCIES}
 WHERE {CHOSEN}
-GROUP BY pipeline
-ORDER BY pipeline
+GROUP BY of_pipeline, of_stage
+ORDER BY of_pipeline, {sql.stage_order("of_stage")}
 """,
         palette.STAGES,
         "pipeline",
+        pivoted=("of_pipeline", "of_stage", "latency_ms"),
     )
 
 
@@ -78,7 +81,7 @@ def _over_time(share: float) -> timeseries.Panel:
         share,
         ONE_STAGE,
         "toString(pipeline)",
-        palette.PIPELINES,
+        {},
     )
 
 
@@ -121,7 +124,7 @@ LEFT JOIN
     WHERE $__timeFilter(second) AND phase = ${{phase:sqlstring}}
     GROUP BY stage, pipeline
 ) AS v ON v.stage = l.stage AND v.pipeline = l.pipeline
-ORDER BY {sql.STAGE_ORDER.replace("stage", "l.stage")}, p99
+ORDER BY {sql.stage_order("l.stage")}, p99
 LIMIT 200
 """,
         {
@@ -143,7 +146,7 @@ def _rates() -> timeseries.Panel:
         ),
         f"$__timeFilter(second) AND stage = ${{stage:sqlstring}} AND {sql.CHOSEN_PIPELINES}",
         "toString(pipeline)",
-        palette.PIPELINES,
+        {},
     )
 
 
@@ -166,6 +169,6 @@ WHERE pipeline != '' AND $__timeFilter(r.time) AND {sql.CHOSEN_PIPELINES}
 GROUP BY time, series
 ORDER BY time, series
 """,
-        palette.PIPELINES,
+        {},
         interval="2s",
     )

@@ -115,7 +115,7 @@ SELECT
 FROM results_verdicts AS v
 WHERE {CHOSEN}
 GROUP BY pipeline, stage
-ORDER BY pipeline, {sql.STAGE_ORDER}
+ORDER BY pipeline, {sql.stage_order()}
 LIMIT 200
 """,
         {"pipeline": "string", "stage": "string"},

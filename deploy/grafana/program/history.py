@@ -4,7 +4,7 @@ from grafana_foundation_sdk.builders import dashboard as dash
 from grafana_foundation_sdk.builders import stat, table, timeseries
 
 from deploy.grafana.program import palette, recurring, sql
-from deploy.grafana.program.frame import DEFINITION, asked, frame, listed, placed
+from deploy.grafana.program.frame import DEFINITION, asked, frame, placed
 from deploy.grafana.program.panels import About, figures, graph, rows
 
 NO_RUNS = (
@@ -39,7 +39,9 @@ def build() -> dash.Dashboard:
         (
             asked("workload", "Workload", "Workload to show", WORKLOADS, several=False),
             asked("pipelines", "Pipelines", "Pipelines to show", sql.PIPELINE_VALUES, several=True),
-            listed("stage", "Stage", "Stage whose latency is shown", tuple(palette.STAGES)),
+            asked(
+                "stage", "Stage", "Stage whose latency is shown", sql.STAGE_VALUES, several=False
+            ),
             DEFINITION,
         ),
         since="now-30d",
@@ -129,7 +131,7 @@ GROUP BY time, series
 ORDER BY time, series
 LIMIT 20000
 """,
-        palette.PIPELINES,
+        {},
     )
 
 
@@ -153,7 +155,7 @@ GROUP BY these.time AS time, series
 ORDER BY time, series
 LIMIT 20000
 """,
-        palette.PIPELINES,
+        {},
     )
 
 
@@ -190,7 +192,7 @@ GROUP BY time, series
 ORDER BY time, series
 LIMIT 20000
 """,
-        palette.PIPELINES,
+        {},
     )
 
 

@@ -158,7 +158,7 @@ LEFT JOIN baseline
     ON baseline.workload = current.workload
     AND baseline.pipeline = current.pipeline
     AND baseline.stage = current.stage
-ORDER BY workload, pipeline, {sql.STAGE_ORDER.replace("stage", "current.stage")}
+ORDER BY workload, pipeline, {sql.stage_order("current.stage")}
 LIMIT 100
 """,
         {

@@ -124,7 +124,7 @@ LEFT JOIN
     WHERE {THIS_RUN} AND phase = 'measure'
     GROUP BY pipeline, stage
 ) AS v ON v.pipeline = l.pipeline AND v.stage = l.stage
-ORDER BY pipeline, {sql.STAGE_ORDER.replace("stage", "l.stage")}
+ORDER BY pipeline, {sql.stage_order("l.stage")}
 LIMIT 100
 """,
         {
@@ -142,28 +142,22 @@ def _cost() -> barchart.Panel:
     return bars(
         About(
             "Cost of each stage",
-            "Median latency of each stage less that of the stage measured before it in the same "
-            "pipeline; of the first stage, all of it.",
+            "Median latency of each stage less that of the nearest measured stage that it is made "
+            "of, in the same pipeline; of the first, all of it.",
             "ms",
             width=8,
             height=9,
             empty=NOT_YET,
         ),
         f"""
-SELECT
-    pipeline,
-    {", ".join(f"sumOrNullIf(cost, stage = '{stage}') AS {stage}" for stage in palette.STAGES)}
-FROM
-(
-    SELECT pipeline, stage, toInt64(ifNull(p50_cost_ms, p50_ms)) AS cost
-    FROM stage_cost
-    WHERE {LATENCY} AND phase = 'measure'
-)
-GROUP BY pipeline
-ORDER BY pipeline
+SELECT pipeline, stage, toInt64(ifNull(p50_cost_ms, p50_ms)) AS cost
+FROM stage_cost
+WHERE {LATENCY} AND phase = 'measure'
+ORDER BY pipeline, {sql.stage_order()}
 """,
         palette.STAGES,
         "pipeline",
+        pivoted=("pipeline", "stage", "cost"),
     )
 
 

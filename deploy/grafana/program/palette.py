@@ -1,10 +1,12 @@
 """Colours that also colour-blind people tell apart (Okabe and Ito, 2008), and what each means.
 
 A stage, a pipeline or a percentile has the same colour everywhere. Good is blue and bad is
-vermilion, never green and red. A name also counts at the end of a series: `spark-realtime join`.
+vermilion, never green and red. A name also counts at the end of a series: `PIPELINE STAGE`.
 """
 
 from typing import Final
+
+from services.runtime.domains import domain_names, load_domain
 
 ORANGE: Final = "#E69F00"
 SKY: Final = "#56B4E9"
@@ -17,22 +19,14 @@ GREY: Final = "#999999"
 
 GOOD, DOUBTFUL, BAD = BLUE, ORANGE, VERMILION
 
+# As the domains give them; a stage of one's own takes one of Grafana's colours, by its name.
 STAGES: Final = {
-    "ingest": SKY,
-    "parse": GREEN,
-    "join": ORANGE,
-    "tumbling": PURPLE,
-    "sliding": BLUE,
+    stage.name: stage.colour
+    for name in reversed(domain_names())
+    for stage in load_domain(name).spec.stages
+    if stage.colour
 }
 PERCENTILES: Final = {"p50": SKY, "p90": GREEN, "p99": ORANGE, "p99.9": PURPLE, "max": VERMILION}
-PIPELINES: Final = {
-    "spark-realtime": BLUE,
-    "spark-microbatch": ORANGE,
-    "spark-microbatch-builtin": GREEN,
-    "spark-microbatch-state": PURPLE,
-    "spark-continuous": SKY,
-    "calibration": GREY,
-}
 VERDICTS: Final = {
     "exact": BLUE,
     "wrong": VERMILION,
@@ -49,5 +43,5 @@ SERVICES: Final = {
     "collector": YELLOW,
     "conductor": GREY,
     "machine": VERMILION,
-    "spark_pipeline": BLUE,
+    "runner": BLUE,
 }

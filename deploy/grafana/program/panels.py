@@ -4,7 +4,8 @@ What a query answers, by kind (docs/decisions/0601 says it for viewers too):
 - graph: `time`, then one column per line; or `time`, `series` and one number, one line per series.
 - figures: one row, one figure per column.
 - rows: any table; a column is named as it is to be read.
-- bars: first the name of a group, then one column per bar of a group.
+- bars: first the name of a group, then one column per bar of a group; or, with `pivoted`, a group,
+  a bar and a number, one row per bar.
 - heatmap: `time`, then one column per band from the lowest to the highest, with counts.
 """
 
@@ -145,9 +146,25 @@ def rows(
     return panel
 
 
-def bars(about: About, sql: str, colours: Mapping[str, str], axis: str) -> barchart.Panel:
-    """Bars in groups. axis: what the groups are."""
+def bars(
+    about: About,
+    sql: str,
+    colours: Mapping[str, str],
+    axis: str,
+    *,
+    pivoted: tuple[str, str, str] | None = None,
+) -> barchart.Panel:
+    """Bars in groups. axis: what the groups are. pivoted: names of the columns that hold the group,
+    the bar and its height, where the query gives one row per bar."""
     panel: barchart.Panel = _about(barchart.Panel(), about, sql, TABLE)
+    if pivoted:
+        group, bar, height = pivoted
+        options = {"rowField": group, "columnField": bar, "valueField": height}
+        panel = panel.with_transformation(
+            model.DataTransformerConfig(
+                id_val="groupingToMatrix", options=options | {"emptyValue": "null"}
+            )
+        )
     panel = (
         panel.axis_label(axis).legend(_legend()).tooltip(_tooltip()).fill_opacity(80).line_width(0)
     )

@@ -12,7 +12,7 @@ from deploy.grafana.program.panels import About, figures, graph, rows
 WHO = "if(pipeline = '', toString(service), toString(pipeline))"
 OBSERVERS = "('evaluator', 'collector', 'conductor', 'store')"
 ASLEEP = "The collector sampled nothing in this range of time. It samples while a stack is up."
-COLOURS = palette.SERVICES | palette.PIPELINES
+COLOURS = palette.SERVICES | {}
 
 
 def build() -> dash.Dashboard:

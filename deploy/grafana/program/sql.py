@@ -21,7 +21,12 @@ LATENCIES: Final = """
 ) AS counted
 """.strip()
 
-STAGE_ORDER: Final = "indexOf(['ingest', 'parse', 'join', 'tumbling', 'sliding'], toString(stage))"
+
+def stage_order(column: str = "stage") -> str:
+    """The place of a stage in its domain, as the newest run has it."""
+    positions = "mapFromArrays(groupArray(toString(s.stage)), groupArray(s.position))"
+    return f"(SELECT {positions} FROM stage_positions AS s)[toString({column})]"
+
 
 # Runs that took place in the range of time; one that goes on counts.
 RUNS_OF_RANGE: Final = (
@@ -35,13 +40,22 @@ WHERE pipeline != '' AND $__timeFilter(second)
 GROUP BY value
 ORDER BY uniq(stage) DESC, value
 """
-# Of the pipeline chosen, the stage that reads both inputs first.
-STAGE_VALUES: Final = """
+STAGE_VALUES: Final = f"""
 SELECT toString(stage) AS value
 FROM results_throughput
-WHERE pipeline = ${pipeline:sqlstring} AND $__timeFilter(second)
+WHERE stage != '' AND $__timeFilter(second)
 GROUP BY value
-ORDER BY indexOf(['join', 'ingest', 'parse', 'tumbling', 'sliding'], value)
+ORDER BY {stage_order("value")}
+"""
+# Of the pipeline chosen; first a join, if there is one.
+STAGE_OF_PIPELINE_VALUES: Final = f"""
+SELECT toString(stage) AS value
+FROM results_throughput
+WHERE pipeline = ${{pipeline:sqlstring}} AND $__timeFilter(second)
+GROUP BY value
+ORDER BY
+    value NOT IN (SELECT stage FROM run_stages WHERE kind IN ('join', 'window_join')),
+    {stage_order("value")}
 """
 
 

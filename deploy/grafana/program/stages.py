@@ -23,7 +23,11 @@ def build() -> dash.Dashboard:
         (
             asked("pipeline", "Pipeline", "Pipeline to show", sql.PIPELINE_VALUES, several=False),
             asked(
-                "stage", "Stage", "Stage whose latencies are shown", sql.STAGE_VALUES, several=False
+                "stage",
+                "Stage",
+                "Stage whose latencies are shown",
+                sql.STAGE_OF_PIPELINE_VALUES,
+                several=False,
             ),
             DEFINITION,
             PHASE,
@@ -63,28 +67,41 @@ def _cost() -> barchart.Panel:
     return bars(
         About(
             "Cost of each stage",
-            "What a stage adds to the one measured before it: the difference of their percentiles. "
-            "Stages run as queries of their own, so a difference can be below zero.",
+            "Percentiles of a stage less those of the nearest measured stage that it is made of; "
+            "of the first, all of it. Stages run as queries of their own, so a difference can be "
+            "below zero.",
             "ms",
             width=8,
         ),
         f"""
-SELECT
-    stage,
-    p50 - lagInFrame(p50, 1, 0) OVER before AS p50,
-    p99 - lagInFrame(p99, 1, 0) OVER before AS p99
-FROM
+WITH found AS
 (
     SELECT stage, toInt64({sql.exact(0.5)}) AS p50, toInt64({sql.exact(0.99)}) AS p99
     FROM {sql.LATENCIES}
     WHERE {CHOSEN}
     GROUP BY stage
 )
-WINDOW before AS
+SELECT f.stage AS stage, f.p50 - ifNull(b.p50, 0) AS p50, f.p99 - ifNull(b.p99, 0) AS p99
+FROM
 (
-    ORDER BY {sql.STAGE_ORDER} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-)
-ORDER BY {sql.STAGE_ORDER}
+    SELECT
+        toString(stage) AS stage,
+        p50,
+        p99,
+        arrayFirst(
+            name -> has((SELECT groupArray(toString(stage)) FROM found), name), made_of
+        ) AS before
+    FROM found
+    LEFT JOIN
+    (
+        SELECT stage, argMax(made_of, requested_at) AS made_of FROM run_stages GROUP BY stage
+    ) AS r USING (stage)
+) AS f
+LEFT JOIN
+(
+    SELECT toString(stage) AS stage, toNullable(p50) AS p50, toNullable(p99) AS p99 FROM found
+) AS b ON b.stage = f.before
+ORDER BY {sql.stage_order()}
 """,
         palette.PERCENTILES,
         "stage",
@@ -104,7 +121,7 @@ SELECT stage, sum(count) AS outputs, {sql.PERCENTILES}
 FROM {sql.LATENCIES}
 WHERE {CHOSEN}
 GROUP BY stage
-ORDER BY {sql.STAGE_ORDER}
+ORDER BY {sql.stage_order()}
 """,
         {"stage": "string", "outputs": "short"},
     )
@@ -166,11 +183,6 @@ ORDER BY time
 
 def _distribution() -> barchart.Panel:
     conditions = ", ".join(f"{condition}, '{name}'" for name, condition in sql.bands())
-    columns = ",\n    ".join(
-        f"sumIf(count, stage = '{stage}') / nullIf(sum(sumIf(count, stage = '{stage}')) OVER (), 0)"
-        f" AS {stage}"
-        for stage in palette.STAGES
-    )
     return bars(
         About(
             "Distribution of latency by stage",
@@ -180,12 +192,14 @@ def _distribution() -> barchart.Panel:
         f"""
 SELECT
     multiIf({conditions}, '') AS band,
-    {columns}
+    toString(stage) AS of_stage,
+    sum(count) / sum(sum(count)) OVER (PARTITION BY of_stage) AS share
 FROM {sql.LATENCIES}
 WHERE {CHOSEN}
-GROUP BY band
-ORDER BY min(latency_ms)
+GROUP BY band, of_stage
+ORDER BY min(latency_ms), {sql.stage_order("of_stage")}
 """,
         palette.STAGES,
         "milliseconds",
+        pivoted=("band", "of_stage", "share"),
     )

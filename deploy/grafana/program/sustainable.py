@@ -3,7 +3,7 @@
 from grafana_foundation_sdk.builders import barchart, stat, table, timeseries
 from grafana_foundation_sdk.builders import dashboard as dash
 
-from deploy.grafana.program import palette
+from deploy.grafana.program import palette, sql
 from deploy.grafana.program.frame import asked, frame, placed
 from deploy.grafana.program.panels import About, bars, figures, graph, rows
 
@@ -161,11 +161,6 @@ LIMIT 1000
 
 
 def _medians() -> barchart.Panel:
-    columns = ",\n    ".join(
-        "JSONExtract(detail, 'stages', "
-        f"'{stage}', 'highest_median_ms', 'Nullable(Float64)') AS {stage}"
-        for stage in palette.STAGES
-    )
     return bars(
         About(
             "Highest median latency at every rate tried",
@@ -177,13 +172,15 @@ def _medians() -> barchart.Panel:
         f"""
 SELECT
     concat(toString(round(JSONExtractFloat(detail, 'rate_per_second'))), '/s') AS rate,
-    {columns}
+    arrayJoin(JSONExtractKeys(detail, 'stages')) AS stage,
+    JSONExtract(detail, 'stages', stage, 'highest_median_ms', 'Nullable(Float64)') AS median_ms
 FROM {STEPS}
-ORDER BY JSONExtractFloat(detail, 'rate_per_second'), c.time
-LIMIT 1000
+ORDER BY JSONExtractFloat(detail, 'rate_per_second'), c.time, {sql.stage_order()}
+LIMIT 5000
 """,
         palette.STAGES,
         "rate",
+        pivoted=("rate", "stage", "median_ms"),
     )
 
 

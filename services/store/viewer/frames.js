@@ -68,6 +68,37 @@ function wideFrame(table) {
   return { refId: table.refId, length: times.length, fields: [byTime, ...series.values()] };
 }
 
+const PIVOT = "groupingToMatrix";
+
+/** Names of the transformations of a panel that are not done here. */
+export const unknownTransformations = (panel) =>
+  (panel.transformations ?? []).filter(({ id, disabled }) => id !== PIVOT && !disabled);
+
+/** Frames after the panel's transformations, as far as they are known. */
+export function transformed(frames, { transformations = [] }) {
+  return transformations
+    .filter(({ id, disabled }) => id === PIVOT && !disabled)
+    .reduce((before, { options }) => before.map((frame) => matrix(frame, options)), frames);
+}
+
+/** One row per value of `rowField`, one column per value of `columnField`. */
+function matrix(frame, { rowField, columnField, valueField }) {
+  const named = (name) => frame.fields.find((field) => field.name === name);
+  const [rows, columns, cells] = [rowField, columnField, valueField].map(named);
+  if (!rows || !columns || !cells) return frame;
+  const rowNames = [...new Set(rows.values)];
+  const place = new Map(rowNames.map((name, index) => [name, index]));
+  const series = new Map();
+  for (let i = 0; i < frame.length; i += 1) {
+    const name = String(columns.values[i]);
+    if (!series.has(name)) series.set(name, new Array(rowNames.length).fill(null));
+    series.get(name)[place.get(rows.values[i])] = cells.values[i];
+  }
+  const head = { ...rows, name: `${rowField}\\${columnField}`, values: rowNames };
+  const fields = [...series].map(([name, values]) => ({ ...cells, name, values }));
+  return { refId: frame.refId, length: rowNames.length, fields: [head, ...fields] };
+}
+
 /** One value of many: what Grafana calls a calculation. */
 export function reduced(values, calculation) {
   const there = values.filter((value) => value !== null && !Number.isNaN(value));

@@ -4,7 +4,7 @@
 
 import { configured } from "./fields.js";
 import { element, safeAddress } from "./elements.js";
-import { framesOf } from "./frames.js";
+import { framesOf, transformed, unknownTransformations } from "./frames.js";
 import { inspect } from "./inspect.js";
 import { interpolate } from "./interpolate.js";
 import { barchart } from "./panels/barchart.js";
@@ -59,7 +59,7 @@ export class Panel {
       );
       return;
     }
-    if (model.transformations?.length) this.note("transformations");
+    if (unknownTransformations(model).length) this.note("transformations");
     if (model.repeat) this.note("repeated panels");
     if (model.timeFrom || model.timeShift) this.note("a range of time of its own");
     this.kind = kind;
@@ -152,7 +152,8 @@ export class Panel {
   draw() {
     if (!this.kind || this.answers.some(({ error }) => error)) return;
     const { utc, range } = this.dashboard;
-    const raw = this.answers.flatMap(({ target, result }) => framesOf(target, result));
+    const asked = this.answers.flatMap(({ target, result }) => framesOf(target, result));
+    const raw = transformed(asked, this.model);
     const unknown = (what) => this.note(what);
     const colourByValue = ["stat", "table"].includes(this.model.type);
     this.frames = configured(raw, this.model, { utc, unknown, colourByValue });
