@@ -2,10 +2,11 @@
 
 A value is one JSON object in UTF-8 without any marker before it. Its members are the fields of the
 record's newest schema by name, in its order, without blanks; times are integers in the schema's
-unit. Which record it is follows from its topic (`traffic.flow`: traffic_flow).
+unit. Which record it is follows from its topic.
 """
 
 import json
+from functools import cache
 from typing import Any
 
 from schemas import codec
@@ -20,14 +21,17 @@ _TYPES: dict[str, tuple[type, ...]] = {
 _BOUNDS = {"int": 2**31, "long": 2**63}
 
 
-def encode_json(name: str, record: dict[str, Any]) -> bytes:
-    """Encode one record of schema `name`."""
-    ordered = {field["name"]: record[field["name"]] for field in _fields(name)}
+def encode_json(name: str, record: dict[str, Any], records: codec.Records = codec.BUS) -> bytes:
+    """Encode one record of schema `name`, which is one of `records`."""
+    ordered = {field["name"]: record[field["name"]] for field in _fields(records.schema_json(name))}
     return json.dumps(ordered, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def decode_json(name: str, data: bytes | None) -> dict[str, Any]:
-    """Decode one record of schema `name`: every field has a value that the Avro record can have.
+def decode_json(
+    name: str, data: bytes | None, records: codec.Records = codec.BUS
+) -> dict[str, Any]:
+    """Decode one record of schema `name`, which is one of `records`: every field has a value that
+    the Avro record can have.
 
     Raises codec.DecodeError when it is not one.
     """
@@ -37,7 +41,7 @@ def decode_json(name: str, data: bytes | None) -> dict[str, Any]:
         raise codec.DecodeError(f"not JSON: {codec.said_by(error)}") from error
     if not isinstance(record, dict):
         raise codec.DecodeError("not a JSON object")
-    for field in _fields(name):
+    for field in _fields(records.schema_json(name)):
         member = field["name"]
         record[member] = _value(member, _plain(field["type"]), record.get(member))
     return record
@@ -57,8 +61,9 @@ def _value(member: str, kind: str, given: Any) -> Any:
         raise codec.DecodeError(f"{member} is no {kind}: {codec.said_by(error)}") from error
 
 
-def _fields(name: str) -> list[dict[str, Any]]:
-    fields: list[dict[str, Any]] = json.loads(codec.schema_json(name))["fields"]
+@cache
+def _fields(schema: str) -> list[dict[str, Any]]:
+    fields: list[dict[str, Any]] = json.loads(schema)["fields"]
     return fields
 
 
