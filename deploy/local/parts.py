@@ -19,7 +19,7 @@ from deploy.local.java import Java
 from services.runtime.settings import ServiceSettings
 
 READY_TIMEOUT_S = 1.0
-SERVICES = ("store", "evaluator", "collector", "generator", "spark_pipeline", "conductor")
+SERVICES = ("store", "evaluator", "collector", "generator", "runner", "conductor")
 # Nobody waits for an insert, so the store's work is not to slow down the pipeline that is measured.
 NICENESS = {"store": 10}
 

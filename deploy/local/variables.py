@@ -6,15 +6,15 @@ from schemas.secret_settings import looks_secret
 
 BROKER = "kafka"
 SECRET_SETTINGS = {
-    "TIDEGAUGE_SPARK_CONF": "spark_pipeline",
-    "TIDEGAUGE_SPARK_KAFKA_PROPERTIES": "spark_pipeline",
+    "TIDEGAUGE_SPARK_CONF": "runner",
+    "TIDEGAUGE_SPARK_KAFKA_PROPERTIES": "runner",
     "TIDEGAUGE_CLICKHOUSE_PASSWORD": "store",
     "TIDEGAUGE_CLICKHOUSE_PASSWORD_FILE": "store",
 }
 # The credentials of Kafka's clients.
 EVERY_SERVICE = "TIDEGAUGE_KAFKA_PROPERTIES"
 # The user's own secrets, such as AWS_SECRET_ACCESS_KEY: for storage that Spark writes to.
-OTHERS = "spark_pipeline"
+OTHERS = "runner"
 
 
 def known_to(part: str, environ: Mapping[str, str]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from services.collector.measures import Counters, Gauges
 from services.collector.stack import StackService
 from services.runtime.births import birth_of
 
-PIPELINE_SERVICE = "spark_pipeline"
+PIPELINE_SERVICE = "runner"
 PIPELINE_OPTION = "--pipeline"
 
 

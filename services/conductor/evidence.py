@@ -15,7 +15,7 @@ from schemas.protocol import Drained, LoadFinished, RunRequest
 
 # Services that cannot go on with a run in whose middle they were started, and until when they are
 # needed.
-MUST_LIVE = {"generator": "load_finished", "spark_pipeline": "drained"}
+MUST_LIVE = {"generator": "load_finished", "runner": "drained"}
 BROKER = "kafka"
 READY_SERVICES = ("generator", "evaluator", "collector")
 BUS = (catalogue.LIFECYCLE, catalogue.GENERATOR, catalogue.LATENCY, catalogue.RESOURCES)
@@ -133,13 +133,13 @@ class Evidence:
             return
         if service == BROKER:
             self.broker_death = f"{how} in the middle of the run"
-        if service == "spark_pipeline":  # its drivers end with it, and nobody else can say so
+        if service == "runner":  # its drivers end with it, and nobody else can say so
             self.stopped.update(f"pipeline:{pipeline.name}" for pipeline in self.request.pipelines)
         if service in MUST_LIVE and getattr(self, MUST_LIVE[service]) is None and not self.failure:
             self.failure = f"{how} in the middle of the run"
 
     def _was_ready(self, service: str) -> bool:
-        pipelines = service == "spark_pipeline" and bool(self.ready - set(READY_SERVICES))
+        pipelines = service == "runner" and bool(self.ready - set(READY_SERVICES))
         return pipelines or service in self.ready
 
     def _add_lifecycle(self, record: dict[str, Any]) -> None:

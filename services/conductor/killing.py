@@ -14,8 +14,8 @@ from schemas.workload import KillTarget
 from services.runtime.births import birth_of
 
 SERVICE_OF: dict[KillTarget, str] = {
-    "driver": "spark_pipeline",
-    "worker": "spark_pipeline",
+    "driver": "runner",
+    "worker": "runner",
     "broker": "kafka",
     "evaluator": "evaluator",
 }

@@ -7,7 +7,7 @@ PORT_OFFSETS = {
     "store": 2,
     "evaluator": 3,
     "generator": 4,
-    "spark_pipeline": 5,
+    "runner": 5,
     "collector": 6,
     "conductor": 7,
     "kafka_metrics": 8,

@@ -20,11 +20,16 @@ from schemas.model import Stage
 from schemas.pipeline import Pipeline
 from schemas.protocol import RunPlan
 from services.runtime.events import Events, open_events
+from services.runtime.program import (
+    EXIT_REPORTED,
+    EXIT_STOPPED,
+    end_with_parent,
+    read_arguments,
+    ready_mark,
+    stages_to_run,
+)
 from services.runtime.settings import load_settings
 from services.runtime.stopping import stop_on_signals
-from services.spark_pipeline.arguments import end_with_parent, read_arguments, stages_to_run
-from services.spark_pipeline.drivers import ready_mark
-from services.spark_pipeline.exits import EXIT_REPORTED, EXIT_STOPPED
 from services.spark_pipeline.progress import ProgressReporter
 from services.spark_pipeline.queries import Place, start_query
 from services.spark_pipeline.session import counts_state_rows, effective, open_session, spark_conf
@@ -44,7 +49,7 @@ def main() -> int:
     scratch.mkdir(parents=True, exist_ok=True)
     warm_up_s = plan.request.workload.phases.warm_up_s
     conf = spark_conf(pipeline, stages, _partitions(plan), settings, scratch, warm_up_s=warm_up_s)
-    events = open_events(settings, f"spark_pipeline-{pipeline.name}")
+    events = open_events(settings, f"runner-{pipeline.name}")
 
     forget_secret_variables()
     spark = open_session(pipeline.name, conf, scratch)

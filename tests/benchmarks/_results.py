@@ -133,7 +133,7 @@ def _outputs(head: dict[str, Any], offending: bool) -> Iterator[Event]:
         behind = {"metrics": {"maxOffsetsBehindLatest": "12", "avgOffsetsBehindLatest": "7.5"}}
         detail = json.dumps({"sources": [behind, {"description": "no such metrics"}]})
         report = {"watermark": head["second"] - 2000, "detail": detail}
-        who = {"producer": "spark_pipeline", "stage": stage}
+        who = {"producer": "runner", "stage": stage}
         yield catalogue.PIPELINE, named | who | progress | report
 
 
@@ -151,7 +151,7 @@ def _use(run_id: str, second: int) -> Iterator[Event]:
     for service in ("machine", "kafka", "store", "evaluator", "generator", "collector"):
         yield catalogue.RESOURCES, head | {"service": service, "pipeline": "", "cpu_seconds": 0.1}
     for name in PIPELINES:
-        mine = {"service": "spark_pipeline", "pipeline": name, "cpu_seconds": 0.5}
+        mine = {"service": "runner", "pipeline": name, "cpu_seconds": 0.5}
         yield catalogue.RESOURCES, head | mine
 
 

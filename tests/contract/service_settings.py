@@ -16,7 +16,7 @@ SETTINGS: dict[str, type[ServiceSettings]] = {
     "console": ServiceSettings,
     "evaluator": EvaluatorSettings,
     "generator": GeneratorSettings,
-    "spark_pipeline": SparkSettings,
+    "runner": SparkSettings,
     "store": StoreSettings,
 }
 PREFIX = "TIDEGAUGE_"

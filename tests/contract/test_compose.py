@@ -187,7 +187,7 @@ def test_the_agent_and_the_console_have_the_same_pipelines_by_name() -> None:
         f"./pipelines/{path.name}:/opt/tidegauge/pipelines/{path.name}:ro"
         for path in (FOLDER / "pipelines").iterdir()
     }
-    for name in ("spark-pipeline", "console"):
+    for name in ("runner", "console"):
         given = {each for each in PARTS[name]["volumes"] if each.startswith("./pipelines")}
         assert given == mounts, name
     copied = "COPY pipelines /opt/tidegauge/pipelines\n"

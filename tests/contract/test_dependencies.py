@@ -97,7 +97,7 @@ def test_the_image_of_a_service_gets_what_it_imports(service: str) -> None:
     assert {"pydantic", "confluent-kafka", "pydantic-core"} <= names
     assert set(packages_of(ROOT, service)) <= names
     assert {"pytest", "mypy", "ruff"} & names == set()
-    assert ("pyspark" in names) == (service == "spark_pipeline")
+    assert ("pyspark" in names) == (service == "runner")
     assert ("chdb" in names) == (service == "store")
 
 

@@ -16,9 +16,9 @@ from schemas.pipeline import Pipeline
 from schemas.protocol import Workload
 from services.console.__main__ import main
 from services.console.arguments import build_parser
+from services.external_pipeline import __main__ as external
 from services.runtime.definitions import PIPELINES_DIR, load_pipeline, load_workload
 from services.runtime.settings import ROOT
-from services.spark_pipeline import external
 from tests.contract.service_settings import PREFIX, SETTINGS
 from tests.documentation import COMMANDS, PAGES, blocks, words_of
 from tests.end_to_end.documented import CHANGES, RULES, Done, measures, rule_of, shortened

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.contract
 
 def spark_conf() -> dict[str, str]:
     """The settings of Spark where executors are pods, as the agent reads them."""
-    env = {each["name"]: each for each in ours(EXECUTORS)["spark_pipeline"]["env"]}
+    env = {each["name"]: each for each in ours(EXECUTORS)["runner"]["env"]}
     given = env["TIDEGAUGE_SPARK_CONF"]["valueFrom"]["configMapKeyRef"]
     text = named(EXECUTORS, "ConfigMap", given["name"])["data"][given["key"]]
     return SparkSettings(kafka_bootstrap="k:9092", spark_conf=json.loads(text)).spark_conf
@@ -21,17 +21,17 @@ def spark_conf() -> dict[str, str]:
 
 def test_executors_can_call_the_driver_back() -> None:
     conf = spark_conf()
-    service = named(EXECUTORS, "Service", "spark-pipeline")
+    service = named(EXECUTORS, "Service", "runner")
     assert service["spec"]["clusterIP"] == "None"
     ports = {each["name"]: str(each["port"]) for each in service["spec"]["ports"]}
     assert ports["driver"] == conf["spark.driver.port"]
     assert ports["blocks"] == conf["spark.driver.blockManager.port"]
     namespace = service["metadata"]["namespace"]
     assert namespace == conf["spark.kubernetes.namespace"] == "tidegauge-spark"
-    assert conf["spark.driver.host"] == f"spark-pipeline-0.spark-pipeline.{namespace}.svc"
-    driver = named(EXECUTORS, "StatefulSet", "spark-pipeline")
-    assert driver["spec"]["serviceName"] == "spark-pipeline"
-    assert conf["spark.kubernetes.driver.pod.name"] == "spark-pipeline-0"
+    assert conf["spark.driver.host"] == f"runner-0.runner.{namespace}.svc"
+    driver = named(EXECUTORS, "StatefulSet", "runner")
+    assert driver["spec"]["serviceName"] == "runner"
+    assert conf["spark.kubernetes.driver.pod.name"] == "runner-0"
     claim = "spark.kubernetes.executor.volumes.persistentVolumeClaim.data"
     data = named(EXECUTORS, "ConfigMap", "tidegauge-settings")["data"]["TIDEGAUGE_DATA"]
     assert conf[f"{claim}.mount.path"] == data
@@ -40,9 +40,7 @@ def test_executors_can_call_the_driver_back() -> None:
 
 def test_executors_are_what_the_template_says() -> None:
     (mount,) = [
-        each
-        for each in ours(EXECUTORS)["spark_pipeline"]["volumeMounts"]
-        if each["name"] == "spark"
+        each for each in ours(EXECUTORS)["runner"]["volumeMounts"] if each["name"] == "spark"
     ]
     folder, _, name = spark_conf()["spark.kubernetes.executor.podTemplateFile"].rpartition("/")
     assert folder == mount["mountPath"]
@@ -52,8 +50,8 @@ def test_executors_are_what_the_template_says() -> None:
 
 def test_one_agent_runs_the_pipelines_of_five_brokers() -> None:
     # Two would each start every pipeline that a run asks for.
-    assert named(FIVE, "StatefulSet", "spark-pipeline")["spec"]["replicas"] == 0
-    assert named(EXECUTORS, "StatefulSet", "spark-pipeline")["spec"]["replicas"] == 1
+    assert named(FIVE, "StatefulSet", "runner")["spec"]["replicas"] == 0
+    assert named(EXECUTORS, "StatefulSet", "runner")["spec"]["replicas"] == 1
     here, there = (named(each, "ConfigMap", "tidegauge-settings") for each in (FIVE, EXECUTORS))
     kafka = {"TIDEGAUGE_KAFKA_BOOTSTRAP": "tidegauge-kafka-bootstrap.tidegauge.svc:9092"}
     assert there["data"] == here["data"] | kafka

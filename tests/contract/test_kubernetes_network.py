@@ -41,7 +41,7 @@ ENDS = [
     ours("evaluator"),
     ours("generator"),
     ours("grafana"),
-    ours("spark-pipeline"),
+    ours("runner"),
     ours("store", 17072),
     others("kafka", "tidegauge", KAFKA, 9092),
     others("exporter", "tidegauge", KAFKA, 9404),
@@ -124,7 +124,7 @@ def reached(resources: list[Resource], sides: str = "both") -> set[tuple[str, st
     }
 
 
-CLIENTS = {"collector", "conductor", "console", "evaluator", "generator", "spark-pipeline", "store"}
+CLIENTS = {"collector", "conductor", "console", "evaluator", "generator", "runner", "store"}
 OF_THE_BASE = {
     *((client, "kafka") for client in CLIENTS),
     ("kafka", "exporter"),  # the same pods

@@ -22,7 +22,7 @@ SECRETS = {
     "grafana": {"clickhouse_reader", "grafana_admin"},
     "store": {"clickhouse_admin", "clickhouse_reader", "clickhouse_server"},
 }
-ASKS_THE_API = {("tidegauge-spark", "spark-pipeline")}  # makes its executors
+ASKS_THE_API = {("tidegauge-spark", "runner")}  # makes its executors
 
 
 @dataclass(frozen=True)

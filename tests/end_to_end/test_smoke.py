@@ -116,7 +116,7 @@ def test_secrets_of_spark_are_on_no_command_line_and_only_where_they_are_needed(
     assert any("org.apache.spark.deploy.SparkSubmit" in line for line in lines)
     assert not [line for line in lines if SECRET in line]
     informed = {p.line for p in finished.seen if any(SECRET in value for _, value in p.environment)}
-    assert any("-m services.spark_pipeline" in line for line in informed)
+    assert any("-m services.runner" in line for line in informed)
     for name in UNINFORMED:
         assert any(name in line for line in lines), name
         assert not [line for line in informed if name in line]

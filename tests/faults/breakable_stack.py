@@ -90,7 +90,7 @@ class BreakableStack:
 
     def processes(self, name: str) -> list[psutil.Process]:
         """A part's process, or that of the pipeline's driver where it runs now."""
-        part = "spark_pipeline" if name == "driver" else name
+        part = "runner" if name == "driver" else name
         found = [psutil.Process(one.pid) for one in self._status() if one.name == part]
         if name == "driver":
             return [one for one in found[0].children() if "--pipeline" in one.cmdline()]

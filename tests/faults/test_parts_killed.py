@@ -46,7 +46,7 @@ def test_a_store_killed_ten_times_in_a_run_has_every_row_once(stack: BreakableSt
     [
         ("generator", "generator was ended by SIGKILL in the middle of the run."),
         ("conductor", "The conductor was ended while the run was going on."),
-        ("spark_pipeline", "spark_pipeline was ended by SIGKILL in the middle of the run."),
+        ("runner", "runner was ended by SIGKILL in the middle of the run."),
     ],
 )
 def test_a_run_that_loses_its_leader_or_its_load_is_invalid_and_the_next_is_not(

@@ -37,7 +37,7 @@ REASONS = {
         CONDUCTOR_ENDED,
     ),
     "generator": "generator was ended by SIGKILL in the middle of the run.",
-    "spark_pipeline": "spark_pipeline was ended by SIGKILL in the middle of the run.",
+    "runner": "runner was ended by SIGKILL in the middle of the run.",
     "conductor": CONDUCTOR_ENDED,
     "driver": "pipeline:calibration failed: the driver of calibration died (exit code -9)",
 }

@@ -105,7 +105,7 @@ class CalibrationRun:
         """The calibration process, ready."""
         plan = folder / f"{self.run_id}.json"
         plan.write_text(self.plan.model_dump_json())
-        program = [sys.executable, "-m", "services.spark_pipeline.calibration"]
+        program = [sys.executable, "-m", "services.calibration_pipeline"]
         process = subprocess.Popen(
             [*program, "--pipeline", self.pipeline.name, "--plan", str(plan)],
             cwd=ROOT,

@@ -31,14 +31,14 @@ def test_use_is_published_per_service_and_pipeline_and_labelled_with_the_run(bro
         [sys.executable, "-c", SUPERVISOR], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
     )
     assert supervisor.stdin is not None
-    service = {"name": "spark_pipeline", "pid": supervisor.pid, "birth": birth_of(supervisor.pid)}
+    service = {"name": "runner", "pid": supervisor.pid, "birth": birth_of(supervisor.pid)}
     (tmp_path / "stack.json").write_text(json.dumps({"services": [service]}))
     bus = open_events(broker, "tests")
     lifecycle = Reader(broker, catalogue.LIFECYCLE)
     resources = Reader(broker, catalogue.RESOURCES)
     with running_service(broker, "collector", data=tmp_path) as collector:
         lifecycle.until("", has_event(protocol.SERVICE_STARTED))
-        resources.until("", lambda events: {"spark_pipeline"} <= names(events))
+        resources.until("", lambda events: {"runner"} <= names(events))
         bus.command("prepare", "watched", Stop())
         lifecycle.until("watched", has_event(protocol.READY))
         supervisor.stdin.write(b"go\n")
@@ -52,7 +52,7 @@ def test_use_is_published_per_service_and_pipeline_and_labelled_with_the_run(bro
     supervisor.wait()
     lifecycle.close()
     resources.close()
-    assert names(found) == {"spark_pipeline", "collector", "machine"}
+    assert names(found) == {"runner", "collector", "machine"}
     assert min(event["cpu_seconds"] for event in found) >= 0
     assert min(event["interval_s"] for event in found) > 0
     machine = [event for event in found if event["service"] == "machine"]

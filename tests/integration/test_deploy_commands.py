@@ -17,7 +17,7 @@ from tests.integration.kafka_broker import free_base_port
 pytestmark = pytest.mark.integration
 
 # In the order in which they wait for each other.
-STARTED = ("conductor", "generator", "spark-pipeline", "evaluator", "collector", "store")
+STARTED = ("conductor", "generator", "runner", "evaluator", "collector", "store")
 READY_DEADLINE_S = 90
 OF_THE_IMAGE = {"CLUSTER_ID", "KAFKA_HEAP_OPTS"}
 

@@ -74,7 +74,7 @@ def master(tmp_path):
 def test_every_output_is_exact_on_a_cluster_too(broker, master, tmp_path):  # noqa: F811
     lifecycle = Reader(broker, catalogue.LIFECYCLE)
     before = len(of(lifecycle.everything(""), protocol.SERVICE_STARTED))
-    with running_service(broker, "spark_pipeline", tmp_path, TIDEGAUGE_SPARK_MASTER=master):
+    with running_service(broker, "runner", tmp_path, TIDEGAUGE_SPARK_MASTER=master):
         # It hears commands from then on.
         lifecycle.until("", lambda found: len(of(found, protocol.SERVICE_STARTED)) > before)
         for name in PIPELINES:

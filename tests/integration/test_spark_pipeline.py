@@ -208,7 +208,7 @@ def agent(broker, tmp_path):  # noqa: F811
     lifecycle = Reader(broker, catalogue.LIFECYCLE)
     lifecycle.read()
     before = len(of(lifecycle.records(""), protocol.SERVICE_STARTED))
-    with running_service(broker, "spark_pipeline", tmp_path) as process:
+    with running_service(broker, "runner", tmp_path) as process:
         lifecycle.until("", lambda found: len(of(found, protocol.SERVICE_STARTED)) > before)
         yield process, lifecycle, tmp_path
         groups = driver_groups(tmp_path)  # before the agent is killed: nobody stops them then

@@ -9,8 +9,8 @@ from services.collector.accounting import Accountant, Owner, ProcessSample, Usag
 pytestmark = pytest.mark.unit
 
 BEGAN_S = 1000.0
-SPARK = Owner("spark_pipeline")
-DRIVER = Owner("spark_pipeline", "p1")
+SPARK = Owner("runner")
+DRIVER = Owner("runner", "p1")
 
 
 def sample(pid, cpu_s, ended_s=0.0, born_s=900.0, parent=None, owner=SPARK):

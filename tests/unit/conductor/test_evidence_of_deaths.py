@@ -47,7 +47,7 @@ def test_a_run_whose_broker_died_says_so_where_it_has_suffered() -> None:
     )
 
 
-@pytest.mark.parametrize("part", ["generator", "spark_pipeline"])
+@pytest.mark.parametrize("part", ["generator", "runner"])
 def test_a_run_cannot_go_on_without_what_makes_its_records(part: str) -> None:
     evidence = Evidence(a_request())
     evidence.add("results.lifecycle", died(part))
@@ -57,7 +57,7 @@ def test_a_run_cannot_go_on_without_what_makes_its_records(part: str) -> None:
 def test_nobody_waits_for_the_drivers_of_an_agent_that_died() -> None:
     evidence = Evidence(a_request("one", "two"))
     assert evidence.missing_stopped() == ["pipeline:one", "pipeline:two"]
-    evidence.add("results.lifecycle", died("spark_pipeline"))
+    evidence.add("results.lifecycle", died("runner"))
     assert evidence.missing_stopped() == []
 
 
@@ -72,7 +72,7 @@ def test_a_run_goes_on_when_a_part_dies_that_goes_on_where_it_was(part: str) -> 
 def test_what_dies_after_its_part_of_the_run_is_done_does_not_matter() -> None:
     evidence = a_good_run()
     evidence.add("results.lifecycle", died("generator"))
-    evidence.add("results.lifecycle", died("spark_pipeline"))
+    evidence.add("results.lifecycle", died("runner"))
     assert conclude(evidence).valid
 
 
@@ -87,8 +87,8 @@ def test_a_generator_that_is_started_again_by_whomever_ends_the_run() -> None:
 
 def test_an_agent_that_is_started_again_after_its_pipeline_was_ready_ends_the_run() -> None:
     evidence = Evidence(a_request())
-    evidence.add("results.lifecycle", was_started("spark_pipeline"))
+    evidence.add("results.lifecycle", was_started("runner"))
     assert evidence.failure == ""
     lifecycle(evidence, "ready", pipeline="spark-realtime")
-    evidence.add("results.lifecycle", was_started("spark_pipeline"))
-    assert evidence.failure == "spark_pipeline was started again in the middle of the run"
+    evidence.add("results.lifecycle", was_started("runner"))
+    assert evidence.failure == "runner was started again in the middle of the run"

@@ -29,7 +29,7 @@ sys.stdin.read()
 @pytest.fixture
 def stack(tmp_path):
     """Two services of a stack; the ids are in its file."""
-    codes = {"spark_pipeline": AGENT, "evaluator": FOR_EVER}
+    codes = {"runner": AGENT, "evaluator": FOR_EVER}
     started = {
         name: subprocess.Popen(
             [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -54,12 +54,12 @@ def test_a_service_is_killed(stack):
     data, started = stack
     assert kill_part("evaluator", data, ["one"]) == [started["evaluator"].pid]
     assert started["evaluator"].wait(10) == -9
-    assert started["spark_pipeline"].poll() is None
+    assert started["runner"].poll() is None
 
 
 def test_the_driver_of_the_pipeline_is_killed_and_no_other(stack):
     data, started = stack
-    drivers = psutil.Process(started["spark_pipeline"].pid).children()
+    drivers = psutil.Process(started["runner"].pid).children()
     mine = next(driver for driver in drivers if driver.cmdline()[-1] == "one")
     other = next(driver for driver in drivers if driver.cmdline()[-1] == "two")
     assert kill_part("driver", data, ["one"]) == [mine.pid]

@@ -233,13 +233,13 @@ def test_with_a_broker_of_ones_own_no_broker_is_started():
 @pytest.mark.parametrize(
     ("variable", "parts"),
     [
-        ("TIDEGAUGE_SPARK_CONF", {"spark_pipeline"}),
-        ("TIDEGAUGE_SPARK_KAFKA_PROPERTIES", {"spark_pipeline"}),
+        ("TIDEGAUGE_SPARK_CONF", {"runner"}),
+        ("TIDEGAUGE_SPARK_KAFKA_PROPERTIES", {"runner"}),
         ("TIDEGAUGE_CLICKHOUSE_PASSWORD", {"store"}),
         ("TIDEGAUGE_CLICKHOUSE_PASSWORD_FILE", {"store"}),
         ("TIDEGAUGE_KAFKA_PROPERTIES", set(SERVICES)),
-        ("AWS_SECRET_ACCESS_KEY", {"spark_pipeline"}),
-        ("GRAFANA_TOKEN", {"spark_pipeline"}),
+        ("AWS_SECRET_ACCESS_KEY", {"runner"}),
+        ("GRAFANA_TOKEN", {"runner"}),
         ("HOME", {"kafka", *SERVICES}),
         ("TIDEGAUGE_STACK_ID", {"kafka", *SERVICES}),
     ],

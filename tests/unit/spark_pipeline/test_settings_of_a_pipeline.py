@@ -11,7 +11,7 @@ from schemas.pipeline import Pipeline
 from schemas.protocol import RunPlan, RunRequest
 from schemas.workload import Load, Workload
 from services.runtime.definitions import PIPELINES_DIR, load_pipeline
-from services.spark_pipeline.arguments import stages_to_run
+from services.runtime.program import stages_to_run
 from services.spark_pipeline.progress import ProgressReporter, epoch_ms, progress_fields
 from services.spark_pipeline.queries import starting_offsets
 from services.spark_pipeline.session import (

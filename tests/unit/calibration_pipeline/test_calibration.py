@@ -8,9 +8,9 @@ from pydantic import ValidationError
 from schemas import codec
 from schemas.json_format import decode_json, encode_json
 from schemas.pipeline import Calibration, Pipeline
+from services.calibration_pipeline.faults import fault_of, window_number
+from services.calibration_pipeline.stages import Stages
 from services.runtime.definitions import load_pipeline
-from services.spark_pipeline.calibration_faults import fault_of, window_number
-from services.spark_pipeline.calibration_stages import Stages
 
 pytestmark = pytest.mark.unit
 

@@ -12,6 +12,9 @@ from schemas.model import Stage
 from schemas.pipeline import Pipeline
 from schemas.protocol import RunPlan
 
+EXIT_STOPPED = 0
+EXIT_REPORTED = 3  # a query failed and the program has published FAILED itself
+
 
 def read_arguments(program: str) -> tuple[Pipeline, RunPlan]:
     """`--pipeline NAME --plan FILE`; exits with one line when they do not fit."""
@@ -29,6 +32,11 @@ def read_arguments(program: str) -> tuple[Pipeline, RunPlan]:
 def stages_to_run(pipeline: Pipeline, plan: RunPlan) -> tuple[Stage, ...]:
     """Stages that the run asks for and the pipeline has, in the order of the run."""
     return tuple(stage for stage in plan.request.stages if stage in pipeline.stages)
+
+
+def ready_mark(folder: Path, pipeline: str) -> Path:
+    """The file in the folder of a run that tells that the pipeline's queries have run in it."""
+    return folder / "ready" / pipeline
 
 
 def end_with_parent(before: Callable[[], None] = lambda: None) -> None:

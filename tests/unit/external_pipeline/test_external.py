@@ -14,13 +14,13 @@ from pydantic import ValidationError
 
 from schemas.pipeline import External, Pipeline
 from schemas.protocol import RunPlan
-from services.runtime.definitions import DefinitionError, load_pipeline
-from services.runtime.settings import ROOT, ServiceSettings
-from services.spark_pipeline.external import (
+from services.external_pipeline.__main__ import (
     environment,
     start,
     watch,
 )
+from services.runtime.definitions import DefinitionError, load_pipeline
+from services.runtime.settings import ROOT, ServiceSettings
 from tests.unit.requests import RUN_ID, a_request
 
 pytestmark = pytest.mark.unit
@@ -118,7 +118,7 @@ def test_a_program_that_ends_by_itself_is_noticed() -> None:
 # The wrapper as it is, but for the bus; its program starts one more and says both numbers.
 WRAPPER = """
 import sys
-from services.spark_pipeline import external
+from services.external_pipeline import __main__ as external
 class Events:
     def lifecycle(self, *_event, **_fields): pass
 external.open_events = lambda *_: Events()

@@ -13,27 +13,27 @@ import structlog
 
 from schemas import protocol
 from schemas.protocol import PhasePlan, Pipeline, RunPlan
-from services.runtime.clock import now_ms
-from services.runtime.events import Events
-from services.runtime.trusted import pipeline_objection
-from services.spark_pipeline.drivers import (
+from services.runner.processes import (
+    SPARK,
     Driver,
     bury,
     last_meaningful_line,
     read_tail,
-    ready_mark,
     start_driver,
     stop_drivers,
 )
-from services.spark_pipeline.exits import EXIT_REPORTED
+from services.runtime.clock import now_ms
+from services.runtime.events import Events
+from services.runtime.program import EXIT_REPORTED, ready_mark
+from services.runtime.trusted import pipeline_objection
 
 # The program that runs a pipeline, by the pipeline's mode.
 PROGRAMS = {
-    "real-time": "driver",
-    "micro-batch": "driver",
-    "continuous": "driver",
-    "calibration": "calibration",
-    "external": "external",
+    "real-time": SPARK,
+    "micro-batch": SPARK,
+    "continuous": SPARK,
+    "calibration": "services.calibration_pipeline",
+    "external": "services.external_pipeline",
 }
 PLAN = "plan.json"
 # Drivers that start at once need as long as one after the other when they wait for cores, and some
@@ -78,7 +78,7 @@ class Agent:
         self._kept: tuple[RunPlan, float] | None = None
         self._plan: RunPlan | None = None
         self._clock_s = clock_s
-        self._log = structlog.get_logger().bind(service="spark_pipeline")
+        self._log = structlog.get_logger().bind(service="runner")
 
     def prepare(self, plan: RunPlan) -> None:
         """Start one driver per pipeline of the plan, STARTING_AT_ONCE at a time. A run that is
@@ -137,7 +137,7 @@ class Agent:
     def _starting(self) -> int:
         folder = self._folder(self._home)
         return sum(
-            driver.program == "driver" and not ready_mark(folder, driver.pipeline).exists()
+            driver.program == SPARK and not ready_mark(folder, driver.pipeline).exists()
             for driver in self._drivers
         )
 

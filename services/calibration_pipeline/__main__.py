@@ -1,4 +1,4 @@
-"""A pipeline that is no Spark: `python -m services.spark_pipeline.calibration --pipeline NAME
+"""A pipeline that is no Spark: `python -m services.calibration_pipeline --pipeline NAME
 --plan FILE`.
 
 Copies, decodes and sums the inputs after a programmed delay and spoils outputs on purpose, all
@@ -18,14 +18,13 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 from schemas import catalogue, protocol
 from schemas.pipeline import Calibration, Pipeline
 from schemas.protocol import RunPlan
+from services.calibration_pipeline.faults import CORRUPT, DROP, DUPLICATE, LATE, fault_of
+from services.calibration_pipeline.stages import Made, Stages
 from services.runtime.events import open_events
 from services.runtime.kafka import assigned_consumer, idempotent_producer
+from services.runtime.program import EXIT_STOPPED, end_with_parent, read_arguments, stages_to_run
 from services.runtime.settings import ServiceSettings, load_settings
 from services.runtime.stopping import stop_on_signals
-from services.spark_pipeline.arguments import end_with_parent, read_arguments, stages_to_run
-from services.spark_pipeline.calibration_faults import CORRUPT, DROP, DUPLICATE, LATE, fault_of
-from services.spark_pipeline.calibration_stages import Made, Stages
-from services.spark_pipeline.exits import EXIT_STOPPED
 
 MAX_WAIT_S = 0.1
 MAX_BATCH = 10_000
@@ -41,7 +40,7 @@ def main() -> int:
     settings = load_settings(ServiceSettings)
     end_with_parent()
     stop = stop_on_signals()
-    events = open_events(settings, f"spark_pipeline-{pipeline.name}")
+    events = open_events(settings, f"runner-{pipeline.name}")
     consumer = open_inputs(settings, plan)
     producer = idempotent_producer(settings, pipeline.name, **{"linger.ms": 0, **AT_ONCE})
 

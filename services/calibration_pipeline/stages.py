@@ -9,7 +9,7 @@ from typing import Any
 from schemas import catalogue, codec, json_format
 from schemas.model import Stage
 from schemas.workload import REPORT_S
-from services.spark_pipeline.calibration_faults import window_number
+from services.calibration_pipeline.faults import window_number
 
 Fields = dict[str, Any]
 MAX_OPEN_WINDOWS = 200_000

@@ -11,6 +11,7 @@ from pathlib import Path
 
 STOP_TIMEOUT_S = 20.0
 POLL_INTERVAL_S = 0.05
+SPARK = "services.spark_pipeline.driver"
 TAIL_BYTES = 65_536
 REASON_CHARACTERS = 600
 # Lines of a log that do not say why: stack frames, and Spark's notices while it shuts down.
@@ -25,20 +26,18 @@ class Driver:
     run_id: str
     process: "subprocess.Popen[bytes]"
     log: Path
-    program: str = "driver"
+    program: str = SPARK
 
 
-def start_driver(
-    pipeline: str, run_id: str, plan: Path, log: Path, program: str = "driver"
-) -> Driver:
-    """Start the driver, or another program of this service, in a process group of its own, with
+def start_driver(pipeline: str, run_id: str, plan: Path, log: Path, program: str = SPARK) -> Driver:
+    """Start a program (a Python module) in a process group of its own, with
     its output in `log`.
 
     The log holds the newest run only, which bounds it. The driver's standard input is a pipe from
     this process: when this process ends, however it ends, the driver does.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", f"services.spark_pipeline.{program}"]
+    command = [sys.executable, "-m", program]
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*command, "--pipeline", pipeline, "--plan", str(plan)],
@@ -48,11 +47,6 @@ def start_driver(
             start_new_session=True,
         )
     return Driver(pipeline, run_id, process, log, program)
-
-
-def ready_mark(folder: Path, pipeline: str) -> Path:
-    """The file in the folder of a run that tells that the pipeline's queries have run in it."""
-    return folder / "ready" / pipeline
 
 
 def stop_drivers(drivers: list[Driver], timeout_s: float = STOP_TIMEOUT_S) -> None:

@@ -1,6 +1,6 @@
 """The agent of the pipelines: `prepare` starts one driver per pipeline, `stop` ends them.
 
-python -m services.spark_pipeline
+python -m services.runner
 """
 
 import contextlib
@@ -11,13 +11,13 @@ from pydantic import ValidationError
 
 from schemas import protocol
 from schemas.protocol import PhasePlan, RunPlan, Stop
+from services.runner.agent import Agent
 from services.runtime.events import Events
 from services.runtime.logs import configure_logs
 from services.runtime.serving import serving
 from services.runtime.settings import ServiceSettings, load_settings
-from services.spark_pipeline.agent import Agent
 
-SERVICE = "spark_pipeline"
+SERVICE = "runner"
 WATCH_INTERVAL_S = 0.25
 
 
@@ -46,7 +46,7 @@ def obey(command: dict[str, Any], agent: Agent, events: Events) -> None:
             plan = RunPlan.model_validate_json(command["body"])
             agent.prepare(plan)
         except (ValidationError, OSError) as error:
-            reason = f"spark_pipeline cannot prepare: {error}"
+            reason = f"runner cannot prepare: {error}"
             events.lifecycle(protocol.FAILED, run_id, detail={"reason": reason})
 
 

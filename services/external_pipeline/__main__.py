@@ -1,4 +1,4 @@
-"""A pipeline that is no part of Tidegauge: `python -m services.spark_pipeline.external
+"""A pipeline that is no part of Tidegauge: `python -m services.external_pipeline.__main__
 --pipeline NAME --plan FILE`.
 
 Starts the program that `pipelines/NAME.toml` of this machine names, tells it in its environment
@@ -31,10 +31,9 @@ from schemas import catalogue, protocol
 from schemas.pipeline import Pipeline
 from schemas.protocol import RunPlan
 from services.runtime.events import open_events
+from services.runtime.program import EXIT_STOPPED, end_with_parent, read_arguments, stages_to_run
 from services.runtime.settings import ROOT, ServiceSettings, load_settings
 from services.runtime.stopping import stop_on_signals
-from services.spark_pipeline.arguments import end_with_parent, read_arguments, stages_to_run
-from services.spark_pipeline.exits import EXIT_STOPPED
 
 WATCH_INTERVAL_S = 0.25
 STOP_TIMEOUT_S = 10.0
@@ -52,7 +51,7 @@ def main() -> int:
     pipeline, plan = read_arguments("external")
     settings = load_settings(ServiceSettings)
     stop = stop_on_signals()
-    events = open_events(settings, f"spark_pipeline-{pipeline.name}")
+    events = open_events(settings, f"runner-{pipeline.name}")
     command = pipeline.external.command if pipeline.external else ()
     try:
         process = start(command, environment(pipeline, plan, settings)) if command else None

@@ -10,11 +10,12 @@ import pytest
 from schemas.pipeline import Pipeline
 from schemas.protocol import PhasePlan, RunPlan, RunRequest, Stop
 from schemas.workload import Load, Phases, Workload
+from services.runner.__main__ import obey
+from services.runner.agent import Agent
+from services.runner.processes import Driver, last_meaningful_line
 from services.runtime.clock import now_ms
 from services.runtime.definitions import load_pipeline
-from services.spark_pipeline.__main__ import obey
-from services.spark_pipeline.agent import Agent
-from services.spark_pipeline.drivers import Driver, last_meaningful_line, ready_mark
+from services.runtime.program import ready_mark
 
 pytestmark = pytest.mark.unit
 
@@ -24,7 +25,7 @@ FOR_EVER = "import sys; sys.stdin.read()"
 @pytest.fixture(autouse=True)
 def many_cores(monkeypatch):
     """Whatever machine this is, it starts several drivers at once."""
-    monkeypatch.setattr("services.spark_pipeline.agent.STARTING_AT_ONCE", 8)
+    monkeypatch.setattr("services.runner.agent.STARTING_AT_ONCE", 8)
 
 
 @dataclass
@@ -86,7 +87,7 @@ def test_prepare_starts_one_driver_per_pipeline_and_stop_ends_them_and_says_so(t
 def test_drivers_beyond_what_the_machine_starts_at_once_wait_for_others_to_be_ready(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("services.spark_pipeline.agent.STARTING_AT_ONCE", 2)
+    monkeypatch.setattr("services.runner.agent.STARTING_AT_ONCE", 2)
     starter = Starter()
     agent = an_agent(tmp_path, Said(), starter)
     agent.prepare(plan("r1", "a", "b", "c"))

@@ -1,0 +1,1 @@
+"""A pipeline in plain Python with known delays and faults, to check the evaluator with."""
