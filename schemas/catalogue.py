@@ -4,8 +4,10 @@ Input and output topics take their time from the broker (`message.timestamp.type
 it is the mark against which everything is measured. Retention bounds every topic.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from schemas.domain import DomainSpec
 from schemas.protocol import STAGES
 
 HOUR_S = 3600
@@ -100,6 +102,30 @@ def fixed_topics(
 def output_topic(pipeline: str, stage: str) -> str:
     """Name of the topic a pipeline publishes a stage to: `output.<pipeline>.<stage>`."""
     return f"output.{pipeline}.{stage}"
+
+
+def domain_topics(domain: DomainSpec, partitions: int = 1) -> tuple[Topic, ...]:
+    """The input topics of a domain, in order."""
+    return tuple(
+        Topic(one.topic, (one.record,), partitions, 6 * HOUR_S, 4096 * MEBIBYTE)
+        for one in domain.inputs
+    )
+
+
+def published_topics(
+    domain: DomainSpec, pipeline: str, stages: Iterable[str], partitions: int = 1
+) -> tuple[Topic, ...]:
+    """The output topics of one pipeline, in the order of `stages`."""
+    return tuple(
+        Topic(
+            output_topic(pipeline, stage),
+            domain.records_of(stage),
+            partitions,
+            6 * HOUR_S,
+            4096 * MEBIBYTE,
+        )
+        for stage in stages
+    )
 
 
 def output_topics(

@@ -56,11 +56,11 @@ class SuiteFile(Model):
 
 
 class Step(Model):
-    """One run of a suite. every_s: not more often than this."""
+    """One run of a suite. stages: empty: all of the domain. every_s: not more often than this."""
 
     workload: Workload
     pipelines: tuple[Pipeline, ...] = Field(min_length=1, max_length=8)
-    stages: tuple[Stage, ...] = Field(min_length=1)
+    stages: tuple[Stage, ...] = ()
     every_s: int = Field(0, ge=0)
 
     @model_validator(mode="after")
@@ -77,7 +77,8 @@ class Step(Model):
         load = f" at {rate:g}/s" if rate else ""
         if share is not None:
             load = f" at {share:.0%} of the sustainable rate"
-        return f"{self.workload.name}{load} on {names} ({', '.join(self.stages)})"
+        stages = ", ".join(self.stages) or "all stages"
+        return f"{self.workload.name}{load} on {names} ({stages})"
 
 
 class Suite(Model):

@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field, model_validator
 from schemas.content import Content
 from schemas.faults import Faults
 from schemas.load import Load
-from schemas.model import STAGES, Model, Name, Stage
+from schemas.model import Model, Name, Stage
 from schemas.search import Search
 
 __all__ = [
@@ -133,6 +133,7 @@ class Workload(Model):
     domain: what the records are of, by name, or by the path of a folder.
     pairs: whether every single output is published with the times of its inputs (results.pairs),
     beside the counts; `auto` publishes them where the load never goes beyond 1,000 records/s.
+    stages: those that are judged; empty: all of the domain.
     measures, source: what is measured, and where that is defined, in words. pipelines: what is
     measured unless the command names others. keep_up_s: how long they must have kept up with probe
     traffic before the load starts. pipelines_start_s: they start so long after the load (0: before
@@ -151,7 +152,7 @@ class Workload(Model):
     phases: Phases = Phases()
     judgement: Judgement = Judgement()
     validity: Validity = Validity()
-    stages: tuple[Stage, ...] = STAGES
+    stages: tuple[Stage, ...] = ()
     pairs: Literal["auto", "all", "none"] = "auto"
 
     measures: str = ""

@@ -142,7 +142,7 @@ def parse_request(command: dict[str, Any], events: Events) -> RunRequest | None:
         refuse(events, run_id, first_mistake(error))
         return None
     for pipeline in request.pipelines:
-        if not set(pipeline.stages) & set(request.stages):
+        if not request.stages_of(pipeline):
             refuse(events, run_id, f"pipeline {pipeline.name} runs none of the stages asked for")
             return None
     if request.workload.search and len(request.pipelines) > 1:

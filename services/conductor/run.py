@@ -14,6 +14,7 @@ import structlog
 from confluent_kafka import KafkaException
 
 from schemas import catalogue, protocol
+from schemas.domain import DomainSpec
 from schemas.protocol import LoadFinished, PhasePlan, RunPlan, RunRequest, Stop
 from services.conductor.bus import Bus, SteadyOutputs, heard
 from services.conductor.conclusion import Conclusion, conclude
@@ -111,7 +112,8 @@ class Run:
         plan = RunPlan(request=self.request, start_offsets=self._start_offsets())
         self._phase("prepare")
         self._tell(protocol.PREPARING, plan)
-        outputs = {t: o for t, o in plan.start_offsets.items() if t not in catalogue.INPUTS}
+        inputs = self._domain().topics
+        outputs = {t: o for t, o in plan.start_offsets.items() if t not in inputs}
         watch = SteadyOutputs(self._settings, outputs, intervals=self._steady_intervals())
         try:
             self._prepared = True
@@ -211,21 +213,24 @@ class Run:
         )
 
     def _start_offsets(self) -> dict[str, tuple[int, ...]]:
-        """Create the output topics, then note where every topic of the run ends now."""
-        topics = list(catalogue.INPUTS)
-        admin = admin_client(self._settings, "conductor")
+        """Create the topics of the run, then note where every one of them ends now."""
+        domain, partitions = self._domain(), self._settings.input_partitions
+        topics = list(catalogue.domain_topics(domain, partitions))
         for pipeline in self.request.pipelines:
-            stages = tuple(stage for stage in pipeline.stages if stage in self.request.stages)
-            outputs = catalogue.output_topics(
-                pipeline.name, stages, self._settings.input_partitions
-            )
-            ensure_topics(admin, outputs, self._settings.replication)
-            topics.extend(topic.name for topic in outputs)
+            stages = self.request.stages_of(pipeline)
+            topics += catalogue.published_topics(domain, pipeline.name, stages, partitions)
+        admin = admin_client(self._settings, "conductor")
+        ensure_topics(admin, topics, self._settings.replication)
         consumer = assigned_consumer(self._settings, "conductor-offsets")
         try:
-            return {topic: end_offsets(consumer, topic) for topic in topics}
+            return {topic.name: end_offsets(consumer, topic.name) for topic in topics}
         finally:
             consumer.close()
+
+    def _domain(self) -> DomainSpec:
+        if self.request.domain is None:
+            raise RunEndedError("The run was requested by an earlier version of Tidegauge.")
+        return self.request.domain
 
     def _await(self, done: Callable[[], bool], timeout_s: float, why: Callable[[], str]) -> None:
         deadline_s = time.monotonic() + timeout_s

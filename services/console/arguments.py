@@ -29,6 +29,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_stack(verbs)
     _add_results(verbs)
     _add_grafana(verbs)
+    _add_new(verbs)
     _add_checks(verbs)
     return parser
 
@@ -40,6 +41,11 @@ def _add_run(verbs: Verbs) -> None:
     run = _verb(verbs, "run", "start what is not running, do one run, print a report, stop it")
     run.add_argument(
         "workload", nargs="?", default="latency", metavar="WORKLOAD", help="default: latency"
+    )
+    run.add_argument(
+        "--domain",
+        metavar="NAME",
+        help="what the records are of: a name of `domains`, or the path of a folder (traffic)",
     )
     run.add_argument(
         "--pipeline",
@@ -111,9 +117,11 @@ def _add_results(verbs: Verbs) -> None:
     changes = _verb(verbs, "changes", "where the history of the runs shows a change")
     changes.add_argument("--json", action="store_true", help="as JSON")
     _verb(verbs, "runs", "list the runs")
-    for noun in ("workloads", "pipelines", "suites"):
+    for noun in ("workloads", "pipelines", "domains", "suites"):
         one = _verb(verbs, noun, f"list the {noun}, or explain one")
         one.add_argument("name", nargs="?", metavar="NAME")
+        if noun == "workloads":
+            one.add_argument("--domain", metavar="NAME", help="explain it on this domain")
 
 
 def _add_grafana(verbs: Verbs) -> None:
@@ -124,6 +132,15 @@ def _add_grafana(verbs: Verbs) -> None:
         "--clickhouse", metavar="URL", help="address at which Grafana reaches ClickHouse"
     )
     grafana.add_argument("--user", default="default", metavar="NAME", help="user of ClickHouse")
+
+
+def _add_new(verbs: Verbs) -> None:
+    new = _verb(verbs, "new", "write the folder of a domain of your own, which runs at once")
+    new.add_argument("kind", choices=("domain",))
+    new.add_argument("name", metavar="NAME", help="a word of a-z, 0-9 and _")
+    new.add_argument(
+        "--folder", type=Path, metavar="DIR", help="where the folder is made (default: here)"
+    )
 
 
 def _add_checks(verbs: Verbs) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from schemas.protocol import STAGES
 from services.console.bootstrap import (
     Histograms,
     Interval,
@@ -30,7 +29,9 @@ LATENCIES = (
     " groupArray(latency_ms) AS latencies_ms, groupArray(l.count) AS counts"
     " FROM tidegauge.results_latency AS l WHERE run_id = {run_id:String}"
     " AND phase = 'measure' AND definition = 'latest'"
-    " GROUP BY pipeline, stage, at_s ORDER BY pipeline, stage, at_s"
+    " GROUP BY run_id, pipeline, stage, at_s ORDER BY pipeline, "
+    " (SELECT mapFromArrays(groupArray(stage), groupArray(position)) FROM tidegauge.run_stages"
+    " WHERE run_id = {run_id:String})[toString(stage)], stage, at_s"
 )
 Seconds = dict[int, dict[int, int]]  # second: latency in ms: count
 
@@ -99,8 +100,9 @@ def pipelines_of(run: dict[str, Any]) -> list[tuple[Side, Side]]:
 def differences(before: Side, after: Side, *, same_run: bool) -> list[Difference]:
     """Every figure of every stage that both sides have."""
     found = []
-    for stage in STAGES:
-        if all(stage in run for side in (before, after) for run in side.runs):
+    runs = [*before.runs, *after.runs]
+    for stage in runs[0]:
+        if all(stage in run for run in runs):
             found += [_difference(before, after, stage, f, same_run) for f in FIGURES]
     return found
 

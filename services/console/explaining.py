@@ -1,20 +1,21 @@
 """A workload in words: what it loads, what it measures, how that is judged, where it is defined."""
 
+from schemas.domain import DomainSpec
 from schemas.protocol import Load, Workload
 from schemas.search import Search
 from schemas.workload import Validity
 
 
-def explained(workload: Workload) -> list[str]:
+def explained(workload: Workload, domain: DomainSpec) -> list[str]:
     """Sentences about a workload, in the order in which a run goes."""
     load, phases, judged = workload.load, workload.phases, workload.judgement
     lines = [
-        f"Load: {load.shape}, {_given(load)}; in total on traffic.flow and traffic.speed.",
-        f"Content: {workload.content.source}, {workload.content.format}{_keys(workload)}.",
+        f"Load: {load.shape}, {_given(load)}; in total on {' and '.join(domain.topics)}.",
+        f"Content: {_content(workload)}.",
         f"Phases: {phases.warm_up_s} s warm-up, {phases.measure_s} s measured, "
         f"{phases.cool_down_s} s cool-down, then drained.",
-        f"Judged: {', '.join(workload.stages)}. Late after {judged.deadline_ms} ms, missing after "
-        f"{judged.give_up_ms} ms.",
+        f"Judged: {', '.join(workload.stages or domain.stage_names)}. Late after "
+        f"{judged.deadline_ms} ms, missing after {judged.give_up_ms} ms.",
         _valid(workload.validity),
     ]
     lines.append(f"Single pairs: {'published' if workload.publishes_pairs else 'not published'}.")
@@ -40,9 +41,10 @@ def explained(workload: Workload) -> list[str]:
     return lines
 
 
-def _keys(workload: Workload) -> str:
-    keys = workload.content.keys
-    return "" if keys.distribution == "data" else f", keys: {keys.distribution}"
+def _content(workload: Workload) -> str:
+    """Format, source and what else the workload gives of it."""
+    given = workload.content.model_dump(exclude_unset=True, exclude={"format"})
+    return ", ".join([workload.content.format, *(f"{name} = {one}" for name, one in given.items())])
 
 
 def _valid(rules: Validity) -> str:

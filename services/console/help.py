@@ -34,6 +34,7 @@ HELP: dict[str, Help] = {
             ("./tidegauge run", "the workload latency on spark-realtime"),
             ("./tidegauge run --pipeline spark-realtime,spark-microbatch", "on the same input"),
             ("./tidegauge run --rate 1000 --duration 60 --stages 1,2", "1000 records/s, a minute"),
+            ("./tidegauge run --domain gem_packs", "other records: purchases in a game, and ads"),
             ("./tidegauge run --report report.json", "and the report as JSON"),
             ("./tidegauge run --repeat 5", "the median run of five, with confidence intervals"),
         ),
@@ -119,6 +120,16 @@ HELP: dict[str, Help] = {
     "pipelines": Help(
         "Lists the pipelines, or shows every setting of one.",
         (("./tidegauge pipelines spark-realtime", "mode, stages, Spark's settings"),),
+    ),
+    "domains": Help(
+        "Lists the domains: what the records are of, and what each stage must publish. Or explains"
+        " one. A domain is a folder; `run --domain` takes its name, or the path of your own.",
+        (("./tidegauge domains gem_packs", "its inputs and stages"),),
+    ),
+    "new": Help(
+        "Writes the folder of a domain that runs at once: two inputs with their schemas, a"
+        " recording in CSV, three stages and a workload. Change them to what you have.",
+        (("./tidegauge new domain orders", "writes orders/"),),
     ),
     "suites": Help(
         "Lists the suites, or shows the steps of one. A suite is a TOML file: workloads, pipelines,"

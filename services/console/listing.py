@@ -8,7 +8,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from schemas.domain import DomainSpec
 from schemas.protocol import Workload
+from services.console.choosing import chosen_workload
 from services.console.explaining import explained
 from services.console.suites import position_sentence, skipped_sentences, suite_position
 from services.runtime.clickhouse import QueryError, query, store_url
@@ -22,6 +24,7 @@ from services.runtime.definitions import (
     load_workload,
     names,
 )
+from services.runtime.domains import domain_names, load_domain
 from services.runtime.settings import ServiceSettings
 
 
@@ -84,14 +87,20 @@ def _result(run: dict[str, Any]) -> str:
     return "valid, ledger clean" if run["clean"] else "valid, ledger not clean"
 
 
-def show_workloads(console: Console, name: str | None) -> None:
-    """All workloads with their summaries, or one in words. Raises DefinitionError."""
+def show_workloads(console: Console, name: str | None, domain: str | None = None) -> None:
+    """All workloads with their summaries, or one in words; domain: on another domain than its own.
+    Raises DefinitionError."""
     if name:
-        _explain_workload(console, load_workload(name))
-        console.print(f"  Defined in {defined_in(name, WORKLOADS_DIR)}", soft_wrap=True)
+        spec, workload = chosen_workload(name, domain)
+        _explain_workload(console, workload, spec)
         return
     for each in names(WORKLOADS_DIR):
         console.print(f"[bold]{each}[/bold]  {load_workload(each).summary}", soft_wrap=True)
+    for of_domain in map(load_domain, domain_names()):
+        own = of_domain.folder / "workloads"
+        for each in names(own):
+            head = f"[bold]{each} --domain {of_domain.spec.name}[/bold]"
+            console.print(f"{head}  {load_workload(each, own).summary}", soft_wrap=True)
 
 
 def show_pipelines(console: Console, name: str | None) -> None:
@@ -117,14 +126,17 @@ def completions() -> dict[str, tuple[str, ...]]:
         "run.pipeline": pipelines,
         "workloads.name": workloads,
         "pipelines.name": pipelines,
+        "domains.name": domain_names(),
+        "run.domain": domain_names(),
+        "workloads.domain": domain_names(),
         "suites.name": names(SUITES_DIR),
         "up.suite": names(SUITES_DIR),
     }
 
 
-def _explain_workload(console: Console, workload: Workload) -> None:
+def _explain_workload(console: Console, workload: Workload, domain: DomainSpec) -> None:
     console.print(f"[bold]{workload.name}[/bold]  {workload.summary}", soft_wrap=True)
-    for line in explained(workload):
+    for line in explained(workload, domain):
         console.print(f"  {line}", soft_wrap=True)
 
 

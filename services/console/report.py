@@ -7,7 +7,8 @@ takes exact percentiles from raw counts.
 import json
 from typing import Any
 
-from schemas.protocol import DEFINITIONS, STAGES, VERDICTS
+from schemas.protocol import DEFINITIONS, VERDICTS
+from schemas.workload import DEFAULT_DOMAIN
 from services.console.costs import core_seconds_per_million_records, cost_of_observing
 from services.console.disturbances import add_recoveries
 from services.console.expiry import seconds_expired
@@ -33,9 +34,9 @@ def build_report(url: str, run_id: str) -> Report:
                     "records_per_second": 0.0,
                     "verdicts": dict.fromkeys(VERDICTS, 0),
                     "latency_ms": {},
+                    "cost_ms": None,
                 }
-                for stage in STAGES
-                if stage in request["stages"] and stage in pipeline["stages"]
+                for stage in stages_of(request, pipeline)
             },
             "resources": {},
             "restarts": [],
@@ -50,6 +51,7 @@ def build_report(url: str, run_id: str) -> Report:
             pipeline["restarts"] = restarts
     _add_verdicts(url, run_id, cells)
     _add_latencies(url, run_id, cells)
+    _add_costs(url, run_id, cells)
     services: dict[str, Any] = {}
     if not expired:
         add_recoveries(url, run_id, request["workload"], pipelines)
@@ -65,6 +67,7 @@ def build_report(url: str, run_id: str) -> Report:
     return {
         "run_id": run_id,
         "workload": request["workload"]["name"],
+        "domain": domain_of(request),
         "valid": conclusion["valid"],
         "invalid_reasons": conclusion["invalid_reasons"],
         "environment": request["environment"],
@@ -76,6 +79,18 @@ def build_report(url: str, run_id: str) -> Report:
         "left_out": sorted(cells.unknown),
         "conclusion": {"clean": conclusion["clean"], **conclusion["detail"]},
     }
+
+
+def domain_of(request: dict[str, Any]) -> str:
+    """Name of the domain of a run, given its request as JSON."""
+    domain = request.get("domain") or {"name": request["workload"].get("domain", DEFAULT_DOMAIN)}
+    return str(domain["name"])
+
+
+def stages_of(request: dict[str, Any], pipeline: dict[str, Any]) -> list[str]:
+    """The stages that a pipeline publishes in a run, in order, given the request as JSON."""
+    asked = [stage for stage in request["stages"] if stage in pipeline["stages"]]
+    return list(request.get("published", {}).get(pipeline["name"], asked))
 
 
 class _Cells:
@@ -233,6 +248,21 @@ def _add_latencies(url: str, run_id: str, cells: _Cells) -> None:
     cells.unknown |= {
         f"definition {row['definition']}" for row in rows if row["definition"] not in DEFINITIONS
     }
+
+
+def _add_costs(url: str, run_id: str, cells: _Cells) -> None:
+    """What each stage adds to the nearest measured stage that it is made of."""
+    rows = query(
+        url,
+        "SELECT pipeline, stage, stage_before, p50_cost_ms, p99_cost_ms FROM tidegauge.stage_cost"
+        " WHERE run_id = {run_id:String} AND phase = 'measure' AND definition = 'latest'"
+        " AND stage_before IS NOT NULL",
+        run_id=run_id,
+    )
+    for row in rows:
+        if (cell := cells.stage(row)) is not None:
+            figures = {name: row[f"{name}_cost_ms"] for name in ("p50", "p99")}
+            cell["cost_ms"] = {"stage_before": row["stage_before"], **figures}
 
 
 def _add_throughput(url: str, run_id: str, cells: _Cells, bounds: tuple[str, str]) -> None:

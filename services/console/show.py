@@ -131,25 +131,27 @@ def _stages(name: str, pipeline: dict[str, Any]) -> Table:
     table.add_column("stage", no_wrap=True)
     for column in ("p50", "p95", "p99", "max", "cost", "outputs", "per s", "exact", "ledger"):
         table.add_column(column, justify="right", no_wrap=column != "ledger")
-    before: float | None = None
     for stage, cell in pipeline["stages"].items():
         latest = cell["latency_ms"].get("latest", {})
-        p50 = latest.get("p50")
-        cost = "" if p50 is None or before is None else f"{p50 - before:+d}"
-        before = p50 if p50 is not None else before
         bad = [f"{cell['verdicts'][v]} {v}" for v in FAILED_VERDICTS if cell["verdicts"][v]]
         table.add_row(
             stage,
             *(_ms(latest.get(figure)) for figure in ("p50", "p95", "p99", "max")),
-            cost,
+            stage_cost(cell),
             str(cell["outputs"]),
             f"{cell['records_per_second']:.0f}",
             str(cell["verdicts"]["exact"]),
             Text(", ".join(bad), style="red") if bad else _unspoiled(cell["verdicts"]),
         )
-    table.caption = "ms from latest input to output; cost: p50 less the stage before"
+    table.caption = "ms from latest input to output; cost: p50 less that of what the stage reads"
     table.caption_justify = "left"
     return table
+
+
+def stage_cost(cell: dict[str, Any]) -> str:
+    """What a stage adds to the p50 of the nearest measured stage that it is made of, in ms."""
+    cost = cell.get("cost_ms")
+    return f"{cost['p50']:+d}" if cost else ""
 
 
 def _unspoiled(verdicts: dict[str, int]) -> Text:

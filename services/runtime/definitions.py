@@ -140,7 +140,7 @@ def _steps(suite: str, item: SuiteItem) -> list[Step]:
     pipelines = load_pipelines(named)
     stages = item.stages or base.stages
     for pipeline in pipelines:
-        if not set(stages) & set(pipeline.stages):
+        if stages and not set(stages) & set(pipeline.stages):
             raise DefinitionError(
                 f"suite {suite}: {pipeline.name} runs none of the stages of {item.workload}."
             )

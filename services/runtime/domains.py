@@ -15,7 +15,8 @@ from pydantic import ValidationError
 
 from schemas.domain import HEADER, DomainSpec
 from schemas.mistakes import first_mistake
-from services.runtime.definitions import DefinitionError, unknown
+from schemas.workload import Content, Windows, Workload
+from services.runtime.definitions import DefinitionError, load_workload, unknown
 from services.runtime.settings import ROOT
 
 DOMAINS_DIR = ROOT / "domains"
@@ -24,10 +25,12 @@ FILE = "domain.toml"
 
 @dataclass(frozen=True)
 class Domain:
-    """A domain and the folder that defines it."""
+    """A domain and the folder that defines it. recording: in it, replayed where there is no
+    `records.py`."""
 
     spec: DomainSpec
     folder: Path
+    recording: Path | None = None
 
 
 def domain_names(directory: Path = DOMAINS_DIR) -> tuple[str, ...]:
@@ -42,6 +45,7 @@ def load_domain(name: str, directory: Path = DOMAINS_DIR) -> Domain:
         raise DefinitionError(unknown("domain", name, domain_names(directory)))
     try:
         fields = tomllib.loads((folder / FILE).read_text())
+        recording = fields.pop("recording", None)
         fields["stages"] = [_with_table(folder, one) for one in fields.get("stages", [])]
         fields["schemas"] = dict(_schema(path) for path in _newest(folder))
         spec = DomainSpec.model_validate(fields)
@@ -50,7 +54,23 @@ def load_domain(name: str, directory: Path = DOMAINS_DIR) -> Domain:
         raise DefinitionError(f"{folder / FILE}: {first_mistake(error)}.") from error
     except (OSError, ValueError, KeyError) as error:
         raise DefinitionError(f"{folder / FILE}: {' '.join(str(error).split())}.") from error
-    return Domain(spec, folder.resolve())
+    folder = folder.resolve()
+    return Domain(spec, folder, folder / recording if recording else None)
+
+
+def load_workload_of(domain: Domain, name: str) -> Workload:
+    """A workload on a domain: of its folder `workloads/`, or else the load, phases and rules of one
+    of the installation, on all stages. Raises DefinitionError."""
+    own = domain.folder / "workloads"
+    if not name.endswith(".toml") and (own / f"{name}.toml").is_file():
+        found = load_workload(name, own)
+    else:
+        found = load_workload(name)
+        if found.domain not in (domain.spec.name, str(domain.folder)):
+            content = Content(format=found.content.format, second_ms=found.content.second_ms)
+            changed = {"content": content, "stages": (), "pipelines": (), "windows": Windows()}
+            found = found.model_copy(update=changed)
+    return found.model_copy(update={"domain": domain.spec.name})
 
 
 def _newest(folder: Path) -> list[Path]:

@@ -23,8 +23,10 @@ def new_request(
 ) -> RunRequest:
     """The request of a new run: a run id that sorts by time, a seed, and the environment.
 
-    Raises DefinitionError when the stages or the workload's windows are none of the domain.
+    stages: empty: those of the workload, or else all of the domain. Raises DefinitionError when the
+    stages or the workload's windows are none of the domain.
     """
+    stages = stages or workload.stages or domain.stage_names
     unknown = [stage for stage in stages if stage not in domain.stage_names]
     if unknown:
         raise DefinitionError(

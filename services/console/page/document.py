@@ -10,7 +10,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from schemas.protocol import MACHINE, STAGES
+from schemas.protocol import MACHINE
 from services.console.page.charts import Curve, Frame, amount, line_chart
 from services.console.page.ledger import ledger_bars, ledger_table
 from services.console.page.markup import Markup, document, element, joined, style_sheet
@@ -20,6 +20,7 @@ from services.console.show import (
     cost_sentences,
     left_out_sentence,
     restart_sentence,
+    stage_cost,
     verdict_sentence,
 )
 
@@ -33,6 +34,7 @@ READING = (
     "percentiles are nearest rank. Outputs belong to the phase in which their latest input was "
     "scheduled; tables and distribution are of the measured phase."
 )
+INPUT_STYLE = 5  # of charts.STYLES
 GAP_SPANS = 10  # a curve is interrupted where nothing came for so many points
 
 
@@ -91,23 +93,21 @@ def _pipeline(name: str, pipeline: dict[str, Any], timelines: Timelines | None) 
         parts.append(element("p", restart_sentence(name, pipeline, restart)))
     parts.append(_latency_table(pipeline["stages"]))
     if timelines is not None:
-        parts.append(_latency_charts(name, timelines))
+        parts.append(_latency_charts(name, tuple(pipeline["stages"]), timelines))
     return element("section", *parts)
 
 
 def _latency_table(stages: dict[str, Any]) -> Markup:
     rows = [_row("th", "stage", *PERCENTILES, "cost", "outputs/s")]
-    before: float | None = None
     for stage, cell in stages.items():
         latest = cell["latency_ms"].get("latest", {})
-        p50 = latest.get("p50")
-        cost = "" if p50 is None or before is None else f"{p50 - before:+d}"
-        before = before if p50 is None else p50
         figures = (_ms(latest.get(figure), "") for figure in PERCENTILES)
-        rows.append(_row("td", stage, *figures, cost, amount(cell["records_per_second"])))
+        rows.append(
+            _row("td", stage, *figures, stage_cost(cell), amount(cell["records_per_second"]))
+        )
     caption = (
         "Milliseconds from the latest contributing input to "
-        "the output; cost: p50 less that of the stage before"
+        "the output; cost: p50 less that of what the stage reads"
     )
     return element("div", element("table", element("caption", caption), *rows), class_="wide")
 
@@ -116,7 +116,7 @@ def _row(tag: str, *cells: str) -> Markup:
     return element("tr", *(element(tag, cell) for cell in cells))
 
 
-def _latency_charts(name: str, lines: Timelines) -> Markup:
+def _latency_charts(name: str, stages: tuple[str, ...], lines: Timelines) -> Markup:
     span_s = lines.latency_span_s
     seconds = "each second" if span_s == 1 else f"each {span_s:g} s"
     top = _highest(lines.p99_ms)
@@ -128,28 +128,31 @@ def _latency_charts(name: str, lines: Timelines) -> Markup:
     ):
         label = f"{title}: {name}"
         frame = Frame(label, "seconds", "ms", lines.end_s, top, log_y=True, shade=shade)
-        charts.append(_figure(title, line_chart(frame, _stages(found.get(name, {}), gap_s))))
+        charts.append(
+            _figure(title, line_chart(frame, _curves(stages, found.get(name, {}), gap_s)))
+        )
     shares = lines.shares.get(name, {})
     most = max((points[-1][0] for points in shares.values()), default=1.0)
     frame = Frame(f"Distribution: {name}", "milliseconds", "%", most, 100.0, log_x=True)
     title = "Share of measured outputs that took at most so long"
-    charts.append(_figure(title, line_chart(frame, _stages(shares))))
-    charts.append(_throughput(name, lines))
+    charts.append(_figure(title, line_chart(frame, _curves(stages, shares))))
+    charts.append(_throughput(name, stages, lines))
     return element("div", *charts, class_="charts")
 
 
-def _throughput(name: str, lines: Timelines) -> Markup:
-    curves = [Curve("input", lines.input_records, 5), *_stages(lines.records.get(name, {}))]
+def _throughput(name: str, stages: tuple[str, ...], lines: Timelines) -> Markup:
+    outputs = _curves(stages, lines.records.get(name, {}))
+    curves = [Curve("input", lines.input_records, INPUT_STYLE), *outputs]
     title = "Records per second, in and out"
     label = f"{title}: {name}"
     frame = Frame(label, "seconds", "per s", lines.end_s, shade=_measured(lines))
     return _figure(title, line_chart(frame, curves))
 
 
-def _stages(found: dict[str, Any], apart: float = math.inf) -> list[Curve]:
-    return [
-        Curve(stage, found[stage], STAGES.index(stage), apart) for stage in STAGES if stage in found
-    ]
+def _curves(stages: tuple[str, ...], found: dict[str, Any], apart: float = math.inf) -> list[Curve]:
+    """Curves of the stages in their order; none has the style of the input."""
+    styled = ((stage, place + (place >= INPUT_STYLE)) for place, stage in enumerate(stages))
+    return [Curve(stage, found[stage], style, apart) for stage, style in styled if stage in found]
 
 
 def _measured(lines: Timelines) -> tuple[float, float, str] | None:

@@ -19,6 +19,8 @@ VERBS = {
     "runs": results.runs,
     "workloads": definitions.workloads,
     "pipelines": definitions.pipelines,
+    "domains": definitions.domains,
+    "new": definitions.new,
     "suites": definitions.suites,
     "grafana": results.grafana,
 }

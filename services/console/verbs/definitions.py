@@ -1,4 +1,5 @@
-"""Verbs that need no stack: `workloads`, `pipelines`, `suites`, `bench`, `completion`."""
+"""Verbs that need no stack: `workloads`, `pipelines`, `domains`, `suites`, `new`, `bench`,
+`completion`."""
 
 from argparse import Namespace
 
@@ -8,19 +9,38 @@ from services.console import listing
 from services.console.arguments import build_parser
 from services.console.benchmarks import run_benchmarks
 from services.console.completion import script
+from services.console.domains import new_domain, show_domains
 from services.console.suites import show_suites
+from services.runtime.definitions import DefinitionError
 from services.runtime.settings import ServiceSettings
 
 
 def workloads(options: Namespace, _settings: ServiceSettings, console: Console) -> int:
     """List the workloads, or explain one."""
-    listing.show_workloads(console, options.name)
+    listing.show_workloads(console, options.name, options.domain)
     return 0
 
 
 def pipelines(options: Namespace, _settings: ServiceSettings, console: Console) -> int:
     """List the pipelines, or explain one."""
     listing.show_pipelines(console, options.name)
+    return 0
+
+
+def domains(options: Namespace, _settings: ServiceSettings, console: Console) -> int:
+    """List the domains, or explain one."""
+    show_domains(console, options.name)
+    return 0
+
+
+def new(options: Namespace, _settings: ServiceSettings, console: Console) -> int:
+    """Write a domain of one's own."""
+    try:
+        folder = new_domain(options.name, options.folder)
+    except OSError as error:
+        raise DefinitionError(f"The domain cannot be written: {error}.") from error
+    console.print(f"Wrote {folder}. Run it with:", soft_wrap=True)
+    console.print(f"  ./tidegauge run --domain {folder}", soft_wrap=True)
     return 0
 
 

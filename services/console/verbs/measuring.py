@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from schemas.protocol import parse_stages
-from services.console.choosing import chosen_pipelines, with_options
+from services.console.choosing import chosen_pipelines, chosen_workload, with_options
 from services.console.elsewhere import open_stack
 from services.console.evaluating import evaluate_again
 from services.console.files import check_file, write_file
@@ -21,8 +21,7 @@ from services.console.verbs.common import (
     teller,
 )
 from services.runtime.clickhouse import store_url
-from services.runtime.definitions import DefinitionError, load_pipelines, load_workload
-from services.runtime.domains import load_domain
+from services.runtime.definitions import DefinitionError, load_pipelines
 from services.runtime.requests import new_request
 from services.runtime.settings import ServiceSettings
 from services.runtime.sustainable import at_sustainable_share
@@ -34,8 +33,9 @@ MOST_REPEATS = 100
 def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """One run from nothing to a report; 0 only if it is valid and the ledger clean. Of several
     runs of which one cannot be done, those before it are reported first."""
+    domain, workload = chosen_workload(options.workload, options.domain)
     workload = with_options(
-        load_workload(options.workload),
+        workload,
         options.rate,
         options.duration,
         options.warm_up,
@@ -43,10 +43,9 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
         wire_format=options.format,
         kill=options.kill,
     )
-    domain = load_domain(workload.domain).spec
     pipelines = load_pipelines(chosen_pipelines(options.pipeline, workload))
     try:
-        stages = parse_stages(options.stages, domain.stage_names) if options.stages else None
+        stages = parse_stages(options.stages, domain.stage_names) if options.stages else ()
     except ValueError as error:
         raise DefinitionError(f"--stages: {error}.") from error
     if not 1 <= options.repeat <= MOST_REPEATS:
@@ -63,7 +62,7 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
             keep_definitions(settings.data, [workload], pipelines)
         say(f"watch it at {dashboards(settings)}d/tidegauge-live")
         while len(reports) < options.repeat and not interrupted:
-            request = new_request(workload, pipelines, stages or workload.stages, domain)
+            request = new_request(workload, pipelines, stages, domain)
             request = at_sustainable_share(request, store_url(settings))
             interrupted = perform(request, settings, console, stack.check).interrupted
             reports.append(build_report(store_url(settings), request.run_id))

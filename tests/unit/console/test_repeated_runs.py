@@ -19,7 +19,7 @@ ASKED = {
     "workload": "smoke",
     "pipeline": "calibration",
     "stages": None,
-    **dict.fromkeys(("rate", "duration", "warm_up", "input", "format", "kill")),
+    **dict.fromkeys(("domain", "rate", "duration", "warm_up", "input", "format", "kill")),
 }
 
 

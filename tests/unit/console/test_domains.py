@@ -1,0 +1,62 @@
+"""The verbs `domains` and `new domain`, and workloads on another domain."""
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from services.console.choosing import chosen_workload
+from services.console.domains import new_domain, show_domains
+from services.runtime.definitions import DefinitionError
+from services.runtime.domains import load_domain
+
+pytestmark = pytest.mark.unit
+
+
+def told(name: str | None) -> str:
+    out = io.StringIO()
+    show_domains(Console(file=out, width=200), name)
+    return out.getvalue()
+
+
+def test_domains_are_listed_with_what_they_are_about() -> None:
+    assert "gem_packs  Purchases of gem packs in a game" in told(None)
+
+
+def test_a_domain_is_explained_stage_by_stage() -> None:
+    lines = told("gem_packs").splitlines()
+    assert (
+        "  2 revenue: aggregate of purchases by gem_pack_id, 8 s sliding by 4 s. "
+        "SUM(price) of purchases by gem pack." in lines
+    )
+
+
+def test_a_new_domain_can_be_loaded_and_has_a_workload_of_its_own(tmp_path: Path) -> None:
+    folder = new_domain("orders", tmp_path)
+    spec = load_domain(str(folder)).spec
+    assert (spec.name, spec.stage_names) == ("orders", ("ingest", "parse", "totals"))
+    assert spec.topics == ("orders.orders", "orders.payments")
+    found, workload = chosen_workload("latency", str(folder))
+    assert (found, workload.domain) == (spec, "orders")
+    assert workload.load.rate_per_second == 200
+
+
+def test_a_workload_of_another_domain_keeps_its_load_and_its_format_only() -> None:
+    _spec, workload = chosen_workload("single-burst", "gem_packs")
+    _own_spec, own = chosen_workload("single-burst", None)
+    assert (workload.domain, own.domain) == ("gem_packs", "traffic")
+    assert (workload.load, workload.phases) == (own.load, own.phases)
+    assert (workload.stages, workload.windows.given) == ((), {})
+
+
+@pytest.mark.parametrize("name", ["Orders", "9lives", "a-b", "../x", ""])
+def test_a_name_that_no_topic_could_have_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match="cannot be a domain's name"):
+        new_domain(name, tmp_path)
+
+
+def test_a_folder_that_is_there_is_not_written_over(tmp_path: Path) -> None:
+    new_domain("orders", tmp_path)
+    with pytest.raises(DefinitionError, match="exists already"):
+        new_domain("orders", tmp_path)
