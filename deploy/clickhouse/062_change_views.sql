@@ -1,4 +1,4 @@
--- Change points over the history of runs, as services/conductor/changes finds them.
+-- Change points over the history of runs, as analysis/changes finds them.
 
 CREATE OR REPLACE VIEW tidegauge.change_points AS
 SELECT

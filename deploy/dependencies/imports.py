@@ -8,7 +8,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-OURS = ("schemas", "services", "deploy")
+OURS = ("schemas", "services", "analysis", "deploy")
+# What a service starts as a process of its own, so that no import says it.
+STARTS = {"conductor": ("analysis/changes",)}
 
 
 def third_party(root: Path, service: str) -> frozenset[str]:
@@ -17,7 +19,8 @@ def third_party(root: Path, service: str) -> frozenset[str]:
     root: the repository. Raises FileNotFoundError where there is no such service.
     """
     folder = root / "services" / service
-    waiting = list(folder.rglob("*.py"))
+    folders = (folder, *(root / started for started in STARTS.get(service, ())))
+    waiting = [path for each in folders for path in each.rglob("*.py")]
     if not waiting:
         raise FileNotFoundError(f"there is no service {service!r} in {root / 'services'}")
     read: set[Path] = set()

@@ -1,39 +1,14 @@
 """The verb `changes`: where the history of a figure changed, in sentences."""
 
-import json
-import os
-import subprocess
-import sys
 from typing import Any
 
 from rich.console import Console
-
-from services.runtime.clickhouse import QueryError
-from services.runtime.settings import ROOT, ServiceSettings
 
 METRICS = {
     "p50_ms": ("median latency", "ms"),
     "p99_ms": ("99th percentile of latency", "ms"),
     "sustainable_rate_per_second": ("sustainable rate", "records/s"),
 }
-
-
-def look_for_changes(settings: ServiceSettings, publish: bool) -> list[dict[str, Any]]:
-    """All change points of the history, looked for now by a process of the conductor's; the store
-    must answer. publish: those that are new become events, which needs Kafka. Raises QueryError."""
-    command = [sys.executable, "-m", "services.conductor.changes"]
-    variables = {"TIDEGAUGE_DATA": str(settings.data.absolute()), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [*command, *(["--publish"] if publish else [])],
-        env=os.environ | variables,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        raise QueryError(lines[-1].removeprefix("tidegauge: ") if lines else "It ended silently.")
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def show_changes(console: Console, changes: list[dict[str, Any]]) -> None:

@@ -4,8 +4,8 @@ import json
 from collections import defaultdict
 from typing import Any
 
+from analysis.recovery import Disturbance, planned, recovery
 from schemas.workload import Workload
-from services.console.recovery import Disturbance, planned, recovery
 from services.runtime.clickhouse import query
 
 _SECONDS = (

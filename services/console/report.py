@@ -7,11 +7,11 @@ takes exact percentiles from raw counts.
 import json
 from typing import Any
 
+from analysis.costs import core_seconds_per_million_records, cost_of_observing
+from analysis.expiry import seconds_expired
 from schemas.protocol import DEFINITIONS, VERDICTS
 from schemas.workload import DEFAULT_DOMAIN
-from services.console.costs import core_seconds_per_million_records, cost_of_observing
 from services.console.disturbances import add_recoveries
-from services.console.expiry import seconds_expired
 from services.console.restarts import restarts_of
 from services.runtime.clickhouse import QueryError, query
 

@@ -7,12 +7,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from analysis.costs import used_by_others
+from analysis.recovery import sentence as recovery_sentence
 from schemas.protocol import FAILED_VERDICTS, MACHINE
-from services.console.costs import used_by_others
 from services.console.progress import rate_line
-from services.console.recovery import sentence as recovery_sentence
 
 Report = dict[str, Any]
+REPEATED_FIGURES = ("p50", "p95", "p99")
 SHOWN_NAMES = 5
 SHOWN_CHARACTERS = 100
 EXPIRED = (
@@ -200,3 +201,34 @@ def _ms(value: float | None) -> str:
     if value is None:
         return "–"
     return str(value) if isinstance(value, int) else f"{value:.1f}"
+
+
+def show_repetition(console: Console, report: Report) -> None:
+    """Print the medians over the runs with their intervals."""
+    repeated = report["repetition"]
+    runs = repeated["runs"]
+    valid = sum(run["valid"] for run in runs)
+    console.print(
+        f"[bold]{len(runs)} runs[/bold], {valid} valid; above is {_median_run(repeated)}."
+    )
+    for pipeline, one in repeated["pipelines"].items():
+        for stage, cell in one["stages"].items():
+            told = [
+                f"{figure} {_interval(cell['latency_ms']['latest'][figure])}"
+                for figure in REPEATED_FIGURES
+            ]
+            console.print(f"  {pipeline} {stage}: {', '.join(told)} ms", soft_wrap=True)
+    console.print(
+        f"[dim]median of the runs \\[between, at {repeated['confidence']:.0%} confidence][/dim]",
+    )
+
+
+def _median_run(repeated: dict[str, Any]) -> str:
+    run_id = repeated["median_run"]
+    return f"the median run {run_id}" if run_id else "the last, because none is valid"
+
+
+def _interval(interval: dict[str, Any]) -> str:
+    if interval["low"] is None:
+        return f"{interval['median']:g}"
+    return f"{interval['median']:g} \\[{interval['low']:g}–{interval['high']:g}]"

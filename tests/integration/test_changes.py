@@ -14,7 +14,7 @@ from services.runtime.events import open_events
 from services.runtime.settings import ROOT
 from tests.integration.service_process import Reader, running_service
 from tests.integration.store_process import until_ready
-from tests.unit.conductor.histories import noisy
+from tests.unit.analysis.histories import noisy
 from tests.unit.conductor.search_events import A_RESULT
 from tests.unit.requests import a_request
 
@@ -71,7 +71,7 @@ def publish_valid_run(events, run_id, number, latencies_ms, step_of=""):
 
 def look(settings, *options):
     done = subprocess.run(
-        [sys.executable, "-m", "services.conductor.changes", *options],
+        [sys.executable, "-m", "analysis.changes", *options],
         cwd=ROOT,
         env=os.environ
         | {

@@ -5,8 +5,9 @@ from collections import Counter
 
 import pytest
 
+from analysis import comparison, expiry
 from schemas import catalogue, protocol
-from services.console import comparing, disturbances, expiry, report, restarts
+from services.console import disturbances, report, restarts
 from services.console.page import timelines
 from services.runtime.clickhouse import QueryError
 from services.store.engine import Query
@@ -28,7 +29,7 @@ def build(engine, monkeypatch):
         answer = engine.answer(Query(sql, "JSONEachRow", parameters=parameters))
         return [json.loads(line) for line in answer.data.decode().splitlines()]
 
-    for module in (report, restarts, disturbances, expiry, timelines, comparing):
+    for module in (report, restarts, disturbances, expiry, timelines, comparison):
         monkeypatch.setattr(module, "query", query)
 
     def built(events):
@@ -107,7 +108,7 @@ def test_what_only_seconds_tell_is_left_out_when_they_have_expired(build, engine
     assert (later["seconds_expired"], restart["outage_s"], restart["late"]) == (True, 5.0, None)
     assert not any("recovery" in cell for cell in stages_of(later))
     with pytest.raises(QueryError, match="have expired"):
-        comparing.read_latencies("", RUN_ID)
+        comparison.read_latencies("", RUN_ID)
     latencies = [[cell["latency_ms"] for cell in stages_of(one)] for one in (found, later)]
     assert latencies[0] == latencies[1]
 

@@ -28,7 +28,7 @@ class Analysis:
             NICENESS,
             sys.executable,
             "-m",
-            "services.conductor.changes",
+            "analysis.changes",
             "--publish",
         ]
         self._began_s = time.monotonic()

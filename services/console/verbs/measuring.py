@@ -13,7 +13,7 @@ from services.console.evaluating import evaluate_again
 from services.console.files import check_file, write_file
 from services.console.perform import perform
 from services.console.report import build_report
-from services.console.show import show_report, verdict_sentence
+from services.console.show import show_repetition, show_report, verdict_sentence
 from services.console.verbs.common import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -100,9 +100,9 @@ def _tell(options: Namespace, reports: list[dict[str, Any]], console: Console) -
 
 
 def _summary(reports: list[dict[str, Any]], console: Console) -> dict[str, Any]:
-    from services.console import repetition  # numpy takes longer to import than all the rest
+    from analysis import repetition  # numpy takes longer to import than all the rest
 
     report = repetition.summarise(reports)
     show_report(console, report)
-    repetition.show(console, report)
+    show_repetition(console, report)
     return report

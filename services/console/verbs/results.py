@@ -6,7 +6,7 @@ from argparse import Namespace
 from rich.console import Console
 
 from services.console import asking, listing
-from services.console.changes import look_for_changes, show_changes
+from services.console.changes import show_changes
 from services.console.elsewhere import open_stack
 from services.console.files import check_file, write_file
 from services.console.page.document import page
@@ -58,21 +58,21 @@ def report(options: Namespace, settings: ServiceSettings, console: Console) -> i
 
 def compare(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """Say whether two runs, several runs each, or the pipelines of one run differ."""
-    from services.console import comparing  # numpy takes longer to import than all the rest
+    from analysis import comparison  # numpy takes longer to import than all the rest
 
     before = options.before.split(",")
     after = options.after.split(",") if options.after else before
     with answering(settings) as url:
-        read = {run_id: comparing.read_latencies(url, run_id) for run_id in {*before, *after}}
+        read = {run_id: comparison.read_latencies(url, run_id) for run_id in {*before, *after}}
     sides = [[read[run_id] for run_id in side] for side in (before, after)]
     alone = options.after is None
-    pairs = comparing.pipelines_of(sides[0][0]) if alone else comparing.pairs_of(*sides)
+    pairs = comparison.pipelines_of(sides[0][0]) if alone else comparison.pairs_of(*sides)
     for old, new in pairs:
         console.print(f"[bold]{new.name}[/bold] against {old.name}")
-        found = comparing.differences(old, new, same_run=alone)
+        found = comparison.differences(old, new, same_run=alone)
         for difference in found:
-            console.print(f"  {comparing.sentence(difference)}", soft_wrap=True)
-        console.print(comparing.conclusion(old, new, found), soft_wrap=True)
+            console.print(f"  {comparison.sentence(difference)}", soft_wrap=True)
+        console.print(comparison.conclusion(old, new, found), soft_wrap=True)
     return 0
 
 
@@ -80,7 +80,9 @@ def changes(options: Namespace, settings: ServiceSettings, console: Console) -> 
     """Where the history of a figure changed; what is new becomes an event while the stack runs."""
     running = open_stack(settings).status().running
     with answering(settings):
-        found = look_for_changes(settings, publish=running)
+        from analysis.changes.__main__ import look_for_changes  # numpy, as above
+
+        found = look_for_changes(settings, publishes=running)
     if options.json:
         print(json.dumps(found, indent=2))
     else:

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from services.conductor.changes.causes import likely_causes
-from services.conductor.changes.divisive import Sense, change_points
-from services.conductor.changes.series import HIGHER_IS_BETTER, Point, Series
+from analysis.changes.causes import likely_causes
+from analysis.changes.series import HIGHER_IS_BETTER, Point, Series
+from analysis.e_divisive import ChangePointConfig, change_points
 
 NEAR_RUNS = 2  # a change found again may move by so many runs as more become known
 
@@ -46,13 +46,15 @@ class Change:
         }
 
 
-def find_changes(histories: Iterable[Series], sense: Sense | None = None) -> list[Change]:
+def find_changes(
+    histories: Iterable[Series], config: ChangePointConfig | None = None
+) -> list[Change]:
     """The changes of all series, in the order of the series."""
-    sense = sense or Sense()
+    config = config or ChangePointConfig()
     found = []
     for series in histories:
-        points = series.points[-sense.most_runs :]
-        splits = change_points([point.value for point in points], sense)
+        points = series.points[-config.most_runs :]
+        splits = change_points([point.value for point in points], config)
         edges = [0, *(split.index for split in splits), len(points)]
         for number, split in enumerate(splits):
             before = points[edges[number] : edges[number + 1]]

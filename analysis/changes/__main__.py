@@ -1,4 +1,4 @@
-"""Look for change points once: `python -m services.conductor.changes [--publish] [--after RUN_ID]`.
+"""Look for change points once: `python -m analysis.changes [--publish] [--after RUN_ID]`.
 
 Prints all that the history shows as JSON, one object per line, oldest first; `new` says of each
 whether it was not told before. With --publish what is new becomes a conclusion `change_point` on
@@ -9,9 +9,10 @@ import argparse
 import json
 import sys
 import time
+from typing import Any
 
-from services.conductor.changes.finding import Change, find_changes, is_known
-from services.conductor.changes.series import read_series
+from analysis.changes.finding import Change, find_changes, is_known
+from analysis.changes.series import read_series
 from services.runtime.clickhouse import QueryError, query, store_url
 from services.runtime.events import open_events
 from services.runtime.settings import EXIT_USAGE, ServiceSettings, load_settings
@@ -27,26 +28,34 @@ CONCLUDED = (
 
 def main(arguments: list[str]) -> int:
     """Read, find, print and publish; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m services.conductor.changes")
+    parser = argparse.ArgumentParser(prog="python -m analysis.changes")
     parser.add_argument("--publish", action="store_true")
     parser.add_argument("--after", metavar="RUN_ID")
     options = parser.parse_args(arguments)
     settings = load_settings(ServiceSettings)
-    url = store_url(settings)
     try:
         if options.after:
-            await_conclusion(url, options.after)
-        known = [json.loads(row["detail"]) for row in query(url, KNOWN)]
-        found = [(change, is_known(change, known)) for change in find_changes(read_series(url))]
+            await_conclusion(store_url(settings), options.after)
+        for change in look_for_changes(settings, options.publish):
+            print(json.dumps(change))
     except QueryError as error:
         print(f"tidegauge: {error}", file=sys.stderr)
         return EXIT_USAGE
-    found.sort(key=lambda pair: pair[0].first_run_id)
-    for change, is_old in found:
-        print(json.dumps(change.detail() | {"new": not is_old}))
-    if options.publish:
-        publish(settings, [change for change, is_old in found if not is_old])
     return 0
+
+
+def look_for_changes(settings: ServiceSettings, publishes: bool) -> list[dict[str, Any]]:
+    """All change points of the history, oldest first; `new` says whether one was not told before.
+
+    publishes: what is new becomes a conclusion on the bus. Raises QueryError.
+    """
+    url = store_url(settings)
+    known = [json.loads(row["detail"]) for row in query(url, KNOWN)]
+    found = sorted(find_changes(read_series(url)), key=lambda change: change.first_run_id)
+    new = [change for change in found if not is_known(change, known)]
+    if publishes:
+        publish(settings, new)
+    return [change.detail() | {"new": change in new} for change in found]
 
 
 def await_conclusion(url: str, run_id: str) -> None:

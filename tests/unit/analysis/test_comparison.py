@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from services.console.bootstrap import Interval
-from services.console.comparing import (
+from analysis.bootstrap import Interval
+from analysis.comparison import (
     Difference,
     Side,
     conclusion,
@@ -15,7 +15,8 @@ from services.console.comparing import (
     pipelines_of,
     sentence,
 )
-from services.console.repetition import median_run, show, summarise
+from analysis.repetition import median_run, summarise
+from services.console.show import show_repetition
 from services.runtime.clickhouse import QueryError
 from tests.unit.console.test_show import a_report, a_stage
 
@@ -103,7 +104,7 @@ def test_without_a_valid_run_the_last_is_shown() -> None:
 
 def test_the_intervals_are_printed() -> None:
     console = Console(file=io.StringIO(), width=200)
-    show(console, summarise([repeated("a", 4), repeated("b", 5), repeated("c", 6)]))
+    show_repetition(console, summarise([repeated("a", 4), repeated("b", 5), repeated("c", 6)]))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "3 runs, 3 valid; above is the median run b." in text
     assert "spark-realtime parse: p50 5 [4–6], p95 9 [9–9], p99 12 [12–12] ms" in text

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from services.conductor.changes.causes import likely_causes
-from services.conductor.changes.finding import find_changes, is_known
-from services.conductor.changes.series import Series, assemble
+from analysis.changes.causes import likely_causes
+from analysis.changes.finding import find_changes, is_known
+from analysis.changes.series import Series, assemble
 from services.console.changes import change_sentence
-from tests.unit.conductor.histories import a_point, a_series
+from tests.unit.analysis.histories import a_point, a_series
 from tests.unit.requests import a_request
 
 pytestmark = pytest.mark.unit

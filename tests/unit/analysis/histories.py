@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from services.conductor.changes.series import Point, Series
+from analysis.changes.series import Point, Series
 from tests.unit.requests import a_request
 
 

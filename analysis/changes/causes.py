@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from services.conductor.changes.series import Point
+from analysis.changes.series import Point
 
 # In the order in which they are likely: the pipeline's own settings first, our revision last.
 PARTS = ("pipelines", "packages", "java", "broker", "processor", "cores", "memory_bytes")

@@ -5,10 +5,8 @@ An invalid run counts for nothing but is named.
 
 from typing import Any
 
-from rich.console import Console
-
+from analysis.bootstrap import median_interval
 from schemas.protocol import DEFINITIONS
-from services.console.bootstrap import median_interval
 
 Report = dict[str, Any]
 FIGURES = ("p50", "p95", "p99")
@@ -51,34 +49,6 @@ def median_run(reports: list[Report]) -> Report:
         )
 
     return min(reports, key=distance)
-
-
-def show(console: Console, report: Report) -> None:
-    """Print the medians over the runs with their intervals."""
-    repeated = report["repetition"]
-    runs = repeated["runs"]
-    valid = sum(run["valid"] for run in runs)
-    console.print(f"[bold]{len(runs)} runs[/bold], {valid} valid; above is {_which(repeated)}.")
-    for pipeline, one in repeated["pipelines"].items():
-        for stage, cell in one["stages"].items():
-            told = [
-                f"{figure} {_between(cell['latency_ms']['latest'][figure])}" for figure in FIGURES
-            ]
-            console.print(f"  {pipeline} {stage}: {', '.join(told)} ms", soft_wrap=True)
-    console.print(
-        f"[dim]median of the runs \\[between, at {repeated['confidence']:.0%} confidence][/dim]",
-    )
-
-
-def _which(repeated: dict[str, Any]) -> str:
-    run_id = repeated["median_run"]
-    return f"the median run {run_id}" if run_id else "the last, because none is valid"
-
-
-def _between(interval: dict[str, Any]) -> str:
-    if interval["low"] is None:
-        return f"{interval['median']:g}"
-    return f"{interval['median']:g} \\[{interval['low']:g}–{interval['high']:g}]"
 
 
 def _intervals(reports: list[Report]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ Places: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Sense:
+class ChangePointConfig:
     """When a change is worth a word.
 
     least_runs: on each side. p_value: at most, of permutations. least_ratio: the medians differ by
@@ -50,21 +50,21 @@ class Split:
     p_value: float
 
 
-def change_points(values: Sequence[float], sense: Sense | None = None) -> list[Split]:
+def change_points(values: Sequence[float], config: ChangePointConfig | None = None) -> list[Split]:
     """Where a series changed, in order. Values must not be negative beyond -1; they are looked at
     in the order given, which is that of time."""
-    sense = sense or Sense()
+    config = config or ChangePointConfig()
     data = np.asarray(values, dtype=np.float64)
     found: list[Split] = []
     parts = [(0, len(data))]
     while parts:
         start, end = parts.pop()
-        split = _best(data[start:end], sense)
+        split = _best(data[start:end], config)
         if split is None:
             continue
         found.append(Split(start + split.index, split.p_value))
         parts += [(start, start + split.index), (start + split.index, end)]
-    return _that_matter(data, sorted(found, key=lambda one: one.index), sense)
+    return _that_matter(data, sorted(found, key=lambda one: one.index), config)
 
 
 def order(before: Floats, after: Floats) -> float:
@@ -75,12 +75,12 @@ def order(before: Floats, after: Floats) -> float:
     return max(share, 1 - share)
 
 
-def _that_matter(data: Floats, splits: list[Split], sense: Sense) -> list[Split]:
+def _that_matter(data: Floats, splits: list[Split], config: ChangePointConfig) -> list[Split]:
     """Drop the least change as long as one does not matter, judged against its neighbours."""
     kept = list(splits)
     while kept:
         edges = [0, *(split.index for split in kept), len(data)]
-        sizes = [_size(data, edges[n : n + 3], sense) for n in range(len(kept))]
+        sizes = [_size(data, edges[n : n + 3], config) for n in range(len(kept))]
         least = int(np.argmin(sizes))
         if sizes[least] >= 1:
             return kept
@@ -88,18 +88,18 @@ def _that_matter(data: Floats, splits: list[Split], sense: Sense) -> list[Split]
     return kept
 
 
-def _size(data: Floats, edges: list[int], sense: Sense) -> float:
+def _size(data: Floats, edges: list[int], config: ChangePointConfig) -> float:
     """How much the change at the middle one of three edges matters: at least 1 when it does and is
     no chance between the levels beside it, 0 when it may be chance."""
     start, split, end = edges
     before, after = data[start:split], data[split:end]
     low, high = sorted((float(np.median(before)), float(np.median(after))))
-    by_step = (high - low) / sense.least_step
-    by_ratio = (high - low) / (sense.least_ratio * low) if low > 0 else np.inf
-    size = min(by_step, by_ratio, order(before, after) / sense.least_order)
+    by_step = (high - low) / config.least_step
+    by_ratio = (high - low) / (config.least_ratio * low) if low > 0 else np.inf
+    size = min(by_step, by_ratio, order(before, after) / config.least_order)
     if size < 1:
         return size
-    return size if _best(data[start:end], sense) else 0.0
+    return size if _best(data[start:end], config) else 0.0
 
 
 def _apart(values: Floats) -> Floats:
@@ -108,27 +108,29 @@ def _apart(values: Floats) -> Floats:
     return np.asarray(np.abs(logs[:, None] - logs[None, :]))
 
 
-def _best(values: Floats, sense: Sense) -> Split | None:
-    if len(values) < 2 * sense.least_runs:
+def _best(values: Floats, config: ChangePointConfig) -> Split | None:
+    if len(values) < 2 * config.least_runs:
         return None
-    return _unlike_chance(_apart(values), *_places(len(values), sense.least_runs), sense)
+    return _unlike_chance(_apart(values), *_places(len(values), config.least_runs), config)
 
 
-def _unlike_chance(apart: Floats, splits: Places, ends: Places, sense: Sense) -> Split | None:
+def _unlike_chance(
+    apart: Floats, splits: Places, ends: Places, config: ChangePointConfig
+) -> Split | None:
     """The place of the greatest distance, unless shuffled values have as great ones too often."""
     distances = _distances(apart, splits, ends)
     best = int(np.argmax(distances))
     random = np.random.default_rng(SEED)
-    allowed = int(sense.p_value * (sense.permutations + 1)) - 1  # the series itself counts as one
+    allowed = int(config.p_value * (config.permutations + 1)) - 1  # the series itself counts as one
     reached = 0
-    for _ in range(sense.permutations):
+    for _ in range(config.permutations):
         shuffled = random.permutation(len(apart))
         drawn = _distances(apart[np.ix_(shuffled, shuffled)], splits, ends)
         if drawn.max() >= distances[best]:
             reached += 1
             if reached > allowed:
                 return None
-    return Split(int(splits[best]), (reached + 1) / (sense.permutations + 1))
+    return Split(int(splits[best]), (reached + 1) / (config.permutations + 1))
 
 
 def _places(total: int, least: int) -> tuple[Places, Places]:

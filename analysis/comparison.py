@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from services.console.bootstrap import (
+from analysis.bootstrap import (
     Histograms,
     Interval,
     median_difference,
     quantile_difference,
 )
-from services.console.expiry import seconds_expired
+from analysis.expiry import seconds_expired
 from services.runtime.clickhouse import QueryError, query
 
 CONFIDENCE = 0.99  # ten figures are compared at a time

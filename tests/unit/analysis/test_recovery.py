@@ -2,8 +2,8 @@
 
 import pytest
 
+from analysis.recovery import Disturbance, planned, recovery, sentence
 from schemas.load import Load
-from services.console.recovery import Disturbance, planned, recovery, sentence
 
 pytestmark = pytest.mark.unit
 

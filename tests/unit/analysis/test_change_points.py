@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.conductor.changes.divisive import Sense, _distances, _places, change_points, order
-from tests.unit.conductor.histories import noisy
+from analysis.e_divisive import ChangePointConfig, _distances, _places, change_points, order
+from tests.unit.analysis.histories import noisy
 
 pytestmark = pytest.mark.unit
 
@@ -47,7 +47,9 @@ def test_what_got_worse_and_better_again_is_two_changes() -> None:
 def test_a_real_change_that_is_too_small_to_matter_is_not_reported() -> None:
     values = [100.0, 101.0] * 10 + [108.0, 109.0] * 10
     assert change_points(values) == []
-    assert [split.index for split in change_points(values, Sense(least_ratio=0.05))] == [20]
+    assert [
+        split.index for split in change_points(values, ChangePointConfig(least_ratio=0.05))
+    ] == [20]
 
 
 def test_three_runs_are_not_yet_enough_and_four_are() -> None:

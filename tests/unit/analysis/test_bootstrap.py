@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.console.bootstrap import (
+from analysis.bootstrap import (
     Histograms,
     median_difference,
     median_interval,

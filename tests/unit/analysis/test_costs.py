@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.console.costs import (
+from analysis.costs import (
     core_seconds_per_million_records,
     cost_of_observing,
     used_by_others,

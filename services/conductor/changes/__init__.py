@@ -1,6 +1,0 @@
-"""Change points over the history of runs: did last night's upgrade slow the join?
-
-`series.py` reads the history from the store, `divisive.py` finds where it changed, `causes.py` says
-what else changed there, `finding.py` puts these into words (all but the first are pure).
-`__main__.py` does it once and says what is new on the bus.
-"""
