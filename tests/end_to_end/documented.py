@@ -85,6 +85,7 @@ class Rule:
     only one that it is for. stack: whether one must be running, must not be, or it does not matter.
     leaves: what runs afterwards, if that is something else: nothing, a bare stack, or a suite.
     runs: how many runs the results must have. says: pattern of something that must be said.
+    within_s: a command that only looks is asked again for so long until it says it.
     until: what a command says that stays until Ctrl-C. engine: a command that shows that a program
     of others is here and can work."""
 
@@ -96,6 +97,7 @@ class Rule:
     runs: int = 0
     says: str = ""
     until: str = ""
+    within_s: float = 0
     engine: str = ""
 
 
@@ -138,7 +140,7 @@ RULES = (
     Rule(OTHER_PORT + TIDEGAUGE + "--data second down", says=r"The stack is down\."),
     Rule("rm -rf .tidegauge", succeeds, stack="down"),
     # What looks.
-    Rule(TIDEGAUGE + "status", page="write-a-suite.md", stack="up", says="default"),
+    Rule(TIDEGAUGE + "status", page="write-a-suite.md", stack="up", says="default", within_s=30),
     Rule(TIDEGAUGE + "status", stack="up", says="store +.*ready"),
     Rule(TIDEGAUGE + "doctor", examines, stack="up", says="store is ready"),
     Rule(TIDEGAUGE + "(workloads|pipelines|suites)( .+)?"),
