@@ -16,11 +16,12 @@ from confluent_kafka import KafkaException
 from schemas import catalogue, protocol
 from schemas.domain import DomainSpec
 from schemas.protocol import LoadFinished, PhasePlan, RunPlan, RunRequest, Stop
-from services.conductor.bus import Bus, SteadyOutputs, heard
 from services.conductor.conclusion import Conclusion, conclude
 from services.conductor.evidence import BUS, Evidence
 from services.conductor.killing import kill_part
 from services.conductor.settings import ConductorSettings
+from services.conductor.steady_outputs import SteadyOutputs
+from services.runtime.bus import Bus, heard
 from services.runtime.clock import now_ms
 from services.runtime.events import Events
 from services.runtime.kafka import (
@@ -73,7 +74,7 @@ class Run:
         self._listen = listen
         self._warm = warm
         self._evidence = Evidence(request)
-        self._bus = Bus(settings, BUS, events)
+        self._bus = Bus(settings, "conductor", BUS, events)
         self._prepared = False
 
     def execute(self) -> None:

@@ -7,9 +7,9 @@ from rich.console import Console
 
 from schemas import catalogue
 from schemas.protocol import RunRequest, Stop
-from services.console.bus import Follower
 from services.console.live import View, open_view
 from services.console.progress import BUS, Progress
+from services.runtime.bus import Bus
 from services.runtime.clickhouse import QueryError, query, store_url
 from services.runtime.events import open_events
 from services.runtime.settings import ServiceSettings
@@ -36,31 +36,31 @@ def perform(
     A second interruption ends that too. Raises RunError.
     """
     events = open_events(settings, "console")
-    follower = Follower(settings, BUS)
+    bus = Bus(settings, "console", BUS)
     progress = Progress(request)
     try:
         events.command("run", request.run_id, request)
         with open_view(console) as view:
             try:
-                _follow(progress, follower, view, check_stack)
+                _follow(progress, bus, view, check_stack)
             except KeyboardInterrupt:
                 console.print("Interrupted; keeping what was measured. Once more to drop it.")
                 progress.interrupted = True
                 events.command("cancel", request.run_id, Stop(reason="interrupted"))
-                _follow(progress, follower, view, check_stack, CONCLUSION_TIMEOUT_S)
-        _await_projection(settings, follower, check_stack)
+                _follow(progress, bus, view, check_stack, CONCLUSION_TIMEOUT_S)
+        _await_projection(settings, bus, check_stack)
     except BaseException:
         if not progress.done and not progress.interrupted:
             events.command("cancel", request.run_id, Stop(reason="cancelled"))
         raise
     finally:
-        follower.close()
+        bus.close()
     return progress
 
 
 def _follow(
     progress: Progress,
-    follower: Follower,
+    bus: Bus,
     view: View,
     check_stack: Callable[[], None],
     timeout_s: float = float("inf"),
@@ -68,7 +68,7 @@ def _follow(
     began_s = heard_s = time.monotonic()
     while not progress.done:
         check_stack()
-        found = follower.poll(0.25)
+        found = bus.poll(0.25)
         for topic, record in found:
             progress.add(topic, record)
         view.show(progress)
@@ -82,14 +82,12 @@ def _follow(
         raise RunError(f"The run was refused: {progress.refused}.")
 
 
-def _await_projection(
-    settings: ServiceSettings, follower: Follower, check_stack: Callable[[], None]
-) -> None:
+def _await_projection(settings: ServiceSettings, bus: Bus, check_stack: Callable[[], None]) -> None:
     """Wait until the store has projected what is on the bus now, so that the report is whole.
 
     A store that was killed is started again meanwhile, so one that does not answer is asked again.
     """
-    ends = follower.ends(catalogue.RESULTS)
+    ends = bus.ends(catalogue.RESULTS)
     deadline_s = time.monotonic() + PROJECTION_TIMEOUT_S
     trouble = ""
     while True:
@@ -104,4 +102,4 @@ def _await_projection(
             trouble = f"The store does not answer: {error}"
         if time.monotonic() > deadline_s:
             raise RunError(trouble)
-        follower.poll(0.2)
+        bus.poll(0.2)

@@ -18,12 +18,12 @@ from schemas import catalogue, protocol
 from schemas.mistakes import first_mistake
 from schemas.protocol import RunRequest, Workload
 from schemas.suite import Suite, SuitePosition, SuiteRun
-from services.conductor.bus import Bus, heard
 from services.conductor.settings import ConductorSettings
 from services.conductor.suites.analysis import Analysis
 from services.conductor.suites.notes import Notes
 from services.conductor.suites.schedule import Place, next_place, pause_ms, skip_pause_ms
 from services.conductor.suites.usage import Usage
+from services.runtime.bus import Bus, heard
 from services.runtime.clickhouse import QueryError, store_url
 from services.runtime.clock import Clock, now_ms
 from services.runtime.definitions import DefinitionError
@@ -64,7 +64,7 @@ class Suites:
         self._store = store_url(settings)
         self._suite = suite
         self._usage = Usage()
-        self._bus = Bus(settings, (catalogue.RESOURCES, catalogue.LIFECYCLE), events)
+        self._bus = Bus(settings, "conductor", (catalogue.RESOURCES, catalogue.LIFECYCLE), events)
         self._analysis = Analysis()
         self._measured: set[str] = set()
         self._skipped: dict[str, str] = {}

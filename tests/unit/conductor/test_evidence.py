@@ -6,7 +6,7 @@ import pytest
 
 from schemas import catalogue, protocol
 from schemas.protocol import Drained, LoadFinished
-from services.conductor.bus import heard
+from services.runtime.bus import heard
 from services.conductor.conclusion import conclude
 from services.conductor.evidence import Evidence
 from tests.unit.conductor.good_run import (

@@ -52,7 +52,7 @@ def bus(monkeypatch: pytest.MonkeyPatch) -> Bus:
     found = Bus()
     projected = [{"topic": "results.lifecycle", "partition": 0, "next_offset": 3}]
     monkeypatch.setattr(module, "open_events", lambda *_: found)
-    monkeypatch.setattr(module, "Follower", lambda *_: found)
+    monkeypatch.setattr(module, "Bus", lambda *_: found)
     monkeypatch.setattr(module, "query", lambda *_: projected)
     return found
 
