@@ -45,15 +45,24 @@ HEADER = (RUN_ID, SEQUENCE, SCHEDULED_AT)
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 
 
+class Impossible(Model):
+    """A value of a column that decodes and cannot be (schemas/faults.py)."""
+
+    column: Column
+    value: float
+
+
 class InputSpec(Model):
     """An input topic. record: name of its Avro schema; key: the column whose text is the key of its
-    Kafka records; event_time: a column of timestamp-millis."""
+    Kafka records; event_time: a column of timestamp-millis. impossible: what `faults.impossible`
+    makes of a record."""
 
     name: Stage
     topic: Topic
     record: Column
     key: Column
     event_time: Column
+    impossible: Impossible | None = None
 
 
 class Condition(Model):

@@ -6,12 +6,13 @@ nothing has to be announced record by record: the request of a run holds `worklo
 
 What each kind does to record k; at most one kind per record:
 - LATE: it is sent `delays_us` later than its place in the load shape says. `scheduled_at` is the
-  later time (so that the delay is nobody's latency), `observed_at` stays: the record is late and
-  out of order in event time. A delay that would reach beyond the load's end is cut off there.
+  later time (so that the delay is nobody's latency), its event time stays: the record is late and
+  out of order. A delay that would reach beyond the load's end is cut off there.
 - DUPLICATE: it is sent twice, the same bytes in the same topic and partition, one after the other.
 - UNDECODABLE: its value is cut to half its length, so it decodes in no format. The key stays. Who
   reads it learns neither its sequence nor its run; it must become a dead letter and nothing else.
-- IMPOSSIBLE: flow_vehicles_per_hour or speed_km_per_hour is -1. It decodes; it is data.
+- IMPOSSIBLE: one column has a value that cannot be (`impossible` of the input in the domain). It
+  decodes; it is data.
 """
 
 import numpy as np
@@ -22,7 +23,6 @@ from schemas.model import Model
 
 NONE, LATE, DUPLICATE, UNDECODABLE, IMPOSSIBLE = range(5)
 KINDS = ("none", "late", "duplicate", "undecodable", "impossible")
-IMPOSSIBLE_VALUE = -1
 _STEP = 0x9E3779B97F4A7C15  # splitmix64 (Steele, Lea, Flood 2014)
 _DELAY_STREAM = 0xD1B54A32D192ED03
 

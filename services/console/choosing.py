@@ -6,7 +6,6 @@ from typing import get_args
 
 from pydantic import ValidationError
 
-from schemas.domain import DomainSpec
 from schemas.protocol import Workload
 from schemas.workload import KillTarget
 from services.runtime.definitions import (
@@ -15,19 +14,19 @@ from services.runtime.definitions import (
     changed,
     load_workload,
 )
-from services.runtime.domains import load_domain, load_workload_of
+from services.runtime.domains import Domain, load_domain, load_workload_of
 
 _OPTIONS = {"rate_per_second": "--rate", "measure_s": "--duration", "warm_up_s": "--warm-up"}
 
 
-def chosen_workload(name: str, domain: str | None) -> tuple[DomainSpec, Workload]:
+def chosen_workload(name: str, domain: str | None) -> tuple[Domain, Workload]:
     """The workload by name or path, and its domain. domain: name or path of another, on which the
     workload is to be. Raises DefinitionError."""
     if domain is None:
         workload = load_workload(name)
-        return load_domain(workload.domain).spec, workload
+        return load_domain(workload.domain), workload
     found = load_domain(domain)
-    return found.spec, load_workload_of(found, name)
+    return found, load_workload_of(found, name)
 
 
 def with_options(

@@ -91,8 +91,8 @@ def show_workloads(console: Console, name: str | None, domain: str | None = None
     """All workloads with their summaries, or one in words; domain: on another domain than its own.
     Raises DefinitionError."""
     if name:
-        spec, workload = chosen_workload(name, domain)
-        _explain_workload(console, workload, spec)
+        found, workload = chosen_workload(name, domain)
+        _explain_workload(console, workload, found.spec)
         return
     for each in names(WORKLOADS_DIR):
         console.print(f"[bold]{each}[/bold]  {load_workload(each).summary}", soft_wrap=True)

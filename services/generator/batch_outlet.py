@@ -17,7 +17,7 @@ import numpy as np
 from services.generator import librdkafka
 from services.generator.in_flight import InFlight, Part, Place, joined
 from services.generator.librdkafka import ClientError, Message
-from services.generator.messages import Lot
+from services.generator.message_batch import MessageBatch
 from services.generator.partitions import KeyPartitions, by_partition
 
 POLL_MS = 100
@@ -27,9 +27,9 @@ FLUSH_LOOK_S = 0.002
 class BatchOutlet:
     """A producer of librdkafka and the thread that counts what it delivers.
 
-    partitions: how many each topic has. in_order: the seconds of the lots that it will be given
-    never decrease. in_flight: what decides which messages librdkafka may have. All lots must be of
-    one load: a number means the same key in all of them.
+    partitions: how many each topic has. in_order: the seconds of the batches that it will be given
+    never decrease. in_flight: what decides which messages librdkafka may have. All batches must be
+    of one load: a number means the same key in all of one topic.
     """
 
     def __init__(
@@ -67,19 +67,19 @@ class BatchOutlet:
         """See Outlet."""
         self._delivered = delivered
 
-    def send(self, lot: Lot, start: int, stop: int) -> int:
+    def send(self, batch: MessageBatch, start: int, stop: int) -> int:
         """See Outlet."""
         if self._fatal:
             raise ClientError(self._fatal)
         stop = min(stop, start + max(0, self._queue_records - self._open))
         if stop <= start:
             return start
-        messages = lot.messages[start:stop]
-        partitions = self._partitions[lot.topic].of(lot.sites[start:stop], lot.names)
+        messages = batch.messages[start:stop]
+        partitions = self._partitions[batch.topic].of(batch.keys[start:stop], batch.names)
         with self._in_flight.lock:
             for partition, positions in by_partition(partitions):
                 part = messages if len(positions) == len(messages) else messages[positions]
-                self._in_flight.put((lot.topic, partition), lot, part)
+                self._in_flight.put((batch.topic, partition), batch, part)
             self._open += stop - start
             self._hand_over()
         return stop

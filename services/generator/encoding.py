@@ -9,34 +9,34 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyruhvro
 
-from schemas import codec
+from schemas.codec import MARKER, Schema
 
 HEADER_FIELDS = ("tidegauge_marker", "tidegauge_fingerprint")
 MARKER_AS_INT = -98  # zigzag 195: as a varint C3 01
 JSON_UNSAFE = r'["\\\x00-\x1f]'
 
 
-def encode_avro(name: str, batch: pa.RecordBatch) -> pa.BinaryArray:
-    """Encode every row of a batch whose columns are those of schema `name`, in its order.
+def encode_avro(schema: Schema, batch: pa.RecordBatch) -> pa.BinaryArray:
+    """Encode every row of a batch whose columns are those of a schema, in its order.
 
-    The bytes equal those of `codec.encode(name, row)`. The header is encoded as two more fields
-    before the others, so that whole values lie in one buffer: an int whose encoding is the marker
-    C3 01, and a double, which Avro writes as its 8 bytes, with the bits of the fingerprint.
+    The bytes equal those that the codec gives single records. The header is encoded as two more
+    fields before the others, so that whole values lie in one buffer: an int whose encoding is the
+    marker C3 01, and a double, which Avro writes as its 8 bytes, with the bits of the fingerprint.
     """
     if batch.num_rows == 0:
         return pa.array([], pa.binary())
-    (fingerprint,) = struct.unpack("<d", codec.header(name)[len(codec.MARKER) :])
+    (fingerprint,) = struct.unpack("<d", schema.header[len(MARKER) :])
     marker = pa.repeat(pa.scalar(MARKER_AS_INT, pa.int32()), len(batch))
     prints = pa.array(np.full(len(batch), fingerprint))
     columns = [marker, prints, *batch.columns]
     whole = pa.RecordBatch.from_arrays(columns, [*HEADER_FIELDS, *batch.schema.names])
-    (values,) = pyruhvro.serialize_record_batch(whole, _with_header(name), 1)
+    (values,) = pyruhvro.serialize_record_batch(whole, _with_header(schema.text), 1)
     return values
 
 
 @cache
-def _with_header(name: str) -> str:
-    schema = json.loads(codec.schema_json(name))
+def _with_header(text: str) -> str:
+    schema = json.loads(text)
     header = [
         {"name": field, "type": kind}
         for field, kind in zip(HEADER_FIELDS, ("int", "double"), strict=True)

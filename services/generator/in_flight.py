@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from services.generator.messages import MESSAGE, Lot
+from services.generator.message_batch import MESSAGE, MessageBatch
 
 # Of five, as a batch may leave in two requests: its first message does not wait for the others.
 PARTITIONS_IN_FLIGHT = 3
@@ -28,9 +28,9 @@ Place = tuple[str, int]  # topic and partition
 
 @dataclass(frozen=True)
 class Part:
-    """Messages for one partition, in order, and the lot whose memory they point into."""
+    """Messages for one partition, in order, and the batch whose memory they point into."""
 
-    lot: Lot
+    batch: MessageBatch
     messages: Any
     since_s: float
 
@@ -58,12 +58,12 @@ class InFlight:
         self._turns: deque[Place] = deque()  # those that wait and have nothing under way
         self._under_way: dict[Place, int] = {}
 
-    def put(self, place: Place, lot: Lot, messages: Any) -> None:
-        """Let messages of a lot wait for their turn."""
+    def put(self, place: Place, batch: MessageBatch, messages: Any) -> None:
+        """Let messages of a batch wait for their turn."""
         parts = self._waiting.setdefault(place, deque())
         if not parts and (self._places is None or place not in self._under_way):
             self._turns.append(place)
-        parts.append(Part(lot, messages, self._clock()))
+        parts.append(Part(batch, messages, self._clock()))
 
     def take(self) -> tuple[Place, list[Part]] | None:
         """The next batch to hand over, now under way; None when nothing may go."""

@@ -1,18 +1,17 @@
-"""Where lots go: the Kafka client, and what it says became of every record.
+"""Where batches go: the Kafka client, and what it says became of every record.
 
 Two ways, the same guarantees. `BatchOutlet` hands whole batches to librdkafka and counts
 deliveries by batch; `RecordOutlet` calls confluent-kafka once per record, several times slower,
 where the functions that the other one needs are not to be found.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from schemas.catalogue import INPUTS
 from services.generator import librdkafka
 from services.generator.batch_outlet import BatchOutlet
 from services.generator.in_flight import PARTITIONS_IN_FLIGHT, InFlight
-from services.generator.messages import Lot
+from services.generator.message_batch import MessageBatch
 from services.generator.record_outlet import RecordOutlet
 from services.generator.settings import GeneratorSettings
 from services.runtime.kafka import (
@@ -31,7 +30,7 @@ Delivered = Callable[[int, int, int], None]
 
 
 class Outlet(Protocol):
-    """Takes lots, keeps their order, and tells what became of each record.
+    """Takes batches, keeps their order, and tells what became of each record.
 
     trouble: the client's last error in words; empty when there was none.
     """
@@ -41,8 +40,8 @@ class Outlet(Protocol):
     def count_into(self, delivered: Delivered) -> None:
         """Whom to tell from now on; called from a thread of the outlet."""
 
-    def send(self, lot: Lot, start: int, stop: int) -> int:
-        """Hand over messages `start` to `stop` (exclusive) of a lot; returns the position of the
+    def send(self, batch: MessageBatch, start: int, stop: int) -> int:
+        """Hand over messages `start` to `stop` (exclusive) of a batch; returns the position of the
         first that was not taken: `stop`, or less when the queue is full. Raises ClientError when
         the client cannot go on."""
 
@@ -85,24 +84,27 @@ def load_properties(settings: GeneratorSettings, rate_per_second: float) -> dict
     }
 
 
-def _cluster(settings: GeneratorSettings) -> tuple[dict[str, int], int]:
+def _cluster(settings: GeneratorSettings, topics: Sequence[str]) -> tuple[dict[str, int], int]:
     """How many partitions the input topics have, and how many brokers there are. Raises
     KafkaUnavailableError."""
     consumer = assigned_consumer(settings, "generator-partitions")
     try:
-        partitions = {topic: len(partition_ids(consumer, topic)) for topic in INPUTS}
+        partitions = {topic: len(partition_ids(consumer, topic)) for topic in topics}
         return partitions, len(consumer.list_topics(timeout=KAFKA_TIMEOUT_S).brokers)
     finally:
         consumer.close()
 
 
-def open_outlet(settings: GeneratorSettings, rate_per_second: float, in_order: bool) -> Outlet:
-    """An outlet for one load that reaches `rate_per_second`; in_order: the seconds of its lots
-    never decrease, as they do when records are late on purpose. Raises ClientError."""
+def open_outlet(
+    settings: GeneratorSettings, topics: Sequence[str], rate_per_second: float, in_order: bool
+) -> Outlet:
+    """An outlet for one load to some topics that reaches `rate_per_second`; in_order: the seconds
+    of its batches never decrease, as they do when records are late on purpose. Raises
+    ClientError."""
     properties = load_properties(settings, rate_per_second)
     library = librdkafka.load() if settings.generator_client != "record" else None
     if library is not None:
-        partitions, brokers = _cluster(settings)
+        partitions, brokers = _cluster(settings, topics)
         # Without idempotence librdkafka has requests enough in flight.
         places = PARTITIONS_IN_FLIGHT * brokers if properties["enable.idempotence"] else None
         in_flight = InFlight(places, BATCH_RECORDS, settings.generator_delivery_timeout_s)

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from services.generator.names import addresses
-from services.generator.recording import Int64s
+from schemas.records import Int64s
+from services.generator.message_batch import addresses
 
 
 class KeyPartitions:
@@ -22,11 +22,11 @@ class KeyPartitions:
         self._count = partitions
         self._known: NDArray[np.int32] = np.zeros(0, np.int32)
 
-    def of(self, sites: Int64s, names: pa.StringArray) -> NDArray[np.int32]:
+    def of(self, keys: Int64s, names: pa.StringArray) -> NDArray[np.int32]:
         """Partition of each message, given the numbers of their keys."""
         if len(names) > len(self._known):
             self._known = np.concatenate([self._known, self._more(names[len(self._known) :])])
-        return self._known[sites]
+        return self._known[keys]
 
     def _more(self, names: pa.StringArray) -> NDArray[np.int32]:
         starts, sizes = addresses(names, slice(None))

@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import KafkaException, Producer
 
 from services.generator.librdkafka import ClientError
-from services.generator.messages import Lot
+from services.generator.message_batch import MessageBatch
 
 POLL_S = 0.1
 
@@ -31,14 +31,14 @@ class RecordOutlet:
         """See Outlet."""
         self._delivered = delivered
 
-    def send(self, lot: Lot, start: int, stop: int) -> int:
+    def send(self, batch: MessageBatch, start: int, stop: int) -> int:
         """See Outlet."""
         produce = self._producer.produce
         for position in range(start, stop):
-            key, value = lot.record(position)
-            report = partial(self._report, int(lot.seconds[position]))
+            key, value = batch.record(position)
+            report = partial(self._report, int(batch.seconds[position]))
             try:
-                produce(lot.topic, value, key, on_delivery=report)
+                produce(batch.topic, value, key, on_delivery=report)
             except BufferError:
                 return position
             except KafkaException as error:

@@ -6,6 +6,7 @@ idle ── prepare ──► prepared (probe traffic) ── start ──► lo
 
 import gc
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -16,17 +17,15 @@ from structlog.stdlib import BoundLogger
 from schemas import catalogue, protocol
 from schemas.protocol import LoadFinished, PhasePlan, RunPlan
 from services.generator import metrics
-from services.generator.ahead import Load
+from services.generator.dataset_plan import DatasetPlan, dataset_plan
+from services.generator.domain_records import new_records
 from services.generator.findings import findings
-from services.generator.input_files import InputError, read_input
 from services.generator.librdkafka import ClientError
 from services.generator.outlet import Outlet, open_outlet
+from services.generator.prefetch import PlannedLoad
 from services.generator.probe import probe_set, sets_per_second
-from services.generator.recipe import Recipe, recipe_of
-from services.generator.recording import recording_of
 from services.generator.sender import LoadThread
 from services.generator.settings import GeneratorSettings
-from services.generator.share import Share
 from services.generator.statistics import Statistics
 from services.runtime.clock import now_ms, now_us
 from services.runtime.events import Events
@@ -37,7 +36,8 @@ from services.runtime.kafka import (
     end_offsets,
     idempotent_producer,
 )
-from services.runtime.trusted import content_objection
+from services.runtime.recordings import InputError
+from services.runtime.trusted import content_objection, trusted_domain
 
 IDLE_POLL_S = 0.5
 BUSY_POLL_S = 0.1
@@ -52,7 +52,7 @@ class Run:
     outlet: for the load; producer: for probe traffic.
     """
 
-    recipe: Recipe
+    plan: DatasetPlan
     outlet: Outlet
     producer: Producer
     probes: int = 0
@@ -64,7 +64,7 @@ class Run:
     @property
     def run_id(self) -> str:
         """Id of the run."""
-        return self.recipe.request.run_id
+        return self.plan.request.run_id
 
 
 class Runs:
@@ -112,6 +112,8 @@ class Runs:
                     self._publish(run, now_ms())
         except (KafkaException, KafkaUnavailableError, BufferError) as error:
             self._fail(run.run_id, f"the generator cannot reach the broker: {error}")
+        except ValueError as error:
+            self._fail(run.run_id, f"the generator cannot make probe traffic: {error}")
 
     def abandon(self, reason: str) -> None:
         """Give up the current run, if there is one, at once."""
@@ -126,12 +128,13 @@ class Runs:
 
     def _prepare(self, run_id: str, plan: RunPlan) -> None:
         settings, workload = self._settings, plan.request.workload
-        share = Share(settings.generator_instance_index, settings.generator_instance_count)
-        recipe = self._recipe(plan, share)
-        peak = workload.load.peak_per_second / share.count
-        outlet = open_outlet(settings, peak, in_order=not workload.faults.any)
+        dataset = self._dataset_plan(plan)
+        shard = dataset.shard
+        peak = workload.load.peak_per_second / shard.count
+        in_order = not workload.faults.any
+        outlet = open_outlet(settings, dataset.domain.topics, peak, in_order)
         producer = idempotent_producer(settings, "generator-probes")
-        run = self._run = Run(recipe, outlet, producer)
+        run = self._run = Run(dataset, outlet, producer)
         self._rehearse(run)
         self._send_probes(run)
         waiting = producer.flush(KAFKA_TIMEOUT_S)
@@ -139,26 +142,31 @@ class Runs:
             reason = run.probe_failures[0] if run.probe_failures else "no acknowledgement"
             raise KafkaUnavailableError(f"probe traffic was not accepted: {reason}")
         run.next_at_ms = now_ms() + INTERVAL_MS
-        instance = {"instance_index": share.index, "instance_count": share.count}
+        instance = {"instance_index": shard.index, "instance_count": shard.count}
         self._events.lifecycle(protocol.READY, run_id, detail={"service": "generator"} | instance)
         self._log.info("prepared", run_id=run_id, shape=workload.load.shape, peak_per_second=peak)
 
-    def _recipe(self, plan: RunPlan, share: Share) -> Recipe:
-        """Read what the workload's content names; bad rows become dead letters of the run."""
-        content = plan.request.workload.content
-        objection = content_objection(content, self._settings.data)
+    def _dataset_plan(self, plan: RunPlan) -> DatasetPlan:
+        """Read what the domain and the workload's content name; bad rows become dead letters of
+        the run. Raises ValueError with one sentence."""
+        request, settings = plan.request, self._settings
+        if request.domain is None:
+            raise InputError("the request is of a version before domains")
+        domain = trusted_domain(request.domain, settings.data)
+        objection = content_objection(request.workload.content, settings.data)
         if objection is not None:
             raise InputError(objection)
-        read = read_input(content)
-        if share.index == 0:
-            for row in read.bad_rows:
-                self._events.dead_letter(row, row.reason, plan.request.run_id)
-        return recipe_of(plan.request, recording_of(read.observations), share)
+        records = new_records(domain, request)
+        index, count = settings.generator_instance_index, settings.generator_instance_count
+        if index == 0:
+            for row in records.bad_rows:
+                self._events.dead_letter(row, row.reason, request.run_id)
+        return dataset_plan(request, request.domain, records, index, count)
 
     def _rehearse(self, run: Run) -> None:
         """Encode a second of the load for nothing: the first time takes a second of processor
-        time (libraries that load late, the names of the sites), which the load must not pay."""
-        load = Load(run.recipe, load_start_ms=0, seconds=1)
+        time (libraries that load late, the names of keys), which the load must not pay."""
+        load = PlannedLoad(run.plan, load_start_ms=0, seconds=1)
         for _ in islice(load.prepared(), REHEARSED_SLICES):
             continue
         # What is there now stays; looking through it during the load would cost tens of ms a time.
@@ -171,11 +179,9 @@ class Runs:
             if error is not None and not run.probe_failures:
                 run.probe_failures.append(str(error))
 
-        workload = run.recipe.request.workload
-        windows, wire_format = workload.windows, workload.content.format
-        for _ in range(sets_per_second(windows, self._settings.generator_probe_sets)):
-            records = probe_set(run.run_id, run.probes, now_us(), windows, wire_format)
-            for topic, key, value in records:
+        records = probe_set(run.plan, run.probes, now_us())
+        for _ in range(sets_per_second(len(records), self._settings.generator_probe_sets)):
+            for topic, key, value in probe_set(run.plan, run.probes, now_us()):
                 run.producer.produce(topic, value, key, on_delivery=delivered)
             run.producer.poll(0)
             run.probes += 1
@@ -184,8 +190,8 @@ class Runs:
         run = self._run
         if run is None or run.thread is not None:
             return
-        load = Load(run.recipe, plan.load_start_ms, plan.phases.total_s)
-        run.statistics = Statistics(run.recipe.shape, plan, run.recipe.share)
+        load = PlannedLoad(run.plan, plan.load_start_ms, plan.phases.total_s)
+        run.statistics = Statistics(run.plan.shape, plan, run.plan.shard)
         run.thread = LoadThread(load, run.statistics, run.outlet, self._settings, now_us)
         self._log.info("load_started", run_id=run.run_id, plan=json.loads(plan.model_dump_json()))
 
@@ -204,17 +210,17 @@ class Runs:
             self._fail(run.run_id, f"the generator could not go on sending: {thread.error}")
             return
         assert run.statistics is not None
-        totals, share = run.statistics.totals, run.recipe.share
+        totals, shard = run.statistics.totals, run.plan.shard
         finished = LoadFinished(
             intended=totals.intended,
             acknowledged=totals.acknowledged,
             failed=totals.failed,
-            end_offsets=self._end_offsets(),
-            instance_index=share.index,
-            instance_count=share.count,
+            end_offsets=self._end_offsets(run.plan.domain.topics),
+            instance_index=shard.index,
+            instance_count=shard.count,
             faults=dict(run.statistics.faults),
             messages=findings(
-                run.recipe.request.workload.load,
+                run.plan.request.workload.load,
                 run.statistics.max_delay_us,
                 run.outlet.trouble,
             ),
@@ -224,10 +230,10 @@ class Runs:
         self._events.lifecycle(protocol.LOAD_FINISHED, run.run_id, detail=finished)
         self._log.info("load_finished", run_id=run.run_id, **vars(totals))
 
-    def _end_offsets(self) -> dict[str, tuple[int, ...]]:
+    def _end_offsets(self, topics: Sequence[str]) -> dict[str, tuple[int, ...]]:
         consumer = assigned_consumer(self._settings, "generator-end-offsets")
         try:
-            return {topic: end_offsets(consumer, topic) for topic in catalogue.INPUTS}
+            return {topic: end_offsets(consumer, topic) for topic in topics}
         finally:
             consumer.close()
 

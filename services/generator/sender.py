@@ -4,11 +4,11 @@ import threading
 import time
 from collections.abc import Callable
 
-from services.generator.ahead import Ahead, Load, Prepared
 from services.generator.curves import SECOND_US
-from services.generator.messages import Lot
+from services.generator.message_batch import MessageBatch
 from services.generator.outlet import Outlet
 from services.generator.pacing import TICK_US, next_wake_us, plan_tick
+from services.generator.prefetch import PlannedLoad, Prefetch, Prepared
 from services.generator.settings import GeneratorSettings
 from services.generator.statistics import Statistics
 from services.runtime.clock import Clock
@@ -26,7 +26,7 @@ class LoadThread:
 
     def __init__(
         self,
-        load: Load,
+        load: PlannedLoad,
         statistics: Statistics,
         outlet: Outlet,
         settings: GeneratorSettings,
@@ -38,7 +38,7 @@ class LoadThread:
         self.error: Exception | None = None
         self.waiting_records = 0
         self._load = load
-        self._faulty = load.recipe.request.workload.faults.any
+        self._faulty = load.plan.request.workload.faults.any
         self._statistics = statistics
         self._outlet = outlet
         self._settings = settings
@@ -56,7 +56,7 @@ class LoadThread:
 
     def _run(self) -> None:
         try:
-            for prepared in Ahead(self._load, self._stop):
+            for prepared in Prefetch(self._load, self._stop):
                 self._send(prepared)
             self._finish()
         except Exception as error:  # told to the main thread, which ends the run with it
@@ -67,51 +67,55 @@ class LoadThread:
 
     def _send(self, prepared: Prepared) -> None:
         """Deal with every record of a slice: sent or, beyond the bound of the backlog, failed."""
-        begun = [Begun(lot) for lot in prepared.lots]
-        ours_until = self._load.recipe.share.before(prepared.slice.end)
-        while begun and not self._stop.is_set():
+        cursors = [BatchCursor(batch) for batch in prepared.batches]
+        ours_until = self._load.plan.shard.before(prepared.slice.end)
+        while cursors and not self._stop.is_set():
             elapsed_us = self._elapsed_us()
             self._statistics.open_until(elapsed_us)
-            due = sum(each.due(elapsed_us) for each in begun)
+            due = sum(each.due(elapsed_us) for each in cursors)
             later = max(0, self._load.due(elapsed_us) - ours_until)
             self.waiting_records = due + later
             tick = plan_tick(due, later, self._may_wait_records(elapsed_us), SEND_LIMIT)
-            self._deal(begun, tick.give_up, self._give_up, elapsed_us)
-            sent = self._deal(begun, tick.send, self._hand_over, elapsed_us)
-            begun = [each for each in begun if each.left]
+            self._deal(cursors, tick.give_up, self._give_up, elapsed_us)
+            sent = self._deal(cursors, tick.send, self._hand_over, elapsed_us)
+            cursors = [each for each in cursors if each.left]
             if sent < tick.send:
                 self._sleep(FULL_QUEUE_WAIT_S)
-            elif begun and tick.give_up + sent == due:
-                self._wait_until(wake_us(begun, elapsed_us))
+            elif cursors and tick.give_up + sent == due:
+                self._wait_until(wake_us(cursors, elapsed_us))
 
     def _deal(
-        self, begun: "list[Begun]", records: int, how: "Callable[[Begun, int], int]", now_us: int
+        self,
+        cursors: "list[BatchCursor]",
+        records: int,
+        how: "Callable[[BatchCursor, int], int]",
+        now_us: int,
     ) -> int:
-        """Deal with the oldest `records` due ones, about the same share of every lot."""
+        """Deal with the oldest `records` due ones, about the same share of every batch."""
         left, done = records, 0
-        for number, each in enumerate(begun):
-            part = -(-left // (len(begun) - number))
-            rest = sum(other.due(now_us) for other in begun[number + 1 :])
+        for number, each in enumerate(cursors):
+            part = -(-left // (len(cursors) - number))
+            rest = sum(other.due(now_us) for other in cursors[number + 1 :])
             stop = each.position + min(each.due(now_us), max(part, left - rest))
             if stop > each.position:
                 left -= stop - each.position
                 done += how(each, stop)
         return done
 
-    def _hand_over(self, each: "Begun", stop: int) -> int:
-        """Send up to position `stop` of a lot. Sent is when the client has taken them: the latest
+    def _hand_over(self, each: "BatchCursor", stop: int) -> int:
+        """Send up to position `stop` of a batch. Sent is when the client has taken them: the latest
         moment, so a delay is never shown as less than it was."""
-        lot, start = each.lot, each.position
-        each.position = self._outlet.send(lot, start, stop)
+        batch, start = each.batch, each.position
+        each.position = self._outlet.send(batch, start, stop)
         taken = slice(start, each.position)
-        self._statistics.sent(lot, taken, self._elapsed_us())
+        self._statistics.sent(batch, taken, self._elapsed_us())
         if self._faulty:
-            self._statistics.injected(lot.faults[taken][lot.seconds[taken] >= 0])
+            self._statistics.injected(batch.faults[taken][batch.seconds[taken] >= 0])
         return each.position - start
 
-    def _give_up(self, each: "Begun", stop: int) -> int:
+    def _give_up(self, each: "BatchCursor", stop: int) -> int:
         start, each.position = each.position, stop
-        self._statistics.given_up(each.lot.seconds[start:stop])
+        self._statistics.given_up(each.batch.seconds[start:stop])
         return stop - start
 
     def _may_wait_records(self, elapsed_us: int) -> int:
@@ -141,26 +145,26 @@ class LoadThread:
         return self._clock() - self._load.load_start_ms * 1000
 
 
-class Begun:
-    """A lot and the position of its first message that is not dealt with."""
+class BatchCursor:
+    """A batch and the position of its first message that is not dealt with."""
 
-    def __init__(self, lot: Lot) -> None:
-        self.lot = lot
+    def __init__(self, batch: MessageBatch) -> None:
+        self.batch = batch
         self.position = 0
 
     @property
     def left(self) -> int:
         """How many messages are not dealt with."""
-        return len(self.lot) - self.position
+        return len(self.batch) - self.position
 
     def due(self, elapsed_us: int) -> int:
         """How many of them are due."""
-        end = self.lot.due_us.searchsorted(elapsed_us, side="right")
+        end = self.batch.due_us.searchsorted(elapsed_us, side="right")
         return max(0, int(end) - self.position)
 
 
-def wake_us(begun: list[Begun], elapsed_us: int) -> int:
-    """Elapsed time at which to look again when nothing more of these lots is due now."""
-    next_us = min(int(each.lot.due_us[each.position]) for each in begun)
-    soon = sum(each.due(elapsed_us + TICK_US) for each in begun)
+def wake_us(cursors: list[BatchCursor], elapsed_us: int) -> int:
+    """Elapsed time at which to look again when nothing more of these batches is due now."""
+    next_us = min(int(each.batch.due_us[each.position]) for each in cursors)
+    soon = sum(each.due(elapsed_us + TICK_US) for each in cursors)
     return next_wake_us(next_us, soon, elapsed_us)

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from schemas.faults import KINDS, NONE
 from schemas.protocol import PhasePlan
+from schemas.records import Int64s
 from services.generator.curves import SECOND_US
-from services.generator.messages import Lot
-from services.generator.recording import Int64s
+from services.generator.dataset_plan import Shard
+from services.generator.message_batch import MessageBatch
 from services.generator.shapes import LoadShape
-from services.generator.share import Share
 
 DELAY_STEP_US = 100
 
@@ -69,12 +69,12 @@ class Totals:
 class Statistics:
     """Tallies of a load, opened as its seconds come and dropped when nothing more can change."""
 
-    def __init__(self, shape: LoadShape, plan: PhasePlan, share: Share = Share()) -> None:  # noqa: B008
+    def __init__(self, shape: LoadShape, plan: PhasePlan, shard: Shard = Shard()) -> None:  # noqa: B008
         self.totals = Totals()
         self.max_delay_us = 0
         self.faults: Counter[str] = Counter()
         self._shape = shape
-        self._share = share
+        self._shard = shard
         self._plan = plan
         self._opened = 0
         self._tallies: dict[int, SecondTally] = {}
@@ -87,16 +87,16 @@ class Statistics:
             self._open(self._opened)
             self._opened += 1
 
-    def sent(self, lot: Lot, taken: slice, sent_us: int) -> None:
-        """Count these messages of a lot as sent at an elapsed time; second copies not."""
-        due_us = lot.due_us[taken]
+    def sent(self, batch: MessageBatch, taken: slice, sent_us: int) -> None:
+        """Count these messages of a batch as sent at an elapsed time; second copies not."""
+        due_us = batch.due_us[taken]
         if not len(due_us):
             return
         self.max_delay_us = max(self.max_delay_us, sent_us - int(due_us[0]))
-        if lot.second is not None:
-            self._count_sent(lot.second, due_us, sent_us)
+        if batch.second is not None:
+            self._count_sent(batch.second, due_us, sent_us)
             return
-        seconds = lot.seconds[taken]
+        seconds = batch.seconds[taken]
         for second in np.unique(seconds).tolist():
             if second >= 0:
                 self._count_sent(second, due_us[seconds == second], sent_us)
@@ -143,7 +143,7 @@ class Statistics:
     def _open(self, second: int) -> None:
         start_us = second * SECOND_US
         second_ms = self._plan.load_start_ms + second * 1000
-        due, before = self._shape.due, self._share.before
+        due, before = self._shape.due, self._shard.before
         intended = before(due(start_us + SECOND_US - 1)) - before(due(start_us - 1))
         self._published[second] = _Published()
         self._tallies[second] = SecondTally(

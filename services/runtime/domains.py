@@ -1,36 +1,50 @@
 """Domains as folders: `domains/NAME/` with `domain.toml` and the Avro schemas that it names.
 
-A folder from anywhere serves as well (`--domain PATH`). What else is in it is for the service that
-uses it: `records.py` makes the records (generator), `data/` holds a recording.
+A folder from anywhere serves as well (`--domain PATH`). What else is in it is optional:
+
+records.py      the class `Records`: makes the records of a load (schemas/records.py)
+content.py      the class `Content`: options of a workload's [content]
+recording       a key of domain.toml: the CSV or Parquet that a load replays without `records.py`;
+                one for all inputs, or one for each of them by name
 """
 
 import csv
+import hashlib
 import json
+import sys
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from importlib.util import module_from_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, ValidationError
 
+from schemas.codec import said_by
+from schemas.content import Content
 from schemas.domain import HEADER, DomainSpec
 from schemas.mistakes import first_mistake
-from schemas.workload import Content, Windows, Workload
+from schemas.workload import Windows, Workload
 from services.runtime.definitions import DefinitionError, load_workload, unknown
 from services.runtime.settings import ROOT
 
 DOMAINS_DIR = ROOT / "domains"
 FILE = "domain.toml"
+MAX_FILES = 10_000
 
 
 @dataclass(frozen=True)
 class Domain:
-    """A domain and the folder that defines it. recording: in it, replayed where there is no
-    `records.py`."""
+    """A domain and the folder that defines it. recording: the file of each input, where the domain
+    has any."""
 
     spec: DomainSpec
     folder: Path
-    recording: Path | None = None
+    recording: dict[str, Path] = field(default_factory=dict)
 
 
 def domain_names(directory: Path = DOMAINS_DIR) -> tuple[str, ...]:
@@ -45,17 +59,17 @@ def load_domain(name: str, directory: Path = DOMAINS_DIR) -> Domain:
         raise DefinitionError(unknown("domain", name, domain_names(directory)))
     try:
         fields = tomllib.loads((folder / FILE).read_text())
-        recording = fields.pop("recording", None)
         fields["stages"] = [_with_table(folder, one) for one in fields.get("stages", [])]
         fields["schemas"] = dict(_schema(path) for path in _newest(folder))
+        recording = fields.pop("recording", {})
         spec = DomainSpec.model_validate(fields)
         _check_columns(spec)
+        files = _recording(folder.resolve(), spec, recording)
     except ValidationError as error:
         raise DefinitionError(f"{folder / FILE}: {first_mistake(error)}.") from error
     except (OSError, ValueError, KeyError) as error:
         raise DefinitionError(f"{folder / FILE}: {' '.join(str(error).split())}.") from error
-    folder = folder.resolve()
-    return Domain(spec, folder, folder / recording if recording else None)
+    return Domain(spec, folder.resolve(), files)
 
 
 def load_workload_of(domain: Domain, name: str) -> Workload:
@@ -71,6 +85,92 @@ def load_workload_of(domain: Domain, name: str) -> Workload:
             changed = {"content": content, "stages": (), "pipelines": (), "windows": Windows()}
             found = found.model_copy(update=changed)
     return found.model_copy(update={"domain": domain.spec.name})
+
+
+def content_of(domain: Domain, content: Content) -> Content:
+    """The content of a workload with the options that the domain has, and no others. Raises
+    DefinitionError."""
+    module = domain_module(domain, "content")
+    model: type[Content] = getattr(module, "Content", _NoOptions)
+    try:
+        return model.model_validate(content.model_dump(exclude_unset=True))
+    except ValidationError as error:
+        raise DefinitionError(
+            f"For the domain {domain.spec.name} {first_mistake(error, within='content')}."
+        ) from error
+
+
+def checked(workload: Workload, domain: Domain) -> Workload:
+    """A workload with all options of its content, those of the domain too. Raises
+    DefinitionError."""
+    content = content_of(domain, workload.content)
+    return workload.model_copy(update={"content": Content.model_validate(content.model_dump())})
+
+
+def domain_module(domain: Domain, name: str) -> ModuleType | None:
+    """A module of the domain's folder; None when there is none. Raises DefinitionError.
+
+    The folder is a package of its own, so its modules import each other relatively. When a file in
+    it changes it is another package.
+    """
+    if not (domain.folder / f"{name}.py").is_file():
+        return None
+    package = f"tidegauge_domain_{folder_digest(domain.folder)[:32]}"
+    if package not in sys.modules:
+        spec = ModuleSpec(package, None, is_package=True)
+        spec.submodule_search_locations = [str(domain.folder)]
+        sys.modules[package] = module_from_spec(spec)
+    compiles, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        return import_module(f"{package}.{name}")
+    except Exception as error:  # whatever code of the domain raises
+        raise DefinitionError(f"{domain.folder / name}.py fails: {said_by(error)}.") from error
+    finally:
+        sys.dont_write_bytecode = compiles
+
+
+def folder_digest(folder: Path) -> str:
+    """SHA-256 of the names and contents of a folder's files; hidden and compiled ones do not count.
+    Raises DefinitionError."""
+    digest = hashlib.sha256()
+    try:
+        for path in _files(folder):
+            with path.open("rb") as file:
+                content = hashlib.file_digest(file, "sha256").hexdigest()
+            digest.update(f"{path.relative_to(folder).as_posix()}\0{content}\n".encode())
+    except OSError as error:
+        raise DefinitionError(f"{folder} cannot be read: {error}.") from error
+    return digest.hexdigest()
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    count = 0
+    for path in sorted(folder.rglob("*")):
+        inside = path.relative_to(folder).parts
+        if path.is_file() and not any(part[0] == "." or part == "__pycache__" for part in inside):
+            count += 1
+            if count > MAX_FILES:
+                raise DefinitionError(f"{folder} has more than {MAX_FILES} files.")
+            yield path
+
+
+class _NoOptions(Content):
+    """Of a domain without options of its own."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+def _recording(folder: Path, spec: DomainSpec, given: Any) -> dict[str, Path]:
+    """The recorded file of each input. Raises ValueError."""
+    names = [one.name for one in spec.inputs]
+    files = dict.fromkeys(names, given) if isinstance(given, str) else given
+    if not isinstance(files, dict) or (files and set(files) != set(names)):
+        raise ValueError(f"recording must be a file, or name one for each of {', '.join(names)}")
+    found = {name: (folder / str(file)).resolve() for name, file in files.items()}
+    for name, path in found.items():
+        if not path.is_file() or not path.is_relative_to(folder):
+            raise ValueError(f"recording: there is no file {files[name]} in the folder")
+    return found
 
 
 def _newest(folder: Path) -> list[Path]:
@@ -121,7 +221,8 @@ def _check_columns(spec: DomainSpec) -> None:
     }
     for one in spec.inputs:
         _check(one.record in columns, f"there is no schema {one.record}")
-        for name in (*HEADER, one.key, one.event_time):
+        needed = (one.impossible.column,) if one.impossible else ()
+        for name in (*HEADER, one.key, one.event_time, *needed):
             _check(name in columns[one.record], f"{one.record} has no column {name!r}")
     for stage in spec.stages:
         if stage.record:

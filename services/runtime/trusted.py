@@ -1,21 +1,25 @@
 """What a command may make a service start or open: only what a file of this machine says too.
 
 A pipeline names programs, classes and options of a JVM, and the content of a workload may name a
-file. Commands that carry them travel on Kafka, and whoever can write there is not for that reason
-the owner of this account. So the agent and the generator look a definition up before they use it:
-in `pipelines/` or `workloads/` of this installation, or among what the command line of this data
-folder has read from the owner's own files:
+file. A domain brings code. Commands that carry them travel on Kafka, and whoever can write there is
+not for that reason the owner of this account. So a service looks a definition up before it uses it:
+in `pipelines/`, `workloads/` or `domains/` of this installation, or among what the command line of
+this data folder has read from the owner's own files:
 
     <data>/definitions/<SHA-256 of the definition>.json
+
+For a domain that file names the folder and the SHA-256 of what is in it: changed code is noticed.
 """
 
 import hashlib
+import json
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from schemas.content import Content
+from schemas.domain import DomainSpec
 from schemas.model import Model
 from schemas.pipeline import Pipeline
 from schemas.suite import Suite
@@ -29,20 +33,29 @@ from services.runtime.definitions import (
     load_workload,
     names,
 )
+from services.runtime.domains import DOMAINS_DIR, Domain, checked, folder_digest, load_domain
 
 KEPT_DEFINITIONS: Final = 1_000
 
 
 def keep_definitions(
-    data: Path, workloads: Iterable[Workload], pipelines: Iterable[Pipeline]
+    data: Path,
+    workloads: Iterable[Workload],
+    pipelines: Iterable[Pipeline],
+    domains: Iterable[Domain] = (),
 ) -> None:
-    """Remember what was read from files of this machine; of much, the newest. Raises OSError."""
+    """Remember what was read from files of this machine; of much, the newest. Raises OSError and
+    DefinitionError."""
     folder = _folder(data)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     named = [each.content for each in workloads if each.content.path]
-    for definition in (*named, *pipelines):
-        path = _place(data, definition)
-        path.write_text(definition.model_dump_json())
+    texts = {_place(data, each): each.model_dump_json() for each in (*named, *pipelines)}
+    for each in domains:
+        if each.folder.parent != DOMAINS_DIR.resolve():
+            kept = {"folder": str(each.folder), "sha256": folder_digest(each.folder)}
+            texts[_domain_place(data, each.spec)] = json.dumps(kept)
+    for path, text in texts.items():
+        path.write_text(text)
         path.touch()
     by_age = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
     for path in by_age[:-KEPT_DEFINITIONS]:
@@ -50,9 +63,11 @@ def keep_definitions(
 
 
 def keep_suite(data: Path, suite: Suite) -> None:
-    """Remember what the steps of a suite are made of. Raises OSError."""
+    """Remember what the steps of a suite are made of. Raises OSError and DefinitionError."""
     workloads = [step.workload for step in suite.steps]
-    keep_definitions(data, workloads, [each for step in suite.steps for each in step.pipelines])
+    domains = [load_domain(name) for name in {each.domain for each in workloads}]
+    pipelines = [each for step in suite.steps for each in step.pipelines]
+    keep_definitions(data, workloads, pipelines, domains)
 
 
 def pipeline_objection(
@@ -78,9 +93,47 @@ def content_objection(content: Content, data: Path, directory: Path = WORKLOADS_
         return None
     for name in names(directory):
         with suppress(DefinitionError):
-            if load_workload(name, directory).content == content:
+            workload = load_workload(name, directory)
+            if content in (
+                workload.content,
+                checked(workload, load_domain(workload.domain)).content,
+            ):
                 return None
     return f"no workload on the generator's machine reads {content.path} in this way"
+
+
+def trusted_domain(spec: DomainSpec, data: Path, directory: Path = DOMAINS_DIR) -> Domain:
+    """The folder of this machine that defines the domain of a command; it may have other windows.
+    Raises DefinitionError when there is none."""
+    found = None
+    with suppress(DefinitionError):
+        found = load_domain(spec.name, directory)
+    if found is not None and _windowless(found.spec) == _windowless(spec):
+        return found
+    try:
+        kept = json.loads(_domain_place(data, spec).read_text())
+        found = load_domain(kept["folder"])
+    except (OSError, ValueError, KeyError) as error:
+        what = "says otherwise" if found else "does not exist"
+        raise DefinitionError(f"domains/{spec.name} on this machine {what}.") from error
+    if folder_digest(found.folder) != kept["sha256"]:
+        raise DefinitionError(
+            f"{found.folder} has changed since the command line read it for this run."
+        )
+    return found
+
+
+def _domain_place(data: Path, spec: DomainSpec) -> Path:
+    text = f"DomainSpec:{_windowless(spec)}"
+    return _folder(data) / f"{hashlib.sha256(text.encode()).hexdigest()}.json"
+
+
+def _windowless(spec: DomainSpec) -> str:
+    """A domain as JSON without the windows, which a workload may set."""
+    fields = spec.model_dump(mode="json")
+    for stage in fields["stages"]:
+        del stage["window"]
+    return json.dumps(fields, sort_keys=True)
 
 
 def _folder(data: Path) -> Path:

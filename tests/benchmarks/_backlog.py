@@ -14,13 +14,12 @@ import time
 import numpy as np
 
 from schemas.protocol import Content, Load, Phases, Pipeline, RunRequest, Workload
-from services.generator import ahead
-from services.generator.input_files import read_input
+from services.generator.dataset_plan import DatasetPlan, dataset_plan
+from services.generator.domain_records import new_records
 from services.generator.outlet import open_outlet
-from services.generator.recipe import Recipe, recipe_of
-from services.generator.recording import recording_of
+from services.generator.prefetch import PlannedLoad
 from services.generator.settings import GeneratorSettings
-from services.generator.share import Share
+from services.runtime.domains import load_domain
 
 EVENT_SECONDS = 100
 FLUSH_S = 60.0
@@ -29,22 +28,25 @@ FLUSH_S = 60.0
 def main() -> None:
     """Publish, wait for all acknowledgements, print."""
     run_id, records, start_ms = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    recipe = recipe_for(run_id, records)
-    outlet = open_outlet(GeneratorSettings(), records, in_order=True)
+    plan = plan_for(run_id, records)
+    outlet = open_outlet(GeneratorSettings(), plan.domain.topics, records, in_order=True)
     outlet.count_into(lambda _second, _acknowledged, _failed: None)
-    for prepared in ahead.Load(recipe, start_ms, 1).prepared():
-        for lot in prepared.lots:
+    keys: set[int] = set()  # of the first second of event time, as of every other one
+    for prepared in PlannedLoad(plan, start_ms, 1).prepared():
+        for batch in prepared.batches:
+            if prepared.slice.event_second == 0:
+                keys.update(np.unique(batch.keys).tolist())
             sent = 0
-            while sent < len(lot):
-                sent = outlet.send(lot, sent, len(lot))
-                if sent < len(lot):
+            while sent < len(batch):
+                sent = outlet.send(batch, sent, len(batch))
+                if sent < len(batch):
                     time.sleep(0.0005)  # until there is room in the client's queue
     assert outlet.flush(FLUSH_S) == 0, outlet.trouble
     outlet.close()
-    print(json.dumps(implied(recipe, records)))
+    print(json.dumps(implied(len(keys), records)))
 
 
-def recipe_for(run_id: str, records: int) -> Recipe:
+def plan_for(run_id: str, records: int) -> DatasetPlan:
     """Records of one second by the clock that lasts EVENT_SECONDS by event time."""
     workload = Workload(
         name="backlog",
@@ -54,21 +56,25 @@ def recipe_for(run_id: str, records: int) -> Recipe:
         phases=Phases(warm_up_s=0, measure_s=1, cool_down_s=3),
     )
     pipeline = Pipeline(name="p", summary="-", mode="real-time", implementation="customised")
-    request = RunRequest(run_id=run_id, workload=workload, pipelines=(pipeline,), stages=("parse",))
-    return recipe_of(request, recording_of(read_input(workload.content).observations), Share())
+    domain = load_domain(workload.domain)
+    request = RunRequest(
+        run_id=run_id,
+        workload=workload,
+        pipelines=(pipeline,),
+        stages=("parse",),
+        domain=domain.spec,
+    )
+    return dataset_plan(request, domain.spec, new_records(domain, request))
 
 
-def implied(recipe: Recipe, records: int) -> dict[str, int]:
-    """Outputs by stage."""
-    a_second = records // EVENT_SECONDS
-    places = recipe.layout.places(0, a_second, np.arange(a_second // 2))
-    sites = len(np.unique(places.site))
+def implied(keys: int, records: int) -> dict[str, int]:
+    """Outputs by stage; keys: how many each second of event time has."""
     return {
         "ingest": records,
         "parse": records,
         "join": records // 2,
-        "tumbling": sites * EVENT_SECONDS,
-        "sliding": sites * (EVENT_SECONDS - 2),
+        "tumbling": keys * EVENT_SECONDS,
+        "sliding": keys * (EVENT_SECONDS - 2),
     }
 
 

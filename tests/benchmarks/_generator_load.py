@@ -21,16 +21,15 @@ from schemas.protocol import (
     RunRequest,
     Workload,
 )
-from services.generator import ahead
-from services.generator.input_files import read_input
+from services.generator.dataset_plan import dataset_plan
+from services.generator.domain_records import new_records
 from services.generator.outlet import open_outlet
-from services.generator.recipe import recipe_of
-from services.generator.recording import recording_of
+from services.generator.prefetch import PlannedLoad
 from services.generator.sender import LoadThread
 from services.generator.settings import GeneratorSettings
-from services.generator.share import Share
 from services.generator.statistics import Statistics
 from services.runtime.clock import now_ms, now_us
+from services.runtime.domains import load_domain
 
 SCHEDULED_PER_SECOND = 2_500_000
 THREAD_SWITCH_S = 0.0005  # as the service
@@ -50,20 +49,25 @@ def main() -> None:
     phases = Phases(warm_up_s=0, measure_s=seconds - 3, cool_down_s=3)
     workload = Workload(name="bench", summary="-", load=load, phases=phases)
     pipeline = Pipeline(name="p", summary="-", mode="real-time", implementation="customised")
+    domain = load_domain(workload.domain)
     request = RunRequest(
-        run_id="20260101-000000-abcd", workload=workload, pipelines=(pipeline,), stages=("parse",)
+        run_id="20260101-000000-abcd",
+        workload=workload,
+        pipelines=(pipeline,),
+        stages=("parse",),
+        domain=domain.spec,
     )
-    recipe = recipe_of(request, recording_of(read_input(workload.content).observations), Share())
-    outlet = open_outlet(settings, load.peak_per_second, in_order=True)
+    plan = dataset_plan(request, domain.spec, new_records(domain, request))
+    outlet = open_outlet(settings, domain.spec.topics, load.peak_per_second, in_order=True)
     sizes = [
-        int((lot.messages["value_bytes"] + lot.messages["key_bytes"]).mean())
-        for prepared in ahead.Load(recipe, 0, 1).prepared()  # as the service rehearses
-        for lot in prepared.lots
+        int((batch.messages["value_bytes"] + batch.messages["key_bytes"]).mean())
+        for prepared in PlannedLoad(plan, 0, 1).prepared()  # as the service rehearses
+        for batch in prepared.batches
     ]
     start_ms = (now_ms() + 1999) // 1000 * 1000
-    statistics = Statistics(recipe.shape, PhasePlan(load_start_ms=start_ms, phases=phases))
+    statistics = Statistics(plan.shape, PhasePlan(load_start_ms=start_ms, phases=phases))
     before = resource.getrusage(resource.RUSAGE_SELF)
-    thread = LoadThread(ahead.Load(recipe, start_ms, seconds), statistics, outlet, settings, now_us)
+    thread = LoadThread(PlannedLoad(plan, start_ms, seconds), statistics, outlet, settings, now_us)
     while not thread.finished.wait(1):
         statistics.take_changes(now_ms())
     took_s = time.time() - start_ms / 1000

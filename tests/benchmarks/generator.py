@@ -128,7 +128,7 @@ def run_ours(settings: ServiceSettings, linger_ms: int) -> dict[str, float]:
 
 def payloads(peer: Peer) -> list[str]:
     """Lines of the payload file, each of a record's size without its end."""
-    sample = ROOT / "services" / "generator" / "data" / "ndw_traffic_2017-03-15.csv"
+    sample = ROOT / "domains" / "traffic" / "data" / "ndw_traffic_2017-03-15.csv"
     observations = sample.read_text().splitlines()[1:] if peer.payload == "varied" else [""]
     chance = random.Random(1)
     filled = (

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from schemas import protocol
 from schemas.protocol import Load, PhasePlan, Phases, Pipeline, RunPlan, RunRequest, Workload
+from services.runtime.domains import load_domain
 from services.runtime.settings import ServiceSettings
 from tests.integration.service_process import Reader
 
@@ -18,8 +18,14 @@ def run_plan(run_id: str, rate: float = 0, seed: int = 0, **fields: Any) -> RunP
     fields = {"load": Load(rate_per_second=rate)} | fields if rate else fields
     workload = Workload(name="test", summary="A short load.", **{"phases": PHASES} | fields)
     pipeline = Pipeline(name="p", summary="-", mode="real-time", implementation="customised")
+    domain = load_domain(workload.domain).spec
     request = RunRequest(
-        run_id=run_id, workload=workload, pipelines=(pipeline,), stages=protocol.STAGES, seed=seed
+        run_id=run_id,
+        workload=workload,
+        pipelines=(pipeline,),
+        stages=domain.stage_names,
+        seed=seed,
+        domain=domain.resolved(workload.windows.model_dump(exclude_unset=True)),
     )
     return RunPlan(request=request, start_offsets={})
 

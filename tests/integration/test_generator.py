@@ -12,8 +12,11 @@ from schemas.protocol import Stop
 from services.runtime.events import open_events
 from tests.integration.runs import next_phases, readers, run_plan
 from tests.integration.service_process import has_event, running_service, started
+from tests.traffic import TRAFFIC
 
 pytestmark = pytest.mark.integration
+
+FLOW, SPEED = TRAFFIC.topics
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +35,7 @@ def generator(broker):
 def test_a_short_load_arrives_whole_and_its_statistics_add_up(generator):
     run_id, plan = "short", next_phases()
     bus = open_events(generator, "tests")
-    topics = (catalogue.LIFECYCLE, catalogue.GENERATOR, *catalogue.INPUTS)
+    topics = (catalogue.LIFECYCLE, catalogue.GENERATOR, *TRAFFIC.topics)
     with readers(generator, *topics) as (lifecycle, statistics, flow, speed):
         bus.command("prepare", run_id, run_plan(run_id, rate=100))
         lifecycle.until(run_id, has_event(protocol.READY))
@@ -59,7 +62,7 @@ def test_a_short_load_arrives_whole_and_its_statistics_add_up(generator):
 
     detail = json.loads(ended["detail"])
     assert (detail["intended"], detail["acknowledged"], detail["failed"]) == (800, 800, 0)
-    assert detail["end_offsets"] == {catalogue.FLOW: ends(flow), catalogue.SPEED: ends(speed)}
+    assert detail["end_offsets"] == {FLOW: ends(flow), SPEED: ends(speed)}
     assert sum(event["intended"] for event in events) == 800
     assert sum(event["sent"] for event in events) == 800
     assert sum(sum(event["counts"]) for event in events) == 800
@@ -99,7 +102,7 @@ def two_sets(records):
 def test_a_probe_set_is_three_complete_seconds_of_a_site_of_its_own(generator):
     run_id = "probing"
     bus = open_events(generator, "tests")
-    topics = (catalogue.LIFECYCLE, *catalogue.INPUTS)
+    topics = (catalogue.LIFECYCLE, *TRAFFIC.topics)
     with readers(generator, *topics) as (lifecycle, flow, speed):
         bus.command("prepare", run_id, run_plan(run_id, rate=100))
         lifecycle.until(run_id, has_event(protocol.READY))
@@ -119,7 +122,7 @@ def test_a_probe_set_is_three_complete_seconds_of_a_site_of_its_own(generator):
 def test_a_stopped_load_ends_without_finishing(generator):
     run_id = "stopped"
     bus = open_events(generator, "tests")
-    topics = (catalogue.LIFECYCLE, catalogue.GENERATOR, catalogue.FLOW)
+    topics = (catalogue.LIFECYCLE, catalogue.GENERATOR, FLOW)
     with readers(generator, *topics) as (lifecycle, statistics, flow):
         bus.command("prepare", run_id, run_plan(run_id, rate=100))
         lifecycle.until(run_id, has_event(protocol.READY))

@@ -7,15 +7,19 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from schemas import catalogue, codec, faults, protocol
+from schemas import catalogue, faults, protocol
+from schemas.codec import DecodeError
 from schemas.protocol import Faults, Load, Phases, Stop
 from services.runtime.events import open_events
 from services.runtime.trusted import keep_definitions
 from tests.integration.kafka_broker import breakable_broker
 from tests.integration.runs import next_phases, readers, run_plan
 from tests.integration.service_process import has_event, running_service, started
+from tests.traffic import TRAFFIC
 
 pytestmark = pytest.mark.integration
+
+FLOW, SPEED = TRAFFIC.topics
 
 RATE = 2_000
 OUTAGE_S = 10
@@ -25,7 +29,7 @@ PHASES = Phases(warm_up_s=2, measure_s=30, cool_down_s=4)
 def sequences_in(settings, run_id):
     """Sequences of a run in the input topics, and how often each is there."""
     found = Counter()
-    with readers(settings, *catalogue.INPUTS) as inputs:
+    with readers(settings, *TRAFFIC.topics) as inputs:
         for reader in inputs:
             found.update(record["sequence"] for record in reader.everything(run_id))
     return found
@@ -45,7 +49,7 @@ def test_a_killed_broker_costs_only_what_is_counted_as_failed(tmp_path, why, del
         settings, run_id = broker.settings, "outage"
         with (
             running_service(settings, "generator", **variables),
-            readers(settings, catalogue.LIFECYCLE, catalogue.FLOW) as (lifecycle, flow),
+            readers(settings, catalogue.LIFECYCLE, FLOW) as (lifecycle, flow),
         ):
             lifecycle.until("", has_event(protocol.SERVICE_STARTED))
             bus = open_events(settings, "tests")
@@ -89,7 +93,7 @@ def test_faults_are_found_where_the_rule_says(own_broker):
     plan = run_plan(run_id, rate=100, seed=seed, faults=rule)
     with (
         running_service(broker, "generator", TIDEGAUGE_INSTANCE="for-faults"),
-        readers(broker, catalogue.LIFECYCLE, *catalogue.INPUTS) as (lifecycle, *inputs),
+        readers(broker, catalogue.LIFECYCLE, *TRAFFIC.topics) as (lifecycle, *inputs),
     ):
         lifecycle.until("", started("for-faults"))
         bus = open_events(broker, "tests")
@@ -99,7 +103,7 @@ def test_faults_are_found_where_the_rule_says(own_broker):
         detail = json.loads(
             lifecycle.until(run_id, has_event(protocol.LOAD_FINISHED))[-1]["detail"]
         )
-        for reader, topic in zip(inputs, catalogue.INPUTS, strict=True):
+        for reader, topic in zip(inputs, TRAFFIC.topics, strict=True):
             while len(reader.messages) < sum(detail["end_offsets"][topic]):
                 reader.read()
 
@@ -111,8 +115,8 @@ def test_faults_are_found_where_the_rule_says(own_broker):
     found, undecodable, impossible = Counter(), 0, set()
     for message in inputs[0].messages + inputs[1].messages:
         try:
-            record = codec.decode(message.value())[1]
-        except codec.DecodeError:
+            record = TRAFFIC.codec.decode(message.value())[1]
+        except DecodeError:
             undecodable += 1
             continue
         if record["run_id"] == run_id:
@@ -190,7 +194,7 @@ def test_bad_rows_of_a_file_are_dead_letters_and_the_rest_is_sent(broker, tmp_pa
     keep_definitions(broker.data, [plan.request.workload], [])
     with (
         running_service(broker, "generator", TIDEGAUGE_INSTANCE="for-files"),
-        readers(broker, catalogue.LIFECYCLE, catalogue.DEAD_LETTER, catalogue.FLOW) as opened,
+        readers(broker, catalogue.LIFECYCLE, catalogue.DEAD_LETTER, FLOW) as opened,
     ):
         lifecycle, dead, flow = opened
         lifecycle.until("", started("for-files"))

@@ -22,6 +22,7 @@ from services.console.verbs.common import (
 )
 from services.runtime.clickhouse import store_url
 from services.runtime.definitions import DefinitionError, load_pipelines
+from services.runtime.domains import checked
 from services.runtime.requests import new_request
 from services.runtime.settings import ServiceSettings
 from services.runtime.sustainable import at_sustainable_share
@@ -34,7 +35,7 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """One run from nothing to a report; 0 only if it is valid and the ledger clean. Of several
     runs of which one cannot be done, those before it are reported first."""
     domain, workload = chosen_workload(options.workload, options.domain)
-    workload = with_options(
+    chosen = with_options(
         workload,
         options.rate,
         options.duration,
@@ -43,9 +44,10 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
         wire_format=options.format,
         kill=options.kill,
     )
+    workload = checked(chosen, domain)
     pipelines = load_pipelines(chosen_pipelines(options.pipeline, workload))
     try:
-        stages = parse_stages(options.stages, domain.stage_names) if options.stages else ()
+        stages = parse_stages(options.stages, domain.spec.stage_names) if options.stages else ()
     except ValueError as error:
         raise DefinitionError(f"--stages: {error}.") from error
     if not 1 <= options.repeat <= MOST_REPEATS:
@@ -59,10 +61,10 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     try:
         stack.up(say)
         if not settings.store_url:
-            keep_definitions(settings.data, [workload], pipelines)
+            keep_definitions(settings.data, [workload], pipelines, [domain])
         say(f"watch it at {dashboards(settings)}d/tidegauge-live")
         while len(reports) < options.repeat and not interrupted:
-            request = new_request(workload, pipelines, stages, domain)
+            request = new_request(workload, pipelines, stages, domain.spec)
             request = at_sustainable_share(request, store_url(settings))
             interrupted = perform(request, settings, console, stack.check).interrupted
             reports.append(build_report(store_url(settings), request.run_id))

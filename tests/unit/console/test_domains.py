@@ -38,13 +38,13 @@ def test_a_new_domain_can_be_loaded_and_has_a_workload_of_its_own(tmp_path: Path
     assert (spec.name, spec.stage_names) == ("orders", ("ingest", "parse", "totals"))
     assert spec.topics == ("orders.orders", "orders.payments")
     found, workload = chosen_workload("latency", str(folder))
-    assert (found, workload.domain) == (spec, "orders")
+    assert (found.spec, workload.domain) == (spec, "orders")
     assert workload.load.rate_per_second == 200
 
 
 def test_a_workload_of_another_domain_keeps_its_load_and_its_format_only() -> None:
-    _spec, workload = chosen_workload("single-burst", "gem_packs")
-    _own_spec, own = chosen_workload("single-burst", None)
+    _domain, workload = chosen_workload("single-burst", "gem_packs")
+    _own_domain, own = chosen_workload("single-burst", None)
     assert (workload.domain, own.domain) == ("gem_packs", "traffic")
     assert (workload.load, workload.phases) == (own.load, own.phases)
     assert (workload.stages, workload.windows.given) == ((), {})

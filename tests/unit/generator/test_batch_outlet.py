@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from services.generator import librdkafka
 from services.generator.batch_outlet import runs
 from services.generator.librdkafka import ClientError, Message, new_producer
-from services.generator.messages import MESSAGE
+from services.generator.message_batch import MESSAGE
 from services.generator.outlet import load_properties, open_outlet
 from services.generator.record_outlet import RecordOutlet
 from services.generator.settings import GeneratorSettings
@@ -58,7 +58,7 @@ def test_a_property_that_is_not_known_is_refused_in_words():
 
 
 def test_the_way_record_by_record_stays_open():
-    outlet = open_outlet(GeneratorSettings(generator_client="record"), 400, in_order=True)
+    outlet = open_outlet(GeneratorSettings(generator_client="record"), ("t",), 400, in_order=True)
     assert isinstance(outlet, RecordOutlet)
     outlet.close()
 

@@ -1,5 +1,7 @@
 """Batch encoding gives the codec's bytes."""
 
+import json
+
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -8,77 +10,71 @@ from hypothesis import strategies as st
 from schemas import codec
 from schemas.json_format import decode_json, encode_json
 from services.generator import encoding
-from services.generator.content import VALUE_COLUMNS
 from services.generator.encoding import encode_avro
+from services.generator.message_batch import arrow_types
 
 pytestmark = pytest.mark.unit
 
-int32s = st.integers(-(2**31), 2**31 - 1)
-int64s = st.integers(-(2**63), 2**63 - 1)
-doubles = st.floats(allow_nan=False)
-texts = st.text(max_size=40)
-
-TYPES = {
-    "measurement_id": (texts, pa.string()),
-    "lane": (texts, pa.string()),
-    "num_lanes": (int32s, pa.int32()),
-    "latitude": (doubles, pa.float64()),
-    "longitude": (doubles, pa.float64()),
-    "observed_at": (int64s, pa.timestamp("ms")),
-    "period_s": (int32s, pa.int32()),
-    "accuracy_percent": (int32s, pa.int32()),
-    "flow_vehicles_per_hour": (int32s, pa.int32()),
-    "speed_km_per_hour": (doubles, pa.float64()),
-    "sequence": (int64s, pa.int64()),
-    "run_id": (texts, pa.string()),
-    "scheduled_at": (int64s, pa.timestamp("us")),
+VALUES = {
+    "name": ("string", st.text(max_size=40)),
+    "count": ("int", st.integers(-(2**31), 2**31 - 1)),
+    "number": ("long", st.integers(-(2**63), 2**63 - 1)),
+    "share": ("double", st.floats(allow_nan=False)),
+    "at": (
+        {"type": "long", "logicalType": "timestamp-millis"},
+        st.integers(-(2**63), 2**63 - 1),
+    ),
+    "sent": (
+        {"type": "long", "logicalType": "timestamp-micros"},
+        st.integers(-(2**63), 2**63 - 1),
+    ),
 }
 
 
-def columns_of(kind):
-    other = VALUE_COLUMNS["speed" if kind == "flow" else "flow"]
-    return [name for name in TYPES if name != other]
+def a_schema(**fields):
+    found = [{"name": name, "type": kind} for name, kind in fields.items()]
+    return codec.schema_of(json.dumps({"type": "record", "name": "any", "fields": found}))
 
 
-@st.composite
-def batches(draw, kind):
-    return draw(
-        st.lists(
-            st.fixed_dictionaries({name: TYPES[name][0] for name in columns_of(kind)}),
-            max_size=20,
-        )
-    )
+SCHEMA = a_schema(**{name: kind for name, (kind, _) in VALUES.items()})
+RECORDS = codec.Records([SCHEMA])
+rows_of_any_record = st.lists(
+    st.fixed_dictionaries({name: values for name, (_, values) in VALUES.items()}), max_size=20
+)
 
 
-@pytest.mark.parametrize("kind", ["flow", "speed"])
-@given(data=st.data())
+def batch_of(rows):
+    types = arrow_types(SCHEMA)
+    arrays = [pa.array([row[name] for row in rows], kind) for name, kind in types.items()]
+    return pa.RecordBatch.from_arrays(arrays, names=list(types))
+
+
+@given(rows_of_any_record, st.data())
 @settings(max_examples=100, deadline=None)
-def test_every_row_has_the_bytes_that_the_codec_gives(kind, data):
-    rows = data.draw(batches(kind))
+def test_every_row_has_the_bytes_that_the_codec_gives(rows, data):
     start = data.draw(st.integers(0, len(rows)))
-    schema = pa.schema([(name, TYPES[name][1]) for name in columns_of(kind)])
-    columns = [pa.array([row[f.name] for row in rows], f.type) for f in schema]
-    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
-    name = f"traffic_{kind}"
-    expected = [codec.encode(name, row) for row in rows]
-    assert encode_avro(name, batch).to_pylist() == expected
-    assert encode_avro(name, batch.slice(start)).to_pylist() == expected[start:]
+    batch = batch_of(rows)
+    expected = [RECORDS.encode("any", row) for row in rows]
+    assert encode_avro(SCHEMA, batch).to_pylist() == expected
+    assert encode_avro(SCHEMA, batch.slice(start)).to_pylist() == expected[start:]
 
 
-@pytest.mark.parametrize("kind", ["flow", "speed"])
-@given(data=st.data())
+@given(rows_of_any_record)
 @settings(max_examples=100, deadline=None)
-def test_every_row_has_the_values_that_plain_json_has(kind, data):
-    rows = data.draw(batches(kind))
+def test_every_row_has_the_values_that_plain_json_has(rows):
     finite = [
         row for row in rows if all(v not in (float("inf"), -float("inf")) for v in row.values())
     ]
-    schema = pa.schema([(name, TYPES[name][1]) for name in columns_of(kind)])
-    columns = [pa.array([row[f.name] for row in finite], f.type) for f in schema]
-    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
-    name = f"traffic_{kind}"
-    found = [decode_json(name, value) for value in encoding.encode_json(batch).to_pylist()]
-    assert found == finite == [decode_json(name, encode_json(name, row)) for row in finite]
+    values = encoding.encode_json(batch_of(finite)).to_pylist()
+    plain = [encode_json("any", row, RECORDS) for row in finite]
+    assert [decode_json("any", value, RECORDS) for value in values] == finite
+    assert [decode_json("any", value, RECORDS) for value in plain] == finite
+
+
+@pytest.mark.parametrize("kind", [["null", "string"], "bytes", {"type": "array", "items": "int"}])
+def test_a_type_that_no_input_has_is_refused(kind):
+    with pytest.raises(ValueError, match="the field odd of any has a type that no input has"):
+        arrow_types(a_schema(odd=kind))
 
 
 @pytest.mark.parametrize(
@@ -88,10 +84,10 @@ def test_every_row_has_the_values_that_plain_json_has(kind, data):
         (b"{", "not JSON"),
         (b"\xff", "not JSON"),
         (b"[]", "not a JSON object"),
-        (b"{}", "measurement_id is missing"),
+        (b"{}", "name is missing"),
         (b'{"a":' * 5_000, "not JSON: RecursionError"),
     ],
 )
 def test_what_is_not_a_json_record_says_why(value, reason):
     with pytest.raises(codec.DecodeError, match=reason):
-        decode_json("traffic_flow", value)
+        decode_json("any", value, RECORDS)

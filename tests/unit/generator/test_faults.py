@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from schemas import codec, faults
 from schemas.faults import DUPLICATE, IMPOSSIBLE, LATE, NONE, UNDECODABLE, Faults
-from schemas.json_format import decode_json
-from tests.unit.generator.made import START_MS, a_load, a_recipe, messages_of
+from tests.unit.generator import made
+from tests.unit.generator.made import START_MS, TRAFFIC, a_load, a_plan, messages_of
 
 pytestmark = pytest.mark.unit
 
@@ -69,9 +69,7 @@ def test_each_kind_does_to_a_record_what_it_says(wire_format):
     delays_us = faults.delays_us(SOME, 42, np.arange(800))
 
     def decoded(topic, value):
-        if wire_format == "json":
-            return decode_json(topic.replace(".", "_"), value)
-        return codec.decode(value)[1]
+        return made.decoded(TRAFFIC.spec, topic, value, wire_format)[1]
 
     expected = Counter()
     for topic, key, value, due_us in clean:
@@ -104,15 +102,15 @@ def test_late_records_come_in_the_order_of_their_times_and_all_of_them(rate, lat
     load = a_load(rate, 2, faults=rule)
     last_us, records = {}, 0
     for prepared in load.prepared(limit):
-        for lot in prepared.lots:
-            assert (np.diff(lot.due_us) >= 0).all()
-            assert lot.due_us[0] >= last_us.get(lot.kind, 0)
-            assert lot.due_us[-1] < prepared.slice.end_us
-            last_us[lot.kind] = int(lot.due_us[-1])
-            records += len(lot)
+        for batch in prepared.batches:
+            assert (np.diff(batch.due_us) >= 0).all()
+            assert batch.due_us[0] >= last_us.get(batch.topic, 0)
+            assert batch.due_us[-1] < prepared.slice.end_us
+            last_us[batch.topic] = int(batch.due_us[-1])
+            records += len(batch)
     assert records == 2 * rate
 
 
 def test_more_late_records_than_can_be_held_are_refused():
     with pytest.raises(ValueError, match="would hold back 10,000,000 records"):
-        a_recipe(1_000_000, faults={"late": 1, "late_ms": 10_000})
+        a_plan(1_000_000, faults={"late": 1, "late_ms": 10_000})

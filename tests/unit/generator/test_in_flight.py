@@ -6,11 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.generator.in_flight import InFlight, joined
-from services.generator.messages import MESSAGE, Lot
+from services.generator.message_batch import MESSAGE, MessageBatch
 
 pytestmark = pytest.mark.unit
 
-NO_LOT = Lot("flow", *(np.zeros(0, kind) for kind in ("<i8", "<i4", "i1")), np.zeros(0, MESSAGE))
+NO_RECORDS = (np.zeros(0, kind) for kind in ("<i8", "<i4", "i1"))
+NO_BATCH = MessageBatch("t", *NO_RECORDS, np.zeros(0, MESSAGE))
 
 
 def numbered(first, count):
@@ -23,7 +24,7 @@ def numbered(first, count):
 def test_no_more_partitions_are_under_way_than_places():
     in_flight = InFlight(2, batch_records=10, timeout_s=30)
     for partition in range(4):
-        in_flight.put(("t", partition), NO_LOT, numbered(0, 1))
+        in_flight.put(("t", partition), NO_BATCH, numbered(0, 1))
     assert [in_flight.take()[0], in_flight.take()[0]] == [("t", 0), ("t", 1)]
     assert in_flight.take() is None
     in_flight.done(("t", 1), 1)
@@ -35,7 +36,7 @@ def test_a_partition_with_messages_under_way_waits_and_then_sends_all_at_once():
     in_flight = InFlight(3, batch_records=10, timeout_s=30)
     place = ("t", 0)
     for first in (0, 2, 4):
-        in_flight.put(place, NO_LOT, numbered(first, 2))
+        in_flight.put(place, NO_BATCH, numbered(first, 2))
         if first == 0:
             in_flight.take()
     assert in_flight.take() is None
@@ -50,10 +51,10 @@ def test_a_partition_with_messages_under_way_waits_and_then_sends_all_at_once():
 def test_without_a_number_of_places_nothing_waits():
     in_flight = InFlight(None, batch_records=3, timeout_s=30)
     for first in (0, 2, 4):
-        in_flight.put(("t", 0), NO_LOT, numbered(first, 2))
+        in_flight.put(("t", 0), NO_BATCH, numbered(first, 2))
     batches = [joined(in_flight.take()[1])["private"].tolist() for _ in range(3)]
     assert batches == [[0, 1], [2, 3], [4, 5]]
-    in_flight.put(("t", 0), NO_LOT, numbered(6, 2))
+    in_flight.put(("t", 0), NO_BATCH, numbered(6, 2))
     assert joined(in_flight.take()[1])["private"].tolist() == [6, 7]
     in_flight.done(("t", 0), 8)
     assert in_flight.take() is None
@@ -62,7 +63,7 @@ def test_without_a_number_of_places_nothing_waits():
 def test_what_waited_longer_than_the_timeout_has_expired():
     now = [0.0]
     in_flight = InFlight(None, batch_records=10, timeout_s=30, clock=lambda: now[0])
-    in_flight.put(("t", 0), NO_LOT, numbered(0, 1))
+    in_flight.put(("t", 0), NO_BATCH, numbered(0, 1))
     _, parts = in_flight.take()
     now[0] = 30.0
     assert not in_flight.expired(parts)
@@ -73,7 +74,7 @@ def test_what_waited_longer_than_the_timeout_has_expired():
 def test_what_waits_can_be_cleared_but_not_what_is_under_way():
     in_flight = InFlight(1, batch_records=10, timeout_s=30)
     for partition in (0, 1):
-        in_flight.put(("t", partition), NO_LOT, numbered(partition, 1))
+        in_flight.put(("t", partition), NO_BATCH, numbered(partition, 1))
     in_flight.take()
     assert [part.messages["private"].tolist() for part in in_flight.clear()] == [[1]]
     in_flight.done(("t", 0), 1)
@@ -97,7 +98,7 @@ def test_every_message_leaves_once_and_in_its_partitions_order(puts, places, bat
             messages = numbered(number, count)
             number += count
             put.setdefault(partition, []).extend(messages["private"].tolist())
-            in_flight.put(("t", partition), NO_LOT, messages)
+            in_flight.put(("t", partition), NO_BATCH, messages)
         else:
             place = random.choice(list(under_way))
             in_flight.done(place, under_way.pop(place))

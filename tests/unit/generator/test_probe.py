@@ -1,55 +1,31 @@
-"""Probe traffic."""
+"""How much probe traffic is sent, and when its windows close."""
 
 import pytest
 
-from schemas import codec
-from schemas.json_format import decode_json
-from schemas.workload import Windows
-from services.generator.probe import probe_set, sets_per_second
+from schemas.records import probe_time_ms
+from services.generator.probe import sets_per_second
+from services.runtime.domains import load_domain
 
 pytestmark = pytest.mark.unit
 
-NOW_US = 1_700_000_000_750_000
-
-
-def test_a_set_is_flow_and_speed_of_one_site_in_this_second_and_the_two_before():
-    records = probe_set("r1", 7, NOW_US)
-    assert [topic for topic, _, _ in records] == ["traffic.flow", "traffic.speed"] * 3
-    assert {key for _, key, _ in records} == {b"probe-7"}
-    decoded = [codec.decode(value)[1] for _, _, value in records]
-    assert [record["observed_at"] for record in decoded] == [
-        1_699_999_998_000,
-        1_699_999_998_000,
-        1_699_999_999_000,
-        1_699_999_999_000,
-        1_700_000_000_000,
-        1_700_000_000_000,
-    ]
-    for record in decoded:
-        assert record["run_id"] == "r1-probe"
-        assert record["sequence"] == -1
-        assert record["num_lanes"] == 1
-        assert record["scheduled_at"] == NOW_US
-
-
-def test_a_set_is_in_the_format_of_the_workload():
-    avro, as_json = probe_set("r1", 7, NOW_US), probe_set("r1", 7, NOW_US, wire_format="json")
-    for (topic, _, one), (_, _, other) in zip(avro, as_json, strict=True):
-        assert decode_json(topic.replace(".", "_"), other) == codec.decode(one)[1]
-
-
-def test_sets_for_long_windows_fill_one_window_each_long_ago_one_after_another():
-    # 1,700,000,000 s are 5,666,666 whole windows of 300 s and 200 s.
-    windows = Windows(tumbling_s=60, sliding_s=300)
-    for number, end_s in ((0, (5_666_666 - 10_000) * 300), (1, (5_666_666 - 9_999) * 300)):
-        records = [
-            codec.decode(value)[1] for _, _, value in probe_set("r", number, NOW_US, windows)
-        ]
-        observed_s = [record["observed_at"] // 1000 for record in records]
-        assert observed_s == [second for second in range(end_s - 300, end_s) for _ in range(2)]
+NOW_MS = 1_700_000_000_750
+GEM_PACKS = load_domain("gem_packs").spec
 
 
 def test_fewer_sets_are_sent_when_each_has_more_records():
-    assert sets_per_second(Windows(), 60) == 60
-    assert sets_per_second(Windows(tumbling_s=2, sliding_s=6), 60) == 30
-    assert sets_per_second(Windows(tumbling_s=60, sliding_s=300), 60) == 1
+    assert [sets_per_second(records, 60) for records in (2, 6, 12, 600)] == [60, 60, 30, 1]
+
+
+def test_each_set_is_later_than_the_one_before_by_the_longest_window():
+    times_ms = [probe_time_ms(GEM_PACKS, number, NOW_MS) for number in range(3)]
+    # 212,500,000 windows of 8 s have passed; the first set is 100,000 of them ago.
+    assert times_ms == [1_699_200_000_000, 1_699_200_008_000, 1_699_200_016_000]
+
+
+def test_windows_of_a_day_begin_at_half_of_all_days_since_1970():
+    days = GEM_PACKS.resolved({"revenue_s": 86_400, "revenue_slide_s": 86_400})
+    assert probe_time_ms(days, 0, NOW_MS) == 86_400_000 * (19_675 - 9_837)
+
+
+def test_sets_beyond_the_last_step_have_the_time_of_now():
+    assert probe_time_ms(GEM_PACKS, 200_000, NOW_MS) == 1_700_000_000_000

@@ -9,14 +9,13 @@ import pytest
 from schemas import codec
 from schemas.faults import KINDS, Faults, kinds
 from schemas.protocol import PhasePlan, Phases
-from services.generator.ahead import Load
 from services.generator.librdkafka import ClientError
 from services.generator.outlet import linger_ms
-from services.generator.sender import Begun, LoadThread, wake_us
+from services.generator.prefetch import PlannedLoad
+from services.generator.sender import BatchCursor, LoadThread, wake_us
 from services.generator.settings import GeneratorSettings
-from services.generator.share import Share
 from services.generator.statistics import Statistics
-from tests.unit.generator.made import a_load, a_recipe
+from tests.unit.generator.made import a_load, a_plan
 
 pytestmark = pytest.mark.unit
 
@@ -38,12 +37,12 @@ class FakeOutlet:
     def count_into(self, delivered):
         self._delivered = delivered
 
-    def send(self, lot, start, stop):
+    def send(self, batch, start, stop):
         for position in range(start, stop):
             if not self._takes():
                 return position
-            self.sequences.append(codec.decode(lot.record(position)[1])[1]["sequence"])
-            self._delivered(int(lot.seconds[position]), 1, 0)
+            self.sequences.append(codec.decode(batch.record(position)[1])[1]["sequence"])
+            self._delivered(int(batch.seconds[position]), 1, 0)
         return stop
 
     def flush(self, timeout_s):
@@ -72,9 +71,9 @@ class FakeClock:
 
 
 def run_load(outlet, step_us=50, **fields):
-    recipe = a_recipe(RATE, **fields)
-    load = Load(recipe, PLAN.load_start_ms, PLAN.phases.total_s)
-    statistics = Statistics(recipe.shape, PLAN, recipe.share)
+    plan = a_plan(RATE, **fields)
+    load = PlannedLoad(plan, PLAN.load_start_ms, PLAN.phases.total_s)
+    statistics = Statistics(plan.shape, PLAN, plan.shard)
     clock = FakeClock(step_us)
     thread = LoadThread(load, statistics, outlet, SETTINGS, clock, sleep=clock.sleep)
     return thread, statistics
@@ -131,7 +130,7 @@ def test_a_producer_that_cannot_go_on_ends_the_load_with_its_error():
 
 def test_an_instance_sends_its_share_only():
     outlet = FakeOutlet()
-    assert totals_of(*run_load(outlet, share=Share(1, 3))) == (134, 134, 134, 0)
+    assert totals_of(*run_load(outlet, shard=(1, 3))) == (134, 134, 134, 0)
     assert sorted(outlet.sequences)[:4] == [2, 3, 8, 9]
 
 
@@ -147,14 +146,14 @@ def test_the_faults_that_were_sent_are_counted_and_doubles_count_nowhere_else():
 
 
 def test_due_records_of_both_topics_are_dealt_with_oldest_first():
-    lots = next(a_load(RATE, 1).prepared()).lots
-    begun = [Begun(lot) for lot in lots]
-    # Flow records are due at 0, 20, 40 … ms, speed records at 10, 30, 50 … ms.
-    assert [each.due(30_000) for each in begun] == [2, 2]
-    assert [each.due(29_999) for each in begun] == [2, 1]
-    assert wake_us(begun, -5) == 0
-    begun[0].position = 2
-    assert [each.due(39_999) for each in begun] == [0, 2]
+    batches = next(a_load(RATE, 1).prepared()).batches
+    cursors = [BatchCursor(batch) for batch in batches]
+    # Even records are due at 0, 20, 40 … ms, odd ones at 10, 30, 50 … ms.
+    assert [each.due(30_000) for each in cursors] == [2, 2]
+    assert [each.due(29_999) for each in cursors] == [2, 1]
+    assert wake_us(cursors, -5) == 0
+    cursors[0].position = 2
+    assert [each.due(39_999) for each in cursors] == [0, 2]
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.protocol import PhasePlan, Phases
-from services.generator.messages import MESSAGE, Lot
+from services.generator.dataset_plan import Shard
+from services.generator.message_batch import MESSAGE, MessageBatch
 from services.generator.shapes import ConstantShape
-from services.generator.share import Share
 from services.generator.statistics import Statistics, Totals, histogram
 
 pytestmark = pytest.mark.unit
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.unit
 PLAN = PhasePlan(load_start_ms=10_000, phases=Phases(warm_up_s=1, measure_s=1, cool_down_s=3))
 
 
-def statistics(rate=4, **share):
-    return Statistics(ConstantShape(rate), PLAN, Share(**share))
+def statistics(rate=4, **shard):
+    return Statistics(ConstantShape(rate), PLAN, Shard(**shard))
 
 
 def in_second(second, records):
@@ -29,8 +29,8 @@ def send(found, seconds, delays_us, sent_us=5_000_000):
     seconds = np.asarray(seconds, np.int32)
     due_us = sent_us - np.asarray(delays_us, np.int64)
     none = np.zeros(len(seconds), np.int8)
-    lot = Lot("flow", due_us, seconds, none, np.zeros(len(seconds), MESSAGE))
-    found.sent(lot, slice(0, len(seconds)), sent_us)
+    batch = MessageBatch("t", due_us, seconds, none, np.zeros(len(seconds), MESSAGE))
+    found.sent(batch, slice(0, len(seconds)), sent_us)
 
 
 def test_delays_are_rounded_down_to_a_tenth_of_a_millisecond():

@@ -1,5 +1,6 @@
 """What a command may make a service start or open."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -7,13 +8,20 @@ import pytest
 from schemas.content import Content
 from schemas.pipeline import External, Pipeline
 from schemas.workload import Load, Workload
-from services.runtime.definitions import WORKLOADS_DIR, load_pipeline, load_suite
+from services.runtime.definitions import (
+    WORKLOADS_DIR,
+    DefinitionError,
+    load_pipeline,
+    load_suite,
+)
+from services.runtime.domains import DOMAINS_DIR, Domain, load_domain
 from services.runtime.trusted import (
     KEPT_DEFINITIONS,
     content_objection,
     keep_definitions,
     keep_suite,
     pipeline_objection,
+    trusted_domain,
 )
 
 pytestmark = pytest.mark.unit
@@ -107,3 +115,38 @@ def test_no_more_than_a_thousand_are_kept(tmp_path: Path) -> None:
     assert len(list((tmp_path / "definitions").iterdir())) == KEPT_DEFINITIONS
     assert content_objection(workload("/0").content, tmp_path) is not None
     assert content_objection(workload(f"/{KEPT_DEFINITIONS}").content, tmp_path) is None
+
+
+def a_domain(tmp_path: Path) -> Domain:
+    folder = tmp_path / "mine"
+    shutil.copytree(DOMAINS_DIR / "gem_packs", folder)
+    text = (folder / "domain.toml").read_text()
+    (folder / "domain.toml").write_text(text.replace('name = "gem_packs"', 'name = "mine"'))
+    return load_domain(str(folder))
+
+
+def test_a_domain_of_this_installation_is_used_whatever_the_windows(tmp_path: Path) -> None:
+    asked = load_domain("gem_packs").spec.resolved({"revenue_s": 60, "revenue_slide_s": 60})
+    assert trusted_domain(asked, tmp_path).folder == (DOMAINS_DIR / "gem_packs").resolve()
+
+
+def test_a_domain_that_says_otherwise_than_its_folder_is_refused(tmp_path: Path) -> None:
+    asked = load_domain("gem_packs").spec.model_copy(update={"summary": "another"})
+    with pytest.raises(DefinitionError, match="domains/gem_packs on this machine says otherwise"):
+        trusted_domain(asked, tmp_path)
+
+
+def test_a_folder_from_elsewhere_is_used_where_the_command_line_has_read_it(tmp_path: Path) -> None:
+    mine = a_domain(tmp_path)
+    with pytest.raises(DefinitionError, match="domains/mine on this machine does not exist"):
+        trusted_domain(mine.spec, tmp_path)
+    keep_definitions(tmp_path, [], [], [mine])
+    assert trusted_domain(mine.spec, tmp_path) == mine
+
+
+def test_a_folder_whose_code_has_changed_since_is_refused(tmp_path: Path) -> None:
+    mine = a_domain(tmp_path)
+    keep_definitions(tmp_path, [], [], [mine])
+    (mine.folder / "records.py").write_text("print('evil')\n")
+    with pytest.raises(DefinitionError, match="mine has changed since the command line read it"):
+        trusted_domain(mine.spec, tmp_path)

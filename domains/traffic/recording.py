@@ -1,29 +1,49 @@
-"""A recording: what each lane of each site observed, one row per observation. Pure.
+"""A recording: what each lane of each site observed, one row per observation.
 
-Rows come from `input_files.py`. Rows of a lane lie together, in the order of their times; lanes of
-a site lie together; sites and lanes are sorted by name.
+Rows of a lane lie together, in the order of their times; lanes of a site lie together; sites and
+lanes are sorted by name.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-Int64s = NDArray[np.int64]
+from schemas.records import Int64s
+from services.runtime.recordings import BadRow, FieldSpec, read_rows
+
+from .content import FIELDS, Content
+
+SAMPLE = Path("data") / "ndw_traffic_2017-03-15.csv"
 MIN_PERIOD_US = 1_000_000
+_INT_MAX = 2**31 - 1
+_FIELDS = (
+    FieldSpec("measurement_id", "text"),
+    FieldSpec("lane", "text", "lane1"),
+    FieldSpec("latitude", "number", 0.0, -90, 90),
+    FieldSpec("longitude", "number", 0.0, -180, 180),
+    FieldSpec("observed_at", "time"),
+    FieldSpec("period_s", "whole", 60, 0, _INT_MAX),
+    FieldSpec("accuracy_percent", "whole", 100, 0, 100),
+    FieldSpec("flow_vehicles_per_hour", "whole", None, 0, _INT_MAX),
+    FieldSpec("speed_km_per_hour", "number", None, 0, math.inf),
+)
+assert tuple(one.name for one in _FIELDS) == FIELDS
 
 
 @dataclass(frozen=True)
 class Observation:
-    """One row of a file. time_us: epoch microseconds, event time."""
+    """One row of a file. observed_at: epoch microseconds, event time."""
 
     measurement_id: str
     lane: str
-    time_us: int
     latitude: float
     longitude: float
+    observed_at: int
     period_s: int
     accuracy_percent: int
     flow_vehicles_per_hour: int
@@ -70,11 +90,19 @@ class Recording:
         return int(times[-1] - times[0]) + max(step_us, 1)
 
 
+def read_observations(content: Content, folder: Path) -> tuple[list[Observation], list[BadRow]]:
+    """Observations of the file that a content names, or of the sample, which has no bad rows.
+    Raises InputError."""
+    path = Path(content.path) if content.source == "file" else folder / SAMPLE
+    read = read_rows(path, _FIELDS, content.columns)
+    return [Observation(**row) for row in read.rows], read.bad_rows
+
+
 def recording_of(observations: Sequence[Observation]) -> Recording:
     """A recording of observations in any order. Raises ValueError when there are none."""
     if not observations:
         raise ValueError("there is no usable row")
-    rows = sorted(observations, key=lambda o: (o.measurement_id, o.lane, o.time_us))
+    rows = sorted(observations, key=lambda o: (o.measurement_id, o.lane, o.observed_at))
     lanes = sorted({(row.measurement_id, row.lane) for row in rows})
     sites = sorted({measurement_id for measurement_id, _ in lanes})
     site_number = {name: number for number, name in enumerate(sites)}
@@ -97,7 +125,7 @@ def recording_of(observations: Sequence[Observation]) -> Recording:
         first_rows=first_rows,
         row_counts=row_counts,
         lane_of_row=lane_of_row,
-        times_us=np.array([row.time_us for row in rows], np.int64),
+        times_us=np.array([row.observed_at for row in rows], np.int64),
         periods_s=np.array([row.period_s for row in rows], np.int32),
         accuracies_percent=np.array([row.accuracy_percent for row in rows], np.int32),
         flows_vehicles_per_hour=np.array([row.flow_vehicles_per_hour for row in rows], np.int32),

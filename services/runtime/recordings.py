@@ -1,4 +1,4 @@
-"""Read observations from CSV or Parquet, with a user's own column names.
+"""Read recorded data from CSV or Parquet, with a user's own column names.
 
 A row that cannot be used does not stop anything: it comes back with its line and the reason, to
 become a dead letter, and the others are used.
@@ -7,36 +7,16 @@ become a dead letter, and the others are used.
 import csv
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from schemas.content import FIELDS, NEEDED_FIELDS, Content
-from services.generator.recording import Observation
-
-NDW_PATH = Path(__file__).parent / "data" / "ndw_traffic_2017-03-15.csv"
 MAX_ROWS = 1_000_000
-_DEFAULTS: dict[str, Any] = {
-    "lane": "lane1",
-    "latitude": 0.0,
-    "longitude": 0.0,
-    "period_s": 60,
-    "accuracy_percent": 100,
-}
-_RANGES: dict[str, tuple[float, float]] = {
-    "latitude": (-90, 90),
-    "longitude": (-180, 180),
-    "period_s": (0, 2**31 - 1),
-    "accuracy_percent": (0, 100),
-    "flow_vehicles_per_hour": (0, 2**31 - 1),
-    "speed_km_per_hour": (0, math.inf),
-}
-_INTEGERS = ("period_s", "accuracy_percent", "flow_vehicles_per_hour")
 # A time outside these years is in another unit, or no time at all.
 _FIRST_YEAR, _LAST_YEAR = 1900, 2199
 _FIRST_US, _END_US = (
@@ -47,6 +27,18 @@ _FIRST_US, _END_US = (
 
 class InputError(ValueError):
     """A file cannot be used at all; the text is one sentence."""
+
+
+@dataclass(frozen=True)
+class FieldSpec:
+    """A field of a row. default: of an empty cell and of a column that is not there; None: the
+    field is needed. low, high: bounds of a number. A time is read as epoch microseconds."""
+
+    name: str
+    kind: Literal["text", "whole", "number", "time"]
+    default: Any = None
+    low: float = -math.inf
+    high: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -82,72 +74,75 @@ class BadRow:
 
 @dataclass
 class Read:
-    """What was read."""
+    """What was read. rows: values by name of the field."""
 
-    observations: list[Observation] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
     bad_rows: list[BadRow] = field(default_factory=list)
 
 
-def read_input(content: Content) -> Read:
-    """Read the file of a workload's content; the recorded sample has no bad rows.
+def read_rows(path: Path, fields: Sequence[FieldSpec], columns: Mapping[str, str]) -> Read:
+    """Read a file. columns: its column for each field that is named differently there.
 
     Raises InputError when the file is not there, is neither CSV nor Parquet, lacks a column, has
     more than MAX_ROWS rows or no usable one.
     """
-    path = NDW_PATH if content.source == "ndw" else Path(content.path)
-    columns = {name: content.columns.get(name, name) for name in FIELDS}
     read = Read()
+    named = {one.name: columns.get(one.name, one.name) for one in fields}
     try:
-        rows = _parquet(path, columns) if path.suffix == ".parquet" else _csv(path, columns)
-        for number, (line, row) in enumerate(rows):
+        reader = _parquet if path.suffix == ".parquet" else _csv
+        for number, (line, row) in enumerate(reader(path, fields, named)):
             if number == MAX_ROWS:
                 raise InputError(f"{path} has more than {MAX_ROWS} rows.")
             try:
-                read.observations.append(observation(row, columns))
+                read.rows.append(values_of(row, fields, named))
             except ValueError as error:
                 text = row if isinstance(row, str) else json.dumps(row, default=str)
                 read.bad_rows.append(BadRow(str(path), line, str(error), text))
     except (OSError, UnicodeDecodeError, csv.Error, pa.ArrowInvalid) as error:
         raise InputError(f"{path} cannot be read: {error}.") from error
-    if not read.observations:
+    if not read.rows:
         raise InputError(f"{path} has no usable row.")
     return read
 
 
-def observation(row: Mapping[str, Any] | str, columns: Mapping[str, str]) -> Observation:
-    """The observation of a row; columns gives the row's name of each field. Raises ValueError."""
+def values_of(
+    row: Mapping[str, Any] | str, fields: Sequence[FieldSpec], columns: Mapping[str, str]
+) -> dict[str, Any]:
+    """The values of a row; columns gives the row's name of each field. Raises ValueError."""
     if isinstance(row, str):
         raise ValueError("the row has another number of columns than the header")
     values: dict[str, Any] = {}
-    for name in FIELDS:
-        given = row.get(columns[name])
+    for one in fields:
+        column = columns[one.name]
+        given = row.get(column)
         if given is None or given == "":
-            if name in NEEDED_FIELDS:
-                raise ValueError(f"{columns[name]} is empty")
-            values[name] = _DEFAULTS[name]
-        elif name == "observed_at":
-            values["time_us"] = _time_us(given, columns[name])
-        elif name in _RANGES:
-            values[name] = _number(name, given, columns[name])
+            if one.default is None:
+                raise ValueError(f"{column} is empty")
+            values[one.name] = one.default
+        elif one.kind == "time":
+            values[one.name] = _time_us(given, column)
+        elif one.kind == "text":
+            values[one.name] = str(given)
         else:
-            values[name] = str(given)
-    values.pop("observed_at", None)
-    return Observation(**values)
+            values[one.name] = _number(one, given, column)
+    return values
 
 
-def _number(name: str, given: Any, column: str) -> float | int:
+def _number(one: FieldSpec, given: Any, column: str) -> float | int:
     try:
         number = float(given)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(f"{column} is {given!r}, which is not a number") from None
-    low, high = _RANGES[name]
-    if not low <= number <= high or math.isinf(number):
+    if not one.low <= number <= one.high or math.isinf(number):
         raise ValueError(f"{column} is {given}, which is not possible")
-    if name not in _INTEGERS:
+    if one.kind == "number":
         return number
     if number != int(number):
         raise ValueError(f"{column} is {given}, which is not a whole number")
-    return int(number)
+    try:
+        return int(given)  # exact, where a float is not
+    except ValueError:
+        return int(number)
 
 
 def _time_us(given: Any, column: str) -> int:
@@ -177,11 +172,13 @@ def _moment_us(given: Any) -> int:
     return whole_s * 1_000_000 + moment.microsecond
 
 
-def _csv(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[int, dict[str, str] | str]]:
+def _csv(
+    path: Path, fields: Sequence[FieldSpec], columns: Mapping[str, str]
+) -> Iterator[tuple[int, dict[str, str] | str]]:
     with path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.reader(file)
         header = next(reader, [])
-        _check_columns(path, header, columns)
+        _check_columns(path, header, fields, columns)
         for cells in reader:
             if len(cells) == len(header):
                 yield reader.line_num, dict(zip(header, cells, strict=True))
@@ -189,9 +186,11 @@ def _csv(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[int, dict[str
                 yield reader.line_num, ",".join(cells)
 
 
-def _parquet(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[int, dict[str, Any]]]:
+def _parquet(
+    path: Path, fields: Sequence[FieldSpec], columns: Mapping[str, str]
+) -> Iterator[tuple[int, dict[str, Any]]]:
     with pq.ParquetFile(path) as file:
-        _check_columns(path, file.schema_arrow.names, columns)
+        _check_columns(path, file.schema_arrow.names, fields, columns)
         wanted = [name for name in file.schema_arrow.names if name in columns.values()]
         line = 0
         for batch in file.iter_batches(columns=wanted):
@@ -200,9 +199,11 @@ def _parquet(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[int, dict
                 yield line, row
 
 
-def _check_columns(path: Path, header: list[str], columns: Mapping[str, str]) -> None:
-    for name in FIELDS:
-        renamed = columns[name] != name
-        if columns[name] not in header and (renamed or name in NEEDED_FIELDS):
+def _check_columns(
+    path: Path, header: list[str], fields: Sequence[FieldSpec], columns: Mapping[str, str]
+) -> None:
+    for one in fields:
+        column = columns[one.name]
+        if column not in header and (column != one.name or one.default is None):
             there = ", ".join(header) or "none"
-            raise InputError(f"{path} has no column {columns[name]!r} for {name}; it has: {there}.")
+            raise InputError(f"{path} has no column {column!r} for {one.name}; it has: {there}.")

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
-from schemas.content import Content, Keys
+from schemas.content import Content
 from schemas.protocol import Load
-from services.generator.layouts import fill_with_sites
-from services.generator.share import Share
+from services.generator.dataset_plan import Shard
+from services.runtime.definitions import DefinitionError
+from services.runtime.domains import content_of
+from tests.unit.domains.traffic.sample import NDW, key_distribution, traffic_content
 from tests.unit.generator.loads import all_loads
-from tests.unit.generator.made import NDW, START_MS, a_load, messages_of, records_of
+from tests.unit.generator.made import START_MS, TRAFFIC, a_load, messages_of, records_of
 
 pytestmark = pytest.mark.unit
 
@@ -42,23 +43,23 @@ def test_the_sample_has_twelve_sites_nineteen_lanes_and_thirty_minutes():
 
 @pytest.mark.parametrize("lanes", range(19))
 def test_every_remainder_is_filled_with_whole_sites(lanes):
-    chosen = fill_with_sites(NDW.site_lanes.tolist(), lanes)
+    chosen = key_distribution.fill_with_sites(NDW.site_lanes.tolist(), lanes)
     assert sum(width for _, width in chosen) == lanes
     assert len({site for site, _ in chosen}) == len(chosen)
     assert all(width == NDW.site_lanes[site] for site, width in chosen)
 
 
 def test_where_no_site_fits_one_gives_some_of_its_lanes():
-    assert fill_with_sites([2, 2], 3) == ((0, 2), (1, 1))
+    assert key_distribution.fill_with_sites([2, 2], 3) == ((0, 2), (1, 1))
 
 
 def test_the_first_records_are_flow_and_speed_of_the_first_lanes_in_the_first_minute():
     records = records_of(400, seconds=1)
     assert [name for name, _ in records[:4]] == [
-        "traffic_flow",
-        "traffic_speed",
-        "traffic_flow",
-        "traffic_speed",
+        "flow",
+        "speed",
+        "flow",
+        "speed",
     ]
     assert records[0][1] == {
         "measurement_id": "RWS01_MONIBAS_0020vwm1607ra_1",
@@ -81,7 +82,7 @@ def test_the_first_records_are_flow_and_speed_of_the_first_lanes_in_the_first_mi
 
 def test_one_source_minute_lasts_one_second_and_the_sample_begins_again_after_thirty():
     records = records_of(2, seconds=32)
-    first_site = [r["flow_vehicles_per_hour"] for n, r in records if n == "traffic_flow"]
+    first_site = [r["flow_vehicles_per_hour"] for n, r in records if n == "flow"]
     # 2 records a second are 1 lane: the first 1-lane site, RWS01_MONICA_00D00219805560200007_1.
     assert records[0][1]["measurement_id"] == "RWS01_MONICA_00D00219805560200007_1"
     assert first_site[:2] == [1680, 660]
@@ -150,9 +151,7 @@ def test_the_same_seed_gives_the_same_bytes():
 @given(all_loads(), st.integers(1, 5))
 @settings(max_examples=20, deadline=None)
 def test_instances_share_a_load_without_gap_or_double(load, instances):
-    parts = [
-        records_of(load, 2, share=Share(index, instances))[:5_000] for index in range(instances)
-    ]
+    parts = [records_of(load, 2, shard=(index, instances))[:5_000] for index in range(instances)]
     together = sorted((pair for part in parts for pair in part), key=lambda p: p[1]["sequence"])
     whole = records_of(load, 2)
     assert together[:5_000] == whole[:5_000]
@@ -160,9 +159,9 @@ def test_instances_share_a_load_without_gap_or_double(load, instances):
 
 
 @given(st.integers(0, 5), st.integers(1, 6), st.integers(0, 200))
-def test_a_share_counts_what_it_has(index, count, end):
-    share = Share(index % count, count)
-    assert share.before(end) == len(share.sequences(0, end))
+def test_a_shard_counts_what_it_has(index, count, end):
+    shard = Shard(index % count, count)
+    assert shard.before(end) == len(shard.sequences(0, end))
 
 
 def test_shorter_seconds_let_event_time_run_ahead():
@@ -212,7 +211,7 @@ def test_normal_keys_have_most_records_in_the_middle():
 
 @given(
     st.builds(
-        Keys,
+        dict,
         distribution=st.sampled_from(["uniform", "normal", "zipf", "single"]),
         sites=st.integers(1, 300),
         exponent=st.floats(0.2, 3),
@@ -222,7 +221,7 @@ def test_normal_keys_have_most_records_in_the_middle():
 )
 @settings(max_examples=40, deadline=None)
 def test_windows_are_complete_whatever_the_key_distribution(keys, rate):
-    records = records_of(rate, 2, content=Content(keys=keys))
+    records = records_of(rate, 2, content={"keys": keys})
     assert incomplete_windows(records)[0] == []
     assert len(records) == 2 * rate
 
@@ -238,7 +237,7 @@ def test_a_replay_keeps_recorded_times_at_its_speed_and_copies_sites():
     flows = [
         record["flow_vehicles_per_hour"]
         for name, record in records
-        if name == "traffic_flow" and record["measurement_id"].endswith("1607ra_1")
+        if name == "flow" and record["measurement_id"].endswith("1607ra_1")
     ]
     assert flows[:2] == [660, 1200]
 
@@ -261,7 +260,7 @@ def test_json_is_one_object_in_the_order_of_the_schema():
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ({"source": "file"}, "path and source"),
+        ({"source": "elsewhere"}, "content.source: Input should be"),
         ({"columns": {"colour": "red"}}, "columns names 'colour'"),
         (
             {"lanes_per_site": 2, "keys": {"distribution": "zipf"}},
@@ -270,10 +269,25 @@ def test_json_is_one_object_in_the_order_of_the_schema():
     ],
 )
 def test_a_content_that_makes_no_sense_is_refused(content, reason):
-    with pytest.raises(ValidationError, match=reason):
-        Content(**content)
+    with pytest.raises(DefinitionError, match=reason):
+        traffic_content(**content)
 
 
 def test_the_columns_of_a_lane_come_from_the_same_lane_of_the_sample():
-    lanes = [record["lane"] for name, record in records_of(76, 1) if name == "traffic_flow"]
+    lanes = [record["lane"] for name, record in records_of(76, 1) if name == "flow"]
     assert lanes == np.tile(NDW.lane_names, 2).tolist()
+
+
+def test_the_content_of_an_earlier_request_means_what_it_meant():
+    text = (
+        '{"source":"ndw","path":"","columns":{},"format":"avro","second_ms":1000,'
+        '"lanes_per_site":null,"copies":1,"keys":{"distribution":"zipf","sites":7}}'
+    )
+    content = content_of(TRAFFIC, Content.model_validate_json(text))
+    assert (content.source, content.lanes_per_site) == ("ndw", None)
+    assert (content.keys.distribution, content.keys.sites) == ("zipf", 7)
+
+
+def test_an_option_that_the_domain_does_not_have_is_refused():
+    with pytest.raises(DefinitionError, match="For the domain traffic content.colour: Extra"):
+        traffic_content(colour="red")

@@ -4,7 +4,7 @@ A second that holds n records holds (n + 1) // 2 lanes, each of which gives two 
 and then its speed, lane after lane, site after site. When n is odd the last lane's speed never
 comes, so one window stays incomplete; a workload that wants none takes an even number per second.
 
-Three layouts, by the workload's content:
+Three key distributions, by the workload's content:
 - as in the data: whole copies of the recorded sites, then, of the next copy, sites chosen so that
   their lanes fill the rest; so every site of a second is there with every lane;
 - the same number of lanes for every site;
@@ -21,9 +21,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.content import Content, Keys
 from schemas.faults import fractions
-from services.generator.recording import Int64s, Recording
+from schemas.records import Int64s
+
+from .content import Content, Keys
+from .recording import Recording
 
 RESTS_KEPT = 4  # a constant rate needs two: its whole numbers around
 
@@ -39,23 +41,23 @@ class Places:
     num_lanes: NDArray[np.int32]
 
 
-class Layout(Protocol):
+class KeyDistribution(Protocol):
     """Which lane each position of a second is."""
 
     def places(self, second: int, records: int, positions: Int64s) -> Places:
         """The lanes at `positions` (0 to (records + 1) // 2 - 1) of a second of `records`."""
 
 
-def layout_of(recording: Recording, content: Content, seed: int) -> Layout:
-    """The layout that a content asks for."""
+def key_distribution_of(recording: Recording, content: Content, seed: int) -> KeyDistribution:
+    """The key distribution that a content asks for."""
     if content.lanes_per_site is not None:
-        return SameLayout(recording, content.lanes_per_site)
+        return EqualKeys(recording, content.lanes_per_site)
     if content.keys.distribution != "data":
-        return KeyedLayout(recording, content.keys, seed)
-    return DataLayout(recording)
+        return WeightedKeys(recording, content.keys, seed)
+    return RecordedKeys(recording)
 
 
-class DataLayout:
+class RecordedKeys:
     """Every site with its own lanes. Lane names are those of the recording, by lane of it."""
 
     def __init__(self, recording: Recording) -> None:
@@ -63,7 +65,7 @@ class DataLayout:
         self._rest = lru_cache(RESTS_KEPT)(self._lay_out_rest)
 
     def places(self, second: int, records: int, positions: Int64s) -> Places:  # noqa: ARG002
-        """See Layout."""
+        """See KeyDistribution."""
         recording = self._recording
         width = len(recording.lane_names)
         copies, rest = divmod(records // 2, width)
@@ -110,7 +112,7 @@ def fill_with_sites(site_lanes: Sequence[int], lanes: int) -> tuple[tuple[int, i
     return tuple(chosen)
 
 
-class SameLayout:
+class EqualKeys:
     """`lanes_per_site` lanes at every site; the last one of a second has what is left."""
 
     def __init__(self, recording: Recording, lanes_per_site: int) -> None:
@@ -118,14 +120,14 @@ class SameLayout:
         self._per_site = lanes_per_site
 
     def places(self, second: int, records: int, positions: Int64s) -> Places:  # noqa: ARG002
-        """See Layout."""
+        """See KeyDistribution."""
         site, lane = np.divmod(positions, self._per_site)
         left = (records + 1) // 2 - site * self._per_site
         num_lanes = np.minimum(left, self._per_site).astype(np.int32)
         return Places(positions % self._lanes, site, lane, num_lanes)
 
 
-class KeyedLayout:
+class WeightedKeys:
     """Lanes in proportion to weights.
 
     Of m lanes site i gets those whose number p has (p + φ) / m between the sums of the weights
@@ -142,7 +144,7 @@ class KeyedLayout:
         self._ends = lru_cache(1)(self._lay_out)
 
     def places(self, second: int, records: int, positions: Int64s) -> Places:
-        """See Layout."""
+        """See KeyDistribution."""
         ends = self._ends(second, (records + 1) // 2)
         starts = np.concatenate(([0], ends[:-1]))
         site = np.searchsorted(ends, positions, side="right")

@@ -4,10 +4,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from schemas.content import Content
-from services.generator.input_files import InputError, read_input
-from services.generator.recording import recording_of
-from tests.unit.generator.made import records_of
+from services.runtime.recordings import InputError
+from tests.unit.domains.traffic.sample import recording, traffic_content
+from tests.unit.generator.made import TRAFFIC, records_of
 
 pytestmark = pytest.mark.unit
 
@@ -22,7 +21,8 @@ NO_SUCH_YEAR = "is not in the years 1900 to 2199; a number must be milliseconds 
 
 
 def read(path, columns=COLUMNS):
-    return read_input(Content(source="file", path=str(path), columns=columns))
+    content = traffic_content(source="file", path=str(path), columns=columns)
+    return recording.read_observations(content, TRAFFIC.folder)
 
 
 def a_csv(tmp_path, *rows, header="site,at,cars,kmh"):
@@ -32,12 +32,11 @@ def a_csv(tmp_path, *rows, header="site,at,cars,kmh"):
 
 
 def test_a_file_needs_only_four_columns(tmp_path):
-    found = read(a_csv(tmp_path, "A,2026-01-01T12:00:00Z,100,50.5"))
-    (row,) = found.observations
-    assert (row.measurement_id, row.lane, row.time_us) == ("A", "lane1", NOON_US)
+    (row,), bad_rows = read(a_csv(tmp_path, "A,2026-01-01T12:00:00Z,100,50.5"))
+    assert (row.measurement_id, row.lane, row.observed_at) == ("A", "lane1", NOON_US)
     assert (row.flow_vehicles_per_hour, row.speed_km_per_hour) == (100, 50.5)
     assert (row.period_s, row.accuracy_percent) == (60, 100)
-    assert found.bad_rows == []
+    assert bad_rows == []
 
 
 @pytest.mark.parametrize(
@@ -65,20 +64,20 @@ def test_a_file_needs_only_four_columns(tmp_path):
     ],
 )
 def test_a_bad_row_has_its_line_and_reason_and_the_others_are_used(tmp_path, row, reason):
-    found = read(a_csv(tmp_path, "B,2026-01-01T12:00:00Z,1,2", row, "C,2026-01-01T12:00:00Z,3,4"))
-    (bad,) = found.bad_rows
+    path = a_csv(tmp_path, "B,2026-01-01T12:00:00Z,1,2", row, "C,2026-01-01T12:00:00Z,3,4")
+    observations, (bad,) = read(path)
     assert (bad.offset(), bad.reason) == (3, reason)
     assert bad.topic().endswith("mine.csv")
     assert bad.value().startswith((row.encode(), b"{"))
-    assert [o.measurement_id for o in found.observations] == ["B", "C"]
+    assert [o.measurement_id for o in observations] == ["B", "C"]
 
 
 @pytest.mark.parametrize(
     "time", ["2026-01-01T12:00:00", "2026-01-01 13:00:00+01:00", "1767268800000"]
 )
 def test_times_may_be_written_in_several_ways(tmp_path, time):
-    (row,) = read(a_csv(tmp_path, f"A,{time},1,2")).observations
-    assert row.time_us == NOON_US
+    (row,), _ = read(a_csv(tmp_path, f"A,{time},1,2"))
+    assert row.observed_at == NOON_US
 
 
 def test_a_time_of_nanoseconds_in_parquet_is_a_bad_row_and_the_others_make_a_recording(tmp_path):
@@ -86,9 +85,9 @@ def test_a_time_of_nanoseconds_in_parquet_is_a_bad_row_and_the_others_make_a_rec
     times = [NOON_US // 1000, NOON_US * 1000, -(2**63)]
     table = {"site": ["A"] * 3, "at": times, "cars": [1] * 3, "kmh": [1.5] * 3}
     pq.write_table(pa.table(table), path)
-    found = read(path)
-    assert [bad.line for bad in found.bad_rows] == [2, 3]
-    assert recording_of(found.observations).times_us.tolist() == [NOON_US]
+    observations, bad_rows = read(path)
+    assert [bad.line for bad in bad_rows] == [2, 3]
+    assert recording.recording_of(observations).times_us.tolist() == [NOON_US]
 
 
 def test_parquet_keeps_its_types_and_counts_rows(tmp_path):
@@ -101,12 +100,12 @@ def test_parquet_keeps_its_types_and_counts_rows(tmp_path):
         "colour": ["red"] * 3,
     }
     pq.write_table(pa.table(table), path)
-    found = read(path)
-    assert [(o.measurement_id, o.time_us) for o in found.observations] == [
+    observations, bad_rows = read(path)
+    assert [(o.measurement_id, o.observed_at) for o in observations] == [
         ("A", NOON_US),
         ("B", NOON_US),
     ]
-    assert [(bad.line, bad.reason) for bad in found.bad_rows] == [(2, "site is empty")]
+    assert [(bad.line, bad.reason) for bad in bad_rows] == [(2, "site is empty")]
 
 
 @pytest.mark.parametrize(
@@ -141,6 +140,6 @@ def test_lanes_with_fewer_observations_begin_again_earlier(tmp_path):
         "A,2026-01-01T12:02:00Z,3,30",
         "B,2026-01-01T12:00:00Z,7,70",
     )
-    recording = recording_of(read(path).observations)
-    records = [r for name, r in records_of(4, 4, recording=recording) if name == "traffic_flow"]
+    content = {"source": "file", "path": str(path), "columns": COLUMNS}
+    records = [r for name, r in records_of(4, 4, content=content) if name == "flow"]
     assert [r["flow_vehicles_per_hour"] for r in records] == [1, 7, 2, 7, 3, 7, 1, 7]

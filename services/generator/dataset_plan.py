@@ -1,0 +1,200 @@
+"""Everything that determines the records of a load, and the rows made from it. Pure.
+
+The rows of a load are a function of the plan, the load's start and the sequence alone.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas import faults as fault_rules
+from schemas.domain import DomainSpec
+from schemas.faults import DUPLICATE, LATE, NONE
+from schemas.protocol import RunRequest
+from schemas.records import Int64s, Part, RecordedTimes, Records, Values
+from services.generator.pacing import Slice
+from services.generator.shapes import LoadShape, ReplayShape, shape_of
+
+MAX_HELD_RECORDS = 1_000_000
+EXTRA = -1  # in Rows.second: the second copy of a duplicate, which no second answers for
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The records of a load that instance `index` of `count` generators sends: those whose turn
+    (sequence // turn) leaves `index` when divided by `count`. Every record belongs to one instance,
+    whatever the load shape. turn: how many records a turn has."""
+
+    index: int = 0
+    count: int = 1
+    turn: int = 2
+
+    def before(self, sequence: int) -> int:
+        """How many records below `sequence` belong to this shard."""
+        if self.count == 1:
+            return sequence
+        rounds, rest = divmod(sequence, self.turn * self.count)
+        return self.turn * rounds + min(max(rest - self.turn * self.index, 0), self.turn)
+
+    def sequences(self, first: int, end: int) -> Int64s:
+        """The records from `first` to `end` (exclusive) that belong to this shard."""
+        every = np.arange(first, end, dtype=np.int64)
+        if self.count == 1:
+            return every
+        ours: Int64s = every[(every // self.turn) % self.count == self.index]
+        return ours
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Records, one element each.
+
+    sequence: number in the run. due_us: microseconds after the load's start at which it is to be
+    sent. second: second of the load that answers for it, -1 for the second copy of a duplicate.
+    fault: kind of fault. values: what they say, as the domain puts it (schemas/records.py).
+    """
+
+    sequence: Int64s
+    due_us: Int64s
+    second: NDArray[np.int32]
+    fault: NDArray[np.int8]
+    values: Values
+
+    def __len__(self) -> int:
+        return len(self.sequence)
+
+    def take(self, index: "NDArray[np.int64] | NDArray[np.bool_] | slice") -> "Rows":
+        """Some of them."""
+        values = {name: array[index] for name, array in self.values.items()}
+        return Rows(
+            self.sequence[index], self.due_us[index], self.second[index], self.fault[index], values
+        )
+
+
+def concatenated(parts: list[Rows]) -> Rows:
+    """All rows of several; there must be at least one part."""
+    if len(parts) == 1:
+        return parts[0]
+
+    def joined(arrays: list[NDArray[Any]]) -> NDArray[Any]:
+        return np.concatenate(arrays)
+
+    return Rows(
+        joined([part.sequence for part in parts]),
+        joined([part.due_us for part in parts]),
+        joined([part.second for part in parts]),
+        joined([part.fault for part in parts]),
+        {name: joined([part.values[name] for part in parts]) for name in parts[0].values},
+    )
+
+
+@dataclass(frozen=True)
+class DatasetPlan:
+    """A request, the domain's records of it, and which shard of the load is ours."""
+
+    request: RunRequest
+    domain: DomainSpec
+    records: Records
+    shape: LoadShape
+    shard: Shard
+
+    @property
+    def event_second_us(self) -> int:
+        """How long a second of event time lasts, microseconds."""
+        return self.request.workload.content.second_ms * 1000
+
+    @cached_property
+    def places_in_turn(self) -> dict[str, tuple[int, ...]]:
+        """By input, which records of a turn are its own."""
+        turn = self.records.turn
+        return {
+            one.name: tuple(place for place, name in enumerate(turn) if name == one.name)
+            for one in self.domain.inputs
+        }
+
+    def rows(self, part: Slice, load_start_ms: int, end_us: int) -> Rows:
+        """The rows of a slice, in the order of their sequence; a duplicate once, a late one with
+        the time at which it is really due. end_us: of the load, from its start."""
+        sequences = self.shard.sequences(part.first, part.end)
+        due_us = self.shape.scheduled_us(sequences)
+        values = self.records.values(
+            Part(
+                sequences=sequences,
+                due_us=due_us,
+                load_start_ms=load_start_ms,
+                event_second=part.event_second,
+                event_first=part.event_first,
+                event_records=part.event_records,
+                scheduled_us=self.shape.scheduled_us,
+            )
+        )
+        kinds = np.full(len(sequences), NONE, np.int8)
+        faults, seed = self.request.workload.faults, self.request.seed
+        if faults.any:
+            kinds = fault_rules.kinds(faults, seed, sequences)
+            late = kinds == LATE
+            delays_us = fault_rules.delays_us(faults, seed, sequences)
+            due_us = np.where(late, np.minimum(due_us + delays_us, end_us - 1), due_us)
+        seconds = np.full(len(sequences), part.second, np.int32)
+        return Rows(sequences, due_us, seconds, kinds, values)
+
+    def rows_of(self, name: str, rows: Rows) -> Rows:
+        """Those rows that belong to an input."""
+        size, places = len(self.records.turn), self.places_in_turn[name]
+        if len(places) == 1 and not self.request.workload.faults.any:
+            # In the order of their sequence: every so many of them.
+            first = (places[0] - int(rows.sequence[0])) % size
+            return rows.take(slice(first, None, size))
+        return rows.take(np.isin(rows.sequence % size, places))
+
+
+def dataset_plan(
+    request: RunRequest, domain: DomainSpec, records: Records, index: int = 0, count: int = 1
+) -> DatasetPlan:
+    """The plan of what generator `index` of `count` sends in a run. Raises ValueError with one
+    sentence when it cannot be carried out."""
+    load, faults = request.workload.load, request.workload.faults
+    strangers = set(records.turn) - {one.name for one in domain.inputs}
+    if strangers or not records.turn:
+        raise ValueError(f"the records of {domain.name} are not of its inputs: {records.turn}")
+    shape = _replay(request, records) if load.shape == "replay" else shape_of(load)
+    held = faults.late * load.peak_per_second * faults.late_ms / 1000
+    if held > MAX_HELD_RECORDS:
+        raise ValueError(
+            f"faults.late and late_ms would hold back {held:,.0f} records at a time, "
+            f"and at most {MAX_HELD_RECORDS:,} can be held"
+        )
+    for one in domain.inputs:
+        if faults.impossible and one.impossible is None:
+            raise ValueError(
+                f"the domain {domain.name} does not say what an impossible record of {one.name} is"
+            )
+    return DatasetPlan(request, domain, records, shape, Shard(index, count, len(records.turn)))
+
+
+def _replay(request: RunRequest, records: Records) -> ReplayShape:
+    recorded: RecordedTimes | None = records.recorded_times()
+    if recorded is None:
+        raise ValueError("a replay needs recorded event times, and these records have none")
+    speed, times_us = request.workload.load.speed, recorded.times_us
+    elapsed_us = ((times_us - times_us[0]) / speed).astype(np.int64)
+    period_us = max(int(recorded.period_us / speed), int(elapsed_us[-1]) + 1)
+    per_time = len(records.turn) * request.workload.content.copies
+    return ReplayShape(elapsed_us, period_us, per_time)
+
+
+def sent_rows(rows: Rows) -> Rows:
+    """The rows as they are sent: in the order of their times, duplicates twice."""
+    twice = rows.fault == DUPLICATE
+    if twice.any():
+        second = np.where(twice, EXTRA, rows.second).astype(np.int32)
+        index = np.repeat(np.arange(len(rows)), 1 + twice)
+        copies = np.concatenate(([False], index[1:] == index[:-1]))
+        taken = rows.take(index)
+        taken.second[copies] = second[index][copies]
+        rows = taken
+    order = np.argsort(rows.due_us, kind="stable")
+    return rows.take(order)

@@ -1,0 +1,172 @@
+"""Rows as the Kafka client takes them: an array of messages that point at keys and values.
+
+The layout is that of librdkafka's public `rd_kafka_message_t` (rdkafka.h, unchanged since 0.8 on
+64-bit machines), so a batch can be handed over without touching single records in Python.
+"""
+
+import ctypes
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from schemas.codec import Schema
+from schemas.domain import RUN_ID, SCHEDULED_AT, SEQUENCE, InputSpec
+from schemas.faults import IMPOSSIBLE, UNDECODABLE
+from schemas.records import EVENT_MS, KEY, Int64s
+from services.generator.dataset_plan import DatasetPlan, Rows
+from services.generator.encoding import encode_avro, encode_json
+
+MESSAGE = np.dtype(
+    {
+        "names": ["error", "value", "value_bytes", "key", "key_bytes", "private"],
+        "formats": ["<i4", "<u8", "<u8", "<u8", "<u8", "<i8"],
+        "offsets": [0, 24, 32, 40, 48, 64],
+        "itemsize": 72,
+    }
+)
+_ARROW_TYPES = {
+    "string": pa.string(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "double": pa.float64(),
+    "timestamp-millis": pa.timestamp("ms"),
+    "timestamp-micros": pa.timestamp("us"),
+}
+
+
+@dataclass(frozen=True)
+class MessageBatch:
+    """Messages for one topic, in the order in which they are due, one element each.
+
+    due_us: after the load's start; seconds: of the load, which answer for them (-1: none);
+    faults: kinds. memory: what the messages point into, kept alive. keys, names: number of each
+    message's key, and the keys by number.
+    """
+
+    topic: str
+    due_us: Int64s
+    seconds: NDArray[np.int32]
+    faults: NDArray[np.int8]
+    messages: NDArray[Any]
+    memory: tuple[pa.Array, ...] = ()
+    keys: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
+    names: pa.StringArray = field(default_factory=lambda: pa.array([], pa.string()))
+
+    @cached_property
+    def second(self) -> int | None:
+        """The one second that answers for all of them, or None."""
+        first = int(self.seconds[0])
+        return first if first >= 0 and bool((self.seconds == first).all()) else None
+
+    def __len__(self) -> int:
+        return len(self.due_us)
+
+    def record(self, position: int) -> tuple[bytes, bytes]:
+        """Key and value of one message."""
+        message = self.messages[position]
+        key = ctypes.string_at(int(message["key"]), int(message["key_bytes"]))
+        return key, ctypes.string_at(int(message["value"]), int(message["value_bytes"]))
+
+
+class RecordBuilder:
+    """Makes the messages of one input from rows. load_start_ms: epoch milliseconds."""
+
+    def __init__(self, plan: DatasetPlan, one: InputSpec, load_start_ms: int) -> None:
+        self._plan = plan
+        self._input = one
+        self._load_start_ms = load_start_ms
+        self._schema = plan.domain.codec.schema(one.record)
+        self._types = arrow_types(self._schema)
+        self._as_json = plan.request.workload.content.format == "json"
+
+    def batch(self, rows: Rows) -> MessageBatch:
+        """Encode rows of the input, which are in the order in which they are due."""
+        columns = self._columns(rows)
+        values = encode_json(columns) if self._as_json else encode_avro(self._schema, columns)
+        keys = rows.values[KEY]
+        names = self._plan.records.keys(self._input.name).table(keys)
+        messages = np.zeros(len(rows), MESSAGE)
+        if len(rows):
+            starts, sizes = addresses(values, slice(None))
+            sizes[rows.fault == UNDECODABLE] //= 2
+            messages["value"], messages["value_bytes"] = starts, sizes
+            messages["key"], messages["key_bytes"] = addresses(names, keys)
+            messages["private"] = rows.second
+        return MessageBatch(
+            self._input.topic,
+            rows.due_us,
+            rows.second,
+            rows.fault,
+            messages,
+            (values,),
+            keys,
+            names,
+        )
+
+    def _columns(self, rows: Rows) -> pa.RecordBatch:
+        """The records in the columns of their schema."""
+        made = dict(self._plan.records.columns(self._input.name, rows.values))
+        made |= {
+            SEQUENCE: rows.sequence,
+            RUN_ID: pa.repeat(pa.scalar(self._plan.request.run_id, pa.string()), len(rows)),
+            SCHEDULED_AT: rows.due_us + self._load_start_ms * 1000,
+        }
+        if self._input.event_time not in made:
+            made[self._input.event_time] = rows.values[EVENT_MS]
+        if self._input.key not in made:
+            made[self._input.key] = self._plan.records.keys(self._input.name).names(
+                rows.values[KEY]
+            )
+        impossible = rows.fault == IMPOSSIBLE
+        if impossible.any() and self._input.impossible is not None:
+            column, value = self._input.impossible.column, self._input.impossible.value
+            as_is = _array(made, column, self._types[column])
+            made[column] = pc.if_else(
+                impossible, pa.scalar(value, as_is.type, from_pandas=False), as_is
+            )
+        arrays = [_array(made, name, kind) for name, kind in self._types.items()]
+        return pa.RecordBatch.from_arrays(arrays, names=list(self._types))
+
+
+def arrow_types(schema: Schema) -> dict[str, pa.DataType]:
+    """The Arrow type of each field of an input's schema. Raises ValueError for other types."""
+    found = {}
+    for each in json.loads(schema.text)["fields"]:
+        kind = each["type"]
+        if isinstance(kind, dict):
+            kind = kind.get("logicalType", kind.get("type"))
+        if not isinstance(kind, str) or kind not in _ARROW_TYPES:
+            raise ValueError(
+                f"the field {each['name']} of {schema.name} has a type that no input has; "
+                f"types are: {', '.join(_ARROW_TYPES)}"
+            )
+        found[each["name"]] = _ARROW_TYPES[kind]
+    return found
+
+
+def _array(made: Mapping[str, Any], name: str, kind: pa.DataType) -> pa.Array:
+    if name not in made:
+        raise ValueError(f"the domain's records have no column {name!r}")
+    column = made[name]
+    if isinstance(column, pa.Array):
+        return column if column.type == kind else column.cast(kind)
+    return pa.array(column, kind)
+
+
+def addresses(strings: pa.Array, places: "Int64s | slice") -> tuple[Int64s, Int64s]:
+    """Where the bytes of the strings at `places` lie in memory, and how many there are.
+
+    Valid while the array is referenced; it must have no nulls and 32-bit offsets.
+    """
+    _, offsets, data = strings.buffers()
+    ends = np.frombuffer(offsets, np.int32)[strings.offset : strings.offset + len(strings) + 1]
+    starts = ends[:-1][places].astype(np.int64)
+    first = data.address if data is not None else 0
+    return first + starts, ends[1:][places] - starts

@@ -1,0 +1,98 @@
+"""Prepare records ahead of their time, so that encoding never delays the schedule."""
+
+import queue
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from services.generator.curves import SECOND_US
+from services.generator.dataset_plan import DatasetPlan, Rows, concatenated, sent_rows
+from services.generator.message_batch import MessageBatch, RecordBuilder
+from services.generator.pacing import SLICE_RECORDS, Slice, slices
+
+PREFETCHED_SLICES = 4
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A slice as it goes out: what is due in its time, one batch per topic that has any."""
+
+    slice: Slice
+    batches: tuple[MessageBatch, ...]
+
+
+class PlannedLoad:
+    """One load: its plan, when it starts (epoch milliseconds) and how long it lasts."""
+
+    def __init__(self, plan: DatasetPlan, load_start_ms: int, seconds: int) -> None:
+        self.plan = plan
+        self.load_start_ms = load_start_ms
+        self.seconds = seconds
+        self.end_us = seconds * SECOND_US
+        self._builders = {
+            one.name: RecordBuilder(plan, one, load_start_ms) for one in plan.domain.inputs
+        }
+
+    def due(self, elapsed_us: int) -> int:
+        """How many records of our shard are due."""
+        shape, shard = self.plan.shape, self.plan.shard
+        return shard.before(shape.due(min(elapsed_us, self.end_us - 1)))
+
+    def prepared(self, limit: int = SLICE_RECORDS) -> Iterator[Prepared]:
+        """All slices in order, encoded. Late records are held until the slice that they fall in."""
+        plan = self.plan
+        held: list[Rows] = []
+        for part in slices(plan.shape, self.seconds, plan.event_second_us, limit):
+            rows = plan.rows(part, self.load_start_ms, self.end_us)
+            if plan.request.workload.faults.any:
+                waiting = concatenated([*held, rows])
+                later = waiting.due_us >= part.end_us
+                held = [waiting.take(later)]
+                rows = sent_rows(waiting.take(~later))
+            if len(rows):
+                yield Prepared(part, self._batches(rows))
+
+    def _batches(self, rows: Rows) -> tuple[MessageBatch, ...]:
+        of_inputs = ((name, self.plan.rows_of(name, rows)) for name in self._builders)
+        return tuple(self._builders[name].batch(part) for name, part in of_inputs if len(part))
+
+
+class Prefetch:
+    """Prepares the slices of a load in a thread of its own, at most PREFETCHED_SLICES ahead."""
+
+    def __init__(self, load: PlannedLoad, stop: threading.Event) -> None:
+        self._load = load
+        self._stop = stop
+        self._ready: queue.Queue[Prepared | Exception | None] = queue.Queue(PREFETCHED_SLICES)
+        threading.Thread(target=self._work, name="prefetch", daemon=True).start()
+
+    def __iter__(self) -> Iterator[Prepared]:
+        """The slices in order; ends early when stopped. Raises what preparing raised."""
+        while not self._stop.is_set():
+            try:
+                item = self._ready.get(timeout=0.1)
+            except queue.Empty:
+                continue
+            if item is None:
+                return
+            if isinstance(item, Exception):
+                raise item
+            yield item
+
+    def _work(self) -> None:
+        try:
+            for prepared in self._load.prepared():
+                if not self._put(prepared):
+                    return
+            self._put(None)
+        except Exception as error:  # carried over to the thread that sends, which ends the run
+            self._put(error)
+
+    def _put(self, item: Prepared | Exception | None) -> bool:
+        while not self._stop.is_set():
+            try:
+                self._ready.put(item, timeout=0.1)
+                return True
+            except queue.Full:
+                continue
+        return False
