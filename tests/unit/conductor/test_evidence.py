@@ -6,9 +6,9 @@ import pytest
 
 from schemas import catalogue, protocol
 from schemas.protocol import Drained, LoadFinished
-from services.runtime.bus import heard
 from services.conductor.conclusion import conclude
 from services.conductor.evidence import Evidence
+from services.runtime.bus import heard
 from tests.unit.conductor.good_run import (
     EXACT,
     STAGES,
