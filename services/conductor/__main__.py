@@ -19,16 +19,16 @@ from schemas import catalogue, protocol
 from schemas.mistakes import first_mistake
 from schemas.protocol import RunRequest
 from schemas.suite import Suite
-from services.conductor.accounting import account_for, account_for_steps
+from services.conductor.cancellation import Cancellation, refuse
 from services.conductor.history import read_back
-from services.conductor.interruptions import Interruptions, refuse
-from services.conductor.past import past_of
+from services.conductor.orphaned_runs import conclude_orphan, conclude_steps
+from services.conductor.recovered_run import recovered_run
 from services.conductor.run import Run
 from services.conductor.search.bisection import SoFar
 from services.conductor.search.searching import Searching
 from services.conductor.settings import ConductorSettings
-from services.conductor.suites.notes import Notes
 from services.conductor.suites.running import Suites
+from services.conductor.suites.suite_state import SuiteState
 from services.runtime.clock import now_ms
 from services.runtime.definitions import DefinitionError, load_suite
 from services.runtime.events import Events
@@ -47,7 +47,7 @@ def main() -> None:
     topics = catalogue.fixed_topics(
         settings.input_partitions, settings.results_days, settings.results_mebibytes
     )
-    notes = Notes(settings.data, settings.stack_id)
+    notes = SuiteState(settings.data, settings.stack_id)
     waiting: deque[dict[str, Any]] = deque()
     with serving(settings, "conductor", topics) as service:
         suites = Suites(settings, service.events, notes, notes.suite() or suite_of(settings))
@@ -80,7 +80,7 @@ def carry_out(
 ) -> None:
     """Take a run to its conclusion. waiting: takes commands that come meanwhile; so_far: of its
     search."""
-    interruptions = Interruptions(request, service, waiting)
+    interruptions = Cancellation(request, service, waiting)
     if request.workload.search:
         Searching(request, settings, service.events, interruptions.reason, so_far).execute()
     else:
@@ -90,18 +90,18 @@ def carry_out(
 
 
 def left_open(
-    settings: ConductorSettings, events: Events, suites: Suites, notes: Notes
+    settings: ConductorSettings, events: Events, suites: Suites, notes: SuiteState
 ) -> tuple[RunRequest, SoFar] | None:
     """The search that a killed conductor left open, if it is still wanted; what else it left open
     is concluded."""
     if not notes.run_id:
         return None
-    past = past_of(notes.run_id, read_back(settings, notes.run_id, notes.run_began_ms))
+    past = recovered_run(notes.run_id, read_back(settings, notes.run_id, notes.run_began_ms))
     request = past.request if past.can_go_on and notes.run_is_of_this_stack else None
     if request is None or not (request.suite is None or suites.goes_on_with(request)):
-        account_for(past, events)
+        conclude_orphan(past, events)
         return None
-    account_for_steps(past, events)
+    conclude_steps(past, events)
     return request, past.so_far
 
 
@@ -118,7 +118,7 @@ def suite_of(settings: ConductorSettings) -> Suite | None:
 
 
 def next_request(
-    command: dict[str, Any] | None, events: Events, suites: Suites, notes: Notes
+    command: dict[str, Any] | None, events: Events, suites: Suites, notes: SuiteState
 ) -> RunRequest | None:
     """The run that a command asks for; without a command, the one of the suite that is due. It is
     noted before it is announced, so that it is accounted for whatever happens."""

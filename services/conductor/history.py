@@ -1,7 +1,7 @@
 """Reads back what the bus has said of a run: for a conductor that was started again."""
 
 from schemas import catalogue
-from services.conductor.past import search_of
+from services.conductor.recovered_run import search_of
 from services.conductor.settings import ConductorSettings
 from services.runtime.kafka import assigned_consumer
 from services.runtime.replay import Record, Spans, decoded, read_spans, spans_since

@@ -16,9 +16,9 @@ from confluent_kafka import KafkaException
 from schemas import catalogue, protocol
 from schemas.domain import DomainSpec
 from schemas.protocol import LoadFinished, PhasePlan, RunPlan, RunRequest, Stop
-from services.conductor.conclusion import Conclusion, conclude
-from services.conductor.evidence import BUS, Evidence
 from services.conductor.killing import kill_part
+from services.conductor.run_state import BUS, RunState
+from services.conductor.run_verdict import Conclusion, conclude
 from services.conductor.settings import ConductorSettings
 from services.conductor.steady_outputs import SteadyOutputs
 from services.runtime.bus import Bus, heard
@@ -73,7 +73,7 @@ class Run:
         self._interrupted = interrupted
         self._listen = listen
         self._warm = warm
-        self._evidence = Evidence(request)
+        self._state = RunState(request)
         self._bus = Bus(settings, "conductor", BUS, events)
         self._prepared = False
 
@@ -82,7 +82,7 @@ class Run:
         self.tell(self.perform())
 
     def perform(
-        self, keep_pipelines: Callable[[Evidence], bool] = lambda _evidence: False
+        self, keep_pipelines: Callable[[RunState], bool] = lambda _state: False
     ) -> Conclusion:
         """Run to the end and stop what was started, but for pipelines that the next run shall find;
         the conclusion is not told yet."""
@@ -91,23 +91,23 @@ class Run:
             self._load(self.phases)
             self._drain(self.phases)
         except (RunEndedError, KafkaException, KafkaUnavailableError) as ended:
-            self._evidence.failure = self._evidence.failure or why(ended)
+            self._state.failure = self._state.failure or why(ended)
         finally:
-            self._stop_parts(keep_pipelines(self._evidence))
+            self._stop_parts(keep_pipelines(self._state))
         for topic, record in self._bus.rest():
             self._hear(topic, record)
         self._phase("conclude")
-        return conclude(self._evidence)
+        return conclude(self._state)
 
     def give_up(self, reason: str) -> Conclusion:
         """The conclusion of a run that does not take place."""
-        self._evidence.failure = reason
-        return conclude(self._evidence)
+        self._state.failure = reason
+        return conclude(self._state)
 
     @property
-    def evidence(self) -> Evidence:
+    def state(self) -> RunState:
         """What the bus has said so far."""
-        return self._evidence
+        return self._state
 
     def _prepare(self) -> PhasePlan:
         plan = RunPlan(request=self.request, start_offsets=self._start_offsets())
@@ -120,9 +120,9 @@ class Run:
             self._prepared = True
             self._events.command("prepare", self.request.run_id, plan)
             self._await(
-                lambda: not watch.look() and not self._evidence.missing_ready(),
+                lambda: not watch.look() and not self._state.missing_ready(),
                 self._settings.prepare_timeout_s * math.ceil(len(self.request.pipelines) / 2),
-                lambda: f"not ready: {', '.join(self._evidence.missing_ready() + watch.unsteady)}",
+                lambda: f"not ready: {', '.join(self._state.missing_ready() + watch.unsteady)}",
             )
         finally:
             watch.close()
@@ -155,7 +155,7 @@ class Run:
                 self._kill(start_ms)
         self._await_time(phases.load_end_ms)
         self._await(
-            lambda: self._evidence.load_finished is not None,
+            lambda: self._state.load_finished is not None,
             self._settings.load_timeout_s,
             lambda: "the generator did not finish the load",
         )
@@ -177,29 +177,29 @@ class Run:
         left_s = give_up_s - (now_ms() - phases.measure_end_ms) / 1000
         self._await_verdicts(max(0.0, left_s) + self._settings.drain_timeout_s)
         deadline_s = time.monotonic() + self._settings.restart_timeout_s
-        while self._evidence.may_still_come() and time.monotonic() < deadline_s:
+        while self._state.may_still_come() and time.monotonic() < deadline_s:
             self._await_time(now_ms() + ASK_AGAIN_MS)
-            self._evidence.forget_drained()
+            self._state.forget_drained()
             self._await_verdicts(self._settings.drain_timeout_s)
 
     def _await_verdicts(self, timeout_s: float) -> None:
-        finished = self._evidence.load_finished
+        finished = self._state.load_finished
         assert isinstance(finished, LoadFinished)
         self._events.command("drain", self.request.run_id, finished)
         self._await(
-            lambda: self._evidence.drained is not None,
+            lambda: self._state.drained is not None,
             timeout_s,
             lambda: "the evaluator did not give every expected output a verdict in time",
         )
 
     def _stop_parts(self, keep_pipelines: bool) -> None:
-        reason = self._evidence.failure or "run finished"
+        reason = self._state.failure or "run finished"
         stop = Stop(reason=reason, keep_pipelines=keep_pipelines)
         self._events.command("stop", self.request.run_id, stop)
         if not self._prepared:
             return
         deadline_s = time.monotonic() + self._settings.stop_timeout_s
-        while self._evidence.missing_stopped() and time.monotonic() < deadline_s:
+        while self._state.missing_stopped() and time.monotonic() < deadline_s:
             self._take_in()
 
     def tell(self, conclusion: Conclusion) -> None:
@@ -249,8 +249,8 @@ class Run:
             self._check()
 
     def _check(self) -> None:
-        if self._evidence.failure:
-            raise RunEndedError(self._evidence.failure)
+        if self._state.failure:
+            raise RunEndedError(self._state.failure)
         reason = self._interrupted()
         if reason:
             raise RunEndedError(reason)
@@ -260,7 +260,7 @@ class Run:
             self._hear(topic, record)
 
     def _hear(self, topic: str, record: dict[str, Any]) -> None:
-        heard(self._evidence.add, topic, record)
+        heard(self._state.add, topic, record)
         if self._listen is not None:
             heard(self._listen, topic, record)
 

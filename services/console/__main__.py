@@ -15,7 +15,7 @@ from deploy.local.data_folder import UMASK
 from deploy.local.stack import StackError
 from services.console.arguments import build_parser
 from services.console.checks import run_tests
-from services.console.perform import RunError
+from services.console.run_command import RunError
 from services.console.verbs import VERBS
 from services.console.verbs.common import EXIT_INTERRUPTED
 from services.runtime.clickhouse import QueryError

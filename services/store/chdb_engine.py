@@ -34,8 +34,8 @@ import pyarrow as pa
 from chdb.state.sqlitelike import Connection
 
 from services.store.engine import Answer, EngineError, Query
-from services.store.judging import JUDGE, Insert, Judge
 from services.store.permissions import quoted
+from services.store.query_policy import JUDGE, Insert, Judge
 from services.store.settings import StoreSettings, bounds
 from services.store.slots import Slots
 from services.store.tables import DATABASE

@@ -1,7 +1,7 @@
 """What may be named over HTTP: the lists by which queries are judged. Pure.
 
 Everything that is not listed is refused. services/store/sql_tree.py goes through the syntax tree of
-a query with these lists, services/store/judging.py through what a request asks for beside it. The
+a query with these lists, services/store/query_policy.py what a request asks for beside it. The
 engine's `readonly = 1` holds besides.
 
 Formats and settings matter because an embedded engine opens any path that they name: a template to

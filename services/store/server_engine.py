@@ -26,8 +26,8 @@ from typing import Any
 import pyarrow as pa
 
 from services.store.engine import Answer, EngineError, InsertTimeoutError, Query
-from services.store.judging import JUDGE
 from services.store.permissions import quoted
+from services.store.query_policy import JUDGE
 from services.store.settings import StoreSettings, bounds
 from services.store.slots import Slots
 from services.store.tables import DATABASE

@@ -3,7 +3,7 @@
 There are three names. `reader` reads the projection and nothing else. `admin` may also change
 tables. `default`, which is who a client is that says nothing, has no password and is the reader;
 it is there while `anonymous_reads` is on, which is the default on a loopback address only.
-The engine has no accounts of its own, so `services/store/judging.py` is what holds them to it.
+The engine has no accounts of its own, so `services/store/query_policy.py` is what holds them to it.
 """
 
 import base64

@@ -10,7 +10,7 @@ import pytest
 
 from schemas import catalogue, protocol
 from schemas.search import Search
-from services.conductor.accounting import KILLED
+from services.conductor.orphaned_runs import KILLED
 from services.runtime.events import open_events
 from tests.integration.service_process import Reader, has_event, running_service, started
 from tests.unit.requests import a_request

@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from schemas import codec, protocol
-from services.conductor.accounting import KILLED
+from services.conductor.orphaned_runs import KILLED
 from tests.integration.service_process import Reader, running_service
 
 pytestmark = pytest.mark.integration

@@ -23,7 +23,7 @@ def main() -> None:
     wall = raise_wall(settings) if sys.argv[1] == "walled" else NOT_RAISED
 
     from services.store.chdb_engine import ChdbEngine
-    from services.store.judging import Statement
+    from services.store.query_policy import Statement
 
     class LetsAllPass:
         def settings(self, query, _bounds):

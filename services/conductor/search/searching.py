@@ -14,13 +14,13 @@ import structlog
 from schemas import protocol
 from schemas.protocol import Judgement, Phases, RunRequest
 from schemas.search import Search
-from services.conductor.conclusion import Conclusion
-from services.conductor.evidence import Evidence
 from services.conductor.run import Run
+from services.conductor.run_state import RunState
+from services.conductor.run_verdict import Conclusion
 from services.conductor.search.bisection import Done, Planned, SoFar, next_step
 from services.conductor.search.observing import StepEvents
 from services.conductor.search.policies import Observation, refusals
-from services.conductor.search.telling import told_observation, told_result, told_step
+from services.conductor.search.search_events import observation_detail, result_detail, step_detail
 from services.conductor.settings import ConductorSettings
 from services.runtime.events import Events
 
@@ -85,7 +85,7 @@ class Searching:
             return
         done = Done(planned.rate_per_second, planned.long, refusals(observed, self._search))
         self._so_far = replace(self._so_far, steps=(*self._so_far.steps, done))
-        self._tell("search_step", observed.trouble, about | told_step(done, observed, request))
+        self._tell("search_step", observed.trouble, about | step_detail(done, observed, request))
 
     def _observe(self, request: RunRequest, keep: bool) -> tuple[Run, Conclusion, Observation]:
         events = StepEvents(request.run_id)
@@ -97,15 +97,15 @@ class Searching:
             listen=events.add,
             warm=self._warm,
         )
-        conclusion = run.perform(lambda evidence: keep and keeps_up(evidence))
-        self._warm = keep and keeps_up(run.evidence)
-        evidence = run.evidence
-        if run.phases is None or evidence.load_finished is None or evidence.drained is None:
+        conclusion = run.perform(lambda state: keep and keeps_up(state))
+        self._warm = keep and keeps_up(run.state)
+        state = run.state
+        if run.phases is None or state.load_finished is None or state.drained is None:
             return run, conclusion, Observation((), trouble=conclusion.reasons)
         observed = events.observation(
             run.phases,
-            evidence.load_finished,
-            evidence.drained,
+            state.load_finished,
+            state.drained,
             request.environment.get("cores"),
             conclusion.reasons,
         )
@@ -113,7 +113,7 @@ class Searching:
 
     def _verify(self) -> None:
         """The run itself: at a share of the rate found, or not at all."""
-        report = told_result(self.request, self._so_far)
+        report = result_detail(self.request, self._so_far)
         rate = report["verified_at_per_second"]
         if self._reason or rate is None:
             reason = self._reason or "No rate was sustained: " + " ".join(report["limit"])
@@ -123,7 +123,7 @@ class Searching:
             request = at_rate(self.request, rate)
             run, conclusion, observed = self._observe(request, keep=False)
             reasons = refusals(observed, self._search)
-            report |= {"verified": not reasons, "verification": told_observation(observed)}
+            report |= {"verified": not reasons, "verification": observation_detail(observed)}
             if reasons and conclusion.valid:
                 share = f"{self._search.verify_share:.0%}"
                 text = f"The rate found is not sustained at {share} of it: {' '.join(reasons)}"
@@ -136,11 +136,11 @@ class Searching:
         log.info(kind, run_id=self.request.run_id, **detail)
 
 
-def keeps_up(evidence: Evidence) -> bool:
+def keeps_up(state: RunState) -> bool:
     """Whether the pipelines are fit for the next step: nothing failed, nothing is behind."""
-    drained = evidence.drained
+    drained = state.drained
     return (
-        not evidence.failure
+        not state.failure
         and drained is not None
         and not any(
             verdicts["missing"]

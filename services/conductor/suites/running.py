@@ -20,8 +20,8 @@ from schemas.protocol import RunRequest, Workload
 from schemas.suite import Suite, SuitePosition, SuiteRun
 from services.conductor.settings import ConductorSettings
 from services.conductor.suites.analysis import Analysis
-from services.conductor.suites.notes import Notes
 from services.conductor.suites.schedule import Place, next_place, pause_ms, skip_pause_ms
+from services.conductor.suites.suite_state import SuiteState
 from services.conductor.suites.usage import Usage
 from services.runtime.bus import Bus, heard
 from services.runtime.clickhouse import QueryError, store_url
@@ -53,7 +53,7 @@ class Suites:
         self,
         settings: ConductorSettings,
         events: Events,
-        notes: Notes,
+        notes: SuiteState,
         suite: Suite | None,
         *,
         clock: Clock = now_ms,

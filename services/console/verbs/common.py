@@ -6,8 +6,8 @@ from contextlib import AbstractContextManager
 
 from rich.console import Console
 
-from services.console.answering import answering_store
-from services.console.elsewhere import open_stack, public_address
+from services.console.remote_stack import open_stack, public_address
+from services.console.store_session import store_session
 from services.runtime.settings import ServiceSettings
 
 EXIT_FAILED = 1
@@ -21,7 +21,7 @@ def teller(console: Console) -> Callable[[str], None]:
 
 def answering(settings: ServiceSettings) -> AbstractContextManager[str]:
     """The store's URL, with a store started for the moment where none runs."""
-    return answering_store(settings, lambda: open_stack(settings).status().running)
+    return store_session(settings, lambda: open_stack(settings).status().running)
 
 
 def dashboards(settings: ServiceSettings) -> str:

@@ -8,11 +8,11 @@ from rich.console import Console
 
 from schemas.protocol import parse_stages
 from services.console.choosing import chosen_pipelines, chosen_workload, with_options
-from services.console.elsewhere import open_stack
 from services.console.evaluating import evaluate_again
 from services.console.files import check_file, write_file
-from services.console.perform import perform
+from services.console.remote_stack import open_stack
 from services.console.report import build_report
+from services.console.run_command import perform
 from services.console.show import show_repetition, show_report, verdict_sentence
 from services.console.verbs.common import (
     EXIT_FAILED,

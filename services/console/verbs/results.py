@@ -7,11 +7,11 @@ from rich.console import Console
 
 from services.console import asking, listing
 from services.console.changes import show_changes
-from services.console.elsewhere import open_stack
 from services.console.files import check_file, write_file
 from services.console.page.document import page
 from services.console.page.markdown import markdown
 from services.console.page.timelines import read_timelines
+from services.console.remote_stack import open_stack
 from services.console.report import build_report, latest_run, request_of
 from services.console.show import show_report
 from services.console.verbs.common import answering

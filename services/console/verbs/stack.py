@@ -7,7 +7,7 @@ from rich.console import Console
 
 from services.console import listing, rebuilding
 from services.console.doctor import examine, show
-from services.console.elsewhere import open_stack
+from services.console.remote_stack import open_stack
 from services.console.suites import ask_for_suite
 from services.console.verbs.common import EXIT_FAILED, dashboards, teller
 from services.runtime.clickhouse import store_url

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from schemas import codec, protocol
 from schemas.details import read_event
-from services.conductor.conclusion import conclude
-from services.conductor.evidence import Evidence
-from services.conductor.past import past_of
+from services.conductor.recovered_run import recovered_run
+from services.conductor.run_state import RunState
+from services.conductor.run_verdict import conclude
 from services.console.progress import Progress
 from tests.unit.bad_input.changed import JSON, changed
 from tests.unit.bad_input.outcomes import count, fuzzed
@@ -94,7 +94,7 @@ ANY_EVENT = st.one_of(lifecycle_events(), conclusions(), histograms())
 @given(st.lists(ANY_EVENT, max_size=6))
 def test_nobody_stumbles_over_an_event_that_says_what_it_must(events) -> None:
     request = a_request()
-    evidence, progress, heard = Evidence(request), Progress(request), []
+    evidence, progress, heard = RunState(request), Progress(request), []
     refused = []
     for topic, event in events:
         try:
@@ -113,7 +113,7 @@ def test_nobody_stumbles_over_an_event_that_says_what_it_must(events) -> None:
     progress.rows()
     progress.seconds_left(0)
     conclude(evidence)
-    assert past_of(RUN_ID, heard).run_id == RUN_ID
+    assert recovered_run(RUN_ID, heard).run_id == RUN_ID
 
 
 @pytest.mark.parametrize("name", EVENTS)

@@ -6,7 +6,7 @@ import pytest
 
 from schemas.protocol import RunRequest
 from schemas.search import Search
-from services.conductor.conclusion import Conclusion
+from services.conductor.run_verdict import Conclusion
 from services.conductor.search import searching
 from services.conductor.search.bisection import Done, SoFar
 from services.conductor.search.policies import Observation, Second, StageObserved

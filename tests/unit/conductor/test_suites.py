@@ -11,8 +11,8 @@ from schemas import catalogue, protocol
 from schemas.protocol import RunRequest
 from services.conductor.settings import ConductorSettings
 from services.conductor.suites import running
-from services.conductor.suites.notes import Notes
 from services.conductor.suites.running import Suites
+from services.conductor.suites.suite_state import SuiteState
 from services.runtime import requests
 from services.runtime.definitions import DefinitionError, load_workload
 from tests.unit.conductor.suites import a_step, a_suite
@@ -47,7 +47,7 @@ class Bench:
 
     def __init__(self, bus: Bus, data: Path) -> None:
         self.bus, self.now_ms = bus, 1_000_000
-        self.notes = Notes(data, "stack")
+        self.notes = SuiteState(data, "stack")
         suite = a_suite(a_step(100), a_step(200), pause_s=60, busy_share=0.4, patience_s=300)
         self.suites = Suites(
             ConductorSettings(),

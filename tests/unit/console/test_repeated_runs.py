@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from services.console.perform import RunError
+from services.console.run_command import RunError
 from services.console.verbs import measuring
 from services.runtime.settings import ServiceSettings
 

@@ -23,7 +23,7 @@ MOST_BYTES = 16 * 1024 * 1024
 _PLACE = TypeAdapter(Place)
 
 
-class Noted(BaseModel):
+class SuiteStateFile(BaseModel):
     """What the file holds. suite and places are read one by one, as another version may have
     written them. run_stack_id, stack_id: of the stack that began the run, and was asked for the
     suite."""
@@ -38,7 +38,7 @@ class Noted(BaseModel):
     places: dict[str, Any] = Field(default_factory=dict)
 
 
-class Notes:
+class SuiteState:
     """The file `conductor.json` of a data folder.
 
     stack_id: names one start of the whole stack; a suite that was asked for by command is the
@@ -100,18 +100,18 @@ class Notes:
         kept = list(others.items())[-(MOST_SUITES - 1) :]
         self._write(places={**dict(kept), suite: asdict(place)})
 
-    def _read(self) -> Noted:
+    def _read(self) -> SuiteStateFile:
         try:
             with self._path.open("rb") as file:
-                return Noted.model_validate_json(file.read(MOST_BYTES))
+                return SuiteStateFile.model_validate_json(file.read(MOST_BYTES))
         except FileNotFoundError:
-            return Noted()
+            return SuiteStateFile()
         except ValidationError as error:
             aside = self._path.with_suffix(".unreadable")
             self._path.replace(aside)
             reason = first_mistake(error, self._path.name)
             structlog.get_logger().warning("notes_set_aside", path=str(aside), reason=reason)
-            return Noted()
+            return SuiteStateFile()
 
     def _write(self, **changes: Any) -> None:
         self._noted = self._noted.model_copy(update=changes)

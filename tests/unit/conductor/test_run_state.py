@@ -6,8 +6,8 @@ import pytest
 
 from schemas import catalogue, protocol
 from schemas.protocol import Drained, LoadFinished
-from services.conductor.conclusion import conclude
-from services.conductor.evidence import Evidence
+from services.conductor.run_state import RunState
+from services.conductor.run_verdict import conclude
 from services.runtime.bus import heard
 from tests.unit.conductor.good_run import (
     EXACT,
@@ -31,87 +31,85 @@ def test_a_good_run_is_valid_and_clean() -> None:
 
 @pytest.mark.parametrize("verdict", ["wrong", "missing", "late", "duplicate", "unexpected"])
 def test_any_other_verdict_makes_the_ledger_unclean_but_the_run_stays_valid(verdict: str) -> None:
-    evidence = a_good_run()
-    drain(evidence, **{verdict: 1})
-    conclusion = conclude(evidence)
+    state = a_good_run()
+    drain(state, **{verdict: 1})
+    conclusion = conclude(state)
     assert (conclusion.valid, conclusion.clean) == (True, False)
 
 
 def test_a_late_generator_makes_the_run_invalid() -> None:
-    evidence = a_good_run()
-    send_delays(evidence, {60_000: 20})  # 20 of 520 are above 1 %
-    assert conclude(evidence).reasons == (
+    state = a_good_run()
+    send_delays(state, {60_000: 20})  # 20 of 520 are above 1 %
+    assert conclude(state).reasons == (
         "The generator was late: p99 send delay 60.0 ms, allowed 50 ms.",
     )
 
 
 def test_a_late_generator_in_the_warm_up_does_not_matter() -> None:
-    evidence = a_good_run()
-    send_delays(evidence, {900_000: 5000}, phase="warm_up")
-    assert conclude(evidence).valid
+    state = a_good_run()
+    send_delays(state, {900_000: 5000}, phase="warm_up")
+    assert conclude(state).valid
 
 
 def test_failed_and_lost_records_make_the_run_invalid() -> None:
-    evidence = a_good_run()
-    finish_load(evidence, failed=2, lost=3)
-    assert conclude(evidence).reasons == (
+    state = a_good_run()
+    finish_load(state, failed=2, lost=3)
+    assert conclude(state).reasons == (
         "The generator could not send 2 of 500 records.",
         "3 intended records are neither acknowledged nor failed.",
     )
 
 
 def test_outputs_that_came_when_they_were_forgotten_make_the_run_invalid() -> None:
-    evidence = a_good_run()
+    state = a_good_run()
     verdicts = {"spark-realtime": dict.fromkeys(STAGES, EXACT)}
     for index, forgotten in enumerate((3, 4)):
         drained = Drained(
             verdicts=verdicts, came_forgotten=forgotten, instance_index=index, instance_count=2
         )
-        lifecycle(evidence, protocol.DRAINED, detail=drained.model_dump_json())
-    assert conclude(evidence).reasons == (
+        lifecycle(state, protocol.DRAINED, detail=drained.model_dump_json())
+    assert conclude(state).reasons == (
         "7 outputs came when the evaluator had forgotten what they answer, for want of memory: "
         "their latencies are not known.",
     )
 
 
 def test_an_evaluator_of_before_has_forgotten_nothing() -> None:
-    evidence = a_good_run()
+    state = a_good_run()
     verdicts = {"spark-realtime": dict.fromkeys(STAGES, EXACT)}
-    lifecycle(evidence, protocol.DRAINED, detail=json.dumps({"verdicts": verdicts}))
-    assert conclude(evidence).valid
+    lifecycle(state, protocol.DRAINED, detail=json.dumps({"verdicts": verdicts}))
+    assert conclude(state).valid
 
 
 def test_a_silent_stage_makes_the_run_invalid() -> None:
-    evidence = Evidence(a_request())
-    finish_load(evidence)
-    measure(evidence, "ingest", "parse", "join", "tumbling")
-    drain(evidence)
-    assert conclude(evidence).reasons == (
-        "spark-realtime published nothing measurable for sliding.",
-    )
+    state = RunState(a_request())
+    finish_load(state)
+    measure(state, "ingest", "parse", "join", "tumbling")
+    drain(state)
+    assert conclude(state).reasons == ("spark-realtime published nothing measurable for sliding.",)
 
 
 def test_negative_latencies_make_the_run_invalid() -> None:
-    evidence = a_good_run()
-    measure(evidence, "parse", latency_ms=-1)
-    conclusion = conclude(evidence)
+    state = a_good_run()
+    measure(state, "parse", latency_ms=-1)
+    conclusion = conclude(state)
     assert not conclusion.valid
     assert conclusion.reasons[0].startswith("100 latencies are negative")
 
 
 def test_the_first_failure_is_the_only_reason() -> None:
-    evidence = a_good_run()
+    state = a_good_run()
     failed = {"pipeline": "spark-realtime", "detail": '{"reason": "out of memory"}'}
-    lifecycle(evidence, protocol.FAILED, **failed)
-    lifecycle(evidence, protocol.FAILED, detail='{"reason": "second"}')
-    conclusion = conclude(evidence)
+    lifecycle(state, protocol.FAILED, **failed)
+    lifecycle(state, protocol.FAILED, detail='{"reason": "second"}')
+    conclusion = conclude(state)
     assert conclusion.reasons == ("pipeline:spark-realtime failed: out of memory.",)
 
 
 def test_a_run_that_never_drained_is_invalid_and_not_clean() -> None:
-    evidence = Evidence(a_request())
-    finish_load(evidence)
-    conclusion = conclude(evidence)
+    state = RunState(a_request())
+    finish_load(state)
+    conclusion = conclude(state)
     assert not conclusion.clean
     assert conclusion.reasons == (
         "The evaluator did not give every expected output a verdict in time.",
@@ -119,61 +117,59 @@ def test_a_run_that_never_drained_is_invalid_and_not_clean() -> None:
 
 
 def test_readiness_needs_every_service_and_every_pipeline() -> None:
-    evidence = Evidence(a_request("one", "two"))
+    state = RunState(a_request("one", "two"))
     for producer in ("generator", "evaluator", "collector"):
-        evidence.add("results.lifecycle", a_lifecycle_event("ready") | {"producer": producer})
-    lifecycle(evidence, "ready", pipeline="one")
-    assert evidence.missing_ready() == ["pipeline:two"]
+        state.add("results.lifecycle", a_lifecycle_event("ready") | {"producer": producer})
+    lifecycle(state, "ready", pipeline="one")
+    assert state.missing_ready() == ["pipeline:two"]
 
 
 def test_events_of_other_runs_change_nothing() -> None:
-    evidence = Evidence(a_request())
+    state = RunState(a_request())
     event = a_lifecycle_event("failed", '{"reason": "x"}') | {"run_id": "another"}
-    evidence.add("results.lifecycle", event)
-    assert evidence.failure == ""
+    state.add("results.lifecycle", event)
+    assert state.failure == ""
 
 
 def test_a_service_of_two_instances_is_ready_when_both_are() -> None:
-    evidence = Evidence(a_request())
+    state = RunState(a_request())
     for index in (1, 0):
-        assert "evaluator" in evidence.missing_ready()
+        assert "evaluator" in state.missing_ready()
         detail = {"service": "evaluator", "instance_index": index, "instance_count": 2}
-        lifecycle(
-            evidence, protocol.READY, producer=f"evaluator-{index}", detail=json.dumps(detail)
-        )
-    assert "evaluator" not in evidence.missing_ready()
+        lifecycle(state, protocol.READY, producer=f"evaluator-{index}", detail=json.dumps(detail))
+    assert "evaluator" not in state.missing_ready()
 
 
 def test_the_totals_of_two_evaluators_add_up_when_both_have_drained() -> None:
-    evidence = Evidence(a_request())
+    state = RunState(a_request())
     for index in (0, 1):
-        assert evidence.drained is None
+        assert state.drained is None
         drained = Drained(
             verdicts={"spark-realtime": {"parse": EXACT | {"late": index}}},
             instance_index=index,
             instance_count=2,
         )
-        lifecycle(evidence, protocol.DRAINED, detail=drained.model_dump_json())
-    assert evidence.drained is not None
-    assert evidence.drained.verdicts == {
+        lifecycle(state, protocol.DRAINED, detail=drained.model_dump_json())
+    assert state.drained is not None
+    assert state.drained.verdicts == {
         "spark-realtime": {"parse": EXACT | {"exact": 200, "late": 1}}
     }
 
 
 def test_the_clocks_and_the_restarts_of_the_evaluator_are_told() -> None:
-    evidence = a_good_run()
+    state = a_good_run()
     for offset_ms in (0.7, 0.4):
         detail = json.dumps({"offset_ms": offset_ms, "records": 6})
-        lifecycle(evidence, protocol.CLOCK_OFFSET, detail=detail)
-    lifecycle(evidence, protocol.EVALUATION_RESUMED)
-    detail = conclude(evidence).detail
+        lifecycle(state, protocol.CLOCK_OFFSET, detail=detail)
+    lifecycle(state, protocol.EVALUATION_RESUMED)
+    detail = conclude(state).detail
     assert (detail["clock_offset_ms"], detail["evaluator_restarts"]) == (0.4, 1)
 
 
 def test_the_load_of_several_generators_is_finished_when_all_are() -> None:
-    evidence = Evidence(a_request())
+    state = RunState(a_request())
     for index, ends in enumerate(((10, 7), (8, 9))):
-        assert evidence.load_finished is None
+        assert state.load_finished is None
         finished = LoadFinished(
             intended=100,
             acknowledged=99 - index,
@@ -184,8 +180,8 @@ def test_the_load_of_several_generators_is_finished_when_all_are() -> None:
             faults={"late": 1},
             messages=(f"from {index}",),
         )
-        lifecycle(evidence, protocol.LOAD_FINISHED, detail=finished.model_dump_json())
-    together = evidence.load_finished
+        lifecycle(state, protocol.LOAD_FINISHED, detail=finished.model_dump_json())
+    together = state.load_finished
     assert together is not None
     assert (together.intended, together.acknowledged, together.failed) == (200, 197, 3)
     assert together.end_offsets == {"traffic.flow": (10, 9)}
@@ -193,63 +189,63 @@ def test_the_load_of_several_generators_is_finished_when_all_are() -> None:
     assert together.messages == ("from 0", "from 1")
 
 
-def with_rules(evidence: Evidence, **rules: float) -> Evidence:
-    validity = evidence.request.workload.validity.model_copy(update=rules)
-    workload = evidence.request.workload.model_copy(update={"validity": validity})
+def with_rules(state: RunState, **rules: float) -> RunState:
+    validity = state.request.workload.validity.model_copy(update=rules)
+    workload = state.request.workload.model_copy(update={"validity": validity})
     environment = {"cores": 2}
-    evidence.request = evidence.request.model_copy(
+    state.request = state.request.model_copy(
         update={"workload": workload, "environment": environment}
     )
-    return evidence
+    return state
 
 
 def test_an_evaluation_that_was_too_far_behind_makes_the_run_invalid() -> None:
-    evidence = with_rules(a_good_run(), max_evaluator_lag_ms=5000)
+    state = with_rules(a_good_run(), max_evaluator_lag_ms=5000)
     for lag_ms in (4000, 6000, 100):
         detail = f'{{"lag_ms": 0, "largest_lag_ms": {lag_ms}, "cells": 0}}'
-        lifecycle(evidence, protocol.EVALUATING, detail=detail)
-    assert conclude(evidence).reasons == ("The evaluation was 6000 ms behind, allowed 5000 ms.",)
-    assert conclude(with_rules(evidence, max_evaluator_lag_ms=6000)).valid
+        lifecycle(state, protocol.EVALUATING, detail=detail)
+    assert conclude(state).reasons == ("The evaluation was 6000 ms behind, allowed 5000 ms.",)
+    assert conclude(with_rules(state, max_evaluator_lag_ms=6000)).valid
 
 
 def test_a_host_that_gives_its_time_to_others_makes_the_run_invalid() -> None:
-    evidence = with_rules(a_good_run(), max_steal_share=0.25)
+    state = with_rules(a_good_run(), max_steal_share=0.25)
     for stolen_s in (0.2, 1.0):  # of 2 s each, on two cores in a second
         used = {"interval_s": 1.0, "cpu_seconds": 0.5, "steal_seconds": stolen_s}
         sample = an_event(service="machine", pipeline="", **used)
-        evidence.add("results.resources", sample)
-    assert conclude(evidence).reasons == (
+        state.add("results.resources", sample)
+    assert conclude(state).reasons == (
         "The host gave 30% of the processor time to others, allowed 25%.",
     )
-    assert conclude(with_rules(evidence, max_steal_share=0.3)).valid
+    assert conclude(with_rules(state, max_steal_share=0.3)).valid
 
 
 def test_a_machine_that_works_for_others_makes_the_run_invalid() -> None:
-    evidence = with_rules(a_good_run(), max_others_share=0.25)
+    state = with_rules(a_good_run(), max_others_share=0.25)
     for cpu_s in (1.6, 2.0):  # of 2 s each, on two cores in a second; half a second is our own
         for service, used_s in (("machine", cpu_s), ("kafka", 0.3), ("store", 0.2)):
             sample = an_event(service=service, pipeline="", cpu_seconds=used_s, interval_s=1.0)
-            evidence.add("results.resources", sample)
-    assert conclude(evidence).reasons == (
+            state.add("results.resources", sample)
+    assert conclude(state).reasons == (
         "Processes that are not of the stack used 65% of the processor time, allowed 25%.",
     )
-    assert conclude(with_rules(evidence, max_others_share=0.65)).valid
+    assert conclude(with_rules(state, max_others_share=0.65)).valid
 
 
 def test_a_collector_that_sees_only_itself_says_nothing_of_others() -> None:
     """In a container: the broker and the pipelines would count as others."""
-    evidence = with_rules(a_good_run(), max_others_share=0.25)
+    state = with_rules(a_good_run(), max_others_share=0.25)
     for service, used_s in (("machine", 1.9), ("collector", 0.1)):
         sample = an_event(service=service, pipeline="", cpu_seconds=used_s, interval_s=1.0)
-        evidence.add("results.resources", sample)
-    assert conclude(evidence).valid
+        state.add("results.resources", sample)
+    assert conclude(state).valid
 
 
 def test_pipelines_that_start_after_the_load_need_not_be_ready_before_it() -> None:
     request = a_request("one")
     workload = request.workload.model_copy(update={"pipelines_start_s": 20})
-    evidence = Evidence(request.model_copy(update={"workload": workload}))
-    assert evidence.missing_ready() == ["collector", "evaluator", "generator"]
+    state = RunState(request.model_copy(update={"workload": workload}))
+    assert state.missing_ready() == ["collector", "evaluator", "generator"]
 
 
 def test_an_event_whose_values_nobody_can_take_stops_no_conductor() -> None:

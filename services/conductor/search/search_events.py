@@ -1,4 +1,4 @@
-"""What a search says on the bus: the evidence of each step, and its result. Pure."""
+"""What a search says on the bus: the state of each step, and its result. Pure."""
 
 from typing import Any
 
@@ -7,19 +7,19 @@ from services.conductor.search.bisection import Done, SoFar, found
 from services.conductor.search.policies import Observation, StageObserved, rise
 
 
-def told_step(done: Done, observed: Observation, request: RunRequest) -> dict[str, Any]:
-    """Evidence of one step as it goes on the bus."""
+def step_detail(done: Done, observed: Observation, request: RunRequest) -> dict[str, Any]:
+    """RunState of one step as it goes on the bus."""
     return {
         "rate_per_second": done.rate_per_second,
         "long": done.long,
         "measured_s": request.workload.phases.measure_s,
         "sustained": done.sustained,
         "reasons": list(done.refusals),
-        **told_observation(observed),
+        **observation_detail(observed),
     }
 
 
-def told_observation(observed: Observation) -> dict[str, Any]:
+def observation_detail(observed: Observation) -> dict[str, Any]:
     """An observation as it goes on the bus."""
     return {
         "intended": observed.intended,
@@ -29,7 +29,7 @@ def told_observation(observed: Observation) -> dict[str, Any]:
     }
 
 
-def told_result(request: RunRequest, so_far: SoFar) -> dict[str, Any]:
+def result_detail(request: RunRequest, so_far: SoFar) -> dict[str, Any]:
     """The result of the search of a run, before a run at a share of the rate has verified it."""
     search = request.workload.search
     assert search is not None

@@ -18,7 +18,7 @@ def refuse(events: Events, run_id: str, reason: str) -> None:
     events.lifecycle(protocol.RUN_REFUSED, run_id, detail={"reason": reason})
 
 
-class Interruptions:
+class Cancellation:
     """`cancel`, the end of this process, and for a run of a suite a run that somebody asks for.
 
     waiting: commands that came meanwhile and are to be carried out next, at most MOST_WAITING.

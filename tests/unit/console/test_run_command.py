@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from schemas import catalogue, protocol
-from services.console import perform as module
-from services.console.perform import RunError, perform
+from services.console import run_command as module
+from services.console.run_command import RunError, perform
 from services.runtime.settings import ServiceSettings
 from tests.unit.conductor.search_events import A_STEP
 from tests.unit.requests import a_lifecycle_event, a_request, an_event

@@ -15,13 +15,13 @@ from services.runtime.settings import EXIT_USAGE, ServiceSettings
 READY_TIMEOUT_S = 5.0
 
 
-def open_stack(settings: ServiceSettings, is_lasting: bool = False) -> "Stack | Elsewhere":
+def open_stack(settings: ServiceSettings, is_lasting: bool = False) -> "Stack | RemoteStack":
     """The stack of this machine, or the one elsewhere where the settings name its store.
 
     is_lasting: whether one that is started is to be left on, and not for a single run.
     """
     if settings.store_url:
-        return Elsewhere(settings)
+        return RemoteStack(settings)
     return Stack(settings, stack_parts(settings, is_lasting))
 
 
@@ -30,7 +30,7 @@ def public_address(settings: ServiceSettings) -> str:
     return settings.public_url or str(store_url(settings))
 
 
-class Elsewhere:
+class RemoteStack:
     """Answers like `Stack` for services that somebody else runs."""
 
     attached = True

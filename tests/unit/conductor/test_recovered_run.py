@@ -8,8 +8,8 @@ import pytest
 from schemas import catalogue, protocol
 from schemas.protocol import RunRequest
 from schemas.search import Search
-from services.conductor.accounting import KILLED, account_for
-from services.conductor.past import MOST_LOST, Past, past_of
+from services.conductor.orphaned_runs import KILLED, conclude_orphan
+from services.conductor.recovered_run import MOST_LOST, RecoveredRun, recovered_run
 from services.conductor.search.bisection import Done, SoFar
 from tests.unit.requests import RUN_ID, a_request
 
@@ -65,13 +65,15 @@ RESULT = concluded(RUN_ID, kind="sustainable_throughput", detail="{}")
 def test_a_run_that_this_version_would_not_take_is_accounted_for_all_the_same() -> None:
     request = json.loads(a_search().model_dump_json())
     request["pipelines"][0]["spark_conf"] = {"spark.my.password": "x"}
-    past = past_of(RUN_ID, [told(protocol.RUN_REQUESTED, json.dumps(request)), begun(STEPS[0])])
+    past = recovered_run(
+        RUN_ID, [told(protocol.RUN_REQUESTED, json.dumps(request)), begun(STEPS[0])]
+    )
     assert not past.can_go_on
     assert past.open_steps == [STEPS[0]]
 
 
 def test_a_search_goes_on_after_the_steps_that_were_judged() -> None:
-    past = past_of(RUN_ID, TWO_STEPS)
+    past = recovered_run(RUN_ID, TWO_STEPS)
     assert past.can_go_on
     assert past.open_steps == STEPS[2:3]
     assert past.so_far == SoFar(
@@ -83,7 +85,7 @@ def test_a_search_goes_on_after_the_steps_that_were_judged() -> None:
 
 
 def test_a_step_that_was_concluded_but_not_judged_is_lost_but_not_open() -> None:
-    past = past_of(RUN_ID, [*TWO_STEPS, concluded(STEPS[2])])
+    past = recovered_run(RUN_ID, [*TWO_STEPS, concluded(STEPS[2])])
     assert (past.open_steps, past.so_far.lost) == ([], (STEPS[2],))
 
 
@@ -101,7 +103,7 @@ def test_a_step_that_was_concluded_but_not_judged_is_lost_but_not_open() -> None
 )
 def test_what_cannot_go_on(events: list[Event], why: str) -> None:
     assert len(STEPS[2:]) > MOST_LOST
-    assert not past_of(RUN_ID, events).can_go_on, why
+    assert not recovered_run(RUN_ID, events).can_go_on, why
 
 
 class Told:
@@ -124,14 +126,14 @@ class Told:
         self.stopped.append(run_id)
 
 
-def accounted(past: Past) -> Told:
+def accounted(past: RecoveredRun) -> Told:
     told = Told()
-    account_for(past, told)  # type: ignore[arg-type]
+    conclude_orphan(past, told)  # type: ignore[arg-type]
     return told
 
 
 def test_a_search_that_cannot_go_on_says_what_it_had_found() -> None:
-    told = accounted(past_of(RUN_ID, [*TWO_STEPS, CANCEL]))
+    told = accounted(recovered_run(RUN_ID, [*TWO_STEPS, CANCEL]))
     assert told.conclusions == [
         ("run", STEPS[2], (KILLED,)),
         ("sustainable_throughput", RUN_ID, (KILLED,)),
@@ -144,14 +146,14 @@ def test_a_search_that_cannot_go_on_says_what_it_had_found() -> None:
 
 
 def test_a_run_that_is_concluded_is_not_concluded_again() -> None:
-    told = accounted(past_of(RUN_ID, [concluded(RUN_ID)]))
+    told = accounted(recovered_run(RUN_ID, [concluded(RUN_ID)]))
     assert (told.conclusions, told.stopped) == ([], [])
 
 
 def test_a_conclusion_that_nobody_could_hear_of_is_announced() -> None:
-    announced = past_of(RUN_ID, [concluded(RUN_ID), told_concluded()])
+    announced = recovered_run(RUN_ID, [concluded(RUN_ID), told_concluded()])
     assert accounted(announced).announced == []
-    assert accounted(past_of(RUN_ID, [concluded(RUN_ID)])).announced == [RUN_ID]
+    assert accounted(recovered_run(RUN_ID, [concluded(RUN_ID)])).announced == [RUN_ID]
 
 
 def told_concluded() -> Event:

@@ -1,8 +1,8 @@
 """What the bus has said about one run so far. Pure.
 
-evidence = Evidence(request)
-evidence.add("results.lifecycle", record)
-evidence.missing_ready(), evidence.failure
+state = RunState(request)
+state.add("results.lifecycle", record)
+state.missing_ready(), state.failure
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ BUS = (catalogue.LIFECYCLE, catalogue.GENERATOR, catalogue.LATENCY, catalogue.RE
 
 
 @dataclass
-class Evidence:
+class RunState:
     """Facts of one run. ready, stopped: services by name, pipelines as `pipeline:NAME`.
 
     send_delays_us: histogram of the measure phase; latencies: outputs counted per pipeline and

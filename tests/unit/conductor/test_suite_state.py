@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import structlog
 
-from services.conductor.suites.notes import Notes
 from services.conductor.suites.schedule import Place
+from services.conductor.suites.suite_state import SuiteState
 from tests.unit.conductor.suites import a_step, a_suite
 
 pytestmark = pytest.mark.unit
@@ -16,31 +16,31 @@ PLACE = Place(round=3, step=1, began_ms={"x": 5}, runs=7, failures=1)
 
 
 def test_nothing_is_known_at_first(tmp_path: Path) -> None:
-    notes = Notes(tmp_path, "stack")
+    notes = SuiteState(tmp_path, "stack")
     assert (notes.run_id, notes.suite(), notes.place("nightly")) == ("", None, Place())
 
 
 def test_run_suite_and_place_are_there_again_after_a_restart(tmp_path: Path) -> None:
     suite = a_suite(a_step(100))
-    before = Notes(tmp_path, "stack")
+    before = SuiteState(tmp_path, "stack")
     before.keep_suite(suite)
     before.keep_place("nightly", PLACE)
     before.begin_run("run-1", 17)
-    after = Notes(tmp_path, "stack")
+    after = SuiteState(tmp_path, "stack")
     assert (after.run_id, after.suite(), after.place("nightly")) == ("run-1", suite, PLACE)
     assert (after.run_began_ms, after.run_is_of_this_stack) == (17, True)
-    assert not Notes(tmp_path, "another start of the stack").run_is_of_this_stack
+    assert not SuiteState(tmp_path, "another start of the stack").run_is_of_this_stack
     after.end_run()
-    assert Notes(tmp_path, "stack").run_id == ""
+    assert SuiteState(tmp_path, "stack").run_id == ""
 
 
 def test_a_suite_asked_for_by_command_ends_with_the_stack_but_its_place_stays(
     tmp_path: Path,
 ) -> None:
-    before = Notes(tmp_path, "stack")
+    before = SuiteState(tmp_path, "stack")
     before.keep_suite(a_suite(a_step(100)))
     before.keep_place("nightly", PLACE)
-    other = Notes(tmp_path, "another start of the stack")
+    other = SuiteState(tmp_path, "another start of the stack")
     assert (other.suite(), other.place("nightly")) == (None, PLACE)
 
 
@@ -63,18 +63,18 @@ def test_a_file_that_makes_no_sense_is_set_aside_and_told(
 ) -> None:
     (tmp_path / "conductor.json").write_bytes(data)
     with structlog.testing.capture_logs() as log:
-        notes = Notes(tmp_path, "stack")
+        notes = SuiteState(tmp_path, "stack")
     aside = tmp_path / "conductor.unreadable"
     assert [(each["event"], each["path"]) for each in log] == [("notes_set_aside", str(aside))]
     assert log[0]["reason"].startswith(reason)
     assert aside.read_bytes() == data
     assert (notes.run_id, notes.suite(), notes.place("nightly")) == ("", None, Place())
     notes.keep_place("nightly", PLACE)
-    assert Notes(tmp_path, "stack").place("nightly") == PLACE
+    assert SuiteState(tmp_path, "stack").place("nightly") == PLACE
 
 
 def test_a_file_cut_off_anywhere_is_all_or_nothing(tmp_path: Path) -> None:
-    before = Notes(tmp_path, "stack")
+    before = SuiteState(tmp_path, "stack")
     before.keep_suite(a_suite(a_step(100)))
     before.keep_place("nightly", PLACE)
     before.begin_run("run-1", 17)
@@ -82,10 +82,10 @@ def test_a_file_cut_off_anywhere_is_all_or_nothing(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
-        notes = Notes(tmp_path, "stack")
+        notes = SuiteState(tmp_path, "stack")
         assert (notes.run_id, notes.suite(), notes.place("nightly")) == ("", None, Place())
     path.write_bytes(whole)
-    assert Notes(tmp_path, "stack").place("nightly") == PLACE
+    assert SuiteState(tmp_path, "stack").place("nightly") == PLACE
 
 
 @pytest.mark.parametrize(
@@ -95,17 +95,17 @@ def test_a_file_cut_off_anywhere_is_all_or_nothing(tmp_path: Path) -> None:
 def test_a_place_that_makes_no_sense_is_the_beginning_and_others_stay(
     tmp_path: Path, place: object
 ) -> None:
-    before = Notes(tmp_path, "stack")
+    before = SuiteState(tmp_path, "stack")
     before.keep_place("nightly", PLACE)
     fields = json.loads((tmp_path / "conductor.json").read_text())
     fields["places"]["weekly"] = place
     (tmp_path / "conductor.json").write_text(json.dumps(fields))
-    notes = Notes(tmp_path, "stack")
+    notes = SuiteState(tmp_path, "stack")
     assert (notes.place("weekly"), notes.place("nightly")) == (Place(), PLACE)
 
 
 def test_the_file_does_not_grow_with_suites_that_come_and_go(tmp_path: Path) -> None:
-    notes = Notes(tmp_path, "stack")
+    notes = SuiteState(tmp_path, "stack")
     for number in range(120):
         notes.keep_place(f"suite-{number}", PLACE)
     assert notes.place("suite-19") == Place()

@@ -1,11 +1,11 @@
-"""What follows from the evidence of a run: may it be used, and was every output right?"""
+"""What follows from the state of a run: may it be used, and was every output right?"""
 
 from dataclasses import dataclass
 from typing import Any
 
 from schemas import protocol
 from schemas.percentiles import quantile
-from services.conductor.evidence import Evidence
+from services.conductor.run_state import RunState
 from services.runtime.events import Events
 
 
@@ -34,12 +34,12 @@ class Conclusion:
         events.lifecycle(protocol.CONCLUDED, run_id, detail=told)
 
 
-def conclude(evidence: Evidence) -> Conclusion:
+def conclude(state: RunState) -> Conclusion:
     """Judge a whole run by its workload's validity rules."""
-    reasons = [*_load_reasons(evidence), *_measurement_reasons(evidence)]
-    if reasons and evidence.broker_death:
-        reasons.append(_sentence(evidence.broker_death))
-    verdicts = evidence.drained.verdicts if evidence.drained else {}
+    reasons = [*_load_reasons(state), *_measurement_reasons(state)]
+    if reasons and state.broker_death:
+        reasons.append(_sentence(state.broker_death))
+    verdicts = state.drained.verdicts if state.drained else {}
     clean = bool(verdicts) and not any(
         counts[verdict]
         for stages in verdicts.values()
@@ -47,25 +47,25 @@ def conclude(evidence: Evidence) -> Conclusion:
         for verdict in protocol.FAILED_VERDICTS
     )
     detail: dict[str, Any] = {"clean": clean, "verdicts": verdicts}
-    detail["clock_offset_ms"] = evidence.clock_offset_ms
-    detail["evaluator_restarts"] = evidence.resumed
+    detail["clock_offset_ms"] = state.clock_offset_ms
+    detail["evaluator_restarts"] = state.resumed
     return Conclusion(clean, tuple(reasons), detail)
 
 
-def _load_reasons(evidence: Evidence) -> list[str]:
-    if evidence.failure:
-        return [_sentence(evidence.failure)]
-    load = evidence.load_finished
+def _load_reasons(state: RunState) -> list[str]:
+    if state.failure:
+        return [_sentence(state.failure)]
+    load = state.load_finished
     if load is None:
         return ["The generator did not finish the load."]
-    rules = evidence.request.workload.validity
+    rules = state.request.workload.validity
     reasons = []
     if load.failed > rules.max_failed_records:
         reasons.append(f"The generator could not send {load.failed} of {load.intended} records.")
     if load.acknowledged + load.failed != load.intended:
         lost = load.intended - load.acknowledged - load.failed
         reasons.append(f"{lost} intended records are neither acknowledged nor failed.")
-    delay_us = quantile(evidence.send_delays_us, 0.99)
+    delay_us = quantile(state.send_delays_us, 0.99)
     if delay_us is not None and delay_us > rules.max_send_delay_p99_ms * 1000:
         reasons.append(
             f"The generator was late: p99 send delay {delay_us / 1000:.1f} ms, "
@@ -74,47 +74,47 @@ def _load_reasons(evidence: Evidence) -> list[str]:
     return reasons
 
 
-def _measurement_reasons(evidence: Evidence) -> list[str]:
-    if evidence.failure or evidence.load_finished is None:
+def _measurement_reasons(state: RunState) -> list[str]:
+    if state.failure or state.load_finished is None:
         return []
-    if evidence.drained is None:
+    if state.drained is None:
         return ["The evaluator did not give every expected output a verdict in time."]
     reasons = []
-    for pipeline, stages in sorted(evidence.drained.verdicts.items()):
-        silent = [stage for stage in stages if not evidence.latencies[pipeline, stage]]
+    for pipeline, stages in sorted(state.drained.verdicts.items()):
+        silent = [stage for stage in stages if not state.latencies[pipeline, stage]]
         if silent:
             reasons.append(f"{pipeline} published nothing measurable for {', '.join(silent)}.")
-    forgotten = evidence.drained.came_forgotten
+    forgotten = state.drained.came_forgotten
     if forgotten:
         reasons.append(
             f"{forgotten} outputs came when the evaluator had forgotten what they answer, for want "
             "of memory: their latencies are not known."
         )
-    if evidence.negative:
+    if state.negative:
         reasons.append(
-            f"{evidence.negative} latencies are negative: the broker's clock stepped back "
+            f"{state.negative} latencies are negative: the broker's clock stepped back "
             "or outputs were published before their inputs."
         )
-    return [*reasons, *_environment_reasons(evidence)]
+    return [*reasons, *_environment_reasons(state)]
 
 
-def _environment_reasons(evidence: Evidence) -> list[str]:
-    rules = evidence.request.workload.validity
+def _environment_reasons(state: RunState) -> list[str]:
+    rules = state.request.workload.validity
     reasons: list[str] = []
     allowed_ms = rules.max_evaluator_lag_ms
-    if allowed_ms is not None and evidence.largest_lag_ms > allowed_ms:
+    if allowed_ms is not None and state.largest_lag_ms > allowed_ms:
         reasons.append(
-            f"The evaluation was {evidence.largest_lag_ms} ms behind, allowed {allowed_ms} ms."
+            f"The evaluation was {state.largest_lag_ms} ms behind, allowed {allowed_ms} ms."
         )
-    machine_s = evidence.machine_s or 1.0
-    stolen = evidence.stolen_s / machine_s
+    machine_s = state.machine_s or 1.0
+    stolen = state.stolen_s / machine_s
     if rules.max_steal_share is not None and stolen > rules.max_steal_share:
         reasons.append(
             f"The host gave {stolen:.0%} of the processor time to others, "
             f"allowed {rules.max_steal_share:.0%}."
         )
     # Where the collector sees nothing of the stack, the stack itself would count as others.
-    others = (evidence.busy_s - evidence.own_s) / machine_s if evidence.sees_the_stack else 0.0
+    others = (state.busy_s - state.own_s) / machine_s if state.sees_the_stack else 0.0
     if rules.max_others_share is not None and others > rules.max_others_share:
         reasons.append(
             f"Processes that are not of the stack used {others:.0%} of the processor time, "

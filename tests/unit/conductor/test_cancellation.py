@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from schemas.suite import SuiteRun
-from services.conductor.interruptions import Interruptions, cancelled
+from services.conductor.cancellation import Cancellation, cancelled
 from services.runtime.serving import Service
 from tests.unit.requests import RUN_ID, a_request
 
@@ -28,11 +28,11 @@ class Bus:
         self.refused.append(run_id)
 
 
-def interruptions(bus: Bus, of_suite: bool, waiting: deque[dict[str, Any]]) -> Interruptions:
+def interruptions(bus: Bus, of_suite: bool, waiting: deque[dict[str, Any]]) -> Cancellation:
     suite = SuiteRun(name="nightly", round=1, step=1) if of_suite else None
     request = a_request().model_copy(update={"suite": suite})
     service = Service(bus, bus, threading.Event())  # type: ignore[arg-type]
-    return Interruptions(request, service, waiting)
+    return Cancellation(request, service, waiting)
 
 
 def command(name: str, run_id: str = "other", body: str = "{}") -> dict[str, Any]:

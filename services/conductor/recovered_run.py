@@ -1,6 +1,6 @@
 """What the bus says of a run that was going on when the conductor was ended. Pure.
 
-past = past_of(run_id, history)
+past = recovered_run(run_id, history)
 past.conclusion, past.open_steps, past.can_go_on, past.so_far
 """
 
@@ -15,14 +15,14 @@ from pydantic import ValidationError
 from schemas import catalogue, protocol
 from schemas.details import StepBegun, StepJudged
 from schemas.protocol import RunRequest
-from services.conductor.conclusion import Conclusion
+from services.conductor.run_verdict import Conclusion
 from services.conductor.search.bisection import Done, SoFar
 
 MOST_LOST = 3  # steps of a search; one that ends the conductor each time must end some time
 
 
 @dataclass
-class Past:
+class RecoveredRun:
     """One run. request: None where it was not announced yet, or is none that this version takes;
     requested_ms: when it was announced.
 
@@ -70,9 +70,9 @@ class Past:
         return is_search and not ended and len(self.so_far.lost) <= MOST_LOST
 
 
-def past_of(run_id: str, history: Iterable[tuple[str, dict[str, Any]]]) -> Past:
+def recovered_run(run_id: str, history: Iterable[tuple[str, dict[str, Any]]]) -> RecoveredRun:
     """The past of a run from events of the run and of the steps of its search."""
-    past = Past(run_id)
+    past = RecoveredRun(run_id)
     for topic, record in history:
         if topic == catalogue.CONCLUSIONS:
             _add_conclusion(past, record)
@@ -99,7 +99,7 @@ def search_of(run_id: str) -> str:
     return search
 
 
-def _add_conclusion(past: Past, record: dict[str, Any]) -> None:
+def _add_conclusion(past: RecoveredRun, record: dict[str, Any]) -> None:
     if record["kind"] == "run" and record["run_id"] == past.run_id:
         detail = json.loads(record["detail"])
         past.conclusion = Conclusion(detail["clean"], tuple(record["invalid_reasons"]), detail)

@@ -20,7 +20,7 @@ STOP_TIMEOUT_S = 10.0
 
 
 @contextmanager
-def answering_store(settings: ServiceSettings, is_running: Callable[[], bool]) -> Iterator[str]:
+def store_session(settings: ServiceSettings, is_running: Callable[[], bool]) -> Iterator[str]:
     """The URL of a store that answers SQL while the context lasts.
 
     Raises QueryError; StackError when a store must be started and its port is taken, by another

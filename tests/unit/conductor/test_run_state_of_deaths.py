@@ -1,0 +1,94 @@
+"""What the conductor concludes from the death of a part, and of a pipeline."""
+
+import json
+
+import pytest
+
+from schemas import protocol
+from services.conductor.run_state import RunState
+from services.conductor.run_verdict import conclude
+from tests.unit.conductor.good_run import a_good_run, drain, lifecycle
+from tests.unit.requests import a_lifecycle_event, a_request
+
+pytestmark = pytest.mark.unit
+
+
+def test_what_a_restarted_pipeline_is_missing_may_still_come() -> None:
+    state = a_good_run()
+    drain(state, missing=3)
+    assert not state.may_still_come()
+    lifecycle(state, protocol.PIPELINE_DOWN, pipeline="spark-realtime")
+    assert state.may_still_come()
+    state.forget_drained()
+    assert state.drained is None
+    drain(state)
+    assert not state.may_still_come()
+    assert conclude(state).clean
+
+
+def died(part: str) -> dict[str, object]:
+    detail = json.dumps({"part": part, "reason": f"{part} was ended by SIGKILL", "restart": 1})
+    return a_lifecycle_event(protocol.PART_DOWN, detail) | {"run_id": "", "producer": "stack"}
+
+
+def was_started(service: str) -> dict[str, object]:
+    event = a_lifecycle_event(protocol.SERVICE_STARTED)
+    return event | {"run_id": "", "producer": service}
+
+
+def test_a_run_whose_broker_died_says_so_where_it_has_suffered() -> None:
+    state = a_good_run()
+    state.add("results.lifecycle", died("kafka"))
+    assert conclude(state).valid
+    state.failure = "the generator did not finish the load"
+    assert conclude(state).reasons == (
+        "the generator did not finish the load.",
+        "kafka was ended by SIGKILL in the middle of the run.",
+    )
+
+
+@pytest.mark.parametrize("part", ["generator", "runner"])
+def test_a_run_cannot_go_on_without_what_makes_its_records(part: str) -> None:
+    state = RunState(a_request())
+    state.add("results.lifecycle", died(part))
+    assert conclude(state).reasons == (f"{part} was ended by SIGKILL in the middle of the run.",)
+
+
+def test_nobody_waits_for_the_drivers_of_an_agent_that_died() -> None:
+    state = RunState(a_request("one", "two"))
+    assert state.missing_stopped() == ["pipeline:one", "pipeline:two"]
+    state.add("results.lifecycle", died("runner"))
+    assert state.missing_stopped() == []
+
+
+@pytest.mark.parametrize("part", ["store", "collector", "evaluator", "kafka"])
+def test_a_run_goes_on_when_a_part_dies_that_goes_on_where_it_was(part: str) -> None:
+    state = a_good_run()
+    state.add("results.lifecycle", died(part))
+    state.add("results.lifecycle", was_started(part))
+    assert conclude(state).valid
+
+
+def test_what_dies_after_its_part_of_the_run_is_done_does_not_matter() -> None:
+    state = a_good_run()
+    state.add("results.lifecycle", died("generator"))
+    state.add("results.lifecycle", died("runner"))
+    assert conclude(state).valid
+
+
+def test_a_generator_that_is_started_again_by_whomever_ends_the_run() -> None:
+    state = RunState(a_request())
+    state.add("results.lifecycle", was_started("generator"))
+    assert state.failure == ""  # it was started for this run
+    state.add("results.lifecycle", a_lifecycle_event("ready") | {"producer": "generator"})
+    state.add("results.lifecycle", was_started("generator"))
+    assert state.failure == "generator was started again in the middle of the run"
+
+
+def test_an_agent_that_is_started_again_after_its_pipeline_was_ready_ends_the_run() -> None:
+    state = RunState(a_request())
+    state.add("results.lifecycle", was_started("runner"))
+    assert state.failure == ""
+    lifecycle(state, "ready", pipeline="spark-realtime")
+    state.add("results.lifecycle", was_started("runner"))
+    assert state.failure == "runner was started again in the middle of the run"
