@@ -1,4 +1,4 @@
-"""Whether two measurements differ, in words: `compare RUN RUN`, several runs each, or the pipelines
+"""Whether two runs differ, in words: `compare RUN RUN`, several runs each, or the pipelines
 of one run. The judging is pure; `read_latencies` asks the store.
 
 With five runs or more on each side the runs are what varies, and the answer holds for runs to come.

@@ -20,7 +20,7 @@ class Conclusion:
 
     @property
     def valid(self) -> bool:
-        """The measurement may be used."""
+        """The run may be used."""
         return not self.reasons
 
     def tell(self, events: Events, run_id: str) -> None:
@@ -36,7 +36,7 @@ class Conclusion:
 
 def conclude(state: RunState) -> Conclusion:
     """Judge a whole run by its workload's validity rules."""
-    reasons = [*_load_reasons(state), *_measurement_reasons(state)]
+    reasons = [*_load_reasons(state), *_judging_reasons(state)]
     if reasons and state.broker_death:
         reasons.append(_sentence(state.broker_death))
     verdicts = state.drained.verdicts if state.drained else {}
@@ -74,7 +74,7 @@ def _load_reasons(state: RunState) -> list[str]:
     return reasons
 
 
-def _measurement_reasons(state: RunState) -> list[str]:
+def _judging_reasons(state: RunState) -> list[str]:
     if state.failure or state.load_finished is None:
         return []
     if state.drained is None:

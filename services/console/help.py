@@ -23,7 +23,7 @@ class Help:
 NONE = Help("", (("./tidegauge --help", "every verb"),))
 HELP: dict[str, Help] = {
     "run": Help(
-        "Starts the stack unless it runs, prepares the pipelines until their outputs flow steadily,"
+        "Starts the stack unless it runs, prepares the pipelines until their outputs grow steadily,"
         " sends the load (warm-up, measured phase, cool-down), waits until every expected output"
         " has its verdict, and prints the report. What it started it stops. Ctrl-C ends the run and"
         " keeps what it has measured, marked as INVALID."

@@ -4,7 +4,7 @@
         "SELECT $__timeInterval(second) AS time, sum(records) FROM throughput_by_second"
         " WHERE $__timeFilter(second) AND $__conditionalAll(topic IN (${topic:sqlstring}), $topic)"
         " GROUP BY time ORDER BY time",
-        TimeRange(1_767_225_600_000, 1_767_229_200_000), 5, {"topic": ["traffic.flow"]},
+        TimeRange(1_767_225_600_000, 1_767_229_200_000), 5, {"topic": ["orders"]},
     )
 
 It says what Grafana itself and its ClickHouse data source (version 4) say, for what our dashboards

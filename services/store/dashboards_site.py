@@ -113,7 +113,7 @@ class DashboardsSite:
         if request.method != "POST":
             return _refused(HTTPStatus.METHOD_NOT_ALLOWED, "A query is posted.")
         if not request.headers.get("Content-Type", "").startswith("application/json"):
-            # A form of another site can post text, but not this type without asking first.
+            # A form of another origin can post text, but not this type without asking first.
             return _refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "A query is posted as JSON.")
         body = request.read_body(MAX_REQUEST_BYTES)
         try:

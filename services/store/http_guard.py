@@ -11,7 +11,7 @@ from email.message import Message
 from services.runtime.hosts import LOOPBACK, host_of, is_known
 
 ANY = "*"
-OWN_SITES = ("same-origin", "none")  # none: a person typed the address
+OWN_ORIGINS = ("same-origin", "none")  # none: a person typed the address
 
 
 def intrusion(
@@ -34,8 +34,8 @@ def intrusion(
     if ANY not in known and not is_known(host, known, by_number):
         return "The store is not known by this Host; see the setting allowed_hosts."
     followed = linked and headers.get("Sec-Fetch-Dest") == "document"
-    if headers.get("Sec-Fetch-Site", "none") not in OWN_SITES and not followed:
-        return "Pages of other sites and ports cannot ask the store."
+    if headers.get("Sec-Fetch-Site", "none") not in OWN_ORIGINS and not followed:
+        return "Pages of other origins cannot ask the store."
     origin = headers.get("Origin")
     named = host_of(origin or "")
     is_own = named in known - {ANY} and (_is_same(origin or "", host) or named in allowed)

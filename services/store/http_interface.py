@@ -54,7 +54,7 @@ REFUSED = Counter("tidegauge_store_queries_failed", "Queries that ended with an 
 
 
 @dataclass(frozen=True)
-class Site:
+class Served:
     """What the handlers serve, to whom, and the names by which clients may know it."""
 
     engine: Engine
@@ -85,7 +85,7 @@ def serve_sql(
     WALL.set(wall.stands)
 
     class Handler(_Handler):
-        site = Site(
+        served = Served(
             engine=engine,
             users=users,
             is_ready=is_ready,
@@ -110,7 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = IDLE_TIMEOUT_S
     disable_nagle_algorithm = True
     server: ConnectionServer
-    site: Site
+    served: Served
     received: Received
     unread: bool  # whether a body is still to be read, behind which no request can be found
 
@@ -148,8 +148,8 @@ class _Handler(BaseHTTPRequestHandler):
         is_health = path == "/metrics" or path.startswith("/health/")
         reason = intrusion(
             self.headers,
-            self.site.names,
-            self.site.host,
+            self.served.names,
+            self.served.host,
             linked=is_page(path) and self.command != "POST",
             by_number=is_health,
         )
@@ -159,8 +159,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._tell_health(path)
         elif self.command != "POST" and (path == "/ping" or (path == "/" and not target)):
             self._send(HTTPStatus.OK, b"Ok.\n")
-        elif path == "/rebuild" and self.site.rebuilds is not None:
-            self._rebuild(self.site.rebuilds, parameters_of(target))
+        elif path == "/rebuild" and self.served.rebuilds is not None:
+            self._rebuild(self.served.rebuilds, parameters_of(target))
         elif path.split("/")[1] == "dashboards":
             self._show_dashboards(path)
         elif path != "/":
@@ -172,10 +172,10 @@ class _Handler(BaseHTTPRequestHandler):
         if path == "/metrics":
             self._send(HTTPStatus.OK, generate_latest(), {"Content-Type": CONTENT_TYPE_LATEST})
             return
-        wall, name = self.site.wall, path.rpartition("/")[2]
+        wall, name = self.served.wall, path.rpartition("/")[2]
         good, text = {
             "live": (True, name),
-            "ready": (self.site.is_ready(), name if self.site.is_ready() else f"not {name}"),
+            "ready": (self.served.is_ready(), name if self.served.is_ready() else f"not {name}"),
             "wall": (wall.stands, wall.sentence),
         }.get(name, (None, "There is no handler for this path."))
         bad = HTTPStatus.NOT_FOUND if good is None else HTTPStatus.SERVICE_UNAVAILABLE
@@ -185,7 +185,7 @@ class _Handler(BaseHTTPRequestHandler):
         query_id = given.get("query_id") or str(uuid.uuid4())
         try:
             name, password = credentials(self.headers, given)
-            role = self.site.users.role_of(name, password)
+            role = self.served.users.role_of(name, password)
             query = query_of(given, self._body(role), may_write=role is Role.ADMIN)
             with QUERY_SECONDS.time():
                 answer = self._hello(query, given) or self._ask(query, bool(password))
@@ -205,7 +205,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _ask(self, query: Query, is_known: bool) -> Answer:
         """The engine's answer, unless the client goes before it is there."""
-        query, engine = replace(query, id=uuid.uuid4().hex, is_known=is_known), self.site.engine
+        query, engine = replace(query, id=uuid.uuid4().hex, is_known=is_known), self.served.engine
 
         def end() -> None:
             with suppress(EngineError):
@@ -213,7 +213,7 @@ class _Handler(BaseHTTPRequestHandler):
 
         with (
             self.server.connections.kept(self.connection),
-            self.site.departures.watching(self.connection, end),
+            self.served.departures.watching(self.connection, end),
         ):
             return engine.answer(query)
 
@@ -221,7 +221,7 @@ class _Handler(BaseHTTPRequestHandler):
         """The page of dashboards and its queries, for whoever may read; a browser asks who."""
         try:
             name, password = credentials(self.headers, {})
-            self.site.users.role_of(name, password)
+            self.served.users.role_of(name, password)
             request = Request(
                 self.command,
                 path,
@@ -229,7 +229,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._read,
                 lambda query: self._ask(query, bool(password)),
             )
-            page = self.site.dashboards.answer(request)
+            page = self.served.dashboards.answer(request)
         except BodyError as error:
             page = Page(HTTPStatus.BAD_REQUEST, f"{error}\n".encode(), {"Content-Type": TEXT})
         except EngineError as error:
@@ -240,7 +240,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _rebuild(self, rebuilds: Rebuilds, given: dict[str, str]) -> None:
         """POST asks for a rebuild, GET for how it stands; both are the admin's."""
         try:
-            role = self.site.users.role_of(*credentials(self.headers, given))
+            role = self.served.users.role_of(*credentials(self.headers, given))
         except EngineError:
             role = Role.READER
         if role is not Role.ADMIN:
@@ -273,7 +273,9 @@ class _Handler(BaseHTTPRequestHandler):
         number = int(version) if version.isdecimal() and len(version) < VERSION_DIGITS else 0
         if not is_hello(query.text, query.output_format, number):
             return None
-        engine = self.site.engine.answer(Query("SELECT version()", "TSVRaw")).data.decode().strip()
+        engine = (
+            self.served.engine.answer(Query("SELECT version()", "TSVRaw")).data.decode().strip()
+        )
         return Answer(hello(socket.gethostname(), engine, number), "Native", 1, 1, 0.0)
 
     def _send(

@@ -92,7 +92,7 @@ def test_the_answer_to_a_query_is_clickhouses_with_the_sql_that_was_asked(site):
         ("/api/query", ASKED, {"Content_Type": "text/plain"}, 415, b"posted as JSON"),
         ("/api/query", ASKED, {"Host": "evil.example"}, 403, b"not known by this Host"),
         ("/api/query", ASKED, {"Origin": "http://evil.example"}, 403, b"this Origin"),
-        ("/api/query", ASKED, {"Sec_Fetch_Site": "cross-site"}, 403, b"Pages of other sites"),
+        ("/api/query", ASKED, {"Sec_Fetch_Site": "cross-site"}, 403, b"Pages of other origins"),
         ("/api/query", None, {}, 405, b"is posted"),
         ("/api/dashboards", {}, {}, 405, b"cannot be posted"),
         ("/api/dashboards/other", None, {}, 404, b"no dashboard"),

@@ -42,7 +42,7 @@ class StageObserved:
 @dataclass(frozen=True)
 class Observation:
     """One step as it was observed. cpu_share: mean use of all cores by the pipeline, None where
-    nobody measured it; trouble: why the measurement itself may not be used."""
+    nobody measured it; trouble: why the step itself may not be used."""
 
     stages: tuple[StageObserved, ...]
     intended: int = 0
