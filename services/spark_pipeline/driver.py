@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from schemas import protocol
+from schemas.domain import DomainSpec
 from schemas.model import Stage
 from schemas.pipeline import Pipeline
 from schemas.protocol import RunPlan
@@ -36,6 +37,8 @@ from services.spark_pipeline.session import counts_state_rows, effective, open_s
 from services.spark_pipeline.settings import SparkSettings, forget_secret_variables
 from services.spark_pipeline.watching import Failure, watch
 
+NO_DOMAIN = "the run names no domain; it was asked for by an earlier version"
+
 
 def main() -> int:
     """Run the pipeline until told to stop."""
@@ -43,18 +46,29 @@ def main() -> int:
     run_id, settings = plan.request.run_id, load_settings(SparkSettings)
     end_with_parent()
     stop = stop_on_signals()
-    stages = stages_to_run(pipeline, plan)
+    stages, domain = stages_to_run(pipeline, plan), plan.request.domain
+    events = open_events(settings, f"runner-{pipeline.name}")
+    if domain is None:
+        _say_failed(events, run_id, pipeline, Failure("", NO_DOMAIN))
+        events.flush()
+        return EXIT_REPORTED
     folder = settings.data.resolve() / "runs" / run_id
     scratch = folder / "scratch" / pipeline.name
     scratch.mkdir(parents=True, exist_ok=True)
-    warm_up_s = plan.request.workload.phases.warm_up_s
-    conf = spark_conf(pipeline, stages, _partitions(plan), settings, scratch, warm_up_s=warm_up_s)
-    events = open_events(settings, f"runner-{pipeline.name}")
+    conf = spark_conf(
+        pipeline,
+        domain,
+        stages,
+        _partitions(plan),
+        settings=settings,
+        scratch=scratch,
+        warm_up_s=plan.request.workload.phases.warm_up_s,
+    )
 
     forget_secret_variables()
     spark = open_session(pipeline.name, conf, scratch)
     place = Place(settings.kafka_options, _checkpoints(settings, folder, run_id))
-    queries = start_queries(spark, pipeline, stages, plan, place)
+    queries = start_queries(spark, pipeline, domain, stages, plan=plan, place=place)
 
     mark = ready_mark(folder, pipeline.name)
 
@@ -73,13 +87,21 @@ def main() -> int:
 
 
 def start_queries(
-    spark: SparkSession, pipeline: Pipeline, stages: tuple[Stage, ...], plan: RunPlan, place: Place
+    spark: SparkSession,
+    pipeline: Pipeline,
+    domain: DomainSpec,
+    stages: tuple[Stage, ...],
+    *,
+    plan: RunPlan,
+    place: Place,
 ) -> list[StreamingQuery]:
     """Start one query per stage, side by side: each waits for Kafka's metadata on its own."""
+
+    def start(stage: Stage) -> StreamingQuery:
+        return start_query(spark, pipeline, domain, stage, plan=plan, place=place)
+
     with ThreadPoolExecutor(len(stages)) as starters:
-        return list(
-            starters.map(lambda stage: start_query(spark, pipeline, stage, plan, place), stages)
-        )
+        return list(starters.map(start, stages))
 
 
 def _checkpoints(settings: SparkSettings, folder: Path, run_id: str) -> str:

@@ -1,97 +1,167 @@
-"""Which rows a stage publishes, from the input topics on, by stage and implementation."""
+"""Which rows a stage publishes, from the input topics on, by kind and implementation."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from itertools import dropwhile
 
 from pyspark.sql import DataFrame
 
 from schemas import catalogue
+from schemas.domain import ROW_KINDS, DomainSpec, StageSpec
 from schemas.pipeline import Pipeline
-from schemas.workload import Windows
+from services.spark_pipeline.stages.aggregate import aggregate
+from services.spark_pipeline.stages.builtin.aggregate import WINDOW_TIME
+from services.spark_pipeline.stages.builtin.aggregate import aggregate as builtin_aggregate
+from services.spark_pipeline.stages.builtin.change import change as builtin_change
 from services.spark_pipeline.stages.builtin.join import join as builtin_join
-from services.spark_pipeline.stages.builtin.sliding import sliding as builtin_sliding
-from services.spark_pipeline.stages.builtin.tumbling import tumbling as builtin_tumbling
-from services.spark_pipeline.stages.ingest import ingest
+from services.spark_pipeline.stages.builtin.join import window_join
+from services.spark_pipeline.stages.change import change
+from services.spark_pipeline.stages.copy import copy
+from services.spark_pipeline.stages.decode import decode_or_refuse, records
+from services.spark_pipeline.stages.inputs import Inputs
 from services.spark_pipeline.stages.join import join
-from services.spark_pipeline.stages.parse import parse, parse_or_refuse
-from services.spark_pipeline.stages.sliding import sliding
+from services.spark_pipeline.stages.rows import filtered, looked_up
+from services.spark_pipeline.stages.state.aggregate import aggregate as aggregate_with_state
+from services.spark_pipeline.stages.state.change import change as change_with_state
 from services.spark_pipeline.stages.state.join import join as join_with_state
-from services.spark_pipeline.stages.state.sliding import sliding as sliding_with_state
-from services.spark_pipeline.stages.state.tumbling import tumbling as tumbling_with_state
-from services.spark_pipeline.stages.tumbling import tumbling
 from services.spark_pipeline.wire import encoded
 
-DEFAULT_WINDOWS = Windows()
 # Topics → their rows of Kafka as one DataFrame.
 Read = Callable[[tuple[str, ...]], DataFrame]
+Kinds = Mapping[str, Callable[..., DataFrame]]
 
-CUSTOMISED: dict[str, Callable[..., DataFrame]] = {
-    "join": join,
-    "tumbling": tumbling,
-    "sliding": sliding,
-}
-BUILT_IN: dict[str, Callable[..., DataFrame]] = {
-    "join": builtin_join,
-    "tumbling": builtin_tumbling,
-    "sliding": builtin_sliding,
-}
-
-STATE: dict[str, Callable[..., DataFrame]] = {
+CUSTOMISED: Kinds = {"join": join, "aggregate": aggregate, "change": change}
+STATE: Kinds = {
     "join": join_with_state,
-    "tumbling": tumbling_with_state,
-    "sliding": sliding_with_state,
+    "aggregate": aggregate_with_state,
+    "change": change_with_state,
 }
+BUILT_IN_JOINS: Kinds = {"join": builtin_join, "window_join": window_join}
+OF_ROWS: Kinds = {"filter": filtered, "lookup": looked_up}
 
 
-def outputs(
-    read: Read,
-    stage: str,
-    pipeline: Pipeline,
-    run_id: str,
-    *,
-    wire_format: str = "avro",
-    windows: Windows = DEFAULT_WINDOWS,
-) -> DataFrame:
-    """Rows of Kafka → (key, value) that the stage publishes, all the way from the input.
+@dataclass(frozen=True)
+class Source:
+    """Where a stage's rows come from: read, the run that is under way, and the wire format of the
+    inputs, `avro` or `json`; outputs are Avro."""
 
-    Rows of stage parse have a column `topic` too: values that are no records go to `dead-letter`,
-    once for the pipeline and not for every stage that meets them. run_id: of the run under way;
-    wire_format: of the inputs, `avro` or `json`; outputs are Avro. windows: how long
-    those of stages 3 and 4 are.
+    read: Read
+    run_id: str
+    wire_format: str = "avro"
+
+
+def outputs(source: Source, domain: DomainSpec, stage: str, pipeline: Pipeline) -> DataFrame:
+    """(key, value) of what the stage publishes, all the way from the input.
+
+    Rows of a decode have a column `topic` too: values that are no records go to `dead-letter`,
+    once for the pipeline and not for every stage that meets them. Raises ValueError where the
+    implementation has no such stage.
     """
-    if stage == "ingest":
-        return read(catalogue.INPUTS).transform(ingest)
-    if stage == "parse":
-        topic = catalogue.output_topic(pipeline.name, stage)
-        producer = f"spark_pipeline-{pipeline.name}"
-        return parse_or_refuse(read(catalogue.INPUTS), topic, run_id, producer, wire_format)
-
-    def parsed(topics: tuple[str, ...]) -> DataFrame:
-        return parse(read(topics), wire_format)
-
-    return encoded(_stateful(parsed, stage, pipeline, lengths(stage, windows)), f"output_{stage}")
-
-
-def lengths(stage: str, windows: Windows) -> dict[str, int]:
-    """The arguments of a stage that say how long its windows are."""
-    if stage == "tumbling":
-        return {"window_s": windows.tumbling_s}
-    if stage == "sliding":
-        return {"window_s": windows.sliding_s, "slide_s": windows.tumbling_s}
-    return {}
+    spec, inputs = domain.stage(stage), Inputs.of(domain, stage)
+    if spec.kind == "copy":
+        return source.read(inputs.topics).transform(copy)
+    if spec.kind == "decode":
+        return decode_or_refuse(
+            source.read(inputs.topics),
+            spec,
+            inputs,
+            output_topic=catalogue.output_topic(pipeline.name, stage),
+            run_id=source.run_id,
+            producer=f"spark_pipeline-{pipeline.name}",
+            wire_format=source.wire_format,
+        )
+    return encoded(_computed(source, inputs, spec, pipeline), spec, domain.codec)
 
 
-def _stateful(parsed: Read, stage: str, pipeline: Pipeline, window: dict[str, int]) -> DataFrame:
+def _computed(source: Source, inputs: Inputs, spec: StageSpec, pipeline: Pipeline) -> DataFrame:
+    """The outputs of a stage as rows with at least the columns of its record."""
+    chain, steps = inputs.domain.chain(spec.name), stateful_steps(inputs.domain, spec.name)
+    before = chain[: len(chain) - len(steps)]
+
+    def rows(of: Inputs, watermark_ms: int | None = None) -> DataFrame:
+        found = records(source.read(of.topics), of, source.wire_format)
+        if watermark_ms is not None:
+            found = found.withWatermark(inputs.event_time, f"{watermark_ms} milliseconds")
+        return of_rows(found, before)
+
+    if not steps:
+        return rows(inputs)
     if pipeline.implementation == "built-in":
-        delay_ms = pipeline.window_watermark_ms
-        if stage == "join":
-            delay_ms = 1000 * pipeline.watermark_s
-        flows, speeds = (_observations(parsed, (topic,), delay_ms) for topic in catalogue.INPUTS)
-        return BUILT_IN[stage](flows, speeds, **window)
+        delay_ms = built_in_watermark_ms(steps, pipeline)
+        frames = {one.name: rows(inputs.only(one), delay_ms) for one in inputs.specs}
+        return built_in(frames, steps, inputs)
     if pipeline.implementation == "state":
-        return STATE[stage](parsed(catalogue.INPUTS), pipeline.watermark_s, **window)
-    observations = _observations(parsed, catalogue.INPUTS, 1000 * pipeline.watermark_s)
-    return CUSTOMISED[stage](observations, **window)
+        return once_stateful(rows(inputs), steps, inputs, _with(STATE, pipeline.watermark_s))
+    watermarked = rows(inputs, 1000 * pipeline.watermark_s)
+    return once_stateful(watermarked, steps, inputs, CUSTOMISED)
 
 
-def _observations(parsed: Read, topics: tuple[str, ...], watermark_ms: int) -> DataFrame:
-    return parsed(topics).withWatermark("observed_at", f"{watermark_ms} milliseconds")
+def _with(kinds: Kinds, keep_s: int) -> Kinds:
+    return {kind: partial(function, keep_s=keep_s) for kind, function in kinds.items()}
+
+
+def stateful_steps(domain: DomainSpec, stage: str) -> tuple[StageSpec, ...]:
+    """Of the stages that a stage is made of, those from the first on that keeps anything."""
+    return tuple(dropwhile(lambda step: step.kind in ROW_KINDS, domain.chain(stage)))
+
+
+def of_rows(rows: DataFrame, steps: Sequence[StageSpec]) -> DataFrame:
+    """Rows after these filters and lookups; a copy and a decode leave them as they are."""
+    return reduce(
+        lambda made, step: OF_ROWS[step.kind](made, step) if step.kind in OF_ROWS else made,
+        steps,
+        rows,
+    )
+
+
+def once_stateful(
+    rows: DataFrame, steps: Sequence[StageSpec], inputs: Inputs, kinds: Kinds
+) -> DataFrame:
+    """Rows of the inputs → the outputs of the last of these stages, with one state for all of
+    them. Raises ValueError where that cannot be."""
+    stateful = [step for step in steps if step.kind not in ROW_KINDS]
+    after = steps[len(stateful) :]
+    spec = stateful[-1]
+    shape = [step.needs for step in steps[: len(stateful)]]
+    if shape == ["aggregate counted", "change counted"]:
+        made = kinds["change"](rows, spec, stateful[0], inputs)
+    elif shape in (["join"], ["aggregate counted"]):
+        made = kinds[spec.kind](rows, spec, inputs)
+    else:
+        raise ValueError(
+            f"the stage {steps[-1].name} needs {', '.join(shape)}, which only built-in has"
+        )
+    return of_rows(made, after)
+
+
+def built_in(
+    frames: Mapping[str, DataFrame], steps: Sequence[StageSpec], inputs: Inputs
+) -> DataFrame:
+    """Rows of each input → the outputs of the last of these stages, one operator after the
+    other."""
+    first, *others = steps
+    if first.kind in BUILT_IN_JOINS:
+        rows = BUILT_IN_JOINS[first.kind](frames, first, inputs)
+    else:
+        whole = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), frames.values())
+        rows = builtin_aggregate(whole, first, inputs, inputs.event_time)
+    for step in others:
+        if step.kind == "aggregate":
+            is_windowed = WINDOW_TIME in rows.columns
+            event_time = WINDOW_TIME if is_windowed else inputs.event_time
+            rows = builtin_aggregate(rows, step, inputs, event_time)
+        elif step.kind == "change":
+            rows = builtin_change(rows, step)
+        elif step.kind in OF_ROWS:
+            rows = OF_ROWS[step.kind](rows, step)
+        else:
+            raise ValueError(f"the stage {step.name} joins what a stateful stage publishes")
+    return rows
+
+
+def built_in_watermark_ms(steps: Sequence[StageSpec], pipeline: Pipeline) -> int:
+    """How far the watermark is behind: of windows, which wait for it, `window_watermark_ms`; of a
+    join, whose state it bounds, `watermark_s`."""
+    closes = any(step.kind in ("aggregate", "change") for step in steps)
+    return pipeline.window_watermark_ms if closes else 1000 * pipeline.watermark_s

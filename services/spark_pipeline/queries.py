@@ -9,9 +9,10 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from schemas import catalogue
+from schemas.domain import DomainSpec
 from schemas.pipeline import Pipeline
 from schemas.protocol import RunPlan
-from services.spark_pipeline.outputs import outputs
+from services.spark_pipeline.outputs import Source, outputs
 
 # Twice the default, which is full long before the broker has time for it in a backlog; a batch
 # leaves at once all the same. With 64 KB parse gains a little more, and tumbling loses.
@@ -28,14 +29,19 @@ class Place:
 
 
 def start_query(
-    spark: SparkSession, pipeline: Pipeline, stage: str, plan: RunPlan, place: Place
+    spark: SparkSession,
+    pipeline: Pipeline,
+    domain: DomainSpec,
+    stage: str,
+    *,
+    plan: RunPlan,
+    place: Place,
 ) -> StreamingQuery:
     """Start one stage, named after the stage: from its checkpoint, or if there is none from the
     plan's start offsets."""
     read = partial(read_inputs, spark, pipeline, plan, place)
-    workload, run_id = plan.request.workload, plan.request.run_id
-    wire_format, windows = workload.content.format, workload.windows
-    rows = outputs(read, stage, pipeline, run_id, wire_format=wire_format, windows=windows)
+    source = Source(read, plan.request.run_id, plan.request.workload.content.format)
+    rows = outputs(source, domain, stage, pipeline)
     writer = (
         rows.writeStream.queryName(stage)
         .outputMode("append" if pipeline.implementation == "built-in" else "update")
@@ -64,7 +70,7 @@ def read_inputs(
     return reader.load()
 
 
-def starting_offsets(plan: RunPlan, topics: tuple[str, ...] = catalogue.INPUTS) -> str:
+def starting_offsets(plan: RunPlan, topics: tuple[str, ...]) -> str:
     """The `startingOffsets` option: first offset by input topic and partition, as JSON."""
     return json.dumps(
         {

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from schemas.domain import ROW_KINDS, DomainSpec
 from schemas.pipeline import Pipeline
 from services.runtime.properties_text import properties_text
 from services.spark_pipeline.progress import RECENT_UPDATES
 from services.spark_pipeline.settings import SparkSettings, without_secrets
 
-STATEFUL = ("join", "tumbling", "sliding")
 LOG4J = Path(__file__).parent / "log4j2.properties"
 _COUNTS_STATE_ROWS = "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows"
 _STATE = "org.apache.spark.sql.execution.streaming.state"
@@ -51,16 +51,23 @@ EXCLUDED_RULES = ",".join(
 )
 
 
-def slots(pipeline: Pipeline, stages: tuple[str, ...], input_partitions: int) -> int:
+def slots(
+    pipeline: Pipeline, domain: DomainSpec, stages: tuple[str, ...], input_partitions: int
+) -> int:
     """Task slots that the queries of these stages need at once.
 
     Real-time mode runs all tasks of all stages of a query at the same time and waits for ever
-    for one that has no slot: one per input partition (two topics) and one per shuffle partition
-    of a stateful stage.
+    for one that has no slot: one per partition of each input topic, and one per shuffle partition
+    of a query with state.
     """
-    readers = 2 * input_partitions * len(stages)
-    reducers = pipeline.shuffle_partitions * sum(stage in STATEFUL for stage in stages)
+    readers = input_partitions * sum(len(domain.inputs_of(stage)) for stage in stages)
+    reducers = pipeline.shuffle_partitions * sum(is_stateful(domain, stage) for stage in stages)
     return readers + reducers
+
+
+def is_stateful(domain: DomainSpec, stage: str) -> bool:
+    """Whether a stage, or one that it is made of, keeps anything."""
+    return any(step.kind not in ROW_KINDS for step in domain.chain(stage))
 
 
 def compiler_options(pipeline: Pipeline, warm_up_s: int) -> tuple[str, ...]:
@@ -73,17 +80,18 @@ def compiler_options(pipeline: Pipeline, warm_up_s: int) -> tuple[str, ...]:
 
 def spark_conf(
     pipeline: Pipeline,
+    domain: DomainSpec,
     stages: tuple[str, ...],
     input_partitions: int,
+    *,
     settings: SparkSettings,
     scratch: Path,
-    *,
     warm_up_s: int = 0,
 ) -> dict[str, str]:
     """Settings of the session of a run that warms up for so long; what the pipeline sets itself
     wins, and what the service's settings say wins over that."""
     jar_files = sorted(str(path) for path in (settings.jars / "spark").glob("*.jar"))
-    needed = slots(pipeline, stages, input_partitions)
+    needed = slots(pipeline, domain, stages, input_partitions)
     given = pipeline.spark_conf | settings.spark_conf
     master = given.get("spark.master") or settings.spark_master or f"local[{needed}]"
     compiler = compiler_options(pipeline, warm_up_s)

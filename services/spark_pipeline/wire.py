@@ -4,59 +4,120 @@ records."""
 import json
 from functools import reduce
 from operator import and_
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.avro.functions import from_avro, to_avro
 
 from schemas import codec
+from schemas.codec import Records
+from schemas.domain import StageSpec
+
+# Spark's type of each Avro type that a column of a record can have.
+_TYPES = {
+    "string": "string",
+    "boolean": "boolean",
+    "int": "int",
+    "long": "bigint",
+    "float": "float",
+    "double": "double",
+    "bytes": "binary",
+}
+_TIMES = ("timestamp-millis", "timestamp-micros")
 
 
-def decoded(record: str) -> Column:
+def fields_of(record: str, records: Records) -> dict[str, Any]:
+    """Columns of the newest version of a record, by name their Avro types."""
+    fields = json.loads(records.schema_json(record))["fields"]
+    return {field["name"]: field["type"] for field in fields}
+
+
+def spark_type(kind: Any) -> str:
+    """Spark's type of an Avro type; of a union with null, that of the other branch."""
+    if isinstance(kind, list):
+        (kind,) = (branch for branch in kind if branch != "null")
+    if _logical_type(kind) in _TIMES:
+        return "timestamp"
+    return _TYPES[_plain(kind)]
+
+
+def is_nullable(kind: Any) -> bool:
+    """Whether an Avro type is a union with null."""
+    return isinstance(kind, list) and "null" in kind
+
+
+def decoded(record: str, records: Records) -> Column:
     """The record as a struct, or null where `value` does not begin with that schema's header.
 
     A value whose datum does not decode gives a struct of nulls (PERMISSIVE): it never stops the
     query.
     """
-    has_header = F.substring("value", 1, codec.HEADER_BYTES) == F.lit(codec.header(record))
+    from pyspark.sql.avro.functions import from_avro
+
+    has_header = F.substring("value", 1, codec.HEADER_BYTES) == F.lit(records.header(record))
     datum = F.expr(f"substring(value, {codec.HEADER_BYTES + 1})")
-    return F.when(has_header, from_avro(datum, codec.schema_json(record), {"mode": "PERMISSIVE"}))
+    schema = records.schema_json(record)
+    return F.when(has_header, from_avro(datum, schema, {"mode": "PERMISSIVE"}))
 
 
-# Spark's type of each Avro type of the inputs; times are read as integers first.
-_TYPES = {"string": "string", "int": "int", "long": "bigint", "double": "double"}
-
-
-def decoded_json(record: str) -> Column:
+def decoded_json(record: str, records: Records) -> Column:
     """The record as a struct, or null where `value` is not a JSON object with all its fields.
 
     Integers in place of fractions are taken, as is anything after the object.
     """
-    fields = json.loads(codec.schema_json(record))["fields"]
-    kinds = {field["name"]: field["type"] for field in fields}
-    plain = {name: kind["type"] if isinstance(kind, dict) else kind for name, kind in kinds.items()}
-    ddl = ", ".join(f"{name} {_TYPES[kind]}" for name, kind in plain.items())
+    kinds = fields_of(record, records)
+    # Times are read as integers first.
+    ddl = ", ".join(f"{name} {_TYPES[_plain(_branch(kind))]}" for name, kind in kinds.items())
     found = F.from_json(F.col("value").cast("string"), ddl, {"mode": "PERMISSIVE"})
-    is_whole = reduce(and_, (found.getField(name).isNotNull() for name in kinds))
-    times = {name for name, kind in kinds.items() if _logical_type(kind) == "timestamp-millis"}
-    for name in sorted(times):
-        found = found.withField(name, F.timestamp_millis(found.getField(name)))
+    needed = [name for name, kind in kinds.items() if not is_nullable(kind)]
+    is_whole = reduce(and_, (found.getField(name).isNotNull() for name in needed))
+    for name, kind in kinds.items():
+        unit = _logical_type(_branch(kind))
+        if unit == "timestamp-millis":
+            found = found.withField(name, F.timestamp_millis(found.getField(name)))
+        elif unit == "timestamp-micros":
+            found = found.withField(name, F.timestamp_micros(found.getField(name)))
     return F.when(is_whole, found)
 
 
-def _logical_type(kind: object) -> str:
-    return str(kind.get("logicalType", "")) if isinstance(kind, dict) else ""
+def fitted(rows: DataFrame, record: str, records: Records) -> DataFrame:
+    """Rows with exactly the columns of a record, in its order and with its types."""
+    kinds = fields_of(record, records)
+    return rows.select(
+        *(F.col(name).cast(spark_type(kind)).alias(name) for name, kind in kinds.items())
+    )
 
 
-def encoded(rows: DataFrame, record: str) -> DataFrame:
-    """Rows with the columns of a record → (key, value) as they go to Kafka.
+def encoded(rows: DataFrame, stage: StageSpec, records: Records) -> DataFrame:
+    """Rows of a stage → (key, value) as they go to Kafka.
 
-    key: measurement_id. value: header and datum of the newest version of the record.
+    key: the text of the stage's key column. value: header and datum of the newest version of the
+    stage's record.
     """
-    value = datum_of(F.struct(*rows.columns), record)
-    return rows.select(F.col("measurement_id").cast("binary").alias("key"), value.alias("value"))
+    whole = fitted(rows, stage.record, records)
+    value = datum_of(F.struct(*whole.columns), stage.record, records)
+    return whole.select(key_of(F.col(stage.key)).alias("key"), value.alias("value"))
 
 
-def datum_of(fields: Column, record: str) -> Column:
+def key_of(column: Column) -> Column:
+    """A column's text as the key of a record of Kafka."""
+    return column.cast("string").cast("binary")
+
+
+def datum_of(fields: Column, record: str, records: Records) -> Column:
     """Header and datum of the newest version of a record, from a struct of its fields."""
-    return F.concat(F.lit(codec.header(record)), to_avro(fields, codec.schema_json(record)))
+    from pyspark.sql.avro.functions import to_avro
+
+    return F.concat(F.lit(records.header(record)), to_avro(fields, records.schema_json(record)))
+
+
+def _branch(kind: Any) -> Any:
+    return next(one for one in kind if one != "null") if isinstance(kind, list) else kind
+
+
+def _plain(kind: Any) -> str:
+    return str(kind["type"]) if isinstance(kind, dict) else str(kind)
+
+
+def _logical_type(kind: Any) -> str:
+    return str(kind.get("logicalType", "")) if isinstance(kind, dict) else ""

@@ -9,8 +9,7 @@ import psutil
 import pytest
 from confluent_kafka import Producer
 
-from schemas import catalogue, codec, protocol
-from schemas.model import STAGES
+from schemas import catalogue, protocol
 from schemas.protocol import RunPlan, RunRequest, Stop
 from schemas.workload import Load, Workload
 from services.runtime.definitions import load_pipeline
@@ -19,6 +18,7 @@ from services.runtime.kafka import admin_client, assigned_consumer, end_offsets
 from services.runtime.topics import ensure_topics
 from tests.integration.kafka_broker import broker  # noqa: F401
 from tests.integration.service_process import Reader, has_event, running_service
+from tests.traffic import CODEC, TRAFFIC
 
 pytestmark = pytest.mark.integration
 
@@ -122,23 +122,26 @@ EXPECTED = {
 EXPECTED_BUILT_IN = EXPECTED | {"sliding": expected_built_in_sliding}
 
 
-def prepare(settings, run_id, names):
+def prepare(settings, run_id, names, domain=TRAFFIC):
     pipelines = tuple(load_pipeline(name) for name in names)
-    partitions = settings.input_partitions
-    wanted = [t for name in names for t in catalogue.output_topics(name, STAGES, partitions)]
+    stages, partitions = domain.stage_names, settings.input_partitions
+    outputs = [catalogue.published_topics(domain, name, stages, partitions) for name in names]
+    wanted = [*catalogue.domain_topics(domain, partitions), *(t for each in outputs for t in each)]
     ensure_topics(admin_client(settings, "tests"), wanted)
     consumer = assigned_consumer(settings, "tests")
-    offsets = {topic: end_offsets(consumer, topic) for topic in catalogue.INPUTS}
+    offsets = {topic: end_offsets(consumer, topic) for topic in domain.topics}
     consumer.close()
     workload = Workload(name="test", summary="-", load=Load(rate_per_second=1))
-    request = RunRequest(run_id=run_id, workload=workload, pipelines=pipelines, stages=STAGES)
+    request = RunRequest(
+        run_id=run_id, workload=workload, pipelines=pipelines, stages=stages, domain=domain
+    )
     plan = RunPlan(request=request, start_offsets=offsets)
     open_events(settings, "tests").command("prepare", run_id, plan)
 
 
 def no_records(topic):
     """Values of a topic that are no records."""
-    return b"not a record", codec.header(topic.replace(".", "_")) + b"\x06"
+    return b"not a record", CODEC.header(topic.replace(".", "_")) + b"\x06"
 
 
 def write(settings, run_id, t0=T0):
@@ -146,9 +149,9 @@ def write(settings, run_id, t0=T0):
 
     Each is in its topic before the next is written, so that none is late whatever is read first.
     """
-    values = [(topic, value, "k") for topic in catalogue.INPUTS for value in no_records(topic)]
+    values = [(topic, value, "k") for topic in TRAFFIC.topics for value in no_records(topic)]
     values += [
-        (topic, codec.encode(topic.replace(".", "_"), record), record["measurement_id"])
+        (topic, CODEC.encode(topic.replace(".", "_"), record), record["measurement_id"])
         for topic, record in records(run_id, t0)
     ]
     producer = Producer({"bootstrap.servers": settings.bootstrap})
@@ -270,7 +273,7 @@ def check_dead_letters(settings, run_id, names):
     assert sorted((each["producer"], each["topic"], each["value"]) for each in letters) == sorted(
         (f"spark_pipeline-{name}", topic, value)
         for name in parsing
-        for topic in catalogue.INPUTS
+        for topic in TRAFFIC.topics
         for value in no_records(topic)
     )
     reader.close()
@@ -324,8 +327,9 @@ def test_a_query_that_cannot_run_is_a_failure_with_stage_and_reason(broker, agen
         workload=Workload(name="test", summary="-", load=Load(rate_per_second=1)),
         pipelines=(load_pipeline("spark-microbatch"),),
         stages=("ingest",),
+        domain=TRAFFIC,
     )
-    beyond = dict.fromkeys(catalogue.INPUTS, (5_000_000,) * broker.input_partitions)
+    beyond = dict.fromkeys(TRAFFIC.topics, (5_000_000,) * broker.input_partitions)
     plan = RunPlan(request=request, start_offsets=beyond)
     open_events(broker, "tests").command("prepare", "broken", plan)
     write(broker, "broken")

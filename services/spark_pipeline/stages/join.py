@@ -1,30 +1,41 @@
-"""Stage 2: flow and speed of one measurement id, lane and event time."""
+"""join: one record of each input with the same keys and event time."""
 
-from pyspark.sql import DataFrame
+from functools import reduce
+from operator import and_
+
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from schemas.domain import RUN_ID, StageSpec
+from services.spark_pipeline.stages.functions import over_group
+from services.spark_pipeline.stages.inputs import Inputs
 
-def join(observations: DataFrame) -> DataFrame:
-    """Observations → rows of `output_join`, each once both kinds are there.
+
+def join(rows: DataFrame, stage: StageSpec, inputs: Inputs) -> DataFrame:
+    """Rows of the inputs → one row per keys and event time, once each input has one.
 
     An aggregation in place of a join of two streams, which real-time mode does not allow.
     """
-    has_both = F.col("flow_vehicles_per_hour").isNotNull() & F.col("speed_km_per_hour").isNotNull()
+    made = [over_group(one.function, inputs.column(one.of)) for one in stage.aggregates]
+    columns = [each.alias(one.column) for each, one in zip(made, stage.aggregates, strict=True)]
+    presence, markers = found_inputs(stage, inputs, inputs.names)
     return (
-        observations.groupBy("run_id", "measurement_id", "lane", "observed_at")
-        .agg(
-            F.max("num_lanes").alias("num_lanes"),
-            F.max("flow_vehicles_per_hour").alias("flow_vehicles_per_hour"),
-            F.max("speed_km_per_hour").alias("speed_km_per_hour"),
-        )
-        .where(has_both)
-        .select(
-            "run_id",
-            "measurement_id",
-            "lane",
-            "num_lanes",
-            "observed_at",
-            "flow_vehicles_per_hour",
-            "speed_km_per_hour",
-        )
+        rows.groupBy(*dict.fromkeys((RUN_ID, *stage.keys, inputs.event_time)))
+        .agg(*columns, *markers)
+        .where(presence)
     )
+
+
+def found_inputs(
+    stage: StageSpec, inputs: Inputs, names: tuple[str, ...]
+) -> tuple[Column, list[Column]]:
+    """A condition on the groups of a stage, that all inputs named have a record there, and the
+    aggregates that it needs beside the stage's own."""
+    conditions, markers = [F.lit(True)], []
+    for name in names:
+        column = inputs.found_by(stage, name)
+        if column is None:
+            column = f"found:{name}"
+            markers.append(F.max(inputs.marker(name)).alias(column))
+        conditions.append(F.col(column).isNotNull())
+    return reduce(and_, conditions), markers

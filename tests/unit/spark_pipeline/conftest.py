@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.traffic import TRAFFIC
+
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
@@ -12,7 +14,7 @@ def spark(tmp_path_factory):
 
     pipeline = Pipeline(name="p", summary="-", mode="micro-batch", implementation="customised")
     scratch = tmp_path_factory.mktemp("spark")
-    conf = spark_conf(pipeline, ("join",), 1, SparkSettings(), scratch)
+    conf = spark_conf(pipeline, TRAFFIC, ("join",), 1, settings=SparkSettings(), scratch=scratch)
     session = open_session("tests", conf | {"spark.master": "local[2]"}, scratch)
     yield session
     session.stop()

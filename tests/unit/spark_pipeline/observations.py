@@ -1,4 +1,4 @@
-"""Hand-written observations as `parse` gives them, for tests of stage logic."""
+"""Hand-written observations as rows of the inputs, for tests of stage logic."""
 
 from datetime import UTC, datetime, timedelta
 

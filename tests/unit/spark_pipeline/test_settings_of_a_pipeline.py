@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from schemas import codec
-from schemas.model import STAGES
 from schemas.pipeline import Pipeline
 from schemas.protocol import RunPlan, RunRequest
 from schemas.workload import Load, Workload
@@ -22,6 +21,7 @@ from services.spark_pipeline.session import (
 )
 from services.spark_pipeline.settings import SparkSettings
 from services.spark_pipeline.watching import is_initialised, one_line
+from tests.traffic import TRAFFIC
 
 pytestmark = pytest.mark.unit
 
@@ -54,18 +54,20 @@ def plan(stages):
     [
         (("ingest",), 1, 1, 2),
         (("join",), 1, 1, 3),
-        (STAGES, 1, 1, 13),
-        (STAGES, 2, 4, 32),
+        (TRAFFIC.stage_names, 1, 1, 13),
+        (TRAFFIC.stage_names, 2, 4, 32),
     ],
 )
 def test_every_task_of_every_query_has_a_slot(stages, input_partitions, shuffle_partitions, needed):
     given = pipeline(shuffle_partitions=shuffle_partitions)
-    assert slots(given, stages, input_partitions) == needed
+    assert slots(given, TRAFFIC, stages, input_partitions) == needed
 
 
 def test_a_setting_of_the_pipeline_wins():
     given = pipeline(spark_conf={"spark.master": "local[99]", "spark.x": "y"})
-    conf = spark_conf(given, STAGES, 1, SETTINGS, Path("/scratch"))
+    conf = spark_conf(
+        given, TRAFFIC, TRAFFIC.stage_names, 1, settings=SETTINGS, scratch=Path("/scratch")
+    )
     assert conf["spark.master"] == "local[99]"
     assert conf["spark.x"] == "y"
     assert conf["spark.local.dir"] == "/scratch"
@@ -73,8 +75,17 @@ def test_a_setting_of_the_pipeline_wins():
 
 def test_only_real_time_mode_shortens_the_wait_of_network_buffers():
     key = "spark.shuffle.streaming.networkBufferMaxWaitTimeMs"
-    fast = spark_conf(pipeline(), ("join",), 1, SETTINGS, Path("/scratch"))
-    slow = spark_conf(pipeline(mode="micro-batch"), ("join",), 1, SETTINGS, Path("/scratch"))
+    fast = spark_conf(
+        pipeline(), TRAFFIC, ("join",), 1, settings=SETTINGS, scratch=Path("/scratch")
+    )
+    slow = spark_conf(
+        pipeline(mode="micro-batch"),
+        TRAFFIC,
+        ("join",),
+        1,
+        settings=SETTINGS,
+        scratch=Path("/scratch"),
+    )
     assert fast[key] == "2"
     assert key not in slow
 
@@ -85,7 +96,7 @@ def test_only_real_time_mode_shortens_the_wait_of_network_buffers():
 )
 def test_a_pipeline_chooses_its_state_store(state_store, provider):
     given = pipeline(mode="micro-batch", state_store=state_store)
-    conf = spark_conf(given, ("join",), 1, SETTINGS, Path("/scratch"))
+    conf = spark_conf(given, TRAFFIC, ("join",), 1, settings=SETTINGS, scratch=Path("/scratch"))
     found = conf["spark.sql.streaming.stateStore.providerClass"]
     assert found == f"org.apache.spark.sql.execution.streaming.state.{provider}"
 
@@ -96,14 +107,22 @@ def test_a_pipeline_chooses_its_state_store(state_store, provider):
 )
 def test_a_short_warm_up_is_not_spent_on_optimising(quick_compiler, warm_up_s, options):
     given = pipeline(quick_compiler=quick_compiler, jvm_options=("-XX:X",))
-    conf = spark_conf(given, ("join",), 1, SETTINGS, Path("/scratch"), warm_up_s=warm_up_s)
+    conf = spark_conf(
+        given,
+        TRAFFIC,
+        ("join",),
+        1,
+        settings=SETTINGS,
+        scratch=Path("/scratch"),
+        warm_up_s=warm_up_s,
+    )
     found = conf["spark.driver.extraJavaOptions"]
     assert options == tuple(o for o in (*ONLY_QUICK, *LATE_OPTIMISING) if o in found)
     assert found.endswith("-XX:X")  # the last one wins
 
 
 def test_reading_begins_at_the_offsets_of_the_plan_in_both_input_topics():
-    assert json.loads(starting_offsets(plan(("join",)))) == {
+    assert json.loads(starting_offsets(plan(("join",)), TRAFFIC.topics)) == {
         "traffic.flow": {"0": 3, "1": 0},
         "traffic.speed": {"0": 4, "1": 7},
     }

@@ -12,6 +12,7 @@ from services.spark_pipeline.settings import (
     forget_secret_variables,
     without_secrets,
 )
+from tests.traffic import TRAFFIC
 
 pytestmark = pytest.mark.unit
 
@@ -21,7 +22,14 @@ PIPELINE = Pipeline(
 
 
 def conf(**settings):
-    return spark_conf(PIPELINE, ("parse", "join"), 2, SparkSettings(**settings), Path("/scratch"))
+    return spark_conf(
+        PIPELINE,
+        TRAFFIC,
+        ("parse", "join"),
+        2,
+        settings=SparkSettings(**settings),
+        scratch=Path("/scratch"),
+    )
 
 
 def test_a_local_master_has_the_slots_that_the_queries_need_unless_told_otherwise():
@@ -42,13 +50,17 @@ def test_a_cluster_gives_as_many_cores_as_the_queries_need():
 
 def test_a_cluster_that_the_pipeline_names_itself_is_one_too():
     mine = PIPELINE.model_copy(update={"spark_conf": {"spark.master": "spark://host:7077"}})
-    found = spark_conf(mine, ("parse", "join"), 2, SparkSettings(), Path("/scratch"))
+    found = spark_conf(
+        mine, TRAFFIC, ("parse", "join"), 2, settings=SparkSettings(), scratch=Path("/scratch")
+    )
     assert found["spark.cores.max"] == "9"
     assert "avro.limits.string.maxLength" in found["spark.executor.extraJavaOptions"]
 
 
 def test_what_the_jvm_leaves_behind_goes_with_the_folder_of_the_run():
-    found = spark_conf(PIPELINE, ("parse",), 1, SparkSettings(), Path("/with a blank"))
+    found = spark_conf(
+        PIPELINE, TRAFFIC, ("parse",), 1, settings=SparkSettings(), scratch=Path("/with a blank")
+    )
     assert '"-Djava.io.tmpdir=/with a blank"' in found["spark.driver.extraJavaOptions"]
     assert found["spark.local.dir"] == "/with a blank"
 

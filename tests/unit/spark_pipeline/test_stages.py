@@ -6,10 +6,16 @@ import pytest
 
 from schemas import codec, json_format
 from schemas.pipeline import Pipeline
-from services.spark_pipeline.outputs import outputs
-from services.spark_pipeline.stages.join import join
-from services.spark_pipeline.stages.sliding import sliding
-from services.spark_pipeline.stages.tumbling import tumbling
+from services.spark_pipeline.outputs import (
+    CUSTOMISED,
+    Source,
+    once_stateful,
+    outputs,
+    stateful_steps,
+)
+from services.spark_pipeline.stages.inputs import Inputs
+from services.spark_pipeline.wire import fitted
+from tests.traffic import CODEC, TRAFFIC
 from tests.unit.spark_pipeline.observations import (
     OBSERVATION,
     START_MS,
@@ -25,9 +31,13 @@ pytestmark = pytest.mark.integration
 RAW = "topic string, key binary, value binary, partition int, offset bigint, timestamp timestamp"
 
 
-def rows_of(stage, spark, observations, **parameters):
+def rows_of(stage, spark, observations, **windows):
+    domain = TRAFFIC.resolved(windows)
     frame = spark.createDataFrame(observations, OBSERVATION)
-    return [within(row) for row in stage(frame, **parameters).collect()]
+    steps = stateful_steps(domain, stage)
+    found = once_stateful(frame, steps, Inputs.of(domain, stage), CUSTOMISED)
+    whole = fitted(found, domain.stage(stage).record, domain.codec)
+    return [within(row) for row in whole.collect()]
 
 
 def record(kind, **fields):
@@ -36,7 +46,7 @@ def record(kind, **fields):
         "longitude": 4.75, "observed_at": START_MS + 250, "period_s": 60, "accuracy_percent": 95,
         "sequence": 7, "run_id": "r", "scheduled_at": START_MS * 1000,
     }  # fmt: skip
-    return common | fields, codec.encode(f"traffic_{kind}", common | fields)
+    return common | fields, CODEC.encode(f"traffic_{kind}", common | fields)
 
 
 def rows_published(spark, stage, raw, wire_format="avro", **fields):
@@ -46,7 +56,7 @@ def rows_published(spark, stage, raw, wire_format="avro", **fields):
     given = {"name": "p", "summary": "-", "mode": "micro-batch"} | fields
     pipeline = Pipeline.model_validate(given)
     read = lambda topics: frame.where(frame["topic"].isin(*topics))  # noqa: E731
-    return outputs(read, stage, pipeline, "r", wire_format=wire_format).collect()
+    return outputs(Source(read, "r", wire_format), TRAFFIC, stage, pipeline).collect()
 
 
 def published(spark, stage, raw, **fields):
@@ -57,7 +67,7 @@ def published(spark, stage, raw, **fields):
 
 def test_join_gives_flow_and_speed_of_one_lane_and_time_whichever_comes_first(spark):
     rows = [speed(0, 80.5, "lane1", 2), flow(1, 60), flow(0, 120, "lane1", 2), speed(1, 90.0)]
-    found = rows_of(join, spark, rows)
+    found = rows_of("join", spark, rows)
     expected = [
         {"run_id": "r", "measurement_id": "s", "lane": "lane1", "num_lanes": 2, "observed_at": 0,
          "flow_vehicles_per_hour": 120, "speed_km_per_hour": 80.5},
@@ -78,11 +88,11 @@ def test_join_gives_flow_and_speed_of_one_lane_and_time_whichever_comes_first(sp
     ids=["another lane", "another site", "another run", "a millisecond later"],
 )
 def test_join_withholds_a_flow_whose_speed_is_elsewhere(spark, other):
-    assert rows_of(join, spark, [flow(0, 60), other]) == []
+    assert rows_of("join", spark, [flow(0, 60), other]) == []
 
 
 def test_join_takes_a_flow_of_zero_as_a_flow(spark):
-    found = rows_of(join, spark, both(0, 0, 80.0))
+    found = rows_of("join", spark, both(0, 0, 80.0))
     assert [row["flow_vehicles_per_hour"] for row in found] == [0]
 
 
@@ -92,7 +102,7 @@ def test_tumbling_sums_flow_and_averages_speed_over_all_lanes(spark):
         *both(0, 120, 80.0, lane="lane2", num_lanes=3),
         *reversed(both(0.999, 0, 93.0, lane="lane3", num_lanes=3)),
     ]
-    assert rows_of(tumbling, spark, rows) == [
+    assert rows_of("tumbling", spark, rows) == [
         {"run_id": "r", "measurement_id": "s", "window_start": 0, "window_end": 1, "lanes": 3,
          "accumulated_flow_vehicles_per_hour": 180, "average_speed_km_per_hour": 81.0}
     ]  # fmt: skip
@@ -104,12 +114,12 @@ def test_tumbling_withholds_a_window_that_lacks_a_record_of_any_lane_and_kind(sp
         *both(0, 60, 70.0, lane="lane1", num_lanes=2),
         *both(0, 60, 70.0, lane="lane2", num_lanes=2),
     ]
-    assert rows_of(tumbling, spark, rows[:missing] + rows[missing + 1 :]) == []
+    assert rows_of("tumbling", spark, rows[:missing] + rows[missing + 1 :]) == []
 
 
 def test_tumbling_keeps_runs_and_windows_apart(spark):
     rows = [*both(0, 60, 70.0), *both(1, 120, 80.0), *both(0, 180, 90.0, run="r-probe")]
-    found = rows_of(tumbling, spark, rows)
+    found = rows_of("tumbling", spark, rows)
     assert sorted(
         (row["run_id"], row["window_start"], row["accumulated_flow_vehicles_per_hour"])
         for row in found
@@ -118,7 +128,7 @@ def test_tumbling_keeps_runs_and_windows_apart(spark):
 
 def test_tumbling_takes_its_window_length_as_a_parameter(spark):
     rows = [*both(2, 60, 70.0), *both(3, 90, 80.0), *both(4, 30, 10.0)]
-    (found,) = rows_of(tumbling, spark, rows, window_s=2)
+    (found,) = rows_of("tumbling", spark, rows, tumbling_s=2, sliding_s=6)
     assert (found["window_start"], found["window_end"]) == (2, 4)
     assert found["lanes"] == 1
     assert found["accumulated_flow_vehicles_per_hour"] == 150
@@ -127,7 +137,7 @@ def test_tumbling_takes_its_window_length_as_a_parameter(spark):
 
 def test_sliding_gives_the_change_against_one_and_two_seconds_before(spark):
     rows = [*both(2, 150, 99.0), *both(0, 120, 66.0), *both(1, 100, 88.0)]
-    assert rows_of(sliding, spark, rows) == [
+    assert rows_of("sliding", spark, rows) == [
         {"run_id": "r", "measurement_id": "s", "window_start": 0, "window_end": 3,
          "flow_change_short": 0.5, "flow_change_long": 0.25,
          "speed_change_short": 0.125, "speed_change_long": 0.5}
@@ -141,7 +151,7 @@ def test_sliding_compares_sums_and_averages_over_all_lanes(spark):
         *both(1, 20, 50.0, **lanes[0]), *both(1, 60, 30.0, **lanes[1]),
         *both(2, 40, 80.0, **lanes[0]), *both(2, 80, 20.0, **lanes[1]),
     ]  # fmt: skip
-    (found,) = rows_of(sliding, spark, rows)
+    (found,) = rows_of("sliding", spark, rows)
     # Sums 40, 80, 120; averages 50, 40, 50.
     assert (found["flow_change_short"], found["flow_change_long"]) == (0.5, 2.0)
     assert (found["speed_change_short"], found["speed_change_long"]) == (0.25, 0.0)
@@ -149,14 +159,14 @@ def test_sliding_compares_sums_and_averages_over_all_lanes(spark):
 
 def test_sliding_publishes_one_window_per_second_once_three_are_there(spark):
     rows = [row for second in range(5) for row in both(second, 100 + second, 50.0)]
-    found = rows_of(sliding, spark, rows)
+    found = rows_of("sliding", spark, rows)
     bounds = sorted((row["window_start"], row["window_end"]) for row in found)
     assert bounds == [(0, 3), (1, 4), (2, 5)]
 
 
 def test_sliding_has_no_change_against_a_flow_or_speed_of_zero(spark):
     rows = [*both(0, 0, 50.0), *both(1, 100, 0.0), *both(2, 50, 40.0)]
-    (found,) = rows_of(sliding, spark, rows)
+    (found,) = rows_of("sliding", spark, rows)
     assert found["flow_change_short"] == -0.5
     assert found["flow_change_long"] is None
     assert found["speed_change_short"] is None
@@ -172,14 +182,14 @@ def test_sliding_withholds_a_window_in_which_one_second_lacks_a_lane(spark):
         *both(0.5, 60, 70.0, **lane2),
         *both(2, 60, 70.0, **lane2),
     ]
-    assert rows_of(sliding, spark, rows) == []
+    assert rows_of("sliding", spark, rows) == []
 
 
 def test_sliding_counts_the_lanes_of_each_second(spark):
     rows = [*both(0, 120, 66.0), *both(1, 100, 88.0)]
     for lane in ("lane1", "lane2"):
         rows += both(2, 75, 99.0, lane=lane, num_lanes=2)
-    (found,) = rows_of(sliding, spark, rows)
+    (found,) = rows_of("sliding", spark, rows)
     assert (found["flow_change_short"], found["flow_change_long"]) == (0.5, 0.25)
 
 
@@ -187,12 +197,12 @@ def test_sliding_takes_longer_windows_and_refuses_those_that_do_not_fit(spark):
     # Flows of the parts: 10 + 30, 20 + 40, 50 + 70.
     flows = (10, 30, 20, 40, 50, 70)
     rows = [row for second, flow in enumerate(flows) for row in both(second, flow, 50.0)]
-    (found,) = rows_of(sliding, spark, rows, window_s=6, slide_s=2)
+    (found,) = rows_of("sliding", spark, rows, tumbling_s=2, sliding_s=6)
     assert (found["window_start"], found["window_end"]) == (0, 6)
     assert (found["flow_change_short"], found["flow_change_long"]) == (1.0, 2.0)
-    assert rows_of(sliding, spark, rows[:4] + rows[6:], window_s=6, slide_s=2) == []
-    with pytest.raises(ValueError, match="3 or more slides"):
-        sliding(spark.createDataFrame([], OBSERVATION), window_s=5, slide_s=2)
+    assert rows_of("sliding", spark, rows[:4] + rows[6:], tumbling_s=2, sliding_s=6) == []
+    with pytest.raises(ValueError, match="times slide_s"):
+        rows_of("sliding", spark, [], tumbling_s=2, sliding_s=5)
 
 
 def test_ingest_publishes_bytes_as_they_came_whatever_they_are(spark):
@@ -209,7 +219,7 @@ def test_parse_publishes_every_field_of_an_observation(spark, kind, measure):
     expected = fields | {"flow_vehicles_per_hour": None, "speed_km_per_hour": None, measure: 120}
     del expected["scheduled_at"]
     assert key == b"s"
-    assert codec.decode(found) == ("output_parse", expected)
+    assert CODEC.decode(found) == ("output_parse", expected)
 
 
 def test_a_value_that_is_no_record_of_its_topic_is_passed_over(spark):
@@ -218,7 +228,7 @@ def test_a_value_that_is_no_record_of_its_topic_is_passed_over(spark):
     claims_a_gigabyte = good[:10] + b"\x80\x80\x80\x80\x08" + b"x"
     bad = [None, b"", b"\xc3\x01", b"text", good[:10], good[:-3], other, claims_a_gigabyte]
     raw = [("traffic.flow", b"k", value) for value in [*bad, good]]
-    assert [codec.decode(value)[1]["sequence"] for _, value in published(spark, "parse", raw)] == [
+    assert [CODEC.decode(value)[1]["sequence"] for _, value in published(spark, "parse", raw)] == [
         7
     ]
 
@@ -234,7 +244,7 @@ def test_parse_takes_json_too_and_refuses_what_lacks_a_field(spark):
     (good,) = (row for row in rows if row["topic"] == "output.p.parse")
     expected = {**fields, "speed_km_per_hour": None}
     del expected["scheduled_at"]
-    assert codec.decode(bytes(good["value"])) == ("output_parse", expected)
+    assert CODEC.decode(bytes(good["value"])) == ("output_parse", expected)
     letters = [codec.decode(bytes(row["value"]))[1] for row in rows if row is not good]
     assert sorted(letter["offset"] for letter in letters) == list(range(1, 1 + len(bad)))
 
@@ -268,7 +278,7 @@ def test_windows_are_published_in_milliseconds_of_event_time(spark):
     ]
     ((key, value),) = published(spark, "tumbling", raw)
     assert key == b"s"
-    assert codec.decode(value) == (
+    assert CODEC.decode(value) == (
         "output_tumbling",
         {
             "run_id": "r", "measurement_id": "s", "window_start": START_MS,

@@ -1,27 +1,91 @@
-"""Stage 2, built-in: the inner join of both streams."""
+"""join and window_join, built-in: inner joins of streams."""
 
-from pyspark.sql import DataFrame
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 
-KEYS = ("run_id", "measurement_id", "lane", "observed_at")
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from schemas.domain import RUN_ID, WINDOW_END, WINDOW_START, StageSpec
+from services.spark_pipeline.stages.aggregate import windows
+from services.spark_pipeline.stages.builtin.aggregate import WINDOW_TIME
+from services.spark_pipeline.stages.functions import over_values
+from services.spark_pipeline.stages.inputs import Inputs
 
 
-def join(flows: DataFrame, speeds: DataFrame) -> DataFrame:
-    """Flows and speeds → rows of `output_join`, one per pair of the same lane and event time.
+def join(frames: Mapping[str, DataFrame], stage: StageSpec, inputs: Inputs) -> DataFrame:
+    """Rows by input → one row per combination of records of each with equal keys and event time.
 
     The event time is one of the equal columns: the tightest interval that a join can have, and
-    what lets Spark forget a record once the watermark has passed its event time. A pair is
-    published at once; a record that comes twice makes a pair more.
+    what lets Spark forget a record once the watermark has passed its event time. A combination is
+    published at once; a record that comes twice makes one more.
     """
-    return (
-        flows.select(*KEYS, "num_lanes", "flow_vehicles_per_hour")
-        .join(speeds.select(*KEYS, "speed_km_per_hour"), list(KEYS), "inner")
-        .select(
-            "run_id",
-            "measurement_id",
-            "lane",
-            "num_lanes",
-            "observed_at",
-            "flow_vehicles_per_hour",
-            "speed_km_per_hour",
-        )
+    equal = list(dict.fromkeys((RUN_ID, *stage.keys, inputs.event_time)))
+    sources = _sources(stage)
+    sides = [
+        frames[name].select(*(F.col(each) for each in equal), *_own(name, sources))
+        for name in inputs.names
+    ]
+    joined = reduce(lambda left, right: left.join(right, equal, "inner"), sides)
+    return joined.select(*equal, *_made(stage))
+
+
+def window_join(frames: Mapping[str, DataFrame], stage: StageSpec, inputs: Inputs) -> DataFrame:
+    """Rows by input → one row per pair of records with equal keys and per window that both are
+    in, as soon as both are there."""
+    assert stage.window is not None
+    sources = _sources(stage)
+    equal = list(dict.fromkeys((RUN_ID, *stage.keys)))
+    event_time = inputs.event_time
+    if event_time in equal:
+        # Records of the same event time are in the same windows, and the watermark needs one
+        # column with event times, not two.
+        sides = [frames[name].select(*equal, *_own(name, sources)) for name in inputs.names]
+        joined = _pairs(sides, equal).withColumn("window", windows(event_time, stage.window))
+    else:
+        sides = [
+            frames[name].select(*equal, windows(event_time, stage.window), *_own(name, sources))
+            for name in inputs.names
+        ]
+        joined = _pairs(sides, [*equal, "window"])
+    return joined.select(
+        *(_plain_time(each) if each == event_time else F.col(each) for each in equal),
+        F.col("window.start").alias(WINDOW_START),
+        F.col("window.end").alias(WINDOW_END),
+        F.window_time("window").alias(WINDOW_TIME),
+        *(F.col(_named(source)).alias(name) for name, source in stage.columns.items()),
+        *_made(stage),
     )
+
+
+def _pairs(sides: Sequence[DataFrame], equal: list[str]) -> DataFrame:
+    left, right = sides
+    return left.join(right, equal, "inner")
+
+
+def _plain_time(column: str) -> Column:
+    """The same time without a watermark."""
+    return F.timestamp_micros(F.unix_micros(column)).alias(column)
+
+
+def _sources(stage: StageSpec) -> list[str]:
+    """The `INPUT.COLUMN` that the columns and aggregates of a stage name, each once."""
+    named = [*stage.columns.values(), *(of for one in stage.aggregates for of in one.of)]
+    return list(dict.fromkeys(named))
+
+
+def _named(source: str) -> str:
+    return source.replace(".", ":")
+
+
+def _own(name: str, sources: Iterable[str]) -> list[Column]:
+    """The columns that a join takes of one input."""
+    found = (source.split(".") for source in sources)
+    return [F.col(column).alias(f"{of}:{column}") for of, column in found if of == name]
+
+
+def _made(stage: StageSpec) -> list[Column]:
+    return [
+        over_values(one.function, [F.col(_named(of)) for of in one.of]).alias(one.column)
+        for one in stage.aggregates
+    ]

@@ -1,29 +1,39 @@
-"""Stage 2 with a state of its own."""
+"""join with a state of one's own."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from services.spark_pipeline.stages.state.memory import Memory, Place
+from schemas.domain import RUN_ID, StageSpec
+from services.spark_pipeline.stages.inputs import Inputs
+from services.spark_pipeline.stages.state.columns import Made, remembered, types_of
+from services.spark_pipeline.stages.state.memory import Layout, Memory, Place
 from services.spark_pipeline.stages.state.processor import with_memory
 
-FIELDS = "lane string, num_lanes int, observed_ms bigint, flow int, speed double"
+
+def join(rows: DataFrame, stage: StageSpec, inputs: Inputs, keep_s: int) -> DataFrame:
+    """Rows of the inputs → one row per keys and event time, once each input has one.
+
+    The state is that of the key of the output: it has fewer keys than the join.
+    """
+    event_time = inputs.event_time
+    place = tuple(key for key in stage.keys if key not in (stage.key, event_time))
+    kept = remembered(stage, stage.aggregates, place, inputs)
+    made = [one.column for one in stage.aggregates]
+    fields = ["event_ms bigint", *types_of(stage, place, inputs), *types_of(stage, made, inputs)]
+    rule = partial(joined, layout=kept.layout, made=kept.made)
+    group = (RUN_ID, stage.key)
+    found = with_memory(rows, group, kept, rule, fields, keep_s=keep_s)
+    return found.withColumn(event_time, F.timestamp_millis("event_ms"))
 
 
-def join(observations: DataFrame, keep_s: int) -> DataFrame:
-    """Observations → rows of `output_join`, each once both kinds are there."""
-    return with_memory(observations, joined, FIELDS, keep_s).select(
-        "run_id",
-        "measurement_id",
-        "lane",
-        "num_lanes",
-        F.timestamp_millis("observed_ms").alias("observed_at"),
-        F.col("flow").alias("flow_vehicles_per_hour"),
-        F.col("speed").alias("speed_km_per_hour"),
-    )
-
-
-def joined(memory: Memory, paired: list[Place]) -> Iterator[tuple[object, ...]]:
-    """The new pairs, with the columns of FIELDS."""
-    yield from (tuple(memory[place]) for place in paired)
+def joined(
+    memory: Memory, new: list[Place], layout: Layout, made: tuple[Made, ...]
+) -> Iterator[tuple[object, ...]]:
+    """The places that are new and whole: the place, and the aggregates over its records."""
+    for place in dict.fromkeys(new):
+        row = memory[place]
+        if layout.is_whole(row):
+            yield (*place, *(one.of([row]) for one in made))

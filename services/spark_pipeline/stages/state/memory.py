@@ -1,60 +1,68 @@
-"""What a stage remembers of one site: flow and speed of each lane and event time. Pure.
+"""What a stage remembers of one key: the recent records of its inputs by event time. Pure.
 
+A place is an event time and what else tells records of one input apart; a row has the columns of
+the place, and then those of each input, null as long as its record is not there.
+
+>>> layout = Layout(place=1, inputs=(1, 2))
 >>> memory = {}
->>> remember(memory, [Observation("lane1", 1, 1000, 60, None)], keep_ms=10_000)
-[]
->>> remember(memory, [Observation("lane1", 1, 1000, None, 80.0)], keep_ms=10_000)
-[(1000, 'lane1')]
+>>> remember(memory, [(1000, 60, None)], layout, keep_ms=10_000)
+[(1000,)]
+>>> remember(memory, [(1000, None, 80.0)], layout, keep_ms=10_000)
+[(1000,)]
+>>> memory
+{(1000,): (1000, 60, 80.0)}
 """
 
 import math
 from collections.abc import Iterable
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
-from schemas.workload import REPORT_S
-
-Place = tuple[int, str]  # event time, epoch milliseconds, and lane
-
-
-class Observation(NamedTuple):
-    """What is known of one lane at one event time; either kind may still be unknown."""
-
-    lane: str
-    num_lanes: int
-    observed_ms: int
-    flow: int | None
-    speed: float | None
+Row = tuple[Any, ...]
+Place = tuple[Any, ...]  # event time, epoch milliseconds, and what tells records apart
+Memory = dict[Place, Row]
 
 
-class Pair(NamedTuple):
-    """Flow and speed of one lane at one event time."""
+@dataclass(frozen=True)
+class Layout:
+    """The columns of a row, by number.
 
-    flow: int
-    speed: float
+    place: how many of the first are the place; the event time is number 0. inputs: of each input
+    one that has a value as soon as its record is there. most: the one of which the largest value
+    counts, `complete.column`; of all others the first stays.
+    """
+
+    place: int
+    inputs: tuple[int, ...]
+    most: int | None = None
+
+    def is_whole(self, row: Row) -> bool:
+        """Whether each input has its record there."""
+        return all(row[number] is not None for number in self.inputs)
 
 
-Memory = dict[Place, Observation]
+def remember(memory: Memory, rows: Iterable[Row], layout: Layout, keep_ms: int) -> list[Place]:
+    """Add the records of one batch, in any order.
 
-
-def remember(memory: Memory, rows: Iterable[Observation], keep_ms: int) -> list[Place]:
-    """Add the observations of one batch, in any order.
-
-    Returns the places whose second kind came with these rows, in the order in which it came. The
-    first flow and the first speed of a place stay, whatever comes later. What is more than
-    `keep_ms` older than the newest of the batches before is passed over; within a batch nothing is
-    too old, for all flows of a long one may come before its speeds.
+    Returns the places at which an input has a record that had none, in the order in which they
+    came. The first record of an input stays, whatever comes later. What is more than `keep_ms`
+    older than the newest of the batches before is passed over; within a batch nothing is too old,
+    for all records of one input of a long batch may come before those of another.
     """
     oldest_ms = _oldest_ms(memory, keep_ms)
-    paired = []
+    new = []
     for row in rows:
-        if row.observed_ms < oldest_ms:
+        if row[0] < oldest_ms:
             continue
-        place = (row.observed_ms, row.lane)
+        place = row[: layout.place]
         before = memory.get(place)
-        memory[place] = row if before is None else _merged(before, row)
-        if (before is None or pair(before) is None) and pair(memory[place]) is not None:
-            paired.append(place)
-    return paired
+        if before is None:
+            memory[place] = row
+            new.append(place)
+        elif any(before[number] is None and row[number] is not None for number in layout.inputs):
+            memory[place] = _merged(before, row, layout)
+            new.append(place)
+    return new
 
 
 def forget(memory: Memory, keep_ms: int) -> None:
@@ -65,29 +73,23 @@ def forget(memory: Memory, keep_ms: int) -> None:
 
 
 def _oldest_ms(memory: Memory, keep_ms: int) -> float:
-    return max((observed_ms for observed_ms, _ in memory), default=-math.inf) - keep_ms
+    return max((place[0] for place in memory), default=-math.inf) - keep_ms
 
 
-def pair(observation: Observation) -> Pair | None:
-    """Flow and speed, if both are known."""
-    if observation.flow is None or observation.speed is None:
-        return None
-    return Pair(observation.flow, observation.speed)
+def complete_rows(
+    memory: Memory, start_ms: int, length_ms: int, layout: Layout, every_ms: int
+) -> list[Row]:
+    """The rows of a window if each input has all its records there, or else none."""
+    assert layout.most is not None
+    end_ms, number = start_ms + length_ms, layout.most
+    inside = [row for place, row in memory.items() if start_ms <= place[0] < end_ms]
+    due = max((row[number] for row in inside), default=0) * (length_ms // every_ms)
+    is_complete = all(sum(row[one] is not None for row in inside) == due for one in layout.inputs)
+    return inside if is_complete else []
 
 
-def complete_pairs(memory: Memory, start_ms: int, length_ms: int) -> list[Pair]:
-    """The pairs of a window if each of its lanes has one for every second, or else none."""
-    inside = [
-        each for (time_ms, _), each in memory.items() if start_ms <= time_ms < start_ms + length_ms
-    ]
-    pairs = [found for found in map(pair, inside) if found is not None]
-    reports = length_ms // (1000 * REPORT_S)
-    most = max((each.num_lanes for each in inside), default=0)
-    return pairs if inside and len(pairs) == most * reports else []
-
-
-def _merged(before: Observation, row: Observation) -> Observation:
-    return before._replace(
-        flow=row.flow if before.flow is None else before.flow,
-        speed=row.speed if before.speed is None else before.speed,
-    )
+def _merged(before: Row, row: Row, layout: Layout) -> Row:
+    merged = [new if old is None else old for old, new in zip(before, row, strict=True)]
+    if layout.most is not None:
+        merged[layout.most] = max(before[layout.most], row[layout.most])
+    return tuple(merged)

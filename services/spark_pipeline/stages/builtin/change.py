@@ -1,0 +1,42 @@
+"""change, built-in: windows over the windows of an aggregate, chained."""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from schemas.domain import RUN_ID, StageSpec
+from services.spark_pipeline.stages.aggregate import bounds, windows
+from services.spark_pipeline.stages.builtin.aggregate import WINDOW_TIME
+from services.spark_pipeline.stages.change import ages_of, changes, part, value
+
+
+def change(rows: DataFrame, stage: StageSpec) -> DataFrame:
+    """Rows of the aggregate → one row per keys and window, once the watermark has passed its end.
+
+    Published are windows whose newest part has something; a change against a part that has nothing
+    is null.
+    """
+    assert stage.window is not None
+    newest = stage.window.parts - 1
+    return (
+        rows.withColumn("window", windows(WINDOW_TIME, stage.window))
+        .withColumn("part", part("window_start", stage.window.slide_s))
+        .groupBy(RUN_ID, *stage.keys, "window")
+        .agg(F.max("part").alias("newest"), *_values(stage, newest))
+        .where(F.col("newest") == newest)
+        .select(
+            RUN_ID,
+            *stage.keys,
+            *bounds(),
+            *changes(stage.changes),
+            F.window_time("window").alias(WINDOW_TIME),
+        )
+    )
+
+
+def _values(stage: StageSpec, newest: int) -> list[Column]:
+    """Of each part that is needed the values, of which there is one row."""
+    return [
+        F.max(F.when(F.col("part") == newest - age, F.col(of))).alias(value(of, age))
+        for of in dict.fromkeys(each.of for each in stage.changes)
+        for age in sorted(ages_of(stage, of))
+    ]

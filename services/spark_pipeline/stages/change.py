@@ -1,0 +1,99 @@
+"""change, counted: relative changes of the newest part of a window against those before it."""
+
+from collections.abc import Iterable
+from functools import reduce
+from operator import and_
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from schemas.domain import RUN_ID, Change, StageSpec
+from services.spark_pipeline.stages.aggregate import bounds, windows
+from services.spark_pipeline.stages.functions import over_group
+from services.spark_pipeline.stages.inputs import Inputs
+
+
+def change(rows: DataFrame, stage: StageSpec, base: StageSpec, inputs: Inputs) -> DataFrame:
+    """Rows of the inputs → one row per keys and window, once every part of it is complete.
+
+    base: the aggregate that the stage is about. The parts of a window are the windows of `base`.
+    """
+    assert stage.window is not None
+    newest = stage.window.parts - 1
+    parts = range(stage.window.parts)
+    return (
+        rows.withColumn("window", windows(inputs.event_time, stage.window))
+        .withColumn("part", part(inputs.event_time, stage.window.slide_s))
+        .groupBy(RUN_ID, *stage.keys, "window")
+        .agg(
+            *(each for number in parts for each in _counts(number, stage, inputs)),
+            *(each for number in parts for each in _values(number, newest, stage, base, inputs)),
+        )
+        .where(reduce(and_, (_is_complete(number, stage, inputs) for number in parts)))
+        .select("*", *bounds(), *changes(stage.changes))
+    )
+
+
+def part(event_time: str, slide_s: int) -> Column:
+    """Number of the part of the column `window` that an event time is in, from 0, oldest first."""
+    into_window_us = F.unix_micros(event_time) - F.unix_micros("window.start")
+    return F.floor(into_window_us / F.lit(slide_s * 1_000_000))
+
+
+def value(of: str, age: int) -> str:
+    """The column with the value of a column of the aggregate, so many parts before the newest."""
+    return f"{of}:{age}"
+
+
+def ages_of(stage: StageSpec, of: str) -> set[int]:
+    """How many parts before the newest the values are that a column of the aggregate is needed
+    of."""
+    found = {each.back for each in stage.changes if each.of == of}
+    return found | {0} if found else found
+
+
+def changes(wanted: Iterable[Change]) -> list[Column]:
+    """(new - old) / old; null where old is 0, for which ANSI division would stop the query."""
+    return [
+        F.try_divide(F.col(value(each.of, 0)) - old, old).alias(each.column)
+        for each in wanted
+        for old in (F.col(value(each.of, each.back)),)
+    ]
+
+
+def _values(
+    number: int, newest: int, stage: StageSpec, base: StageSpec, inputs: Inputs
+) -> list[Column]:
+    """What the changes need of one part."""
+    age = newest - number
+    return [
+        over_group(one.function, _in_part(number, inputs.column(one.of))).alias(
+            value(one.column, age)
+        )
+        for one in base.aggregates
+        if age in ages_of(stage, one.column)
+    ]
+
+
+def _counts(number: int, stage: StageSpec, inputs: Inputs) -> list[Column]:
+    assert stage.complete is not None
+    # Of the part, not of the window: how many records there are may change.
+    most = F.max(_in_part(number, F.col(stage.complete.column))).alias(f"complete:{number}")
+    return [
+        most,
+        *(
+            F.count(_in_part(number, inputs.marker(name))).alias(f"count:{name}:{number}")
+            for name in inputs.names
+        ),
+    ]
+
+
+def _is_complete(number: int, stage: StageSpec, inputs: Inputs) -> Column:
+    assert stage.complete is not None
+    assert stage.window is not None
+    due = F.col(f"complete:{number}") * F.lit(stage.window.slide_s // stage.complete.every_s)
+    return reduce(and_, (F.col(f"count:{name}:{number}") == due for name in inputs.names))
+
+
+def _in_part(number: int, column: Column) -> Column:
+    return F.when(F.col("part") == number, column)

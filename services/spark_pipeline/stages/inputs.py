@@ -1,0 +1,103 @@
+"""What the columns of a stage's inputs are called in its rows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from schemas.domain import DomainSpec, InputSpec, StageSpec
+from services.spark_pipeline.wire import fields_of, is_nullable
+
+INPUT = "_input"  # the column of rows of several inputs that names the input
+EVENT_TIME = "_event_time"  # the event time where the inputs call it differently
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The inputs that a stage is made of.
+
+    Records of several inputs are rows of one DataFrame: columns of the same name are one column,
+    and INPUT says which input a row is of.
+    """
+
+    domain: DomainSpec
+    specs: tuple[InputSpec, ...]
+
+    @classmethod
+    def of(cls, domain: DomainSpec, stage: str) -> "Inputs":
+        """The inputs that a stage of a domain is made of."""
+        return cls(domain, domain.inputs_of(stage))
+
+    def only(self, spec: InputSpec) -> "Inputs":
+        """One of them alone, as one source reads it."""
+        return Inputs(self.domain, (spec,))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Their names, in the domain's order."""
+        return tuple(one.name for one in self.specs)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Their topics, in the same order."""
+        return tuple(one.topic for one in self.specs)
+
+    @property
+    def event_time(self) -> str:
+        """The column of the rows that holds the event time."""
+        columns = {one.event_time for one in self.specs}
+        return self.specs[0].event_time if len(columns) == 1 else EVENT_TIME
+
+    def fields(self, name: str) -> dict[str, object]:
+        """Columns of an input's record, by name their Avro types."""
+        return fields_of(self.domain.input(name).record, self.domain.codec)
+
+    def column(self, sources: Sequence[str]) -> Column:
+        """The value that each row has for these sources: `INPUT.COLUMN`, null in rows of other
+        inputs, or a plain COLUMN. Raises ValueError where a row would have two."""
+        named: dict[str, list[str]] = {}
+        for source in sources:
+            if "." not in source:
+                return F.col(source)
+            name, column = source.split(".")
+            named.setdefault(column, []).append(name)
+        names = [name for each in named.values() for name in each]
+        if len(names) > len(set(names)):
+            raise ValueError(f"{', '.join(sources)}: an aggregate takes one column of each input")
+        values = [self._shared(column, inputs) for column, inputs in named.items()]
+        return values[0] if len(values) == 1 else F.coalesce(*values)
+
+    def marker(self, name: str) -> Column:
+        """A value in every row of an input, null in all other rows."""
+        for column, kind in self.fields(name).items():
+            if not is_nullable(kind) and self._having(column) == [name]:
+                return F.col(column)
+        return F.when(F.col(INPUT) == name, F.lit(1))
+
+    def found_by(self, stage: StageSpec, name: str) -> str | None:
+        """An aggregate of the stage that has a value only if the input has a record there."""
+        for one in stage.aggregates:
+            columns = [source.split(".") for source in one.of]
+            if one.function not in ("count", "count_distinct") and all(
+                len(parts) == 2
+                and parts[0] == name
+                and parts[1] in self.fields(name)
+                and not is_nullable(self.fields(name)[parts[1]])
+                for parts in columns
+            ):
+                return one.column
+        return None
+
+    def _having(self, column: str) -> list[str]:
+        """The inputs whose record has a column; all where only a lookup has it."""
+        found = [name for name in self.names if column in self.fields(name)]
+        return found or list(self.names)
+
+    def _shared(self, column: str, inputs: list[str]) -> Column:
+        if set(self._having(column)) <= set(inputs):
+            return F.col(column)
+        is_one = reduce(or_, (self.marker(name).isNotNull() for name in inputs))
+        return F.when(is_one, F.col(column))
