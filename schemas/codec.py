@@ -12,9 +12,8 @@ without a registry server.
 `header()` and `schema_json()` with a batch encoder; the bytes are the same.
 
 Times stay integers here, in the unit that the schema's `logicalType` and doc state: conversion to
-datetimes is left to those who show them. A text that holds a JSON object (JSON_FIELDS) is checked,
-so that whoever reads it need not fear for it. So are the bounds of Avro's int, which fastavro does
-not check.
+datetimes is left to those who show them. JSON fields (JSON_FIELDS) are validated here, and the
+bounds of Avro's int, which fastavro does not check.
 """
 
 import io

@@ -152,6 +152,6 @@ class ConnectionServer(ThreadingHTTPServer):
             self.connections.leave(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away while it is answered is no event; all else is a defect."""
+        """Ignore client disconnects; log everything else as a defect."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)

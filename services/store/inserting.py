@@ -100,7 +100,7 @@ class Inserter:
         self._until_done(attempt, table)
 
     def write_positions(self, positions: dict[Place, int], now_ms: int) -> None:
-        """Record positions; as `insert`. Twice is as good as once."""
+        """Record positions; as `insert`. Idempotent."""
         self._until_done(lambda: write_positions(self._engine, positions, now_ms), "positions")
 
     def _until_done(self, attempt: Callable[[], None], table: str) -> None:
