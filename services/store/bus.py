@@ -32,7 +32,8 @@ class Bus:
         }
 
     def has_more_than(self, known: Container[Place]) -> bool:
-        """Whether there are partitions besides those that are known. False if the broker is unreachable."""
+        """Whether there are partitions besides those that are known. False if the broker is
+        unreachable."""
         try:
             found = self._consumer.list_topics(timeout=KAFKA_TIMEOUT_S).topics
         except KafkaException:
