@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from schemas import catalogue
 from schemas.protocol import PhasePlan, RunPlan
+from services.evaluator.column_mapping import NotJudgedError
 from services.evaluator.evaluation import Evaluation
 from services.evaluator.history import read_published
 from services.evaluator.process import settle_in
@@ -46,6 +47,7 @@ class CannotEvaluateError(RuntimeError):
 REASONS_TO_REFUSE = (
     CannotEvaluateError,
     DeletedError,
+    NotJudgedError,
     KafkaException,
     KafkaUnavailableError,
     TimestampError,
@@ -104,8 +106,10 @@ def evaluate(settings: EvaluatorSettings, past: PastRun) -> Owed:
         check_kept(consumer, ALL.of(begins))
         run_id = past.plan.request.run_id
         owed = read_published(settings, run_id, None, past.prepared_ms).owed
-        reader = Reader(consumer, lambda _places: ends, begins, lambda: past.stopped_ms)
-        _count(Evaluation(past.plan, past.phases), reader, ends, settings, owed)
+        evaluation = Evaluation(past.plan, past.phases)
+        inputs, clock = evaluation.inputs, lambda: past.stopped_ms
+        reader = Reader(consumer, lambda _places: ends, begins, inputs, clock)
+        _count(evaluation, reader, ends, settings, owed)
         return owed
     finally:
         consumer.close()

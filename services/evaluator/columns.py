@@ -1,12 +1,12 @@
-"""Growable numpy columns and dense codes for names: the memory of the pairing state.
+"""Growable numpy columns and dense codes for values: the memory of the pairing state.
 
->>> names = Codes()
->>> names.of_strings(pa.array(["a", "b", "a"]))
+>>> names = Dictionary()
+>>> names.codes(pa.array(["a", "b", "a"]))
 array([0, 1, 0])
 """
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -54,7 +54,7 @@ class Columns:
         self.size = grown
 
 
-class Codes:
+class Dictionary:
     """Dense codes 0, 1, 2, … for values in the order they are first seen, MAX_NAMES at most."""
 
     def __init__(self) -> None:
@@ -64,13 +64,21 @@ class Codes:
     def __len__(self) -> int:
         return len(self.values)
 
-    def of_strings(self, column: pa.Array, *, or_unknown: bool = False) -> Ints:
-        """Codes of an Arrow string column. Names beyond MAX_NAMES are UNKNOWN when that is asked
-        for; otherwise they raise TooManyNamesError."""
-        encoded = column.dictionary_encode()
+    def codes(self, column: pa.Array, *, or_unknown: bool = False) -> Ints:
+        """Codes of an Arrow column of text or integers; null is a value. Values beyond MAX_NAMES
+        are UNKNOWN when that is asked for; otherwise they raise TooManyNamesError."""
+        encoded = column.dictionary_encode(null_encoding="encode")
         table = self._look_up(encoded.dictionary.to_pylist(), or_unknown)
-        codes: Ints = table[encoded.indices.to_numpy(zero_copy_only=False)]
-        return codes
+        found: Ints = table[encoded.indices.to_numpy(zero_copy_only=False)]
+        return found
+
+    def code(self, value: Hashable) -> int:
+        """The code of one value. Raises TooManyNamesError."""
+        return int(self._look_up([value], or_unknown=False)[0])
+
+    def value(self, code: int) -> Any:
+        """The value that has a code, None for UNKNOWN."""
+        return None if code == UNKNOWN else self.values[code]
 
     def _look_up(self, values: list[Any], or_unknown: bool) -> Ints:
         codes = np.empty(len(values), np.int64)
@@ -112,7 +120,7 @@ class Pairs:
             every[known] = self.of(left[known], right[known])
             return every
         if self._count > MAX_NAMES:
-            raise TooManyNamesError(f"There are more than {MAX_NAMES:,} pairs of site and lane.")
+            raise TooManyNamesError(f"There are more than {MAX_NAMES:,} pairs of keys.")
         self._ensure(int(left.max()) + 1, int(right.max()) + 1)
         if self._codes is not None:
             pairs = zip(left.tolist(), right.tolist(), strict=True)
@@ -157,6 +165,39 @@ class Pairs:
         table = np.full(shape, UNKNOWN, np.int32)
         table[: have[0], : have[1]] = self._table
         self._table = table
+
+
+class KeyCodes:
+    """Dense codes of the values of several columns, given the codes of each.
+
+    Of a single column they are the codes of its dictionary.
+    """
+
+    def __init__(self, dictionaries: Sequence[Dictionary]) -> None:
+        self._dictionaries = tuple(dictionaries)
+        self._pairs = [Pairs() for _ in self._dictionaries[1:]]
+
+    def __len__(self) -> int:
+        return len(self._pairs[-1] if self._pairs else self._dictionaries[0])
+
+    def of(self, columns: Sequence[Ints]) -> Ints:
+        """Codes of rows; UNKNOWN where a column's is. Raises TooManyNamesError."""
+        found = columns[0]
+        for pairs, column in zip(self._pairs, columns[1:], strict=True):
+            found = pairs.of(found, column)
+        return found
+
+    def values(self, code: int) -> list[Any]:
+        """The values that have a code, None each for UNKNOWN. For single codes only."""
+        if code == UNKNOWN:
+            return [None] * len(self._dictionaries)
+        codes: list[int] = []
+        for pairs in reversed(self._pairs):
+            code, last = pairs.pair(code)
+            codes.insert(0, last)
+        codes.insert(0, code)
+        pairs_of = zip(self._dictionaries, codes, strict=True)
+        return [dictionary.value(one) for dictionary, one in pairs_of]
 
 
 def by_value(values: Ints) -> Iterator[tuple[int, slice | Ints]]:

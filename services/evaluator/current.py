@@ -7,12 +7,12 @@ import structlog
 from confluent_kafka import KafkaException
 from pydantic import ValidationError
 
-from schemas import catalogue, protocol
+from schemas import protocol
 from schemas.codec import said_by
 from schemas.mistakes import first_mistake
 from schemas.protocol import Drained, LoadFinished, PhasePlan, RunPlan
 from services.evaluator.columns import TooManyNamesError
-from services.evaluator.evaluation import Evaluation
+from services.evaluator.evaluation import Evaluation, domain_of
 from services.evaluator.history import read_published
 from services.evaluator.process import forget_run
 from services.evaluator.published import NotRepeatableError
@@ -188,7 +188,7 @@ class CurrentRun:
             detail = {
                 "lag_ms": self.lag_ms,
                 "largest_lag_ms": self._largest_lag_ms,
-                "cells": evaluation.inputs.rows(),
+                "cells": evaluation.cells(),
             }
             self._events.lifecycle(protocol.EVALUATING, self.run_id, detail=detail)
             self._told_lag_ms, self._largest_lag_ms = now_ms(), 0
@@ -245,8 +245,9 @@ class CurrentRun:
             self.fail(f"No partition is left for evaluator {self._share.index}: there are too few.")
         elif say_ready:
             self._readiness = Readiness(plan, self._share, self._events)
-            inputs = {topic: plan.start_offsets[topic] for topic in catalogue.INPUTS}
-            self.reader = self._open_reader(inputs, with_places=False)
+            topics = domain_of(plan).topics
+            inputs = {topic: plan.start_offsets[topic] for topic in topics}
+            self.reader = self._open_reader(inputs, topics, with_places=False)
 
     def _say_when_ready(self, readiness: Readiness) -> None:
         complaint = readiness.tell()
@@ -255,10 +256,10 @@ class CurrentRun:
         elif complaint is not None:
             self.reader, self._readiness = None, None
 
-    def _open_reader(self, offsets: Offsets, with_places: bool) -> Reader:
+    def _open_reader(self, offsets: Offsets, inputs: tuple[str, ...], with_places: bool) -> Reader:
         consumer = assigned_consumer(self._settings, "evaluator", **FETCHING)
         ends = end_offsets_by(admin_client(self._settings, "evaluator"))
-        return Reader(consumer, ends, offsets, share=self._share, with_places=with_places)
+        return Reader(consumer, ends, offsets, inputs, share=self._share, with_places=with_places)
 
     def _fail_unless_kept(self) -> None:
         """Fail a run whose first records are gone: it is counted again from them."""
@@ -281,7 +282,9 @@ class CurrentRun:
         self._largest_lag_ms = 0
         self.publication = self._publication(self._evaluation, published_since_ms)
         with_pairs = self._plan.request.workload.publishes_pairs
-        self.reader = self._open_reader(self._plan.start_offsets, with_places=with_pairs)
+        self.reader = self._open_reader(
+            self._plan.start_offsets, self._evaluation.inputs, with_places=with_pairs
+        )
         log.info("evaluation_started", run_id=self.run_id, topics=len(self._plan.start_offsets))
 
     def _publication(self, evaluation: Evaluation, since_ms: int | None) -> Publication:

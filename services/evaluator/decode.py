@@ -1,11 +1,12 @@
 """Values of one topic to Arrow columns, in batches.
 
-A whole batch is decoded at once; when that fails, its halves, and so on, so that one bad record
-costs only itself. What cannot be decoded comes back with its reason, for the dead letters.
+A whole batch of Avro is decoded at once; when that fails, its halves, and so on, so that one bad
+record costs only itself. What cannot be decoded comes back with its reason, for the dead letters.
+JSON is decoded one record at a time, which is slower by far.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -15,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyruhvro
 
-from schemas import codec
+from schemas.codec import HEADER_BYTES, MARKER, DecodeError, Records, said_by
+from schemas.json_format import decode_json
 from services.evaluator.columns import Bools, Ints
 
 _HEADER_FIELDS = {"header_marker": "long", "header_fingerprint": "double"}
@@ -36,8 +38,10 @@ class Decoded:
         return len(self.places)
 
     def ints(self, name: str) -> Ints:
-        """A non-null integer or timestamp column as int64, in the schema's unit."""
+        """An integer or timestamp column as int64, in the schema's unit; null becomes 0."""
         column = self.columns.column(name)
+        if column.null_count:
+            column = column.cast(pa.int64()).fill_null(0)
         return np.asarray(column.cast(pa.int64()).to_numpy(zero_copy_only=False), np.int64)
 
     def floats(self, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -45,9 +49,17 @@ class Decoded:
         column = self.columns.column(name).cast(pa.float64())
         return np.asarray(column.to_numpy(zero_copy_only=False), np.float64)
 
-    def present(self, name: str) -> Bools:
-        """Where a column is not null."""
-        return np.asarray(self.columns.column(name).is_valid().to_numpy(zero_copy_only=False), bool)
+    def coded(self, name: str) -> pa.Array:
+        """A column that codes are made of: text as it is, times as integers."""
+        column = self.columns.column(name)
+        return column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+
+    def nulls(self, name: str) -> Bools | None:
+        """Where a column is null; None where it has no null."""
+        column = self.columns.column(name)
+        if not column.null_count:
+            return None
+        return np.asarray(column.is_null().to_numpy(zero_copy_only=False), bool)
 
     def of_run(self, run_id: str) -> "Decoded":
         """The rows that belong to a run."""
@@ -66,48 +78,63 @@ class Refused:
     reason: str
 
 
+Decoder = Callable[
+    [Records, tuple[str, ...], list[bytes | None]], tuple[list[Decoded], list[Refused]]
+]
+
+
+def input_decoder(wire_format: str) -> Decoder:
+    """The decoder of input records, and of their raw copies, in `avro` or `json`."""
+    return decode_json_values if wire_format == "json" else decode
+
+
 def decode(
-    records: tuple[str, ...], values: list[bytes | None]
+    codec: Records, records: tuple[str, ...], values: list[bytes | None]
 ) -> tuple[list[Decoded], list[Refused]]:
     """Decode values, each of which should be one of `records` in its newest version."""
     if len(records) == 1 and len(values):
+        every = np.arange(len(values))
         try:
-            return [_decoded(records[0], np.arange(len(values)), values)], []  # type: ignore[arg-type]
+            return [_decoded(codec, records[0], every, values)], []  # type: ignore[arg-type]
         except (TypeError, ValueError):  # something in it is no record: find out what
             pass
     places: dict[bytes, list[int]] = {codec.header(record): [] for record in records}
     refused: list[Refused] = []
     for place, value in enumerate(values):
-        mine = places.get(value[: codec.HEADER_BYTES]) if value is not None else None
+        mine = places.get(value[:HEADER_BYTES]) if value is not None else None
         if mine is None:
-            refused.append(Refused(place, _why(records, value)))
+            refused.append(Refused(place, _why(codec, records, value)))
         else:
             mine.append(place)
     decoded = []
     for record in records:
         rows = np.array(places[codec.header(record)], np.int64)
         if len(rows):
-            decoded.append(_decode_record(record, rows, values, refused))
+            decoded.append(_decode_record(codec, record, rows, values, refused))
     return decoded, refused
 
 
 def _decode_record(
-    record: str, places: Ints, values: list[bytes | None], refused: list[Refused]
+    codec: Records,
+    record: str,
+    places: Ints,
+    values: list[bytes | None],
+    refused: list[Refused],
 ) -> Decoded:
     data: list[bytes] = [values[place] for place in places]  # type: ignore[misc]
     try:
-        return _decoded(record, places, data)
+        return _decoded(codec, record, places, data)
     except ValueError:
         keep: list[int] = []
-        for row, reason in _whole_or_not(record, data, range(len(data))):
+        for row, reason in _whole_or_not(codec, record, data, range(len(data))):
             if reason is None:
                 keep.append(row)
             else:
                 refused.append(Refused(int(places[row]), reason))
-        return _decoded(record, places[keep], [data[row] for row in keep])
+        return _decoded(codec, record, places[keep], [data[row] for row in keep])
 
 
-def _decoded(record: str, places: Ints, values: list[bytes]) -> Decoded:
+def _decoded(codec: Records, record: str, places: Ints, values: list[bytes]) -> Decoded:
     """Decode whole values. Raises ValueError, or TypeError for None, unless every one is exactly
     one record.
 
@@ -115,14 +142,14 @@ def _decoded(record: str, places: Ints, values: list[bytes]) -> Decoded:
     batch decoder alone would take text that is not UTF-8, bytes after the end of a record and
     integers that are too long; what it makes of them does not encode to the same bytes.
     """
-    schema = _with_header(record)
+    schema = _with_header(codec.schema_json(record))
     batch = pyruhvro.deserialize_array(values, schema)
     if len(values):
         batch.validate(full=True)
         (again,) = pyruhvro.serialize_record_batch(batch, schema, 1)
         if not again.equals(pa.array(values, again.type)):
             raise ValueError("not encoded as the codec does")
-        if not _all_have_header(record, batch):
+        if not _all_have_header(codec.header(record), batch):
             raise ValueError("another schema's header")
         offsets = np.frombuffer(again.buffers()[1], np.int32, len(values) + 1, 4 * again.offset)
         sizes = np.diff(offsets).astype(np.int64)
@@ -131,50 +158,102 @@ def _decoded(record: str, places: Ints, values: list[bytes]) -> Decoded:
     return Decoded(record, places, batch.select(batch.schema.names[len(_HEADER_FIELDS) :]), sizes)
 
 
-def _all_have_header(record: str, batch: pa.RecordBatch) -> bool:
+def _all_have_header(header: bytes, batch: pa.RecordBatch) -> bool:
     marker, fingerprint = (batch.column(name).to_numpy() for name in _HEADER_FIELDS)
-    wanted = np.frombuffer(codec.header(record)[len(codec.MARKER) :], "<i8")
-    return bool((marker == _MARKER_AS_LONG).all() and (fingerprint.view("<i8") == wanted).all())
+    expected = np.frombuffer(header[len(MARKER) :], "<i8")
+    return bool((marker == _MARKER_AS_LONG).all() and (fingerprint.view("<i8") == expected).all())
 
 
 @cache
-def _with_header(record: str) -> str:
+def _with_header(schema_json: str) -> str:
     """The schema of a record with the 10 bytes before it as its first fields.
 
     The batch decoder has no fields of fixed size. But the marker C3 01 is how Avro writes the
     long -98, and the 8 bytes of the fingerprint are a double, whatever number they make.
     """
-    schema = json.loads(codec.schema_json(record))
+    schema = json.loads(schema_json)
     header = [{"name": name, "type": kind} for name, kind in _HEADER_FIELDS.items()]
     return json.dumps(schema | {"fields": header + schema["fields"]})
 
 
-def _whole_or_not(record: str, data: list[bytes], rows: range) -> Iterator[tuple[int, str | None]]:
+def _whole_or_not(
+    codec: Records, record: str, data: list[bytes], rows: range
+) -> Iterator[tuple[int, str | None]]:
     """Each row with None when it decodes, else the reason."""
     try:
-        _decoded(record, np.arange(len(rows)), data[rows.start : rows.stop])
+        _decoded(codec, record, np.arange(len(rows)), data[rows.start : rows.stop])
     except ValueError as error:
         if len(rows) == 1:
-            yield rows.start, _reason(record, data[rows.start], error)
+            yield rows.start, _reason(codec, record, data[rows.start], error)
             return
         half = len(rows) // 2
-        yield from _whole_or_not(record, data, rows[:half])
-        yield from _whole_or_not(record, data, rows[half:])
+        yield from _whole_or_not(codec, record, data, rows[:half])
+        yield from _whole_or_not(codec, record, data, rows[half:])
     else:
         yield from ((row, None) for row in rows)
 
 
-def _reason(record: str, value: bytes, error: ValueError) -> str:
+def _reason(codec: Records, record: str, value: bytes, error: ValueError) -> str:
     try:
         codec.decode(value)
-    except codec.DecodeError as refusal:
+    except DecodeError as refusal:
         return str(refusal)
-    return f"{record} does not decode: {codec.said_by(error)}"
+    return f"{record} does not decode: {said_by(error)}"
 
 
-def _why(records: tuple[str, ...], value: bytes | None) -> str:
+def _why(codec: Records, records: tuple[str, ...], value: bytes | None) -> str:
     try:
         found = codec.identify(value)
-    except codec.DecodeError as error:
+    except DecodeError as error:
         return str(error)
     return f"expected {' or '.join(records)}, found {found.name} v{found.version}"
+
+
+def decode_json_values(
+    codec: Records, records: tuple[str, ...], values: list[bytes | None]
+) -> tuple[list[Decoded], list[Refused]]:
+    """Decode values, each of which should be one of `records`. Of several it is the one of which
+    the value has a member that no other has; else the first without such members."""
+    members = _own_members(tuple(codec.schema_json(record) for record in records))
+    fallback = next((r for r, own in zip(records, members, strict=True) if not own), records[0])
+    rows: dict[str, list[tuple[int, dict[str, object]]]] = {record: [] for record in records}
+    refused = []
+    for place, value in enumerate(values):
+        named = zip(records, members, strict=True)
+        has = (r for r, own in named if any(member in (value or b"") for member in own))
+        record = next(has, fallback)
+        try:
+            rows[record].append((place, decode_json(record, value, codec)))
+        except DecodeError as error:
+            refused.append(Refused(place, str(error)))
+    decoded = []
+    for record, found in rows.items():
+        if found:
+            places = np.array([place for place, _ in found], np.int64)
+            sizes = np.array([len(values[place] or b"") for place in places], np.int64)
+            batch = _batch(codec.schema_json(record), found)
+            decoded.append(Decoded(record, places, batch, sizes))
+    return decoded, refused
+
+
+@cache
+def _own_members(schemas: tuple[str, ...]) -> tuple[tuple[bytes, ...], ...]:
+    """By record, its members that no other of these records has, as they stand in JSON."""
+    fields = [{field["name"] for field in json.loads(schema)["fields"]} for schema in schemas]
+    return tuple(
+        tuple(
+            json.dumps(name).encode()
+            for name in sorted(own.difference(*(one for one in fields if one is not own)))
+        )
+        for own in fields
+    )
+
+
+def _batch(schema_json: str, found: list[tuple[int, dict[str, object]]]) -> pa.RecordBatch:
+    schema = pyruhvro.avro_to_arrow_schema(schema_json)
+    columns = []
+    for field in schema:
+        plain = pa.int64() if pa.types.is_timestamp(field.type) else field.type
+        column = pa.array([fields[field.name] for _, fields in found], plain)
+        columns.append(column.cast(field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -14,24 +14,33 @@ from typing import Any
 import numpy as np
 
 from schemas import catalogue
+from schemas.domain import DomainSpec, StageSpec
 from schemas.protocol import PhasePlan, RunPlan
 from services.evaluator.append_order import AppendOrder
+from services.evaluator.column_mapping import NotJudgedError
 from services.evaluator.columns import Ints
-from services.evaluator.decode import Decoded, Refused, decode
-from services.evaluator.faults import RawCopies, Repeats
-from services.evaluator.formats import input_decoder
-from services.evaluator.inputs import FLOW, SPEED, Inputs
+from services.evaluator.decode import Decoded, Refused, decode, input_decoder
+from services.evaluator.faults import RawCopies
 from services.evaluator.ledger import Ledger
+from services.evaluator.oracles import Oracles
 from services.evaluator.outputs import Keys, judged_keys
-from services.evaluator.partial_windows import rules
-from services.evaluator.rows import OUTPUT_ROWS, digests, input_rows
+from services.evaluator.stages import State
 from services.evaluator.tallies import Throughput
 
 MAX_CELLS = 12_000_000  # about 1 GB of pairing state
 KEEP_S = 900  # longer than a real-time batch, so that what a restart repeats is recognised
 
-_KIND = {catalogue.FLOW: FLOW, catalogue.SPEED: SPEED}
-INPUT_RECORDS = {catalogue.FLOW: ("traffic_flow",), catalogue.SPEED: ("traffic_speed",)}
+
+def domain_of(plan: RunPlan) -> DomainSpec:
+    """What a run's records are of. Raises NotJudgedError for a run of an earlier version."""
+    if plan.request.domain is None:
+        raise NotJudgedError("This run was requested by a version that had no domains.")
+    return plan.request.domain
+
+
+def digests(values: list[bytes]) -> Ints:
+    """64-bit hashes of whole encoded values, comparable within this process."""
+    return np.fromiter(map(hash, values), np.int64, len(values))
 
 
 @dataclass(frozen=True)
@@ -56,58 +65,58 @@ class Evaluation:
     def __init__(self, plan: RunPlan, phases: PhasePlan) -> None:
         request, workload = plan.request, plan.request.workload
         self.run_id = request.run_id
+        self._domain = domain_of(plan)
         self._decode = input_decoder(workload.content.format)
         self._deadline_ms = workload.judgement.deadline_ms
         self._raw_copies = RawCopies()
-        repeats = Repeats(workload.faults, request.seed) if workload.faults.duplicate else None
+        published = [stage for one in request.pipelines for stage in request.stages_of(one)]
+        duplicated = (workload.faults, request.seed) if workload.faults.duplicate else None
+        self._oracles = Oracles(self._domain, published, phases.load_start_ms, duplicated)
         self.ledgers: dict[str, Ledger] = {}
         self.where: dict[str, tuple[str, str]] = {}
         for pipeline in request.pipelines:
-            for stage in (stage for stage in pipeline.stages if stage in request.stages):
-                topic = catalogue.output_topic(pipeline.name, stage)
-                kept = pipeline.incomplete_windows
-                self.ledgers[topic] = Ledger(
-                    rules(kept, workload.windows)[stage],
-                    workload.judgement,
-                    phases,
-                    repeats=repeats if stage in ("ingest", "parse") else None,
-                )
-                self.where[topic] = (pipeline.name, stage)
-        memories = {ledger.stage.memory for ledger in self.ledgers.values()}
-        windowed = [one for one in self.ledgers.values() if one.stage.memory == "windows"]
-        self.inputs = Inputs(
-            memories,
-            1000 * workload.windows.tumbling_s,
-            base_ms=phases.load_start_ms,
-        )
-        self._append_order = AppendOrder(self.inputs, windowed)
-        self._has_windows = bool(windowed)
-        self._compares_bytes = any(one.stage.name == "ingest" for one in self.ledgers.values())
-        self.topics = (*catalogue.INPUTS, *self.ledgers)
+            for name in request.stages_of(pipeline):
+                topic = catalogue.output_topic(pipeline.name, name)
+                stage = self._oracles.stage(name, pipeline.incomplete_windows == "publish")
+                self.ledgers[topic] = Ledger(stage, workload.judgement, phases)
+                self.where[topic] = (pipeline.name, name)
+        self._append_order = AppendOrder([*self.ledgers.values()])
+        self._kinds = {one.topic: kind for kind, one in enumerate(self._domain.inputs)}
+        self.inputs = self._domain.topics
+        self.topics = (*self.inputs, *self.ledgers)
         self._throughput = {topic: Throughput() for topic in self.topics}
+
+    @property
+    def states(self) -> list[State]:
+        """What is remembered of the inputs."""
+        return self._oracles.states
+
+    def cells(self) -> int:
+        """Cells in memory; each takes 44 to 100 bytes."""
+        return sum(state.cells() for state in self.states)
 
     def add(self, batch: Batch) -> list[Refused]:
         """Take in records of one topic; returns those that cannot be decoded."""
-        if batch.topic in _KIND:
-            decoded, refused = self._decode(INPUT_RECORDS[batch.topic], batch.values)
-            for rows in decoded:
-                self._add_input(batch, rows.of_run(self.run_id))
-            for one in refused if self._compares_bytes else ():
-                self._raw_copies.add_input(
-                    batch.values[one.place], int(batch.appended_ms[one.place])
-                )
-        else:
-            refused = self._add_outputs(batch)
+        if batch.topic not in self._kinds:
+            return self._add_outputs(batch)
+        record = self._domain.input(batch.topic).record
+        decoded, refused = self._decode(self._domain.codec, (record,), batch.values)
+        for rows in decoded:
+            self._add_input(batch, rows.of_run(self.run_id))
+        for one in refused if self._oracles.compares_bytes else ():
+            self._raw_copies.add_input(batch.values[one.place], int(batch.appended_ms[one.place]))
         return refused
 
     def _add_outputs(self, batch: Batch) -> list[Refused]:
-        stage = self.where[batch.topic][1]
-        read = self._decode if stage == "ingest" else decode
-        decoded, refused = read(catalogue.STAGE_RECORDS[stage], batch.values)
+        spec = self.ledgers[batch.topic].stage.spec
+        is_copy = spec.kind == "copy"
+        read = self._decode if is_copy else decode
+        records = tuple(dict.fromkeys(self._domain.records_of(spec.name)))
+        decoded, refused = read(self._domain.codec, records, batch.values)
         for rows in decoded:
-            self._take_outputs(batch, stage, rows.of_run(self.run_id))
+            self._take_outputs(batch, spec, rows.of_run(self.run_id))
         lost = np.array([one.place for one in refused], np.int64)
-        if stage != "ingest":
+        if not is_copy:
             self.ledgers[batch.topic].refuse(batch.appended_ms[lost])
         else:
             for place in lost.tolist():
@@ -122,10 +131,10 @@ class Evaluation:
         for time_ms in self._append_order.steps(both_ms):
             self._retry()
             for ledger in self.ledgers.values():
-                ledger.release(self.inputs, time_ms)
+                ledger.release(time_ms)
         for ledger in self.ledgers.values():
-            ledger.settle(self.inputs, both_ms)
-            ledger.sweep(self.inputs, both_ms)
+            ledger.settle(both_ms)
+            ledger.sweep(both_ms)
         for topic, appended_ms in self._raw_copies.unexpected(both_ms, self._deadline_ms):
             self.ledgers[topic].refuse(np.array([appended_ms], np.int64))
         self._evict(both_ms)
@@ -135,7 +144,7 @@ class Evaluation:
         self._retry()
         waiting = len(self._raw_copies) + len(self._append_order)
         return waiting + sum(
-            ledger.open_in_measure(self.inputs) + ledger.waiting for ledger in self.ledgers.values()
+            ledger.open_in_measure() + ledger.waiting for ledger in self.ledgers.values()
         )
 
     @property
@@ -166,45 +175,47 @@ class Evaluation:
 
     def _add_input(self, batch: Batch, decoded: Decoded) -> None:
         appended_ms = self._count(batch, decoded)
-        digest = self._digests(batch, decoded) if self._compares_bytes else appended_ms
-        rows = input_rows(_KIND[batch.topic], decoded, appended_ms, digest, self.inputs)
-        self.inputs.add(rows)
-        if self._has_windows and len(rows):
+        digest = self._digests(batch, decoded) if self._oracles.compares_bytes else appended_ms
+        rows = self._oracles.rows(self._kinds[batch.topic], decoded, appended_ms, digest)
+        if len(rows):
+            self._oracles.add(rows)
             self._append_order.add(rows)
 
     def _retry(self) -> None:
         """Judge outputs that came before their inputs and wait for those that have come since."""
-        touched = self.inputs.take_touched()
-        if any(touched.values()):
-            for ledger in self.ledgers.values():
-                ledger.retry(self.inputs, touched)
+        touched = {state: state.take_touched() for state in self.states}
+        for ledger in self.ledgers.values():
+            mine = touched[ledger.stage.state]
+            if mine:
+                ledger.retry(mine)
 
-    def _take_outputs(self, batch: Batch, stage: str, decoded: Decoded) -> None:
+    def _take_outputs(self, batch: Batch, spec: StageSpec, decoded: Decoded) -> None:
         appended_ms = self._count(batch, decoded)
-        # Only ingest compares whole values; the other stages compare columns.
-        digest = self._digests(batch, decoded) if stage == "ingest" else appended_ms
-        rows = OUTPUT_ROWS[stage](decoded, appended_ms, digest, self.inputs)
+        # Only a copy compares whole values; the other stages compare columns.
+        digest = self._digests(batch, decoded) if spec.kind == "copy" else appended_ms
+        ledger = self.ledgers[batch.topic]
         rows = replace(
-            rows,
+            ledger.stage.outputs(decoded, appended_ms, digest),
             places=None if batch.places is None else batch.places[decoded.places],
-            keys=self._keys(batch, decoded),
+            keys=self._keys(batch, spec, decoded),
         )
         none = np.zeros(len(rows), np.int64)
         partitions = none if batch.partitions is None else batch.partitions[decoded.places]
-        self.ledgers[batch.topic].add(rows, partitions)
+        ledger.add(rows, partitions)
 
     def _count(self, batch: Batch, decoded: Decoded) -> Ints:
         appended_ms = batch.appended_ms[decoded.places]
         self._throughput[batch.topic].add(appended_ms, decoded.sizes)
         return appended_ms
 
-    @staticmethod
-    def _keys(batch: Batch, decoded: Decoded) -> Keys | None:
+    def _keys(self, batch: Batch, spec: StageSpec, decoded: Decoded) -> Keys | None:
         assert batch.keys is not None
         keys = batch.keys
         if len(decoded) < len(keys):
             keys = [keys[place] for place in decoded.places]
-        return judged_keys(keys, decoded.columns.column("measurement_id"))
+        inputs = self._domain.inputs_of(spec.name)
+        of_input = next((one.key for one in inputs if one.record == decoded.record), "")
+        return judged_keys(keys, decoded.coded(spec.key or of_input))
 
     @staticmethod
     def _digests(batch: Batch, decoded: Decoded) -> Ints:
@@ -214,15 +225,16 @@ class Evaluation:
         """Forget the oldest groups that are settled: those older than KEEP_S that lack nothing, and
         when the state grows past MAX_CELLS any, up to the older half. What a window is still to get
         parts for is not settled."""
-        full = self.inputs.rows() > MAX_CELLS
+        full = self.cells() > MAX_CELLS
         old_ms = now_ms if full else now_ms - KEEP_S * 1000
-        for memory, newest in self.inputs.newest_ms.items():
-            ledgers = [one for one in self.ledgers.values() if one.stage.memory == memory]
+        for state in self.states:
+            newest = state.newest_ms
+            ledgers = [one for one in self.ledgers.values() if one.stage.state is state]
             groups = sorted(newest)
             begun = max((group for group in groups if newest[group] < old_ms), default=0)
             before = None
             for group in groups[: len(groups) // 2 if full else len(groups)]:
-                settled = all(one.settled(self.inputs, group, begun) for one in ledgers)
+                settled = all(one.settled(group, begun) for one in ledgers)
                 if newest[group] >= old_ms or not settled:
                     break
                 if not full and any(one.lacks(group) for one in ledgers):
@@ -230,5 +242,5 @@ class Evaluation:
                 before = group + 1
             if before is not None:
                 for ledger in ledgers:
-                    ledger.evict(self.inputs, before)
-                self.inputs.evict(memory, before)
+                    ledger.evict(before)
+                state.evict(before)

@@ -1,46 +1,7 @@
-"""Faults that the load has on purpose (schemas/faults.py), as the evaluator has to know them.
-
-- A record that is sent twice explains two raw copies and two parses of it, or one: which of the
-  two a pipeline passes on is its own affair. A third is a duplicate.
-- A value that does not decode explains its raw copies, and nothing else.
-- A late record and an impossible value are data: what they imply follows from the inputs.
-"""
-
-import numpy as np
-
-from schemas import faults
-from schemas.faults import Faults
-from services.evaluator.columns import Bools, Ints
-from services.evaluator.inputs import BLOCK
+"""Raw copies of values that do not decode, whose inputs explain them and nothing else
+(schemas/faults.py)."""
 
 MAX_UNDECODABLE = 1_000_000
-
-
-class Repeats:
-    """Which outputs of a sequence are explained although they are not its first."""
-
-    def __init__(self, rule: Faults, seed: int) -> None:
-        self._rule = rule
-        self._seed = seed
-
-    def unexplained(self, group: int, index: Ints, before: Ints, again: Ints) -> Bools:
-        """For each of the rows `again`: whether it is one too many.
-
-        group, index: addresses of all rows, in order; before: outputs of each address that came
-        before these rows.
-        """
-        kinds = faults.kinds(self._rule, self._seed, group * BLOCK + index[again])
-        sent_twice = kinds == faults.DUPLICATE
-        if not sent_twice.any():
-            return np.ones(len(again), bool)
-        number: dict[int, int] = {}
-        count = dict(zip(index.tolist(), before.tolist(), strict=True))
-        for row, address in enumerate(index.tolist()):
-            count[address] += 1
-            number[row] = count[address]
-        second = np.array([number[row] == 2 for row in again.tolist()])
-        unexplained: Bools = ~(sent_twice & second)
-        return unexplained
 
 
 class RawCopies:
@@ -64,7 +25,7 @@ class RawCopies:
             del self._inputs[next(iter(self._inputs))]
 
     def add_output(self, topic: str, value: bytes | None, appended_ms: int) -> None:
-        """An output of stage ingest that does not decode waits for its input."""
+        """A copy that does not decode waits for its input."""
         self._waiting.append((topic, hash(value), appended_ms))
 
     def unexpected(self, frontier_ms: int, deadline_ms: int) -> list[tuple[str, int]]:

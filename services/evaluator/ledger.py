@@ -4,16 +4,17 @@ Outputs are judged in append order, when everything that was appended up to thei
 read. One that nothing explains yet waits, because it may have been appended before its inputs, and
 becomes `unexpected` when the inputs have been read past its own time and the deadline. Partial
 windows do not wait: more inputs would imply another output, so each is judged against the inputs
-appended up to its own millisecond. Results follow from the topics alone (ARCHITECTURE.md,
-"Definitions").
+appended up to its own millisecond. Outputs of a window that event time closes wait until it is
+closed. An output is due from its latest input on, or from the time that closed its window if that
+is later; the deadlines count from there, latencies always from the inputs. Results follow from the
+topics alone (ARCHITECTURE.md, "Definitions").
 
 - exact: the first output at its place, content as the inputs imply, within the deadline
-- wrong: the first output, other content or another key than the measurement id (whatever its
-  time)
+- wrong: the first output, other content or another key than the stage's (whatever its time)
 - late: the first output, right content, after the deadline
-- missing: none until `give_up_ms` after the latest input; taken back when one comes after all
-- duplicate: any further output, but the second one of an input that was sent twice on purpose;
-  the latency of neither is counted. Of a time that is forgotten, every output
+- missing: none until `give_up_ms` after it was due; taken back when one comes after all
+- duplicate: any further output, but those that are explained because an input came twice; the
+  latency of neither is counted. Of a time that is forgotten, every output
 - unexpected: an output that no input explains
 """
 
@@ -25,9 +26,7 @@ import numpy as np
 from schemas.protocol import Judgement, PhasePlan
 from services.evaluator import samples
 from services.evaluator.columns import Columns, Ints, by_value, first_of_each
-from services.evaluator.faults import Repeats
 from services.evaluator.forgotten import Forgotten
-from services.evaluator.inputs import Inputs
 from services.evaluator.outputs import Outputs, Unread, Waiting
 from services.evaluator.pair_log import PairLog
 from services.evaluator.samples import first_of_each_second
@@ -35,7 +34,7 @@ from services.evaluator.stages import Expected, Stage
 from services.evaluator.tallies import MAX_SAMPLES, StageTally
 
 _CELLS: dict[str, tuple[Any, Any]] = {"outputs": (np.uint32, 0), "missing": (np.bool_, False)}
-Sampler = Callable[[Stage, Inputs, Outputs, int], dict[str, Any]]
+Sampler = Callable[[Stage, Outputs, int], dict[str, Any]]
 MEASURE = 1  # place of "measure" in protocol.PHASES
 
 
@@ -46,22 +45,19 @@ def phase_codes(plan: PhasePlan, scheduled_us: Ints) -> Ints:
 
 
 class Ledger:
-    """Judges the outputs of one stage of one pipeline against `inputs` of the same run."""
+    """Judges the outputs of one stage of one pipeline by its oracle."""
 
     def __init__(
         self,
         stage: Stage,
         judgement: Judgement,
         plan: PhasePlan,
-        *,
-        repeats: Repeats | None = None,
     ) -> None:
         self.stage = stage
         self.tally = StageTally()
         self.pairs = PairLog()
         self._judgement = judgement
         self._plan = plan
-        self._repeats = repeats
         self._cells: dict[int, Columns] = {}
         self._unsettled: set[int] = set()  # groups in which something may be due
         self._unread = Unread()
@@ -88,80 +84,82 @@ class Ledger:
         """Let new outputs wait until everything before them has been read."""
         self._unread.add(rows, partitions)
 
-    def release(self, inputs: Inputs, time_ms: int) -> None:
+    def release(self, time_ms: int) -> None:
         """Judge what can be judged of the outputs appended before a time, up to which all is
         known; the rest waits."""
         for rows in self._unread.take_before(time_ms):
-            self._judge(inputs, rows)
+            self._judge(rows)
 
-    def _judge(self, inputs: Inputs, rows: Outputs) -> None:
+    def _judge(self, rows: Outputs) -> None:
         for group, place in by_value(rows.group):
             picked = rows.take(place)
             if self._is_evicted(group):
                 self.came_forgotten += self._forgotten.came(group, picked.index)
                 self._count("duplicate", self._own_phase(picked), picked.appended_ms)
             else:
-                self._judge_group(inputs, group, picked)
+                self._judge_group(group, self.stage.located(picked))
 
     def refuse(self, appended_ms: Ints) -> None:
         """Count outputs that cannot be decoded: nothing explains them either."""
         self._count("unexpected", phase_codes(self._plan, appended_ms * 1000), appended_ms)
 
-    def retry(self, inputs: Inputs, touched: dict[str, set[int]]) -> None:
-        """Judge waiting outputs again where new inputs are known: in the touched groups."""
-        changed = {fed for one in touched[self.stage.memory] for fed in self.stage.fed_by(one)}
+    def retry(self, touched: set[int]) -> None:
+        """Judge waiting outputs again where new inputs are known: in these groups of inputs."""
+        changed = {fed for one in touched for fed in self.stage.fed_by(one)}
         self._unsettled.update(one for one in changed if not self._is_evicted(one))
         again = self._waiting.take([one for one in self._waiting.groups() if one in changed])
         if again is not None:
-            self._judge(inputs, again)
+            self._judge(again)
 
-    def settle(self, inputs: Inputs, input_frontier_ms: int) -> None:
-        """Call waiting outputs unexpected; all inputs appended before the frontier are known."""
-        lost = self._waiting.take_before(input_frontier_ms - self._judgement.deadline_ms)
+    def settle(self, input_frontier_ms: int) -> None:
+        """Call waiting outputs unexpected; all inputs appended before the frontier are known. Those
+        of windows that are still open wait on."""
+        limit_ms = input_frontier_ms - self._judgement.deadline_ms
+        lost = self._waiting.take_before(limit_ms, self.stage.is_open)
         if lost is not None:
-            self._call_unexpected(inputs, lost)
+            self._call_unexpected(lost)
 
-    def sweep(self, inputs: Inputs, output_frontier_ms: int) -> None:
+    def sweep(self, output_frontier_ms: int) -> None:
         """Call expected outputs missing that did not come in time; all outputs appended before
         the frontier are judged."""
         limit_ms = output_frontier_ms - self._judgement.give_up_ms
-        for group in self._open_groups(inputs):
-            at, expected = self._open(inputs, group)
-            gone = expected.latest_ms < limit_ms
+        for group in self._open_groups():
+            at, expected = self._open(group)
+            gone = expected.due_ms < limit_ms
             self._cells[group]["missing"][at[gone]] = True
             self.has_missing |= bool(gone.any())
             times = expected.latest_ms[gone]
             phase = phase_codes(self._plan, expected.scheduled_us[gone])
             self._count("missing", phase, times)
             for row in first_of_each_second(times, MAX_SAMPLES):
-                sample = samples.missing(self.stage, inputs, group, int(at[gone][row]))
+                sample = samples.missing(self.stage, group, int(at[gone][row]))
                 self.tally.add_sample(int(phase[row]), int(times[row]), sample)
-            if self.stage.newest_ms(inputs, group) < limit_ms:
+            if self.stage.newest_ms(group) < limit_ms:
                 self._unsettled.discard(group)
 
-    def reopen(self, inputs: Inputs, part: int, sites: Ints) -> None:
-        """Take back what is called missing of windows that get more inputs: `sites` in one tumbling
+    def reopen(self, part: int, keys: Ints) -> None:
+        """Take back what is called missing of windows that get more inputs: of `keys` in one
         window. It is called missing again by what all its inputs are then."""
         for group in self.stage.fed_by(part):
             cells = self._cells.get(group)
             if cells is None or not cells["missing"].any():
                 continue
             self._unsettled.add(group)
-            at = np.intersect1d(np.flatnonzero(cells["missing"]), sites)
-            expected = self.stage.expected(inputs, group, at)
+            at = np.intersect1d(np.flatnonzero(cells["missing"]), keys)
+            expected = self.stage.expected(group, at)
             cells["missing"][at] = False
             phase = phase_codes(self._plan, expected.scheduled_us)
             self.tally.add_verdicts("missing", phase, expected.latest_ms, change=-1)
 
-    def open_in_measure(self, inputs: Inputs) -> int:
+    def open_in_measure(self) -> int:
         """Expected outputs of the measure phase that have no verdict yet."""
         total = 0
-        for group in self._open_groups(inputs):
-            _at, expected = self._open(inputs, group)
+        for group in self._open_groups():
+            _at, expected = self._open(group)
             total += int((phase_codes(self._plan, expected.scheduled_us) == MEASURE).sum())
         return total
 
-    def evict(self, inputs: Inputs, before: int) -> None:
+    def evict(self, before: int) -> None:
         """Forget groups below `before`, whose inputs must be there still; further outputs of theirs
         count as duplicates."""
         self._evicted_before = before
@@ -169,17 +167,17 @@ class Ledger:
         for group in sorted(group for group in self._cells if group < before):
             missing = np.flatnonzero(self._cells.pop(group)["missing"])
             if len(missing):
-                expected = self.stage.expected(inputs, group, missing)
+                expected = self.stage.expected(group, missing)
                 measured = phase_codes(self._plan, expected.scheduled_us) == MEASURE
                 self._forgotten.add(group, missing[measured])
 
-    def settled(self, inputs: Inputs, group: int, begun: int) -> bool:
+    def settled(self, group: int, begun: int) -> bool:
         """Whether every output that the inputs of a group are a part of has its verdict for good.
         begun: the newest group of inputs; what needs a newer part may come yet."""
         if self.stage.parts(group)[-1] > begun:
             return False
         fed = self._unsettled.intersection(self.stage.fed_by(group))
-        return not any(self.stage.size(inputs, one) for one in fed)
+        return not any(self.stage.size(one) for one in fed)
 
     def lacks(self, group: int) -> bool:
         """Whether an output that the inputs of a group are a part of is missing: it may come."""
@@ -189,51 +187,51 @@ class Ledger:
     def _is_evicted(self, group: int) -> bool:
         return self._evicted_before is not None and group < self._evicted_before
 
-    def _open_groups(self, inputs: Inputs) -> list[int]:
+    def _open_groups(self) -> list[int]:
         """Groups in which something may be due and of which every part has come."""
-        return [group for group in sorted(self._unsettled) if self.stage.size(inputs, group)]
+        return [group for group in sorted(self._unsettled) if self.stage.size(group)]
 
-    def _open(self, inputs: Inputs, group: int) -> tuple[Ints, Expected]:
-        size = self.stage.size(inputs, group)
+    def _open(self, group: int) -> tuple[Ints, Expected]:
+        size = self.stage.size(group)
         cells = self._cells.setdefault(group, Columns(_CELLS))
         cells.ensure(size)
         empty = (cells["outputs"][:size] == 0) & ~cells["missing"][:size]
         at = np.flatnonzero(empty)
-        expected = self.stage.expected(inputs, group, at)
+        expected = self.stage.expected(group, at)
         keep = expected.implied
         return at[keep], expected.take(keep)
 
-    def _judge_group(self, inputs: Inputs, group: int, rows: Outputs) -> None:
-        size = self.stage.size(inputs, group)
+    def _judge_group(self, group: int, rows: Outputs) -> None:
+        size = self.stage.size(group)
         known = (rows.index >= 0) & (rows.index < size)
         if not known.all():
-            self._not_due(inputs, rows.take(np.flatnonzero(~known)))
+            self._not_due(rows.take(np.flatnonzero(~known)))
             rows = rows.take(np.flatnonzero(known))
             if not len(rows):
                 return
-        expected = self.stage.expected(inputs, group, rows.index)
+        expected = self.stage.expected(group, rows.index)
         latency = rows.appended_ms - expected.latest_ms
         due = expected.implied & (latency >= -self._judgement.deadline_ms)
         if due.all():
-            self._settle_group(inputs, rows, expected)
+            self._settle_group(rows, expected)
             return
-        self._not_due(inputs, rows.take(np.flatnonzero(~due)))
+        self._not_due(rows.take(np.flatnonzero(~due)))
         if due.any():
-            self._settle_group(inputs, rows.take(np.flatnonzero(due)), expected.take(due))
+            self._settle_group(rows.take(np.flatnonzero(due)), expected.take(due))
 
-    def _not_due(self, inputs: Inputs, rows: Outputs) -> None:
+    def _not_due(self, rows: Outputs) -> None:
         """Inputs that come later may explain these outputs, unless they would imply others."""
         if self.stage.grows:
-            self._call_unexpected(inputs, rows)
+            self._call_unexpected(rows)
         else:
             self._waiting.add(rows)
 
-    def _call_unexpected(self, inputs: Inputs, rows: Outputs) -> None:
+    def _call_unexpected(self, rows: Outputs) -> None:
         phase = self._own_phase(rows)
         self._count("unexpected", phase, rows.appended_ms)
-        self._sample(samples.unexpected, inputs, rows, phase)
+        self._sample(samples.unexpected, rows, phase)
 
-    def _settle_group(self, inputs: Inputs, rows: Outputs, expected: Expected) -> None:
+    def _settle_group(self, rows: Outputs, expected: Expected) -> None:
         cells = self._cells.setdefault(int(rows.group[0]), Columns(_CELLS))
         cells.ensure(int(rows.index.max()) + 1)
         before = cells["outputs"][rows.index]
@@ -241,10 +239,7 @@ class Ledger:
         np.add.at(cells["outputs"], rows.index, 1)
         phase = phase_codes(self._plan, expected.scheduled_us)
         if not first.all():
-            again = np.flatnonzero(~first)
-            if self._repeats is not None:
-                group = int(rows.group[0])
-                again = again[self._repeats.unexplained(group, rows.index, before, again)]
+            again = self._unexplained(rows, before, np.flatnonzero(~first))
             self._count("duplicate", phase[again], rows.appended_ms[again])
             rows = rows.take(np.flatnonzero(first))
             expected, phase = expected.take(first), phase[first]
@@ -252,10 +247,10 @@ class Ledger:
                 return
         self._take_back_missing(cells, rows, expected, phase)
         self._add_latencies(rows, expected, phase)
-        same = self.stage.same(inputs, rows, self._judgement.relative_tolerance)
+        same = self.stage.same(rows, self._judgement.relative_tolerance)
         if rows.keys is not None:
             same = same & rows.keys.is_right
-        late = rows.appended_ms - expected.latest_ms > self._judgement.deadline_ms
+        late = rows.appended_ms - expected.due_ms > self._judgement.deadline_ms
         if rows.places is not None:
             verdict = np.where(same, np.where(late, "late", "exact"), "wrong")
             self.pairs.add(rows, expected, phase, verdict)
@@ -267,7 +262,20 @@ class Ledger:
         self._count("wrong", phase[~same], rows.appended_ms[~same])
         bad = np.flatnonzero(~same)
         if len(bad):
-            self._sample(samples.wrong, inputs, rows.take(bad), phase[bad])
+            self._sample(samples.wrong, rows.take(bad), phase[bad])
+
+    def _unexplained(self, rows: Outputs, before: Ints, again: Ints) -> Ints:
+        """Those of the rows `again` that are one too many at their address. before: outputs of each
+        address that came before all of these rows."""
+        copies = self.stage.copies(int(rows.group[0]), rows.index[again])
+        if copies is None or (copies == 1).all():
+            return again
+        count = dict(zip(rows.index.tolist(), before.tolist(), strict=True))
+        number = np.empty(len(rows), np.int64)
+        for row, address in enumerate(rows.index.tolist()):
+            count[address] += 1
+            number[row] = count[address]
+        return again[number[again] > copies]
 
     def _take_back_missing(
         self, cells: Columns, rows: Outputs, expected: Expected, phase: Ints
@@ -295,7 +303,7 @@ class Ledger:
     def _count(self, verdict: str, phase: Ints, time_ms: Ints) -> None:
         self.tally.add_verdicts(verdict, phase, time_ms)
 
-    def _sample(self, tell: Sampler, inputs: Inputs, rows: Outputs, phase: Ints) -> None:
+    def _sample(self, tell: Sampler, rows: Outputs, phase: Ints) -> None:
         for row in first_of_each_second(rows.appended_ms, MAX_SAMPLES):
-            sample = tell(self.stage, inputs, rows, row)
+            sample = tell(self.stage, rows, row)
             self.tally.add_sample(int(phase[row]), int(rows.appended_ms[row]), sample)

@@ -1,7 +1,7 @@
 """Output records of one pipeline and stage as columns, and those of them that wait: for everything
 that was appended before them, or for inputs that explain them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -18,8 +18,7 @@ PARTITION_BITS = 16  # beside 47 of milliseconds
 
 @dataclass(frozen=True)
 class Keys:
-    """Keys of output records, one cell each: the key itself, and whether it is the measurement
-    id."""
+    """Keys of output records, one cell each: the key itself, and whether it is the right one."""
 
     is_right: Bools
     values: np.ndarray[Any, Any]
@@ -29,9 +28,11 @@ class Keys:
         return Keys(self.is_right[rows], self.values[rows])
 
 
-def judged_keys(keys: list[bytes | None], measurement_ids: pa.Array) -> Keys | None:
-    """Which records have their measurement id as key; None where all have."""
-    is_right = pc.equal(pa.array(keys, pa.binary()), measurement_ids.cast(pa.binary()))
+def judged_keys(keys: list[bytes | None], column: pa.Array) -> Keys | None:
+    """Which records have the text of a column as key; None where all have."""
+    if not pa.types.is_string(column.type):
+        column = column.cast(pa.string())
+    is_right = pc.equal(pa.array(keys, pa.binary()), column.cast(pa.binary()))
     if is_right.null_count == 0 and pc.all(is_right, min_count=0).as_py():
         return None
     values = np.empty(len(keys), object)
@@ -181,9 +182,9 @@ class Waiting:
         parts = [rows for group in groups for rows in self._by_group.pop(group)]
         return concat(parts) if parts else None
 
-    def take_before(self, time_ms: int) -> Outputs | None:
-        """Those that were appended before a time wait no longer."""
-        waiting = self.take(self.groups())
+    def take_before(self, time_ms: int, waits_on: Callable[[int], bool]) -> Outputs | None:
+        """Those that were appended before a time wait no longer, but for groups that wait on."""
+        waiting = self.take([group for group in self._by_group if not waits_on(group)])
         if waiting is None:
             return None
         taken: Bools = waiting.appended_ms < time_ms

@@ -6,8 +6,8 @@ probes.records, probes.offset_ms, probes.complaint()
 """
 
 from schemas.protocol import RunPlan, probe_run_id
-from services.evaluator.evaluation import INPUT_RECORDS, Batch
-from services.evaluator.formats import input_decoder
+from services.evaluator.decode import Decoded, input_decoder
+from services.evaluator.evaluation import Batch, domain_of
 
 
 class Probes:
@@ -16,6 +16,7 @@ class Probes:
 
     def __init__(self, plan: RunPlan) -> None:
         workload = plan.request.workload
+        self._domain = domain_of(plan)
         self._run_id = probe_run_id(plan.request.run_id)
         self._decode = input_decoder(workload.content.format)
         self._rules = workload.validity
@@ -24,7 +25,7 @@ class Probes:
 
     def add(self, batch: Batch) -> None:
         """Take in records of an input topic; those of other runs say nothing."""
-        for rows in self._decode(INPUT_RECORDS[batch.topic], batch.values)[0]:
+        for rows in self._decoded(batch):
             mine = rows.of_run(self._run_id)
             if not len(mine):
                 continue
@@ -32,6 +33,10 @@ class Probes:
             away_us = (batch.appended_ms[mine.places] * 1000 + 500) - mine.ints("scheduled_at")
             self.records += len(mine)
             self.offset_ms = min(self.offset_ms, float(away_us.min()) / 1000)
+
+    def _decoded(self, batch: Batch) -> list[Decoded]:
+        records = (self._domain.input(batch.topic).record,)
+        return self._decode(self._domain.codec, records, batch.values)[0]
 
     @property
     def is_ahead(self) -> bool:

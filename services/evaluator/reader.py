@@ -9,7 +9,6 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaException,
 from confluent_kafka import Message as KafkaMessage
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from schemas import catalogue
 from services.evaluator.columns import Ints, by_value
 from services.evaluator.evaluation import Batch
 from services.evaluator.pair_log import places
@@ -97,7 +96,7 @@ class Reader:
     """Reads its share of every topic of a run from the plan's offsets on. Not thread-safe: one
     thread at a time, and `frontier` says what the batches returned before it contain.
 
-    with_places: whether batches say where each record is.
+    inputs: the input topics of the run. with_places: whether batches say where each record is.
     """
 
     def __init__(
@@ -105,6 +104,7 @@ class Reader:
         consumer: Consumer,
         ends: EndOffsets,
         start_offsets: Offsets,
+        inputs: tuple[str, ...],
         clock: Clock = now_ms,
         *,
         share: Share = ALL,
@@ -113,6 +113,7 @@ class Reader:
         self._consumer = consumer
         self._clock = clock
         self._ends = ends
+        self._inputs = frozenset(inputs)
         self._with_places = with_places
         self._next = share.of(start_offsets)
         self._read_ms = dict.fromkeys(self._next, 0)
@@ -127,7 +128,7 @@ class Reader:
         # Here and below no statement of Python's is run per record.
         for topic, stretch in groupby(messages, KafkaMessage.topic):
             by_topic.setdefault(topic, []).extend(stretch)
-        ordered = sorted(by_topic, key=lambda topic: topic not in catalogue.INPUTS)
+        ordered = sorted(by_topic, key=lambda topic: topic not in self._inputs)
         return [self._batch(topic, by_topic[topic]) for topic in ordered]
 
     def frontier(self) -> Frontier:
@@ -138,8 +139,8 @@ class Reader:
             place: asked_ms if self._next[place] >= end else self._read_ms[place]
             for place, end in ends.items()
         }
-        inputs = [ms for (topic, _), ms in reached.items() if topic in catalogue.INPUTS]
-        outputs = [ms for (topic, _), ms in reached.items() if topic not in catalogue.INPUTS]
+        inputs = [ms for (topic, _), ms in reached.items() if topic in self._inputs]
+        outputs = [ms for (topic, _), ms in reached.items() if topic not in self._inputs]
         return Frontier(min(inputs), min(outputs, default=min(inputs)), dict(self._next))
 
     def close(self) -> None:
@@ -159,7 +160,7 @@ class Reader:
             self._next[topic, partition] = messages[last].offset() + 1
             self._read_ms[topic, partition] = int(appended_ms[last])
         values = list(map(KafkaMessage.value, messages))
-        if topic in catalogue.INPUTS:
+        if topic in self._inputs:
             return MessageBatch(Batch(topic, appended_ms, values), messages)
         keys = list(map(KafkaMessage.key, messages))
         place = self._places(partitions, messages)

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from schemas import catalogue, codec, protocol
 from services.conductor.__main__ import parse_request
 from services.evaluator.decode import decode as decode_columns
-from services.evaluator.decode_json import decode_json_values
+from services.evaluator.decode import decode_json_values
 from services.runtime.events import Commands, Events
 from tests.contract.avro_values import values_of
+from tests.traffic import CODEC
 from tests.unit.bad_input.changed import JSON, changed
 from tests.unit.bad_input.outcomes import count, fuzzed
 from tests.unit.kafka_clients import Kept, Message
@@ -65,7 +66,7 @@ def test_the_codec_gives_a_record_or_one_clear_error(data) -> None:
     )
 )
 def test_columns_take_what_is_a_record_and_give_a_reason_for_the_rest(values) -> None:
-    judge_columns("evaluator's columns", values, *decode_columns(INPUTS, values))
+    judge_columns("evaluator's columns", values, *decode_columns(CODEC, INPUTS, values))
 
 
 def judge_columns(target, values, decoded, refused):
@@ -113,20 +114,20 @@ def test_a_json_record_that_avro_cannot_hold_is_refused_and_the_rest_is_decoded(
     member, value, reason
 ):
     whole, odd = (json.dumps(FLOW_RECORD | one).encode() for one in ({}, {member: value}))
-    (decoded,), (refused,) = decode_json_values(("traffic_flow",), [whole, odd, whole])
+    (decoded,), (refused,) = decode_json_values(CODEC, ("traffic_flow",), [whole, odd, whole])
     assert (decoded.places.tolist(), refused.place) == ([0, 2], 1)
     assert refused.reason.startswith(reason)
 
 
 def test_json_nested_without_end_is_refused():
     deep = b'{"a":' * 100_000
-    assert decode_json_values(("traffic_flow",), [deep])[1][0].reason.startswith("not JSON")
+    assert decode_json_values(CODEC, ("traffic_flow",), [deep])[1][0].reason.startswith("not JSON")
 
 
 def test_the_largest_integers_of_avro_and_a_whole_number_for_a_fraction_are_taken():
     edges = {"num_lanes": 2**31 - 1, "sequence": -LONG_END, "latitude": 2**53 + 1}
     (decoded,), refused = decode_json_values(
-        ("traffic_flow",), [json.dumps(FLOW_RECORD | edges).encode()]
+        CODEC, ("traffic_flow",), [json.dumps(FLOW_RECORD | edges).encode()]
     )
     assert refused == []
     assert (decoded.ints("num_lanes")[0], decoded.ints("sequence")[0]) == (2**31 - 1, -LONG_END)
@@ -157,7 +158,7 @@ def odd_json(draw):
     )
 )
 def test_columns_of_json_take_what_is_a_record_and_give_a_reason_for_the_rest(values) -> None:
-    judge_columns("evaluator's columns of JSON", values, *decode_json_values(INPUTS, values))
+    judge_columns("evaluator's columns of JSON", values, *decode_json_values(CODEC, INPUTS, values))
 
 
 class OneMessage:

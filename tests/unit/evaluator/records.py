@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from schemas import catalogue, codec
+from schemas import catalogue
+from schemas.codec import DecodeError
 from schemas.protocol import (
-    STAGES,
     Judgement,
     Load,
     PhasePlan,
@@ -22,6 +22,7 @@ from schemas.protocol import (
 )
 from services.evaluator.decode import Refused
 from services.evaluator.evaluation import Batch, Evaluation
+from tests.traffic import CODEC, TRAFFIC
 
 RUN_ID = "run"
 START_MS = 1_800_000_000_000
@@ -44,7 +45,7 @@ BUILT_IN = Pipeline(
 VALUES = {"flow": "flow_vehicles_per_hour", "speed": "speed_km_per_hour"}
 
 
-def a_plan(stages: tuple[str, ...] = STAGES) -> RunPlan:
+def a_plan(stages: tuple[str, ...] = TRAFFIC.stage_names) -> RunPlan:
     """A run of one pipeline `p`: late after 1 s, missing after 2 s."""
     workload = Workload(
         name="test",
@@ -54,13 +55,15 @@ def a_plan(stages: tuple[str, ...] = STAGES) -> RunPlan:
         judgement=Judgement(deadline_ms=DEADLINE_MS, give_up_ms=GIVE_UP_MS),
     )
     pipeline = Pipeline(name="p", summary="-", mode="real-time", implementation="customised")
-    request = RunRequest(run_id=RUN_ID, workload=workload, pipelines=(pipeline,), stages=stages)
+    request = RunRequest(
+        run_id=RUN_ID, workload=workload, pipelines=(pipeline,), stages=stages, domain=TRAFFIC
+    )
     return RunPlan(request=request, start_offsets={})
 
 
 def an_evaluation(*stages: str) -> Evaluation:
     """An evaluation of the given stages, or of all."""
-    return Evaluation(a_plan(stages or STAGES), PHASES)
+    return Evaluation(a_plan(stages or TRAFFIC.stage_names), PHASES)
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ class Reading:
     def encoded(self) -> bytes:
         """The value on the wire."""
         value = int(self.value) if self.kind == "flow" else float(self.value)
-        return codec.encode(
+        return CODEC.encode(
             f"traffic_{self.kind}",
             {
                 "measurement_id": self.site,
@@ -125,8 +128,8 @@ class Output:
         fields = self.fields
         if fields is None:
             try:
-                fields = codec.decode(self.raw)[1]
-            except codec.DecodeError:
+                fields = CODEC.decode(self.raw)[1]
+            except DecodeError:
                 return None
         return str(fields["measurement_id"]).encode() if "measurement_id" in fields else None
 
@@ -140,7 +143,7 @@ class Output:
         """The value on the wire."""
         if self.fields is None:
             return self.raw
-        return codec.encode(catalogue.STAGE_RECORDS[self.stage][0], self.fields)
+        return CODEC.encode(TRAFFIC.records_of(self.stage)[0], self.fields)
 
 
 def parsed(reading: Reading) -> dict[str, Any]:

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from schemas import catalogue
-from schemas.protocol import STAGES
-from services.evaluator.inputs import BLOCK
+from services.evaluator.single_rows import BLOCK
+from tests.traffic import TRAFFIC
 from tests.unit.evaluator.oracle import expectations, judge
 from tests.unit.evaluator.records import (
     DEADLINE_MS,
@@ -22,7 +21,7 @@ from tests.unit.evaluator.records import (
 
 pytestmark = pytest.mark.unit
 
-TOPICS = (*catalogue.INPUTS, *(f"output.p.{stage}" for stage in STAGES))
+TOPICS = (*TRAFFIC.topics, *(f"output.p.{stage}" for stage in TRAFFIC.stage_names))
 # How much later than its latest input an output comes: at and around every bound.
 DELAYS_MS = (
     -DEADLINE_MS - 1,
@@ -69,7 +68,7 @@ def loads(draw):
 @st.composite
 def appended(draw, readings):
     """LogAppendTimes that never go back within a topic."""
-    now_ms = dict.fromkeys(catalogue.INPUTS, START_MS)
+    now_ms = dict.fromkeys(TRAFFIC.topics, START_MS)
     stamped = []
     for reading in readings:
         now_ms[reading.topic] += draw(st.sampled_from([0, 0, 1, 7, 120, 1_500]))
@@ -95,7 +94,7 @@ def answers(draw, readings):
                 if fate in ("corrupt", "wild"):
                     corrupt(draw, fields, fate)
                 outputs.append(Output(stage, out_ms, fields))
-    for stage in draw(st.lists(st.sampled_from(STAGES), max_size=3)):
+    for stage in draw(st.lists(st.sampled_from(TRAFFIC.stage_names), max_size=3)):
         outputs.append(Output(stage, START_MS + draw(st.integers(0, 9_000)), None, b"\xc3\x01no"))
     return sorted(outputs, key=lambda output: output.appended_ms)
 

@@ -5,11 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from schemas import codec, faults
+from schemas import faults
 from schemas.faults import Faults
 from schemas.json_format import encode_json
 from schemas.protocol import Content
 from services.evaluator.evaluation import Evaluation
+from tests.traffic import CODEC
 from tests.unit.evaluator.records import (
     FAR_MS,
     PHASES,
@@ -124,7 +125,7 @@ def test_records_in_json_are_judged_like_the_same_records_in_avro():
     run = FaultyRun("ingest", "parse", content=Content(format="json"))
     for reading in readings:
         name = f"traffic_{reading.kind}"
-        value = encode_json(name, codec.decode(reading.encoded)[1])
+        value = encode_json(name, CODEC.decode(reading.encoded)[1], CODEC)
         wrong = json.dumps(json.loads(value) | {"accuracy_percent": 1}).encode()
         run.add(
             Raw(reading.topic, reading.appended_ms, value),

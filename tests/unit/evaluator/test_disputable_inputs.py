@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from services.evaluator import columns, evaluation
-from services.evaluator.columns import UNKNOWN, Codes, Pairs, TooManyNamesError
+from services.evaluator.columns import UNKNOWN, Dictionary, Pairs, TooManyNamesError
 from tests.unit.evaluator.records import (
     FAR_MS,
     START_MS,
@@ -167,17 +167,17 @@ def test_what_belongs_to_a_forgotten_time_is_passed_over_and_forgetting_goes_on(
     run = Run(stage)
     run.add(FLOW, SPEED, *right(stage, FLOW, SPEED))
     run.advance(START_MS + 60_000)
-    assert run.evaluation.inputs.rows() == 0
+    assert run.evaluation.cells() == 0
     run.add(Reading("flow", START_MS + 60_001, 7, 0, START_MS))
     run.add(Reading("speed", START_MS + 60_002, 7, 1, START_MS))
-    assert run.evaluation.inputs.rows() == 0
+    assert run.evaluation.cells() == 0
     later = [
         Reading(kind, START_MS + 60_003, 9, (1 << 16) + n, START_MS + 60_000)
         for n, kind in enumerate(("flow", "speed"))
     ]
     run.add(*later, *right(stage, *later))
     run.advance(FAR_MS)
-    assert run.evaluation.inputs.rows() == 0
+    assert run.evaluation.cells() == 0
     assert run.totals().verdicts == {(stage, "measure", "exact"): 4 if stage == "parse" else 2}
 
 
@@ -194,14 +194,14 @@ def right(stage, flow, speed):
 
 def test_names_are_bounded(monkeypatch):
     monkeypatch.setattr(columns, "MAX_NAMES", 2)
-    codes = Codes()
-    assert codes.of_strings(pa.array(["a", "b", "a"])).tolist() == [0, 1, 0]
-    assert codes.of_strings(pa.array(["b", "c"]), or_unknown=True).tolist() == [1, UNKNOWN]
+    codes = Dictionary()
+    assert codes.codes(pa.array(["a", "b", "a"])).tolist() == [0, 1, 0]
+    assert codes.codes(pa.array(["b", "c"]), or_unknown=True).tolist() == [1, UNKNOWN]
     with pytest.raises(TooManyNamesError, match="more than 2 names"):
-        codes.of_strings(pa.array(["c"]))
+        codes.codes(pa.array(["c"]))
     unknown = Pairs().of(
-        codes.of_strings(pa.array(["c", "b"]), or_unknown=True),
-        codes.of_strings(pa.array(["a", "a"])),
+        codes.codes(pa.array(["c", "b"]), or_unknown=True),
+        codes.codes(pa.array(["a", "a"])),
     )
     assert unknown.tolist() == [UNKNOWN, 0]
 

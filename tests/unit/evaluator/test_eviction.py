@@ -53,8 +53,8 @@ def evaluate(readings, outputs):
         now = [r for r in (*readings, *outputs) if from_ms <= r.appended_ms < until_ms]
         run.add(*sorted(now, key=lambda record: record.topic))
         run.advance(until_ms)
-        groups = max(groups, *(len(g) for g in run.evaluation.inputs.newest_ms.values()))
-        cells = max(cells, run.evaluation.inputs.rows())
+        groups = max(groups, *(len(state.newest_ms) for state in run.evaluation.states))
+        cells = max(cells, run.evaluation.cells())
     return run, groups, cells
 
 
@@ -72,7 +72,7 @@ def test_a_short_memory_changes_no_total_and_stays_small(monkeypatch):
     run, groups, _cells = evaluate(readings, outputs)
     run.advance(FAR_MS)
     assert groups <= 7
-    assert all(len(kept) <= 3 for kept in run.evaluation.inputs.newest_ms.values())
+    assert all(len(state.newest_ms) <= 3 for state in run.evaluation.states)
     assert run.totals() == judge(readings, outputs)
 
 
@@ -105,7 +105,7 @@ def test_an_output_of_what_was_forgotten_is_a_duplicate(monkeypatch):
     run = Run("ingest")
     run.add(flow, Output("ingest", START_MS + 2_101, None, flow.encoded))
     run.advance(START_MS + 60_000)
-    assert not run.evaluation.inputs.sequences
+    assert run.evaluation.cells() == 0
     run.add(Output("ingest", START_MS + 60_001, None, flow.encoded))
     run.advance(FAR_MS)
     assert run.totals().verdicts == {
@@ -126,7 +126,7 @@ def test_an_output_that_comes_after_anything_is_remembered_is_late(monkeypatch):
     run.advance(START_MS + 70_000)
     assert run.totals().verdicts == {("ingest", "measure", "late"): 1}
     assert run.totals().latencies["ingest", "latest", "measure", 57_901] == 1
-    assert not run.evaluation.inputs.sequences
+    assert run.evaluation.cells() == 0
     assert run.evaluation.came_forgotten == 0
 
 
@@ -138,7 +138,7 @@ def a_full_memory(monkeypatch, *outputs, scheduled_ms=MEASURE_MS):
     run.add(first, Reading("flow", START_MS + 2_101, 300, 1 << 16))
     run.add(*(Output("ingest", START_MS + at_ms, None, first.encoded) for at_ms in outputs))
     run.advance(START_MS + 60_000)
-    assert list(run.evaluation.inputs.sequences) == [1]
+    assert [list(state.newest_ms) for state in run.evaluation.states] == [[1]]
     return run, Output("ingest", START_MS + 60_001, None, first.encoded)
 
 

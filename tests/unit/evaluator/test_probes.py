@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from schemas import codec
 from schemas.json_format import encode_json
 from schemas.protocol import Content, probe_run_id
 from services.evaluator.evaluation import Batch
 from services.evaluator.probes import Probes
+from tests.traffic import CODEC
 from tests.unit.evaluator.records import RUN_ID, START_MS, Reading, a_plan
 
 pytestmark = pytest.mark.unit
@@ -24,7 +24,7 @@ def probes_after(*readings, wire_format="avro", **validity):
     appended_ms = np.array([reading.appended_ms for reading in readings], np.int64)
     values = [reading.encoded for reading in readings]
     if wire_format == "json":
-        values = [encode_json("traffic_flow", codec.decode(value)[1]) for value in values]
+        values = [encode_json("traffic_flow", CODEC.decode(value)[1], CODEC) for value in values]
     probes.add(Batch("traffic.flow", appended_ms, values))
     return probes
 

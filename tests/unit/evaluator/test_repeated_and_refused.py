@@ -8,7 +8,7 @@ import math
 
 import pytest
 
-from schemas import codec
+from tests.traffic import CODEC
 from tests.unit.evaluator.outputs import FLOW, SPEED, TWO_LANES, join, raw, totals_of, tumbling
 from tests.unit.evaluator.records import (
     FAR_MS,
@@ -110,8 +110,8 @@ class RawInput:
     [
         b"{}",
         FLOW.encoded,
-        codec.encode("output_join", joined(300, 80.0))[:-1],
-        codec.encode("output_join", joined(300, 80.0)) + b"\x00",
+        CODEC.encode("output_join", joined(300, 80.0))[:-1],
+        CODEC.encode("output_join", joined(300, 80.0)) + b"\x00",
     ],
     ids=["no marker", "another record", "cut short", "longer than it is"],
 )

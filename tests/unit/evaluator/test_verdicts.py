@@ -194,8 +194,16 @@ def test_a_wrong_output_is_sampled_with_expected_and_actual_values():
             "measurement_id": "a",
             "lane": "lane1",
             "observed_at": START_MS,
-            "actual": {"num_lanes": 1, "flow": 301.0, "speed": 80.0},
-            "expected": {"num_lanes": 1, "flow": 300.0, "speed": 80.0},
+            "actual": {
+                "num_lanes": 1,
+                "flow_vehicles_per_hour": 301,
+                "speed_km_per_hour": 80.0,
+            },
+            "expected": {
+                "num_lanes": 1,
+                "flow_vehicles_per_hour": 300,
+                "speed_km_per_hour": 80.0,
+            },
         }
     ]
 

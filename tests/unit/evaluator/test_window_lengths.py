@@ -1,15 +1,13 @@
 """What stages 3 and 4 must publish when a workload asks for longer windows."""
 
-from dataclasses import replace
-
 import numpy as np
-import pyarrow as pa
 import pytest
 
-from schemas.protocol import RunPlan, Windows
+from schemas.protocol import RunPlan
 from services.evaluator import evaluation
+from services.evaluator.column_mapping import InputRows
 from services.evaluator.evaluation import Evaluation
-from services.evaluator.inputs import FLOW, SPEED, InputRows
+from tests.traffic import TRAFFIC
 from tests.unit.evaluator.records import (
     BUILT_IN,
     FAR_MS,
@@ -26,16 +24,17 @@ from tests.unit.evaluator.records import (
 
 pytestmark = pytest.mark.unit
 
-TWO_S = Windows(tumbling_s=2, sliding_s=8)
+TWO_S = {"tumbling_s": 2, "sliding_s": 8}
 
 
 def a_run(stage, windows=TWO_S, pipeline=None):
     """A run of one stage with windows of 2 s, and of 8 s sliding by 2 s."""
     run = Run(stage)
     request = a_plan((stage,)).request
-    workload = request.workload.model_copy(update={"windows": windows})
     pipelines = (pipeline,) if pipeline else request.pipelines
-    request = request.model_copy(update={"workload": workload, "pipelines": pipelines})
+    request = request.model_copy(
+        update={"domain": TRAFFIC.resolved(windows), "pipelines": pipelines}
+    )
     run.evaluation = Evaluation(RunPlan(request=request, start_offsets={}), PHASES)
     return run
 
@@ -127,7 +126,7 @@ def test_a_part_that_has_nothing_is_no_change_where_incomplete_windows_are_publi
 
 
 def test_a_minute_of_many_records_has_its_exact_mean_time():
-    run = a_run("tumbling", Windows(tumbling_s=60, sliding_s=300))
+    run = a_run("tumbling", {"tumbling_s": 60, "sliding_s": 300})
     start_ms = START_MS // 60_000 * 60_000
     assert start_ms == START_MS
     for second in range(60):
@@ -146,7 +145,7 @@ def test_a_minute_of_many_records_has_its_exact_mean_time():
     ids=["withhold", "publish"],
 )
 def test_a_window_longer_than_anything_is_remembered_is_waited_for(pipeline, expected):
-    run = a_run("sliding", Windows(tumbling_s=600, sliding_s=2_400), pipeline)
+    run = a_run("sliding", {"tumbling_s": 600, "sliding_s": 2_400}, pipeline)
     for minute in range(40):
         for kind, value in (("flow", (9, 1, 2, 3)[minute // 10]), ("speed", 50.0)):
             times = range(START_MS + 60_000 * minute, START_MS + 60_000 * (minute + 1), 1_000)
@@ -170,30 +169,24 @@ def test_a_full_memory_keeps_the_parts_of_windows_that_are_not_over(monkeypatch)
 
 def test_the_mean_time_of_millions_of_inputs_of_one_site_is_exact():
     lanes, length_s = 90_000, 30
-    run = a_run("tumbling", Windows(tumbling_s=length_s, sliding_s=3 * length_s))
+    run = a_run("tumbling", {"tumbling_s": length_s, "sliding_s": 3 * length_s})
+    run.add(Reading("flow", START_MS, 1, observed_ms=START_MS - 60_000))  # site a has a code now
     stage = run.evaluation.ledgers["output.p.tumbling"].stage
-    inputs, one = run.evaluation.inputs, np.ones(lanes, np.int64)
-    inputs.sites.of_strings(pa.array(["a"]))
-    for second in range(length_s):
-        rows = InputRows(
-            FLOW,
-            appended_ms=(START_MS + 1_000 * second) * one,
-            scheduled_us=MEASURE_MS * 1_000 * one,
-            sequence=np.arange(lanes) + second * lanes,
-            site=0 * one,
-            lane=np.arange(lanes),
-            num_lanes=lanes * one,
-            observed_ms=(START_MS + 1_000 * second) * one,
-            latitude=1.0 * one,
-            longitude=1.0 * one,
-            period_s=one,
-            accuracy_percent=one,
-            value=1.0 * one,
-            digest=one,
-        )
-        inputs.add_windows(rows)
-        inputs.add_windows(replace(rows, kind=SPEED))
-    expected = stage.expected(inputs, START_MS, np.array([0]))
+    state, one = stage.state, np.ones(lanes, np.int64)
+    for kind, column in enumerate(("flow_vehicles_per_hour", "speed_km_per_hour")):
+        for second in range(length_s):
+            rows = InputRows(
+                kind,
+                appended_ms=(START_MS + 1_000 * second) * one,
+                scheduled_us=MEASURE_MS * 1_000 * one,
+                sequence=np.arange(lanes) + second * lanes,
+                event_ms=(START_MS + 1_000 * second) * one,
+                digest=one,
+                codes={"measurement_id": 0 * one, "lane": np.arange(lanes)},
+                numbers={"num_lanes": lanes * one, column: one},
+            )
+            state.add(rows)
+    expected = stage.expected(START_MS, np.array([0]))
     assert expected.implied.all()
     assert expected.mean_input_ms().tolist() == [START_MS + 14_500]
     assert expected.mean_latency_ms(np.array([START_MS + 14_600])).tolist() == [100]

@@ -1,0 +1,268 @@
+"""Columns of a domain's records as the evaluator compares them: text becomes codes, times integers.
+
+Input records become `InputRows`. Filters and lookups (`RowSteps`) are applied to rows of inputs,
+and to the outputs of the stage that they read.
+"""
+
+import json
+import operator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from schemas.codec import Records
+from schemas.domain import SCHEDULED_AT, SEQUENCE, Condition, DomainSpec, StageSpec, Table
+from services.evaluator.columns import UNKNOWN, Bools, Dictionary, Ints
+from services.evaluator.decode import Decoded
+
+Column = np.ndarray[Any, Any]
+_DTYPES: dict[str, Any] = {
+    "boolean": np.int8,
+    "int": np.int32,
+    "long": np.int64,
+    "float": np.float64,
+    "double": np.float64,
+    "string": np.int32,  # codes
+}
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+
+
+class NotJudgedError(ValueError):
+    """The evaluator cannot judge a domain as it is; the text is one sentence."""
+
+
+@cache
+def column_types(schema_json: str) -> dict[str, str]:
+    """Avro types of a record's columns by name, without null and logical types."""
+    return {field["name"]: _plain(field["type"]) for field in json.loads(schema_json)["fields"]}
+
+
+@cache
+def nullable_columns(schema_json: str) -> frozenset[str]:
+    """Names of a record's columns that may be null."""
+    fields = json.loads(schema_json)["fields"]
+    return frozenset(one["name"] for one in fields if isinstance(one["type"], list))
+
+
+def _plain(kind: Any) -> str:
+    if isinstance(kind, list):
+        kind = next((one for one in kind if one != "null"), "null")
+    return str(kind["type"]) if isinstance(kind, dict) else str(kind)
+
+
+def dtype_of(avro_type: str) -> Any:
+    """The dtype in which a column of this Avro type is kept. Raises NotJudgedError."""
+    if avro_type not in _DTYPES:
+        raise NotJudgedError(f"The evaluator cannot compare columns of the Avro type {avro_type}.")
+    return _DTYPES[avro_type]
+
+
+class Dictionaries(defaultdict[str, Dictionary]):
+    """Codes of the values of each column, by its name: the same for all records of a domain."""
+
+    def __init__(self) -> None:
+        super().__init__(Dictionary)
+
+
+@dataclass(frozen=True)
+class InputRows:
+    """Input records of one input, one row each, in topic order.
+
+    kind: place of the input in the domain; digest: hash of the whole encoded value. codes: by
+    column, text and keys; numbers: by column, all else. Times are in the unit of their names;
+    appended_ms is the broker's LogAppendTime.
+    """
+
+    kind: int
+    appended_ms: Ints
+    scheduled_us: Ints
+    sequence: Ints
+    event_ms: Ints
+    digest: Ints
+    codes: dict[str, Ints]
+    numbers: dict[str, Column]
+
+    def __len__(self) -> int:
+        return len(self.sequence)
+
+    def column(self, name: str) -> Column:
+        """A column: numbers, or codes of text."""
+        return self.numbers[name] if name in self.numbers else self.codes[name]
+
+    def take(self, rows: Bools | Ints | slice) -> "InputRows":
+        """The given rows."""
+        return InputRows(
+            self.kind,
+            self.appended_ms[rows],
+            self.scheduled_us[rows],
+            self.sequence[rows],
+            self.event_ms[rows],
+            self.digest[rows],
+            {name: column[rows] for name, column in self.codes.items()},
+            {name: column[rows] for name, column in self.numbers.items()},
+        )
+
+
+@dataclass
+class NeededColumns:
+    """Columns of input records that the stages of a run need: values as their types say, text as
+    codes; codes also of what is no text."""
+
+    values: set[str]
+    codes: set[str]
+
+
+class InputMapping:
+    """Makes rows of the records of one input."""
+
+    def __init__(
+        self, domain: DomainSpec, kind: int, needed: NeededColumns, dictionaries: Dictionaries
+    ) -> None:
+        spec = domain.inputs[kind]
+        schema = domain.codec.schema_json(spec.record)
+        types = column_types(schema)
+        self._kind = kind
+        self._event_time = spec.event_time
+        self._dictionaries = dictionaries
+        named = [name for name in sorted(needed.values | needed.codes) if name in types]
+        for name in named:
+            dtype_of(types[name])
+            if types[name] != "string" and name in nullable_columns(schema):
+                raise NotJudgedError(
+                    f"The evaluator cannot judge numbers of inputs that may be null: {name} of "
+                    f"{spec.record}."
+                )
+        self._coded = [n for n in named if types[n] == "string" or n in needed.codes]
+        numbers = [n for n in named if types[n] != "string" and n in needed.values]
+        self._floats = [n for n in numbers if dtype_of(types[n]) == np.float64]
+        self._ints = [n for n in numbers if n not in self._floats]
+
+    def rows(self, decoded: Decoded, appended_ms: Ints, digest: Ints) -> InputRows:
+        """Rows of decoded records, each of which has its time and digest. Raises
+        TooManyNamesError."""
+        numbers: dict[str, Column] = {name: decoded.ints(name) for name in self._ints}
+        numbers |= {name: decoded.floats(name) for name in self._floats}
+        return InputRows(
+            self._kind,
+            appended_ms,
+            decoded.ints(SCHEDULED_AT),
+            decoded.ints(SEQUENCE),
+            decoded.ints(self._event_time),
+            digest,
+            {name: self._dictionaries[name].codes(decoded.coded(name)) for name in self._coded},
+            numbers,
+        )
+
+
+class RowSteps:
+    """The filters and lookups among some stages, first to last, applied to columns of rows."""
+
+    def __init__(self, stages: Iterable[StageSpec], codec: Records, names: Dictionaries) -> None:
+        self._stages = [one for one in stages if one.kind in ("decode", "filter", "lookup")]
+        self._types = [column_types(codec.schema_json(one.record)) for one in self._stages]
+        self._names = names
+        self.changes_rows = any(one.kind != "decode" for one in self._stages)
+        self._holding: dict[Condition, list[bool]] = defaultdict(list)  # by code of the text
+        self._tables = {
+            one.name: _TableCodes(one.table, names) for one in self._stages if one.table is not None
+        }
+
+    def needs(self) -> NeededColumns:
+        """Columns that the steps look at."""
+        values = {each.column for one in self._stages for each in one.where}
+        return NeededColumns(values, {one.table.key for one in self._stages if one.table})
+
+    def has(self, column: str, in_input: bool) -> bool:
+        """Whether a column is there after the steps, given whether the input has it."""
+        for stage, types in zip(self._stages, self._types, strict=True):
+            is_added = stage.table is not None and column in stage.table.columns
+            in_input = (in_input or is_added) and column in types
+        return in_input
+
+    def apply(
+        self, codes: Mapping[str, Ints], numbers: Mapping[str, Column], count: int
+    ) -> tuple[Bools, dict[str, Ints], dict[str, Column]]:
+        """Which rows are kept, and the columns of all of them, those of tables added."""
+        keep = np.ones(count, bool)
+        codes, numbers = dict(codes), dict(numbers)
+        for stage in self._stages:
+            for condition in stage.where:
+                keep &= self._holds(condition, codes, numbers, count)
+            if stage.table is not None:
+                table = self._tables[stage.name]
+                row = table.rows(codes.get(stage.table.key), count)
+                keep &= row != UNKNOWN
+                codes |= {name: column[row] for name, column in table.codes.items()}
+                numbers |= {name: column[row] for name, column in table.numbers.items()}
+        return keep, codes, numbers
+
+    def applied(self, rows: InputRows) -> InputRows:
+        """Rows of an input that pass, with the columns of tables."""
+        if not self.changes_rows:
+            return rows
+        keep, codes, numbers = self.apply(rows.codes, rows.numbers, len(rows))
+        changed = replace(rows, codes=codes, numbers=numbers)
+        return changed if keep.all() else changed.take(keep)
+
+    def _holds(
+        self,
+        condition: Condition,
+        codes: Mapping[str, Ints],
+        numbers: Mapping[str, Column],
+        count: int,
+    ) -> Bools:
+        """Where a condition holds: nowhere in records that lack its column."""
+        name, compare = condition.column, _COMPARE[condition.operator]
+        if name in numbers and not isinstance(condition.value, str):
+            found: Bools = compare(numbers[name], condition.value)
+            return found
+        if name in codes and isinstance(condition.value, str):
+            holds = self._holding[condition]
+            for text in self._names[name].values[len(holds) :]:
+                holds.append(text is not None and compare(text, condition.value))
+            kept: Bools = np.array([*holds, False], bool)[codes[name]]  # the last is UNKNOWN's
+            return kept
+        return np.zeros(count, bool)
+
+
+class _TableCodes:
+    """Columns of a table, one more row for UNKNOWN at the end, and which row a key's code has."""
+
+    def __init__(self, table: Table, names: Dictionaries) -> None:
+        self._rows = {key: row for row, key in enumerate(table.rows)}
+        self._keys = names[table.key]
+        self._row_of = np.empty(0, np.int64)
+        self.codes: dict[str, Ints] = {}
+        self.numbers: dict[str, Column] = {}
+        for place, name in enumerate(table.columns):
+            values = [row[place] for row in table.rows.values()]
+            if any(isinstance(value, str) for value in values):
+                found = [names[name].code(str(value)) for value in values]
+                self.codes[name] = np.array([*found, UNKNOWN], np.int64)
+            else:
+                self.numbers[name] = np.array([*values, np.nan], np.float64)
+
+    def rows(self, keys: Ints | None, count: int) -> Ints:
+        """Rows by codes of keys, UNKNOWN where there is none."""
+        if keys is None:
+            return np.full(count, UNKNOWN, np.int64)
+        known = len(self._row_of)
+        if known < len(self._keys):
+            new = self._keys.values[known:]
+            found = [UNKNOWN if one is None else self._rows.get(str(one), UNKNOWN) for one in new]
+            self._row_of = np.concatenate([self._row_of, np.array(found, np.int64)])
+        if not len(self._row_of):
+            return np.full(count, UNKNOWN, np.int64)
+        rows: Ints = np.where(keys == UNKNOWN, UNKNOWN, self._row_of[keys])
+        return rows

@@ -1,0 +1,175 @@
+"""The oracle of a join: one output for a record of each input with the same keys and event time, as
+soon as each input has one.
+
+Outputs are addressed by event time and the code of their keys. Of several records of one input,
+keys and event time the first counts, in topic order.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from schemas.domain import StageSpec
+from services.evaluator.column_mapping import Column, InputRows, RowSteps
+from services.evaluator.columns import (
+    Bools,
+    Columns,
+    Ints,
+    KeyCodes,
+    by_value,
+    first_of_each,
+)
+from services.evaluator.decode import Decoded
+from services.evaluator.outputs import Outputs
+from services.evaluator.stages import (
+    GROUP_CELLS,
+    NEVER,
+    Combination,
+    Context,
+    Expected,
+    Oracle,
+    OutputColumns,
+    Source,
+    Values,
+    kinds_of,
+)
+
+
+class JoinState:
+    """By event time: of the first record of each input and keys, when it was appended and what the
+    output says of it. Bounded by `evict`.
+
+    kinds: the inputs by place. sources: columns of inputs that outputs are made of, with dtype.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        spec: StageSpec,
+        sources: dict[Source, Any],
+        steps: RowSteps,
+    ) -> None:
+        kinds = kinds_of(context.domain, spec)
+        self.keys = KeyCodes([context.names[key] for key in spec.keys])
+        self.kinds = kinds
+        self._names = spec.keys
+        self._sources = sources
+        self._steps = steps
+        self._cells: dict[str, tuple[Any, Any]] = {"scheduled_us": (np.int64, NEVER)}
+        self._cells |= {f"appended_ms {kind}": (np.int64, NEVER) for kind in kinds}
+        self._cells |= {str(source): (dtype, 0) for source, dtype in sources.items()}
+        self.instants: dict[int, Columns] = {}
+        self.newest_ms: dict[int, int] = {}
+        self._touched: set[int] = set()
+        self._evicted_before: int | None = None
+
+    def add(self, rows: InputRows) -> None:
+        """Remember input rows. Cost: O(rows), plus one numpy call per distinct event time."""
+        if rows.kind not in self.kinds:
+            return
+        rows = self._steps.applied(rows)
+        if not len(rows):
+            return
+        key = self.keys.of([rows.codes[name] for name in self._names])
+        every = np.arange(len(rows))
+        for instant, stretch in by_value(rows.event_ms):
+            if self._evicted_before is None or instant >= self._evicted_before:
+                self._add_instant(instant, rows, key, every[stretch])
+
+    def _add_instant(self, instant: int, rows: InputRows, key: Ints, picked: Ints) -> None:
+        cells = self.instants.setdefault(instant, Columns(self._cells))
+        cells.ensure(len(self.keys))
+        appended_ms = cells[f"appended_ms {rows.kind}"]
+        at = key[picked]
+        new = first_of_each(at) & (appended_ms[at] == NEVER)
+        picked, at = picked[new], at[new]
+        if not len(at):
+            return
+        self._touched.add(instant)
+        newest_ms = int(rows.appended_ms[picked].max())
+        self.newest_ms[instant] = max(self.newest_ms.get(instant, NEVER), newest_ms)
+        appended_ms[at] = rows.appended_ms[picked]
+        np.maximum.at(cells["scheduled_us"], at, rows.scheduled_us[picked])
+        for source in self._sources:
+            if source.kind == rows.kind:
+                cells[str(source)][at] = rows.column(source.column)[picked]
+
+    def take_touched(self) -> set[int]:
+        """Event times at which something was added since the last call."""
+        taken, self._touched = self._touched, set()
+        return taken
+
+    def evict(self, before: int) -> None:
+        """Forget the event times before one."""
+        self._evicted_before = before
+        for instant in [instant for instant in self.instants if instant < before]:
+            del self.instants[instant]
+            self.newest_ms.pop(instant, None)
+
+    def cells(self) -> int:
+        """Cells in memory."""
+        return sum(cells.size + GROUP_CELLS for cells in self.instants.values())
+
+
+class Join(Oracle):
+    """The oracle of a join."""
+
+    state: JoinState
+
+    def __init__(
+        self,
+        context: Context,
+        spec: StageSpec,
+        state: JoinState,
+        combinations: list[tuple[Combination, list[Source]]],
+    ) -> None:
+        self.spec = spec
+        self.state = state
+        self._combinations = combinations
+        self._base_ms = context.base_ms
+        self.columns = OutputColumns(context, spec)
+        self._event_time = context.domain.inputs_of(spec.name)[0].event_time
+
+    def outputs(self, decoded: Decoded, appended_ms: Ints, digest: Ints) -> Outputs:  # noqa: ARG002
+        """Addresses and compared columns of decoded output records."""
+        index = self.state.keys.of(self.columns.keys(decoded, self.spec.keys))
+        compared = [one.column for one in self.spec.aggregates]
+        content = self.columns.content(decoded, compared)
+        return Outputs(decoded.ints(self._event_time), index, appended_ms, content)
+
+    def size(self, group: int) -> int:
+        """Codes of keys at an event time."""
+        cells = self.state.instants.get(group)
+        return cells.size if cells else 0
+
+    def expected(self, group: int, at: Ints) -> Expected:
+        """What the inputs imply."""
+        cells, base_ms = self.state.instants[group], self._base_ms
+        times = [cells[f"appended_ms {kind}"][at] for kind in self.state.kinds]
+        implied: Bools = np.logical_and.reduce([one != NEVER for one in times])
+        total = np.where(implied, np.add.reduce([one - base_ms for one in times]), 0)
+        return Expected(
+            implied,
+            np.maximum.reduce(times),
+            np.full(len(at), len(times)),
+            total,
+            cells["scheduled_us"][at],
+            base_ms,
+        )
+
+    def content(self, group: int, at: Ints) -> dict[str, Values]:
+        """The aggregates."""
+        cells = self.state.instants[group]
+        found = {}
+        for one, (combination, sources) in zip(
+            self.spec.aggregates, self._combinations, strict=True
+        ):
+            values: list[Column] = [cells[str(source)][at] for source in sources]
+            times = [cells[f"appended_ms {source.kind}"][at] for source in sources]
+            found[one.column] = combination.of(values, times)
+        return found
+
+    def address(self, group: int, index: int) -> dict[str, Any]:
+        """Keys and event time."""
+        keys = zip(self.spec.keys, self.state.keys.values(index), strict=True)
+        return dict(keys) | {self._event_time: group}

@@ -1,0 +1,208 @@
+"""The oracles of a run, made from its domain: one for each kind of stage, none for a domain.
+
+oracles = Oracles(domain, stages, base_ms)
+rows = oracles.rows(kind, decoded, appended_ms, digest)
+oracles.add(rows)
+oracles.stage("tumbling", publishes=False).expected(...)
+"""
+
+from collections.abc import Iterable
+from itertools import takewhile
+from typing import Any
+
+import numpy as np
+
+from schemas.domain import ROW_KINDS, SEQUENCE, Aggregate, DomainSpec, StageSpec
+from schemas.faults import Faults
+from services.evaluator.column_mapping import (
+    Dictionaries,
+    InputMapping,
+    InputRows,
+    NeededColumns,
+    NotJudgedError,
+    RowSteps,
+    column_types,
+    dtype_of,
+)
+from services.evaluator.columns import Ints, KeyCodes
+from services.evaluator.counted_windows import Aggregated, Changed, Sum, WindowState
+from services.evaluator.decode import Decoded
+from services.evaluator.joins import Join, JoinState
+from services.evaluator.single_rows import SequenceState, SingleRows
+from services.evaluator.stages import Combination, Context, Source, Stage, State
+
+_OF_TEXT = ("first", "count_distinct")
+
+
+class Oracles:
+    """Oracles of the stages of a domain that are published in a run, and what they remember.
+
+    base_ms: a time near the inputs' (epoch ms). duplicated: the faults of the load and its seed,
+    where records are sent twice on purpose. Raises NotJudgedError.
+    """
+
+    def __init__(
+        self,
+        domain: DomainSpec,
+        stages: Iterable[str],
+        base_ms: int = 0,
+        duplicated: tuple[Faults, int] | None = None,
+    ) -> None:
+        self._context = Context(domain, Dictionaries(), base_ms)
+        self._domain = domain
+        self._duplicated = duplicated
+        self._states: dict[str, State] = {}
+        specs = [domain.stage(name) for name in dict.fromkeys(stages)]
+        singles = [one for one in specs if self._core(one) is None]
+        self.compares_bytes = any(one.kind == "copy" for one in specs)
+        needed = NeededColumns(set(), set())
+        for spec in specs:
+            self._add_needed(needed, spec)
+        self._mappings = [
+            InputMapping(domain, kind, needed, self._context.names)
+            for kind in range(len(domain.inputs))
+        ]
+        if singles:
+            self._sequences = SequenceState(
+                self._context, self._of_singles(singles), self.compares_bytes
+            )
+            self._states["single rows"] = self._sequences
+
+    @property
+    def states(self) -> list[State]:
+        """What is remembered."""
+        return list(self._states.values())
+
+    def rows(self, kind: int, decoded: Decoded, appended_ms: Ints, digest: Ints) -> InputRows:
+        """Rows of an input. Raises TooManyNamesError."""
+        return self._mappings[kind].rows(decoded, appended_ms, digest)
+
+    def add(self, rows: InputRows) -> None:
+        """Remember input rows, but for counted windows (`append_order.py`)."""
+        for state in self._states.values():
+            if not isinstance(state, WindowState):
+                state.add(rows)
+
+    def stage(self, name: str, publishes: bool = False) -> Stage:
+        """The oracle of a stage. publishes: whether incomplete windows are published."""
+        spec = self._domain.stage(name)
+        core = self._core(spec)
+        if core is None:
+            steps = self._steps(self._domain.chain(name))
+            return SingleRows(self._context, spec, self._sequences, steps, self._duplicated)
+        if core.kind == "join" and spec is core:
+            return self._join(spec)
+        if core.kind == "aggregate" and core.complete is not None:
+            state = self._windows(core)
+            if spec is core:
+                return Aggregated(self._context, spec, state, publishes)
+            if spec.kind == "change" and spec.reads == (core.name,):
+                return Changed(self._context, spec, state, publishes)
+        raise NotJudgedError(
+            f"The evaluator cannot judge the stage {name}: a {spec.kind} of a {core.kind}."
+        )
+
+    def _core(self, spec: StageSpec) -> StageSpec | None:
+        """The first stage before this one, or this one, whose outputs are not one input record."""
+        chain = self._domain.chain(spec.name)
+        return next((one for one in chain if one.kind not in ROW_KINDS), None)
+
+    def _steps(self, chain: Iterable[StageSpec]) -> RowSteps:
+        rows = takewhile(lambda one: one.kind in ROW_KINDS, chain)
+        return RowSteps(rows, self._domain.codec, self._context.names)
+
+    def _types(self, kind: int) -> dict[str, str]:
+        return column_types(self._domain.codec.schema_json(self._domain.inputs[kind].record))
+
+    def _sources(self, one: Aggregate) -> list[Source]:
+        """Columns of inputs that an aggregate is made of."""
+        found = []
+        for of in one.of:
+            name, _, column = of.partition(".")
+            found.append(Source(self._domain.inputs.index(self._domain.input(name)), column))
+        is_text = any(self._types(each.kind).get(each.column) == "string" for each in found)
+        of_one_name = len({each.column for each in found}) == 1
+        is_code = is_text or one.function == "count_distinct"
+        if (is_text and one.function not in (*_OF_TEXT, "count")) or (is_code and not of_one_name):
+            raise NotJudgedError(
+                f"The evaluator cannot judge the column {one.column}: {one.function} of text or of "
+                "columns of several names."
+            )
+        return found
+
+    def _dtype(self, sources: Iterable[Source]) -> Any:
+        """float64 where a source is, else int64: codes of text, too."""
+        types = {self._types(one.kind).get(one.column, "double") for one in sources}
+        is_float = any(dtype_of(one) == np.float64 for one in types)
+        return np.float64 if is_float else np.int64
+
+    def _join(self, spec: StageSpec) -> Join:
+        sources = [self._sources(one) for one in spec.aggregates]
+        state = self._states.get(spec.name)
+        if state is None:
+            kept = {source: self._dtype([source]) for every in sources for source in every}
+            steps = self._steps(self._domain.chain(spec.name))
+            state = JoinState(self._context, spec, kept, steps)
+            self._states[spec.name] = state
+        assert isinstance(state, JoinState)
+        combinations = [
+            (Combination(one, self._dtype(of) == np.float64), of)
+            for one, of in zip(spec.aggregates, sources, strict=True)
+        ]
+        return Join(self._context, spec, state, combinations)
+
+    def _windows(self, spec: StageSpec) -> WindowState:
+        state = self._states.get(spec.name)
+        if state is None:
+            steps = self._steps(self._domain.chain(spec.name))
+            sums = [self._sum(spec, one) for one in spec.aggregates]
+            state = WindowState(self._context, spec, sums, steps)
+            self._states[spec.name] = state
+        assert isinstance(state, WindowState)
+        return state
+
+    def _sum(self, spec: StageSpec, one: Aggregate) -> Sum:
+        assert spec.window is not None
+        assert spec.complete is not None
+        sources = {source.kind: source.column for source in self._sources(one)}
+        columns = set(sources.values())
+        is_once = columns == set(spec.once_per) and len(sources) == 1
+        distinct = None
+        if one.function == "count_distinct" and not (
+            is_once and spec.window.size_s == spec.complete.every_s
+        ):
+            names = [self._context.names[key] for key in (*spec.keys, *columns)]
+            distinct = KeyCodes(names)
+        return Sum(one, sources, self._dtype(self._sources(one)) == np.float64, distinct)
+
+    def _of_singles(self, specs: Iterable[StageSpec]) -> NeededColumns:
+        """Columns of inputs that copies, decodes, filters and lookups are judged by."""
+        needed = NeededColumns(set(), set())
+        for spec in specs:
+            if spec.kind == "copy":
+                needed.codes |= {one.key for one in self._domain.inputs_of(spec.name)}
+            else:
+                types = column_types(self._domain.codec.schema_json(spec.record))
+                needed.values |= types.keys() - {SEQUENCE}
+            steps = self._steps(self._domain.chain(spec.name)).needs()
+            needed.values |= steps.values
+            needed.codes |= steps.codes
+        return needed
+
+    def _add_needed(self, needed: NeededColumns, spec: StageSpec) -> None:
+        if self._core(spec) is None:
+            mine = self._of_singles([spec])
+            needed.values |= mine.values
+            needed.codes |= mine.codes
+            return
+        for one in self._domain.chain(spec.name):
+            steps = self._steps([one]).needs()
+            needed.values |= steps.values
+            needed.codes |= steps.codes | {*one.keys, *one.once_per}
+            for each in one.aggregates:
+                columns = {of.rpartition(".")[2] for of in each.of}
+                needed.values |= columns
+                needed.codes |= columns if each.function == "count_distinct" else set()
+            needed.values |= {of.rpartition(".")[2] for of in one.columns.values()}
+            if one.complete is not None:
+                needed.values.add(one.complete.column)

@@ -1,0 +1,291 @@
+"""Stages whose outputs are one input record each: copy, decode, filter and lookup.
+
+Outputs are addressed by the sequence of their record. What comes again counts once: the first
+record of a sequence, in topic order.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from schemas import faults
+from schemas.domain import SEQUENCE, StageSpec
+from schemas.faults import Faults
+from services.evaluator.column_mapping import (
+    Column,
+    InputRows,
+    NeededColumns,
+    RowSteps,
+    column_types,
+    dtype_of,
+    nullable_columns,
+)
+from services.evaluator.columns import UNKNOWN, Bools, Columns, Ints, by_value, first_of_each
+from services.evaluator.decode import Decoded
+from services.evaluator.outputs import Outputs
+from services.evaluator.stages import (
+    GROUP_CELLS,
+    NEVER,
+    Context,
+    Expected,
+    Oracle,
+    OutputColumns,
+    equal_columns,
+)
+
+BLOCK = 1 << 16  # sequences in a block
+_HEAD: dict[str, tuple[Any, Any]] = {
+    "seen": (np.uint8, 0),
+    "kind": (np.int8, UNKNOWN),
+    "appended_ms": (np.int64, 0),
+    "scheduled_us": (np.int64, 0),
+}
+
+
+class SequenceState:
+    """Every input record by its sequence, in blocks: its times and what is compared of it."""
+
+    def __init__(self, context: Context, needed: NeededColumns, has_digests: bool) -> None:
+        self._kinds = dict(_HEAD)
+        self._names: list[str] = []
+        self._coded: set[str] = set()
+        if has_digests:
+            self._kinds["digest"] = (np.int64, 0)
+        for one in context.domain.inputs:
+            types = column_types(context.domain.codec.schema_json(one.record))
+            for name in sorted((needed.values | needed.codes) & types.keys()):
+                is_code = types[name] == "string" or name not in needed.values
+                if is_code:
+                    self._coded.add(name)
+                dtype, fill = (np.int32, UNKNOWN) if is_code else (dtype_of(types[name]), 0)
+                self._kinds[f".{name}"] = (dtype, fill)
+                self._names.append(name)
+        self._names = list(dict.fromkeys(self._names))
+        self.blocks: dict[int, Columns] = {}
+        self.newest_ms: dict[int, int] = {}
+        self._touched: set[int] = set()
+        self._evicted_before: int | None = None
+
+    def add(self, rows: InputRows) -> None:
+        """Remember input rows."""
+        for block, stretch in by_value(rows.sequence // BLOCK):
+            if self._evicted_before is None or block >= self._evicted_before:
+                self._add_block(block, stretch, rows)
+
+    def _add_block(self, block: int, stretch: slice | Ints, rows: InputRows) -> None:
+        cells = self.blocks.get(block)
+        if cells is None:
+            cells = self.blocks[block] = Columns(self._kinds, BLOCK)
+        picked: slice | Ints = stretch
+        at = rows.sequence[stretch] - block * BLOCK
+        new = first_of_each(at) & (cells["seen"][at] == 0)
+        if not new.all():
+            picked, at = np.arange(len(rows))[stretch][new], at[new]
+        if not len(at):
+            return
+        self._touched.add(block)
+        newest_ms = int(rows.appended_ms[picked].max())
+        self.newest_ms[block] = max(self.newest_ms.get(block, NEVER), newest_ms)
+        cells["seen"][at] = 1
+        cells["kind"][at] = rows.kind
+        cells["appended_ms"][at] = rows.appended_ms[picked]
+        cells["scheduled_us"][at] = rows.scheduled_us[picked]
+        if "digest" in self._kinds:
+            cells["digest"][at] = rows.digest[picked]
+        for name in self._names:
+            if name in rows.numbers or name in rows.codes:
+                cells[f".{name}"][at] = rows.column(name)[picked]
+
+    def has(self, name: str) -> bool:
+        """Whether a column is remembered."""
+        return f".{name}" in self._kinds
+
+    def is_code(self, name: str) -> bool:
+        """Whether codes are remembered of a column."""
+        return name in self._coded
+
+    def column(self, block: int, name: str, at: Ints) -> Column:
+        """One column of the records at some places of a block."""
+        column: Column = self.blocks[block][f".{name}"][at]
+        return column
+
+    def columns(self, block: int, at: Ints) -> tuple[dict[str, Ints], dict[str, Column]]:
+        """Columns that are codes, and all others, at some places of a block."""
+        cells = self.blocks[block]
+        every = {name: cells[f".{name}"][at] for name in self._names}
+        codes = {name: column for name, column in every.items() if name in self._coded}
+        return codes, {name: column for name, column in every.items() if name not in codes}
+
+    def take_touched(self) -> set[int]:
+        """Blocks in which something was added since the last call."""
+        taken, self._touched = self._touched, set()
+        return taken
+
+    def evict(self, before: int) -> None:
+        """Forget the blocks below `before`."""
+        self._evicted_before = before
+        for block in [block for block in self.blocks if block < before]:
+            del self.blocks[block], self.newest_ms[block]
+
+    def cells(self) -> int:
+        """Cells in memory."""
+        return sum(cells.size + GROUP_CELLS for cells in self.blocks.values())
+
+
+class SingleRows(Oracle):
+    """The oracle of a copy, decode, filter or lookup.
+
+    steps: filters and lookups of the stage and of those before it. duplicated: the records that are
+    sent twice on purpose explain two outputs of them, or one: which of the two a pipeline passes on
+    is its own affair. A third is a duplicate.
+    """
+
+    state: SequenceState
+
+    def __init__(
+        self,
+        context: Context,
+        spec: StageSpec,
+        state: SequenceState,
+        steps: RowSteps,
+        duplicated: tuple[Faults, int] | None,
+    ) -> None:
+        self.spec = spec
+        self.state = state
+        self._steps = steps
+        domain, self._names = context.domain, context.names
+        self._duplicated = duplicated
+        inputs = [one.name for one in domain.inputs_of(spec.name)]
+        self._keys = [one.key for one in domain.inputs]
+        reads = np.array([one.name in inputs for one in domain.inputs] + [False])
+        self._reads = None if reads[:-1].all() else reads  # the last: of no input
+        self._compared: list[str] = []
+        self._null: dict[str, Bools] = {}  # by column: of which inputs it is null
+        self._masked: list[str] = []  # numbers that may be null
+        self._columns: OutputColumns | None = None
+        if spec.kind == "copy":
+            return
+        self._columns = OutputColumns(context, spec)
+        self._compared = [name for name in self._columns.names() if name != SEQUENCE]
+        types = [column_types(domain.codec.schema_json(one.record)) for one in domain.inputs]
+        for name in self._compared:
+            has = [steps.has(name, in_input=name in every) for every in types]
+            if not all(has):
+                self._null[name] = np.array([not one for one in has] + [True])
+        nullable = nullable_columns(domain.codec.schema_json(spec.record)) | self._null.keys()
+        self._masked = [
+            name for name in self._compared if name in nullable and not self._columns.is_text(name)
+        ]
+
+    def outputs(self, decoded: Decoded, appended_ms: Ints, digest: Ints) -> Outputs:
+        """Addresses and compared columns of decoded output records."""
+        sequence = decoded.ints(SEQUENCE)
+        group, index = sequence // BLOCK, sequence % BLOCK
+        if self._columns is None:
+            return Outputs(group, index, appended_ms, {"digest": digest})
+        content = self._columns.content(decoded, self._compared)
+        for name in self._masked:
+            nulls = decoded.nulls(name)
+            content[f"{name} is null"] = np.zeros(len(decoded), bool) if nulls is None else nulls
+        return Outputs(group, index, appended_ms, content)
+
+    def size(self, group: int) -> int:
+        """Places in a block."""
+        cells = self.state.blocks.get(group)
+        return cells.size if cells else 0
+
+    def expected(self, group: int, at: Ints) -> Expected:
+        """What the inputs imply at places of a block."""
+        cells = self.state.blocks[group]
+        implied = cells["seen"][at] > 0
+        if self._reads is not None:
+            implied &= self._reads[cells["kind"][at]]
+        if self._steps.changes_rows:
+            codes, numbers = self.state.columns(group, at)
+            implied &= self._steps.apply(codes, numbers, len(at))[0]
+        appended_ms = cells["appended_ms"][at]
+        one = np.ones(len(at), np.int64)
+        return Expected(implied, appended_ms, one, appended_ms, cells["scheduled_us"][at], 0)
+
+    def same(self, rows: Outputs, tolerance: float) -> Bools:  # noqa: ARG002
+        """Which rows are the record that they come from."""
+        group, at = int(rows.group[0]), rows.index
+        cells = self.state.blocks[group]
+        if self._columns is None:
+            bytes_are_equal: Bools = cells["digest"][at] == rows.content["digest"]
+            return bytes_are_equal
+        kind = cells["kind"][at]
+        equal = np.ones(len(rows), bool)
+        for name, expected in self._expected_columns(group, at).items():
+            null = self._null[name][kind] if name in self._null else None
+            if self._columns.is_text(name):
+                implied = expected
+                if null is not None:
+                    implied = np.where(null, self._columns.code_of_null(name), expected)
+                equal &= rows.content[name] == implied
+                continue
+            found = equal_columns(rows.content[name], expected)
+            if name in self._masked:
+                is_null = rows.content[f"{name} is null"]
+                found = ~is_null & found if null is None else (is_null == null) & (null | found)
+            equal &= found
+        return equal
+
+    def copies(self, group: int, index: Ints) -> Ints | None:
+        """Two of records that were sent twice on purpose."""
+        if self._duplicated is None:
+            return None
+        rule, seed = self._duplicated
+        kinds = faults.kinds(rule, seed, group * BLOCK + index)
+        return np.where(kinds == faults.DUPLICATE, 2, 1)
+
+    def wanted(self, group: int, index: int) -> dict[str, Any]:
+        """The columns of the record."""
+        if self._columns is None:
+            return {"value": "the bytes of the input"}
+        at = np.array([index])
+        kind = int(self.state.blocks[group]["kind"][index])
+        return {
+            name: None
+            if name in self._null and self._null[name][kind]
+            else self._columns.shown(name, column[0])
+            for name, column in self._expected_columns(group, at).items()
+        }
+
+    def said(self, rows: Outputs, row: int) -> dict[str, Any]:
+        """The columns of an output."""
+        if self._columns is None:
+            return {"value": "other bytes"}
+        found = {}
+        for name in self._compared:
+            is_null = name in self._masked and rows.content[f"{name} is null"][row]
+            found[name] = None if is_null else self._columns.shown(name, rows.content[name][row])
+        return found
+
+    def address(self, group: int, index: int) -> dict[str, Any]:
+        """Its sequence, and the key of the input record."""
+        sequence = {"sequence": group * BLOCK + index}
+        cells = self.state.blocks.get(group)
+        if cells is None or not cells["seen"][index]:
+            return sequence
+        key = self.key_column(group, index)
+        if key in self._compared:
+            return sequence | {key: self.wanted(group, index)[key]}
+        cell = cells[f".{key}"][index].item()
+        return sequence | {key: self._names[key].value(cell) if self.state.is_code(key) else cell}
+
+    def key_column(self, group: int, index: int) -> str:
+        """The stage's key; of a copy that of the input."""
+        return self.spec.key or self._keys[int(self.state.blocks[group]["kind"][index])]
+
+    def _expected_columns(self, group: int, at: Ints) -> dict[str, Column]:
+        """The compared columns of records; any value where a column is null."""
+        if not self._steps.changes_rows:
+            names = [name for name in self._compared if self.state.has(name)]
+            found = {name: self.state.column(group, name, at) for name in names}
+        else:
+            codes, numbers = self.state.columns(group, at)
+            _keep, codes, numbers = self._steps.apply(codes, numbers, len(at))
+            found = codes | numbers
+        none = np.zeros(len(at), np.int64)
+        return {name: found.get(name, none) for name in self._compared}
