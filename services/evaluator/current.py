@@ -11,8 +11,9 @@ from schemas import protocol
 from schemas.codec import said_by
 from schemas.mistakes import first_mistake
 from schemas.protocol import Drained, LoadFinished, PhasePlan, RunPlan
+from services.evaluator.column_mapping import NotJudgedError
 from services.evaluator.columns import TooManyNamesError
-from services.evaluator.evaluation import Evaluation, domain_of
+from services.evaluator.evaluation import Evaluation, check_judged, domain_of
 from services.evaluator.history import read_published
 from services.evaluator.process import forget_run
 from services.evaluator.published import NotRepeatableError
@@ -235,8 +236,9 @@ class CurrentRun:
         self._plan = plan
         consumer = assigned_consumer(self._settings, "evaluator-check")
         try:
+            check_judged(plan, self._share.count)
             check_topics(consumer, tuple(plan.start_offsets))
-        except (TimestampError, KafkaUnavailableError) as error:
+        except (NotJudgedError, TimestampError, KafkaUnavailableError) as error:
             self.fail(str(error))
             return
         finally:

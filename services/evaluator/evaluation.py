@@ -38,6 +38,20 @@ def domain_of(plan: RunPlan) -> DomainSpec:
     return plan.request.domain
 
 
+def check_judged(plan: RunPlan, instances: int) -> None:
+    """Raise NotJudgedError where so many evaluators cannot judge a run together, or none can."""
+    domain, request = domain_of(plan), plan.request
+    for name in (stage for one in request.pipelines for stage in request.stages_of(one)):
+        spec = domain.stage(name)
+        other = next((one for one in domain.inputs_of(name) if spec.key not in ("", one.key)), None)
+        if other is not None and instances > 1:
+            raise NotJudgedError(
+                f"Several evaluators cannot judge the stage {name}: its outputs have the key "
+                f"{spec.key}, and the records of {other.topic} have the key {other.key}."
+            )
+    Evaluation(plan, PhasePlan(load_start_ms=0, phases=request.workload.phases))
+
+
 def digests(values: list[bytes]) -> Ints:
     """64-bit hashes of whole encoded values, comparable within this process."""
     return np.fromiter(map(hash, values), np.int64, len(values))

@@ -7,9 +7,9 @@ from typing import Any
 
 import faust
 
-from schemas import catalogue
 from services.runtime.settings import ServiceSettings, load_settings
 from tests.benchmarks._evaluator_topics import OUTPUT
+from tests.traffic import TRAFFIC
 
 WARM_UP = 2_000
 
@@ -32,7 +32,7 @@ def main() -> None:
         autodiscover=False,
     )
     topic = app.topic(
-        *catalogue.INPUTS, OUTPUT, key_type=bytes, value_type=bytes, value_serializer="raw"
+        *TRAFFIC.topics, OUTPUT, key_type=bytes, value_type=bytes, value_serializer="raw"
     )
 
     @app.agent(topic)  # type: ignore[untyped-decorator]

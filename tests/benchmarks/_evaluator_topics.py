@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyruhvro
 
-from schemas import catalogue, codec
+from schemas import catalogue
 from schemas.protocol import (
     Judgement,
     Load,
@@ -25,6 +25,7 @@ from schemas.protocol import (
 from services.runtime.kafka import admin_client, assigned_consumer, end_offsets, idempotent_producer
 from services.runtime.settings import ServiceSettings
 from services.runtime.topics import ensure_topics
+from tests.traffic import CODEC, TRAFFIC
 
 RUN_ID = "bench"
 SITES, LANES, SECONDS = 6_250, 4, 8
@@ -37,16 +38,16 @@ def fill(settings: ServiceSettings, folder: Path) -> Path:
     """Write the three topics; returns the file with the run's plan and phases."""
     ensure_topics(admin_client(settings, "bench"), catalogue.output_topics("bench", ("parse",)))
     consumer = assigned_consumer(settings, "bench")
-    topics = (*catalogue.INPUTS, OUTPUT)
+    topics = (*TRAFFIC.topics, OUTPUT)
     plan = RunPlan(
         request=_request(), start_offsets={topic: end_offsets(consumer, topic) for topic in topics}
     )
     consumer.close()
     start_ms = int(time.time()) * 1000
     for second in range(SECONDS):
-        for kind, topic, name in ((0, catalogue.FLOW, FLOW), (1, catalogue.SPEED, SPEED)):
-            rows = _rows(second, kind, name, start_ms)
-            _write(settings, topic, catalogue.record_of(topic), rows)
+        for kind, name in enumerate((FLOW, SPEED)):
+            rows, spec = _rows(second, kind, name, start_ms), TRAFFIC.inputs[kind]
+            _write(settings, spec.topic, spec.record, rows)
             _write(settings, OUTPUT, "output_parse", rows)
     path = folder / "plan.json"
     phases = PhasePlan(load_start_ms=start_ms, phases=plan.request.workload.phases)
@@ -69,7 +70,13 @@ def _request() -> RunRequest:
         judgement=Judgement(deadline_ms=600_000, give_up_ms=600_000),
     )
     pipeline = Pipeline(name="bench", summary="-", mode="real-time")
-    return RunRequest(run_id=RUN_ID, workload=workload, pipelines=(pipeline,), stages=("parse",))
+    return RunRequest(
+        run_id=RUN_ID,
+        workload=workload,
+        pipelines=(pipeline,),
+        stages=("parse",),
+        domain=TRAFFIC,
+    )
 
 
 def _rows(second: int, kind: int, name: str, start_ms: int) -> dict[str, Any]:
@@ -97,7 +104,7 @@ def _rows(second: int, kind: int, name: str, start_ms: int) -> dict[str, Any]:
 
 
 def _write(settings: ServiceSettings, topic: str, record: str, rows: dict[str, Any]) -> None:
-    schema = pyruhvro.avro_to_arrow_schema(codec.schema_json(record))
+    schema = pyruhvro.avro_to_arrow_schema(CODEC.schema_json(record))
     count = len(rows["sequence"])
     columns = [
         pa.array(rows[field.name]).cast(pa.int64()).cast(field.type)
@@ -108,8 +115,8 @@ def _write(settings: ServiceSettings, topic: str, record: str, rows: dict[str, A
         for field in schema
     ]
     batch = pa.RecordBatch.from_arrays(columns, schema=schema)
-    (datums,) = pyruhvro.serialize_record_batch(batch, codec.schema_json(record), 1)
-    header, keys = codec.header(record), rows["measurement_id"].to_pylist()
+    (datums,) = pyruhvro.serialize_record_batch(batch, CODEC.schema_json(record), 1)
+    header, keys = CODEC.header(record), rows["measurement_id"].to_pylist()
     producer = idempotent_producer(
         settings, "bench", **{"linger.ms": 20, "queue.buffering.max.messages": 1_000_000}
     )

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 
-from schemas import codec, protocol
+from schemas.codec import DecodeError
 from schemas.protocol import (
     Judgement,
     Load,
@@ -19,6 +19,7 @@ from services.runtime.kafka import (
     idempotent_producer,
 )
 from tests.integration.runs import readers
+from tests.traffic import CODEC, TRAFFIC
 
 # Warm-up 1 s, then measure; the load "starts" 10 s before the test, so that outputs which no
 # input explains, which have the phase of their own time, are in the measure phase, too.
@@ -38,7 +39,11 @@ def request_of(run_id):
     )
     pipeline = Pipeline(name="p", summary="-", mode="real-time", implementation="customised")
     return RunRequest(
-        run_id=run_id, workload=workload, pipelines=(pipeline,), stages=protocol.STAGES
+        run_id=run_id,
+        workload=workload,
+        pipelines=(pipeline,),
+        stages=TRAFFIC.stage_names,
+        domain=TRAFFIC,
     )
 
 
@@ -70,18 +75,18 @@ class HandWritten:
             self.inputs[site, second, "speed"] = fields | of_speed
 
     def encoded(self, key):
-        return codec.encode(f"traffic_{key[2]}", self.inputs[key])
+        return CODEC.encode(f"traffic_{key[2]}", self.inputs[key])
 
     def parsed(self, key, **changes):
         fields = {k: v for k, v in self.inputs[key].items() if k != "scheduled_at"}
         empty = {"flow_vehicles_per_hour": None, "speed_km_per_hour": None}
-        return codec.encode("output_parse", {**empty, **fields, **changes})
+        return CODEC.encode("output_parse", {**empty, **fields, **changes})
 
     def joined(self, site, second):
         flow, speed = self.inputs[site, second, "flow"], self.inputs[site, second, "speed"]
-        names = [field["name"] for field in codec.schema("output_join").parsed["fields"]]
+        names = [field["name"] for field in CODEC.schema("output_join").parsed["fields"]]
         both = flow | speed
-        return codec.encode("output_join", {name: both[name] for name in names})
+        return CODEC.encode("output_join", {name: both[name] for name in names})
 
     def tumbled(self, site, second, flow, speed):
         sums = {"accumulated_flow_vehicles_per_hour": flow, "average_speed_km_per_hour": speed}
@@ -96,7 +101,7 @@ class HandWritten:
         start_ms = self.start_ms + 1_000 * second
         times = {"window_start": start_ms, "window_end": start_ms + 1_000 * length_s}
         head = {"run_id": self.run_id, "measurement_id": site}
-        return codec.encode(name, head | times | values)
+        return CODEC.encode(name, head | times | values)
 
     def explained_outputs(self):
         """Topic, value and inputs of every first output that its inputs explain, but one."""
@@ -135,8 +140,8 @@ def write(settings, records):
 
 def _key_of(value):
     try:
-        return codec.decode(value)[1].get("measurement_id", "a").encode()
-    except codec.DecodeError:
+        return CODEC.decode(value)[1].get("measurement_id", "a").encode()
+    except DecodeError:
         return b"a"
 
 

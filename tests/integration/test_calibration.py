@@ -38,6 +38,7 @@ from tests.integration.service_process import (
     running_service,
     send_probes,
 )
+from tests.traffic import TRAFFIC
 
 pytestmark = pytest.mark.integration
 
@@ -90,7 +91,11 @@ class CalibrationRun:
             validity=Validity(max_clock_behind_ms=60_000),  # few probes have to do on any machine
         )
         return RunRequest(
-            run_id=self.run_id, workload=workload, pipelines=(self.pipeline,), stages=STAGES
+            run_id=self.run_id,
+            workload=workload,
+            pipelines=(self.pipeline,),
+            stages=STAGES,
+            domain=TRAFFIC.resolved(self.windows.given),
         )
 
     def ends(self):

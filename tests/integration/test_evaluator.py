@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 
-from schemas import catalogue, codec, protocol
+from schemas import catalogue, protocol
 from schemas.protocol import LoadFinished, PhasePlan, RunPlan, Stop
 from services.runtime.events import open_events
 from services.runtime.kafka import admin_client
@@ -29,10 +29,11 @@ from tests.integration.hand_written import (
 from tests.integration.kafka_broker import own_broker  # noqa: F401
 from tests.integration.runs import readers
 from tests.integration.service_process import has_event, running_service, send_probes
+from tests.traffic import CODEC, TRAFFIC
 
 pytestmark = pytest.mark.integration
 
-OUTPUTS = tuple(catalogue.output_topic("p", stage) for stage in protocol.STAGES)
+OUTPUTS = tuple(catalogue.output_topic("p", stage) for stage in TRAFFIC.stage_names)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +88,7 @@ VERDICTS = VERDICTS_BEFORE_THE_LATE_ONE | {
     ("join", "measure", "missing"): 1,
     ("join", "measure", "late"): 1,
 }
-NO_RECORD = codec.header("output_sliding") + b"\x02"
+NO_RECORD = CODEC.header("output_sliding") + b"\x02"
 
 
 def test_a_run_is_judged_exactly(evaluator):
@@ -96,7 +97,7 @@ def test_a_run_is_judged_exactly(evaluator):
     other = HandWritten("someone-else", run.start_ms)
     plan = RunPlan(
         request=request_of(run_id),
-        start_offsets=ends(evaluator, *catalogue.INPUTS, *OUTPUTS),
+        start_offsets=ends(evaluator, *TRAFFIC.topics, *OUTPUTS),
     )
     topics = (catalogue.LIFECYCLE, catalogue.VERDICTS, catalogue.LATENCY, catalogue.DEAD_LETTER)
     with readers(evaluator, *topics) as (lifecycle, verdicts, latencies, dead):
@@ -120,7 +121,7 @@ def test_a_run_is_judged_exactly(evaluator):
             ],
         )
         finished = LoadFinished(
-            intended=8, acknowledged=8, failed=0, end_offsets=ends(evaluator, *catalogue.INPUTS)
+            intended=8, acknowledged=8, failed=0, end_offsets=ends(evaluator, *TRAFFIC.topics)
         )
         verdicts.until(run_id, lambda e: verdict_totals(e) == VERDICTS_BEFORE_THE_LATE_ONE)
 
@@ -132,7 +133,7 @@ def test_a_run_is_judged_exactly(evaluator):
         drained = lifecycle.until(run_id, has_event(protocol.DRAINED))[-1]
         bus.command("stop", run_id, Stop())
 
-        times = append_times(evaluator, (*catalogue.INPUTS, *OUTPUTS))
+        times = append_times(evaluator, (*TRAFFIC.topics, *OUTPUTS))
         expected = expected_latencies(run, [*explained, late], times)
         found = latencies.until(run_id, lambda e: latency_totals(e).total() == expected.total())
         letters = dead.until(run_id, lambda records: len(records) == 2)
@@ -179,7 +180,7 @@ def test_throughput_counts_the_records_of_the_run_only(evaluator):
 def test_a_command_seen_twice_is_carried_out_once(evaluator):
     run_id, bus = "twice", open_events(evaluator, "tests")
     run = HandWritten(run_id, (int(time.time()) - 10) * 1_000)
-    offsets = ends(evaluator, *catalogue.INPUTS, *OUTPUTS)
+    offsets = ends(evaluator, *TRAFFIC.topics, *OUTPUTS)
     with readers(evaluator, catalogue.LIFECYCLE, catalogue.CONTROL) as (lifecycle, control):
         bus.command("prepare", run_id, RunPlan(request=request_of(run_id), start_offsets=offsets))
         send_probes(evaluator, run_id)
@@ -227,7 +228,7 @@ def test_a_command_whose_body_is_wrong_fails_the_run_with_a_reason(evaluator):
         failed = lifecycle.until("broken", has_event(protocol.FAILED))[-1]
         assert "could not prepare" in json.loads(failed["detail"])["reason"]
         plan = RunPlan(
-            request=request_of("after"), start_offsets=ends(evaluator, *catalogue.INPUTS, *OUTPUTS)
+            request=request_of("after"), start_offsets=ends(evaluator, *TRAFFIC.topics, *OUTPUTS)
         )
         bus.command("prepare", "after", plan)
         send_probes(evaluator, "after")

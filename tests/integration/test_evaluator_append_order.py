@@ -24,6 +24,7 @@ from tests.integration.hand_written import (
 from tests.integration.kafka_broker import own_broker  # noqa: F401
 from tests.integration.runs import readers
 from tests.integration.service_process import has_event, running_service, send_probes
+from tests.traffic import TRAFFIC
 
 pytestmark = pytest.mark.integration
 
@@ -67,7 +68,7 @@ def test_live_restarted_and_evaluated_again_agree_on_outputs_before_their_inputs
     bus = open_events(broker, "tests")
     request = request_of(RUN_ID)
     request = request.model_copy(update={"pipelines": (PUBLISHES,), "stages": ("tumbling",)})
-    offsets = ends(broker, *catalogue.INPUTS, OUTPUT)
+    offsets = ends(broker, *TRAFFIC.topics, OUTPUT)
     run = HandWritten(RUN_ID, (int(time.time()) - 10) * 1_000)
     flow, speed = (
         ("traffic.flow", run.encoded(("b", 0, "flow"))),
@@ -96,7 +97,7 @@ def test_live_restarted_and_evaluated_again_agree_on_outputs_before_their_inputs
             told = latencies.until(RUN_ID, latencies_of)
             bus.command("stop", RUN_ID, Stop())
             commands = read_commands(broker, "tests")[0]
-    times = append_times(broker, (*catalogue.INPUTS, OUTPUT))
+    times = append_times(broker, (*TRAFFIC.topics, OUTPUT))
     assert latencies_of(told) == [times[OUTPUT, right] - times["traffic.speed", speed[1]]]
     settings = EvaluatorSettings.model_validate(broker.model_dump())
     owed = evaluate(settings, past_run(commands, RUN_ID))

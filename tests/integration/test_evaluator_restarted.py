@@ -21,10 +21,13 @@ from tests.integration.hand_written import PHASES, HandWritten, ends, request_of
 from tests.integration.kafka_broker import own_broker  # noqa: F401
 from tests.integration.runs import readers
 from tests.integration.service_process import has_event, running_service, send_probes
+from tests.traffic import TRAFFIC
 
 pytestmark = pytest.mark.integration
 
-OUTPUTS = tuple(catalogue.output_topic("p", stage) for stage in protocol.STAGES)
+FLOW = TRAFFIC.input("flow").topic
+
+OUTPUTS = tuple(catalogue.output_topic("p", stage) for stage in TRAFFIC.stage_names)
 GONE = "Records of traffic.flow that the run began with are no longer kept"
 # The evaluator, in which one method does what nobody foresaw.
 BREAKS = """
@@ -61,7 +64,7 @@ def breaking_evaluator(broker, method):
 
 def plan_of(broker, run_id):
     return RunPlan(
-        request=request_of(run_id), start_offsets=ends(broker, *catalogue.INPUTS, *OUTPUTS)
+        request=request_of(run_id), start_offsets=ends(broker, *TRAFFIC.topics, *OUTPUTS)
     )
 
 
@@ -83,8 +86,8 @@ def starts_of(pid, events):
 
 def delete_flow(broker):
     """Delete every record of traffic.flow, as retention does."""
-    (end,) = ends(broker, catalogue.FLOW)[catalogue.FLOW]
-    asked = [TopicPartition(catalogue.FLOW, 0, end)]
+    (end,) = ends(broker, FLOW)[FLOW]
+    asked = [TopicPartition(FLOW, 0, end)]
     admin = admin_client(broker, "tests")
     for deleted in admin.delete_records(asked).values():
         assert deleted.result(10).low_watermark == end
@@ -155,7 +158,7 @@ def test_a_record_larger_than_its_dead_letter_may_be_does_not_stop_the_run(broke
     ):
         run = begin(broker, bus, lifecycle, run_id)
         producer = idempotent_producer(broker, "tests", **{"message.max.bytes": 10_000_000})
-        producer.produce(catalogue.FLOW, large)
+        producer.produce(FLOW, large)
         assert producer.flush(10) == 0
         write(broker, [("traffic.flow", run.encoded(("a", 0, "flow")))])
         throughput.until(run_id, len)

@@ -5,10 +5,13 @@ import json
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from schemas.protocol import Stop
+from schemas.protocol import RunPlan, Stop
 from services.evaluator import current
+from services.evaluator.column_mapping import NotJudgedError
 from services.evaluator.current import CurrentRun
+from services.evaluator.evaluation import check_judged
 from services.evaluator.settings import EvaluatorSettings
+from services.runtime.domains import load_domain
 from services.runtime.events import Events
 from tests.unit.evaluator.records import a_plan
 from tests.unit.kafka_clients import Client, Kept
@@ -44,3 +47,19 @@ def test_a_broker_that_does_not_answer(monkeypatch):
 
 def test_a_body_that_is_none():
     assert failure_of(Stop().model_dump_json()).startswith("The evaluator could not prepare: ")
+
+
+def test_a_run_of_a_version_that_had_no_domains(monkeypatch):
+    monkeypatch.setattr(current, "assigned_consumer", lambda *_: Client())
+    request = a_plan().request.model_copy(update={"domain": None})
+    reason = failure_of(RunPlan(request=request, start_offsets={}).model_dump_json())
+    assert reason == "This run was requested by a version that had no domains."
+
+
+def test_several_evaluators_refuse_a_stage_whose_records_they_do_not_share():
+    request = a_plan().request.model_copy(
+        update={"domain": load_domain("gem_packs").spec, "published": {"p": ("average",)}}
+    )
+    with pytest.raises(NotJudgedError, match="key geo, and the records of"):
+        check_judged(RunPlan(request=request, start_offsets={}), 2)
+    check_judged(a_plan(), 2)
