@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,6 @@ from services.runtime.domains import Domain, content_of, domain_module
 from services.runtime.recordings import BadRow, FieldSpec, InputError, Read, read_rows
 
 MIN_PERIOD_US = 1_000_000
-Made = TypeVar("Made")
 
 
 class DomainCodeError(ValueError):
@@ -56,21 +55,23 @@ class OwnRecords:
 
     def __init__(self, setup: Setup, records: Any) -> None:
         self._name = setup.domain.name
-        self.own: Records = self._call(records, setup)
-        self.turn = self.own.turn
-        self.bad_rows = self.own.bad_rows
+        self.own: Any = self._guarded(lambda: records(setup))
+        self.turn: tuple[str, ...] = self._guarded(lambda: tuple(self.own.turn))
+        self.bad_rows: list[BadRow] = self._guarded(lambda: list(self.own.bad_rows))
 
     def recorded_times(self) -> RecordedTimes | None:
         """See Records."""
-        return self._call(self.own.recorded_times)
+        found: RecordedTimes | None = self._call("recorded_times")
+        return found
 
     def keys(self, name: str) -> NameTable:
         """See Records."""
-        return self._call(self.own.keys, name)
+        found: NameTable = self._call("keys", name)
+        return found
 
     def values(self, part: Part) -> Values:
         """See Records."""
-        values = self._call(self.own.values, part)
+        values: Values = self._guarded(lambda: dict(self.own.values(part)))
         lengths = {len(values.get(name, ())) for name in (KEY, EVENT_MS, *values)}
         if lengths != {len(part.sequences)}:
             raise DomainCodeError(
@@ -81,15 +82,18 @@ class OwnRecords:
 
     def columns(self, name: str, values: Values) -> Mapping[str, Any]:
         """See Records."""
-        return self._call(self.own.columns, name, values)
+        return dict(self._call("columns", name, values))
 
     def probe_set(self, number: int, now_ms: int) -> list[tuple[str, dict[str, Any]]]:
         """See Records."""
-        return self._call(self.own.probe_set, number, now_ms)
+        return list(self._call("probe_set", number, now_ms))
 
-    def _call(self, function: Callable[..., Made], *arguments: Any) -> Made:
+    def _call(self, method: str, *arguments: Any) -> Any:
+        return self._guarded(lambda: getattr(self.own, method)(*arguments))
+
+    def _guarded(self, function: Callable[[], Any]) -> Any:
         try:
-            return function(*arguments)
+            return function()
         except InputError:
             raise
         except Exception as error:  # whatever code of the domain raises

@@ -1,0 +1,116 @@
+"""The records of a load: purchases of gem packs and ads for them, drawn from the seed.
+
+A turn is a pair: a purchase and an ad. Both have the event time at which the load shape wants the
+purchase, in milliseconds, sped up by `second_ms`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.faults import fractions
+from schemas.records import (
+    EVENT_MS,
+    KEY,
+    Int64s,
+    NameTable,
+    Part,
+    Setup,
+    Values,
+    probe_time_ms,
+)
+
+from .content import Content
+
+PAIR = 2
+MIN_CENTS, MAX_CENTS = 100, 20_000
+SPREAD = 0.15
+# Of the seed, so that what is drawn for one record is independent: any odd 64-bit numbers.
+USER, PACK, GEO, MATCH, PRICE = (
+    0x9E6C63D0876A9A47,
+    0xC5B5A1C2D4E2F0B1,
+    0xA24BAED4963EE407,
+    0x8CB92BA72F3D8DD7,
+    0xE7037ED1A0B428DB,
+)
+
+
+class Records:
+    """See schemas/records.py."""
+
+    turn = ("purchases", "ads")
+
+    def __init__(self, setup: Setup) -> None:
+        assert isinstance(setup.content, Content)
+        self.bad_rows: list[Any] = []
+        self._setup = setup
+        self._content = setup.content
+        self._until = summed_weights(setup.content)
+        self._users = NameTable(lambda number: f"user-{number}")
+        self._packs = NameTable(lambda number: f"pack-{number}")
+        self._geos = NameTable(lambda number: f"g{number:03d}")
+
+    def recorded_times(self) -> None:
+        """None."""
+
+    def keys(self, name: str) -> NameTable:  # noqa: ARG002
+        """See Records."""
+        return self._packs
+
+    def values(self, part: Part) -> Values:
+        """See Records. user, geo: numbers of names."""
+        pairs, places = np.divmod(part.sequences, PAIR)
+        # An ad that is answered has what was drawn for the purchase of its pair.
+        matches = self._drawn(MATCH, pairs) < self._content.match
+        drawn_for = np.where(matches, pairs * PAIR, part.sequences)
+        users = (self._drawn(USER, drawn_for) * self._content.users).astype(np.int64)
+        purchases_us = part.scheduled_us(part.sequences - places)
+        return {
+            KEY: self._until.searchsorted(self._drawn(PACK, drawn_for), side="right"),
+            EVENT_MS: part.load_start_ms + purchases_us // self._content.second_ms,
+            "user": users,
+            "geo": (self._drawn(GEO, users) * self._content.geos).astype(np.int64),
+            "price": self._prices(part.sequences),
+        }
+
+    def columns(self, name: str, values: Values) -> Mapping[str, Any]:  # noqa: ARG002
+        """See Records."""
+        return {
+            "user_id": self._users.names(values["user"]),
+            "price": values["price"],
+            "geo": self._geos.names(values["geo"]),
+        }
+
+    def probe_set(self, number: int, now_ms: int) -> list[tuple[str, dict[str, Any]]]:
+        """A purchase and the ad that it answers, above 100 euros, in windows of their own."""
+        record = {
+            "user_id": f"probe-{number}",
+            "gem_pack_id": f"probe-{number}",
+            "geo": "g000",
+            "time": probe_time_ms(self._setup.domain, number, now_ms),
+        }
+        return [("purchases", record | {"price": 120.0}), ("ads", record | {"price": 150.0})]
+
+    def _prices(self, sequences: Int64s) -> NDArray[np.float64]:
+        cents = self._drawn(PRICE, sequences) * (MAX_CENTS - MIN_CENTS + 1)
+        return np.asarray((MIN_CENTS + np.floor(cents)) / 100)
+
+    def _drawn(self, stream: int, numbers: Int64s) -> NDArray[np.float64]:
+        """A fraction for each number, of one kind of draw."""
+        return fractions(self._setup.seed ^ stream, numbers)
+
+
+def summed_weights(content: Content) -> NDArray[np.float64]:
+    """For each gem pack, the share of all draws that are for it or for one before it."""
+    numbers = np.arange(1, content.packs + 1, dtype=np.float64)
+    weights = np.ones(1 if content.distribution == "single" else content.packs)
+    if content.distribution == "zipf":
+        weights = 1 / numbers
+    elif content.distribution == "normal":
+        away = (numbers - (content.packs + 1) / 2) / (SPREAD * content.packs)
+        weights = np.exp(-0.5 * away**2)
+    summed = np.cumsum(weights)
+    until: NDArray[np.float64] = summed / summed[-1]
+    return until
