@@ -77,7 +77,7 @@ class Windows(Model):
     @property
     def given(self) -> dict[str, int]:
         """Seconds by `<stage>_s` and `<stage>_slide_s`, as the workload gives them."""
-        return self.model_dump(exclude_unset=True)
+        return self.model_dump(exclude_defaults=True)
 
     @property
     def parts(self) -> int:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from schemas.content import Content
 from schemas.protocol import Load
 from services.generator.probe import probe_set
-from services.runtime.definitions import DefinitionError, names
+from services.runtime.definitions import DefinitionError, changed, names
 from services.runtime.domains import checked, content_of, load_domain, load_workload_of
 from tests.unit.generator.made import START_MS, a_load, a_plan, decoded, messages_of, records_of
 
@@ -207,3 +207,8 @@ def test_an_option_that_it_does_not_have_is_refused(content, reason):
 def test_a_replay_is_refused_for_there_are_no_recorded_times():
     with pytest.raises(ValueError, match="these records have none"):
         a_plan(Load(shape="replay"), domain=GEM_PACKS)
+
+
+def test_a_workload_whose_load_is_changed_gives_no_windows_of_another_domain():
+    workload = changed(load_workload_of(GEM_PACKS, "smoke"), 200, 5, 1)
+    assert GEM_PACKS.spec.resolved(workload.windows.given) == GEM_PACKS.spec
