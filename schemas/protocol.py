@@ -25,7 +25,6 @@ from schemas.workload import (
     Load,
     Phases,
     Validity,
-    Windows,
     Workload,
 )
 
@@ -40,7 +39,6 @@ __all__ = [
     "Pipeline",
     "Stage",
     "Validity",
-    "Windows",
     "Workload",
     "parse_stages",
 ]

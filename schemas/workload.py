@@ -1,8 +1,8 @@
 """A workload: what load, for how long, how judged. One TOML file each in `workloads/`."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
 from schemas.content import Content
 from schemas.faults import Faults
@@ -19,13 +19,13 @@ __all__ = [
     "Phases",
     "Search",
     "Validity",
-    "Windows",
     "Workload",
 ]
 
-MAX_PARTS = 60
 DEFAULT_DOMAIN = "traffic"
-REPORT_S = 1  # of event time: in each, every lane of a site reports its flow and its speed once
+# `<stage>_s`, or `<stage>_slide_s` of a stage whose windows slide.
+WindowName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,40}_s$")]
+WindowSeconds = Annotated[int, Field(ge=1, le=86_400)]
 
 
 class Phases(Model):
@@ -57,37 +57,6 @@ class Judgement(Model):
     def _in_order(self) -> "Judgement":
         if self.give_up_ms < self.deadline_ms:
             raise ValueError("give_up_ms must not be less than deadline_ms")
-        return self
-
-
-class Windows(Model):
-    """Length of the windows of stages 3 and 4, seconds of event time.
-
-    A sliding window slides by the length of a tumbling one, its part, and has at least three: the
-    newest part is compared with the one before (short) and the one before that (long). A window is
-    complete when every lane has reported both kinds in every second of it.
-    """
-
-    model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, int]
-
-    tumbling_s: int = Field(1, ge=1, le=3_600)
-    sliding_s: int = Field(3, ge=3, le=86_400)
-
-    @property
-    def given(self) -> dict[str, int]:
-        """Seconds by `<stage>_s` and `<stage>_slide_s`, as the workload gives them."""
-        return self.model_dump(exclude_defaults=True)
-
-    @property
-    def parts(self) -> int:
-        """Parts of a sliding window."""
-        return self.sliding_s // self.tumbling_s
-
-    @model_validator(mode="after")
-    def _whole_parts(self) -> "Windows":
-        if self.sliding_s % self.tumbling_s or not 3 <= self.parts <= MAX_PARTS:
-            raise ValueError(f"sliding_s must be 3 to {MAX_PARTS} times tumbling_s")
         return self
 
 
@@ -133,6 +102,7 @@ class Workload(Model):
     domain: what the records are of, by name, or by the path of a folder.
     pairs: whether every single output is published with the times of its inputs (results.pairs),
     beside the counts; `auto` publishes them where the load never goes beyond 1,000 records/s.
+    windows: lengths of windows, seconds of event time, where they are not the domain's.
     stages: those that are judged; empty: all of the domain.
     measures, source: what is measured, and where that is defined, in words. pipelines: what is
     measured unless the command names others. keep_up_s: how long they must have kept up with probe
@@ -148,7 +118,7 @@ class Workload(Model):
     load: Load
     content: Content = Content()
     faults: Faults = Faults()
-    windows: Windows = Windows()
+    windows: dict[WindowName, WindowSeconds] = Field(default_factory=dict, max_length=40)
     phases: Phases = Phases()
     judgement: Judgement = Judgement()
     validity: Validity = Validity()

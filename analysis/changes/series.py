@@ -17,7 +17,7 @@ SUSTAINABLE_RATE = "sustainable_rate_per_second"
 METRICS = (*LATENCIES, SUSTAINABLE_RATE)
 HIGHER_IS_BETTER = (SUSTAINABLE_RATE,)
 # What of a workload tells it from others of its name.
-LOAD = ("content", "faults", "windows", "kills", "pipelines_start_s", "search")
+LOAD = ("content", "faults", "kills", "pipelines_start_s", "search")
 MOST_RUNS = 1_000  # the newest, of all series together
 
 RUNS = (
@@ -109,9 +109,19 @@ def alike(request: dict[str, Any]) -> str:
     load = dict(workload["load"])
     if workload.get("search"):
         load.pop("rate_per_second", None)  # where it begins, not what is measured
-    told = [workload["name"], load, *(workload.get(name) for name in LOAD)]
+    told = [workload["name"], load, windows_of(request), *(workload.get(name) for name in LOAD)]
     pipelines = sorted(pipeline["name"] for pipeline in request["pipelines"])
     return json.dumps([told, pipelines, request["stages"]], sort_keys=True)
+
+
+def windows_of(request: dict[str, Any]) -> dict[str, int]:
+    """Seconds of every stage's window, by `<stage>_s`: of the domain, or of a request without one
+    those of its workload."""
+    domain = request.get("domain")
+    if not domain:
+        return dict(request["workload"].get("windows") or {})
+    windowed = (stage for stage in domain["stages"] if stage.get("window"))
+    return {f"{stage['name']}_s": stage["window"]["size_s"] for stage in windowed}
 
 
 def label(request: dict[str, Any]) -> str:

@@ -47,7 +47,7 @@ def main() -> int:
     events.lifecycle(protocol.READY, plan.request.run_id, pipeline=pipeline.name)
     workload = plan.request.workload
     stages = stages_to_run(pipeline, plan)
-    made = Stages(stages, workload.content.format, workload.windows.tumbling_s)
+    made = Stages(stages, workload.content.format, workload.windows.get("tumbling_s", 1))
     run(consumer, Delayed(producer, pipeline), made, stop)
 
     producer.flush(FLUSH_TIMEOUT_S)

@@ -8,10 +8,10 @@ from typing import Any
 
 from schemas import catalogue, codec, json_format
 from schemas.model import Stage
-from schemas.workload import REPORT_S
 from services.calibration_pipeline.faults import window_number
 
 Fields = dict[str, Any]
+REPORT_S = 1
 MAX_OPEN_WINDOWS = 200_000
 FLOW, SPEED = "flow_vehicles_per_hour", "speed_km_per_hour"
 

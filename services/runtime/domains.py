@@ -28,7 +28,7 @@ from schemas.codec import said_by
 from schemas.content import Content
 from schemas.domain import HEADER, DomainSpec
 from schemas.mistakes import first_mistake
-from schemas.workload import Windows, Workload
+from schemas.workload import Workload
 from services.runtime.definitions import DefinitionError, load_workload, unknown
 from services.runtime.settings import ROOT
 
@@ -82,7 +82,7 @@ def load_workload_of(domain: Domain, name: str) -> Workload:
         found = load_workload(name)
         if found.domain not in (domain.spec.name, str(domain.folder)):
             content = Content(format=found.content.format, second_ms=found.content.second_ms)
-            changed = {"content": content, "stages": (), "pipelines": (), "windows": Windows()}
+            changed = {"content": content, "stages": (), "pipelines": (), "windows": {}}
             found = found.model_copy(update=changed)
     return found.model_copy(update={"domain": domain.spec.name})
 

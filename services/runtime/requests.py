@@ -34,7 +34,7 @@ def new_request(
             f"{', '.join(domain.stage_names)}."
         )
     try:
-        resolved = domain.resolved(workload.windows.given)
+        resolved = domain.resolved(workload.windows)
     except ValidationError as error:
         raise DefinitionError(f"workload {workload.name}: {first_mistake(error)}.") from error
     except ValueError as error:

@@ -25,7 +25,7 @@ def run_plan(run_id: str, rate: float = 0, seed: int = 0, **fields: Any) -> RunP
         pipelines=(pipeline,),
         stages=domain.stage_names,
         seed=seed,
-        domain=domain.resolved(workload.windows.model_dump(exclude_unset=True)),
+        domain=domain.resolved(workload.windows),
     )
     return RunPlan(request=request, start_offsets={})
 

@@ -20,7 +20,6 @@ from schemas.workload import (
     Load,
     Phases,
     Validity,
-    Windows,
     Workload,
 )
 from services.runtime.events import open_events
@@ -50,7 +49,7 @@ QUICK = Judgement(deadline_ms=1_000, give_up_ms=2_500)
 PHASES = Phases(warm_up_s=0, measure_s=3_600, cool_down_s=3)
 # 10 sites of 2 lanes: 40 records and 10 windows a second of event time.
 SITES, LANES = 10, 2
-AVRO, SECONDS = Content(), Windows()
+AVRO, SECONDS = Content(), dict[str, int]()
 PER_SECOND = SITES * LANES * 2
 
 
@@ -95,7 +94,7 @@ class CalibrationRun:
             workload=workload,
             pipelines=(self.pipeline,),
             stages=STAGES,
-            domain=TRAFFIC.resolved(self.windows.given),
+            domain=TRAFFIC.resolved(self.windows),
         )
 
     def ends(self):
@@ -296,7 +295,7 @@ def test_two_evaluators_that_share_the_partitions_find_what_the_topics_imply(bro
 
 
 def test_json_and_long_windows_are_evaluated_as_avro_and_seconds_are(broker, tmp_path):
-    content, windows = Content(format="json"), Windows(tumbling_s=2, sliding_s=6)
+    content, windows = Content(format="json"), {"tumbling_s": 2, "sliding_s": 6}
     with (
         a_run(broker, "json", tmp_path, PATIENT, content, windows, delay_ms=5) as run,
         running_service(broker, "evaluator", tmp_path),

@@ -7,7 +7,7 @@ import pytest
 
 from analysis.changes.causes import likely_causes
 from analysis.changes.finding import find_changes, is_known
-from analysis.changes.series import Series, assemble
+from analysis.changes.series import Series, alike, assemble
 from services.console.changes import change_sentence
 from tests.unit.analysis.histories import a_point, a_series
 from tests.unit.requests import a_request
@@ -87,6 +87,19 @@ def test_other_settings_of_the_pipeline_stay_in_the_series() -> None:
     other = with_rate(400)
     other["pipelines"][0]["trigger_interval_ms"] = 1000
     assert len(assemble({"a": with_rate(400), "b": other}, rows("a", "b"), {})) == 2
+
+
+def test_windows_of_a_domain_are_those_that_earlier_versions_wrote_into_the_workload() -> None:
+    earlier, now = with_rate(400), with_rate(400)
+    earlier["workload"]["windows"] = {"tumbling_s": 1, "sliding_s": 3}
+    now["domain"] = {
+        "stages": [
+            {"name": "parse", "window": None},
+            {"name": "tumbling", "window": {"size_s": 1, "slide_s": 1}},
+            {"name": "sliding", "window": {"size_s": 3, "slide_s": 1}},
+        ]
+    }
+    assert alike(earlier) == alike(now)
 
 
 def test_runs_with_other_windows_or_kills_are_another_series() -> None:

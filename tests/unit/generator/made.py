@@ -22,7 +22,7 @@ def a_request(load, seed=1, run_id="r1", domain=TRAFFIC, **fields):
         pipelines=(pipeline,),
         stages=("parse",),
         seed=seed,
-        domain=domain.spec.resolved(workload.windows.model_dump(exclude_unset=True)),
+        domain=domain.spec.resolved(workload.windows),
     )
 
 

@@ -184,7 +184,7 @@ def test_its_workloads_are_of_the_domain(name):
     workload = checked(load_workload_of(GEM_PACKS, name), GEM_PACKS)
     assert (workload.name, workload.domain) == (name, "gem_packs")
     assert set(workload.stages) <= set(GEM_PACKS.spec.stage_names)
-    GEM_PACKS.spec.resolved(workload.windows.given)
+    GEM_PACKS.spec.resolved(workload.windows)
 
 
 def test_the_workloads_are_those_of_the_papers_and_one_to_see_that_all_works():
@@ -211,4 +211,4 @@ def test_a_replay_is_refused_for_there_are_no_recorded_times():
 
 def test_a_workload_whose_load_is_changed_gives_no_windows_of_another_domain():
     workload = changed(load_workload_of(GEM_PACKS, "smoke"), 200, 5, 1)
-    assert GEM_PACKS.spec.resolved(workload.windows.given) == GEM_PACKS.spec
+    assert GEM_PACKS.spec.resolved(workload.windows) == GEM_PACKS.spec

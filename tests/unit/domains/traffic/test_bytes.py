@@ -5,7 +5,6 @@ import hashlib
 import pytest
 
 from schemas.protocol import Load
-from schemas.workload import Windows
 from services.generator.probe import probe_set
 from tests.unit.generator.made import a_load, a_plan, messages_of
 
@@ -120,5 +119,5 @@ def test_a_load_has_the_bytes_that_it_always_had(what, load, seconds, fields, ex
     ],
 )
 def test_a_probe_set_has_the_bytes_that_it_always_had(fields, expected):
-    probes = probe_set(a_plan(2, windows=Windows(), **fields), 7, NOW_US)
+    probes = probe_set(a_plan(2, windows={}, **fields), 7, NOW_US)
     assert digest((*message, 0) for message in probes) == expected

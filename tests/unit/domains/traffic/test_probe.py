@@ -2,7 +2,6 @@
 
 import pytest
 
-from schemas.workload import Windows
 from services.generator.probe import probe_set
 from tests.unit.generator.made import TRAFFIC, a_plan, decoded
 
@@ -44,7 +43,7 @@ def test_a_set_is_in_the_format_of_the_workload():
 
 def test_sets_for_long_windows_fill_one_window_each_long_ago_one_after_another():
     # 1,700,000,000 s are 5,666,666 whole windows of 300 s and 200 s.
-    windows = Windows(tumbling_s=60, sliding_s=300)
+    windows = {"tumbling_s": 60, "sliding_s": 300}
     for number, end_s in ((0, (5_666_666 - 100_000) * 300), (1, (5_666_666 - 99_999) * 300)):
         found = records_of_set(number, windows=windows)
         observed_s = [record["observed_at"] // 1000 for _, _, record in found]
