@@ -2,8 +2,8 @@
 
     python -m services.generator
 
-It waits for `prepare`, sends probe traffic until `start`, runs the load in a thread of its own
-while commands are still read, and ends with `load_finished`.
+At `prepare` it makes the records ready and sends probe traffic. At `start` it runs the load in a
+thread of its own, and publishes `load_finished` at its end.
 """
 
 import sys
@@ -24,7 +24,7 @@ def main() -> None:
     sys.setswitchinterval(THREAD_SWITCH_S)
     with serving(settings, "generator") as service:
         runs = Runs(settings, service.events, log)
-        service.follow(runs.obey, runs.tend, lambda: runs.poll_timeout_s)
+        service.follow(runs.handle_command, runs.tick, lambda: runs.poll_timeout_s)
         runs.abandon("the service stops")
 
 

@@ -15,8 +15,7 @@ from schemas.domain import DomainSpec
 from schemas.faults import DUPLICATE, LATE, NONE
 from schemas.protocol import RunRequest
 from schemas.records import Int64s, Part, RecordedTimes, Records, Values
-from services.generator.pacing import Slice
-from services.generator.shapes import LoadShape, ReplayShape, shape_of
+from services.generator.shapes import LoadShape, ReplayShape, Slice, shape_of
 
 MAX_HELD_RECORDS = 1_000_000
 EXTRA = -1  # in Rows.second: the second copy of a duplicate, which no second answers for

@@ -1,8 +1,8 @@
 """The functions of librdkafka that hand over whole batches, through ctypes.
 
 confluent-kafka brings librdkafka with it; loading its extension module finds the functions that it
-links to, whichever copy that is. `load()` returns None where they are not to be found (a build
-with hidden symbols): then records go through confluent-kafka one by one.
+links to, whichever copy that is. `load()` returns None where they cannot be found (a build with
+hidden symbols): then records go through confluent-kafka one by one.
 """
 
 import ctypes
@@ -69,7 +69,7 @@ class Message(ctypes.Structure):
 
 
 class ClientError(RuntimeError):
-    """librdkafka refuses; the text is what it says."""
+    """librdkafka refused; the text is its own."""
 
 
 @cache
@@ -89,8 +89,8 @@ def load() -> CDLL | None:
 
 
 def new_producer(library: CDLL, properties: dict[str, str]) -> int:
-    """A handle of a producer that reports deliveries and errors as events and logs nothing: its
-    errors come as events. Raises ClientError for a property that it does not take."""
+    """A handle of a producer that reports deliveries and errors as events, and logs nothing. Raises
+    ClientError for a property that it does not know."""
     text = ctypes.create_string_buffer(_TEXT_BYTES)
     conf = library.rd_kafka_conf_new()
     for name, value in properties.items():

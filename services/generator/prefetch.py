@@ -1,4 +1,4 @@
-"""Prepare records ahead of their time, so that encoding never delays the schedule."""
+"""A load in encoded slices, prepared ahead of time so that encoding never delays the schedule."""
 
 import queue
 import threading
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from services.generator.curves import SECOND_US
 from services.generator.dataset_plan import DatasetPlan, Rows, concatenated, sent_rows
 from services.generator.message_batch import MessageBatch, RecordBuilder
-from services.generator.pacing import SLICE_RECORDS, Slice, slices
+from services.generator.shapes import SLICE_RECORDS, Slice, slices
 
 PREFETCHED_SLICES = 4
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A slice as it goes out: what is due in its time, one batch per topic that has any."""
+    """The records that are due in the time of a slice: one batch for each topic that has any."""
 
     slice: Slice
     batches: tuple[MessageBatch, ...]
@@ -85,7 +85,7 @@ class Prefetch:
                 if not self._put(prepared):
                     return
             self._put(None)
-        except Exception as error:  # carried over to the thread that sends, which ends the run
+        except Exception as error:  # the thread that sends raises it, which ends the run
             self._put(error)
 
     def _put(self, item: Prepared | Exception | None) -> bool:

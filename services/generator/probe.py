@@ -1,13 +1,16 @@
 """Probe traffic: complete records, so that pipelines can prove with output that they run.
 
-Each set is enough for every stage to publish something about it, whatever happened to other sets.
-Its run is not the run that is measured, so nobody counts it.
+Every stage publishes something about each set. The run of probe records is not the run that is
+measured, so nobody counts them.
 """
+
+from confluent_kafka import Producer
 
 from schemas.domain import RUN_ID, SCHEDULED_AT, SEQUENCE
 from schemas.json_format import encode_json
 from schemas.protocol import probe_run_id
 from services.generator.dataset_plan import DatasetPlan
+from services.runtime.clock import now_us
 
 PROBE_SEQUENCE = -1
 RECORDS_PER_S = 360
@@ -15,14 +18,34 @@ RECORDS_PER_S = 360
 Probe = tuple[str, bytes, bytes]
 
 
-def sets_per_second(records: int, most: int) -> int:
-    """How many sets of so many records to send in a second: `most`, fewer of large ones."""
-    return max(1, min(most, RECORDS_PER_S // records))
+class ProbeTraffic:
+    """The probe sets of one run, numbered from 0. failure: why the first record that was not
+    delivered was not; empty when all were. sets_per_second: at most."""
+
+    def __init__(self, plan: DatasetPlan, producer: Producer, sets_per_second: int) -> None:
+        self.failure = ""
+        self.producer = producer
+        self._plan = plan
+        self._sets = 0
+        size = len(probe_set(plan, 0, now_us()))
+        self._sets_per_second = max(1, min(sets_per_second, RECORDS_PER_S // size))
+
+    def send(self) -> None:
+        """Send the sets of a second. Raises BufferError and ValueError."""
+        for _ in range(self._sets_per_second):
+            for topic, key, value in probe_set(self._plan, self._sets, now_us()):
+                self.producer.produce(topic, value, key, on_delivery=self._delivered)
+            self.producer.poll(0)
+            self._sets += 1
+
+    def _delivered(self, error: object, _message: object) -> None:
+        if error is not None and not self.failure:
+            self.failure = str(error)
 
 
 def probe_set(plan: DatasetPlan, number: int, now_us: int) -> list[Probe]:
-    """Topic, key and value of the records of one set, in the order in which they are to be sent.
-    now_us: epoch microseconds."""
+    """Topic, key and value of the records of one set, in the order in which they are sent. now_us:
+    epoch microseconds. Raises ValueError when the domain gives no records."""
     domain, found = plan.domain, []
     as_json = plan.request.workload.content.format == "json"
     header = {

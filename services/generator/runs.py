@@ -7,26 +7,25 @@ idle ── prepare ──► prepared (probe traffic) ── start ──► lo
 import gc
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException
+from prometheus_client import Counter, Gauge
 from structlog.stdlib import BoundLogger
 
 from schemas import catalogue, protocol
 from schemas.protocol import LoadFinished, PhasePlan, RunPlan
-from services.generator import metrics
 from services.generator.dataset_plan import DatasetPlan, dataset_plan
 from services.generator.domain_records import new_records
-from services.generator.findings import findings
 from services.generator.librdkafka import ClientError
-from services.generator.outlet import Outlet, open_outlet
 from services.generator.prefetch import PlannedLoad
-from services.generator.probe import probe_set, sets_per_second
+from services.generator.probe import ProbeTraffic
+from services.generator.producer_backend import ProducerBackend, open_backend
 from services.generator.sender import LoadThread
 from services.generator.settings import GeneratorSettings
-from services.generator.statistics import Statistics
+from services.generator.statistics import Statistics, load_summary
 from services.runtime.clock import now_ms, now_us
 from services.runtime.events import Events
 from services.runtime.kafka import (
@@ -44,22 +43,32 @@ BUSY_POLL_S = 0.1
 INTERVAL_MS = 1000
 REHEARSED_SLICES = 50
 
+RECORDS = Counter(
+    "tidegauge_generator_records_total", "Records of the load by outcome.", ["outcome"]
+)
+WAITING = Gauge(
+    "tidegauge_generator_waiting_records", "Records that are due and not yet handed to the client"
+)
+
+
+@dataclass(frozen=True)
+class Loading:
+    """The load of a run under way."""
+
+    statistics: Statistics
+    thread: LoadThread
+
 
 @dataclass
 class Run:
-    """A run from `prepare` to its end; statistics and thread are there once it has started.
-
-    outlet: for the load; producer: for probe traffic.
-    """
+    """A run from `prepare` to its end. loading: None while it is prepared. next_at_ms: when probe
+    traffic is sent, or statistics are published, for the next time."""
 
     plan: DatasetPlan
-    outlet: Outlet
-    producer: Producer
-    probes: int = 0
+    backend: ProducerBackend
+    probes: ProbeTraffic
     next_at_ms: int = 0
-    probe_failures: list[str] = field(default_factory=list)
-    statistics: Statistics | None = None
-    thread: LoadThread | None = None
+    loading: Loading | None = None
 
     @property
     def run_id(self) -> str:
@@ -78,11 +87,11 @@ class Runs:
 
     @property
     def poll_timeout_s(self) -> float:
-        """How long to wait for the next command before `tend` is wanted."""
+        """How long to wait for the next command before the next `tick`."""
         return BUSY_POLL_S if self._run else IDLE_POLL_S
 
-    def obey(self, command: dict[str, Any]) -> None:
-        """Carry out a `control_command`; those of other runs and for others change nothing."""
+    def handle_command(self, command: dict[str, Any]) -> None:
+        """Carry out a `control_command`; ignore those of other runs and for other services."""
         run_id, name = command["run_id"], command["command"]
         current = self._run is not None and self._run.run_id == run_id
         try:
@@ -96,33 +105,33 @@ class Runs:
         except (ValueError, KafkaException, KafkaUnavailableError, ClientError) as error:
             self._fail(run_id, f"the generator could not {name}: {error}")
 
-    def tend(self) -> None:
-        """Do what time asks for: probe traffic, statistics, the end of the load."""
+    def tick(self) -> None:
+        """Send probe traffic, publish statistics or conclude the load, whichever is due."""
         run = self._run
         if run is None:
             return
         try:
-            if run.thread is not None and run.thread.finished.is_set():
-                self._conclude(run, run.thread)
+            if run.loading and run.loading.thread.finished.is_set():
+                self._conclude(run, run.loading)
             elif now_ms() >= run.next_at_ms:
                 run.next_at_ms = now_ms() // INTERVAL_MS * INTERVAL_MS + INTERVAL_MS
-                if run.thread is None:
-                    self._send_probes(run)
+                if run.loading:
+                    self._publish(run.run_id, run.loading, now_ms())
                 else:
-                    self._publish(run, now_ms())
+                    run.probes.send()
         except (KafkaException, KafkaUnavailableError, BufferError) as error:
             self._fail(run.run_id, f"the generator cannot reach the broker: {error}")
         except ValueError as error:
             self._fail(run.run_id, f"the generator cannot make probe traffic: {error}")
 
     def abandon(self, reason: str) -> None:
-        """Give up the current run, if there is one, at once."""
+        """End the current run, if there is one, at once."""
         run, self._run = self._run, None
         if run is None:
             return
-        if run.thread is not None:
-            run.thread.stop()
-            self._publish(run, None)
+        if run.loading:
+            run.loading.thread.stop()
+            self._publish(run.run_id, run.loading, None)
         self._leave(run)
         self._log.info("run_left", run_id=run.run_id, reason=reason)
 
@@ -132,14 +141,15 @@ class Runs:
         shard = dataset.shard
         peak = workload.load.peak_per_second / shard.count
         in_order = not workload.faults.any
-        outlet = open_outlet(settings, dataset.domain.topics, peak, in_order)
         producer = idempotent_producer(settings, "generator-probes")
-        run = self._run = Run(dataset, outlet, producer)
+        probes = ProbeTraffic(dataset, producer, settings.generator_probe_sets)
+        backend = open_backend(settings, dataset.domain.topics, peak, in_order)
+        run = self._run = Run(dataset, backend, probes)
         self._rehearse(run)
-        self._send_probes(run)
+        run.probes.send()
         waiting = producer.flush(KAFKA_TIMEOUT_S)
-        if waiting or run.probe_failures:
-            reason = run.probe_failures[0] if run.probe_failures else "no acknowledgement"
+        if waiting or run.probes.failure:
+            reason = run.probes.failure or "no acknowledgement"
             raise KafkaUnavailableError(f"probe traffic was not accepted: {reason}")
         run.next_at_ms = now_ms() + INTERVAL_MS
         instance = {"instance_index": shard.index, "instance_count": shard.count}
@@ -164,71 +174,58 @@ class Runs:
         return dataset_plan(request, request.domain, records, index, count)
 
     def _rehearse(self, run: Run) -> None:
-        """Encode a second of the load for nothing: the first time takes a second of processor
-        time (libraries that load late, the names of keys), which the load must not pay."""
+        """Encode a second of the load without sending it. The first time takes a second of
+        processor time (libraries that load late, the names of keys), which the load must not
+        pay."""
         load = PlannedLoad(run.plan, load_start_ms=0, seconds=1)
         for _ in islice(load.prepared(), REHEARSED_SLICES):
             continue
-        # What is there now stays; looking through it during the load would cost tens of ms a time.
+        # Objects that exist now stay; collecting them during the load would cost tens of ms a time.
         gc.unfreeze()
         gc.collect()
         gc.freeze()
 
-    def _send_probes(self, run: Run) -> None:
-        def delivered(error: object, _message: object) -> None:
-            if error is not None and not run.probe_failures:
-                run.probe_failures.append(str(error))
-
-        records = probe_set(run.plan, run.probes, now_us())
-        for _ in range(sets_per_second(len(records), self._settings.generator_probe_sets)):
-            for topic, key, value in probe_set(run.plan, run.probes, now_us()):
-                run.producer.produce(topic, value, key, on_delivery=delivered)
-            run.producer.poll(0)
-            run.probes += 1
-
     def _start(self, plan: PhasePlan) -> None:
         run = self._run
-        if run is None or run.thread is not None:
+        if run is None or run.loading:
             return
         load = PlannedLoad(run.plan, plan.load_start_ms, plan.phases.total_s)
-        run.statistics = Statistics(run.plan.shape, plan, run.plan.shard)
-        run.thread = LoadThread(load, run.statistics, run.outlet, self._settings, now_us)
+        statistics = Statistics(run.plan.shape, plan, run.plan.shard)
+        thread = LoadThread(load, statistics, run.backend, self._settings, now_us)
+        run.loading = Loading(statistics, thread)
         self._log.info("load_started", run_id=run.run_id, plan=json.loads(plan.model_dump_json()))
 
-    def _publish(self, run: Run, until_ms: int | None) -> None:
-        assert run.statistics is not None
-        assert run.thread is not None
-        for event in run.statistics.take_changes(until_ms):
-            self._events.publish(catalogue.GENERATOR, run.run_id, **event)
-            metrics.count(event)
-        metrics.WAITING.set(run.thread.waiting_records)
+    def _publish(self, run_id: str, loading: Loading, until_ms: int | None) -> None:
+        for event in loading.statistics.take_changes(until_ms):
+            self._events.publish(catalogue.GENERATOR, run_id, **event)
+            for outcome in ("intended", "sent", "acknowledged", "failed"):
+                RECORDS.labels(outcome).inc(event[outcome])
+        WAITING.set(loading.thread.waiting_records)
 
-    def _conclude(self, run: Run, thread: LoadThread) -> None:
-        self._publish(run, None)
+    def _conclude(self, run: Run, loading: Loading) -> None:
+        self._publish(run.run_id, loading, None)
         self._events.flush()
-        if thread.error is not None:
-            self._fail(run.run_id, f"the generator could not go on sending: {thread.error}")
+        if loading.thread.error is not None:
+            error = loading.thread.error
+            self._fail(run.run_id, f"the generator could not go on sending: {error}")
             return
-        assert run.statistics is not None
-        totals, shard = run.statistics.totals, run.plan.shard
+        statistics, shard = loading.statistics, run.plan.shard
         finished = LoadFinished(
-            intended=totals.intended,
-            acknowledged=totals.acknowledged,
-            failed=totals.failed,
+            intended=statistics.totals.intended,
+            acknowledged=statistics.totals.acknowledged,
+            failed=statistics.totals.failed,
             end_offsets=self._end_offsets(run.plan.domain.topics),
             instance_index=shard.index,
             instance_count=shard.count,
-            faults=dict(run.statistics.faults),
-            messages=findings(
-                run.plan.request.workload.load,
-                run.statistics.max_delay_us,
-                run.outlet.trouble,
+            faults=dict(statistics.faults),
+            messages=load_summary(
+                run.plan.request.workload.load, statistics.max_delay_us, run.backend.last_error
             ),
         )
         self._run = None
         self._leave(run)
         self._events.lifecycle(protocol.LOAD_FINISHED, run.run_id, detail=finished)
-        self._log.info("load_finished", run_id=run.run_id, **vars(totals))
+        self._log.info("load_finished", run_id=run.run_id, **vars(statistics.totals))
 
     def _end_offsets(self, topics: Sequence[str]) -> dict[str, tuple[int, ...]]:
         consumer = assigned_consumer(self._settings, "generator-end-offsets")
@@ -238,9 +235,9 @@ class Runs:
             consumer.close()
 
     def _leave(self, run: Run) -> None:
-        run.producer.purge()
-        run.producer.flush(1)
-        run.outlet.close()
+        run.probes.producer.purge()
+        run.probes.producer.flush(1)
+        run.backend.close()
 
     def _fail(self, run_id: str, reason: str) -> None:
         self.abandon(reason)

@@ -1,34 +1,47 @@
-"""The thread that runs a load: keeps the schedule, sends what is due, waits for what is not."""
+"""The thread that runs a load: keeps the schedule and sends the records that are due.
+
+The load is open-loop: what is due depends on time alone, never on how fast the broker answers.
+"""
 
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from services.generator.curves import SECOND_US
 from services.generator.message_batch import MessageBatch
-from services.generator.outlet import Outlet
-from services.generator.pacing import TICK_US, next_wake_us, plan_tick
 from services.generator.prefetch import PlannedLoad, Prefetch, Prepared
+from services.generator.producer_backend import ProducerBackend
 from services.generator.settings import GeneratorSettings
 from services.generator.statistics import Statistics
 from services.runtime.clock import Clock
 
 SEND_LIMIT = 5_000
+TICK_US = 1_000
+OWN_TIME_RECORDS_PER_TICK = 2  # up to 2 000 records/s each record leaves at its own time
 WAIT_S = 0.02  # looks at `stop` at least this often
 FULL_QUEUE_WAIT_S = 0.001
+
+
+@dataclass(frozen=True)
+class Tick:
+    """What to do now: give up the oldest `give_up` records, then send the next `send`."""
+
+    give_up: int
+    send: int
 
 
 class LoadThread:
     """One load under way. `finished` is set at its end; then `error` says why it ended early.
 
-    The schedule follows the wall clock, the same that `scheduled_at` is given in.
+    The schedule follows the wall clock, which `scheduled_at` is given in too.
     """
 
     def __init__(
         self,
         load: PlannedLoad,
         statistics: Statistics,
-        outlet: Outlet,
+        backend: ProducerBackend,
         settings: GeneratorSettings,
         clock: Clock,
         *,
@@ -40,17 +53,17 @@ class LoadThread:
         self._load = load
         self._faulty = load.plan.request.workload.faults.any
         self._statistics = statistics
-        self._outlet = outlet
+        self._backend = backend
         self._settings = settings
         self._clock = clock
         self._sleep = sleep
         self._stop = threading.Event()
-        outlet.count_into(statistics.delivered)
+        backend.count_into(statistics.delivered)
         self._thread = threading.Thread(target=self._run, name="load", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop at once; what was sent and not acknowledged has failed. Returns when it is over."""
+        """Stop at once, and wait for the thread. Records that are not acknowledged have failed."""
         self._stop.set()
         self._thread.join(timeout=5)
 
@@ -59,14 +72,14 @@ class LoadThread:
             for prepared in Prefetch(self._load, self._stop):
                 self._send(prepared)
             self._finish()
-        except Exception as error:  # told to the main thread, which ends the run with it
+        except Exception as error:  # the main thread ends the run with it
             self.error = error
             self._stop.set()
         finally:
             self.finished.set()
 
     def _send(self, prepared: Prepared) -> None:
-        """Deal with every record of a slice: sent or, beyond the bound of the backlog, failed."""
+        """Send every record of a slice, or give it up where the backlog is full."""
         cursors = [BatchCursor(batch) for batch in prepared.batches]
         ours_until = self._load.plan.shard.before(prepared.slice.end)
         while cursors and not self._stop.is_set():
@@ -91,7 +104,7 @@ class LoadThread:
         how: "Callable[[BatchCursor, int], int]",
         now_us: int,
     ) -> int:
-        """Deal with the oldest `records` due ones, about the same share of every batch."""
+        """Apply `how` to the oldest `records` due ones, about the same share of every batch."""
         left, done = records, 0
         for number, each in enumerate(cursors):
             part = -(-left // (len(cursors) - number))
@@ -103,10 +116,10 @@ class LoadThread:
         return done
 
     def _hand_over(self, each: "BatchCursor", stop: int) -> int:
-        """Send up to position `stop` of a batch. Sent is when the client has taken them: the latest
-        moment, so a delay is never shown as less than it was."""
+        """Send up to position `stop` of a batch. Records are sent when the client has taken them:
+        the latest moment, so that no delay is shown as less than it was."""
         batch, start = each.batch, each.position
-        each.position = self._outlet.send(batch, start, stop)
+        each.position = self._backend.send(batch, start, stop)
         taken = slice(start, each.position)
         self._statistics.sent(batch, taken, self._elapsed_us())
         if self._faulty:
@@ -119,7 +132,7 @@ class LoadThread:
         return stop - start
 
     def _may_wait_records(self, elapsed_us: int) -> int:
-        """Bound of the backlog: none is left when the load has been over for long enough."""
+        """Bound of the backlog; 0 when the delivery timeout has passed since the load's end."""
         timeout_us = self._settings.generator_delivery_timeout_s * SECOND_US
         over = elapsed_us > self._load.end_us + timeout_us
         return 0 if over else self._settings.generator_backlog_records
@@ -135,18 +148,18 @@ class LoadThread:
         """Wait for the load's end, then until every record is acknowledged or has failed."""
         self._wait_until(self._load.end_us)
         self._statistics.open_until(self._elapsed_us())
-        while self._outlet.flush(0.1) and not self._stop.is_set():
+        while self._backend.flush(0.1) and not self._stop.is_set():
             continue
         if self._stop.is_set():
-            self._outlet.purge()
-            self._outlet.flush(1)
+            self._backend.purge()
+            self._backend.flush(1)
 
     def _elapsed_us(self) -> int:
         return self._clock() - self._load.load_start_ms * 1000
 
 
 class BatchCursor:
-    """A batch and the position of its first message that is not dealt with."""
+    """A batch, and the position of its first message that is neither sent nor given up."""
 
     def __init__(self, batch: MessageBatch) -> None:
         self.batch = batch
@@ -154,7 +167,7 @@ class BatchCursor:
 
     @property
     def left(self) -> int:
-        """How many messages are not dealt with."""
+        """How many messages are neither sent nor given up."""
         return len(self.batch) - self.position
 
     def due(self, elapsed_us: int) -> int:
@@ -164,7 +177,27 @@ class BatchCursor:
 
 
 def wake_us(cursors: list[BatchCursor], elapsed_us: int) -> int:
-    """Elapsed time at which to look again when nothing more of these batches is due now."""
+    """Elapsed time of the next tick when no more messages of these batches are due now."""
     next_us = min(int(each.batch.due_us[each.position]) for each in cursors)
     soon = sum(each.due(elapsed_us + TICK_US) for each in cursors)
     return next_wake_us(next_us, soon, elapsed_us)
+
+
+def plan_tick(due: int, later: int, backlog_records: int, limit: int) -> Tick:
+    """What to do when `due` records of the slice at hand and `later` ones after it wait.
+
+    Of what waits, only the newest `backlog_records` may go on waiting; at most `limit` are sent at
+    once so that other work gets its turn.
+    """
+    give_up = min(max(0, due + later - backlog_records), due)
+    return Tick(give_up, min(due - give_up, limit))
+
+
+def next_wake_us(next_due_us: int, due_in_a_tick: int, elapsed_us: int) -> int:
+    """Elapsed time at which to look again when everything that is due has been sent.
+
+    The next record's own time; where records come closer than ticks (`due_in_a_tick` within the
+    next one), not before the next tick.
+    """
+    crowded = due_in_a_tick > OWN_TIME_RECORDS_PER_TICK
+    return max(next_due_us, elapsed_us + TICK_US) if crowded else next_due_us

@@ -11,17 +11,17 @@ class GeneratorSettings(ServiceSettings):
     """Fields of the generator, beside those of every service.
 
     generator_linger_ms: how long the client may wait to fill a batch; None picks by rate.
-    generator_queue_records: records the Kafka client may hold, sent but not yet acknowledged. More
-    than fit into a processor's cache make every record cost up to a half more.
+    generator_queue_records: records the Kafka client may hold, sent but not yet acknowledged. When
+    they do not fit into a processor's cache, every record costs up to a half more.
     generator_backlog_records: due records that may wait for room in that queue; the oldest beyond
     it are given up and counted as failed.
     generator_delivery_timeout_s: after that long a record not acknowledged has failed.
     generator_acks: `all` with idempotence, so that nothing comes twice, or `1` without.
     generator_client: `batch` hands whole batches to librdkafka, `record` calls the client once per
     record, `auto` takes the first where it can.
-    generator_probe_sets: sets of probe traffic a second while a run is prepared, 6 records each,
-    so many that a pipeline's code is warm when the load starts.
-    generator_instance_index, generator_instance_count: which share of every load this one sends,
+    generator_probe_sets: sets of probe traffic a second while a run is prepared (fewer where a set
+    has many records), so that a pipeline's code is warm when the load starts.
+    generator_instance_index, generator_instance_count: which shard of every load this one sends,
     when several generators run.
     """
 

@@ -10,6 +10,8 @@ ticks, every record falls into exactly one.
     (0, 1, 1, 2)
 """
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from math import gcd
 from typing import Protocol
 
@@ -24,6 +26,7 @@ Int64s = NDArray[np.int64]
 CELL_US = 1_000
 MAX_CELLS = 5_000  # looked at together; records further apart are looked up in halves
 NEVER_CELL = 2 * 366 * 86_400_000  # two years: longer than any load
+SLICE_RECORDS = 25_000
 RATE_RESOLUTION = 1000  # rates are multiples of 1/1000 record per second
 
 
@@ -169,3 +172,61 @@ def shape_of(load: Load) -> LoadShape:
 def records_between(shape: LoadShape, start_us: int, end_us: int) -> int:
     """Number of records scheduled from `start_us`, inclusive, to `end_us`, exclusive."""
     return shape.due(end_us - 1) - shape.due(start_us - 1)
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Adjacent records of one second, prepared together; the slices of a load cover its time.
+
+    second: from the load's start. first: number of its first record in the load; records: how many
+    it has. end_us: elapsed time at which the next slice begins. event_second: the second of event
+    time that all its records belong to; event_first, event_records: the first record of that and
+    how many it has.
+    """
+
+    second: int
+    first: int
+    records: int
+    end_us: int
+    event_second: int
+    event_first: int
+    event_records: int
+
+    @property
+    def end(self) -> int:
+        """Number of the record after its last."""
+        return self.first + self.records
+
+
+def slices(
+    shape: LoadShape,
+    seconds: int,
+    event_second_us: int = SECOND_US,
+    limit: int = SLICE_RECORDS,
+) -> Iterator[Slice]:
+    """A load of `seconds` seconds cut into slices of at most `limit` records, in order.
+
+    No slice reaches over a second, nor over a second of event time.
+    """
+    end_us = seconds * SECOND_US
+    start_us, first = 0, 0
+    while start_us < end_us:
+        second, event_second = start_us // SECOND_US, start_us // event_second_us
+        event_end_us = (event_second + 1) * event_second_us
+        cut_us = min((second + 1) * SECOND_US, event_end_us, end_us)
+        event_first = shape.due(event_second * event_second_us - 1)
+        event_records = shape.due(event_end_us - 1) - event_first
+        end = shape.due(cut_us - 1)
+        while True:
+            records = min(limit, end - first)
+            last = first + records == end
+            until_us = cut_us if last else _due_us(shape, first + records)
+            yield Slice(second, first, records, until_us, event_second, event_first, event_records)
+            first += records
+            if last:
+                break
+        start_us = cut_us
+
+
+def _due_us(shape: LoadShape, index: int) -> int:
+    return int(shape.scheduled_us(np.array([index]))[0])

@@ -1,8 +1,8 @@
 """How well the generator kept to its schedule, per second of the load. Pure.
 
-A second answers for the records that its place in the load shape gave it: also for those that are
-sent later on purpose. One thread sends, one counts deliveries, a third takes what changed since it
-last asked. Every figure only grows and has one writer, so no lock is needed.
+A record counts in the second in which the load shape schedules it, even when it is sent later on
+purpose. One thread sends, one counts deliveries, a third takes what changed since it last asked.
+Every figure only grows and has one writer, so no lock is needed.
 """
 
 from collections import Counter, deque
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.faults import KINDS, NONE
-from schemas.protocol import PhasePlan
+from schemas.protocol import Load, PhasePlan
 from schemas.records import Int64s
 from services.generator.curves import SECOND_US
 from services.generator.dataset_plan import Shard
@@ -81,14 +81,14 @@ class Statistics:
         self._published: dict[int, _Published] = {}
 
     def open_until(self, elapsed_us: int) -> None:
-        """Open every second of the load that has begun: what is due counts as intended even when
-        it is never sent."""
+        """Open every second of the load that has begun. Records that are due count as intended even
+        when they are never sent."""
         while self._opened * SECOND_US <= elapsed_us and self._opened < self._plan.phases.total_s:
             self._open(self._opened)
             self._opened += 1
 
     def sent(self, batch: MessageBatch, taken: slice, sent_us: int) -> None:
-        """Count these messages of a batch as sent at an elapsed time; second copies not."""
+        """Count these messages of a batch as sent at an elapsed time, without second copies."""
         due_us = batch.due_us[taken]
         if not len(due_us):
             return
@@ -107,7 +107,7 @@ class Statistics:
         tally.sent += len(due_us)
 
     def given_up(self, seconds: NDArray[np.int32]) -> None:
-        """Count records of these seconds as failed, because they will not be sent."""
+        """Count records of these seconds as failed: they will not be sent."""
         for second, count in zip(*np.unique(seconds, return_counts=True), strict=True):
             if second >= 0:
                 self._tallies[int(second)].given_up += int(count)
@@ -119,7 +119,7 @@ class Statistics:
                 self.faults[KINDS[kind]] += count
 
     def delivered(self, second: int, acknowledged: int, failed: int) -> None:
-        """Count what became of records of a second; -1: of none."""
+        """Count the outcome of records of a second; -1 counts nowhere."""
         if second >= 0:
             tally = self._tallies[second]
             tally.acknowledged += acknowledged
@@ -152,7 +152,7 @@ class Statistics:
 
     def _change(self, second: int, tally: SecondTally) -> dict[str, Any] | None:
         before = self._published[second]
-        settled = tally.settled  # before the counts are read: then they are the last ones
+        settled = tally.settled  # read before the counts, so that these are final
         now = _Published(tally.intended, tally.acknowledged, tally.failed)
         delays_us, counts = histogram(_taken(tally.delays_us))
         if settled:
@@ -186,3 +186,24 @@ def histogram(delays_us: Int64s) -> tuple[list[int], list[int]]:
     """Distinct delays rounded down to DELAY_STEP_US, ascending, and how often each occurs."""
     values, counts = np.unique(delays_us // DELAY_STEP_US, return_counts=True)
     return (values * DELAY_STEP_US).tolist(), counts.tolist()
+
+
+def load_summary(load: Load, max_delay_us: int, last_error: str = "") -> tuple[str, ...]:
+    """Sentences about a load: its largest send delay, the latest end of each burst, and the
+    client's last error. The last record of a burst is due within its time, so it was sent at most
+    the largest delay later."""
+    late_ms = max(0, max_delay_us) / 1000
+    said = [f"The largest send delay was {late_ms:.1f} ms."]
+    for burst in _bursts(load):
+        said.append(
+            f"Bursts of {burst.burst_records} records within {burst.burst_ms} ms left within "
+            f"{burst.burst_ms + late_ms:.1f} ms at most: {late_ms:.1f} ms late."
+        )
+    if last_error:
+        said.append(f"The last error of the Kafka client: {last_error}.")
+    return tuple(said)
+
+
+def _bursts(load: Load) -> list[Load]:
+    inside = [burst for part in load.parts for burst in _bursts(part)]
+    return [load, *inside] if load.burst_records else inside

@@ -16,8 +16,8 @@ import numpy as np
 from schemas.protocol import Content, Load, Phases, Pipeline, RunRequest, Workload
 from services.generator.dataset_plan import DatasetPlan, dataset_plan
 from services.generator.domain_records import new_records
-from services.generator.outlet import open_outlet
 from services.generator.prefetch import PlannedLoad
+from services.generator.producer_backend import open_backend
 from services.generator.settings import GeneratorSettings
 from services.runtime.domains import load_domain
 
@@ -29,8 +29,8 @@ def main() -> None:
     """Publish, wait for all acknowledgements, print."""
     run_id, records, start_ms = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     plan = plan_for(run_id, records)
-    outlet = open_outlet(GeneratorSettings(), plan.domain.topics, records, in_order=True)
-    outlet.count_into(lambda _second, _acknowledged, _failed: None)
+    backend = open_backend(GeneratorSettings(), plan.domain.topics, records, in_order=True)
+    backend.count_into(lambda _second, _acknowledged, _failed: None)
     keys: set[int] = set()  # of the first second of event time, as of every other one
     for prepared in PlannedLoad(plan, start_ms, 1).prepared():
         for batch in prepared.batches:
@@ -38,11 +38,11 @@ def main() -> None:
                 keys.update(np.unique(batch.keys).tolist())
             sent = 0
             while sent < len(batch):
-                sent = outlet.send(batch, sent, len(batch))
+                sent = backend.send(batch, sent, len(batch))
                 if sent < len(batch):
                     time.sleep(0.0005)  # until there is room in the client's queue
-    assert outlet.flush(FLUSH_S) == 0, outlet.trouble
-    outlet.close()
+    assert backend.flush(FLUSH_S) == 0, backend.last_error
+    backend.close()
     print(json.dumps(implied(len(keys), records)))
 
 

@@ -23,8 +23,8 @@ from schemas.protocol import (
 )
 from services.generator.dataset_plan import dataset_plan
 from services.generator.domain_records import new_records
-from services.generator.outlet import open_outlet
 from services.generator.prefetch import PlannedLoad
+from services.generator.producer_backend import open_backend
 from services.generator.sender import LoadThread
 from services.generator.settings import GeneratorSettings
 from services.generator.statistics import Statistics
@@ -58,7 +58,7 @@ def main() -> None:
         domain=domain.spec,
     )
     plan = dataset_plan(request, domain.spec, new_records(domain, request))
-    outlet = open_outlet(settings, domain.spec.topics, load.peak_per_second, in_order=True)
+    backend = open_backend(settings, domain.spec.topics, load.peak_per_second, in_order=True)
     sizes = [
         int((batch.messages["value_bytes"] + batch.messages["key_bytes"]).mean())
         for prepared in PlannedLoad(plan, 0, 1).prepared()  # as the service rehearses
@@ -67,7 +67,7 @@ def main() -> None:
     start_ms = (now_ms() + 1999) // 1000 * 1000
     statistics = Statistics(plan.shape, PhasePlan(load_start_ms=start_ms, phases=phases))
     before = resource.getrusage(resource.RUSAGE_SELF)
-    thread = LoadThread(PlannedLoad(plan, start_ms, seconds), statistics, outlet, settings, now_us)
+    thread = LoadThread(PlannedLoad(plan, start_ms, seconds), statistics, backend, settings, now_us)
     while not thread.finished.wait(1):
         statistics.take_changes(now_ms())
     took_s = time.time() - start_ms / 1000

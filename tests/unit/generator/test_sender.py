@@ -5,14 +5,23 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from schemas import codec
 from schemas.faults import KINDS, Faults, kinds
 from schemas.protocol import PhasePlan, Phases
 from services.generator.librdkafka import ClientError
-from services.generator.outlet import linger_ms
 from services.generator.prefetch import PlannedLoad
-from services.generator.sender import BatchCursor, LoadThread, wake_us
+from services.generator.producer_backend import linger_ms
+from services.generator.sender import (
+    BatchCursor,
+    LoadThread,
+    Tick,
+    next_wake_us,
+    plan_tick,
+    wake_us,
+)
 from services.generator.settings import GeneratorSettings
 from services.generator.statistics import Statistics
 from tests.unit.generator.made import a_load, a_plan
@@ -24,10 +33,10 @@ SETTINGS = GeneratorSettings(generator_delivery_timeout_s=1, generator_backlog_r
 RATE = 100
 
 
-class FakeOutlet:
+class FakeBackend:
     """Keeps what it is given while `takes()` allows; acknowledges at once."""
 
-    trouble = ""
+    last_error = ""
 
     def __init__(self, takes=lambda: True):
         self.sequences = []
@@ -70,12 +79,12 @@ class FakeClock:
         self._now_us += int(seconds * 1e6)
 
 
-def run_load(outlet, step_us=50, **fields):
+def run_load(backend, step_us=50, **fields):
     plan = a_plan(RATE, **fields)
     load = PlannedLoad(plan, PLAN.load_start_ms, PLAN.phases.total_s)
     statistics = Statistics(plan.shape, PLAN, plan.shard)
     clock = FakeClock(step_us)
-    thread = LoadThread(load, statistics, outlet, SETTINGS, clock, sleep=clock.sleep)
+    thread = LoadThread(load, statistics, backend, SETTINGS, clock, sleep=clock.sleep)
     return thread, statistics
 
 
@@ -92,27 +101,27 @@ def by_topic(sequences):
 
 
 def test_a_load_is_sent_whole_and_in_order():
-    outlet = FakeOutlet()
-    assert totals_of(*run_load(outlet)) == (400, 400, 400, 0)
-    assert by_topic(outlet.sequences) == [list(range(0, 400, 2)), list(range(1, 400, 2))]
+    backend = FakeBackend()
+    assert totals_of(*run_load(backend)) == (400, 400, 400, 0)
+    assert by_topic(backend.sequences) == [list(range(0, 400, 2)), list(range(1, 400, 2))]
 
 
 def test_records_wait_in_order_while_the_queue_is_full():
     refusals = iter([False] * 300)
-    outlet = FakeOutlet(takes=lambda: next(refusals, True))
-    thread, statistics = run_load(outlet)
+    backend = FakeBackend(takes=lambda: next(refusals, True))
+    thread, statistics = run_load(backend)
     assert totals_of(thread, statistics) == (400, 400, 400, 0)
-    assert by_topic(outlet.sequences) == [list(range(0, 400, 2)), list(range(1, 400, 2))]
+    assert by_topic(backend.sequences) == [list(range(0, 400, 2)), list(range(1, 400, 2))]
 
 
 def test_what_never_finds_room_is_counted_as_failed():
-    outlet = FakeOutlet(takes=lambda: False)
-    assert totals_of(*run_load(outlet, step_us=20_000)) == (400, 0, 0, 400)
+    backend = FakeBackend(takes=lambda: False)
+    assert totals_of(*run_load(backend, step_us=20_000)) == (400, 0, 0, 400)
 
 
 def test_a_stopped_load_sends_nothing_more():
     begun = threading.Event()
-    thread, _ = run_load(FakeOutlet(takes=lambda: begun.set() or False), step_us=1)
+    thread, _ = run_load(FakeBackend(takes=lambda: begun.set() or False), step_us=1)
     assert begun.wait(30)
     thread.stop()
     assert thread.finished.is_set()
@@ -123,26 +132,26 @@ def test_a_producer_that_cannot_go_on_ends_the_load_with_its_error():
     def takes():
         raise ClientError("fenced")
 
-    thread, _ = run_load(FakeOutlet(takes))
+    thread, _ = run_load(FakeBackend(takes))
     assert thread.finished.wait(30)
     assert str(thread.error) == "fenced"
 
 
 def test_an_instance_sends_its_share_only():
-    outlet = FakeOutlet()
-    assert totals_of(*run_load(outlet, shard=(1, 3))) == (134, 134, 134, 0)
-    assert sorted(outlet.sequences)[:4] == [2, 3, 8, 9]
+    backend = FakeBackend()
+    assert totals_of(*run_load(backend, shard=(1, 3))) == (134, 134, 134, 0)
+    assert sorted(backend.sequences)[:4] == [2, 3, 8, 9]
 
 
 def test_the_faults_that_were_sent_are_counted_and_doubles_count_nowhere_else():
-    outlet = FakeOutlet()
+    backend = FakeBackend()
     faults = Faults(late=0.2, late_ms=100, duplicate=0.3, impossible=0.1)
-    thread, statistics = run_load(outlet, faults=faults, seed=5)
+    thread, statistics = run_load(backend, faults=faults, seed=5)
     assert totals_of(thread, statistics) == (400, 400, 400, 0)
     counts = Counter(KINDS[kind] for kind in kinds(faults, 5, np.arange(400)).tolist())
     del counts["none"]
     assert statistics.faults == counts
-    assert Counter(outlet.sequences).total() == 400 + counts["duplicate"]
+    assert Counter(backend.sequences).total() == 400 + counts["duplicate"]
 
 
 def test_due_records_of_both_topics_are_dealt_with_oldest_first():
@@ -162,3 +171,40 @@ def test_due_records_of_both_topics_are_dealt_with_oldest_first():
 )
 def test_only_a_crowded_load_waits_to_fill_batches(rate, configured, expected):
     assert linger_ms(rate, configured) == expected
+
+
+@pytest.mark.parametrize(
+    ("why", "due", "later", "tick"),
+    [
+        ("nothing is due", 0, 0, Tick(0, 0)),
+        ("one is due", 1, 0, Tick(0, 1)),
+        ("more is due than goes out at once", 40, 0, Tick(0, 20)),
+        ("more waits than may wait: the oldest are given up", 60, 60, Tick(20, 20)),
+        ("all of the slice is too old", 45, 400, Tick(45, 0)),
+    ],
+)
+def test_a_tick_sends_what_is_due_within_bounds(why, due, later, tick):
+    assert plan_tick(due, later, backlog_records=100, limit=20) == tick, why
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6))
+def test_a_tick_never_deals_with_more_than_is_due(due, later, backlog):
+    tick = plan_tick(due, later, backlog, 5_000)
+    assert tick.give_up >= 0
+    assert tick.send >= 0
+    assert tick.give_up + tick.send <= due
+
+
+@pytest.mark.parametrize(
+    ("why", "next_due_us", "soon", "elapsed_us", "wake_us"),
+    [
+        ("a low rate wakes at the record's own time", 2_500, 0, 60, 2_500),
+        ("so does a rate of 2 000", 500, 2, 40, 500),
+        ("a high rate wakes for a whole tick", 10, 100, 5, 1_005),
+        ("an hour may pass", 3_600_000_000, 0, 1, 3_600_000_000),
+    ],
+)
+def test_the_next_wake_is_the_records_time_or_the_next_tick(
+    why, next_due_us, soon, elapsed_us, wake_us
+):
+    assert next_wake_us(next_due_us, soon, elapsed_us) == wake_us, why

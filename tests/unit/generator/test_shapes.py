@@ -4,10 +4,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.generator.shapes import ConstantShape, records_between
+from services.generator.shapes import ConstantShape, Slice, records_between, shape_of, slices
+from tests.unit.generator.loads import all_loads
 
 pytestmark = pytest.mark.unit
 
@@ -83,3 +84,39 @@ def test_a_constant_rate_fills_ten_seconds_with_ten_times_the_rate(rate):
 def test_a_rate_below_the_resolution_is_refused():
     with pytest.raises(ValueError, match=r"below 0\.001"):
         ConstantShape(0.0001)
+
+
+def test_slices_cut_each_second_at_the_limit():
+    def part(second, first, records, end_us, event_first):
+        return Slice(second, first, records, end_us, second, event_first, 10)
+
+    assert list(slices(ConstantShape(10), seconds=2, limit=6)) == [
+        part(0, 0, 6, 600_000, 0),
+        part(0, 6, 4, 1_000_000, 0),
+        part(1, 10, 6, 1_600_000, 10),
+        part(1, 16, 4, 2_000_000, 10),
+    ]
+
+
+def test_slices_cut_at_shorter_seconds_of_event_time_too():
+    found = list(slices(ConstantShape(10), seconds=1, event_second_us=400_000))
+    assert [(part.event_second, part.records, part.event_records) for part in found] == [
+        (0, 4, 4),
+        (1, 4, 4),
+        (2, 2, 4),
+    ]
+
+
+@given(all_loads(), st.integers(1, 20), st.integers(10, 3_000), st.integers(1, 1_000))
+@settings(deadline=None, max_examples=50)
+def test_slices_hold_every_record_of_the_load_once(load, seconds, event_second_ms, limit):
+    shape = shape_of(load)
+    position, end_us = 0, 0
+    for part in slices(shape, seconds, event_second_ms * 1000, limit):
+        assert part.first == position
+        assert part.records <= limit
+        assert part.end_us >= end_us
+        inside = part.first - part.event_first
+        assert 0 <= inside <= inside + part.records <= part.event_records
+        position, end_us = part.end, part.end_us
+    assert (position, end_us) == (shape.due(seconds * 1_000_000 - 1), seconds * 1_000_000)

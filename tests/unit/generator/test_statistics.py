@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.protocol import PhasePlan, Phases
+from schemas.protocol import Load, PhasePlan, Phases
 from services.generator.dataset_plan import Shard
 from services.generator.message_batch import MESSAGE, MessageBatch
 from services.generator.shapes import ConstantShape
-from services.generator.statistics import Statistics, Totals, histogram
+from services.generator.statistics import Statistics, Totals, histogram, load_summary
 
 pytestmark = pytest.mark.unit
 
@@ -146,3 +146,21 @@ def test_instances_intend_their_shares():
         part.open_until(60_000_000)
         part.take_changes(None)
     assert [part.totals.intended for part in parts] == [13, 12]
+
+
+def test_the_largest_delay_is_always_said():
+    assert load_summary(Load(rate_per_second=1), 1_260) == ("The largest send delay was 1.3 ms.",)
+
+
+def test_a_burst_says_by_how_much_it_missed_its_time():
+    burst = Load(shape="periodic_burst", rate_per_second=1, burst_records=38_000, period_s=10)
+    load = Load(shape="sum", parts=(burst, Load(rate_per_second=5)))
+    assert load_summary(load, 4_200)[1] == (
+        "Bursts of 38000 records within 175 ms left within 179.2 ms at most: 4.2 ms late."
+    )
+
+
+def test_the_last_error_of_the_client_is_passed_on():
+    assert load_summary(Load(rate_per_second=1), 0, "no broker")[-1] == (
+        "The last error of the Kafka client: no broker."
+    )

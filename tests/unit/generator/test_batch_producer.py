@@ -5,11 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.generator import librdkafka
-from services.generator.batch_outlet import runs
+from services.generator.batch_producer import runs
 from services.generator.librdkafka import ClientError, Message, new_producer
 from services.generator.message_batch import MESSAGE
-from services.generator.outlet import load_properties, open_outlet
-from services.generator.record_outlet import RecordOutlet
+from services.generator.producer_backend import RecordProducer, load_properties, open_backend
 from services.generator.settings import GeneratorSettings
 
 pytestmark = pytest.mark.unit
@@ -58,9 +57,9 @@ def test_a_property_that_is_not_known_is_refused_in_words():
 
 
 def test_the_way_record_by_record_stays_open():
-    outlet = open_outlet(GeneratorSettings(generator_client="record"), ("t",), 400, in_order=True)
-    assert isinstance(outlet, RecordOutlet)
-    outlet.close()
+    backend = open_backend(GeneratorSettings(generator_client="record"), ("t",), 400, in_order=True)
+    assert isinstance(backend, RecordProducer)
+    backend.close()
 
 
 def test_acknowledgements_of_all_brokers_come_with_idempotence():

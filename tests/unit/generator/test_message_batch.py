@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from schemas import codec
 from schemas.json_format import decode_json, encode_json
-from services.generator import encoding
-from services.generator.encoding import encode_avro
-from services.generator.message_batch import arrow_types
+from services.generator import message_batch
+from services.generator.message_batch import arrow_types, encode_avro
 
 pytestmark = pytest.mark.unit
 
@@ -65,7 +64,7 @@ def test_every_row_has_the_values_that_plain_json_has(rows):
     finite = [
         row for row in rows if all(v not in (float("inf"), -float("inf")) for v in row.values())
     ]
-    values = encoding.encode_json(batch_of(finite)).to_pylist()
+    values = message_batch.encode_json(batch_of(finite)).to_pylist()
     plain = [encode_json("any", row, RECORDS) for row in finite]
     assert [decode_json("any", value, RECORDS) for value in values] == finite
     assert [decode_json("any", value, RECORDS) for value in plain] == finite

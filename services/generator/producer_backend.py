@@ -1,0 +1,178 @@
+"""The Kafka client of a load: takes batches and reports what became of every record.
+
+Two implementations with the same guarantees. `BatchProducer` hands whole batches to librdkafka and
+counts deliveries by batch. `RecordProducer` calls confluent-kafka once per record, several times
+slower, where librdkafka's functions cannot be found.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from confluent_kafka import KafkaException, Producer
+
+from services.generator import librdkafka
+from services.generator.batch_producer import BatchProducer
+from services.generator.librdkafka import ClientError
+from services.generator.message_batch import MessageBatch
+from services.generator.partition_queues import PARTITIONS_IN_FLIGHT, PartitionQueues
+from services.generator.settings import GeneratorSettings
+from services.runtime.kafka import (
+    KAFKA_TIMEOUT_S,
+    assigned_consumer,
+    client_properties,
+    partition_ids,
+)
+
+CROWDED_RATE_PER_SECOND = 20_000
+CROWDED_LINGER_MS = 2.0
+BATCH_RECORDS = 2_000  # a fraction of what may be under way, so that batches overlap
+
+POLL_S = 0.1
+
+# second of the load (-1: none), acknowledged, failed
+Delivered = Callable[[int, int, int], None]
+
+
+class ProducerBackend(Protocol):
+    """Sends batches in order and reports the outcome of each record.
+
+    last_error: the client's last error; empty when there was none.
+    """
+
+    last_error: str
+
+    def count_into(self, delivered: Delivered) -> None:
+        """Report outcomes to this function from now on, from a thread of the backend."""
+
+    def send(self, batch: MessageBatch, start: int, stop: int) -> int:
+        """Hand over messages `start` to `stop` (exclusive) of a batch; returns the position of the
+        first that was not taken: `stop`, or less when the queue is full. Raises ClientError when
+        the client cannot go on."""
+
+    def flush(self, timeout_s: float) -> int:
+        """Wait until no record is under way; returns how many still are."""
+
+    def purge(self) -> None:
+        """Fail the records under way."""
+
+    def close(self) -> None:
+        """Close the client; records under way are lost."""
+
+
+def linger_ms(rate_per_second: float, configured: float | None) -> float:
+    """How long the client waits to fill a batch: 0 below CROWDED_RATE_PER_SECOND."""
+    if configured is not None:
+        return configured
+    return CROWDED_LINGER_MS if rate_per_second >= CROWDED_RATE_PER_SECOND else 0.0
+
+
+def load_properties(settings: GeneratorSettings, rate_per_second: float) -> dict[str, Any]:
+    """Properties of a load's producer.
+
+    `murmur2_random` gives a key the same partition number in both input topics, and the same as
+    Java clients do.
+    """
+    return {
+        "batch.num.messages": BATCH_RECORDS,
+        **client_properties(settings, "generator-load"),
+        "enable.idempotence": settings.generator_acks == "all",
+        "acks": settings.generator_acks,
+        "compression.type": "lz4",
+        "linger.ms": linger_ms(rate_per_second, settings.generator_linger_ms),
+        "partitioner": "murmur2_random",
+        "socket.nagle.disable": True,
+        "queue.buffering.max.messages": settings.generator_queue_records,
+        "queue.buffering.max.kbytes": 1_048_576,
+        "message.timeout.ms": settings.generator_delivery_timeout_s * 1000,
+        "reconnect.backoff.max.ms": 1000,
+    }
+
+
+def _cluster(settings: GeneratorSettings, topics: Sequence[str]) -> tuple[dict[str, int], int]:
+    """How many partitions the input topics have, and how many brokers there are. Raises
+    KafkaUnavailableError."""
+    consumer = assigned_consumer(settings, "generator-partitions")
+    try:
+        partitions = {topic: len(partition_ids(consumer, topic)) for topic in topics}
+        return partitions, len(consumer.list_topics(timeout=KAFKA_TIMEOUT_S).brokers)
+    finally:
+        consumer.close()
+
+
+def open_backend(
+    settings: GeneratorSettings, topics: Sequence[str], rate_per_second: float, in_order: bool
+) -> ProducerBackend:
+    """A backend for one load to some topics that reaches `rate_per_second`; in_order: the seconds
+    of its batches never decrease, as they do when records are late on purpose. Raises
+    ClientError."""
+    properties = load_properties(settings, rate_per_second)
+    library = librdkafka.load() if settings.generator_client != "record" else None
+    if library is not None:
+        partitions, brokers = _cluster(settings, topics)
+        # Without idempotence librdkafka has requests enough in flight.
+        bound = PARTITIONS_IN_FLIGHT * brokers if properties["enable.idempotence"] else None
+        queues = PartitionQueues(bound, BATCH_RECORDS, settings.generator_delivery_timeout_s)
+        return BatchProducer(library, properties, partitions, queues, in_order)
+    if settings.generator_client == "batch":
+        raise ClientError("librdkafka's functions for batches cannot be found")
+    return RecordProducer(properties)
+
+
+class RecordProducer:
+    """A confluent-kafka producer, and the thread that polls its delivery reports."""
+
+    def __init__(self, properties: dict[str, Any]) -> None:
+        try:
+            self._producer = Producer(properties)
+        except KafkaException as error:
+            raise ClientError(str(error)) from error
+        self.last_error = ""
+        self._delivered: Callable[[int, int, int], None] = lambda *_: None
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._poll, name="deliveries", daemon=True)
+        self._thread.start()
+
+    def count_into(self, delivered: Callable[[int, int, int], None]) -> None:
+        """See ProducerBackend."""
+        self._delivered = delivered
+
+    def send(self, batch: MessageBatch, start: int, stop: int) -> int:
+        """See ProducerBackend."""
+        produce = self._producer.produce
+        for position in range(start, stop):
+            key, value = batch.record(position)
+            report = partial(self._report, int(batch.seconds[position]))
+            try:
+                produce(batch.topic, value, key, on_delivery=report)
+            except BufferError:
+                return position
+            except KafkaException as error:
+                raise ClientError(str(error)) from error
+        return stop
+
+    def flush(self, timeout_s: float) -> int:
+        """See ProducerBackend."""
+        return int(self._producer.flush(timeout_s))
+
+    def purge(self) -> None:
+        """See ProducerBackend."""
+        self._producer.purge()
+
+    def close(self) -> None:
+        """See ProducerBackend."""
+        if self._closed.is_set():
+            return
+        self.purge()
+        self._closed.set()
+        self._thread.join(timeout=10)
+
+    def _report(self, second: int, error: object, _message: object) -> None:
+        if error is not None:
+            self.last_error = str(error)
+        self._delivered(second, int(error is None), int(error is not None))
+
+    def _poll(self) -> None:
+        while not self._closed.is_set():
+            self._producer.poll(POLL_S)
