@@ -1,6 +1,21 @@
 """What is wrong with data from outside, for a person."""
 
+import difflib
+from collections.abc import Sequence
+
 from pydantic import ValidationError
+
+
+class DefinitionError(ValueError):
+    """A workload, pipeline, suite, domain or engine is unknown or its file is wrong; the text is
+    one sentence."""
+
+
+def unknown(what: str, name: str, known: Sequence[str]) -> str:
+    """The sentence for a name that is not among those that are known."""
+    close = difflib.get_close_matches(name, known, 1)
+    hint = f" Did you mean {close[0]}?" if close else ""
+    return f"There is no {what} {name[:80]!r}; there are: {', '.join(known)}.{hint}"
 
 
 def first_mistake(error: ValidationError, whole: str = "", within: str = "") -> str:

@@ -58,7 +58,7 @@ SERVICE_STOPPED = "service_stopped"
 RUN_REQUESTED = "run_requested"  # detail: the RunRequest and the environment
 RUN_REFUSED = "run_refused"  # detail: {"reason"}
 PREPARING = "preparing"  # detail: the RunPlan
-# from generator, evaluator, collector, and per pipeline from runner; where several
+# from generator, evaluator, collector, and per pipeline from the runner; where several
 # instances of a service share the work, detail: {"service", "instance_index", "instance_count"}
 READY = "ready"
 # phase: search (of a run that looks for its rate first; its steps are runs of their own), prepare,
@@ -120,7 +120,9 @@ class RunRequest(Model):
 
     def stages_of(self, pipeline: Pipeline) -> tuple[Stage, ...]:
         """The stages that a pipeline publishes in this run, in order."""
-        asked = tuple(stage for stage in self.stages if stage in pipeline.stages)
+        asked = self.stages
+        if pipeline.stages:
+            asked = tuple(stage for stage in self.stages if stage in pipeline.stages)
         return self.published.get(pipeline.name, asked)
 
 

@@ -1,98 +1,124 @@
-"""A pipeline that is no Spark: `python -m services.calibration_pipeline --pipeline NAME
---plan FILE`.
+"""A pipeline in plain Python: `python -m services.calibration_pipeline PLAN`.
 
-Copies, decodes and sums the inputs after a programmed delay and spoils outputs on purpose, all
-stages in one thread, so that what the evaluator reports can be held against what is known. Says
-READY when it reads from the plan's offsets; ends on SIGTERM or with its parent.
+Publishes what the stages of the domain imply after a programmed delay and spoils outputs on
+purpose, all stages in one thread, so that what the evaluator reports can be held against what is
+known. Ends on SIGTERM or with its parent.
 """
 
 import heapq
 import itertools
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from threading import Event
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
-from schemas import catalogue, protocol
-from schemas.pipeline import Calibration, Pipeline
-from schemas.protocol import RunPlan
+from schemas.engine import EnginePlan
 from services.calibration_pipeline.faults import CORRUPT, DROP, DUPLICATE, LATE, fault_of
 from services.calibration_pipeline.stages import Made, Stages
-from services.runtime.events import open_events
-from services.runtime.kafka import assigned_consumer, idempotent_producer
-from services.runtime.program import EXIT_STOPPED, end_with_parent, read_arguments, stages_to_run
-from services.runtime.settings import ServiceSettings, load_settings
+from services.runtime.program import Voice, end_with_parent, read_plan
 from services.runtime.stopping import stop_on_signals
 
-MAX_WAIT_S = 0.1
+MAX_WAIT_S, MAX_WAIT_FOR_WINDOWS_S = 0.1, 0.01
 MAX_BATCH = 10_000
 MAX_DUE = 1_000_000  # outputs that wait for their time; reading waits meanwhile
 FLUSH_TIMEOUT_S = 10.0
-# Nagle's algorithm would hold small requests back until the answer to the one before has come.
-AT_ONCE = {"socket.nagle.disable": True}
+# Every record as soon as it is there. Nagle's algorithm would hold small requests back until the
+# answer to the one before has come.
+AT_ONCE: dict[str, Any] = {"socket.nagle.disable": True, "log_level": 3}
 
 
 def main() -> int:
     """Run the pipeline until told to stop."""
-    pipeline, plan = read_arguments("calibration")
-    settings = load_settings(ServiceSettings)
+    plan, voice = read_plan(), Voice()
     end_with_parent()
     stop = stop_on_signals()
-    events = open_events(settings, f"runner-{pipeline.name}")
-    consumer = open_inputs(settings, plan)
-    producer = idempotent_producer(settings, pipeline.name, **{"linger.ms": 0, **AT_ONCE})
+    consumer, producer = open_inputs(plan), open_outputs(plan)
+    stages = Stages(plan.domain, tuple(plan.outputs), plan.wire_format)
+    delayed = Delayed(producer, plan.outputs, plan.pipeline.settings, stages)
 
-    events.lifecycle(protocol.READY, plan.request.run_id, pipeline=pipeline.name)
-    workload = plan.request.workload
-    stages = stages_to_run(pipeline, plan)
-    made = Stages(stages, workload.content.format, workload.windows.get("tumbling_s", 1))
-    run(consumer, Delayed(producer, pipeline), made, stop)
+    voice.ready()
+    run(consumer, delayed, stages, stop)
 
     producer.flush(FLUSH_TIMEOUT_S)
     consumer.close()
-    return EXIT_STOPPED
+    return 0
 
 
-def open_inputs(settings: ServiceSettings, plan: RunPlan) -> Consumer:
-    """Both input topics from the start offsets on, every record as soon as it is there."""
-    consumer = assigned_consumer(settings, "calibration", **{"fetch.min.bytes": 1, **AT_ONCE})
+def open_inputs(plan: EnginePlan) -> Consumer:
+    """The input topics from the start offsets on."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": plan.bootstrap,
+            **plan.properties,
+            **AT_ONCE,
+            "client.id": "tidegauge-calibration",
+            "group.id": "tidegauge-calibration",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "fetch.min.bytes": 1,
+        }
+    )
     consumer.assign(
         [
             TopicPartition(topic, partition, offset)
-            for topic in catalogue.INPUTS
-            for partition, offset in enumerate(plan.start_offsets[topic])
+            for topic, offsets in plan.start_offsets.items()
+            for partition, offset in enumerate(offsets)
         ]
     )
     return consumer
 
 
-class Delayed:
-    """Outputs that wait for their time, earliest first."""
+def open_outputs(plan: EnginePlan) -> Producer:
+    """A producer that neither repeats nor reorders, with the partitions of Java's clients."""
+    return Producer(
+        {
+            "bootstrap.servers": plan.bootstrap,
+            **plan.properties,
+            **AT_ONCE,
+            "client.id": f"tidegauge-{plan.pipeline.name}",
+            "enable.idempotence": True,
+            "compression.type": "lz4",
+            "partitioner": "murmur2_random",
+            "linger.ms": 0,
+        }
+    )
 
-    def __init__(self, producer: Producer, pipeline: Pipeline) -> None:
-        assert pipeline.calibration is not None
-        self._producer = producer
-        self._calibration: Calibration = pipeline.calibration
-        self._pipeline = pipeline.name
+
+class Delayed:
+    """Outputs that wait for their time, earliest first.
+
+    outputs: topics by stage; settings: delays and faults of the pipeline.
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        outputs: Mapping[str, str],
+        settings: Mapping[str, Any],
+        stages: Stages,
+    ) -> None:
+        self._producer, self._outputs = producer, outputs
+        self._settings, self._stages = settings, stages
         self._count = itertools.count()
         self._due: list[tuple[int, int, str, bytes | None, bytes]] = []
 
     def __len__(self) -> int:
         return len(self._due)
 
-    def add(self, made: Made, key: bytes | None) -> None:
+    def add(self, made: Made) -> None:
         """Plan the publication of one output, or what a fault makes of it."""
-        fault = fault_of(made.number, self._calibration)
+        fault = fault_of(made.number, self._settings)
         if fault == DROP:
             return
-        delay_ms = self._calibration.late_ms if fault == LATE else self._calibration.delay_ms
-        value = made.spoilt if fault == CORRUPT else made.value
-        topic = catalogue.output_topic(self._pipeline, made.stage)
+        delay_ms = self._settings["late_ms" if fault == LATE else "delay_ms"]
+        value = self._stages.spoilt(made) if fault == CORRUPT else made.value
+        topic = self._outputs[made.stage]
         for _ in range(2 if fault == DUPLICATE else 1):
-            place = (made.latest_ms + delay_ms, next(self._count))
-            heapq.heappush(self._due, (*place, topic, key, value))
+            place = (made.due_ms + delay_ms, next(self._count))
+            heapq.heappush(self._due, (*place, topic, made.key, value))
 
     def publish(self, now_ms: float) -> None:
         """Publish what is due."""
@@ -117,15 +143,21 @@ def run(consumer: Consumer, delayed: Delayed, stages: Stages, stop: Event) -> No
     """Read, make and publish until `stop` is set. Raises KafkaException."""
     while not stop.is_set():
         now_ms = time.time() * 1000
+        for made in stages.closed(now_ms):
+            delayed.add(made)
         delayed.publish(now_ms)
         wait_s = delayed.wait_s(now_ms)
         if len(delayed) > MAX_DUE or 0 < wait_s < 0.001:
             time.sleep(wait_s)  # the client waits in whole milliseconds
             continue
-        for message in read(consumer, wait_s):
+        for message in read(
+            consumer, min(wait_s, MAX_WAIT_FOR_WINDOWS_S if stages.closes_windows else MAX_WAIT_S)
+        ):
             _kind, appended_ms = message.timestamp()
-            for made in stages.outputs(message.topic(), message.value(), appended_ms):
-                delayed.add(made, message.key())
+            for made in stages.outputs(
+                message.topic(), message.key(), message.value(), appended_ms
+            ):
+                delayed.add(made)
 
 
 def read(consumer: Consumer, wait_s: float) -> Iterator[Message]:

@@ -1,35 +1,30 @@
 """Which outputs of a calibration pipeline are spoilt, and how: a pure function of their number.
 
-The number of an output of ingest and parse is its input's sequence; that of a window is
-`window_number`. Of every N in a row, the first is dropped, the second comes twice, the third late,
+The number of an output of one record is its sequence; that of every other output is
+`address_number`. Of every N in a row, the first is dropped, the second comes twice, the third late,
 the fourth with other values, each with an N of its own; where two meet, the first named wins.
-Probe records, whose sequence is negative, are never spoilt.
+Outputs of probe records, whose sequence is negative, are never spoilt.
 """
 
+from collections.abc import Mapping
+from typing import Any
 from zlib import crc32
 
-from schemas.pipeline import Calibration
-
 NONE, DROP, DUPLICATE, LATE, CORRUPT = "none", "drop", "duplicate", "late", "corrupt"
+FAULTS = (DROP, DUPLICATE, LATE, CORRUPT)
 
 
-def fault_of(number: int, calibration: Calibration) -> str:
-    """NONE, DROP, DUPLICATE, LATE or CORRUPT."""
+def fault_of(number: int, settings: Mapping[str, Any]) -> str:
+    """NONE, DROP, DUPLICATE, LATE or CORRUPT. settings: of the pipeline, `<fault>_one_in`."""
     if number < 0:
         return NONE
-    for place, (fault, one_in) in enumerate(
-        (
-            (DROP, calibration.drop_one_in),
-            (DUPLICATE, calibration.duplicate_one_in),
-            (LATE, calibration.late_one_in),
-            (CORRUPT, calibration.corrupt_one_in),
-        )
-    ):
+    for place, fault in enumerate(FAULTS):
+        one_in = settings[f"{fault}_one_in"]
         if one_in and number % one_in == place % one_in:
             return fault
     return NONE
 
 
-def window_number(site: str, window_start_ms: int) -> int:
-    """A number that follows from a window's address alone."""
-    return crc32(f"{site} {window_start_ms}".encode())
+def address_number(*address: object) -> int:
+    """A number that follows from an output's address alone: its keys and event time or window."""
+    return crc32(" ".join(map(str, address)).encode())

@@ -1,124 +1,202 @@
-"""What a calibration pipeline makes of one input record: the outputs of its stages, with their
-number (see calibration_faults), and the spoilt version of each. Pure.
+"""The stages of a domain at work, one input record at a time. Pure.
+
+stages = Stages(plan.domain, tuple(plan.outputs), plan.wire_format)
+stages.outputs(topic, key, value, appended_ms), stages.closed(now_ms)
 """
 
-from collections import OrderedDict
-from dataclasses import dataclass, field
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from schemas import catalogue, codec, json_format
+from schemas import codec, json_format
+from schemas.domain import (
+    SCHEDULED_AT,
+    SEQUENCE,
+    WINDOW_END,
+    WINDOW_START,
+    DomainSpec,
+    InputSpec,
+    StageSpec,
+)
 from schemas.model import Stage
-from services.calibration_pipeline.faults import window_number
+from services.calibration_pipeline.kinds import Fields, Join, Kind, PerRow, Row
+from services.calibration_pipeline.windows import Closed, Counted, WindowJoin
 
-Fields = dict[str, Any]
-REPORT_S = 1
-MAX_OPEN_WINDOWS = 200_000
-FLOW, SPEED = "flow_vehicles_per_hour", "speed_km_per_hour"
+NUMBERS = {"int", "long", "float", "double"}
 
 
 @dataclass(frozen=True)
 class Made:
-    """One output. latest_ms: LogAppendTime of its latest input; row and wrong: its fields and one
-    of them that is not right, where it has any."""
+    """One output. due_ms: from when on its delay counts; record, row: what it holds, where it can
+    be spoilt, and kept: the columns that say which output it is."""
 
     stage: Stage
     number: int
-    latest_ms: int
+    due_ms: int
+    key: bytes | None
     value: bytes
     record: str = ""
-    row: Fields = field(default_factory=dict)
-    wrong: Fields = field(default_factory=dict)
-    wire_format: str = "avro"
-
-    @property
-    def spoilt(self) -> bytes:
-        """The same output with one wrong value, encoded. Few are asked for it."""
-        if not self.wrong:
-            return self.value
-        encode = json_format.encode_json if self.wire_format == "json" else codec.encode
-        return encode(self.record, self.row | self.wrong)
+    row: Fields | None = None
+    kept: frozenset[str] = frozenset()
 
 
-@dataclass
-class _Window:
-    latest_ms: int = 0
-    flows: list[int] = field(default_factory=list)
-    speeds: list[float] = field(default_factory=list)
+def kind_of(spec: StageSpec, domain: DomainSpec) -> Kind:
+    """A stage that has seen nothing yet. Raises ValueError for one that the calibration lacks."""
+    if spec.kind in ("copy", "decode", "filter", "lookup"):
+        return PerRow(spec)
+    if spec.kind == "join":
+        return Join(spec, domain)
+    if spec.kind == "window_join":
+        return WindowJoin(spec, domain)
+    if spec.kind == "aggregate":
+        return Counted(spec, domain) if spec.complete else Closed(spec, domain)
+    raise ValueError(f"the calibration has no {spec.kind}")
 
 
 class Stages:
-    """The stages of one pipeline. Keeps windows that are not complete, the newest 200,000.
+    """The stages that a pipeline publishes, and those that they are made of.
 
-    wire_format: of the inputs, `avro` or `json`; window_s: length of a window of stage 3, seconds.
+    wire_format: of the inputs, `avro` or `json`.
     """
 
     def __init__(
-        self, stages: tuple[Stage, ...], wire_format: str = "avro", window_s: int = REPORT_S
+        self, domain: DomainSpec, published: tuple[Stage, ...], wire_format: str = "avro"
     ) -> None:
-        self._stages = stages
-        self._wire_format = wire_format
-        self._window_ms = 1000 * window_s
-        self._windows: OrderedDict[tuple[str, str, int], _Window] = OrderedDict()
+        self._domain, self._published, self._format = domain, set(published), wire_format
+        needed = {step.name for stage in published for step in domain.chain(stage)}
+        self._steps = [
+            (
+                spec,
+                frozenset(one.name for one in domain.inputs_of(spec.name)),
+                kind_of(spec, domain),
+            )
+            for spec in domain.stages
+            if spec.name in needed
+        ]
+        # Identities must stay what they are: an output with others answers for other inputs.
+        self._identity = {
+            spec.name: frozenset(identity(spec, domain)) for spec, _, _ in self._steps
+        }
 
-    def outputs(self, topic: str, value: bytes | None, appended_ms: int) -> list[Made]:
+    def outputs(
+        self, topic: str, key: bytes | None, value: bytes | None, appended_ms: int
+    ) -> list[Made]:
         """What is due after one more input. What does not decode is only copied."""
+        source = self._domain.input(topic)
         try:
-            name, fields = self._decoded(topic, value)
+            fields = self._decoded(source, value)
         except codec.DecodeError:
-            copied = value if "ingest" in self._stages else None
-            return [] if copied is None else [Made("ingest", -1, appended_ms, copied)]
+            return [
+                Made(spec.name, -1, appended_ms, key, value)
+                for spec, inputs, _ in self._steps
+                if spec.kind == "copy"
+                and spec.name in self._published
+                and source.name in inputs
+                and value is not None
+            ]
         assert value is not None
-        made = []
-        number = fields["sequence"]
-        if "ingest" in self._stages:
-            wrong = {"accuracy_percent": -1}
-            kept = (name, fields, wrong, self._wire_format)
-            made.append(Made("ingest", number, appended_ms, value, *kept))
-        if "parse" in self._stages:
-            parsed = {FLOW: None, SPEED: None, **fields}
-            del parsed["scheduled_at"]
-            made.append(_made("parse", number, appended_ms, parsed, {"accuracy_percent": -1}))
-        if "tumbling" in self._stages:
-            made += self._tumbling(fields, appended_ms)
+        event_ms, number = fields[source.event_time], fields[SEQUENCE]
+        row = Row(fields, source.name, event_ms, appended_ms, appended_ms, number)
+        made = self._flow({source.name: [row]}, (source, key, value))
+        for _, _, kind in self._steps:
+            if isinstance(kind, Closed):
+                kind.seen(row)
         return made
 
-    def _decoded(self, topic: str, value: bytes | None) -> tuple[str, Fields]:
-        name = catalogue.record_of(topic)
-        if self._wire_format == "json":
-            return name, json_format.decode_json(name, value)
-        return name, codec.decode_as(name, value)
+    @property
+    def closes_windows(self) -> bool:
+        """Whether anything may be due because of the time."""
+        return any(isinstance(kind, Closed) for _, _, kind in self._steps)
 
-    def _tumbling(self, fields: Fields, appended_ms: int) -> list[Made]:
-        site = fields["measurement_id"]
-        start_ms = fields["observed_at"] // self._window_ms * self._window_ms
-        key = (fields["run_id"], site, start_ms)
-        window = self._windows.setdefault(key, _Window())
-        window.latest_ms = max(window.latest_ms, appended_ms)
-        if FLOW in fields:
-            window.flows.append(fields[FLOW])
-        else:
-            window.speeds.append(fields[SPEED])
-        due = fields["num_lanes"] * (self._window_ms // (1000 * REPORT_S))
-        if not len(window.flows) == len(window.speeds) == due:
-            if len(self._windows) > MAX_OPEN_WINDOWS:
-                self._windows.popitem(last=False)
-            return []
-        del self._windows[key]
-        total = sum(window.flows)
-        row = {
-            "run_id": fields["run_id"],
-            "measurement_id": site,
-            "window_start": start_ms,
-            "window_end": start_ms + self._window_ms,
-            "lanes": fields["num_lanes"],
-            "accumulated_flow_vehicles_per_hour": total,
-            "average_speed_km_per_hour": sum(window.speeds) / len(window.speeds),
-        }
-        number = -1 if fields["sequence"] < 0 else window_number(site, start_ms)
-        spoilt = {"accumulated_flow_vehicles_per_hour": total + 1}
-        return [_made("tumbling", number, window.latest_ms, row, spoilt)]
+    def closed(self, now_ms: float) -> list[Made]:
+        """What is due because of the time (epoch milliseconds)."""
+        return self._flow({}, None, now_ms)
+
+    def _flow(
+        self,
+        rows: dict[str, list[Row]],
+        copied: tuple[InputSpec, bytes | None, bytes] | None,
+        now_ms: float | None = None,
+    ) -> list[Made]:
+        """Rows of inputs through all stages, in order."""
+        made: list[Made] = []
+        for spec, _, kind in self._steps:
+            out: list[Row] = []
+            if now_ms is not None and isinstance(kind, Closed):
+                out = kind.closed(now_ms)
+            for name in spec.reads:
+                for row in rows.get(name, ()):
+                    out += kind.add(row)
+            rows[spec.name] = out
+            if spec.name in self._published:
+                made += (self._made(spec, row, copied) for row in out)
+        return made
+
+    def _made(
+        self, spec: StageSpec, row: Row, copied: tuple[InputSpec, bytes | None, bytes] | None
+    ) -> Made:
+        kept = self._identity[spec.name]
+        if spec.kind == "copy":
+            assert copied is not None
+            source, key, value = copied
+            return Made(
+                spec.name, row.number, row.due_ms, key, value, source.record, row.fields, kept
+            )
+        columns = {name: row.fields.get(name) for name in _types(self._schema(spec.record))}
+        value = self._domain.codec.encode(spec.record, columns)
+        key = str(row.fields[spec.key]).encode()
+        return Made(spec.name, row.number, row.due_ms, key, value, spec.record, columns, kept)
+
+    def spoilt(self, made: Made) -> bytes:
+        """The same output with one wrong value, encoded; as it is where it has none to spoil."""
+        if made.row is None:
+            return made.value
+        wrong = made.row | spoilt_column(made.row, _types(self._schema(made.record)), made.kept)
+        is_copy = self._domain.stage(made.stage).kind == "copy"
+        if is_copy and self._format == "json":
+            return json_format.encode_json(made.record, wrong, self._domain.codec)
+        return self._domain.codec.encode(made.record, wrong)
+
+    def _schema(self, record: str) -> str:
+        return self._domain.codec.schema_json(record)
+
+    def _decoded(self, source: InputSpec, value: bytes | None) -> Fields:
+        records = self._domain.codec
+        if self._format == "json":
+            return json_format.decode_json(source.record, value, records)
+        return records.decode_as(source.record, value)
 
 
-def _made(stage: Stage, number: int, latest_ms: int, row: Fields, wrong: Fields) -> Made:
-    record = f"output_{stage}"
-    return Made(stage, number, latest_ms, codec.encode(record, row), record, row, wrong)
+def identity(spec: StageSpec, domain: DomainSpec) -> Iterable[str]:
+    """The columns of an output that say which output it is."""
+    yield from (SEQUENCE, SCHEDULED_AT, WINDOW_START, WINDOW_END, spec.key, *spec.keys)
+    for one in domain.inputs_of(spec.name):
+        yield from (one.event_time, one.key)
+    for step in domain.chain(spec.name):
+        yield from (name for name, of in step.columns.items() if of.endswith(f".{SEQUENCE}"))
+
+
+def spoilt_column(row: Fields, types: dict[str, str], kept: frozenset[str]) -> Fields:
+    """One column that does not say which output it is, with another value; the last number, else
+    the last text, or none."""
+    free = [name for name in types if name not in kept and row[name] is not None]
+    numbers = [name for name in free if types[name] in NUMBERS]
+    texts = [name for name in free if types[name] == "string" and name != "run_id"]
+    if numbers:
+        return {numbers[-1]: row[numbers[-1]] + 1}
+    return {texts[-1]: row[texts[-1]] + "?"} if texts else {}
+
+
+@cache
+def _types(schema: str) -> dict[str, str]:
+    """Avro's type of each column, without null and logical types."""
+    found: dict[str, Any] = {one["name"]: one["type"] for one in json.loads(schema)["fields"]}
+    return {name: _plain(kind) for name, kind in found.items()}
+
+
+def _plain(kind: Any) -> str:
+    if isinstance(kind, list):
+        kind = next(one for one in kind if one != "null")
+    return str(kind["type"]) if isinstance(kind, dict) else str(kind)

@@ -5,7 +5,7 @@ reads the known processes only. A process once found stays its service's until i
 its parent dies first.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import psutil
@@ -15,9 +15,9 @@ from services.collector.jvm import Jvm
 from services.collector.measures import Counters, Gauges
 from services.collector.stack import StackService
 from services.runtime.births import birth_of
+from services.runtime.program import pipeline_of
 
 PIPELINE_SERVICE = "runner"
-PIPELINE_OPTION = "--pipeline"
 
 
 @dataclass(frozen=True)
@@ -26,16 +26,6 @@ class _Member:
     parent: Identity | None
     owner: Owner
     jvm: Jvm
-
-
-def pipeline_named(command_line: Sequence[str]) -> str:
-    """The NAME of `--pipeline NAME` or `--pipeline=NAME` in a command line, or empty."""
-    for position, argument in enumerate(command_line):
-        if argument == PIPELINE_OPTION and position + 1 < len(command_line):
-            return command_line[position + 1]
-        if argument.startswith(PIPELINE_OPTION + "="):
-            return argument.removeprefix(PIPELINE_OPTION + "=")
-    return ""
 
 
 def descendants(roots: Iterable[int], parents: dict[int, int]) -> list[tuple[int, int]]:
@@ -99,7 +89,7 @@ class Processes:
         try:
             # Looked at again while empty: a process just forked still shows its parent's command.
             if service == PIPELINE_SERVICE and not is_root and not pipeline:
-                pipeline = pipeline_named(process.cmdline())
+                pipeline = pipeline_of(process.cmdline())
             identity = _identity(above.process) if above else None
             process.create_time()
         except (psutil.NoSuchProcess, psutil.AccessDenied):

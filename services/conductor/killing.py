@@ -10,8 +10,11 @@ from pathlib import Path
 
 import psutil
 
+from schemas.protocol import Pipeline
 from schemas.workload import KillTarget
 from services.runtime.births import birth_of
+from services.runtime.engines import engine_of
+from services.runtime.program import pipeline_of
 
 SERVICE_OF: dict[KillTarget, str] = {
     "driver": "runner",
@@ -21,7 +24,7 @@ SERVICE_OF: dict[KillTarget, str] = {
 }
 
 
-def kill_part(target: KillTarget, data: Path, pipelines: Sequence[str]) -> list[int]:
+def kill_part(target: KillTarget, data: Path, pipelines: Sequence[Pipeline]) -> list[int]:
     """Kill (SIGKILL) the target, of every one of the pipelines where it is a pipeline's.
 
     data: folder of the stack. Returns the process ids; none where there is no such process.
@@ -34,13 +37,15 @@ def kill_part(target: KillTarget, data: Path, pipelines: Sequence[str]) -> list[
     return killed
 
 
-def _victims(target: KillTarget, data: Path, pipelines: Sequence[str]) -> Iterator[psutil.Process]:
+def _victims(
+    target: KillTarget, data: Path, pipelines: Sequence[Pipeline]
+) -> Iterator[psutil.Process]:
     for root in _services(data, SERVICE_OF[target]):
         if target in ("broker", "evaluator"):
             yield root
         else:
-            for driver in _drivers(root, pipelines):
-                yield from [driver] if target == "driver" else _java_below(driver)
+            for pipeline in pipelines:
+                yield from _processes_of(pipeline, root, target)
 
 
 def _services(data: Path, name: str) -> Iterator[psutil.Process]:
@@ -58,19 +63,26 @@ def _services(data: Path, name: str) -> Iterator[psutil.Process]:
                 yield process
 
 
-def _drivers(root: psutil.Process, pipelines: Sequence[str]) -> Iterator[psutil.Process]:
+def _processes_of(
+    pipeline: Pipeline, root: psutil.Process, target: KillTarget
+) -> Iterator[psutil.Process]:
+    """Of a pipeline below the runner: its main process (driver), or its workers (worker)."""
+    engine = engine_of(pipeline)
+    if engine is None:
+        return
+    looks = engine.spec.processes
+    name = looks.main if target == "driver" else looks.workers
     for process in root.children():
         with contextlib.suppress(psutil.Error):
-            command = process.cmdline()
-            named = (
-                command[command.index("--pipeline") + 1 :][:1] if "--pipeline" in command else []
-            )
-            if named and named[0] in pipelines:
-                yield process
+            if pipeline_of(process.cmdline()) == pipeline.name:
+                if target == "driver" and not name:
+                    yield process
+                elif name:
+                    yield from _named_below(process, name)
 
 
-def _java_below(driver: psutil.Process) -> Iterator[psutil.Process]:
-    for process in driver.children(recursive=True):
+def _named_below(program: psutil.Process, name: str) -> Iterator[psutil.Process]:
+    for process in program.children(recursive=True):
         with contextlib.suppress(psutil.Error):
-            if process.name() == "java":
+            if process.name() == name:
                 yield process

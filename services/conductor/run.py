@@ -162,10 +162,9 @@ class Run:
 
     def _kill(self, measure_start_ms: int) -> None:
         """Kill what the workload says, when it says so. Raises RunEndedError if it is not there."""
-        names = [pipeline.name for pipeline in self.request.pipelines]
         for kill in sorted(self.request.workload.kills, key=lambda kill: kill.at_s):
             self._await_time(measure_start_ms + 1000 * kill.at_s)
-            pids = kill_part(kill.target, self._settings.data, names)
+            pids = kill_part(kill.target, self._settings.data, self.request.pipelines)
             if not pids:
                 raise RunEndedError(f"There is no {kill.target} on this machine to kill.")
             self._tell(protocol.KILLED, {"target": kill.target, "pids": pids})

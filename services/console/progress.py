@@ -103,7 +103,7 @@ class Progress:
         """Per pipeline and stage: recent p50 and p99 of `latest`, outputs exact, other verdicts."""
         found: list[tuple[str, str, int | None, int | None, int, int]] = []
         for pipeline in self.request.pipelines:
-            for stage in (s for s in pipeline.stages if s in self.request.stages):
+            for stage in self.request.stages_of(pipeline):
                 counts = self.recent_latency(pipeline.name, stage)
                 verdicts = self.verdicts[pipeline.name, stage]
                 others = sum(verdicts[verdict] for verdict in protocol.FAILED_VERDICTS)

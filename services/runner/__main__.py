@@ -1,4 +1,4 @@
-"""The agent of the pipelines: `prepare` starts one driver per pipeline, `stop` ends them.
+"""The agent of the pipelines: `prepare` starts one program per pipeline, `stop` ends them.
 
 python -m services.runner
 """
@@ -18,22 +18,24 @@ from services.runtime.serving import serving
 from services.runtime.settings import ServiceSettings, load_settings
 
 SERVICE = "runner"
-WATCH_INTERVAL_S = 0.25
+WATCH_INTERVAL_S = 0.1
 
 
 def main() -> None:
-    """Serve until told to stop; leaves no driver behind."""
+    """Serve until told to stop; leaves no pipeline behind."""
     settings = load_settings(ServiceSettings)
     configure_logs(SERVICE, settings.log_level)
     with serving(settings, SERVICE) as service:
-        agent = Agent(settings.data.resolve(), service.events)
+        agent = Agent(settings, service.events)
         service.follow(
-            partial(obey, agent=agent, events=service.events), agent.watch, lambda: WATCH_INTERVAL_S
+            partial(handle_command, agent=agent, events=service.events),
+            agent.watch,
+            lambda: WATCH_INTERVAL_S,
         )
         agent.close()
 
 
-def obey(command: dict[str, Any], agent: Agent, events: Events) -> None:
+def handle_command(command: dict[str, Any], agent: Agent, events: Events) -> None:
     """Carry out one command; one that does not concern pipelines changes nothing."""
     run_id = command["run_id"]
     if command["command"] == "stop":
@@ -45,7 +47,7 @@ def obey(command: dict[str, Any], agent: Agent, events: Events) -> None:
         try:
             plan = RunPlan.model_validate_json(command["body"])
             agent.prepare(plan)
-        except (ValidationError, OSError) as error:
+        except (ValueError, OSError) as error:  # also of a plan without a domain or with no engine
             reason = f"runner cannot prepare: {error}"
             events.lifecycle(protocol.FAILED, run_id, detail={"reason": reason})
 

@@ -1,108 +1,122 @@
-"""The agent: commands of a run → drivers, and what became of them → lifecycle events."""
+"""The agent: commands of a run → pipelines, and what became of them → events."""
 
+import json
 import os
 import shutil
 import time
-from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import structlog
 
-from schemas import protocol
+from schemas import catalogue, protocol
+from schemas.engine import REASON_CHARACTERS, FailedLine, Line, ProgressLine, ReadyLine
 from schemas.protocol import PhasePlan, Pipeline, RunPlan
 from services.runner.processes import (
-    SPARK,
-    Driver,
-    bury,
+    PipelineProcess,
     last_meaningful_line,
     read_tail,
-    start_driver,
-    stop_drivers,
+    reap,
+    start_process,
+    stop_processes,
 )
+from services.runner.session import Member, RunSession, engine_plan, in_start_order
 from services.runtime.clock import now_ms
+from services.runtime.engines import Engine, load_engine
 from services.runtime.events import Events
-from services.runtime.program import EXIT_REPORTED, ready_mark
+from services.runtime.program import plan_file
+from services.runtime.settings import ServiceSettings
 from services.runtime.trusted import pipeline_objection
 
-# The program that runs a pipeline, by the pipeline's mode.
-PROGRAMS = {
-    "real-time": SPARK,
-    "micro-batch": SPARK,
-    "continuous": SPARK,
-    "calibration": "services.calibration_pipeline",
-    "external": "services.external_pipeline",
-}
-PLAN = "plan.json"
-# Drivers that start at once need as long as one after the other when they wait for cores, and some
-# of Spark's own time limits are too short for that ("Python worker failed to connect back").
+# Programs that start at once need as long as one after the other when they wait for cores, and some
+# of their own time limits are too short for that.
 STARTING_AT_ONCE = max(1, (os.cpu_count() or 1) // 2)
-KEPT_S = 60.0  # how long drivers that were kept wait for the next run
-StartDriver = Callable[[str, str, Path, Path, str], Driver]
+KEPT_S = 60.0  # how long pipelines that were kept wait for the next run
+StartProcess = Callable[[str, Engine, Path, Path], PipelineProcess]
+
+
+@dataclass(frozen=True)
+class Idle:
+    """There are no pipelines."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """The pipelines of a run are there, or start."""
+
+    session: RunSession
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The run has ended; its pipelines wait for the next one."""
+
+    session: RunSession
+    since_s: float
 
 
 class Agent:
-    """Runs the drivers of at most one run at a time.
+    """Runs the pipelines of at most one run at a time.
 
-    Drivers that a `stop` asked to keep go on with the next run, if it has the same pipelines,
+    Pipelines that a `stop` asked to keep go on with the next run, if it has the same pipelines,
     stages and format of records: what they publish belongs to the run that their input belongs to.
     Their files stay where they were.
 
-    data: folder of the stack's state; the plan, checkpoints and scratch files of a run are in
+    settings.data: folder of the stack's state; plans and files of the pipelines of a run are in
     `runs/<run_id>`, which is removed when the run has been stopped; logs are in `logs`.
     objection: why a pipeline must not be started, or None (services/runtime/trusted.py).
     """
 
     def __init__(
         self,
-        data: Path,
+        settings: ServiceSettings,
         events: Events,
-        start: StartDriver = start_driver,
+        start: StartProcess = start_process,
         clock_s: Callable[[], float] = time.monotonic,
         objection: Callable[[Pipeline], str | None] | None = None,
     ) -> None:
-        self._data = data
-        self._objection = objection or partial(pipeline_objection, data=data)
+        self._settings = settings
+        self._data = settings.data.resolve()
         self._events = events
         self._start = start
-        self._drivers: list[Driver] = []
-        self._to_start: deque[Pipeline] = deque()
-        self._pipelines: list[str] = []
-        self._restarts: dict[str, int] = {}
-        self._max_restarts: dict[str, int] = {}
-        self._run_id = ""
-        self._home = ""
-        self._due_ms: int | None = None
-        self._kept: tuple[RunPlan, float] | None = None
-        self._plan: RunPlan | None = None
         self._clock_s = clock_s
+        self._objection = objection or partial(pipeline_objection, data=self._data)
+        self._state: Idle | Running | Kept = Idle()
         self._log = structlog.get_logger().bind(service="runner")
 
     def prepare(self, plan: RunPlan) -> None:
-        """Start one driver per pipeline of the plan, STARTING_AT_ONCE at a time. A run that is
-        still there is stopped first; the same run again changes nothing."""
+        """Start one program per pipeline of the plan, STARTING_AT_ONCE at a time of those that
+        start slowly. A run that is still there is stopped first; the same run again changes
+        nothing. Raises OSError, and ValueError for a plan that cannot be carried out."""
         run_id = plan.request.run_id
-        if run_id == self._run_id:
+        if isinstance(self._state, Running) and self._state.session.run_id == run_id:
             return
-        if self._go_on(plan):
+        if isinstance(self._state, Kept) and self._state.session.can_serve(plan):
+            self._go_on(self._state.session, plan)
             return
-        self.stop(self._run_id)
-        self._end_kept()
-        if self._refused(plan):
+        self.close()
+        if self._is_refused(plan):
             return
-        self._run_id = self._home = run_id
-        self._plan = plan
-        self._write(plan)
-        for pipeline in plan.request.pipelines:
-            self._pipelines.append(pipeline.name)
-            self._max_restarts[pipeline.name] = pipeline.max_restarts
-        if not plan.request.workload.pipelines_start_s:
-            self._to_start.extend(in_order(plan.request.pipelines))
-            self._start_next()
+        session = self._session(plan)
+        self._state = Running(session)
+        self._start_next(session)
 
-    def _refused(self, plan: RunPlan) -> bool:
+    def _session(self, plan: RunPlan) -> RunSession:
+        request = plan.request
+        folder = self._data / "runs" / request.run_id
+        members = [Member(one, load_engine(one.engine)) for one in request.pipelines]
+        folder.mkdir(parents=True, exist_ok=True)
+        for one in request.pipelines:
+            path = plan_file(folder, one.name)
+            path.touch(mode=0o600)
+            told = engine_plan(plan, one, folder / one.name, self._settings)
+            path.write_text(told.model_dump_json())
+        start_ms = None if request.workload.pipelines_start_s else 0
+        return RunSession(plan, folder, in_start_order(members), start_ms)
+
+    def _is_refused(self, plan: RunPlan) -> bool:
         """Whether a pipeline of the plan must not be started here; the run fails then."""
         objections = {each.name: self._objection(each) for each in plan.request.pipelines}
         found = {name: reason for name, reason in objections.items() if reason is not None}
@@ -114,142 +128,156 @@ class Agent:
         return bool(found)
 
     def begin(self, run_id: str, phases: PhasePlan) -> None:
-        """The load begins: drivers that start later than it know when."""
-        delay_s = self._plan.request.workload.pipelines_start_s if self._plan else 0
-        if delay_s and run_id == self._run_id and not self._drivers:
-            self._due_ms = phases.load_start_ms + 1000 * delay_s
+        """The load begins: pipelines that start later than it know when."""
+        if isinstance(self._state, Running) and self._state.session.run_id == run_id:
+            session = self._state.session
+            delay_s = session.plan.request.workload.pipelines_start_s
+            if delay_s and all(member.state == "waiting" for member in session.members):
+                session.start_ms = phases.load_start_ms + 1000 * delay_s
 
-    def _launch_when_due(self) -> None:
-        if self._due_ms is not None and self._plan is not None and now_ms() >= self._due_ms:
-            self._due_ms = None
-            self._to_start.extend(in_order(self._plan.request.pipelines))
+    def _start_next(self, session: RunSession) -> None:
+        """Start programs, but of slow ones no more at once than the machine can."""
+        if session.start_ms is None or now_ms() < session.start_ms:
+            return
+        for member in session.members:
+            is_full = sum(each.is_slow for each in session.members) >= STARTING_AT_ONCE
+            must_wait = is_full and member.engine.spec.processes.starts_slowly
+            if member.state == "waiting" and not must_wait:
+                member.state = "starting"
+                self._launch(session, member)
 
-    def _start_next(self) -> None:
-        """Start drivers, but no more at once than the machine can."""
-        folder, run_id = self._folder(self._home), self._run_id
-        while self._to_start and self._starting() < STARTING_AT_ONCE:
-            pipeline = self._to_start.popleft()
-            log = self._data / "logs" / f"pipeline-{pipeline.name}.log"
-            program = PROGRAMS[pipeline.mode]
-            self._drivers.append(self._start(pipeline.name, run_id, folder / PLAN, log, program))
-            self._log.info("driver_started", run_id=run_id, pipeline=pipeline.name)
-
-    def _starting(self) -> int:
-        folder = self._folder(self._home)
-        return sum(
-            driver.program == SPARK and not ready_mark(folder, driver.pipeline).exists()
-            for driver in self._drivers
-        )
+    def _launch(self, session: RunSession, member: Member) -> None:
+        name = member.pipeline.name
+        log = self._data / "logs" / f"pipeline-{name}.log"
+        try:
+            plan = plan_file(session.folder, name)
+            member.process = self._start(name, member.engine, plan, log)
+        except OSError as error:
+            self._fail(session, member, f"{name} cannot be started: {error}")
+            return
+        self._log.info("pipeline_started", run_id=session.run_id, pipeline=name)
 
     def stop(self, run_id: str, keep: bool = False) -> None:
-        """Stop the drivers of a run, remove what only the run needed, and say so for every pipeline
-        (also one that had failed). keep: leave them for the next run, for up to KEPT_S."""
-        if not run_id or run_id != self._run_id:
+        """Stop the pipelines of a run, remove what only the run needed, and say so for every
+        pipeline (also one that had failed). keep: leave them for the next run, up to KEPT_S."""
+        if not isinstance(self._state, Running) or self._state.session.run_id != run_id:
             return
-        pipelines, whole = self._pipelines, len(self._drivers) == len(self._pipelines)
-        if keep and whole and self._plan is not None:
-            self._kept = (self._plan, self._clock_s())
+        session = self._state.session
+        if keep and session.can_serve(session.plan):
+            self._state = Kept(session, self._clock_s())
         else:
-            stop_drivers(self._drivers)
-            self._clear()
-        for pipeline in pipelines:
-            self._events.lifecycle(protocol.STOPPED, run_id, pipeline=pipeline)
-        self._run_id = ""
-        self._log.info("run_stopped", run_id=run_id, kept=self._kept is not None)
+            self._end(session)
+        for pipeline in session.plan.request.pipelines:
+            self._events.lifecycle(protocol.STOPPED, run_id, pipeline=pipeline.name)
+        self._log.info("run_stopped", run_id=run_id, kept=isinstance(self._state, Kept))
 
-    def _go_on(self, plan: RunPlan) -> bool:
-        """Let the drivers that were kept serve this run, if they suit it and are all alive."""
-        kept, self._kept = self._kept, None
-        alive = all(driver.process.poll() is None for driver in self._drivers)
-        if kept is None or not alive or served(kept[0]) != served(plan):
-            self._kept = kept
-            return False
-        run_id = plan.request.run_id
-        self._run_id, self._plan = run_id, plan
-        self._drivers = [replace(driver, run_id=run_id) for driver in self._drivers]
-        for pipeline in self._pipelines:
-            self._events.lifecycle(protocol.READY, run_id, pipeline=pipeline)
-        self._log.info("drivers_go_on", run_id=run_id)
-        return True
+    def _go_on(self, session: RunSession, plan: RunPlan) -> None:
+        """Let the pipelines that were kept serve another run."""
+        session.plan = plan
+        self._state = Running(session)
+        for pipeline in plan.request.pipelines:
+            self._events.lifecycle(protocol.READY, session.run_id, pipeline=pipeline.name)
+        self._log.info("pipelines_go_on", run_id=session.run_id)
 
-    def _end_kept(self) -> None:
-        if self._kept is not None:
-            stop_drivers(self._drivers)
-            self._kept = None
-            self._clear()
-
-    def _clear(self) -> None:
-        shutil.rmtree(self._folder(self._home), ignore_errors=True)
-        self._drivers, self._pipelines, self._home, self._plan = [], [], "", None
-        self._due_ms = None
-        self._to_start.clear()
-        self._restarts, self._max_restarts = {}, {}
+    def _end(self, session: RunSession) -> None:
+        stop_processes(session.processes)
+        shutil.rmtree(session.folder, ignore_errors=True)
+        self._state = Idle()
 
     def watch(self) -> None:
-        """Start a driver that was killed again, and say FAILED, once, for one that ended although
-        nobody stopped it and cannot go on: one that was never ready, that told its failure itself,
-        or that was started again `max_restarts` times. Drivers kept for no run that came end."""
-        if self._kept is not None:
-            if self._clock_s() - self._kept[1] > KEPT_S:
-                self._end_kept()
-            return
-        self._launch_when_due()
-        for driver in [each for each in self._drivers if each.process.poll() is not None]:
-            self._drivers.remove(driver)
-            bury(driver)
-            code = driver.process.returncode
-            self._log.error(
-                "driver_died", run_id=driver.run_id, pipeline=driver.pipeline, code=code
-            )
-            if code != EXIT_REPORTED or driver.run_id != self._home:  # it tells of the run at home
-                line = last_meaningful_line(read_tail(driver.log))
-                reason = f"the driver of {driver.pipeline} died (exit code {code}): {line}"
-                if not self._restart(driver, reason):
-                    self._say(protocol.FAILED, driver, reason=reason)
-        self._start_next()
+        """Publish what programs say, start those that wait, and see to those that have ended.
+        Pipelines kept for no run that came end."""
+        if isinstance(self._state, Running):
+            session = self._state.session
+            for member in session.members:
+                self._look_at(session, member)
+            self._start_next(session)
+        elif isinstance(self._state, Kept):
+            for process in self._state.session.processes:
+                process.said()
+            if self._clock_s() - self._state.since_s > KEPT_S:
+                self._end(self._state.session)
 
-    def _restart(self, driver: Driver, reason: str) -> bool:
-        """Start a driver again, which goes on from its checkpoints, if that makes sense."""
-        folder, number = self._folder(self._home), self._restarts.get(driver.pipeline, 0) + 1
-        was_ready = ready_mark(folder, driver.pipeline).exists()
-        is_home = driver.run_id == self._home  # else its plan would tell of another run
-        if not was_ready or not is_home or number > self._max_restarts[driver.pipeline]:
+    def _look_at(self, session: RunSession, member: Member) -> None:
+        process = member.process
+        if process is None:
+            return
+        code = process.code  # first: what it said before it ended is there then
+        for line in process.said():
+            self._publish(session, member, line)
+        if code is None:
+            return
+        member.process = None
+        name = member.pipeline.name
+        reap(process)
+        self._log.error("pipeline_ended", run_id=session.run_id, pipeline=name, code=code)
+        if member.state != "ended":
+            line_of_log = last_meaningful_line(read_tail(process.log))
+            reason = f"the program of {name} ended (exit code {code}): {line_of_log}"
+            if not self._restart(session, member, process, reason):
+                self._fail(session, member, reason)
+
+    def _publish(self, session: RunSession, member: Member, line: Line) -> None:
+        """One line of a program as an event of the run; none of a program that has failed."""
+        name = member.pipeline.name
+        if member.state == "ended":
+            return
+        if isinstance(line, ReadyLine):
+            if member.state != "ready":
+                again = member.state == "down"
+                member.state = "ready"
+                self._say(
+                    protocol.PIPELINE_UP if again else protocol.READY,
+                    session,
+                    member,
+                    **line.detail,
+                )
+        elif isinstance(line, ProgressLine):
+            if line.stage in session.plan.request.stages_of(member.pipeline):
+                fields = line.model_dump(exclude={"event", "detail"})
+                detail = json.dumps(line.detail)
+                self._events.publish(
+                    catalogue.PIPELINE, session.run_id, pipeline=name, **fields, detail=detail
+                )
+        elif isinstance(line, FailedLine):
+            reason = " ".join(line.reason.split())[:REASON_CHARACTERS]
+            where = f"{name} {line.stage}" if line.stage else name
+            self._fail(session, member, f"{where}: {reason}", line.stage)
+
+    def _restart(
+        self, session: RunSession, member: Member, ended: PipelineProcess, reason: str
+    ) -> bool:
+        """Start a program again that was ready and was killed, unless it was so too often, or
+        serves another run than its plan says."""
+        was_ready = member.state in ("ready", "down")
+        is_home = session.run_id == session.home
+        if not was_ready or not is_home or member.restarts >= member.pipeline.max_restarts:
             return False
-        self._restarts[driver.pipeline] = number
-        self._say(protocol.PIPELINE_DOWN, driver, reason=reason, restart=number)
-        driver.log.replace(driver.log.with_suffix(".log.1"))
-        plan = folder / PLAN
-        again = self._start(driver.pipeline, driver.run_id, plan, driver.log, driver.program)
-        self._drivers.append(again)
+        member.restarts += 1
+        member.state = "down"
+        self._say(protocol.PIPELINE_DOWN, session, member, reason=reason, restart=member.restarts)
+        ended.log.replace(ended.log.with_suffix(".log.1"))
+        self._launch(session, member)
         return True
 
-    def _say(self, event: str, driver: Driver, **detail: object) -> None:
-        run_id, pipeline = driver.run_id, driver.pipeline
-        self._events.lifecycle(event, run_id, pipeline=pipeline, detail=detail)
+    def _fail(self, session: RunSession, member: Member, reason: str, stage: str = "") -> None:
+        """Say, once, that a pipeline cannot go on."""
+        member.state = "ended"
+        self._events.lifecycle(
+            protocol.FAILED,
+            session.run_id,
+            pipeline=member.pipeline.name,
+            stage=stage,
+            detail={"reason": reason},
+        )
+
+    def _say(self, event: str, session: RunSession, member: Member, **detail: object) -> None:
+        name = member.pipeline.name
+        self._events.lifecycle(event, session.run_id, pipeline=name, detail=detail)
 
     def close(self) -> None:
         """Stop whatever runs."""
-        self.stop(self._run_id)
-        self._end_kept()
-
-    def _folder(self, run_id: str) -> Path:
-        return self._data / "runs" / run_id
-
-    def _write(self, plan: RunPlan) -> None:
-        path = self._folder(plan.request.run_id) / PLAN
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o600)
-        path.write_text(plan.model_dump_json())
-
-
-def in_order(pipelines: Iterable[Pipeline]) -> list[Pipeline]:
-    """Pipelines in the order in which they start: first those of which Spark starts Python workers,
-    for which it waits no longer than ten seconds, whatever else the machine has to do."""
-    return sorted(pipelines, key=lambda pipeline: pipeline.implementation != "state")
-
-
-def served(plan: RunPlan) -> tuple[object, ...]:
-    """What must be the same for drivers to serve a run: pipelines, stages, format of records."""
-    request = plan.request
-    workload = request.workload
-    return request.pipelines, request.stages, workload.content.format, workload.windows
+        if isinstance(self._state, Running):
+            self.stop(self._state.session.run_id)
+        elif isinstance(self._state, Kept):
+            self._end(self._state.session)

@@ -1,74 +1,142 @@
-"""Driver processes: how the agent starts, stops and buries them."""
+"""Processes of pipelines: how the runner starts, hears, stops and reaps them."""
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from schemas.engine import Line
+from services.runner.lines import Lines
+from services.runtime.engines import Engine
+from services.runtime.settings import ROOT
 
 STOP_TIMEOUT_S = 20.0
 POLL_INTERVAL_S = 0.05
-SPARK = "services.spark_pipeline.driver"
 TAIL_BYTES = 65_536
+# What is read of a program's standard output at a time. One that says more waits for the next look.
+READ_BYTES, MAX_READS = 65_536, 4
 REASON_CHARACTERS = 600
-# Lines of a log that do not say why: stack frames, and Spark's notices while it shuts down.
+# Lines of a log that do not say why: stack frames, and notices of a shutdown.
 NOT_MEANINGFUL = ("at ", "File ", "...", "Traceback (", "^", "~")
+# What of our environment a program needs to run at all: where it lives, its language, Java and
+# Python, the certificates and proxies of the machine, and the mark by which a stack ends it.
+KEPT = re.compile(
+    r"HOME|USER|LOGNAME|SHELL|TMPDIR|TZ|LANG|LANGUAGE|LC_\w+|JAVA_HOME|LD_LIBRARY_PATH|PYTHON\w*"
+    r"|SSL_CERT_(FILE|DIR)|(?i:(https?|no|all)_proxy)|TIDEGAUGE_STACK_ID"
+)
 
 
-@dataclass(frozen=True)
-class Driver:
-    """One running pipeline of one run."""
+@dataclass
+class PipelineProcess:
+    """The program of one pipeline, in a process group of its own."""
 
     pipeline: str
-    run_id: str
     process: "subprocess.Popen[bytes]"
     log: Path
-    program: str = SPARK
+    _lines: Lines = field(default_factory=Lines)
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code, None while it runs."""
+        return self.process.poll()
+
+    def said(self) -> list[Line]:
+        """What it has said since the last look; what is no line of the contract goes to its log."""
+        found: list[Line] = []
+        for _ in range(MAX_READS):
+            data = self._read()
+            lines, logged = self._lines.feed(data)
+            found += lines
+            if logged:
+                with self.log.open("a") as file:
+                    file.writelines(f"{text}\n" for text in logged)
+            if len(data) < READ_BYTES:
+                break
+        return found
+
+    def _read(self) -> bytes:
+        if self.process.stdout is None:
+            return b""
+        with contextlib.suppress(BlockingIOError):
+            return os.read(self.process.stdout.fileno(), READ_BYTES)
+        return b""
 
 
-def start_driver(pipeline: str, run_id: str, plan: Path, log: Path, program: str = SPARK) -> Driver:
-    """Start a program (a Python module) in a process group of its own, with
-    its output in `log`.
+def start_process(pipeline: str, engine: Engine, plan: Path, log: Path) -> PipelineProcess:
+    """Start the program of a pipeline, which logs to `log`. Raises OSError.
 
-    The log holds the newest run only, which bounds it. The driver's standard input is a pipe from
-    this process: when this process ends, however it ends, the driver does.
+    The log holds the newest start only, which bounds it. The program's standard input is a pipe
+    from this process: when this process ends, however it ends, the program does.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", program]
-    with log.open("wb") as output:
+    log.write_bytes(b"")
+    with log.open("ab") as errors:
         process = subprocess.Popen(
-            [*command, "--pipeline", pipeline, "--plan", str(plan)],
+            [*command_of(engine), str(plan)],
+            cwd=ROOT if engine.spec.module else engine.folder,
+            env=environment(engine, os.environ),
             stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=subprocess.STDOUT,
+            stdout=subprocess.PIPE,
+            stderr=errors,
             start_new_session=True,
         )
-    return Driver(pipeline, run_id, process, log, program)
+    assert process.stdout is not None
+    os.set_blocking(process.stdout.fileno(), False)
+    return PipelineProcess(pipeline, process, log)
 
 
-def stop_drivers(drivers: list[Driver], timeout_s: float = STOP_TIMEOUT_S) -> None:
-    """Ask all drivers to stop, wait up to `timeout_s` for all of them, and end what is left."""
-    for driver in drivers:
-        driver.process.terminate()
-    deadline = time.monotonic() + timeout_s
-    while any(driver.process.poll() is None for driver in drivers):
-        if time.monotonic() > deadline:
+def command_of(engine: Engine) -> list[str]:
+    """The command of an engine's program: a module of this Python; or a program, its own folder's
+    first."""
+    if engine.spec.module:
+        return [sys.executable, "-m", engine.spec.module]
+    program, *options = engine.spec.command
+    own = engine.folder / program
+    return [str(own) if own.is_file() else program, *options]
+
+
+def environment(engine: Engine, ours: Mapping[str, str]) -> dict[str, str]:
+    """Of our environment what a program gets; `python` is this one."""
+    more = [re.compile(pattern) for pattern in engine.spec.environment]
+    kept = {
+        name: value
+        for name, value in ours.items()
+        if KEPT.fullmatch(name) or any(pattern.fullmatch(name) for pattern in more)
+    }
+    path = os.pathsep.join([str(Path(sys.executable).parent), ours.get("PATH", os.defpath)])
+    return kept | {"PATH": path}
+
+
+def stop_processes(processes: Iterable[PipelineProcess], timeout_s: float = STOP_TIMEOUT_S) -> None:
+    """Ask all programs to stop, wait up to `timeout_s` for all of them, and end what is left."""
+    stopping = list(processes)
+    for each in stopping:
+        each.process.terminate()
+    deadline_s = time.monotonic() + timeout_s
+    while still := [each for each in stopping if each.code is None]:
+        for each in still:
+            each.said()  # a full pipe would hold it up
+        if time.monotonic() > deadline_s:
             break
         time.sleep(POLL_INTERVAL_S)
-    for driver in drivers:
-        bury(driver)
+    for each in stopping:
+        reap(each)
 
 
-def bury(driver: Driver) -> None:
-    """End whatever is left of a driver's process group: itself and its JVM."""
+def reap(ended: PipelineProcess) -> None:
+    """End whatever is left of a program's process group: itself and what it started."""
     with contextlib.suppress(ProcessLookupError):  # nothing is left
-        os.killpg(driver.process.pid, signal.SIGKILL)
-    driver.process.wait()
-    if driver.process.stdin is not None:
-        driver.process.stdin.close()
+        os.killpg(ended.process.pid, signal.SIGKILL)
+    ended.process.wait()
+    for pipe in (ended.process.stdin, ended.process.stdout):
+        if pipe is not None:
+            pipe.close()
 
 
 def read_tail(log: Path) -> str:

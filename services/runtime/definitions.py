@@ -5,32 +5,43 @@ TOML or does not fit its model gives a DefinitionError whose text is one sentenc
 field and what was allowed.
 """
 
-import difflib
 import tomllib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from schemas.mistakes import first_mistake
-from schemas.pipeline import External
-from schemas.protocol import Model, Pipeline, Workload
+from schemas.mistakes import DefinitionError, first_mistake, unknown
+from schemas.protocol import Pipeline, Workload
 from schemas.suite import Step, Suite, SuiteFile, SuiteItem
+from services.runtime.engines import checked_pipeline, stages_published
 from services.runtime.settings import ROOT
 
+__all__ = [
+    "DEFAULT_PIPELINE",
+    "EXTERNAL",
+    "PIPELINES_DIR",
+    "SUITES_DIR",
+    "WORKLOADS_DIR",
+    "DefinitionError",
+    "changed",
+    "defined_in",
+    "load_pipeline",
+    "load_pipelines",
+    "load_suite",
+    "load_workload",
+    "names",
+    "unknown",
+]
 WORKLOADS_DIR = ROOT / "workloads"
 PIPELINES_DIR = ROOT / "pipelines"
 SUITES_DIR = ROOT / "suites"
 EXTERNAL = "external:"
 DEFAULT_PIPELINE = "spark-realtime"  # where neither a command or suite nor the workload names any
 
-ModelT = TypeVar("ModelT", bound=Model)
-
-
-class DefinitionError(ValueError):
-    """A workload, pipeline or suite is unknown or its file is wrong; the text is one sentence."""
+ReadT = TypeVar("ReadT")
 
 
 def names(directory: Path) -> tuple[str, ...]:
@@ -40,7 +51,7 @@ def names(directory: Path) -> tuple[str, ...]:
 
 def load_workload(name: str, directory: Path = WORKLOADS_DIR) -> Workload:
     """One workload by name, or by the path of a TOML file. Raises DefinitionError."""
-    return _load("workload", Workload, name, directory)
+    return _load("workload", Workload.model_validate, name, directory)
 
 
 def load_pipeline(name: str, directory: Path = PIPELINES_DIR) -> Pipeline:
@@ -50,7 +61,7 @@ def load_pipeline(name: str, directory: Path = PIPELINES_DIR) -> Pipeline:
     """
     if name.startswith(EXTERNAL):
         return _running_elsewhere(name.removeprefix(EXTERNAL), directory)
-    return _load("pipeline", Pipeline, name, directory)
+    return _pipeline(name, directory)
 
 
 def load_pipelines(given: Sequence[str]) -> tuple[Pipeline, ...]:
@@ -77,10 +88,10 @@ def defined_in(name: str, directory: Path) -> str:
 
 def _running_elsewhere(name: str, directory: Path) -> Pipeline:
     if (directory / f"{name}.toml").is_file():
-        return _load("pipeline", Pipeline, name, directory)
+        return _pipeline(name, directory)
     summary = "A program that is no part of Tidegauge and runs already."
     try:
-        return Pipeline(name=name, summary=summary, mode="external", external=External())
+        return checked_pipeline({"name": name, "summary": summary, "engine": "external"})
     except ValidationError as error:
         raise DefinitionError(f"{EXTERNAL}{name}: {error.errors()[0]['msg']}.") from error
 
@@ -88,7 +99,7 @@ def _running_elsewhere(name: str, directory: Path) -> Pipeline:
 def load_suite(name: str, directory: Path = SUITES_DIR) -> Suite:
     """One suite by name, or by the path of a TOML file, with the workloads and pipelines that it
     names. Raises DefinitionError."""
-    file = _load("suite", SuiteFile, name, directory)
+    file = _load("suite", SuiteFile.model_validate, name, directory)
     steps = [step for item in file.steps for step in _steps(name, item)]
     try:
         return Suite(name=file.name, summary=file.summary, pace=file.pace, steps=tuple(steps))
@@ -135,12 +146,15 @@ def _shorten(fields: dict[str, Any], share: float) -> None:
 
 
 def _steps(suite: str, item: SuiteItem) -> list[Step]:
+    from services.runtime.domains import load_domain  # which reads workloads by this module
+
     base = load_workload(item.workload)
     named = item.pipelines or base.pipelines or (DEFAULT_PIPELINE,)
     pipelines = load_pipelines(named)
     stages = item.stages or base.stages
+    domain = load_domain(base.domain).spec
     for pipeline in pipelines:
-        if stages and not set(stages) & set(pipeline.stages):
+        if not stages_published(pipeline, domain, stages or domain.stage_names)[0]:
             raise DefinitionError(
                 f"suite {suite}: {pipeline.name} runs none of the stages of {item.workload}."
             )
@@ -158,7 +172,11 @@ def _steps(suite: str, item: SuiteItem) -> list[Step]:
         raise DefinitionError(f"suite {suite}: {item.workload}: {first_mistake(error)}.") from error
 
 
-def _load(what: str, model: type[ModelT], name: str, directory: Path) -> ModelT:
+def _pipeline(name: str, directory: Path) -> Pipeline:
+    return _load("pipeline", checked_pipeline, name, directory)
+
+
+def _load(what: str, read: Callable[[dict[str, Any]], ReadT], name: str, directory: Path) -> ReadT:
     path = Path(name) if name.endswith(".toml") else directory / f"{name}.toml"
     try:
         data = path.read_bytes() if path.is_file() else None
@@ -167,11 +185,15 @@ def _load(what: str, model: type[ModelT], name: str, directory: Path) -> ModelT:
     if data is None:
         raise DefinitionError(unknown(what, name, names(directory)))
     try:
-        return model.model_validate(_toml(data))
+        fields = _toml(data)
+    except ValueError as error:
+        raise DefinitionError(_one_line(f"{path} is not valid TOML: {error}")) from error
+    try:
+        return read(fields)
     except ValidationError as error:
         raise DefinitionError(_one_line(f"{path}: {first_mistake(error)}.")) from error
     except ValueError as error:
-        raise DefinitionError(_one_line(f"{path} is not valid TOML: {error}")) from error
+        raise DefinitionError(_one_line(f"{path}: {error}.")) from error
 
 
 def _toml(data: bytes) -> dict[str, Any]:
@@ -184,10 +206,3 @@ def _toml(data: bytes) -> dict[str, Any]:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split()).rstrip(".") + "."
-
-
-def unknown(what: str, name: str, known: Sequence[str]) -> str:
-    """The sentence for a name that is not among those that are known."""
-    close = difflib.get_close_matches(name, known, 1)
-    hint = f" Did you mean {close[0]}?" if close else ""
-    return f"There is no {what} {name[:80]!r}; there are: {', '.join(known)}.{hint}"

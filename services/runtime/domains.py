@@ -27,9 +27,9 @@ from pydantic import ConfigDict, ValidationError
 from schemas.codec import said_by
 from schemas.content import Content
 from schemas.domain import HEADER, DomainSpec
-from schemas.mistakes import first_mistake
+from schemas.mistakes import DefinitionError, first_mistake, unknown
 from schemas.workload import Workload
-from services.runtime.definitions import DefinitionError, load_workload, unknown
+from services.runtime.definitions import load_workload
 from services.runtime.settings import ROOT
 
 DOMAINS_DIR = ROOT / "domains"

@@ -1,42 +1,65 @@
-"""What every program that runs one pipeline of one run is started with, by the agent."""
+"""The contract of an engine's program (schemas/engine.py), for programs in Python; and by which
+argument the processes of a pipeline are known.
+"""
 
-import argparse
+import json
 import os
+import re
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from schemas.model import Stage
-from schemas.pipeline import Pipeline
-from schemas.protocol import RunPlan
+from schemas.engine import EnginePlan
 
-EXIT_STOPPED = 0
-EXIT_REPORTED = 3  # a query failed and the program has published FAILED itself
+_PLAN = re.compile(r"/runs/[a-z0-9][a-z0-9-]*/([a-z0-9][a-z0-9-]*)\.plan\.json$")
 
 
-def read_arguments(program: str) -> tuple[Pipeline, RunPlan]:
-    """`--pipeline NAME --plan FILE`; exits with one line when they do not fit."""
-    parser = argparse.ArgumentParser(prog=program)
-    parser.add_argument("--pipeline", required=True)
-    parser.add_argument("--plan", required=True, type=Path)
-    given = parser.parse_args()
-    plan = RunPlan.model_validate_json(given.plan.read_bytes())
-    found = [each for each in plan.request.pipelines if each.name == given.pipeline]
-    if not found:
-        parser.error(f"the plan has no pipeline {given.pipeline!r}")
-    return found[0], plan
+def plan_file(folder: Path, pipeline: str) -> Path:
+    """Where the plan of a pipeline is in the folder of a run."""
+    return folder / f"{pipeline}.plan.json"
 
 
-def stages_to_run(pipeline: Pipeline, plan: RunPlan) -> tuple[Stage, ...]:
-    """Stages that the run asks for and the pipeline has, in the order of the run."""
-    return tuple(stage for stage in plan.request.stages if stage in pipeline.stages)
+def pipeline_of(command_line: Sequence[str]) -> str:
+    """The pipeline whose plan is an argument of a command line, or empty."""
+    found = (_PLAN.search(argument) for argument in command_line)
+    return next((match[1] for match in found if match), "")
 
 
-def ready_mark(folder: Path, pipeline: str) -> Path:
-    """The file in the folder of a run that tells that the pipeline's queries have run in it."""
-    return folder / "ready" / pipeline
+def read_plan() -> EnginePlan:
+    """The plan that the last argument names. Exits with one line when there is none."""
+    try:
+        return EnginePlan.model_validate_json(Path(sys.argv[-1]).read_bytes())
+    except (OSError, ValueError) as error:
+        sys.exit(f"{sys.argv[-1]} is no plan of a pipeline: {' '.join(str(error).split())[:600]}")
+
+
+class Voice:
+    """Says lines of the contract on standard output; what else this process and its children write
+    there goes to standard error."""
+
+    def __init__(self) -> None:
+        self._lines = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        self._lock = threading.Lock()
+
+    def ready(self, **detail: Any) -> None:
+        """The pipeline reads its inputs."""
+        self._say(event="ready", detail=detail)
+
+    def progress(self, **fields: Any) -> None:
+        """What one stage did (schemas.engine.ProgressLine)."""
+        self._say(event="progress", **fields)
+
+    def failed(self, stage: str, reason: str) -> None:
+        """The pipeline cannot go on."""
+        self._say(event="failed", stage=stage, reason=reason)
+
+    def _say(self, **fields: Any) -> None:
+        with self._lock:
+            print(json.dumps(fields), file=self._lines, flush=True)
 
 
 def end_with_parent(before: Callable[[], None] = lambda: None) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pydantic import ValidationError
 
 from schemas.domain import DomainSpec
-from schemas.mistakes import first_mistake
+from schemas.mistakes import DefinitionError, first_mistake
 from schemas.protocol import Pipeline, RunRequest, Stage, Workload
 from schemas.suite import SuiteRun
-from services.runtime.definitions import DefinitionError
+from services.runtime.engines import stages_published
 from services.runtime.environment import environment
 
 
@@ -24,7 +24,8 @@ def new_request(
     """The request of a new run: a run id that sorts by time, a seed, and the environment.
 
     stages: empty: those of the workload, or else all of the domain. Raises DefinitionError when the
-    stages or the workload's windows are none of the domain.
+    stages or the workload's windows are none of the domain, and when a pipeline can publish none of
+    the stages.
     """
     stages = stages or workload.stages or domain.stage_names
     unknown = [stage for stage in stages if stage not in domain.stage_names]
@@ -48,7 +49,45 @@ def new_request(
         environment=environment(),
         suite=suite,
         domain=resolved,
-        published={
-            one.name: tuple(stage for stage in stages if stage in one.stages) for one in pipelines
-        },
+        published={one.name: _published(one, resolved, stages) for one in pipelines},
+    )
+
+
+def not_published(request: RunRequest) -> tuple[str, ...]:
+    """Which stages of those asked for a pipeline does not publish because it cannot, and why, in
+    sentences."""
+    if request.domain is None:
+        return ()
+    found = [
+        (one.name, stages_published(one, request.domain, request.stages)[1])
+        for one in request.pipelines
+    ]
+    return tuple(
+        f"{name} does not publish {', '.join(stages)}: {reason}."
+        for name, against in found
+        for reason, stages in _by_reason(against).items()
+    )
+
+
+def _by_reason(against: dict[Stage, str]) -> dict[str, list[Stage]]:
+    found: dict[str, list[Stage]] = {}
+    for stage, reason in against.items():
+        found.setdefault(reason, []).append(stage)
+    return found
+
+
+def _published(
+    pipeline: Pipeline, domain: DomainSpec, stages: tuple[Stage, ...]
+) -> tuple[Stage, ...]:
+    published, against = stages_published(pipeline, domain, stages)
+    if published:
+        return published
+    if not against:
+        raise DefinitionError(
+            f"{pipeline.name} publishes none of the stages {', '.join(stages)}; it has: "
+            f"{', '.join(pipeline.stages)}."
+        )
+    stage, reason = next(iter(against.items()))
+    raise DefinitionError(
+        f"{pipeline.name} can publish none of the stages {', '.join(stages)}; {stage}: {reason}."
     )

@@ -77,7 +77,7 @@ def pipeline_objection(
     if _place(data, pipeline).is_file():
         return None
     # A program that runs already needs no file, only its name.
-    name = f"{EXTERNAL}{pipeline.name}" if pipeline.mode == "external" else pipeline.name
+    name = f"{EXTERNAL}{pipeline.name}" if pipeline.engine == "external" else pipeline.name
     known = None
     with suppress(DefinitionError):
         known = load_pipeline(name, directory)

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 
 from schemas import catalogue
 from schemas.domain import ROW_KINDS, DomainSpec, StageSpec
-from schemas.pipeline import Pipeline
+from services.spark_pipeline.pipeline import SparkPipeline
 from services.spark_pipeline.stages.aggregate import aggregate
 from services.spark_pipeline.stages.builtin.aggregate import WINDOW_TIME
 from services.spark_pipeline.stages.builtin.aggregate import aggregate as builtin_aggregate
@@ -51,7 +51,7 @@ class Source:
     wire_format: str = "avro"
 
 
-def outputs(source: Source, domain: DomainSpec, stage: str, pipeline: Pipeline) -> DataFrame:
+def outputs(source: Source, domain: DomainSpec, stage: str, pipeline: SparkPipeline) -> DataFrame:
     """(key, value) of what the stage publishes, all the way from the input.
 
     Rows of a decode have a column `topic` too: values that are no records go to `dead-letter`,
@@ -74,7 +74,9 @@ def outputs(source: Source, domain: DomainSpec, stage: str, pipeline: Pipeline) 
     return encoded(_computed(source, inputs, spec, pipeline), spec, domain.codec)
 
 
-def _computed(source: Source, inputs: Inputs, spec: StageSpec, pipeline: Pipeline) -> DataFrame:
+def _computed(
+    source: Source, inputs: Inputs, spec: StageSpec, pipeline: SparkPipeline
+) -> DataFrame:
     """The outputs of a stage as rows with at least the columns of its record."""
     chain, steps = inputs.domain.chain(spec.name), stateful_steps(inputs.domain, spec.name)
     before = chain[: len(chain) - len(steps)]
@@ -160,7 +162,7 @@ def built_in(
     return rows
 
 
-def built_in_watermark_ms(steps: Sequence[StageSpec], pipeline: Pipeline) -> int:
+def built_in_watermark_ms(steps: Sequence[StageSpec], pipeline: SparkPipeline) -> int:
     """How far the watermark is behind: of windows, which wait for it, `window_watermark_ms`; of a
     join, whose state it bounds, `watermark_s`."""
     closes = any(step.kind in ("aggregate", "change") for step in steps)

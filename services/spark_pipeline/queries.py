@@ -9,10 +9,9 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from schemas import catalogue
-from schemas.domain import DomainSpec
-from schemas.pipeline import Pipeline
-from schemas.protocol import RunPlan
+from schemas.engine import EnginePlan
 from services.spark_pipeline.outputs import Source, outputs
+from services.spark_pipeline.pipeline import SparkPipeline
 
 # Twice the default, which is full long before the broker has time for it in a backlog; a batch
 # leaves at once all the same. With 64 KB parse gains a little more, and tumbling loses.
@@ -30,18 +29,17 @@ class Place:
 
 def start_query(
     spark: SparkSession,
-    pipeline: Pipeline,
-    domain: DomainSpec,
+    pipeline: SparkPipeline,
     stage: str,
     *,
-    plan: RunPlan,
+    plan: EnginePlan,
     place: Place,
 ) -> StreamingQuery:
     """Start one stage, named after the stage: from its checkpoint, or if there is none from the
     plan's start offsets."""
     read = partial(read_inputs, spark, pipeline, plan, place)
-    source = Source(read, plan.request.run_id, plan.request.workload.content.format)
-    rows = outputs(source, domain, stage, pipeline)
+    source = Source(read, plan.run_id, plan.wire_format)
+    rows = outputs(source, plan.domain, stage, pipeline)
     writer = (
         rows.writeStream.queryName(stage)
         .outputMode("append" if pipeline.implementation == "built-in" else "update")
@@ -56,7 +54,11 @@ def start_query(
 
 
 def read_inputs(
-    spark: SparkSession, pipeline: Pipeline, plan: RunPlan, place: Place, topics: tuple[str, ...]
+    spark: SparkSession,
+    pipeline: SparkPipeline,
+    plan: EnginePlan,
+    place: Place,
+    topics: tuple[str, ...],
 ) -> DataFrame:
     """Input topics as one source, from the start offsets on."""
     reader = (
@@ -70,7 +72,7 @@ def read_inputs(
     return reader.load()
 
 
-def starting_offsets(plan: RunPlan, topics: tuple[str, ...]) -> str:
+def starting_offsets(plan: EnginePlan, topics: tuple[str, ...]) -> str:
     """The `startingOffsets` option: first offset by input topic and partition, as JSON."""
     return json.dumps(
         {
@@ -80,7 +82,7 @@ def starting_offsets(plan: RunPlan, topics: tuple[str, ...]) -> str:
     )
 
 
-def triggered(writer: DataStreamWriter, pipeline: Pipeline) -> DataStreamWriter:
+def triggered(writer: DataStreamWriter, pipeline: SparkPipeline) -> DataStreamWriter:
     """The trigger of the pipeline's mode."""
     if pipeline.mode == "real-time":
         return writer.trigger(realTime=f"{pipeline.batch_duration_s} seconds")

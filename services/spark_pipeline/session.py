@@ -8,8 +8,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from schemas.domain import ROW_KINDS, DomainSpec
-from schemas.pipeline import Pipeline
 from services.runtime.properties_text import properties_text
+from services.spark_pipeline.pipeline import SparkPipeline
 from services.spark_pipeline.progress import RECENT_UPDATES
 from services.spark_pipeline.settings import SparkSettings, without_secrets
 
@@ -52,7 +52,7 @@ EXCLUDED_RULES = ",".join(
 
 
 def slots(
-    pipeline: Pipeline, domain: DomainSpec, stages: tuple[str, ...], input_partitions: int
+    pipeline: SparkPipeline, domain: DomainSpec, stages: tuple[str, ...], input_partitions: int
 ) -> int:
     """Task slots that the queries of these stages need at once.
 
@@ -70,7 +70,7 @@ def is_stateful(domain: DomainSpec, stage: str) -> bool:
     return any(step.kind not in ROW_KINDS for step in domain.chain(stage))
 
 
-def compiler_options(pipeline: Pipeline, warm_up_s: int) -> tuple[str, ...]:
+def compiler_options(pipeline: SparkPipeline, warm_up_s: int) -> tuple[str, ...]:
     """How the JVM compiles: as it does by default in a run that warms up for long, otherwise in the
     way that disturbs the first half minute least."""
     if warm_up_s >= LONG_WARM_UP_S:
@@ -79,7 +79,7 @@ def compiler_options(pipeline: Pipeline, warm_up_s: int) -> tuple[str, ...]:
 
 
 def spark_conf(
-    pipeline: Pipeline,
+    pipeline: SparkPipeline,
     domain: DomainSpec,
     stages: tuple[str, ...],
     input_partitions: int,

@@ -20,13 +20,14 @@ from pathlib import Path
 import psutil
 from confluent_kafka import TopicPartition
 
-from schemas import catalogue, protocol
+from schemas import catalogue
+from schemas.model import Stage
 from schemas.pipeline import Pipeline
-from schemas.protocol import Load, RunPlan, RunRequest, Stage, Workload
+from services.runtime.domains import load_domain
 from services.runtime.kafka import admin_client, assigned_consumer, end_offsets
 from services.runtime.settings import ROOT, ServiceSettings
 from services.runtime.topics import ensure_topics
-from tests.integration.service_process import Reader
+from tests.engine_plans import write_plan
 
 READY_S, DONE_S, SETTLED_S, SETTLED_SHORT_S = 120.0, 300.0, 3.0, 20.0
 APART_MS = 200_000  # of event time, between the two backlogs
@@ -73,18 +74,17 @@ def running_query(
     consumer = assigned_consumer(settings, "bench")
     offsets = {topic: end_offsets(consumer, topic) for topic in catalogue.INPUTS}
     consumer.close()
-    workload = Workload(name="bench", summary="-", load=Load(rate_per_second=1))
-    request = RunRequest(run_id=run_id, workload=workload, pipelines=(pipeline,), stages=(stage,))
-    plan = scratch / f"{run_id}.json"
-    plan.write_text(RunPlan(request=request, start_offsets=offsets).model_dump_json())
-    command = [sys.executable, "-m", "services.spark_pipeline.driver"]
-    command += ["--pipeline", pipeline.name, "--plan", str(plan)]
-    lifecycle = Reader(settings, catalogue.LIFECYCLE)
-    with (scratch / f"{run_id}.log").open("wb") as log, started(command, settings, log) as process:
-        ready = lambda events: any(e["event"] == protocol.READY for e in events)  # noqa: E731
-        lifecycle.until(run_id, ready, READY_S)
+    domain = load_domain("traffic").spec
+    plan = write_plan(settings, scratch, run_id, pipeline, domain, (stage,), offsets)
+    command = [sys.executable, "-m", "services.spark_pipeline.driver", str(plan)]
+    log = scratch / f"{run_id}.log"
+    with log.open("wb") as output, started(command, settings, output) as process:
+        deadline_s = time.monotonic() + READY_S
+        while '"event": "ready"' not in log.read_text(errors="replace"):
+            assert process.poll() is None, log.read_text(errors="replace")[-1000:]
+            assert time.monotonic() < deadline_s, "the query is not ready"
+            time.sleep(POLL_S)
         yield process
-    lifecycle.close()
 
 
 def measured(

@@ -228,9 +228,9 @@ def test_a_spark_image_of_ones_own_reaches_the_executors() -> None:
 def test_every_program_that_a_pipeline_names_is_in_the_image() -> None:
     copied = re.findall(r"^COPY (\w+) /opt", (ROOT / "deploy/images/Dockerfile").read_text(), re.M)
     commands = [
-        load_pipeline(path.stem).external.command
+        load_pipeline(path.stem).settings["command"]
         for path in sorted((ROOT / "pipelines").glob("*.toml"))
-        if load_pipeline(path.stem).external
+        if load_pipeline(path.stem).engine == "external"
     ]
     assert commands
     for command in commands:

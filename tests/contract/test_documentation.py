@@ -12,11 +12,11 @@ import pytest
 
 from deploy.local.broker import BrokerSettings
 from deploy.local.supervisor import SupervisionSettings
-from schemas.pipeline import Pipeline
 from schemas.protocol import Workload
 from services.console.__main__ import main
 from services.console.arguments import build_parser
 from services.external_pipeline import __main__ as external
+from services.runtime import engines
 from services.runtime.definitions import PIPELINES_DIR, load_pipeline, load_workload
 from services.runtime.settings import ROOT
 from tests.contract.service_settings import PREFIX, SETTINGS
@@ -150,8 +150,9 @@ def test_commands_that_only_tell_are_run(line: str, capsys: pytest.CaptureFixtur
 
 
 def told_to_programs() -> set[str]:
-    """Variables that external programs find in their environment."""
-    return set(re.findall(rf'"({PREFIX}[A-Z_]+)"', Path(str(external.__file__)).read_text()))
+    """Variables that external programs find in their environment, and that of one's own engines."""
+    text = Path(str(external.__file__)).read_text()
+    return {engines.FOLDERS, *re.findall(rf'"({PREFIX}[A-Z_]+)"', text)}
 
 
 def known_names() -> set[str]:
@@ -182,4 +183,3 @@ def test_the_workload_and_the_stage_to_copy_are_valid() -> None:
     (code,) = blocks(ROOT / "docs" / "write-a-stage.md", "python")
     function = ast.parse(code).body[-1]
     assert isinstance(function, ast.FunctionDef)
-    assert "external" in Pipeline.model_fields

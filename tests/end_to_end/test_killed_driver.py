@@ -23,7 +23,7 @@ def driver_of(pipeline: str, data: Path) -> psutil.Process | None:
     """The driver process of this stack, if it runs."""
     for process in psutil.process_iter(["cmdline"]):
         text = " ".join(process.info["cmdline"] or ())
-        wanted = ("services.spark_pipeline.driver", f"{data}/", f"--pipeline {pipeline} ")
+        wanted = ("services.spark_pipeline.driver", f"{data}/", f"/{pipeline}.plan.json")
         if all(part in text for part in wanted):
             return process
     return None

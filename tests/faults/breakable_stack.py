@@ -21,6 +21,7 @@ from deploy.local.status import ServiceStatus
 from schemas import catalogue
 from services.runtime.clickhouse import QueryError, query, store_url
 from services.runtime.kafka import assigned_consumer, ends_of, watermarks
+from services.runtime.program import pipeline_of
 from services.runtime.settings import ServiceSettings
 from tests.end_to_end.command import ROOT, CommandLine
 from tests.end_to_end.implied import judged_by_brute_force
@@ -93,7 +94,7 @@ class BreakableStack:
         part = "runner" if name == "driver" else name
         found = [psutil.Process(one.pid) for one in self._status() if one.name == part]
         if name == "driver":
-            return [one for one in found[0].children() if "--pipeline" in one.cmdline()]
+            return [one for one in found[0].children() if pipeline_of(one.cmdline())]
         return found
 
     def kill(self, name: str) -> None:

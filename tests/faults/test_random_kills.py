@@ -39,7 +39,7 @@ REASONS = {
     "generator": "generator was ended by SIGKILL in the middle of the run.",
     "runner": "runner was ended by SIGKILL in the middle of the run.",
     "conductor": CONDUCTOR_ENDED,
-    "driver": "pipeline:calibration failed: the driver of calibration died (exit code -9)",
+    "driver": "pipeline:calibration failed: the program of calibration ended (exit code -9)",
 }
 
 

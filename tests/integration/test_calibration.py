@@ -1,6 +1,5 @@
 """The evaluator held against a pipeline whose delays and faults are known, and against death."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -12,7 +11,6 @@ import pytest
 
 from schemas import catalogue, codec, protocol
 from schemas.json_format import encode_json
-from schemas.pipeline import Calibration, Pipeline
 from schemas.protocol import LoadFinished, PhasePlan, RunPlan, RunRequest, Stop
 from schemas.workload import (
     Content,
@@ -22,6 +20,7 @@ from schemas.workload import (
     Validity,
     Workload,
 )
+from services.runtime.engines import checked_pipeline
 from services.runtime.events import open_events
 from services.runtime.kafka import (
     admin_client,
@@ -31,6 +30,7 @@ from services.runtime.kafka import (
 )
 from services.runtime.settings import ROOT
 from services.runtime.topics import ensure_topics
+from tests.engine_plans import write_plan
 from tests.integration.brute_force import judged
 from tests.integration.service_process import (
     Reader,
@@ -59,12 +59,9 @@ class CalibrationRun:
     def __init__(self, settings, run_id, judgement, calibration, content, windows):
         self.settings, self.run_id, self.judgement = settings, run_id, judgement
         self.content, self.windows = content, windows
-        self.pipeline = Pipeline(
-            name=f"c-{run_id}",
-            summary="-",
-            mode="calibration",
-            stages=STAGES,
-            calibration=calibration,
+        self.domain = TRAFFIC.resolved(windows)
+        self.pipeline = checked_pipeline(
+            {"name": f"c-{run_id}", "summary": "-", "engine": "calibration"} | calibration
         )
         self.bus = open_events(settings, "tests")
         self.start_ms = int(time.time()) * 1000
@@ -94,7 +91,7 @@ class CalibrationRun:
             workload=workload,
             pipelines=(self.pipeline,),
             stages=STAGES,
-            domain=TRAFFIC.resolved(self.windows),
+            domain=self.domain,
         )
 
     def ends(self):
@@ -107,24 +104,32 @@ class CalibrationRun:
     @contextmanager
     def running_pipeline(self, folder):
         """The calibration process, ready."""
-        plan = folder / f"{self.run_id}.json"
-        plan.write_text(self.plan.model_dump_json())
-        program = [sys.executable, "-m", "services.calibration_pipeline"]
+        offsets, wire_format = self.plan.start_offsets, self.content.format
+        plan = write_plan(
+            self.settings,
+            folder,
+            self.run_id,
+            self.pipeline,
+            self.domain,
+            STAGES,
+            offsets,
+            wire_format,
+        )
         process = subprocess.Popen(
-            [*program, "--pipeline", self.pipeline.name, "--plan", str(plan)],
+            [sys.executable, "-m", "services.calibration_pipeline", str(plan)],
             cwd=ROOT,
-            env=os.environ | {"TIDEGAUGE_KAFKA_BOOTSTRAP": self.settings.kafka_bootstrap},
             stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
         try:
-            ready = lambda events: any(e["pipeline"] == self.pipeline.name for e in events)  # noqa: E731
-            self.readers[catalogue.LIFECYCLE].until(self.run_id, ready)
+            assert process.stdout.readline() == b'{"event": "ready", "detail": {}}\n'
             yield
             process.terminate()
             assert process.wait(10) == 0
         finally:
             process.kill()
             process.stdin.close()
+            process.stdout.close()
 
     def begin(self, evaluators=1):
         """Prepare and start the evaluators."""
@@ -212,7 +217,7 @@ class CalibrationRun:
 
 @contextmanager
 def a_run(settings, run_id, folder, judgement, content=AVRO, windows=SECONDS, **calibration):
-    run = CalibrationRun(settings, run_id, judgement, Calibration(**calibration), content, windows)
+    run = CalibrationRun(settings, run_id, judgement, calibration, content, windows)
     try:
         with run.running_pipeline(folder):
             yield run

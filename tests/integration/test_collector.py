@@ -21,7 +21,7 @@ DRIVER = "import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\
 SUPERVISOR = f"""
 import subprocess, sys
 input()
-driver = subprocess.Popen([sys.executable, "-c", {DRIVER!r}, "--pipeline", "p1"])
+driver = subprocess.Popen([sys.executable, "-c", {DRIVER!r}, "/data/runs/r1/p1.plan.json"])
 driver.wait()
 """
 

@@ -13,8 +13,10 @@ from schemas import catalogue, protocol
 from schemas.protocol import RunPlan, RunRequest, Stop
 from schemas.workload import Load, Workload
 from services.runtime.definitions import load_pipeline
+from services.runtime.engines import stages_published
 from services.runtime.events import open_events
 from services.runtime.kafka import admin_client, assigned_consumer, end_offsets
+from services.runtime.program import pipeline_of
 from services.runtime.topics import ensure_topics
 from tests.integration.kafka_broker import broker  # noqa: F401
 from tests.integration.service_process import Reader, has_event, running_service
@@ -133,10 +135,20 @@ def prepare(settings, run_id, names, domain=TRAFFIC):
     consumer.close()
     workload = Workload(name="test", summary="-", load=Load(rate_per_second=1))
     request = RunRequest(
-        run_id=run_id, workload=workload, pipelines=pipelines, stages=stages, domain=domain
+        run_id=run_id,
+        workload=workload,
+        pipelines=pipelines,
+        stages=stages,
+        domain=domain,
+        published={one.name: stages_published(one, domain, stages)[0] for one in pipelines},
     )
     plan = RunPlan(request=request, start_offsets=offsets)
     open_events(settings, "tests").command("prepare", run_id, plan)
+
+
+def published(name):
+    """The stages that a pipeline publishes."""
+    return stages_published(load_pipeline(name), TRAFFIC, TRAFFIC.stage_names)[0]
 
 
 def no_records(topic):
@@ -225,7 +237,7 @@ def test_every_output_is_there_once_and_exact_and_a_killed_driver_goes_on(broker
 
     groups = driver_groups(folder)
     assert len(groups) == 2
-    victim = next(p for p in map(psutil.Process, groups) if MODES[1] in p.cmdline())
+    victim = next(p for p in map(psutil.Process, groups) if pipeline_of(p.cmdline()) == MODES[1])
 
     victim.kill()
     down = lifecycle.until("exact", say(protocol.PIPELINE_DOWN, MODES[1]))
@@ -267,7 +279,7 @@ def publishes_exactly(settings, lifecycle, run_id, names):
 
 def check_dead_letters(settings, run_id, names):
     """The four values that are no records, once from every pipeline that parses, whole."""
-    parsing = [name for name in names if "parse" in load_pipeline(name).stages]
+    parsing = [name for name in names if "parse" in published(name)]
     reader = Reader(settings, catalogue.DEAD_LETTER)
     letters = reader.until(run_id, at_least(4 * len(parsing)), START_DEADLINE_S)
     assert sorted((each["producer"], each["topic"], each["value"]) for each in letters) == sorted(
@@ -283,10 +295,11 @@ def check_outputs(settings, mode, run_id, sent, t0=T0, before=()):
     """All that must come of values that were sent, with records from t0 on, is there once; beside
     it only what was there before, which a killed driver may repeat."""
     pipeline = load_pipeline(mode)
-    if "ingest" in pipeline.stages:
+    if "ingest" in published(mode):
         check_ingest(settings, mode, sent, before)
-    outputs = EXPECTED_BUILT_IN if pipeline.implementation == "built-in" else EXPECTED
-    for stage in (stage for stage in outputs if stage in pipeline.stages):
+    is_built_in = pipeline.settings["implementation"] == "built-in"
+    outputs = EXPECTED_BUILT_IN if is_built_in else EXPECTED
+    for stage in (stage for stage in outputs if stage in published(mode)):
         reader = Reader(settings, catalogue.output_topic(mode, stage))
         rows, earlier = outputs[stage](run_id, t0), outputs[stage](run_id, T0)
         found = reader.until(run_id, every(rows), START_DEADLINE_S)

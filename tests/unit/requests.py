@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from schemas.protocol import Judgement, Load, Phases, Pipeline, RunRequest, Validity, Workload
+from schemas.protocol import Judgement, Load, Phases, RunRequest, Validity, Workload
+from services.runtime.engines import checked_pipeline
 
 RUN_ID = "20260101-000000-abcd"
 
@@ -20,7 +21,7 @@ def a_request(*pipelines: str) -> RunRequest:
             validity=Validity(max_send_delay_p99_ms=50, max_failed_records=0),
         ),
         pipelines=tuple(
-            Pipeline(name=name, summary="x", mode="real-time", implementation="customised")
+            checked_pipeline({"name": name, "summary": "x", "engine": "spark", "mode": "real-time"})
             for name in pipelines or ("spark-realtime",)
         ),
         stages=("ingest", "parse", "join", "tumbling", "sliding"),

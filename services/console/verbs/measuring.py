@@ -23,7 +23,7 @@ from services.console.verbs.common import (
 from services.runtime.clickhouse import store_url
 from services.runtime.definitions import DefinitionError, load_pipelines
 from services.runtime.domains import checked
-from services.runtime.requests import new_request
+from services.runtime.requests import new_request, not_published
 from services.runtime.settings import ServiceSettings
 from services.runtime.sustainable import at_sustainable_share
 from services.runtime.trusted import keep_definitions
@@ -55,6 +55,9 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     check_file("--report", options.report)
 
     say = teller(console)
+    # Before anything starts: it may be refused.
+    for sentence in not_published(new_request(workload, pipelines, stages, domain.spec)):
+        say(sentence)
     stack = open_stack(settings)
     reports: list[dict[str, Any]] = []
     interrupted = False

@@ -3,18 +3,22 @@
 from collections import Counter
 
 import pytest
-from pydantic import ValidationError
 
-from schemas import codec
 from schemas.json_format import decode_json, encode_json
-from schemas.pipeline import Calibration, Pipeline
-from services.calibration_pipeline.faults import fault_of, window_number
+from services.calibration_pipeline.faults import address_number, fault_of
 from services.calibration_pipeline.stages import Stages
 from services.runtime.definitions import load_pipeline
+from tests.traffic import CODEC, TRAFFIC
 
 pytestmark = pytest.mark.unit
 
 STAGES = ("ingest", "parse", "tumbling")
+KEY = b"a"
+ONE_IN = ("drop_one_in", "duplicate_one_in", "late_one_in", "corrupt_one_in")
+
+
+def outputs(stages, topic, value, appended_ms):
+    return stages.outputs(topic, KEY, value, appended_ms)
 
 
 def an_input(kind, lane, sequence, value, lanes=2, observed_ms=7_300):
@@ -33,29 +37,33 @@ def an_input(kind, lane, sequence, value, lanes=2, observed_ms=7_300):
         "scheduled_at": 0,
         names[kind]: value,
     }
-    return codec.encode(f"traffic_{kind}", fields)
+    return CODEC.encode(f"traffic_{kind}", fields)
 
 
 def test_an_input_is_copied_and_decoded():
     value = an_input("flow", "lane1", 5, 60)
-    raw, parsed = Stages(("ingest", "parse")).outputs("traffic.flow", value, 1_000)
-    assert (raw.stage, raw.number, raw.latest_ms, raw.value) == ("ingest", 5, 1_000, value)
-    name, fields = codec.decode(parsed.value)
+    stages = Stages(TRAFFIC, ("ingest", "parse"))
+    raw, parsed = outputs(stages, "traffic.flow", value, 1_000)
+    assert (raw.stage, raw.number, raw.due_ms, raw.key, raw.value) == (
+        *("ingest", 5, 1_000, KEY, value),
+    )
+    name, fields = CODEC.decode(parsed.value)
     assert (name, fields["sequence"], fields["flow_vehicles_per_hour"]) == ("output_parse", 5, 60)
     assert fields["speed_km_per_hour"] is None
 
 
 def test_a_window_is_summed_when_every_lane_of_both_kinds_is_there():
-    stages = Stages(("tumbling",))
+    stages = Stages(TRAFFIC, ("tumbling",))
     lanes = [("flow", "lane1", 60), ("speed", "lane1", 50.0), ("flow", "lane2", 90)]
     for number, (kind, lane, value) in enumerate(lanes):
-        assert (
-            stages.outputs(f"traffic.{kind}", an_input(kind, lane, number, value), 1_000 + number)
-            == []
-        )
-    (made,) = stages.outputs("traffic.speed", an_input("speed", "lane2", 3, 70.0), 999)
-    assert made.latest_ms == 1_002
-    assert codec.decode(made.value)[1] == {
+        for _ in range(2):  # one that comes twice counts once
+            given = an_input(kind, lane, number, value)
+            assert outputs(stages, f"traffic.{kind}", given, 1_000 + number) == []
+    last = an_input("speed", "lane2", 3, 70.0)
+    (made,) = outputs(stages, "traffic.speed", last, 999)
+    assert (made.due_ms, made.key, made.number) == (1_002, b"a", address_number("a", 7_000))
+    assert outputs(stages, "traffic.speed", last, 1_100) == []
+    assert CODEC.decode(made.value)[1] == {
         "run_id": "r",
         "measurement_id": "a",
         "window_start": 7_000,
@@ -64,42 +72,45 @@ def test_a_window_is_summed_when_every_lane_of_both_kinds_is_there():
         "accumulated_flow_vehicles_per_hour": 150,
         "average_speed_km_per_hour": 60.0,
     }
-    assert codec.decode(made.spoilt)[1]["accumulated_flow_vehicles_per_hour"] == 151
+    assert CODEC.decode(stages.spoilt(made))[1]["average_speed_km_per_hour"] == 61.0
 
 
 def test_a_long_window_is_summed_when_every_lane_was_there_in_every_second():
-    stages = Stages(("tumbling",), window_s=2)
+    stages = Stages(TRAFFIC.resolved({"tumbling_s": 2, "sliding_s": 6}), ("tumbling",))
     for second, (flow, speed) in enumerate([(10, 50.0), (30, 70.0)]):
         at_ms = 8_000 + 1_000 * second
         first = an_input("flow", "lane1", 0, flow, lanes=1, observed_ms=at_ms)
-        assert stages.outputs("traffic.flow", first, 1) == []
+        assert outputs(stages, "traffic.flow", first, 1) == []
         last = an_input("speed", "lane1", 1, speed, lanes=1, observed_ms=at_ms)
-        found = stages.outputs("traffic.speed", last, 2)
+        found = outputs(stages, "traffic.speed", last, 2)
     (made,) = found
-    fields = codec.decode(made.value)[1]
+    fields = CODEC.decode(made.value)[1]
     assert (fields["window_start"], fields["window_end"], fields["lanes"]) == (8_000, 10_000, 1)
     assert fields["accumulated_flow_vehicles_per_hour"] == 40
     assert fields["average_speed_km_per_hour"] == 60.0
 
 
 def test_json_is_copied_and_decoded_as_avro_is():
-    fields = codec.decode(an_input("flow", "lane1", 5, 60))[1]
-    value = encode_json("traffic_flow", fields)
-    raw, parsed = Stages(("ingest", "parse"), "json").outputs("traffic.flow", value, 1_000)
+    fields = CODEC.decode(an_input("flow", "lane1", 5, 60))[1]
+    value = encode_json("traffic_flow", fields, CODEC)
+    stages = Stages(TRAFFIC, ("ingest", "parse"), "json")
+    raw, parsed = outputs(stages, "traffic.flow", value, 1_000)
     assert raw.value == value
-    assert decode_json("traffic_flow", raw.spoilt) == fields | {"accuracy_percent": -1}
-    assert codec.decode(parsed.value)[1]["flow_vehicles_per_hour"] == 60
+    assert decode_json("traffic_flow", stages.spoilt(raw), CODEC) == fields | {
+        "flow_vehicles_per_hour": 61
+    }
+    assert CODEC.decode(parsed.value)[1]["flow_vehicles_per_hour"] == 60
 
 
 def test_what_does_not_decode_is_only_copied():
-    (made,) = Stages(STAGES).outputs("traffic.flow", b"no record", 5)
+    (made,) = outputs(Stages(TRAFFIC, STAGES), "traffic.flow", b"no record", 5)
     assert (made.stage, made.number, made.value) == ("ingest", -1, b"no record")
-    assert Stages(("parse",)).outputs("traffic.flow", None, 5) == []
+    assert outputs(Stages(TRAFFIC, ("parse",)), "traffic.flow", None, 5) == []
 
 
 def test_a_record_of_another_topic_is_only_copied():
     value = an_input("speed", "lane1", 5, 60.0)
-    (made,) = Stages(STAGES).outputs("traffic.flow", value, 5)
+    (made,) = outputs(Stages(TRAFFIC, STAGES), "traffic.flow", value, 5)
     assert (made.stage, made.number, made.value) == ("ingest", -1, value)
 
 
@@ -117,15 +128,13 @@ def test_a_record_of_another_topic_is_only_copied():
     ],
 )
 def test_the_number_says_what_is_spoilt(number, fault):
-    every = Calibration(
-        drop_one_in=1_000, duplicate_one_in=1_000, late_one_in=1_000, corrupt_one_in=1_000
-    )
+    every = dict.fromkeys(ONE_IN, 1_000)
     assert fault_of(number, every) == fault
-    assert fault_of(number, Calibration()) == "none"
+    assert fault_of(number, dict.fromkeys(ONE_IN, 0)) == "none"
 
 
 def test_one_in_so_many_is_hit_exactly():
-    twenty = Calibration(drop_one_in=20, corrupt_one_in=20)
+    twenty = dict.fromkeys(ONE_IN, 0) | {"drop_one_in": 20, "corrupt_one_in": 20}
     assert Counter(fault_of(number, twenty) for number in range(400)) == {
         "drop": 20,
         "corrupt": 20,
@@ -133,24 +142,40 @@ def test_one_in_so_many_is_hit_exactly():
     }
 
 
-def test_a_window_has_the_number_of_its_address():
-    assert window_number("a", 7_000) == window_number("a", 7_000) != window_number("a", 8_000)
+def test_an_output_has_the_number_of_its_address():
+    assert address_number("a", 7_000) == address_number("a", 7_000) != address_number("a", 8_000)
 
 
 def test_the_calibration_that_comes_with_the_project_waits_50_ms_and_spoils_nothing():
-    assert load_pipeline("calibration").calibration == Calibration(delay_ms=50)
+    assert load_pipeline("calibration").settings == dict.fromkeys(ONE_IN, 0) | {
+        "delay_ms": 50,
+        "late_ms": 15_000,
+    }
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"mode": "calibration"},
-        {"mode": "real-time", "calibration": {"delay_ms": 1}},
-        {"mode": "calibration", "calibration": {"delay_ms": 1}, "stages": ["join"]},
-        {"mode": "calibration", "calibration": {"delay_ms": -1}, "stages": ["parse"]},
-    ],
-    ids=["no table", "table but Spark", "a stage it has not", "negative delay"],
-)
-def test_a_calibration_that_makes_no_sense_is_refused(fields):
-    with pytest.raises(ValidationError):
-        Pipeline.model_validate({"name": "c", "summary": "-", **fields})
+def test_a_join_has_the_first_record_of_each_input_once():
+    stages = Stages(TRAFFIC, ("join",))
+    assert outputs(stages, "traffic.flow", an_input("flow", "lane1", 0, 60, 1), 10) == []
+    assert outputs(stages, "traffic.flow", an_input("flow", "lane1", 1, 70, 3), 20) == []
+    (made,) = outputs(stages, "traffic.speed", an_input("speed", "lane1", 2, 50.0, 2), 30)
+    assert CODEC.decode(made.value) == (
+        "output_join",
+        {
+            "run_id": "r",
+            "measurement_id": "a",
+            "lane": "lane1",
+            "num_lanes": 2,
+            "observed_at": 7_300,
+            "flow_vehicles_per_hour": 60,
+            "speed_km_per_hour": 50.0,
+        },
+    )
+    assert (made.due_ms, made.key) == (30, b"a")
+    assert outputs(stages, "traffic.speed", an_input("speed", "lane1", 3, 50.0, 2), 40) == []
+
+
+def test_outputs_of_probes_are_never_spoilt():
+    stages = Stages(TRAFFIC, ("ingest", "parse", "join"))
+    made = outputs(stages, "traffic.flow", an_input("flow", "lane1", -1, 60), 10)
+    made += outputs(stages, "traffic.speed", an_input("speed", "lane1", -2, 60.0), 10)
+    assert [one.number for one in made] == [-1, -1, -2, -2, -1]

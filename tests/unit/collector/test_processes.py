@@ -5,8 +5,9 @@ import os
 
 import pytest
 
-from services.collector.processes import descendants, pipeline_named
+from services.collector.processes import descendants
 from services.collector.stack import StackFile, StackService
+from services.runtime.program import pipeline_of
 
 pytestmark = pytest.mark.unit
 
@@ -16,15 +17,16 @@ OWN = StackService(name="collector", pid=os.getpid())
 @pytest.mark.parametrize(
     ("command_line", "pipeline"),
     [
-        (["python", "-m", "driver", "--pipeline", "spark-realtime"], "spark-realtime"),
-        (["python", "--pipeline=p1", "x"], "p1"),
-        (["python", "--pipeline"], ""),
+        (["python", "-m", "x", "/d/runs/20260101-r1/spark-realtime.plan.json"], "spark-realtime"),
+        (["./engine", "/d/runs/r1/p1.plan.json", "more"], "p1"),
+        (["vi", "/d/p1.plan.json"], ""),
+        (["vi", "/d/runs/r1/plan.json"], ""),
         (["java", "-cp", "x"], ""),
         ([], ""),
     ],
 )
-def test_a_pipeline_is_named_on_the_command_line(command_line, pipeline):
-    assert pipeline_named(command_line) == pipeline
+def test_a_pipeline_is_known_by_its_plan_on_the_command_line(command_line, pipeline):
+    assert pipeline_of(command_line) == pipeline
 
 
 def test_parents_come_before_their_children():

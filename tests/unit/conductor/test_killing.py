@@ -8,17 +8,19 @@ import time
 import psutil
 import pytest
 
+from schemas.pipeline import Pipeline
 from services.conductor.killing import kill_part
 from services.runtime.births import birth_of
 
 pytestmark = pytest.mark.unit
 
+ONE = Pipeline(name="one", summary="-", engine="spark")
 FOR_EVER = "import sys; print('up', flush=True); sys.stdin.read()"
 # A service whose children look like drivers of the pipelines `one` and `two`.
 AGENT = f"""
 import subprocess, sys
 for name in ("one", "two"):
-    command = [sys.executable, "-c", {FOR_EVER!r}, "--pipeline", name]
+    command = [sys.executable, "-c", {FOR_EVER!r}, f"/data/runs/r1/{{name}}.plan.json"]
     driver = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     driver.stdout.readline()
 print("up", flush=True)
@@ -52,7 +54,7 @@ def stack(tmp_path):
 
 def test_a_service_is_killed(stack):
     data, started = stack
-    assert kill_part("evaluator", data, ["one"]) == [started["evaluator"].pid]
+    assert kill_part("evaluator", data, [ONE]) == [started["evaluator"].pid]
     assert started["evaluator"].wait(10) == -9
     assert started["runner"].poll() is None
 
@@ -60,9 +62,9 @@ def test_a_service_is_killed(stack):
 def test_the_driver_of_the_pipeline_is_killed_and_no_other(stack):
     data, started = stack
     drivers = psutil.Process(started["runner"].pid).children()
-    mine = next(driver for driver in drivers if driver.cmdline()[-1] == "one")
-    other = next(driver for driver in drivers if driver.cmdline()[-1] == "two")
-    assert kill_part("driver", data, ["one"]) == [mine.pid]
+    mine = next(driver for driver in drivers if driver.cmdline()[-1].endswith("/one.plan.json"))
+    other = next(driver for driver in drivers if driver.cmdline()[-1].endswith("/two.plan.json"))
+    assert kill_part("driver", data, [ONE]) == [mine.pid]
     deadline_s = time.monotonic() + 10
     while mine.status() != psutil.STATUS_ZOMBIE:  # nobody waits for it
         assert time.monotonic() < deadline_s
@@ -72,10 +74,10 @@ def test_the_driver_of_the_pipeline_is_killed_and_no_other(stack):
 
 def test_what_is_not_there_is_not_killed(stack, tmp_path):
     data, _started = stack
-    assert kill_part("broker", data, ["one"]) == []
-    assert kill_part("worker", data, ["one"]) == []
-    assert kill_part("driver", data, ["three"]) == []
-    assert kill_part("evaluator", tmp_path / "nowhere", ["one"]) == []
+    assert kill_part("broker", data, [ONE]) == []
+    assert kill_part("worker", data, [ONE]) == []
+    assert kill_part("driver", data, [ONE.model_copy(update={"name": "three"})]) == []
+    assert kill_part("evaluator", tmp_path / "nowhere", [ONE]) == []
 
 
 def test_a_process_that_has_the_id_of_one_long_gone_is_left_alone(stack):
@@ -87,3 +89,27 @@ def test_a_process_that_has_the_id_of_one_long_gone_is_left_alone(stack):
     file.write_text(json.dumps(state))
     assert kill_part("evaluator", data, []) == []
     assert started["evaluator"].poll() is None
+
+
+def test_a_worker_is_a_process_below_the_program_that_the_engine_names(tmp_path):
+    java = tmp_path / "java"
+    java.symlink_to("/bin/sleep")
+    code = f"""
+import subprocess, sys
+program = "import subprocess; print(subprocess.Popen(['{java}', '600']).pid, flush=True); input()"
+subprocess.run([sys.executable, "-c", program, "/data/runs/r1/one.plan.json"], input=b"")
+"""
+    runner = subprocess.Popen(
+        [sys.executable, "-c", code.replace('input=b""', "stdin=sys.stdin")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    worker = psutil.Process(int(runner.stdout.readline()))
+    services = [{"name": "runner", "pid": runner.pid, "birth": birth_of(runner.pid)}]
+    (tmp_path / "stack.json").write_text(json.dumps({"services": services}))
+    try:
+        other = ONE.model_copy(update={"engine": "calibration"})  # its engine names no workers
+        assert kill_part("worker", tmp_path, [other]) == []
+        assert kill_part("worker", tmp_path, [ONE]) == [worker.pid]
+    finally:
+        runner.communicate()

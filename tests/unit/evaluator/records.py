@@ -37,8 +37,7 @@ FAR_MS = START_MS + 10_000_000
 BUILT_IN = Pipeline(
     name="p",
     summary="-",
-    mode="micro-batch",
-    implementation="built-in",
+    stages=TRAFFIC.stage_names,
     incomplete_windows="publish",
 )
 

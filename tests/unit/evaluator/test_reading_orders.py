@@ -17,6 +17,7 @@ from schemas.protocol import Pipeline, RunPlan
 from services.evaluator.evaluation import Evaluation
 from services.evaluator.published import Owed
 from services.evaluator.tallies import MAX_SAMPLES
+from tests.traffic import TRAFFIC
 from tests.unit.evaluator.oracle import expectations, judge
 from tests.unit.evaluator.records import (
     BUILT_IN,
@@ -40,16 +41,10 @@ PARTITIONS = {"a": 0, "b": 1}
 STEPS_MS = (0, 0, 1, 1, 2, 40, DEADLINE_MS, 2_500)
 DELAYS_MS = (-DEADLINE_MS - 1, -DEADLINE_MS, -40, -1, 0, 0, 1, 40, DEADLINE_MS, DEADLINE_MS + 1)
 EVERY = 1_000
+ALL = TRAFFIC.stage_names
 PIPELINES = [
     BUILT_IN,
-    *(
-        Pipeline(name="p", summary="-", mode=mode, implementation=implementation)
-        for mode, implementation in (
-            ("real-time", "customised"),
-            ("micro-batch", "state"),
-            ("continuous", "stateless"),
-        )
-    ),
+    *(Pipeline(name="p", summary="-", stages=stages) for stages in (ALL, ALL[2:], ALL[:2])),
 ]
 
 

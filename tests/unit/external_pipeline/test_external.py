@@ -1,6 +1,5 @@
 """Programs that are no part of Tidegauge: what is started, what they are told, how they end."""
 
-import os
 import subprocess
 import sys
 import threading
@@ -10,69 +9,76 @@ from pathlib import Path
 
 import psutil
 import pytest
-from pydantic import ValidationError
 
-from schemas.pipeline import External, Pipeline
-from schemas.protocol import RunPlan
-from services.external_pipeline.__main__ import (
-    environment,
-    start,
-    watch,
-)
+from schemas.engine import EnginePlan
+from schemas.pipeline import Pipeline
+from services.external_pipeline.__main__ import start, variables, watch
+from services.runner.processes import environment
 from services.runtime.definitions import DefinitionError, load_pipeline
-from services.runtime.settings import ROOT, ServiceSettings
-from tests.unit.requests import RUN_ID, a_request
+from services.runtime.engines import checked_pipeline, load_engine
+from services.runtime.settings import ROOT
+from tests.traffic import TRAFFIC
+from tests.unit.requests import RUN_ID
 
 pytestmark = pytest.mark.unit
 
 
 def external(name: str, *command: str) -> Pipeline:
-    return Pipeline(name=name, summary="-", mode="external", external=External(command=command))
+    return checked_pipeline(
+        {"name": name, "summary": "-", "engine": "external", "command": command}
+    )
+
+
+def a_plan(pipeline: Pipeline, **fields: object) -> EnginePlan:
+    given: dict[str, object] = {
+        "run_id": RUN_ID,
+        "pipeline": pipeline,
+        "domain": TRAFFIC,
+        "outputs": {"ingest": "output.mine.ingest", "parse": "output.mine.parse"},
+        "start_offsets": {"traffic.flow": (7, 8), "traffic.speed": (9, 0)},
+        "bootstrap": "broker:9092",
+        "dead_letter_topic": "dead-letter",
+        "warm_up_s": 0,
+        "folder": "/data/runs/r/mine",
+    }
+    return EnginePlan.model_validate(given | fields)
 
 
 def write(folder: Path, name: str, command: str) -> None:
-    text = f'name = "{name}"\nsummary = "-"\nmode = "external"\n[external]\n{command}\n'
+    text = f'name = "{name}"\nsummary = "-"\nengine = "external"\n{command}\n'
     (folder / f"{name}.toml").write_text(text)
 
 
 def test_a_name_is_enough_for_a_program_that_runs_already(tmp_path: Path) -> None:
     found = load_pipeline("external:flink", tmp_path)
-    assert (found.name, found.mode, found.external) == ("flink", "external", External())
-    assert len(found.stages) == 5
+    assert (found.name, found.engine, found.settings) == ("flink", "external", {"command": ()})
+    assert found.stages == ()
     write(tmp_path, "flink", 'command = ["flink", "run"]')
-    assert load_pipeline("external:flink", tmp_path).external == External(command=("flink", "run"))
+    assert load_pipeline("external:flink", tmp_path).settings == {"command": ("flink", "run")}
     with pytest.raises(DefinitionError, match="external:No Name"):
         load_pipeline("external:No Name", tmp_path)
 
 
-def test_mode_and_table_belong_together() -> None:
-    for fields in ({"mode": "external"}, {"mode": "real-time", "external": {}}):
-        with pytest.raises(ValidationError, match="belong together"):
-            Pipeline.model_validate({"name": "a", "summary": "-", **fields})
-
-
 def test_an_external_pipeline_may_publish_or_withhold_incomplete_windows() -> None:
     for kept in ("publish", "withhold"):
-        fields = {"name": "a", "summary": "-", "mode": "external", "external": {}}
-        assert Pipeline.model_validate(fields | {"incomplete_windows": kept}).mode == "external"
+        fields = {"name": "a", "summary": "-", "engine": "external", "incomplete_windows": kept}
+        assert checked_pipeline(fields).incomplete_windows == kept
 
 
 def test_the_program_is_told_what_to_read_and_where_to_write() -> None:
-    pipeline = external("mine").model_copy(update={"stages": ("ingest", "parse")})
-    request = a_request().model_copy(update={"pipelines": (pipeline,)})
-    offsets = {"traffic.flow": (7, 8), "traffic.speed": (9, 0), "output.mine.parse": (1, 1)}
-    plan = RunPlan(request=request, start_offsets=offsets)
-    settings = ServiceSettings(kafka_bootstrap="broker:9092")
-    told = environment(pipeline, plan, settings)
-    assert told["TIDEGAUGE_KAFKA_BOOTSTRAP"] == "broker:9092"
-    assert told["TIDEGAUGE_STAGES"] == "ingest,parse"
-    assert told["TIDEGAUGE_OUTPUT"] == "output.mine."
-    assert told["TIDEGAUGE_RUN_ID"] == RUN_ID
-    assert told["TIDEGAUGE_START_OFFSETS"] == '{"traffic.flow": [7, 8], "traffic.speed": [9, 0]}'
-    assert told["PATH"].startswith(str(Path(sys.executable).parent))
+    assert variables(a_plan(external("mine")), Path("/data/mine.plan.json")) == {
+        "TIDEGAUGE_KAFKA_BOOTSTRAP": "broker:9092",
+        "TIDEGAUGE_STAGES": "ingest,parse",
+        "TIDEGAUGE_OUTPUT": "output.mine.",
+        "TIDEGAUGE_RUN_ID": RUN_ID,
+        "TIDEGAUGE_START_OFFSETS": '{"traffic.flow": [7, 8], "traffic.speed": [9, 0]}',
+        "TIDEGAUGE_PLAN": "/data/mine.plan.json",
+    }
+    told = variables(a_plan(external("mine"), properties={"sasl.password": "y"}), Path("x"))
+    assert told["TIDEGAUGE_KAFKA_PROPERTIES"] == '{"sasl.password": "y"}'
 
 
-def test_of_our_own_environment_the_program_gets_what_it_needs_to_run(monkeypatch) -> None:
+def test_of_our_own_environment_a_program_gets_what_it_needs_to_run() -> None:
     given = {
         "HOME": "/home/x",
         "LC_ALL": "C.UTF-8",
@@ -83,19 +89,12 @@ def test_of_our_own_environment_the_program_gets_what_it_needs_to_run(monkeypatc
         "AWS_SECRET_ACCESS_KEY": "x",
         "LD_PRELOAD": "/tmp/x.so",
     }
-    for name in list(os.environ):
-        monkeypatch.delenv(name)
-    for name, value in given.items():
-        monkeypatch.setenv(name, value)
-    offsets = {"traffic.flow": (0,), "traffic.speed": (0,)}
-    plan = RunPlan(request=a_request(), start_offsets=offsets)
-    told = environment(external("mine"), plan, ServiceSettings(kafka_properties={}))
-    assert {name for name in given if name in told} == {
-        *("HOME", "LC_ALL", "https_proxy", "TIDEGAUGE_STACK_ID"),
-    }
-    ours = ServiceSettings(kafka_bootstrap="k:1", kafka_properties={"sasl.password": "y"})
-    told = environment(external("mine"), plan, ours)
-    assert told["TIDEGAUGE_KAFKA_PROPERTIES"] == '{"sasl.password": "y"}'
+    for name in ("external", "calibration"):
+        told = environment(load_engine(name), given)
+        assert set(told) == {"HOME", "LC_ALL", "https_proxy", "TIDEGAUGE_STACK_ID", "PATH"}
+        assert told["PATH"].startswith(str(Path(sys.executable).parent))
+    # Spark's has the user's own secrets, for storage that it writes to.
+    assert set(given) < set(environment(load_engine("spark"), given))
 
 
 def test_the_program_is_stopped_when_the_run_is() -> None:
@@ -115,15 +114,6 @@ def test_a_program_that_ends_by_itself_is_noticed() -> None:
     assert watch(None, stop) is None
 
 
-# The wrapper as it is, but for the bus; its program starts one more and says both numbers.
-WRAPPER = """
-import sys
-from services.external_pipeline import __main__ as external
-class Events:
-    def lifecycle(self, *_event, **_fields): pass
-external.open_events = lambda *_: Events()
-sys.exit(external.main())
-"""
 PROGRAM = """
 import os, signal, subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
@@ -134,15 +124,10 @@ signal.pause()
 
 @pytest.mark.parametrize("leads_its_group", [True, False])
 def test_the_program_ends_when_the_agent_is_gone(tmp_path: Path, leads_its_group: bool) -> None:
-    request = a_request().model_copy(
-        update={"pipelines": (external("mine", sys.executable, "-c", PROGRAM),)}
-    )
-    offsets: dict[str, tuple[int, ...]] = {"traffic.flow": (0,), "traffic.speed": (0,)}
     plan = tmp_path / "plan.json"
-    plan.write_text(RunPlan(request=request, start_offsets=offsets).model_dump_json())
-    options = ["--pipeline", "mine", "--plan", str(plan)]
+    plan.write_text(a_plan(external("mine", sys.executable, "-c", PROGRAM)).model_dump_json())
     wrapper = subprocess.Popen(
-        [sys.executable, "-c", WRAPPER, *options],
+        [sys.executable, "-m", "services.external_pipeline", str(plan)],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -150,7 +135,9 @@ def test_the_program_ends_when_the_agent_is_gone(tmp_path: Path, leads_its_group
     )
     assert wrapper.stdin is not None
     assert wrapper.stdout is not None
-    program, child = (psutil.Process(int(pid)) for pid in wrapper.stdout.readline().split())
+    said = [wrapper.stdout.readline(), wrapper.stdout.readline()]
+    said.remove(b'{"event": "ready"}\n')
+    program, child = (psutil.Process(int(pid)) for pid in said[0].split())
     try:
         wrapper.stdin.close()  # as when the agent that holds it is killed
         assert wrapper.wait(10) == -9

@@ -1,25 +1,31 @@
-"""The agent: what commands do to drivers, and what is said about it."""
+"""The agent: what commands do to programs, and what is said about it."""
 
 import json
+import os
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 
 import pytest
 
-from schemas.pipeline import Pipeline
+from schemas import codec
+from schemas.engine import EnginePlan
 from schemas.protocol import PhasePlan, RunPlan, RunRequest, Stop
 from schemas.workload import Load, Phases, Workload
-from services.runner.__main__ import obey
+from services.runner.__main__ import handle_command
 from services.runner.agent import Agent
-from services.runner.processes import Driver, last_meaningful_line
+from services.runner.processes import PipelineProcess, last_meaningful_line
 from services.runtime.clock import now_ms
 from services.runtime.definitions import load_pipeline
-from services.runtime.program import ready_mark
+from services.runtime.engines import checked_pipeline
+from services.runtime.settings import ServiceSettings
+from tests.traffic import TRAFFIC
 
 pytestmark = pytest.mark.unit
 
-FOR_EVER = "import sys; sys.stdin.read()"
+SLOWLY = "import sys; sys.stdin.read()"
+FOR_EVER = """import sys; print('{"event": "ready"}', flush=True); sys.stdin.read()"""
 
 
 @pytest.fixture(autouse=True)
@@ -30,73 +36,98 @@ def many_cores(monkeypatch):
 
 @dataclass
 class Said:
-    """Lifecycle events as the agent says them."""
+    """Events as the agent says them: lifecycle, and others by topic."""
 
     events: list = field(default_factory=list)
+    others: list = field(default_factory=list)
 
     def lifecycle(self, event, run_id="", **fields):
         self.events.append((event, run_id, fields.get("pipeline"), fields.get("detail")))
 
+    def publish(self, topic, run_id, **fields):
+        self.others.append((topic, run_id, fields))
 
-def plan(run_id, *names):
+
+def plan(run_id, *names, engine="spark", stages=("join",), **settings):
     workload = Workload(name="w", summary="-", load=Load(rate_per_second=1), phases=Phases())
+    given = {"mode": "real-time", "implementation": "customised"} if engine == "spark" else {}
     pipelines = tuple(
-        Pipeline(name=name, summary="-", mode="real-time", implementation="customised")
+        checked_pipeline({"name": name, "summary": "-", "engine": engine} | given | settings)
         for name in names
     )
-    request = RunRequest(run_id=run_id, workload=workload, pipelines=pipelines, stages=("join",))
+    request = RunRequest(
+        run_id=run_id, workload=workload, pipelines=pipelines, stages=stages, domain=TRAFFIC
+    )
     return RunPlan(request=request, start_offsets={"traffic.flow": (3,), "traffic.speed": (4,)})
 
 
 def an_agent(folder, said, *arguments):
     """An agent that may start every pipeline."""
-    return Agent(folder, said, *arguments, objection=lambda _pipeline: None)
+    settings = ServiceSettings(data=folder)
+    return Agent(settings, said, *arguments, objection=lambda _pipeline: None)
 
 
 class Starter:
-    """Starts a process that runs `code` where the agent would start a driver."""
+    """Starts a process that runs `code` where the agent would start an engine's program."""
 
     def __init__(self, code=FOR_EVER, log=""):
         self.code, self.log, self.started = code, log, []
 
-    def __call__(self, pipeline, run_id, plan_path, log, program):
+    def __call__(self, pipeline, engine, plan_path, log):
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text(self.log)
         process = subprocess.Popen(
-            [sys.executable, "-c", self.code], stdin=subprocess.PIPE, start_new_session=True
+            [sys.executable, "-c", self.code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
         )
-        self.started.append(Driver(pipeline, run_id, process, log))
+        os.set_blocking(process.stdout.fileno(), False)
+        self.started.append(PipelineProcess(pipeline, process, log))
         return self.started[-1]
+
+
+def until(agent, condition, deadline_s=10):
+    """Let the agent watch until something is so."""
+    end = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < end, "not in time"
+        agent.watch()
+
+
+def ready(agent, said, count=1):
+    """Let the agent watch until so many pipelines were ready."""
+    until(agent, lambda: sum(e[0] in ("ready", "pipeline_up") for e in said.events) >= count)
 
 
 def test_prepare_starts_one_driver_per_pipeline_and_stop_ends_them_and_says_so(tmp_path):
     said, starter = Said(), Starter()
     agent = an_agent(tmp_path, said, starter)
     agent.prepare(plan("r1", "a", "b"))
-    plan_file = tmp_path / "runs" / "r1" / "plan.json"
+    file = tmp_path / "runs" / "r1" / "a.plan.json"
     assert [driver.pipeline for driver in starter.started] == ["a", "b"]
-    assert plan_file.stat().st_mode & 0o777 == 0o600
-    assert RunPlan.model_validate_json(plan_file.read_text()) == plan("r1", "a", "b")
+    assert file.stat().st_mode & 0o777 == 0o600
+    told = EnginePlan.model_validate_json(file.read_text())
+    assert (told.run_id, told.pipeline.name, told.domain) == ("r1", "a", TRAFFIC)
+    assert told.outputs == {"join": "output.a.join"}
+    assert told.start_offsets == {"traffic.flow": (3,), "traffic.speed": (4,)}
 
     agent.stop("r1")
     assert all(driver.process.poll() is not None for driver in starter.started)
     assert said.events == [("stopped", "r1", "a", None), ("stopped", "r1", "b", None)]
-    assert not plan_file.parent.exists()
+    assert not file.parent.exists()
 
 
 def test_drivers_beyond_what_the_machine_starts_at_once_wait_for_others_to_be_ready(
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr("services.runner.agent.STARTING_AT_ONCE", 2)
-    starter = Starter()
-    agent = an_agent(tmp_path, Said(), starter)
+    said, starter = Said(), Starter(SLOWLY)
+    agent = an_agent(tmp_path, said, starter)
+    starter.code = FOR_EVER
     agent.prepare(plan("r1", "a", "b", "c"))
-    agent.watch()
     assert [driver.pipeline for driver in starter.started] == ["a", "b"]
-    mark = ready_mark(tmp_path / "runs" / "r1", "b")
-    mark.parent.mkdir(parents=True)
-    mark.touch()
-    agent.watch()
+    ready(agent, said)
     assert [driver.pipeline for driver in starter.started] == ["a", "b", "c"]
     agent.close()
     agent.prepare(plan("r2", "d"))
@@ -141,7 +172,9 @@ def test_the_stop_of_another_run_changes_nothing(tmp_path):
     said, starter = Said(), Starter()
     agent = an_agent(tmp_path, said, starter)
     agent.prepare(plan("r1", "a"))
-    obey({"command": "stop", "run_id": "r0", "body": Stop().model_dump_json()}, agent, said)
+    handle_command(
+        {"command": "stop", "run_id": "r0", "body": Stop().model_dump_json()}, agent, said
+    )
     assert said.events == []
     agent.close()
 
@@ -154,25 +187,29 @@ def test_a_driver_that_dies_is_a_failure_told_once_with_the_last_line_of_its_log
     starter.started[0].process.wait()
     agent.watch()
     agent.watch()
-    reason = "the driver of a died (exit code 1): Out of memory"
+    reason = "the program of a ended (exit code 1): Out of memory"
     assert said.events == [("failed", "r1", "a", {"reason": reason})]
     agent.stop("r1")
     assert said.events[1:] == [("stopped", "r1", "a", None)]
 
 
 def test_a_driver_that_told_its_failure_itself_is_not_told_again(tmp_path):
-    said, starter = Said(), Starter("raise SystemExit(3)")
+    failure = {"event": "failed", "stage": "join", "reason": "no\nbroker"}
+    said, starter = Said(), Starter(f"print({json.dumps(failure)!r}); raise SystemExit(1)")
     agent = an_agent(tmp_path, said, starter)
     agent.prepare(plan("r1", "a"))
     starter.started[0].process.wait()
     agent.watch()
-    assert said.events == []
+    agent.watch()
+    assert said.events == [("failed", "r1", "a", {"reason": "a join: no broker"})]
 
 
 def test_a_prepare_that_is_no_plan_is_a_failure_with_a_reason(tmp_path):
     said = Said()
     body = json.dumps({"request": 1})
-    obey({"command": "prepare", "run_id": "r1", "body": body}, an_agent(tmp_path, said), said)
+    handle_command(
+        {"command": "prepare", "run_id": "r1", "body": body}, an_agent(tmp_path, said), said
+    )
     assert [(event, run_id) for event, run_id, _, _ in said.events] == [("failed", "r1")]
 
 
@@ -191,25 +228,29 @@ def test_the_last_meaningful_line_is_no_stack_frame(log, line):
     assert last_meaningful_line(log) == line
 
 
-def killed(agent, driver, folder):
-    """The agent after it has seen that a driver which had been ready was killed."""
-    mark = ready_mark(folder / "runs" / driver.run_id, driver.pipeline)
-    mark.parent.mkdir(parents=True, exist_ok=True)
-    mark.touch()
+def killed(agent, said, starter):
+    """The agent after it has seen that a program which had been ready was killed."""
+    driver = starter.started[-1]
+    ready(agent, said, len(starter.started))
     driver.process.kill()
     driver.process.wait()
-    agent.watch()
+    before = len(said.events)
+    until(agent, lambda: len(said.events) > before)
 
 
 def test_a_driver_that_was_killed_after_it_was_ready_is_started_again_with_the_same_plan(tmp_path):
     said, starter = Said(), Starter(log="halfway\n")
     agent = an_agent(tmp_path, said, starter)
-    agent.prepare(plan("r1", "a", "b"))
-    killed(agent, starter.started[0], tmp_path)
-    assert [driver.pipeline for driver in starter.started] == ["a", "b", "a"]
+    agent.prepare(plan("r1", "b", "a"))
+    killed(agent, said, starter)
+    assert [driver.pipeline for driver in starter.started] == ["b", "a", "a"]
     assert starter.started[2].process.poll() is None
-    reason = "the driver of a died (exit code -9): halfway"
-    assert said.events == [("pipeline_down", "r1", "a", {"reason": reason, "restart": 1})]
+    ready(agent, said, 3)
+    reason = "the program of a ended (exit code -9): halfway"
+    assert said.events[2:] == [
+        ("pipeline_down", "r1", "a", {"reason": reason, "restart": 1}),
+        ("pipeline_up", "r1", "a", {}),
+    ]
     assert (tmp_path / "logs" / "pipeline-a.log.1").read_text() == "halfway\n"
     agent.close()
     assert starter.started[2].process.poll() is not None
@@ -220,8 +261,11 @@ def test_a_driver_that_keeps_being_killed_fails_after_its_restarts(tmp_path):
     agent = an_agent(tmp_path, said, starter)
     agent.prepare(plan("r1", "a"))
     for _ in range(4):
-        killed(agent, starter.started[-1], tmp_path)
-    assert [event for event, *_ in said.events] == [*["pipeline_down"] * 3, "failed"]
+        killed(agent, said, starter)
+    assert [event for event, *_ in said.events] == [
+        *("ready", "pipeline_down", "pipeline_up", "pipeline_down"),
+        *("pipeline_up", "pipeline_down", "pipeline_up", "failed"),
+    ]
     assert len(starter.started) == 4
 
 
@@ -230,15 +274,17 @@ def test_a_new_run_may_restart_its_drivers_as_often_as_the_run_before(tmp_path):
     agent = an_agent(tmp_path, said, starter)
     for run_id in ("r1", "r2"):
         agent.prepare(plan(run_id, "a"))
-        killed(agent, starter.started[-1], tmp_path)
+        killed(agent, said, starter)
+        ready(agent, said, len(starter.started))
     details = [detail for event, _, _, detail in said.events if event == "pipeline_down"]
     assert [detail["restart"] for detail in details] == [1, 1]
     agent.close()
 
 
 def keep(agent, said, run_id):
+    ready(agent, said)
     body = Stop(keep_pipelines=True).model_dump_json()
-    obey({"command": "stop", "run_id": run_id, "body": body}, agent, said)
+    handle_command({"command": "stop", "run_id": run_id, "body": body}, agent, said)
 
 
 def test_drivers_that_are_kept_serve_the_next_run_of_the_same_pipelines(tmp_path):
@@ -247,7 +293,7 @@ def test_drivers_that_are_kept_serve_the_next_run_of_the_same_pipelines(tmp_path
     agent.prepare(plan("r1", "a"))
     keep(agent, said, "r1")
     agent.prepare(plan("r2", "a"))
-    assert said.events == [("stopped", "r1", "a", None), ("ready", "r2", "a", None)]
+    assert said.events[1:] == [("stopped", "r1", "a", None), ("ready", "r2", "a", None)]
     assert len(starter.started) == 1
     assert (tmp_path / "runs" / "r1").exists()  # where its checkpoints are
     agent.stop("r2")
@@ -263,7 +309,7 @@ def test_other_pipelines_end_those_that_were_kept(tmp_path):
     agent.prepare(plan("r2", "b"))
     assert starter.started[0].process.poll() is not None
     assert [driver.pipeline for driver in starter.started] == ["a", "b"]
-    assert (tmp_path / "runs" / "r2" / "plan.json").exists()
+    assert (tmp_path / "runs" / "r2" / "b.plan.json").exists()
     agent.close()
 
 
@@ -290,7 +336,7 @@ def test_a_driver_that_was_kept_and_died_is_started_anew(tmp_path):
     starter.started[0].process.wait()
     agent.prepare(plan("r2", "a"))
     assert len(starter.started) == 2
-    assert [event for event, *_ in said.events] == ["stopped"]
+    assert [event for event, *_ in said.events] == ["ready", "stopped"]
     agent.close()
 
 
@@ -303,7 +349,7 @@ def test_a_driver_that_dies_in_a_run_it_was_kept_for_is_a_failure_of_that_run(tm
     starter.started[0].process.kill()
     starter.started[0].process.wait()
     agent.watch()
-    assert [(event, run_id) for event, run_id, *_ in said.events][2:] == [("failed", "r2")]
+    assert [(event, run_id) for event, run_id, *_ in said.events][3:] == [("failed", "r2")]
     agent.close()
 
 
@@ -319,7 +365,7 @@ def test_drivers_that_shall_start_after_the_load_wait_for_their_time(tmp_path):
     for begun_ms, started in ((now_ms() + 3_600_000, 0), (now_ms() - 3_600_000, 1)):
         phases = PhasePlan(load_start_ms=begun_ms // 1000 * 1000, phases=Phases())
         body = phases.model_dump_json()
-        obey({"command": "start", "run_id": "r1", "body": body}, agent, said)
+        handle_command({"command": "start", "run_id": "r1", "body": body}, agent, said)
         agent.watch()
         assert len(starter.started) == started
     agent.stop("r1")
@@ -329,7 +375,7 @@ def test_drivers_that_shall_start_after_the_load_wait_for_their_time(tmp_path):
 
 def test_a_pipeline_that_no_file_of_this_machine_describes_fails_the_run(tmp_path):
     said, starter = Said(), Starter()
-    agent = Agent(tmp_path, said, starter)
+    agent = Agent(ServiceSettings(data=tmp_path), said, starter)
     own = load_pipeline("spark-realtime").model_copy(update={"jvm_options": ("-XX:OnError=id",)})
     asked = plan("r1", "a")
     pipelines = (load_pipeline("spark-microbatch"), own)
@@ -343,3 +389,41 @@ def test_a_pipeline_that_no_file_of_this_machine_describes_fails_the_run(tmp_pat
     assert said.events == [("failed", "r1", "spark-realtime", {"reason": reason})]
     assert starter.started == []
     assert not (tmp_path / "runs").exists()
+
+
+def test_what_a_program_says_becomes_events_of_the_run(tmp_path):
+    lines = [
+        {"event": "ready", "detail": {"version": "1"}},
+        {"event": "ready"},
+        {"event": "progress", "stage": "join", "input_rows": 7, "detail": {"x": 1}},
+        {"event": "progress", "stage": "parse", "input_rows": 7},
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    said, starter = Said(), Starter(f"import sys; print({text!r}, flush=True); sys.stdin.read()")
+    agent = an_agent(tmp_path, said, starter)
+    agent.prepare(plan("r1", "a"))
+    until(agent, lambda: said.others)
+    agent.watch()
+    assert said.events == [("ready", "r1", "a", {"version": "1"})]
+    ((topic, run_id, fields),) = said.others  # none of a stage that it does not publish
+    assert (topic, run_id) == ("results.pipeline", "r1")
+    head = {"run_id": "r1", "time": 1, "producer": "runner"}
+    _, event = codec.decode(codec.encode("results_pipeline", head | fields))
+    assert (event["pipeline"], event["stage"], event["input_rows"]) == ("a", "join", 7)
+    assert (event["detail"], event["batch_id"], event["state_rows"]) == ('{"x": 1}', 0, None)
+    agent.close()
+
+
+def test_a_run_of_an_earlier_version_is_refused_with_one_sentence(tmp_path):
+    said = Said()
+    asked = plan("r1", "a")
+    request = asked.request.model_copy(update={"domain": None})
+    body = asked.model_copy(update={"request": request}).model_dump_json()
+    agent = an_agent(tmp_path, said, Starter())
+    handle_command({"command": "prepare", "run_id": "r1", "body": body}, agent, said)
+    ((event, run_id, _, detail),) = said.events
+    assert (event, run_id) == ("failed", "r1")
+    assert detail == {
+        "reason": "runner cannot prepare: the run names no domain; it was asked for by an earlier"
+        " version"
+    }

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from schemas.content import Content
-from schemas.pipeline import External, Pipeline
+from schemas.pipeline import Pipeline
 from schemas.workload import Load, Workload
 from services.runtime.definitions import (
     WORKLOADS_DIR,
@@ -15,6 +15,7 @@ from services.runtime.definitions import (
     load_suite,
 )
 from services.runtime.domains import DOMAINS_DIR, Domain, load_domain
+from services.runtime.engines import checked_pipeline
 from services.runtime.trusted import (
     KEPT_DEFINITIONS,
     content_objection,
@@ -31,7 +32,9 @@ EVIL = "-XX:OnOutOfMemoryError=id"
 
 
 def program(name: str, *command: str) -> Pipeline:
-    return Pipeline(name=name, summary="-", mode="external", external=External(command=command))
+    return checked_pipeline(
+        {"name": name, "summary": "-", "engine": "external", "command": command}
+    )
 
 
 def workload(path: str) -> Workload:
@@ -58,7 +61,7 @@ def test_one_that_differs_in_any_setting_is_not(tmp_path: Path, change: dict[str
 
 
 def test_a_program_is_started_only_where_a_file_names_it(tmp_path: Path) -> None:
-    text = 'name = "mine"\nsummary = "-"\nmode = "external"\n[external]\ncommand = ["python"]\n'
+    text = 'name = "mine"\nsummary = "-"\nengine = "external"\ncommand = ["python"]\n'
     (tmp_path / "mine.toml").write_text(text)
     assert pipeline_objection(program("mine", "python"), tmp_path, tmp_path) is None
     said = pipeline_objection(program("mine", "sh", "-c", "true"), tmp_path, tmp_path)

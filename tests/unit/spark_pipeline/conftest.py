@@ -8,11 +8,11 @@ from tests.traffic import TRAFFIC
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
     """A local session with the settings of a driver, on static data."""
-    from schemas.pipeline import Pipeline
+    from services.spark_pipeline.pipeline import SparkPipeline
     from services.spark_pipeline.session import open_session, spark_conf
     from services.spark_pipeline.settings import SparkSettings
 
-    pipeline = Pipeline(name="p", summary="-", mode="micro-batch", implementation="customised")
+    pipeline = SparkPipeline(name="p", summary="-", mode="micro-batch", implementation="customised")
     scratch = tmp_path_factory.mktemp("spark")
     conf = spark_conf(pipeline, TRAFFIC, ("join",), 1, settings=SparkSettings(), scratch=scratch)
     session = open_session("tests", conf | {"spark.master": "local[2]"}, scratch)

@@ -5,12 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from schemas import codec
-from schemas.pipeline import Pipeline
-from schemas.protocol import RunPlan, RunRequest
-from schemas.workload import Load, Workload
+from schemas.engine import LINE, EnginePlan
 from services.runtime.definitions import PIPELINES_DIR, load_pipeline
-from services.runtime.program import stages_to_run
+from services.spark_pipeline.pipeline import SparkPipeline
 from services.spark_pipeline.progress import ProgressReporter, epoch_ms, progress_fields
 from services.spark_pipeline.queries import starting_offsets
 from services.spark_pipeline.session import (
@@ -37,15 +34,20 @@ PROGRESS = {
 
 def pipeline(**fields):
     given = {"name": "p", "summary": "-", "mode": "real-time", "implementation": "customised"}
-    return Pipeline.model_validate(given | fields)
+    return SparkPipeline.model_validate(given | fields)
 
 
-def plan(stages):
-    workload = Workload(name="w", summary="-", load=Load(rate_per_second=1))
-    request = RunRequest(run_id="r", workload=workload, pipelines=(pipeline(),), stages=stages)
-    return RunPlan(
-        request=request,
-        start_offsets={"traffic.flow": (3, 0), "traffic.speed": (4, 7), "output.p.join": (9,)},
+def plan():
+    return EnginePlan(
+        run_id="r",
+        pipeline=pipeline(),
+        domain=TRAFFIC,
+        outputs={"join": "output.p.join"},
+        start_offsets={"traffic.flow": (3, 0), "traffic.speed": (4, 7)},
+        bootstrap="broker:9092",
+        dead_letter_topic="dead-letter",
+        warm_up_s=0,
+        folder="/data/runs/r/p",
     )
 
 
@@ -122,15 +124,10 @@ def test_a_short_warm_up_is_not_spent_on_optimising(quick_compiler, warm_up_s, o
 
 
 def test_reading_begins_at_the_offsets_of_the_plan_in_both_input_topics():
-    assert json.loads(starting_offsets(plan(("join",)), TRAFFIC.topics)) == {
+    assert json.loads(starting_offsets(plan(), TRAFFIC.topics)) == {
         "traffic.flow": {"0": 3, "1": 0},
         "traffic.speed": {"0": 4, "1": 7},
     }
-
-
-def test_a_pipeline_runs_the_stages_asked_for_that_it_has():
-    has = pipeline(stages=("ingest", "join"))
-    assert stages_to_run(has, plan(("parse", "join"))) == ("join",)
 
 
 @pytest.mark.parametrize(
@@ -148,13 +145,12 @@ def test_a_query_is_initialised_once_it_has_its_offsets(message, initialised):
     assert is_initialised({"message": message}) is initialised
 
 
-def test_progress_becomes_an_event_that_fits_its_schema():
-    fields = progress_fields("p", PROGRESS)
-    head = {"run_id": "r", "time": 1, "producer": "x"}
-    _, event = codec.decode(codec.encode("results_pipeline", head | fields))
-    assert json.loads(event.pop("detail")) == PROGRESS
-    assert event == head | {
-        "pipeline": "p", "stage": "join", "batch_id": 12, "input_rows": 40,
+def test_progress_becomes_a_line_of_the_contract():
+    fields = progress_fields(PROGRESS)
+    line = LINE.validate_json(json.dumps({"event": "progress"} | fields))
+    assert line.detail == PROGRESS
+    assert line.model_dump(exclude={"event", "detail"}) == {
+        "stage": "join", "batch_id": 12, "input_rows": 40,
         "input_rows_per_second": 400.0, "processed_rows_per_second": 307.5,
         "batch_duration_ms": 130, "state_rows": 20, "state_bytes": 4096,
         "watermark": 1_767_225_601_500,
@@ -163,13 +159,13 @@ def test_progress_becomes_an_event_that_fits_its_schema():
 
 def test_progress_of_a_stateless_query_has_no_state_and_no_watermark():
     bare = {"name": "parse", "batchId": 0, "numInputRows": 0, "eventTime": {}}
-    fields = progress_fields("p", bare)
+    fields = progress_fields(bare)
     assert (fields["state_rows"], fields["state_bytes"], fields["watermark"]) == (None, None, None)
     assert fields["input_rows_per_second"] is None
 
 
 def test_rows_of_state_that_nobody_counts_are_unknown():
-    fields = progress_fields("p", PROGRESS, counts_rows=False)
+    fields = progress_fields(PROGRESS, counts_rows=False)
     assert (fields["state_rows"], fields["state_bytes"]) == (None, 4096)
 
 
@@ -213,19 +209,19 @@ class StreamingQueryReport(dict):
         return json.dumps(self)
 
 
-class Published:
-    """The events published."""
+class Voice:
+    """The lines said."""
 
     def __init__(self):
         self.times = []
 
-    def publish(self, topic, run_id, **fields):
-        self.times.append(json.loads(fields["detail"])["timestamp"][-6:-1])
+    def progress(self, **fields):
+        self.times.append(fields["detail"]["timestamp"][-6:-1])
 
 
-def test_every_progress_report_is_published_once():
-    query, published = Query(), Published()
-    reporter = ProgressReporter(published, "r", "p")
+def test_every_progress_report_is_said_once():
+    query, voice = Query(), Voice()
+    reporter = ProgressReporter(voice)
     reporter.report([query])
     query.progress(1)
     query.progress(2)
@@ -233,4 +229,4 @@ def test_every_progress_report_is_published_once():
     reporter.report([query])
     query.progress(3)
     reporter.report([query])
-    assert published.times == ["1.000", "2.000", "3.000"]
+    assert voice.times == ["1.000", "2.000", "3.000"]

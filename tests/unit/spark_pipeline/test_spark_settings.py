@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from schemas.pipeline import Pipeline
+from services.spark_pipeline.pipeline import SparkPipeline
 from services.spark_pipeline.session import spark_conf
 from services.spark_pipeline.settings import (
     SparkSettings,
@@ -16,7 +16,7 @@ from tests.traffic import TRAFFIC
 
 pytestmark = pytest.mark.unit
 
-PIPELINE = Pipeline(
+PIPELINE = SparkPipeline(
     name="p", summary="-", mode="real-time", jvm_options=("-XX:X",), spark_conf={"a": "1", "b": "1"}
 )
 

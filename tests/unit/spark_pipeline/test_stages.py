@@ -5,7 +5,6 @@ import json
 import pytest
 
 from schemas import codec, json_format
-from schemas.pipeline import Pipeline
 from services.spark_pipeline.outputs import (
     CUSTOMISED,
     Source,
@@ -13,6 +12,7 @@ from services.spark_pipeline.outputs import (
     outputs,
     stateful_steps,
 )
+from services.spark_pipeline.pipeline import SparkPipeline
 from services.spark_pipeline.stages.inputs import Inputs
 from services.spark_pipeline.wire import fitted
 from tests.traffic import CODEC, TRAFFIC
@@ -54,7 +54,7 @@ def rows_published(spark, stage, raw, wire_format="avro", **fields):
     full = [(*each, 0, offset, at(60)) for offset, each in enumerate(raw)]
     frame = spark.createDataFrame(full, RAW)
     given = {"name": "p", "summary": "-", "mode": "micro-batch"} | fields
-    pipeline = Pipeline.model_validate(given)
+    pipeline = SparkPipeline.model_validate(given)
     read = lambda topics: frame.where(frame["topic"].isin(*topics))  # noqa: E731
     return outputs(Source(read, "r", wire_format), TRAFFIC, stage, pipeline).collect()
 

@@ -1,0 +1,160 @@
+"""Kinds of stages that keep no windows, one record at a time. Pure.
+
+A stage takes rows of what it reads and gives rows. A row has all columns that are known of it; only
+what is published is cut to the columns of its record.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from operator import eq, ge, gt, le, lt, ne
+from typing import Any, Generic, Protocol, TypeVar
+
+from schemas.domain import RUN_ID, Aggregate, DomainSpec, StageSpec
+from services.calibration_pipeline.faults import address_number
+
+Fields = dict[str, Any]
+MAX_OPEN = 500_000  # groups that a stage keeps, the newest
+OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "<": lt, "<=": le, ">": gt, ">=": ge, "==": eq, "!=": ne,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """A record, or what stages made of some.
+
+    input: the input that it is a record of, empty once it is made of several. appended_ms:
+    LogAppendTime of the latest input in it; due_ms: from when on it could be published. number: see
+    faults.py, negative of a probe.
+    """
+
+    fields: Fields
+    input: str
+    event_ms: int
+    appended_ms: int
+    due_ms: int
+    number: int
+
+    @property
+    def run_id(self) -> str:
+        """The run that it belongs to."""
+        return str(self.fields[RUN_ID])
+
+
+class Kind(Protocol):
+    """A stage at work."""
+
+    def add(self, row: Row) -> list[Row]:
+        """What is due after one more row of what the stage reads."""
+
+
+class PerRow:
+    """A stage that makes at most one row of each: copy, decode, filter, lookup."""
+
+    def __init__(self, spec: StageSpec) -> None:
+        self._spec = spec
+
+    def add(self, row: Row) -> list[Row]:
+        """See Kind."""
+        table = self._spec.table
+        if not all(
+            OPERATORS[one.operator](row.fields[one.column], one.value) for one in self._spec.where
+        ):
+            return []
+        if table is None:
+            return [row]
+        entry = table.rows.get(str(row.fields[table.key]))
+        if entry is None:
+            return []
+        known = dict(zip(table.columns, entry, strict=True))
+        return [replace(row, fields=row.fields | known)]
+
+
+GroupT = TypeVar("GroupT")
+
+
+class Newest(OrderedDict[Any, GroupT], Generic[GroupT]):
+    """Groups by key; beyond MAX_OPEN the oldest goes."""
+
+    def group(self, key: object, new: Callable[[], GroupT]) -> GroupT:
+        """The group of a key, made where there is none."""
+        found = self.get(key)
+        if found is None:
+            found = self[key] = new()
+            if len(self) > MAX_OPEN:
+                self.popitem(last=False)
+        return found
+
+
+@dataclass
+class _Joined:
+    first: dict[str, Row] = field(default_factory=dict)
+    is_published: bool = False
+
+
+class Join:
+    """One record of each input with the same keys and event time: the first of each."""
+
+    def __init__(self, spec: StageSpec, domain: DomainSpec) -> None:
+        self._spec = spec
+        inputs = domain.inputs_of(spec.name)
+        self._inputs = {one.name for one in inputs}
+        self._event_time = inputs[0].event_time
+        self._groups: Newest[_Joined] = Newest()
+
+    def add(self, row: Row) -> list[Row]:
+        """See Kind."""
+        keys = keys_of(row, self._spec)
+        group = self._groups.group((row.run_id, *keys.values(), row.event_ms), _Joined)
+        group.first.setdefault(row.input, row)
+        if group.is_published or set(group.first) != self._inputs:
+            return []
+        group.is_published = True
+        rows = list(group.first.values())
+        address = {**keys, self._event_time: row.event_ms}
+        group.first = {}
+        return [made_of(rows, self._spec, address, row.event_ms, tuple(address.values()))]
+
+
+def keys_of(row: Row, spec: StageSpec) -> Fields:
+    """The columns by which a stage groups."""
+    return {name: row.fields[name] for name in spec.keys}
+
+
+def made_of(
+    rows: Sequence[Row], spec: StageSpec, columns: Fields, event_ms: int, address: tuple[Any, ...]
+) -> Row:
+    """A row of several: these columns and the stage's aggregates of them."""
+    aggregates = {one.column: aggregated(one, rows) for one in spec.aggregates}
+    is_probe = any(row.number < 0 for row in rows)
+    return Row(
+        fields={RUN_ID: rows[0].run_id} | columns | aggregates,
+        input="",
+        event_ms=event_ms,
+        appended_ms=max(row.appended_ms for row in rows),
+        due_ms=max(row.due_ms for row in rows),
+        number=-1 if is_probe else address_number(*address),
+    )
+
+
+def aggregated(spec: Aggregate, rows: Sequence[Row]) -> Any:
+    """An aggregate's value over the rows of the inputs that it names; None where there are none."""
+    values = [
+        row.fields[column]
+        for row in sorted(rows, key=lambda row: row.appended_ms)
+        for source, _, column in (of.rpartition(".") for of in spec.of)
+        if source in ("", row.input) and row.fields.get(column) is not None
+    ]
+    return FUNCTIONS[spec.function](values) if values else None
+
+
+FUNCTIONS: dict[str, Callable[[list[Any]], Any]] = {
+    "first": lambda values: values[0],
+    "sum": sum,
+    "mean": lambda values: sum(values) / len(values),
+    "min": min,
+    "max": max,
+    "count": len,
+    "count_distinct": lambda values: len(set(values)),
+}

@@ -1,0 +1,239 @@
+"""Kinds of stages over windows. Pure.
+
+A window that is counted is due when all its records are there. One that is closed is due when event
+time has passed its end in all inputs, and a second later: records that are appended until then are
+still in it. Where an input stays silent, it is due ten seconds after its newest record.
+"""
+
+import heapq
+import itertools
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from schemas.domain import SEQUENCE, WINDOW_END, WINDOW_START, DomainSpec, StageSpec, Window
+from services.calibration_pipeline.kinds import Fields, Newest, Row, keys_of, made_of
+
+GRACE_MS = 1_000
+SILENT_MS = 10_000
+# What was appended until a time has been read so much later.
+READ_MS = 40
+MAX_HISTORY = 10_000
+Address = tuple[object, ...]  # run, keys and begin of a window
+
+
+def windows_of(window: Window, event_ms: int) -> Iterator[tuple[int, int]]:
+    """Begin and end, epoch milliseconds, of the windows that an event time is in."""
+    size_ms, slide_ms = 1000 * window.size_s, 1000 * window.slide_s
+    start_ms = event_ms // slide_ms * slide_ms
+    while start_ms > event_ms - size_ms:
+        yield start_ms, start_ms + size_ms
+        start_ms -= slide_ms
+
+
+def bounds(start_ms: int, end_ms: int) -> Fields:
+    """The columns that say which window it is."""
+    return {WINDOW_START: start_ms, WINDOW_END: end_ms}
+
+
+class WindowJoin:
+    """Each pair of records of two inputs with the same keys in one window."""
+
+    def __init__(self, spec: StageSpec, domain: DomainSpec) -> None:
+        assert spec.window is not None
+        self._spec, self._window = spec, spec.window
+        self._inputs = tuple(one.name for one in domain.inputs_of(spec.name))
+        self._groups: Newest[list[Row]] = Newest()
+
+    def add(self, row: Row) -> list[Row]:
+        """See Kind."""
+        if row.input not in self._inputs:
+            return []
+        keys = keys_of(row, self._spec)
+        made: list[Row] = []
+        for start_ms, end_ms in windows_of(self._window, row.event_ms):
+            group = self._groups.group((row.run_id, *keys.values(), start_ms), list)
+            made += (
+                self._pair(row, other, keys, start_ms, end_ms)
+                for other in group
+                if other.input != row.input
+            )
+            group.append(row)
+        return made
+
+    def _pair(self, one: Row, other: Row, keys: Fields, start_ms: int, end_ms: int) -> Row:
+        rows = sorted((one, other), key=lambda row: self._inputs.index(row.input))
+        by_input = {row.input: row.fields for row in rows}
+        columns = {
+            name: by_input[source.split(".")[0]][source.split(".")[1]]
+            for name, source in self._spec.columns.items()
+        }
+        address = (*(row.fields[SEQUENCE] for row in rows), start_ms)
+        found = {**keys, **bounds(start_ms, end_ms), **columns}
+        return made_of(rows, self._spec, found, end_ms - 1, address)
+
+
+@dataclass
+class _Group:
+    keys: Fields
+    start_ms: int
+    end_ms: int
+    rows: list[Row] = field(default_factory=list)
+    counted: set[tuple[object, ...]] = field(default_factory=set)
+    counts: dict[str, int] = field(default_factory=dict)
+    is_published: bool = False
+
+
+class Aggregation:
+    """What counted and closed windows have in common: rows by keys and window."""
+
+    def __init__(self, spec: StageSpec, domain: DomainSpec) -> None:
+        assert spec.window is not None
+        self._spec, self._window = spec, spec.window
+        self._inputs = tuple(one.name for one in domain.inputs_of(spec.name))
+        sources = [of.rpartition(".")[0] for one in spec.aggregates for of in one.of]
+        self._needed = {source for source in sources if source}
+        self._groups: Newest[_Group] = Newest()
+
+    def _groups_of(self, row: Row) -> Iterator[tuple[Address, _Group]]:
+        if row.input and row.input not in self._inputs:
+            return
+        keys = keys_of(row, self._spec)
+        for start_ms, end_ms in windows_of(self._window, row.event_ms):
+            address = (row.run_id, *keys.values(), start_ms)
+            yield (
+                address,
+                self._groups.group(
+                    address,
+                    lambda at=(start_ms, end_ms): _Group(keys, *at),  # type: ignore[misc]
+                ),
+            )
+
+    def _publish(self, group: _Group) -> list[Row]:
+        """The output of a window, once; none where an input that is named has no record in it."""
+        rows, group.rows, group.is_published = group.rows, [], True
+        group.counted = set()
+        if not rows or not self._needed <= {row.input for row in rows}:
+            return []
+        keys, at = group.keys, bounds(group.start_ms, group.end_ms)
+        address = (*keys.values(), group.start_ms)
+        return [made_of(rows, self._spec, {**keys, **at}, group.end_ms - 1, address)]
+
+
+class Counted(Aggregation):
+    """Windows that are due when all their records are there."""
+
+    def add(self, row: Row) -> list[Row]:
+        """See Kind."""
+        made: list[Row] = []
+        for _address, group in self._groups_of(row):
+            if not group.is_published and self._is_new(group, row):
+                group.rows.append(row)
+                group.counts[row.input] = group.counts.get(row.input, 0) + 1
+                if self._is_complete(group):
+                    made += self._publish(group)
+        return made
+
+    def _is_new(self, group: _Group, row: Row) -> bool:
+        complete, once_per = self._spec.complete, self._spec.once_per
+        assert complete is not None
+        if not once_per:
+            return True
+        values = (row.fields[name] for name in once_per)
+        counted = (row.input, *values, row.event_ms // (1000 * complete.every_s))
+        if counted in group.counted:
+            return False
+        group.counted.add(counted)
+        return True
+
+    def _is_complete(self, group: _Group) -> bool:
+        complete = self._spec.complete
+        assert complete is not None
+        most = max(row.fields[complete.column] for row in group.rows)
+        due = most * (self._window.size_s // complete.every_s)
+        return all(group.counts.get(name, 0) >= due for name in self._inputs)
+
+
+@dataclass
+class _Passed:
+    """How far event time of one run is. history: pairs of an event time that all inputs have
+    reached and the LogAppendTime at which they had, both growing."""
+
+    newest: dict[str, int] = field(default_factory=dict)
+    history: list[tuple[int, int]] = field(default_factory=list)
+    open: list[tuple[int, int, Address]] = field(default_factory=list)
+
+    def closing_ms(self, end_ms: int) -> int | None:
+        """When event time passed the end of a window; None if it has not."""
+        place = bisect_left(self.history, (end_ms, 0))
+        return self.history[place][1] if place < len(self.history) else None
+
+
+class Closed(Aggregation):
+    """Windows that are due when event time has passed their end."""
+
+    def __init__(self, spec: StageSpec, domain: DomainSpec) -> None:
+        super().__init__(spec, domain)
+        self._runs: Newest[_Passed] = Newest()
+        self._slide_ms = 1000 * self._window.slide_s
+        self._count = itertools.count()
+        # When to look at a window, whatever of it is due then.
+        self._looks: list[tuple[int, int, Address]] = []
+
+    def add(self, row: Row) -> list[Row]:
+        """See Kind."""
+        run = self._runs.group(row.run_id, _Passed)
+        for address, group in self._groups_of(row):
+            closing_ms = run.closing_ms(group.end_ms)
+            is_late = closing_ms is not None and row.appended_ms > closing_ms + GRACE_MS
+            if group.is_published or is_late:
+                continue
+            if not group.rows:
+                heapq.heappush(run.open, (group.end_ms, next(self._count), address))
+                self._look_at(row.appended_ms + SILENT_MS, address)
+                self._pass(run)
+            group.rows.append(row)
+        return []
+
+    def seen(self, row: Row) -> None:
+        """Note that a record of an input was read, whatever became of it on the way here."""
+        if row.input not in self._inputs:
+            return
+        run = self._runs.group(row.run_id, _Passed)
+        run.newest[row.input] = max(run.newest.get(row.input, row.event_ms), row.event_ms)
+        if len(run.newest) < len(self._inputs):
+            return
+        passed_ms = min(run.newest.values()) // self._slide_ms * self._slide_ms
+        before_ms, at_ms = run.history[-1] if run.history else (passed_ms - 1, 0)
+        if passed_ms > before_ms:
+            run.history.append((passed_ms, max(at_ms, row.appended_ms)))
+            del run.history[:-MAX_HISTORY]
+            self._pass(run)
+
+    def _pass(self, run: _Passed) -> None:
+        """Windows that event time has passed are due after the time of grace."""
+        while run.open:
+            closing_ms = run.closing_ms(run.open[0][0])
+            if closing_ms is None:
+                return
+            self._look_at(closing_ms + GRACE_MS, heapq.heappop(run.open)[2])
+
+    def _look_at(self, at_ms: int, address: Address) -> None:
+        heapq.heappush(self._looks, (at_ms, next(self._count), address))
+
+    def closed(self, now_ms: float) -> list[Row]:
+        """What is due because of the time (epoch milliseconds)."""
+        made: list[Row] = []
+        while self._looks and self._looks[0][0] + READ_MS <= now_ms:
+            at_ms, _, address = heapq.heappop(self._looks)
+            group = self._groups.get(address)
+            if group is None or group.is_published:
+                continue
+            closing_ms = self._runs.group(address[0], _Passed).closing_ms(group.end_ms)
+            silent_ms = max(row.appended_ms for row in group.rows) + SILENT_MS
+            due_ms = silent_ms if closing_ms is None else min(silent_ms, closing_ms + GRACE_MS)
+            if due_ms > at_ms:
+                self._look_at(due_ms, address)
+            else:
+                made += (replace(row, due_ms=at_ms) for row in self._publish(group))
+        return made

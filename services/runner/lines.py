@@ -1,0 +1,70 @@
+"""What a program says on standard output: bytes → lines of the contract, all bounded. Pure."""
+
+from dataclasses import dataclass, field
+
+from pydantic import ValidationError
+
+from schemas.engine import LINE, Line
+from schemas.mistakes import first_mistake
+
+MAX_LINE_BYTES = 256 * 1024
+# Of what is no line of the contract and goes to the log.
+MAX_LOGGED_LINES = 1_000
+MAX_LOGGED_CHARACTERS = 2_000
+
+
+@dataclass
+class Lines:
+    """Lines of one program. What is none of the contract is for its log: the first
+    MAX_LOGGED_LINES of them, and of each its begin."""
+
+    _rest: bytearray = field(default_factory=bytearray)
+    _skips: bool = False
+    _logged: int = 0
+
+    def feed(self, data: bytes) -> tuple[list[Line], list[str]]:
+        """Lines that end in `data`, and what is to be logged."""
+        found: list[Line] = []
+        logged: list[str] = []
+        *whole, rest = data.split(b"\n")
+        for part in whole:
+            self._take(part)
+            line = None if self._skips else _parsed(bytes(self._rest))
+            if line is not None and not isinstance(line, str):
+                found.append(line)
+            elif line != "":
+                logged += self._to_log(
+                    f"a line of more than {MAX_LINE_BYTES} bytes is left out"
+                    if line is None
+                    else line
+                )
+            self._rest.clear()
+            self._skips = False
+        self._take(rest)
+        return found, logged
+
+    def _take(self, part: bytes) -> None:
+        if len(self._rest) + len(part) > MAX_LINE_BYTES:
+            self._skips = True
+            self._rest.clear()
+        elif not self._skips:
+            self._rest += part
+
+    def _to_log(self, text: str) -> list[str]:
+        self._logged += 1
+        if self._logged == MAX_LOGGED_LINES + 1:
+            return ["further lines of standard output are left out"]
+        return [text[:MAX_LOGGED_CHARACTERS]] if self._logged <= MAX_LOGGED_LINES else []
+
+
+def _parsed(raw: bytes) -> Line | str:
+    """The line; or the text to log instead, with the reason where it looked like one."""
+    text = raw.decode(errors="replace").strip()
+    if not text.startswith("{"):
+        return text
+    try:
+        return LINE.validate_json(raw)
+    except ValidationError as error:
+        return f"no line of the contract ({first_mistake(error)}): {text}"
+    except (ValueError, RecursionError) as error:
+        return f"no line of the contract ({error}): {text}"

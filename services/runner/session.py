@@ -1,0 +1,110 @@
+"""The pipelines of one run, and of those that it left to the next."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from schemas import catalogue
+from schemas.engine import EnginePlan
+from schemas.protocol import Pipeline, RunPlan
+from services.runner.processes import PipelineProcess
+from services.runtime.engines import Engine
+from services.runtime.settings import ServiceSettings
+
+# waiting: not started yet; starting: not ready yet; down: killed and started again; ended: it
+# cannot go on, which was said.
+State = Literal["waiting", "starting", "ready", "down", "ended"]
+
+
+@dataclass
+class Member:
+    """One pipeline of a run. process: None while it waits, and once it has ended."""
+
+    pipeline: Pipeline
+    engine: Engine
+    state: State = "waiting"
+    process: PipelineProcess | None = None
+    restarts: int = 0
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it starts right now and others should wait for it."""
+        return self.state == "starting" and self.engine.spec.processes.starts_slowly
+
+
+@dataclass
+class RunSession:
+    """The pipelines of a run.
+
+    plan: of the run that they serve. folder: with their files, of the run that they were started
+    for (`home`). start_ms: epoch milliseconds from which on they start; None: not yet known.
+    """
+
+    plan: RunPlan
+    folder: Path
+    members: list[Member]
+    start_ms: int | None = None
+    home: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.home = self.run_id
+
+    @property
+    def run_id(self) -> str:
+        """The run that they serve."""
+        return self.plan.request.run_id
+
+    @property
+    def processes(self) -> Iterator[PipelineProcess]:
+        """Processes that were started and have not been reaped."""
+        return (each.process for each in self.members if each.process is not None)
+
+    def can_serve(self, plan: RunPlan) -> bool:
+        """Whether all pipelines run and are what another run wants."""
+        runs = all(one.state == "ready" and one.process is not None for one in self.members)
+        alive = all(process.code is None for process in self.processes)
+        return runs and alive and served(self.plan) == served(plan)
+
+
+def in_start_order(members: list[Member]) -> list[Member]:
+    """Members in the order in which they start: first those that cannot wait for cores."""
+
+    def is_later(member: Member) -> bool:
+        ability = member.engine.spec.ability_of(member.pipeline)
+        return ability is None or not ability.starts_first
+
+    return sorted(members, key=is_later)
+
+
+def served(plan: RunPlan) -> tuple[object, ...]:
+    """What must be the same for pipelines to serve a run: pipelines, stages, domain with its
+    windows, and format of records."""
+    request = plan.request
+    published = [request.stages_of(pipeline) for pipeline in request.pipelines]
+    return request.pipelines, published, request.domain, request.workload.content.format
+
+
+def engine_plan(
+    plan: RunPlan, pipeline: Pipeline, folder: Path, settings: ServiceSettings
+) -> EnginePlan:
+    """What the program of a pipeline is told. Raises ValueError for a run without a domain."""
+    request = plan.request
+    if request.domain is None:
+        raise ValueError("the run names no domain; it was asked for by an earlier version")
+    return EnginePlan(
+        run_id=request.run_id,
+        pipeline=pipeline,
+        domain=request.domain,
+        outputs={
+            stage: catalogue.output_topic(pipeline.name, stage)
+            for stage in request.stages_of(pipeline)
+        },
+        start_offsets={topic: plan.start_offsets[topic] for topic in request.domain.topics},
+        bootstrap=settings.open_bootstrap,
+        properties=settings.kafka_properties,
+        wire_format=request.workload.content.format,
+        dead_letter_topic=catalogue.DEAD_LETTER,
+        warm_up_s=request.workload.phases.warm_up_s,
+        folder=str(folder),
+    )

@@ -1,0 +1,196 @@
+"""Engines as folders with an `engine.toml`: those of this installation, and one's own.
+
+TIDEGAUGE_ENGINES names folders of one's own, separated as on PATH: each is an engine's or holds
+those of several. What a pipeline's file says is checked against its engine here.
+"""
+
+import os
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from schemas.domain import DomainSpec
+from schemas.engine import Ability, EngineSpec
+from schemas.mistakes import DefinitionError, first_mistake, unknown
+from schemas.model import Stage
+from schemas.pipeline import Pipeline, secret_among
+from services.runtime.settings import ROOT
+
+FILE = "engine.toml"
+FOLDERS = "TIDEGAUGE_ENGINES"
+MODE = "mode"  # by which files of versions before engines say what runs them
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine and the folder that defines it."""
+
+    spec: EngineSpec
+    folder: Path
+
+
+def load_engines() -> dict[str, Engine]:
+    """All engines by name, sorted. Raises DefinitionError."""
+    found: dict[str, Engine] = {}
+    for folder in _folders():
+        engine = _load(folder)
+        if engine.spec.name in found:
+            raise DefinitionError(
+                f"Two engines are named {engine.spec.name!r}: {found[engine.spec.name].folder} and "
+                f"{folder}."
+            )
+        found[engine.spec.name] = engine
+    return dict(sorted(found.items()))
+
+
+def load_engine(name: str) -> Engine:
+    """One engine by name. Raises DefinitionError."""
+    engines = load_engines()
+    if name not in engines:
+        raise DefinitionError(unknown("engine", name, tuple(engines)))
+    return engines[name]
+
+
+def engine_of(pipeline: Pipeline) -> Engine | None:
+    """The engine of a pipeline; None where it is not on this machine."""
+    try:
+        return load_engines().get(pipeline.engine)
+    except DefinitionError:
+        return None
+
+
+def _folders() -> Iterator[Path]:
+    yield from sorted(path.parent for path in (ROOT / "services").glob(f"*/{FILE}"))
+    for text in filter(None, os.environ.get(FOLDERS, "").split(os.pathsep)):
+        folder = Path(text)
+        if (folder / FILE).is_file():
+            yield folder
+        else:
+            yield from sorted(path.parent for path in folder.glob(f"*/{FILE}"))
+
+
+def _load(folder: Path) -> Engine:
+    path = folder / FILE
+    try:
+        return Engine(EngineSpec.model_validate(tomllib.loads(path.read_text())), folder.resolve())
+    except ValidationError as error:
+        raise DefinitionError(f"{path}: {first_mistake(error)}.") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise DefinitionError(f"{path}: {' '.join(str(error).split())}.") from error
+
+
+def checked_pipeline(given: dict[str, Any]) -> Pipeline:
+    """The pipeline that a file describes, with the settings of its engine, checked and complete.
+
+    Raises ValidationError, and ValueError with the field and what is allowed.
+    """
+    fields = _with_engine(given)
+    engine = load_engine(str(fields["engine"])).spec
+    own = {name: value for name, value in fields.items() if name in Pipeline.model_fields}
+    bare = Pipeline.model_validate(own)
+    settings = _settings(engine, {name: fields[name] for name in fields if name not in own})
+    pipeline = Pipeline.model_validate({**bare.model_dump(), **settings})
+    _check_combination(engine, pipeline)
+    return pipeline
+
+
+def _with_engine(given: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a file; in one of a version before engines the mode says which it is."""
+    if "engine" in given or MODE not in given:
+        return {"engine": "", **given}
+    mode, engines = given[MODE], load_engines()
+    if mode in engines and isinstance(mode, str):
+        table = given.get(mode, {})
+        rest = {name: value for name, value in given.items() if name not in (MODE, mode)}
+        return rest | (table if isinstance(table, dict) else {mode: table}) | {"engine": mode}
+    for name, engine in engines.items():
+        known = engine.spec.settings.get(MODE)
+        if known is not None and mode in known.choices:
+            return {**given, "engine": name}
+    raise ValueError(f"mode: no engine has the mode {str(mode)[:80]!r}")
+
+
+def _settings(engine: EngineSpec, given: dict[str, Any]) -> dict[str, Any]:
+    """All settings, in the engine's order; what is not given has its default."""
+    for name in given:
+        if name not in engine.settings:
+            known = ", ".join((*Pipeline.model_fields, *engine.settings))
+            raise ValueError(f"{name}: {engine.name} has no such setting; there are: {known}")
+    name = secret_among(given)
+    if name:
+        where = f"; set it in {engine.secrets}" if engine.secrets else ""
+        raise ValueError(f"{name} looks like a secret, and a run publishes its pipelines{where}")
+    found: dict[str, Any] = {}
+    for name, setting in engine.settings.items():
+        value = given.get(name, setting.default)
+        if value is None:
+            raise ValueError(f"{name}: {engine.name} needs this setting: {setting.help}")
+        try:
+            found[name] = setting.checked(value)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+    return found
+
+
+def _check_combination(engine: EngineSpec, pipeline: Pipeline) -> None:
+    ability = engine.ability_of(pipeline)
+    if ability is None:
+        raise ValueError(
+            f"{engine.name} has no {_combination(engine, pipeline)}; it has: "
+            f"{'; '.join(combinations(engine))}"
+        )
+    such = _combination(engine, pipeline)
+    such = f"{engine.name} with {such}" if such else engine.name
+    if pipeline.incomplete_windows not in ability.incomplete_windows:
+        kept = " or ".join(ability.incomplete_windows)
+        raise ValueError(f"incomplete_windows: {such} can only {kept} incomplete windows")
+    for name, values in ability.requires.items():
+        if pipeline.settings[name] not in values:
+            raise ValueError(f"{name}: {such} needs {name} {' or '.join(values)}")
+
+
+def combinations(engine: EngineSpec) -> list[str]:
+    """By which settings the abilities of an engine are told apart, in words."""
+    return [
+        " and ".join(f"{name} {' or '.join(values)}" for name, values in one.when.items())
+        for one in engine.abilities
+        if one.when
+    ]
+
+
+def _combination(engine: EngineSpec, pipeline: Pipeline) -> str:
+    names = dict.fromkeys(name for one in engine.abilities for name in one.when)
+    return " and ".join(f"{name} {pipeline.settings.get(name)}" for name in names)
+
+
+def reason_against(ability: Ability, domain: DomainSpec, stage: Stage) -> str:
+    """Why a pipeline cannot publish a stage of a domain; empty where it can.
+
+    What it must be able to do is what the stage needs, and what the stages before it need, unless
+    they only copy and decode.
+    """
+    for step in domain.chain(stage):
+        if step.needs in ability.cannot and (
+            step.name == stage or step.kind not in ("copy", "decode")
+        ):
+            because = ability.cannot[step.needs]  # type: ignore[index]
+            return because if step.name == stage else f"it is made of {step.name}; {because}"
+    return ""
+
+
+def stages_published(
+    pipeline: Pipeline, domain: DomainSpec, asked: tuple[Stage, ...]
+) -> tuple[tuple[Stage, ...], dict[Stage, str]]:
+    """Of the stages that a run asks for those that a pipeline publishes, and of the others, where
+    the pipeline does not leave them out itself, why it does not. Raises DefinitionError."""
+    ability = load_engine(pipeline.engine).spec.ability_of(pipeline)
+    if ability is None:
+        raise DefinitionError(f"{pipeline.name}: {pipeline.engine} has no such settings.")
+    wanted = [stage for stage in asked if not pipeline.stages or stage in pipeline.stages]
+    against = {stage: reason_against(ability, domain, stage) for stage in wanted}
+    published = tuple(stage for stage, reason in against.items() if not reason)
+    return published, {stage: reason for stage, reason in against.items() if reason}

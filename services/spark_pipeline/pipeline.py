@@ -1,0 +1,27 @@
+"""A pipeline of Spark, with the settings that `engine.toml` describes."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from schemas.pipeline import Pipeline
+
+
+class SparkPipeline(Pipeline):
+    """The settings as fields. The defaults are those of `engine.toml`, which checks them."""
+
+    engine: str = "spark"
+    mode: Literal["real-time", "micro-batch", "continuous"]
+    implementation: Literal["customised", "built-in", "state", "stateless"] = "customised"
+    watermark_s: int = 10
+    window_watermark_ms: int = 0
+    batch_duration_s: int = 300
+    trigger_interval_ms: int = 0
+    max_records_per_batch: int = 1_000_000
+    checkpoint_interval_ms: int = 1000
+    shuffle_partitions: int = 1
+    state_store: Literal["rocksdb", "hdfs"] = "rocksdb"
+    driver_memory_mb: int = 1024
+    quick_compiler: bool = False
+    jvm_options: tuple[str, ...] = ()
+    spark_conf: dict[str, str] = Field(default_factory=dict)

@@ -1,0 +1,88 @@
+"""What a program says: lines of the contract, others, and floods of them."""
+
+import json
+
+import pytest
+
+from schemas.engine import FailedLine, ProgressLine, ReadyLine
+from services.runner.lines import MAX_LINE_BYTES, MAX_LOGGED_CHARACTERS, MAX_LOGGED_LINES, Lines
+
+pytestmark = pytest.mark.unit
+
+READY = b'{"event": "ready"}\n'
+
+
+def test_each_line_is_one_event():
+    said = (
+        READY
+        + b'{"event": "progress", "stage": "parse", "input_rows": 3}\n'
+        + b'{"event": "failed", "reason": "no broker"}\n'
+    )
+    assert Lines().feed(said) == (
+        [
+            ReadyLine(event="ready"),
+            ProgressLine(event="progress", stage="parse", input_rows=3),
+            FailedLine(event="failed", reason="no broker"),
+        ],
+        [],
+    )
+
+
+def test_a_line_may_come_in_pieces():
+    lines = Lines()
+    for byte in READY[:-1]:
+        assert lines.feed(bytes([byte])) == ([], [])
+    assert lines.feed(b"\n") == ([ReadyLine(event="ready")], [])
+
+
+@pytest.mark.parametrize(
+    ("line", "logged"),
+    [
+        (b"hello\n", "hello"),
+        (b"\xff\n", "\ufffd"),
+        (b'{"event": "rea\n', "no line of the contract"),
+        (b'{"event": "up"}\n', "no line of the contract"),
+        (b'{"event": "ready", "more": 1}\n', "no line of the contract (ready.more: "),
+        (b'{"event": "progress", "stage": "parse"}\n', "progress.input_rows: Field required"),
+        (b'{"event": "progress", "stage": "parse", "input_rows": 1e999}\n', "no line of the"),
+        (b'{"event": "progress", "stage": "../x", "input_rows": 1}\n', "progress.stage: "),
+        (b'{"event": "progress", "stage": "a", "input_rows": 1, "watermark": 9e99}\n', "no line"),
+        (b'{"event": "failed", "reason": 7}\n', "failed.reason: "),
+        (b"{" * 100_000 + b"\n", "no line of the contract"),
+    ],
+)
+def test_what_is_no_line_of_the_contract_goes_to_the_log_with_the_reason(line, logged):
+    found, (text,) = Lines().feed(line)
+    assert found == []
+    assert logged in text
+    assert len(text) <= MAX_LOGGED_CHARACTERS
+
+
+def test_empty_lines_are_nothing():
+    assert Lines().feed(b"\n \n\r\n") == ([], [])
+
+
+def test_a_line_without_an_end_is_not_kept_and_the_next_is_heard():
+    lines = Lines()
+    for _ in range(100):
+        assert lines.feed(b"x" * 65_536) == ([], [])
+    assert len(lines._rest) <= MAX_LINE_BYTES
+    found, logged = lines.feed(b"\n" + READY)
+    assert found == [ReadyLine(event="ready")]
+    assert logged == ["a line of more than 262144 bytes is left out"]
+
+
+def test_a_flood_of_other_lines_is_cut_and_events_are_still_heard():
+    lines = Lines()
+    found, logged = lines.feed(b"nothing\n" * 5_000 + READY)
+    assert found == [ReadyLine(event="ready")]
+    assert logged == ["nothing"] * MAX_LOGGED_LINES + [
+        "further lines of standard output are left out"
+    ]
+
+
+def test_a_long_reason_is_no_line():
+    line = json.dumps({"event": "failed", "reason": "x" * 10_001}).encode() + b"\n"
+    found, (text,) = Lines().feed(line)
+    assert found == []
+    assert "at most 10000 characters" in text

@@ -1,0 +1,251 @@
+"""Engines: what their files say, and what a pipeline's file must say for them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from schemas.domain import DomainSpec
+from schemas.mistakes import DefinitionError
+from schemas.pipeline import Pipeline
+from schemas.protocol import RunRequest
+from schemas.workload import Load, Workload
+from services.runtime.definitions import load_pipeline
+from services.runtime.domains import load_domain
+from services.runtime.engines import (
+    checked_pipeline,
+    load_engine,
+    load_engines,
+    stages_published,
+)
+from services.runtime.requests import new_request, not_published
+from tests.traffic import TRAFFIC
+from tests.unit.requests import a_request
+
+pytestmark = pytest.mark.unit
+
+GEM_PACKS = load_domain("gem_packs").spec
+WORKLOAD = Workload(name="w", summary="-", load=Load(rate_per_second=1))
+
+
+def pipeline(**fields: object) -> Pipeline:
+    given = {"name": "p", "summary": "-", "engine": "spark", "mode": "micro-batch"}
+    return checked_pipeline(given | fields)
+
+
+def published(domain: DomainSpec, **fields: object) -> tuple[str, ...]:
+    return stages_published(pipeline(**fields), domain, domain.stage_names)[0]
+
+
+ALL = ("ingest", "parse", "join", "tumbling", "sliding")
+
+
+@pytest.mark.parametrize(
+    ("fields", "stages"),
+    [
+        ({}, ALL),
+        ({"mode": "real-time"}, ALL),
+        ({"implementation": "built-in", "incomplete_windows": "publish"}, ALL),
+        ({"implementation": "state"}, ("join", "tumbling", "sliding")),
+        ({"implementation": "stateless", "mode": "continuous"}, ("ingest", "parse")),
+        ({"implementation": "state", "stages": ["join"]}, ("join",)),
+    ],
+)
+def test_a_pipeline_publishes_what_its_engine_can_unless_it_names_stages(fields, stages):
+    assert published(TRAFFIC, **fields) == stages
+
+
+@pytest.mark.parametrize(
+    ("fields", "stages"),
+    [
+        ({}, ("ingest", "parse", "enriched")),
+        ({"implementation": "built-in", "incomplete_windows": "publish"}, GEM_PACKS.stage_names),
+        ({"implementation": "state"}, ()),
+    ],
+)
+def test_a_stage_needs_what_the_stages_before_it_need(fields, stages):
+    assert published(GEM_PACKS, **fields) == stages
+
+
+def test_why_a_stage_is_not_published_is_told_once_per_reason():
+    found = load_pipeline("spark-continuous")
+    request = new_request(WORKLOAD, [found], ("parse", "join", "tumbling"), TRAFFIC)
+    assert request.published == {"spark-continuous": ("parse",)}
+    assert not_published(request) == (
+        "spark-continuous does not publish join, tumbling: continuous processing keeps no state.",
+    )
+    assert not_published(new_request(WORKLOAD, [found], ("parse",), TRAFFIC)) == ()
+
+
+def test_a_run_in_which_a_pipeline_publishes_nothing_is_refused():
+    with pytest.raises(DefinitionError) as refused:
+        new_request(WORKLOAD, [load_pipeline("spark-continuous")], ("join",), TRAFFIC)
+    assert str(refused.value) == (
+        "spark-continuous can publish none of the stages join; join: continuous processing keeps"
+        " no state."
+    )
+    with pytest.raises(DefinitionError) as refused:
+        new_request(WORKLOAD, [load_pipeline("external-python")], ("join",), TRAFFIC)
+    assert str(refused.value) == (
+        "external-python publishes none of the stages join; it has: ingest, parse."
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"mode": "continuous"}, "spark has no mode continuous and implementation customised; it"),
+        ({"implementation": "state", "mode": "real-time"}, "spark has no mode real-time and"),
+        ({"implementation": "built-in"}, "can only publish incomplete windows"),
+        ({"mode": "real-time", "state_store": "hdfs"}, "needs state_store rocksdb"),
+        ({"implementation": "state", "state_store": "hdfs"}, "needs state_store rocksdb"),
+        ({"incomplete_windows": "publish"}, "can only withhold incomplete windows"),
+        ({"mode": "fast"}, "mode: must be one of real-time, micro-batch, continuous"),
+        ({"watermark_s": "1"}, "watermark_s: must be a whole number"),
+        ({"watermark_s": -1}, "watermark_s: must be at least 0"),
+        ({"watermark_s": True}, "watermark_s: must be a whole number"),
+        ({"batch_duration_s": 4}, "batch_duration_s: must be at least 5"),
+        ({"shuffle_partitions": 1025}, "shuffle_partitions: must be at most 1024"),
+        ({"quick_compiler": 1}, "quick_compiler: must be true or false"),
+        ({"jvm_options": [1]}, "jvm_options: must be a list of texts"),
+        ({"spark_conf": {"a": 1}}, "spark_conf: must be a table of texts"),
+        ({"watermark": 1}, "watermark: spark has no such setting; there are: "),
+        ({"engine": "sparc"}, "There is no engine 'sparc'; there are: calibration, external, spark"
+         ". Did you mean spark?"),
+        ({"engine": "calibration", "mode": "x"}, "mode: calibration has no such setting"),
+    ],
+)  # fmt: skip
+def test_what_a_pipeline_cannot_say_is_refused_with_what_it_can(fields, reason):
+    with pytest.raises(ValueError) as refused:  # noqa: PT011
+        pipeline(**fields)
+    assert reason in str(refused.value)
+
+
+def test_a_setting_that_has_no_default_must_be_given():
+    with pytest.raises(ValueError, match="mode: spark needs this setting: How Spark runs"):
+        checked_pipeline({"name": "p", "summary": "-", "engine": "spark"})
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"spark_conf": {"spark.x": "1", "spark.hadoop.fs.azure.account.key.me": "xyz"}},
+         "spark.hadoop.fs.azure.account.key.me"),
+        ({"spark_conf": {"spark.executor.extraJavaOptions": "-Dsome.password=xyz"}},
+         "spark.executor.extraJavaOptions"),
+        ({"jvm_options": ["-Xmx1g", "-Djavax.net.ssl.trustStorePassword=xyz"]},
+         "-Djavax.net.ssl.trustStorePassword"),
+    ],
+)  # fmt: skip
+def test_a_secret_is_refused_because_a_run_publishes_its_pipelines(fields, named):
+    with pytest.raises(ValueError, match="looks like a secret") as refused:
+        pipeline(**fields)
+    sentence = str(refused.value)
+    assert f"{named} looks like a secret" in sentence
+    assert "TIDEGAUGE_SPARK_CONF" in sentence
+    assert "xyz" not in sentence
+    with pytest.raises(ValueError, match=f"{named} looks like a secret") as refused:
+        Pipeline.model_validate({"name": "p", "summary": "-"} | fields)  # as a command says it
+    assert "xyz" not in str(refused.value)
+
+
+def test_settings_that_only_sound_like_secrets_are_taken():
+    jar = "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0"
+    assert pipeline(spark_conf={"spark.jars.packages": jar}, jvm_options=["-XX:+UseZGC"])
+    for name in ("spark.hadoop.fs.s3a.aws.credentials.provider", "hadoop.credential.provider.path"):
+        assert pipeline(spark_conf={name: "org.example.Provider"})
+
+
+def test_a_pipeline_is_the_same_after_its_way_over_the_bus():
+    found = load_pipeline("spark-microbatch-builtin")
+    assert Pipeline.model_validate_json(found.model_dump_json()) == found
+
+
+def test_settings_have_bounds_in_commands_too():
+    many = {f"s{number}": 1 for number in range(101)}
+    for given in (many, {"s": "x" * 50_001}, {"s": [1]}, {"s": {"a": {}}}):
+        with pytest.raises(ValueError):  # noqa: PT011
+            Pipeline.model_validate({"name": "p", "summary": "-"} | given)
+
+
+EARLIER = {
+    "name": "p", "summary": "-", "mode": "real-time", "implementation": "customised",
+    "stages": ["ingest", "parse"], "incomplete_windows": "withhold", "watermark_s": 10,
+    "spark_conf": {}, "jvm_options": [], "calibration": None, "external": None,
+}  # fmt: skip
+
+
+def test_requests_of_versions_before_engines_are_read():
+    request = a_request().model_dump(mode="json") | {
+        "pipelines": [
+            EARLIER,
+            EARLIER | {"name": "c", "mode": "calibration", "calibration": {"delay_ms": 5}},
+            EARLIER | {"name": "e", "mode": "external", "external": {"command": ["x", "y"]}},
+        ]
+    }
+    read = RunRequest.model_validate_json(json.dumps(request))
+    one, calibration, external = read.pipelines
+    assert (one.engine, one.settings["mode"], one.settings["watermark_s"]) == ("", "real-time", 10)
+    assert read.stages_of(one) == ("ingest", "parse")
+    assert (calibration.settings["mode"], calibration.settings["delay_ms"]) == ("calibration", 5)
+    assert external.settings["command"] == ("x", "y")
+
+
+def test_files_of_versions_before_engines_name_the_engine_by_the_mode():
+    one = checked_pipeline({"name": "p", "summary": "-", "mode": "real-time"})
+    assert one == pipeline(mode="real-time")
+    two = checked_pipeline(
+        {"name": "p", "summary": "-", "mode": "calibration", "calibration": {"delay_ms": 5}}
+    )
+    assert (two.engine, two.settings["delay_ms"]) == ("calibration", 5)
+    with pytest.raises(ValueError, match="no engine has the mode 'fast'"):
+        checked_pipeline({"name": "p", "summary": "-", "mode": "fast"})
+
+
+TOY = """
+name = "toy"
+summary = "-"
+command = ["python", "toy.py"]
+install = { note = "-" }
+[[abilities]]
+can = ["copy"]
+"""
+
+
+def test_an_engine_of_ones_own_is_a_folder(tmp_path: Path, monkeypatch):
+    (tmp_path / "toy").mkdir()
+    file = tmp_path / "toy" / "engine.toml"
+    reasons = "".join(f'"{need}" = "no"\n' for need in (
+        "decode", "filter", "lookup", "join", "window_join", "aggregate counted",
+        "aggregate closed", "change counted", "change closed",
+    ))  # fmt: skip
+    for folder in (tmp_path, tmp_path / "toy"):
+        monkeypatch.setenv("TIDEGAUGE_ENGINES", f"/nowhere:{folder}")
+        file.write_text(TOY + "[abilities.cannot]\n" + reasons)
+        assert load_engine("toy").folder == tmp_path / "toy"
+        assert list(load_engines()) == ["calibration", "external", "spark", "toy"]
+    one = checked_pipeline({"name": "p", "summary": "-", "engine": "toy"})
+    assert stages_published(one, TRAFFIC, ("ingest", "parse")) == (("ingest",), {"parse": "no"})
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (TOY, "'decode' must be in can, or in cannot with a reason"),
+        (TOY.replace('"toy"', '"spark"'), "must be in can"),
+        (TOY.replace("command", "module"), "module"),
+        (TOY.replace('command = ["python", "toy.py"]', ""), "either a module or a command"),
+        ("name = [", "engine.toml: "),
+        (TOY + '[settings.stages]\ntype = "text"\nhelp = "x"', "every pipeline has stages"),
+        (TOY + '[settings.a]\ntype = "text"\ndefault = 1\nhelp = "x"', "must be a text"),
+    ],
+)
+def test_a_wrong_engine_file_is_told_in_one_sentence(tmp_path, monkeypatch, text, reason):
+    (tmp_path / "engine.toml").write_text(text)
+    monkeypatch.setenv("TIDEGAUGE_ENGINES", str(tmp_path))
+    with pytest.raises(DefinitionError) as refused:
+        load_engines()
+    assert str(tmp_path / "engine.toml") in str(refused.value)
+    assert "\n" not in str(refused.value)
+    if "must be in can" not in str(refused.value):
+        assert reason in str(refused.value)
