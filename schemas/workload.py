@@ -85,8 +85,9 @@ KillTarget = Literal["driver", "worker", "broker", "evaluator"]
 class Kill(Model):
     """A process of the stack on this machine is killed (SIGKILL) on purpose.
 
-    target: driver, the Python process of a pipeline; worker, its JVM, in which its tasks run when
-    Spark is local; broker; evaluator. at_s: seconds after the measure phase began.
+    target: driver, the main process of a pipeline; worker, the process in which its tasks run,
+    where the engine has one on this machine; broker; evaluator. at_s: seconds after the measure
+    phase began.
     """
 
     target: KillTarget

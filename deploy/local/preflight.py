@@ -39,7 +39,7 @@ def check_room(data: Path, needed_bytes: int = NEEDED_FREE_BYTES) -> None:
 
 
 def check_names(settings: ServiceSettings) -> None:
-    """Raises StackError when a folder has a name that Java or Spark would take apart."""
+    """Raises StackError when a folder has a name that Java or an engine would take apart."""
     for what, path, taken_apart in (
         ("data folder", settings.data, TAKEN_APART),
         ("folder of the jars", settings.jars, TAKEN_APART | {":"}),
@@ -49,7 +49,7 @@ def check_names(settings: ServiceSettings) -> None:
             which = " ".join(bad) or "control characters"
             raise StackError(
                 f"the {what} {str(path.absolute())!r} has {which} in its name,"
-                " which Java or Spark takes for something else; choose another folder",
+                " which Java or an engine takes for something else; choose another folder",
                 exit_code=EXIT_USAGE,
             )
 

@@ -1,7 +1,7 @@
 """Start a process with a log of its own, recognise it later, and end it with all its children.
 
 Every part of a stack leads a session, so its session id names it and whatever it started, also
-what has moved to another process group (Spark's Python workers do) and what outlived it.
+what has moved to another process group (an engine's workers may) and what outlived it.
 """
 
 import os

@@ -13,7 +13,7 @@ SECRET_SETTINGS = {
 }
 # The credentials of Kafka's clients.
 EVERY_SERVICE = "TIDEGAUGE_KAFKA_PROPERTIES"
-# The user's own secrets, such as AWS_SECRET_ACCESS_KEY: for storage that Spark writes to.
+# The user's own secrets, such as AWS_SECRET_ACCESS_KEY: for storage that an engine writes to.
 OTHERS = "runner"
 
 

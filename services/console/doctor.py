@@ -118,7 +118,7 @@ def _jars(jars: Path) -> Finding:
         verify_jars(jars, jars_lock())
     except (JarsError, OSError) as error:
         return Finding(False, str(error), mend(jars))
-    return Finding(True, "every jar of the broker and of Spark's connectors is the pinned one")
+    return Finding(True, "every jar is the pinned one")
 
 
 def _wall(settings: ServiceSettings) -> Finding:

@@ -5,7 +5,7 @@
     {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "…",
      "sasl.password": "…", "ssl.ca.location": "/etc/tidegauge/ca.pem"}
 
-Java's clients (Spark) and aiokafka (Faust) name the same things otherwise.
+Java's clients and aiokafka (Faust) name the same things otherwise.
 """
 
 from collections.abc import Mapping

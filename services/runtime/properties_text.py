@@ -1,4 +1,4 @@
-"""Text of Java's properties files, which Kafka and Spark read. Pure."""
+"""Text of Java's properties files, as Kafka and engines in Java read them. Pure."""
 
 from collections.abc import Mapping
 

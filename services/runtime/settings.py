@@ -39,7 +39,7 @@ class ServiceSettings(BaseSettings):
     one with a secret of the data folder, and everybody reads inputs and results and writes outputs
     at the open one.
     kafka_properties: librdkafka properties added to every client; those of security hold for the
-    clients of Spark and Faust too (services/runtime/kafka_security.py).
+    clients of engines and of Faust too (services/runtime/kafka_security.py).
     input_partitions: partitions of each input and output topic.
     replication: copies of every topic that is created from now on; the brokers with the lowest
     ids keep them, the first of them leads.

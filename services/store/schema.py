@@ -2,7 +2,7 @@
 
 Rows expire by whole parts, so up to a month after their time; the sums per minute, and whatever the
 report of a run needs, stay. What may expire: latency counts per second, single pairs,
-Spark's progress reports, samples of resources that belong to no run, scraped metrics, and dead
+progress reports, samples of resources that belong to no run, scraped metrics, and dead
 letters.
 """
 

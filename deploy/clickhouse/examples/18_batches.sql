@@ -1,4 +1,4 @@
--- How long do Spark's batches take, and how far is it behind?
+-- How long do batches take, and how far are they behind?
 SELECT
     pipeline,
     stage,

@@ -6,7 +6,7 @@ SELECT
     JSONExtractString(detail, 'environment', 'processor') AS processor,
     JSONExtractInt(detail, 'environment', 'cores') AS cores,
     JSONExtractString(detail, 'environment', 'java') AS java,
-    JSONExtractString(detail, 'environment', 'packages', 'pyspark') AS pyspark
+    JSONExtractRaw(detail, 'environment', 'packages') AS packages
 FROM tidegauge.results_lifecycle
 WHERE event = 'run_requested'
 ORDER BY `time` DESC

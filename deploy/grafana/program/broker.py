@@ -144,7 +144,7 @@ def _lag() -> timeseries.Panel:
         About(
             "Consumer groups behind",
             "Records between what a group has committed and the end of the topic, the most of each "
-            "point. Spark and Tidegauge's own services commit nothing, so they are not here.",
+            "point. Tidegauge's own services commit nothing, so they are not here.",
             "short",
             width=24,
             empty=NO_GROUP,

@@ -56,7 +56,7 @@ FROM
         time,
         concat(
             'Tidegauge ', JSONExtractString(detail, 'environment', 'tidegauge'),
-            ', pyspark ', JSONExtractString(detail, 'environment', 'packages', 'pyspark'),
+            ', packages ', JSONExtractRaw(detail, 'environment', 'packages'),
             ', ', JSONExtractString(detail, 'environment', 'broker'),
             ', ', JSONExtractString(detail, 'environment', 'java')
         ) AS now_on,

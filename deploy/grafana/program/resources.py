@@ -50,7 +50,7 @@ def build() -> dash.Dashboard:
 
 CORES = "Cores kept busy by the processes of each service; a pipeline's by its name."
 MEMORY = "Memory that the processes of each service hold, shared pages counted in each."
-HEAP = "Java heap in use by the broker and by every Spark driver, the most of each point."
+HEAP = "Java heap in use by the broker and by every JVM of a pipeline, the most of each point."
 COLLECTION = "Seconds that garbage collectors worked, per second."
 DISKS = (
     "Bytes per second that each service's processes had written to disks; the broker's are logs."

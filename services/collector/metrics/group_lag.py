@@ -1,7 +1,7 @@
 """The lag of consumer groups, asked of the broker.
 
-Only a group that commits offsets has a lag that a broker knows. Tidegauge's own services and Spark
-keep their offsets themselves.
+Only a group that commits offsets has a lag that a broker knows. Tidegauge's own services and some
+engines keep their offsets themselves.
 """
 
 from collections.abc import Callable, Mapping

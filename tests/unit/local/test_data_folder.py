@@ -92,7 +92,7 @@ def test_a_link_of_ours_to_a_folder_of_ours_is_fine(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a,b", 'a"b', "a{b}", "a\nb"])
 def test_a_name_that_java_or_spark_would_take_apart_is_refused(name: str) -> None:
-    with pytest.raises(StackError, match=r"in its name, which Java or Spark takes") as error:
+    with pytest.raises(StackError, match=r"in its name, which Java or an engine takes") as error:
         check_names(ServiceSettings(data=Path("/tide") / name))
     assert error.value.exit_code == 2
     with pytest.raises(StackError, match="the folder of the jars"):
