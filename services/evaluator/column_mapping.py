@@ -183,6 +183,10 @@ class RowSteps:
         values = {each.column for one in self._stages for each in one.where}
         return NeededColumns(values, {one.table.key for one in self._stages if one.table})
 
+    def added(self) -> set[str]:
+        """Columns of tables."""
+        return {name for one in self._stages if one.table for name in one.table.columns}
+
     def has(self, column: str, in_input: bool) -> bool:
         """Whether a column is there after the steps, given whether the input has it."""
         for stage, types in zip(self._stages, self._types, strict=True):

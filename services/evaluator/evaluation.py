@@ -85,7 +85,14 @@ class Evaluation:
         self._raw_copies = RawCopies()
         published = [stage for one in request.pipelines for stage in request.stages_of(one)]
         duplicated = (workload.faults, request.seed) if workload.faults.duplicate else None
-        self._oracles = Oracles(self._domain, published, phases.load_start_ms, duplicated)
+        self._oracles = Oracles(
+            self._domain,
+            published,
+            base_ms=phases.load_start_ms,
+            deadline_ms=self._deadline_ms,
+            duplicated=duplicated,
+        )
+        self._measured_us = 1000 * phases.measure_start_ms, 1000 * phases.measure_end_ms
         self.ledgers: dict[str, Ledger] = {}
         self.where: dict[str, tuple[str, str]] = {}
         for pipeline in request.pipelines:
@@ -142,6 +149,7 @@ class Evaluation:
         """Give the verdicts that only time can give. All records of input (output) topics that
         were appended before the frontier have been added."""
         both_ms = min(input_frontier_ms, output_frontier_ms)
+        self._oracles.close(both_ms)
         for time_ms in self._append_order.steps(both_ms):
             self._retry()
             for ledger in self.ledgers.values():
@@ -154,9 +162,11 @@ class Evaluation:
         self._evict(both_ms)
 
     def open_in_measure(self) -> int:
-        """Expected outputs of the measure phase without a verdict, and what waits."""
+        """Expected outputs of the measure phase without a verdict, windows that may have some, and
+        what waits."""
         self._retry()
         waiting = len(self._raw_copies) + len(self._append_order)
+        waiting += self._oracles.open_between(*self._measured_us)
         return waiting + sum(
             ledger.open_in_measure() + ledger.waiting for ledger in self.ledgers.values()
         )

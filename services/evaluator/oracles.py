@@ -14,6 +14,7 @@ import numpy as np
 
 from schemas.domain import ROW_KINDS, SEQUENCE, Aggregate, DomainSpec, StageSpec
 from schemas.faults import Faults
+from services.evaluator.closed_windows import Closed, ClosedState
 from services.evaluator.column_mapping import (
     Dictionaries,
     InputMapping,
@@ -30,14 +31,22 @@ from services.evaluator.decode import Decoded
 from services.evaluator.joins import Join, JoinState
 from services.evaluator.single_rows import SequenceState, SingleRows
 from services.evaluator.stages import Combination, Context, Source, Stage, State
+from services.evaluator.window_results import Recipe
 
 _OF_TEXT = ("first", "count_distinct")
+
+
+def _not_judged(spec: StageSpec, core: StageSpec) -> NotJudgedError:
+    return NotJudgedError(
+        f"The evaluator cannot judge the stage {spec.name}: a {spec.kind} of a {core.kind}."
+    )
 
 
 class Oracles:
     """Oracles of the stages of a domain that are published in a run, and what they remember.
 
-    base_ms: a time near the inputs' (epoch ms). duplicated: the faults of the load and its seed,
+    base_ms: a time near the inputs' (epoch ms). deadline_ms: after which a window is closed that
+    gets no more records. duplicated: the faults of the load and its seed,
     where records are sent twice on purpose. Raises NotJudgedError.
     """
 
@@ -45,12 +54,15 @@ class Oracles:
         self,
         domain: DomainSpec,
         stages: Iterable[str],
+        *,
         base_ms: int = 0,
+        deadline_ms: int = 10_000,
         duplicated: tuple[Faults, int] | None = None,
     ) -> None:
         self._context = Context(domain, Dictionaries(), base_ms)
         self._domain = domain
         self._duplicated = duplicated
+        self._deadline_ms = deadline_ms
         self._states: dict[str, State] = {}
         specs = [domain.stage(name) for name in dict.fromkeys(stages)]
         singles = [one for one in specs if self._core(one) is None]
@@ -90,6 +102,8 @@ class Oracles:
         if core is None:
             steps = self._steps(self._domain.chain(name))
             return SingleRows(self._context, spec, self._sequences, steps, self._duplicated)
+        if core.kind == "window_join" or (core.kind == "aggregate" and core.complete is None):
+            return self._closed(spec, core)
         if core.kind == "join" and spec is core:
             return self._join(spec)
         if core.kind == "aggregate" and core.complete is not None:
@@ -98,9 +112,18 @@ class Oracles:
                 return Aggregated(self._context, spec, state, publishes)
             if spec.kind == "change" and spec.reads == (core.name,):
                 return Changed(self._context, spec, state, publishes)
-        raise NotJudgedError(
-            f"The evaluator cannot judge the stage {name}: a {spec.kind} of a {core.kind}."
-        )
+        raise _not_judged(spec, core)
+
+    def close(self, frontier_ms: int) -> None:
+        """Close the windows that event time closes, as far as all was read."""
+        for state in self._states.values():
+            if isinstance(state, ClosedState):
+                state.close(frontier_ms)
+
+    def open_between(self, from_us: int, until_us: int) -> int:
+        """Open windows that have records scheduled in a period (epoch µs)."""
+        closed = (state for state in self._states.values() if isinstance(state, ClosedState))
+        return sum(state.open_between(from_us, until_us) for state in closed)
 
     def _core(self, spec: StageSpec) -> StageSpec | None:
         """The first stage before this one, or this one, whose outputs are not one input record."""
@@ -114,12 +137,13 @@ class Oracles:
     def _types(self, kind: int) -> dict[str, str]:
         return column_types(self._domain.codec.schema_json(self._domain.inputs[kind].record))
 
+    def _source(self, of: str) -> Source:
+        name, _, column = of.partition(".")
+        return Source(self._domain.inputs.index(self._domain.input(name)), column)
+
     def _sources(self, one: Aggregate) -> list[Source]:
         """Columns of inputs that an aggregate is made of."""
-        found = []
-        for of in one.of:
-            name, _, column = of.partition(".")
-            found.append(Source(self._domain.inputs.index(self._domain.input(name)), column))
+        found = [self._source(of) for of in one.of]
         is_text = any(self._types(each.kind).get(each.column) == "string" for each in found)
         of_one_name = len({each.column for each in found}) == 1
         is_code = is_text or one.function == "count_distinct"
@@ -150,6 +174,32 @@ class Oracles:
             for one, of in zip(spec.aggregates, sources, strict=True)
         ]
         return Join(self._context, spec, state, combinations)
+
+    def _closed(self, spec: StageSpec, core: StageSpec) -> Closed:
+        chain = self._domain.chain(spec.name)
+        after = chain[chain.index(core) + 1 :]
+        last = next((one for one in after if one.kind not in ROW_KINDS), core)
+        between = after[: after.index(last)] if last is not core else ()
+        rest = after[after.index(last) + 1 :] if last is not core else after
+        known = {("window_join", "aggregate"), ("aggregate", "change")}
+        is_known = last is core or (core.kind, last.kind) in known
+        if not is_known or last.complete or any(one.kind not in ROW_KINDS for one in rest):
+            raise _not_judged(spec, core)
+        recipe = Recipe(
+            core,
+            self._steps(between),
+            last,
+            self._steps(rest),
+            {one.column: self._sources(one) for one in core.aggregates},
+            {name: self._source(of) for name, of in core.columns.items()},
+            self._context.base_ms,
+        )
+        state = self._states.get(spec.name)
+        if state is None:
+            state = ClosedState(self._context, recipe, self._steps(chain), self._deadline_ms)
+            self._states[spec.name] = state
+        assert isinstance(state, ClosedState)
+        return Closed(self._context, spec, state, recipe)
 
     def _windows(self, spec: StageSpec) -> WindowState:
         state = self._states.get(spec.name)
@@ -198,7 +248,9 @@ class Oracles:
         for one in self._domain.chain(spec.name):
             steps = self._steps([one]).needs()
             needed.values |= steps.values
-            needed.codes |= steps.codes | {*one.keys, *one.once_per}
+            needed.codes |= steps.codes
+            is_coded = one.kind == "join" or one.complete is not None
+            (needed.codes if is_coded else needed.values).update((*one.keys, *one.once_per))
             for each in one.aggregates:
                 columns = {of.rpartition(".")[2] for of in each.of}
                 needed.values |= columns

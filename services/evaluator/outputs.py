@@ -2,7 +2,7 @@
 that was appended before them, or for inputs that explain them."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -59,6 +59,10 @@ class Outputs:
 
     def __len__(self) -> int:
         return len(self.group)
+
+    def at(self, index: Ints) -> "Outputs":
+        """The same rows with these indices."""
+        return replace(self, index=index)
 
     def take(self, rows: Ints | slice) -> "Outputs":
         """The given rows, in the given order."""

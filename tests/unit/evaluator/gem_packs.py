@@ -1,0 +1,395 @@
+"""gem_packs by brute force: records, what every stage must publish of them, and verdicts. Plain
+Python, written from the definitions (domains/gem_packs, schemas/domain.py, ARCHITECTURE.md) and not
+from the evaluator: everything is known, every window is computed from a list of records.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import floor
+from typing import Any
+
+from schemas.protocol import Judgement, Load, Pipeline, RunPlan, RunRequest, Workload
+from services.evaluator.evaluation import Evaluation
+from services.runtime.domains import load_domain
+from tests.unit.evaluator.oracle import phase_of
+from tests.unit.evaluator.records import (
+    DEADLINE_MS,
+    GIVE_UP_MS,
+    MEASURE_MS,
+    PHASES,
+    RUN_ID,
+    START_MS,
+    Run,
+    Totals,
+)
+
+GEM_PACKS = load_domain("gem_packs").spec
+CODEC = GEM_PACKS.codec
+COUNTRIES = {geo: row[0] for geo, row in (GEM_PACKS.stage("enriched").table or ...).rows.items()}
+GRACE_MS = 1_000
+Key = tuple[Any, ...]
+Fields = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Event:
+    """A purchase or an ad."""
+
+    input: str
+    appended_ms: int
+    price: float = 10.0
+    sequence: int = 0
+    time_ms: int = START_MS
+    scheduled_us: int = MEASURE_MS * 1_000
+    user: str = "u1"
+    pack: str = "p1"
+    geo: str = "g000"
+    partition: int = 0
+
+    @property
+    def topic(self) -> str:
+        """The input topic."""
+        return f"gem_packs.{self.input}"
+
+    @property
+    def fields(self) -> Fields:
+        """Columns that both inputs have."""
+        return {
+            "user_id": self.user,
+            "gem_pack_id": self.pack,
+            "price": self.price,
+            "geo": self.geo,
+            "time": self.time_ms,
+            "sequence": self.sequence,
+            "run_id": RUN_ID,
+        }
+
+    @property
+    def encoded(self) -> bytes:
+        """The value on the wire."""
+        fields = self.fields | {"scheduled_at": self.scheduled_us}
+        return CODEC.encode(GEM_PACKS.input(self.input).record, fields)
+
+
+@dataclass(frozen=True)
+class Said:
+    """A record of an output topic. fields: None for a copy."""
+
+    stage: str
+    appended_ms: int
+    fields: Fields | None = None
+    raw: bytes = b""
+    partition: int = 0
+
+    @property
+    def topic(self) -> str:
+        """The output topic."""
+        return f"output.p.{self.stage}"
+
+    @property
+    def encoded(self) -> bytes:
+        """The value on the wire."""
+        if self.fields is None:
+            return self.raw
+        return CODEC.encode(GEM_PACKS.records_of(self.stage)[0], self.fields)
+
+    @property
+    def key_on_the_wire(self) -> bytes:
+        """The key that it should have."""
+        fields = CODEC.decode(self.raw)[1] if self.fields is None else self.fields
+        return str(fields[GEM_PACKS.stage(self.stage).key or "gem_pack_id"]).encode()
+
+
+@dataclass(frozen=True)
+class Due:
+    """An output that the inputs imply, and the records that contribute to it."""
+
+    content: Fields | bytes
+    events: tuple[Event, ...]
+    closed_ms: int | None = None
+    copies: int = 1
+
+    @property
+    def latest_ms(self) -> int:
+        return max(one.appended_ms for one in self.events)
+
+    @property
+    def due_ms(self) -> int:
+        return self.latest_ms if self.closed_ms is None else max(self.latest_ms, self.closed_ms)
+
+    @property
+    def scheduled_us(self) -> int:
+        return max(one.scheduled_us for one in self.events)
+
+
+def closed_ms(events: Iterable[Event], inputs: tuple[str, ...], members: list[Event], end_ms: int):
+    """When a window that has these members is closed."""
+    candidates = []
+    passed = [
+        [one.appended_ms for one in events if one.input == name and one.time_ms >= end_ms]
+        for name in inputs
+    ]
+    if all(passed):
+        candidates.append(max(min(times) for times in passed))
+    times = sorted(one.appended_ms for one in members)
+    for at_ms in times:
+        if not any(at_ms < other <= at_ms + DEADLINE_MS for other in times):
+            candidates.append(at_ms + DEADLINE_MS)
+            break
+    return min(candidates)
+
+
+def windows(events: list[Event], size_s: int, slide_s: int) -> dict[int, list[Event]]:
+    """Events by begin of the windows that they are in."""
+    found: dict[int, list[Event]] = {}
+    for one in events:
+        start_ms = one.time_ms // (1000 * slide_s) * 1000 * slide_s
+        while start_ms + 1000 * size_s > one.time_ms:
+            found.setdefault(start_ms, []).append(one)
+            start_ms -= 1000 * slide_s
+    return found
+
+
+def aggregated(
+    events: list[Event],
+    inputs: tuple[str, ...],
+    size_s: int,
+    slide_s: int,
+    key: Callable[[Event], str],
+    content: Callable[[list[Event]], Fields],
+    named: str,
+) -> dict[Key, Due]:
+    """What an aggregate of inputs must publish."""
+    due: dict[Key, Due] = {}
+    mine = [one for one in events if one.input in inputs]
+    for start_ms, members in windows(mine, size_s, slide_s).items():
+        end_ms = start_ms + 1000 * size_s
+        at_ms = closed_ms(events, inputs, members, end_ms)
+        counted = [one for one in members if one.appended_ms <= at_ms + GRACE_MS]
+        for value in {key(one) for one in counted}:
+            group = [one for one in counted if key(one) == value]
+            if {one.input for one in group} == set(inputs):
+                head = {"run_id": RUN_ID, named: value}
+                span = {"window_start": start_ms, "window_end": end_ms}
+                due[value, start_ms] = Due(head | span | content(group), tuple(group), at_ms)
+    return due
+
+
+Pair = tuple[Event, Event]
+
+
+def paired(
+    events: list[Event], size_s: int, slide_s: int, key: Callable[[Event], Key | None]
+) -> dict[int, tuple[int, list[Pair]]]:
+    """Pairs of purchases and ads with equal keys by window, and when it is closed."""
+    found = {}
+    mine = [one for one in events if key(one) is not None]
+    for start_ms, members in windows(mine, size_s, slide_s).items():
+        at_ms = closed_ms(events, ("purchases", "ads"), members, start_ms + 1000 * size_s)
+        counted = [one for one in members if one.appended_ms <= at_ms + GRACE_MS]
+        pairs = [
+            (one, other)
+            for one in counted
+            for other in counted
+            if (one.input, other.input) == ("purchases", "ads") and key(one) == key(other)
+        ]
+        found[start_ms] = at_ms, pairs
+    return found
+
+
+def country(event: Event) -> str | None:
+    """The country of its geography."""
+    return COUNTRIES.get(event.geo)
+
+
+def of_pairs(
+    found: dict[int, tuple[int, list[Pair]]], size_s: int, content: Callable[[Pair], Fields | None]
+) -> dict[Key, Due]:
+    """What a window_join, or a filter of it, must publish."""
+    due: dict[Key, Due] = {}
+    for start_ms, (at_ms, pairs) in found.items():
+        for purchase, ad in pairs:
+            fields = content((purchase, ad))
+            if fields is None:
+                continue
+            key = (purchase.sequence, ad.sequence, start_ms)
+            head = {"run_id": RUN_ID, "purchase": purchase.sequence, "ad": ad.sequence}
+            span = {"window_start": start_ms, "window_end": start_ms + 1000 * size_s}
+            if key in due:  # of several copies the first pair counts
+                first = min((due[key].events, (purchase, ad)), key=_appended)
+                due[key] = replace(due[key], events=first, copies=due[key].copies + 1)
+            else:
+                due[key] = Due(head | span | fields, (purchase, ad), at_ms)
+    return due
+
+
+def _appended(pair: tuple[Event, ...]) -> list[int]:
+    return [one.appended_ms for one in pair]
+
+
+def dear_averages(events: list[Event], found: dict[int, tuple[int, list[Pair]]]) -> dict[Key, Due]:
+    """AVG(price) of dear offers by country. Every record that is in one of them contributes once,
+    every copy of it."""
+    due: dict[Key, Due] = {}
+    for start_ms, (at_ms, pairs) in found.items():
+        dear = [pair for pair in pairs if max(pair[0].price, pair[1].price) > 100]
+        for name in {country(pair[0]) for pair in dear}:
+            mine = [pair for pair in dear if country(pair[0]) == name]
+            prices = [Fraction(max(one.price, other.price)) for one, other in mine]
+            members = {(id(one), one) for pair in mine for one in pair}
+            content = {
+                "run_id": RUN_ID,
+                "country": name,
+                "window_start": start_ms,
+                "window_end": start_ms + 1_000,
+                "average_price": float(sum(prices, Fraction()) / len(prices)),
+            }
+            due[name, start_ms] = Due(content, tuple(one for _, one in members), at_ms)
+    return due
+
+
+def expectations(events: list[Event]) -> dict[str, dict[Key, Due]]:
+    """What every stage must publish, by the key of the output."""
+    due: dict[str, dict[Key, Due]] = {name: {} for name in GEM_PACKS.stage_names}
+    for one in events:
+        key = (one.sequence,)
+        due["ingest"].setdefault(key, Due(one.encoded, (one,)))
+        due["parse"].setdefault(key, Due(one.fields, (one,)))
+        if country(one) is not None:
+            due["enriched"].setdefault(key, Due(one.fields | {"country": country(one)}, (one,)))
+
+    def mean(group: list[Event]) -> Fields:
+        return {"average_price": float(sum(Fraction(o.price) for o in group) / len(group))}
+
+    bought = ("purchases",)
+    due["revenue"] = aggregated(
+        events,
+        bought,
+        8,
+        4,
+        lambda one: one.pack,
+        lambda group: {"revenue": float(sum(Fraction(one.price) for one in group))},
+        "gem_pack_id",
+    )
+    due["average"] = aggregated(events, bought, 1, 1, lambda one: one.geo, mean, "geo")
+    due["highest"] = aggregated(
+        events,
+        ("purchases", "ads"),
+        1,
+        1,
+        lambda one: one.geo,
+        lambda group: {"highest_price": max(one.price for one in group)},
+        "geo",
+    )
+    due["conversions"] = of_pairs(
+        paired(events, 8, 4, lambda one: (one.user, one.pack)),
+        8,
+        lambda pair: {
+            "user_id": pair[0].user,
+            "gem_pack_id": pair[0].pack,
+            "price": pair[0].price,
+        },
+    )
+
+    def offer(pair: Pair) -> Fields:
+        price = max(pair[0].price, pair[1].price)
+        return {"country": country(pair[0]), "time": pair[0].time_ms, "price": price}
+
+    offers = paired(events, 1, 1, lambda one: (country(one), one.time_ms) if country(one) else None)
+    due["offers"] = of_pairs(offers, 1, offer)
+    due["dear"] = of_pairs(offers, 1, lambda p: offer(p) if offer(p)["price"] > 100 else None)
+    due["dear_average"] = dear_averages(events, offers)
+    return due
+
+
+def key_of(said: Said) -> Key:
+    """Where an output belongs."""
+    fields = CODEC.decode(said.raw)[1] if said.fields is None else said.fields
+    names = {
+        "revenue": ("gem_pack_id", "window_start"),
+        "average": ("geo", "window_start"),
+        "highest": ("geo", "window_start"),
+        "dear_average": ("country", "window_start"),
+        **dict.fromkeys(("conversions", "offers", "dear"), ("purchase", "ad", "window_start")),
+    }.get(said.stage, ("sequence",))
+    return tuple(fields[name] for name in names)
+
+
+def is_same(stage: str, expected: Fields | bytes, actual: Fields | bytes) -> bool:
+    """Equal, but for sums and means, which may be added in any order."""
+    if isinstance(expected, bytes) or isinstance(actual, bytes):
+        return expected == actual
+    rough = {"revenue", "average_price"}
+    for name, value in expected.items():
+        if name in rough:
+            if abs(actual[name] - value) > 1e-9 * max(1.0, abs(value)):
+                return False
+        elif actual[name] != value:
+            return False
+    return True
+
+
+def judge(events: list[Event], outputs: list[Said]) -> Totals:
+    """Totals once everything was read and every deadline has passed."""
+    due, totals, count = expectations(events), Totals(), dict[Any, int]()
+    for said in sorted(outputs, key=lambda one: (one.appended_ms, one.partition)):
+        where, out_ms = (said.stage, key_of(said)), said.appended_ms
+        expected = due[said.stage].get(where[1])
+        if expected is None or out_ms < expected.latest_ms - DEADLINE_MS:
+            phase = phase_of(out_ms * 1_000)
+            totals.count_verdict(said.stage, phase, out_ms, "unexpected", 1)
+            continue
+        phase = phase_of(expected.scheduled_us)
+        count[where] = count.get(where, 0) + 1
+        if count[where] > 1:
+            if count[where] > expected.copies:
+                totals.count_verdict(said.stage, phase, out_ms, "duplicate", 1)
+            continue
+        times = [one.appended_ms for one in expected.events]
+        for definition, latency_ms in (
+            ("latest", out_ms - max(times)),
+            ("mean", floor(out_ms - Fraction(sum(times), len(times)) + Fraction(1, 2))),
+            ("event_time", out_ms - expected.scheduled_us // 1_000),
+        ):
+            totals.count_latency(said.stage, definition, phase, out_ms, latency_ms, 1)
+        content = said.raw if said.fields is None else said.fields
+        verdict = "late" if out_ms > expected.due_ms + DEADLINE_MS else "exact"
+        if not is_same(said.stage, expected.content, content):
+            verdict = "wrong"
+        totals.count_verdict(said.stage, phase, out_ms, verdict, 1)
+    for stage, every in due.items():
+        for key, expected in every.items():
+            if (stage, key) not in count:
+                phase = phase_of(expected.scheduled_us)
+                totals.count_verdict(stage, phase, expected.latest_ms, "missing", 1)
+    return totals.without_nothing()
+
+
+def a_plan(stages: tuple[str, ...] = GEM_PACKS.stage_names, domain=GEM_PACKS) -> RunPlan:
+    """A run of one pipeline `p`: late after 1 s, missing after 2 s."""
+    workload = Workload(
+        name="test",
+        summary="-",
+        domain="gem_packs",
+        load=Load(rate_per_second=1),
+        phases=PHASES.phases,
+        judgement=Judgement(deadline_ms=DEADLINE_MS, give_up_ms=GIVE_UP_MS),
+    )
+    pipeline = Pipeline(name="p", summary="-", mode="real-time", implementation="customised")
+    request = RunRequest(
+        run_id=RUN_ID,
+        workload=workload,
+        pipelines=(pipeline,),
+        stages=stages,
+        domain=domain,
+        published={"p": stages},
+    )
+    return RunPlan(request=request, start_offsets={})
+
+
+def a_run(*stages: str, domain=GEM_PACKS) -> Run:
+    """A run of the given stages, or of all."""
+    run = Run()
+    run.evaluation = Evaluation(a_plan(stages or domain.stage_names, domain), PHASES)
+    return run
