@@ -12,7 +12,7 @@ import numpy as np
 
 from schemas.domain import SEQUENCE, Aggregate, StageSpec
 from services.evaluator.column_mapping import Column, InputRows, RowSteps
-from services.evaluator.columns import UNKNOWN, Bools, Floats, Ints
+from services.evaluator.columns import UNKNOWN, Bools, Ints
 from services.evaluator.counted_windows import changed
 from services.evaluator.stages import NEVER, Combination, Source, Values
 
