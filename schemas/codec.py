@@ -47,7 +47,7 @@ class DecodeError(ValueError):
     """A value is not a record of a known schema; the text says why, for the dead letter."""
 
 
-def said_by(error: Exception) -> str:
+def said_by(error: BaseException) -> str:
     """Kind and text of another library's error: one short line, the same for the same value."""
     text = re.sub(r" at 0x[0-9a-fA-F]+", "", " ".join(str(error).split()))
     return f"{type(error).__name__}: {text}"[:MAX_SAID] if text else type(error).__name__

@@ -96,7 +96,7 @@ class OwnRecords:
             return function()
         except InputError:
             raise
-        except Exception as error:  # whatever code of the domain raises
+        except (Exception, SystemExit) as error:  # whatever code of the domain raises
             raise DomainCodeError(f"records.py of {self._name} fails: {said_by(error)}") from error
 
 

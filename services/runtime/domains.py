@@ -123,7 +123,7 @@ def domain_module(domain: Domain, name: str) -> ModuleType | None:
     compiles, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         return import_module(f"{package}.{name}")
-    except Exception as error:  # whatever code of the domain raises
+    except (Exception, SystemExit) as error:  # whatever code of the domain raises
         raise DefinitionError(f"{domain.folder / name}.py fails: {said_by(error)}.") from error
     finally:
         sys.dont_write_bytecode = compiles

@@ -1,4 +1,4 @@
-"""The page about loads says what is so."""
+"""The pages about loads and domains say what is so."""
 
 import re
 import tomllib
@@ -7,12 +7,20 @@ import pytest
 
 from schemas.load import NEEDS as SHAPES
 from schemas.protocol import Workload
+from services.runtime.domains import checked, load_domain
 from services.runtime.settings import ROOT
 
 pytestmark = pytest.mark.contract
 
 TEXT = (ROOT / "docs" / "loads.md").read_text()
-BLOCKS = re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)
+PAGES = ("loads", "traffic", "gem-packs")
+BLOCKS = [
+    block
+    for page in PAGES
+    for block in re.findall(
+        r"```toml\n(.*?)```", (ROOT / "docs" / f"{page}.md").read_text(), re.DOTALL
+    )
+]
 
 
 @pytest.mark.parametrize("block", BLOCKS)
@@ -21,6 +29,7 @@ def test_every_example_is_a_part_of_a_workload(block):
     rest = {"name": "w", "summary": "-", "load": {"rate_per_second": 1}}
     workload = Workload.model_validate(rest | part)
     assert Workload.model_validate_json(workload.model_dump_json()) == workload
+    checked(workload, load_domain(workload.domain))
 
 
 def test_every_shape_has_an_example():
