@@ -15,15 +15,17 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from schemas.engine import EnginePlan
+from schemas.mistakes import DefinitionError
 from services.runtime.program import Voice, end_with_parent, read_plan
 from services.runtime.settings import load_settings
 from services.runtime.stopping import stop_on_signals
+from services.spark_pipeline.own import Own, own_functions
 from services.spark_pipeline.pipeline import SparkPipeline
 from services.spark_pipeline.progress import ProgressReporter
-from services.spark_pipeline.queries import Place, start_query
+from services.spark_pipeline.queries import Place, StageError, start_query
 from services.spark_pipeline.session import counts_state_rows, effective, open_session, spark_conf
 from services.spark_pipeline.settings import SparkSettings, forget_secret_variables
-from services.spark_pipeline.watching import watch
+from services.spark_pipeline.watching import Failure, watch
 
 
 def main() -> int:
@@ -33,6 +35,11 @@ def main() -> int:
     voice = Voice()
     end_with_parent()
     stop = stop_on_signals()
+    try:
+        is_own = pipeline.implementation == "own"
+        own = own_functions(plan.domain, settings.data) if is_own else {}
+    except DefinitionError as error:
+        return _say_failed(voice, Failure("", str(error)))
     scratch = Path(plan.folder) / "scratch"
     scratch.mkdir(parents=True, exist_ok=True)
     conf = spark_conf(
@@ -48,7 +55,11 @@ def main() -> int:
     forget_secret_variables()
     spark = open_session(pipeline.name, conf, scratch)
     place = Place(settings.kafka_options, _checkpoints(settings, plan))
-    queries = start_queries(spark, pipeline, plan, place)
+    try:
+        queries = start_queries(spark, pipeline, plan, place, own)
+    except StageError as error:
+        _close(spark, spark.streams.active, scratch)
+        return _say_failed(voice, Failure(error.stage, str(error)))
 
     progress = ProgressReporter(voice, counts_state_rows(conf))
     failure = watch(
@@ -57,21 +68,24 @@ def main() -> int:
         lambda: voice.ready(**effective(spark, conf)),
         lambda: progress.report(queries),
     )
-    if failure is not None:
-        print(f"{failure.stage}: {failure.reason}", file=sys.stderr, flush=True)
-        voice.failed(failure.stage, failure.reason)
     _close(spark, queries, scratch)
-    return 0 if failure is None else 1
+    return 0 if failure is None else _say_failed(voice, failure)
+
+
+def _say_failed(voice: Voice, failure: Failure) -> int:
+    print(f"{failure.stage}: {failure.reason}", file=sys.stderr, flush=True)
+    voice.failed(failure.stage, failure.reason)
+    return 1
 
 
 def start_queries(
-    spark: SparkSession, pipeline: SparkPipeline, plan: EnginePlan, place: Place
+    spark: SparkSession, pipeline: SparkPipeline, plan: EnginePlan, place: Place, own: Own
 ) -> list[StreamingQuery]:
     """Start one query per stage, side by side: each waits for Kafka's metadata on its own."""
     with ThreadPoolExecutor(len(plan.outputs)) as starters:
         return list(
             starters.map(
-                lambda stage: start_query(spark, pipeline, stage, plan=plan, place=place),
+                lambda stage: start_query(spark, pipeline, stage, plan=plan, place=place, own=own),
                 plan.outputs,
             )
         )
@@ -89,7 +103,7 @@ def _partitions(plan: EnginePlan) -> int:
 
 def _close(spark: SparkSession, queries: list[StreamingQuery], scratch: Path) -> None:
     spark.sparkContext.setLogLevel("OFF")  # each task cut short would leave a stack trace
-    with ThreadPoolExecutor(len(queries)) as stoppers:
+    with ThreadPoolExecutor(len(queries) or 1) as stoppers:
         list(stoppers.map(lambda query: query.stop(), queries))
     spark.stop()
     shutil.rmtree(scratch, ignore_errors=True)

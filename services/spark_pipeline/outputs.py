@@ -1,7 +1,7 @@
 """Which rows a stage publishes, from the input topics on, by kind and implementation."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from itertools import dropwhile
 
@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 
 from schemas import catalogue
 from schemas.domain import ROW_KINDS, DomainSpec, StageSpec
+from services.spark_pipeline.own import Own
 from services.spark_pipeline.pipeline import SparkPipeline
 from services.spark_pipeline.stages.aggregate import aggregate
 from services.spark_pipeline.stages.builtin.aggregate import WINDOW_TIME
@@ -43,12 +44,13 @@ OF_ROWS: Kinds = {"filter": filtered, "lookup": looked_up}
 
 @dataclass(frozen=True)
 class Source:
-    """Where a stage's rows come from: read, the run that is under way, and the wire format of the
-    inputs, `avro` or `json`; outputs are Avro."""
+    """What the stages of a run share: what reads its topics, the run that is under way, the wire
+    format of the inputs (`avro` or `json`; outputs are Avro), and the domain's own functions."""
 
     read: Read
     run_id: str
     wire_format: str = "avro"
+    own: Own = field(default_factory=dict)
 
 
 def outputs(source: Source, domain: DomainSpec, stage: str, pipeline: SparkPipeline) -> DataFrame:
@@ -81,22 +83,37 @@ def _computed(
     chain, steps = inputs.domain.chain(spec.name), stateful_steps(inputs.domain, spec.name)
     before = chain[: len(chain) - len(steps)]
 
-    def rows(of: Inputs, watermark_ms: int | None = None) -> DataFrame:
-        found = records(source.read(of.topics), of, source.wire_format)
-        if watermark_ms is not None:
-            found = found.withWatermark(inputs.event_time, f"{watermark_ms} milliseconds")
-        return of_rows(found, before)
+    def rows(of: Inputs) -> DataFrame:
+        return records(source.read(of.topics), of, source.wire_format)
 
+    def watermarked(of: Inputs, delay_ms: int) -> DataFrame:
+        return rows(of).withWatermark(inputs.event_time, f"{delay_ms} milliseconds")
+
+    def by_input(delay_ms: int) -> dict[str, DataFrame]:
+        return {one.name: watermarked(inputs.only(one), delay_ms) for one in inputs.specs}
+
+    if spec.name in source.own:
+        if pipeline.closes_windows:
+            found = _together(by_input(pipeline.window_watermark_ms))
+        else:
+            found = watermarked(inputs, 1000 * pipeline.watermark_s)
+        return source.own[spec.name](found, spec)
     if not steps:
-        return rows(inputs)
-    if pipeline.implementation == "built-in":
-        delay_ms = built_in_watermark_ms(steps, pipeline)
-        frames = {one.name: rows(inputs.only(one), delay_ms) for one in inputs.specs}
+        return of_rows(rows(inputs), before)
+    if pipeline.closes_windows:
+        frames = by_input(built_in_watermark_ms(steps, pipeline))
+        frames = {name: of_rows(frame, before) for name, frame in frames.items()}
         return built_in(frames, steps, inputs)
     if pipeline.implementation == "state":
-        return once_stateful(rows(inputs), steps, inputs, _with(STATE, pipeline.watermark_s))
-    watermarked = rows(inputs, 1000 * pipeline.watermark_s)
-    return once_stateful(watermarked, steps, inputs, CUSTOMISED)
+        found, kinds = rows(inputs), _with(STATE, pipeline.watermark_s)
+    else:
+        found, kinds = watermarked(inputs, 1000 * pipeline.watermark_s), CUSTOMISED
+    return once_stateful(of_rows(found, before), steps, inputs, kinds)
+
+
+def _together(frames: Mapping[str, DataFrame]) -> DataFrame:
+    """The rows of all inputs, each with its watermark."""
+    return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), frames.values())
 
 
 def _with(kinds: Kinds, keep_s: int) -> Kinds:
@@ -146,8 +163,7 @@ def built_in(
     if first.kind in BUILT_IN_JOINS:
         rows = BUILT_IN_JOINS[first.kind](frames, first, inputs)
     else:
-        whole = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), frames.values())
-        rows = builtin_aggregate(whole, first, inputs, inputs.event_time)
+        rows = builtin_aggregate(_together(frames), first, inputs, inputs.event_time)
     for step in others:
         if step.kind == "aggregate":
             is_windowed = WINDOW_TIME in rows.columns

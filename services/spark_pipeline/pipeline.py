@@ -12,7 +12,7 @@ class SparkPipeline(Pipeline):
 
     engine: str = "spark"
     mode: Literal["real-time", "micro-batch", "continuous"]
-    implementation: Literal["customised", "built-in", "state", "stateless"] = "customised"
+    implementation: Literal["customised", "built-in", "state", "stateless", "own"] = "customised"
     watermark_s: int = 10
     window_watermark_ms: int = 0
     batch_duration_s: int = 300
@@ -25,3 +25,10 @@ class SparkPipeline(Pipeline):
     quick_compiler: bool = False
     jvm_options: tuple[str, ...] = ()
     spark_conf: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def closes_windows(self) -> bool:
+        """Whether windows are published when the watermark has passed their end (append mode), and
+        not when they are complete (update mode)."""
+        closes = self.implementation == "own" and self.incomplete_windows == "publish"
+        return closes or self.implementation == "built-in"

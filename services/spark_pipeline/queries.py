@@ -11,7 +11,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from schemas import catalogue
 from schemas.engine import EnginePlan
 from services.spark_pipeline.outputs import Source, outputs
+from services.spark_pipeline.own import Own
 from services.spark_pipeline.pipeline import SparkPipeline
+from services.spark_pipeline.watching import one_line
 
 # Twice the default, which is full long before the broker has time for it in a backlog; a batch
 # leaves at once all the same. With 64 KB parse gains a little more, and tumbling loses.
@@ -27,6 +29,14 @@ class Place:
     checkpoints: str
 
 
+class StageError(Exception):
+    """A stage cannot be started; the text says why."""
+
+    def __init__(self, stage: str, reason: str) -> None:
+        super().__init__(reason)
+        self.stage = stage
+
+
 def start_query(
     spark: SparkSession,
     pipeline: SparkPipeline,
@@ -34,15 +44,19 @@ def start_query(
     *,
     plan: EnginePlan,
     place: Place,
+    own: Own,
 ) -> StreamingQuery:
     """Start one stage, named after the stage: from its checkpoint, or if there is none from the
-    plan's start offsets."""
+    plan's start offsets. own: the domain's own functions. Raises StageError."""
     read = partial(read_inputs, spark, pipeline, plan, place)
-    source = Source(read, plan.run_id, plan.wire_format)
-    rows = outputs(source, plan.domain, stage, pipeline)
+    source = Source(read, plan.run_id, plan.wire_format, own)
+    try:
+        rows = outputs(source, plan.domain, stage, pipeline)
+    except Exception as error:  # whatever code of the domain raises
+        raise StageError(stage, one_line(str(error))) from error
     writer = (
         rows.writeStream.queryName(stage)
-        .outputMode("append" if pipeline.implementation == "built-in" else "update")
+        .outputMode("append" if pipeline.closes_windows else "update")
         .option("checkpointLocation", f"{place.checkpoints}/{pipeline.name}/{stage}")
         .format("kafka")
         .option("kafka.batch.size", PRODUCER_BATCH_BYTES)
