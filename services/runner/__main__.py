@@ -4,6 +4,7 @@ python -m services.runner
 """
 
 import contextlib
+import shutil
 from functools import partial
 from typing import Any
 
@@ -26,6 +27,8 @@ def main() -> None:
     settings = load_settings(ServiceSettings)
     configure_logs(SERVICE, settings.log_level)
     with serving(settings, SERVICE) as service:
+        # What a runner that was killed left behind.
+        shutil.rmtree(settings.data.resolve() / "runs", ignore_errors=True)
         agent = Agent(settings, service.events)
         service.follow(
             partial(handle_command, agent=agent, events=service.events),

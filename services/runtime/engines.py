@@ -122,7 +122,7 @@ def _settings(engine: EngineSpec, given: dict[str, Any]) -> dict[str, Any]:
             raise ValueError(f"{name}: {engine.name} has no such setting; there are: {known}")
     name = secret_among(given)
     if name:
-        where = f"; set it in {engine.secrets}" if engine.secrets else ""
+        where = f"; set it in {engine.secrets[0]}" if engine.secrets else ""
         raise ValueError(f"{name} looks like a secret, and a run publishes its pipelines{where}")
     found: dict[str, Any] = {}
     for name, setting in engine.settings.items():

@@ -10,9 +10,10 @@ from typing import Any
 
 import psutil
 
+from services.runtime.engines import load_engines
 from services.runtime.settings import ROOT
 
-PACKAGES = ("pyspark", "faust-streaming", "confluent-kafka", "fastavro", "pyruhvro", "chdb-core")
+PACKAGES = ("faust-streaming", "confluent-kafka", "fastavro", "pyruhvro", "chdb-core")
 
 
 def environment() -> dict[str, Any]:
@@ -33,7 +34,8 @@ def environment() -> dict[str, Any]:
 
 def _versions() -> Iterator[tuple[str, str]]:
     """Of the packages that are here: the console's container has not those of every service."""
-    for name in PACKAGES:
+    of_engines = (name for one in load_engines().values() for name in one.spec.install.versions)
+    for name in (*of_engines, *PACKAGES):
         with suppress(importlib.metadata.PackageNotFoundError):
             yield name, importlib.metadata.version(name)
 

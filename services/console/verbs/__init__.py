@@ -20,6 +20,7 @@ VERBS = {
     "workloads": definitions.workloads,
     "pipelines": definitions.pipelines,
     "domains": definitions.domains,
+    "engines": definitions.engines,
     "new": definitions.new,
     "suites": definitions.suites,
     "grafana": results.grafana,

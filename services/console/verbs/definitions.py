@@ -1,5 +1,5 @@
-"""Verbs that need no stack: `workloads`, `pipelines`, `domains`, `suites`, `new`, `bench`,
-`completion`."""
+"""Verbs that need no stack: `workloads`, `pipelines`, `domains`, `engines`, `suites`, `new`,
+`bench`, `completion`."""
 
 from argparse import Namespace
 
@@ -10,6 +10,7 @@ from services.console.arguments import build_parser
 from services.console.benchmarks import run_benchmarks
 from services.console.completion import script
 from services.console.domains import new_domain, show_domains
+from services.console.engines import show_engines
 from services.console.suites import show_suites
 from services.runtime.definitions import DefinitionError
 from services.runtime.settings import ServiceSettings
@@ -24,6 +25,12 @@ def workloads(options: Namespace, _settings: ServiceSettings, console: Console) 
 def pipelines(options: Namespace, _settings: ServiceSettings, console: Console) -> int:
     """List the pipelines, or explain one."""
     listing.show_pipelines(console, options.name)
+    return 0
+
+
+def engines(options: Namespace, _settings: ServiceSettings, console: Console) -> int:
+    """List the engines, or explain one."""
+    show_engines(console, options.name)
     return 0
 
 
