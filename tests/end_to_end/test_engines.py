@@ -1,0 +1,113 @@
+"""An engine of one's own in every domain there is, and faults on purpose in another domain.
+
+The engine is a copy of examples/toy_engine in a folder that TIDEGAUGE_ENGINES names.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from schemas.protocol import VERDICTS
+from services.runtime.domains import domain_names, load_domain
+from tests.end_to_end.command import ROOT, CommandLine
+
+pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(600)]
+
+BASE_PORT = 21_570
+TOY = 'name = "mine"\nsummary = "-"\nengine = "toy"\nlinger_ms = 1\n'
+# Of every 50 outputs one of each; late ones come after the deadline of the workload below.
+FAULTY = """
+name = "faulty"
+summary = "-"
+engine = "calibration"
+delay_ms = 20
+drop_one_in = 50
+duplicate_one_in = 50
+late_one_in = 50
+late_ms = 14_000
+corrupt_one_in = 50
+"""
+DEADLINES = {
+    "deadline_ms = 20_000": "deadline_ms = 12_000",
+    "give_up_ms = 40_000": "give_up_ms = 20_000",
+}
+
+
+@pytest.fixture(scope="module")
+def tidegauge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+    folder = tmp_path_factory.mktemp("engines")
+    shutil.copytree(ROOT / "examples" / "toy_engine", folder / "engines" / "toy")
+    (folder / "mine.toml").write_text(TOY)
+    (folder / "faulty.toml").write_text(FAULTY)
+    command = CommandLine(folder, BASE_PORT, timeout_s=280)
+    up = command("up", "--detach", TIDEGAUGE_ENGINES=str(folder / "engines"))
+    assert up.returncode == 0, up.stdout + up.stderr
+    yield command
+    assert command("down").returncode == 0
+
+
+def run(tidegauge: CommandLine, workload: str, domain: str, code: int, *more: str) -> Any:
+    """The report of a run of all stages of a domain that ends with that exit code."""
+    last = len(load_domain(domain).spec.stages) - 1
+    path = tidegauge.data / "report.json"
+    done = tidegauge(
+        *("run", workload, "--domain", domain, "--stages", f"0-{last}", "--report", str(path)),
+        *more,
+        TIDEGAUGE_ENGINES=str(tidegauge.data / "engines"),
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return json.loads(path.read_text())
+
+
+def verdicts(report: Any, pipeline: str) -> dict[str, dict[str, int]]:
+    """Counts by stage and verdict."""
+    return {
+        stage: {name: found["verdicts"][name] for name in VERDICTS}
+        for stage, found in report["pipelines"][pipeline]["stages"].items()
+    }
+
+
+def is_exact(counts: dict[str, int]) -> bool:
+    """Whether there were outputs, and all as they must be."""
+    return counts["exact"] == sum(counts.values()) > 0
+
+
+@pytest.mark.parametrize("domain", domain_names())
+def test_a_toy_engine_publishes_every_stage_of_every_domain(
+    tidegauge: CommandLine, domain: str
+) -> None:
+    mine = str(tidegauge.data / "mine.toml")
+    found = verdicts(run(tidegauge, "smoke", domain, 0, "--pipeline", mine), "mine")
+    assert tuple(found) == load_domain(domain).spec.stage_names
+    assert [stage for stage, counts in found.items() if not is_exact(counts)] == []
+
+
+def test_a_toy_engine_runs_a_new_domain_of_ones_own(tidegauge: CommandLine) -> None:
+    made = tidegauge("new", "domain", "shop", "--folder", str(tidegauge.data))
+    assert made.returncode == 0, made.stdout + made.stderr
+    folder, mine = str(tidegauge.data / "shop"), str(tidegauge.data / "mine.toml")
+    lengths = ("--warm-up", "2", "--duration", "5")
+    found = verdicts(run(tidegauge, "latency", folder, 0, "--pipeline", mine, *lengths), "mine")
+    assert list(found) == ["ingest", "parse", "totals"]
+    assert all(is_exact(counts) for counts in found.values())
+
+
+def test_faults_on_purpose_get_their_verdicts_in_another_domain(tidegauge: CommandLine) -> None:
+    text = (ROOT / "domains" / "gem_packs" / "workloads" / "smoke.toml").read_text()
+    for before, after in DEADLINES.items():
+        assert before in text
+        text = text.replace(before, after)
+    workload = tidegauge.data / "faults.toml"
+    workload.write_text(text)
+    faulty = str(tidegauge.data / "faulty.toml")
+    found = verdicts(run(tidegauge, str(workload), "gem_packs", 1, "--pipeline", faulty), "faulty")
+    # Sequences 200 to 1,199 are measured: each fault hits twenty of them.
+    expected = {"exact": 940, "wrong": 20, "missing": 20, "late": 20, "duplicate": 20}
+    assert found["ingest"] == found["parse"] == expected | {"unexpected": 0}
+    # Outputs of several records have numbers by their addresses, so about one in fifty each.
+    for fault in ("wrong", "missing", "late", "duplicate"):
+        assert found["conversions"][fault] > 0
+    assert {counts["unexpected"] for counts in found.values()} == {0}
