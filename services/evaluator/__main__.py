@@ -15,8 +15,7 @@ from confluent_kafka import KafkaException
 
 from schemas import protocol
 from services.evaluator.app import build_app
-from services.evaluator.current import CurrentRun
-from services.evaluator.process import settle_in
+from services.evaluator.session import RunSession, warm_up_process
 from services.evaluator.settings import EvaluatorSettings
 from services.runtime.events import open_events
 from services.runtime.kafka import KafkaUnavailableError
@@ -29,11 +28,11 @@ def main() -> None:
     """Run until stopped; exits non-zero when a part of the application dies."""
     settings = load_settings(EvaluatorSettings)
     configure_logs("evaluator", settings.log_level)
-    settle_in()
+    warm_up_process()
     (settings.data / "faust").mkdir(parents=True, exist_ok=True)
     try:
         events = open_events(settings, settings.name)
-        current = CurrentRun(settings, events)
+        current = RunSession(settings, events)
         first_command = current.resume()
     except (KafkaException, KafkaUnavailableError, SecretFileError) as error:
         sys.exit(f"{settings.name}: {error}")

@@ -6,21 +6,48 @@ moves in batches of columns, so that an agent sees one message per batch, not pe
 """
 
 import asyncio
+import ssl
 import uuid
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import faust
 import structlog
 from faust.exceptions import ConsumerNotStarted
+from faust.types.auth import CredentialsT
 from mode import CrashingSupervisor
 from prometheus_client import CONTENT_TYPE_LATEST, Gauge, generate_latest
 
 from schemas import catalogue, codec
-from services.evaluator.credentials import credentials
-from services.evaluator.current import CurrentRun
 from services.evaluator.reader import Frontier, Reader, TimestampError
+from services.evaluator.session import RunSession
 from services.evaluator.settings import EvaluatorSettings
+from services.runtime.kafka_security import security
+
+
+def credentials(properties: Mapping[str, str]) -> CredentialsT | None:
+    """Credentials for `faust.App(broker_credentials=…)`; None where nothing is asked for.
+
+    Raises ValueError, OSError where a file cannot be read.
+    """
+    found = security(properties)
+    context: ssl.SSLContext | None = None
+    if found.is_encrypted:
+        context = ssl.create_default_context(cafile=found.ca_path or None)
+        if found.certificate_path:
+            context.load_cert_chain(
+                found.certificate_path, found.key_path or None, found.key_password or None
+            )
+    if found.is_authenticated:
+        return faust.SASLCredentials(
+            username=found.username,
+            password=found.password,
+            mechanism=found.mechanism,
+            ssl_context=context,
+        )
+    return faust.SSLCredentials(context) if context is not None else None
+
 
 log = structlog.get_logger()
 LAG = Gauge("tidegauge_evaluator_lag_ms", "Milliseconds by which the evaluation is behind")
@@ -28,9 +55,9 @@ CHANNEL_BATCHES = 16
 
 
 def build_app(
-    settings: EvaluatorSettings, current: CurrentRun, first_command: int = 0
+    settings: EvaluatorSettings, session: RunSession, first_command: int = 0
 ) -> faust.App:
-    """The application. `current` is fed by its agents only; commands before the offset
+    """The application. `session` is fed by its agents only; commands before the offset
     `first_command` are history.
 
     Every process is a consumer group of its own: each needs all commands, and a group would wait
@@ -72,20 +99,20 @@ def build_app(
                 record = codec.decode_as("control_command", event.value)
             except codec.DecodeError:
                 continue  # the conductor, which owns this topic, keeps the dead letter
-            current.command(record)
+            session.command(record)
 
     @app.agent(batches)
     async def evaluate(stream: Any) -> None:
         async for source, item in stream:
-            if source is not current.reader:
+            if source is not session.reader:
                 continue  # read for a run that has ended since
             if isinstance(item, Frontier):
-                current.advance(item)
-                LAG.set(current.lag_ms)
+                session.advance(item)
+                LAG.set(session.lag_ms)
             elif isinstance(item, Exception):
-                current.fail(str(item))
+                session.fail(str(item))
             else:
-                current.add(item)
+                session.add(item)
 
     @app.service
     class ReaderService(faust.Service):
@@ -93,14 +120,14 @@ def build_app(
 
         @faust.Service.task
         async def _read(self) -> None:
-            await read_runs(self, current, batches, settings)
+            await read_runs(self, session, batches, settings)
 
     _add_pages(app)
     return app
 
 
 async def read_runs(
-    service: Any, current: CurrentRun, batches: Any, settings: EvaluatorSettings
+    service: Any, session: RunSession, batches: Any, settings: EvaluatorSettings
 ) -> None:
     """Move batches from the current run's reader into the channel until the service stops."""
     loop = asyncio.get_running_loop()
@@ -108,10 +135,10 @@ async def read_runs(
     reader: Reader | None = None
     published_s = 0.0
     while not service.should_stop:
-        if reader is not current.reader:
+        if reader is not session.reader:
             if reader is not None:
                 await loop.run_in_executor(pool, reader.close)
-            reader = current.reader
+            reader = session.reader
         if reader is None:
             await service.sleep(0.1)
             continue
@@ -125,7 +152,7 @@ async def read_runs(
                 frontier = await loop.run_in_executor(pool, reader.frontier)
                 await batches.send(value=(reader, frontier))
         except TimestampError as error:
-            current.reader = None
+            session.stop_reading()
             await batches.send(value=(None, error))
 
 

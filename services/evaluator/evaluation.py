@@ -19,13 +19,12 @@ from schemas.protocol import PhasePlan, RunPlan
 from services.evaluator.append_order import AppendOrder
 from services.evaluator.column_mapping import NotJudgedError
 from services.evaluator.columns import Ints
+from services.evaluator.counters import Throughput
 from services.evaluator.decode import Decoded, Refused, decode, input_decoder
-from services.evaluator.faults import RawCopies
 from services.evaluator.ledger import Ledger
 from services.evaluator.oracles import Oracles
-from services.evaluator.outputs import Keys, judged_keys
+from services.evaluator.outputs import Keys, UndecodableCopies, judged_keys
 from services.evaluator.stages import State
-from services.evaluator.tallies import Throughput
 
 MAX_CELLS = 12_000_000  # about 1 GB of pairing state
 KEEP_S = 900  # longer than a real-time batch, so that what a restart repeats is recognised
@@ -61,7 +60,7 @@ def digests(values: list[bytes]) -> Ints:
 class Batch:
     """Records of one topic, those of a partition in order: appended_ms (LogAppendTime) and values.
 
-    Of outputs also keys; partitions, where the topic has several; places (`pair_log.places`), where
+    Of outputs also keys; partitions, where the topic has several; places (`pack_offsets`), where
     single pairs are wanted.
     """
 
@@ -82,7 +81,7 @@ class Evaluation:
         self._domain = domain_of(plan)
         self._decode = input_decoder(workload.content.format)
         self._deadline_ms = workload.judgement.deadline_ms
-        self._raw_copies = RawCopies()
+        self._raw_copies = UndecodableCopies()
         published = [stage for one in request.pipelines for stage in request.stages_of(one)]
         duplicated = (workload.faults, request.seed) if workload.faults.duplicate else None
         self._oracles = Oracles(

@@ -24,14 +24,19 @@ from typing import Any
 import numpy as np
 
 from schemas.protocol import Judgement, PhasePlan
-from services.evaluator import samples
 from services.evaluator.columns import Columns, Ints, by_value, first_of_each
-from services.evaluator.forgotten import Forgotten
+from services.evaluator.counters import (
+    MAX_SAMPLES,
+    EvictedMissing,
+    MatchLog,
+    StageCounters,
+    first_of_each_second,
+    missing_sample,
+    unexpected_sample,
+    wrong_sample,
+)
 from services.evaluator.outputs import Outputs, Unread, Waiting
-from services.evaluator.pair_log import PairLog
-from services.evaluator.samples import first_of_each_second
 from services.evaluator.stages import Expected, Stage
-from services.evaluator.tallies import MAX_SAMPLES, StageTally
 
 _CELLS: dict[str, tuple[Any, Any]] = {"outputs": (np.uint32, 0), "missing": (np.bool_, False)}
 Sampler = Callable[[Stage, Outputs, int], dict[str, Any]]
@@ -54,8 +59,8 @@ class Ledger:
         plan: PhasePlan,
     ) -> None:
         self.stage = stage
-        self.tally = StageTally()
-        self.pairs = PairLog()
+        self.tally = StageCounters()
+        self.pairs = MatchLog()
         self._judgement = judgement
         self._plan = plan
         self._cells: dict[int, Columns] = {}
@@ -64,7 +69,7 @@ class Ledger:
         self._waiting = Waiting()
         self.has_missing = False  # whether anything was ever called missing
         self._evicted_before: int | None = None
-        self._forgotten = Forgotten()
+        self._evicted_missing = EvictedMissing()
         self.came_forgotten = 0  # outputs that came when what they answer was forgotten
 
     @property
@@ -94,7 +99,7 @@ class Ledger:
         for group, place in by_value(rows.group):
             picked = rows.take(place)
             if self._is_evicted(group):
-                self.came_forgotten += self._forgotten.came(group, picked.index)
+                self.came_forgotten += self._evicted_missing.came(group, picked.index)
                 self._count("duplicate", self._own_phase(picked), picked.appended_ms)
             else:
                 self._judge_group(group, self.stage.located(picked))
@@ -132,7 +137,7 @@ class Ledger:
             phase = phase_codes(self._plan, expected.scheduled_us[gone])
             self._count("missing", phase, times)
             for row in first_of_each_second(times, MAX_SAMPLES):
-                sample = samples.missing(self.stage, group, int(at[gone][row]))
+                sample = missing_sample(self.stage, group, int(at[gone][row]))
                 self.tally.add_sample(int(phase[row]), int(times[row]), sample)
             if self.stage.newest_ms(group) < limit_ms:
                 self._unsettled.discard(group)
@@ -169,7 +174,7 @@ class Ledger:
             if len(missing):
                 expected = self.stage.expected(group, missing)
                 measured = phase_codes(self._plan, expected.scheduled_us) == MEASURE
-                self._forgotten.add(group, missing[measured])
+                self._evicted_missing.add(group, missing[measured])
 
     def settled(self, group: int, begun: int) -> bool:
         """Whether every output that the inputs of a group are a part of has its verdict for good.
@@ -229,7 +234,7 @@ class Ledger:
     def _call_unexpected(self, rows: Outputs) -> None:
         phase = self._own_phase(rows)
         self._count("unexpected", phase, rows.appended_ms)
-        self._sample(samples.unexpected, rows, phase)
+        self._sample(unexpected_sample, rows, phase)
 
     def _settle_group(self, rows: Outputs, expected: Expected) -> None:
         cells = self._cells.setdefault(int(rows.group[0]), Columns(_CELLS))
@@ -262,7 +267,7 @@ class Ledger:
         self._count("wrong", phase[~same], rows.appended_ms[~same])
         bad = np.flatnonzero(~same)
         if len(bad):
-            self._sample(samples.wrong, rows.take(bad), phase[bad])
+            self._sample(wrong_sample, rows.take(bad), phase[bad])
 
     def _unexplained(self, rows: Outputs, before: Ints, again: Ints) -> Ints:
         """Those of the rows `again` that are one too many at their address. before: outputs of each

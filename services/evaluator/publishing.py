@@ -1,17 +1,189 @@
-"""Publishes what an evaluation counts, every count once, also across the death of a process."""
+"""Publishes what an evaluation counts, every count once, also across the death of a process.
 
-from collections import Counter
+Events are counts of cells that add up: records of a topic and second, outputs with one latency,
+verdicts of one kind. A process that takes over a run counts everything again from the run's first
+record and publishes, cell by cell, what it has counted less what was published before:
+
+    counts = CountReconciler()
+    counts.deduct(topic, fields)       # for everything that was published already
+    counts.count(topic, fields)        # for everything it counts, until it has caught up
+    for topic, fields in counts.events(): ...
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import structlog
 from confluent_kafka import Message
 
 from schemas import catalogue, protocol
+from schemas.protocol import VERDICTS
+from services.evaluator.columns import Ints
+from services.evaluator.counters import MAX_SAMPLES, pack_offsets, without
 from services.evaluator.evaluation import Evaluation
-from services.evaluator.history import Published
-from services.evaluator.pair_log import without
-from services.evaluator.share import Place, reached
+from services.evaluator.reader import TopicPartition, reached
 from services.runtime.events import Events
+from services.runtime.kafka import assigned_consumer
+from services.runtime.replay import Record, Spans, decoded, read_spans, spans_since
+from services.runtime.settings import ServiceSettings
+
+Fields = dict[str, Any]
+COUNTED = (catalogue.THROUGHPUT, catalogue.LATENCY, catalogue.VERDICTS)
+# What an event is about, by topic; the rest of its fields are counts.
+_ADDRESS = {
+    catalogue.THROUGHPUT: ("topic", "pipeline", "stage", "second"),
+    catalogue.LATENCY: ("pipeline", "stage", "definition", "phase", "second"),
+    catalogue.VERDICTS: ("pipeline", "stage", "phase", "second"),
+}
+_NAMED = {catalogue.THROUGHPUT: ("records", "bytes"), catalogue.VERDICTS: VERDICTS}
+Address = tuple[Any, ...]
+
+
+class NotRepeatableError(RuntimeError):
+    """Counting again gave less than was published of what can only grow."""
+
+
+def counts_of(topic: str, fields: Fields) -> dict[Any, int]:
+    """The counts of one event by latency or by name."""
+    if topic == catalogue.LATENCY:
+        return dict(zip(fields["latencies_ms"], fields["counts"], strict=True))
+    return {name: fields[name] for name in _NAMED[topic]}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A count that came out otherwise than it was published: more, or less, by `by`."""
+
+    topic: str
+    address: Fields
+    name: Any
+    by: int
+
+    def __str__(self) -> str:
+        where = " ".join(str(value) for value in self.address.values() if value != "")
+        return f"{self.topic} {where}: {self.name} {self.by:+d}"
+
+
+class CountReconciler:
+    """Counts that are still to be published; negative where a verdict is to be taken back."""
+
+    def __init__(self) -> None:
+        self._cells: dict[tuple[str, Address], Counter[Any]] = defaultdict(Counter)
+        self._published_samples: set[int] = set()  # 8 bytes of hash each
+        self._samples: dict[tuple[str, Address], list[str]] = defaultdict(list)
+        self.counted = dict.fromkeys(COUNTED, 0)
+
+    def deduct(self, topic: str, fields: Fields) -> None:
+        """Take in one event that was published. What stays of it is the counts of its cells."""
+        self._add(topic, fields, -1)
+        self._published_samples.update(map(hash, fields.get("samples", ())))
+
+    def count(self, topic: str, fields: Fields) -> None:
+        """Take in one event that was counted again."""
+        self._add(topic, fields, 1)
+        for sample in fields.get("samples", ()):
+            kept = self._samples[topic, _address(topic, fields)]
+            if (
+                len(kept) < len(VERDICTS) * MAX_SAMPLES
+                and hash(sample) not in self._published_samples
+            ):
+                kept.append(sample)
+        self.counted[topic] += sum(
+            count for name, count in counts_of(topic, fields).items() if name != "bytes"
+        )
+
+    def differences(self) -> Iterator[Difference]:
+        """Every count that is not the same, in order of topic and address."""
+        for (topic, address), cells in sorted(self._cells.items()):
+            where = dict(zip(_ADDRESS[topic], address, strict=True))
+            for name, count in sorted(cells.items()):
+                if count:
+                    yield Difference(topic, where, name, count)
+
+    def events(self) -> Iterator[tuple[str, Fields]]:
+        """Topic and fields of the events that make the bus right. Raises NotRepeatableError."""
+        for (topic, address), cells in sorted(self._cells.items()):
+            counts = {name: count for name, count in cells.items() if count}
+            if not counts:
+                continue
+            if topic != catalogue.VERDICTS and min(counts.values()) < 0:
+                raise NotRepeatableError(
+                    f"{topic} {address}: counted {counts} less than was published"
+                )
+            samples = self._samples[topic, address]
+            where = dict(zip(_ADDRESS[topic], address, strict=True))
+            yield topic, where | _fields(topic, counts, samples)
+
+    def _add(self, topic: str, fields: Fields, sign: int) -> None:
+        cells = self._cells[topic, _address(topic, fields)]
+        for name, count in counts_of(topic, fields).items():
+            cells[name] += sign * count
+
+
+def _address(topic: str, fields: Fields) -> Address:
+    return tuple(fields[name] for name in _ADDRESS[topic])
+
+
+def _fields(topic: str, counts: dict[Any, int], samples: list[str]) -> Fields:
+    if topic == catalogue.LATENCY:
+        latencies = sorted(counts)
+        return {"latencies_ms": latencies, "counts": [counts[one] for one in latencies]}
+    named: Fields = {name: counts.get(name, 0) for name in _NAMED[topic]}
+    return named | {"samples": samples} if topic == catalogue.VERDICTS else named
+
+
+CLOCKS_APART_MS = 60_000  # of the brokers that lead the topics of results
+
+
+@dataclass
+class Published:
+    """What one evaluator has published of one run: owed, with what its events have counted, and the
+    places (topic, partition, offset) of dead letters.
+
+    Events are not kept: their counts are added up, cell by cell. Pairs take 8 bytes each.
+    """
+
+    owed: CountReconciler = field(default_factory=CountReconciler)
+    dead_letters: set[tuple[str, int, int]] = field(default_factory=set)
+    _pairs: dict[tuple[str, str], list[Ints]] = field(default_factory=dict)
+
+    def add(self, name: str, record: Record) -> None:
+        """Take in one event of schema `name`."""
+        if name == "dead_letter":
+            self.dead_letters.add((record["topic"], record["partition"], record["offset"]))
+        elif name == catalogue.record_of(catalogue.PAIRS):
+            where = (np.array(record[one], np.int64) for one in ("partitions", "offsets"))
+            known = self._pairs.setdefault((record["pipeline"], record["stage"]), [])
+            known.append(pack_offsets(*where))
+        else:
+            self.owed.deduct(name.replace("_", ".", 1), record)
+
+    def pairs(self) -> dict[tuple[str, str], Ints]:
+        """Sorted places of the outputs whose pairs were published, by pipeline and stage."""
+        return {where: np.unique(np.concatenate(parts)) for where, parts in self._pairs.items()}
+
+
+def read_published(
+    settings: ServiceSettings, run_id: str, producer: str | None, since_ms: int
+) -> Published:
+    """What `producer`, or whoever, has published of a run prepared at `since_ms` (epoch ms)."""
+    wanted = (*COUNTED, catalogue.DEAD_LETTER, catalogue.PAIRS)
+    consumer = assigned_consumer(settings, "evaluator-history", **{"fetch.min.bytes": 1})
+    found = Published()
+    try:
+        spans: Spans = {}
+        for topic in wanted:
+            spans.update(spans_since(consumer, topic, since_ms - CLOCKS_APART_MS))
+        for name, record in decoded(read_spans(consumer, spans)):
+            if record["run_id"] == run_id and producer in (None, record["producer"]):
+                found.add(name, record)
+    finally:
+        consumer.close()
+    return found
+
 
 log = structlog.get_logger()
 
@@ -30,7 +202,7 @@ class Publication:
         run_id: str,
         where: dict[str, tuple[str, str]],
         already: Published | None = None,
-        ends: dict[Place, int] | None = None,
+        ends: dict[TopicPartition, int] | None = None,
     ) -> None:
         self._events = events
         self._run_id = run_id
@@ -48,7 +220,7 @@ class Publication:
         """Whether this process has not yet counted all that the one before it may have."""
         return self._owed is not None
 
-    def publish(self, evaluation: Evaluation, positions: dict[Place, int]) -> None:
+    def publish(self, evaluation: Evaluation, positions: dict[TopicPartition, int]) -> None:
         """Publish what is new, given how far the topics have been read. Raises
         NotRepeatableError."""
         for topic, fields in evaluation.take_events():

@@ -1,23 +1,60 @@
-"""Reads the topics of a run in batches, with the broker's time, and says how far it has read."""
+"""Reads the topics of a run in batches, with the broker's time, and says how far it has read.
+
+Several evaluators share a run by partition number. Records with one key have one partition number
+in every topic of a run (one partitioner everywhere, as many partitions), so what is to be paired is
+in one shard, and the counts of all instances add up to what one alone would count.
+
+>>> Shard(1, 2).of({"t": (10, 20, 30, 40)})
+{('t', 1): 20, ('t', 3): 40}
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain, groupby
 
+import confluent_kafka
 import numpy as np
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaException, TopicPartition
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaException
 from confluent_kafka import Message as KafkaMessage
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from services.evaluator.columns import Ints, by_value
+from services.evaluator.counters import pack_offsets
 from services.evaluator.evaluation import Batch
-from services.evaluator.pair_log import places
-from services.evaluator.share import ALL, Offsets, Place, Share
 from services.runtime.clock import Clock, now_ms
 from services.runtime.kafka import KAFKA_TIMEOUT_S, KafkaUnavailableError, watermarks
 
+TopicPartition = tuple[str, int]  # topic and partition
+Offsets = dict[str, tuple[int, ...]]  # by topic, per partition
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Every `count`th partition, from number `index` on; all of them unless told otherwise."""
+
+    index: int = 0
+    count: int = 1
+
+    def of(self, offsets: Offsets) -> dict[TopicPartition, int]:
+        """The offsets of this shard's partitions."""
+        return {
+            (topic, partition): offset
+            for topic, every in offsets.items()
+            for partition, offset in enumerate(every)
+            if partition % self.count == self.index
+        }
+
+
+ALL = Shard()
+
+
+def reached(positions: dict[TopicPartition, int], ends: dict[TopicPartition, int]) -> bool:
+    """Whether everything before `ends` has been read."""
+    return all(positions[place] >= end for place, end in ends.items())
+
+
 # Fetch ahead enough for the next reads, and look again soon when they have been taken. Where
-# records were deleted before they were read, stop: who passes over them judges wrongly.
+# records were deleted before they were read, stop: skipping them corrupts verdicts.
 FETCHING = {
     "auto.offset.reset": "error",
     "fetch.min.bytes": 1 << 20,
@@ -36,15 +73,15 @@ class DeletedError(RuntimeError):
     """Records of the run are gone, so it cannot be counted from its begin."""
 
 
-EndOffsets = Callable[[list[Place]], dict[Place, int]]
+EndOffsets = Callable[[list[TopicPartition]], dict[TopicPartition, int]]
 
 
 def end_offsets_by(admin: AdminClient) -> EndOffsets:
     """The next offset of every partition, in one request for all of them on a connection of its
     own, which no fetch holds up. Raises KafkaException."""
 
-    def ends(places: list[Place]) -> dict[Place, int]:
-        asked = {TopicPartition(*place): OffsetSpec.latest() for place in places}
+    def ends(places: list[TopicPartition]) -> dict[TopicPartition, int]:
+        asked = {confluent_kafka.TopicPartition(*place): OffsetSpec.latest() for place in places}
         found = admin.list_offsets(asked, request_timeout=KAFKA_TIMEOUT_S)
         return {
             (place.topic, place.partition): future.result(KAFKA_TIMEOUT_S).offset
@@ -54,11 +91,11 @@ def end_offsets_by(admin: AdminClient) -> EndOffsets:
     return ends
 
 
-def offsets_at(consumer: Consumer, topics: Offsets, time_ms: int) -> dict[Place, int]:
+def offsets_at(consumer: Consumer, topics: Offsets, time_ms: int) -> dict[TopicPartition, int]:
     """The offset of the first record of each partition that was appended at or after a time.
     `topics`: any offsets by topic and partition. Raises KafkaException."""
     asked = [
-        TopicPartition(topic, partition, time_ms)
+        confluent_kafka.TopicPartition(topic, partition, time_ms)
         for topic, offsets in topics.items()
         for partition in range(len(offsets))
     ]
@@ -80,11 +117,11 @@ class MessageBatch:
 @dataclass(frozen=True)
 class Frontier:
     """All records appended before these times (epoch ms) have been read; positions: the next
-    offset of every partition of the reader's share."""
+    offset of every partition of the reader's shard."""
 
     input_ms: int
     output_ms: int
-    positions: dict[Place, int]
+    positions: dict[TopicPartition, int]
 
     def behind_ms(self, now_ms: int, since_ms: int) -> int:
         """Milliseconds by which reading is behind; since_ms: when it began, which counts while a
@@ -93,10 +130,11 @@ class Frontier:
 
 
 class Reader:
-    """Reads its share of every topic of a run from the plan's offsets on. Not thread-safe: one
+    """Reads its shard of every topic of a run from the plan's offsets on. Not thread-safe: one
     thread at a time, and `frontier` says what the batches returned before it contain.
 
-    inputs: the input topics of the run. with_places: whether batches say where each record is.
+    inputs: the input topics of the run. with_offsets: whether batches say which partition
+    and offset each record has.
     """
 
     def __init__(
@@ -107,17 +145,19 @@ class Reader:
         inputs: tuple[str, ...],
         clock: Clock = now_ms,
         *,
-        share: Share = ALL,
-        with_places: bool = False,
+        shard: Shard = ALL,
+        with_offsets: bool = False,
     ) -> None:
         self._consumer = consumer
         self._clock = clock
         self._ends = ends
         self._inputs = frozenset(inputs)
-        self._with_places = with_places
-        self._next = share.of(start_offsets)
+        self._with_offsets = with_offsets
+        self._next = shard.of(start_offsets)
         self._read_ms = dict.fromkeys(self._next, 0)
-        consumer.assign([TopicPartition(*place, offset) for place, offset in self._next.items()])
+        consumer.assign(
+            [confluent_kafka.TopicPartition(*place, at) for place, at in self._next.items()]
+        )
 
     def read(self, records: int, timeout_s: float) -> list[MessageBatch]:
         """The next records, by topic, inputs first. Raises TimestampError, KafkaException."""
@@ -167,10 +207,10 @@ class Reader:
         return MessageBatch(Batch(topic, appended_ms, values, keys, partitions, place), messages)
 
     def _places(self, partitions: Ints, messages: list[KafkaMessage]) -> Ints | None:
-        if not self._with_places:
+        if not self._with_offsets:
             return None
         offsets = np.fromiter(map(KafkaMessage.offset, messages), np.int64, len(messages))
-        return places(partitions, offsets)
+        return pack_offsets(partitions, offsets)
 
 
 def _is_record(message: KafkaMessage) -> bool:
@@ -198,13 +238,13 @@ def check_topics(consumer: Consumer, topics: tuple[str, ...]) -> None:
         )
 
 
-def check_kept(consumer: Consumer, begins: dict[Place, int]) -> None:
+def check_kept(consumer: Consumer, begins: dict[TopicPartition, int]) -> None:
     """Refuse to count from these offsets unless every record since is still kept.
 
     Raises DeletedError, KafkaException.
     """
     for place, begin in begins.items():
-        low, high = watermarks(consumer, TopicPartition(*place))
+        low, high = watermarks(consumer, confluent_kafka.TopicPartition(*place))
         if not low <= begin <= high:  # above: another topic of that name
             raise DeletedError(
                 f"Records of {place[0]} that the run began with are no longer kept, so it cannot "

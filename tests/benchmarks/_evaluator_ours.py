@@ -7,8 +7,7 @@ import time
 from pathlib import Path
 
 from schemas import protocol
-from services.evaluator.current import CurrentRun
-from services.evaluator.process import settle_in
+from services.evaluator.session import RunSession, warm_up_process
 from services.evaluator.settings import EvaluatorSettings
 from services.runtime.events import open_events
 from services.runtime.settings import load_settings
@@ -19,9 +18,9 @@ def main() -> None:
     """Print messages and seconds from the first read to the last verdict, as JSON."""
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     plan, phases = read_plan(Path(sys.argv[1]))
-    settle_in()
+    warm_up_process()
     settings = load_settings(EvaluatorSettings)
-    current = CurrentRun(settings, open_events(settings, "bench"))
+    current = RunSession(settings, open_events(settings, "bench"))
     for number, (name, body) in enumerate((("prepare", plan), ("start", phases))):
         current.command(
             {

@@ -7,7 +7,7 @@ import pytest
 
 from schemas import catalogue, protocol
 from schemas.protocol import PhasePlan, Pipeline, RunPlan, Stop
-from services.evaluator.again import evaluate, past_run
+from services.evaluator.reevaluation import evaluate, past_run
 from services.evaluator.settings import EvaluatorSettings
 from services.runtime.events import open_events
 from services.runtime.kafka import admin_client

@@ -33,10 +33,10 @@ GONE = "Records of traffic.flow that the run began with are no longer kept"
 BREAKS = """
 import sys
 from services.evaluator import __main__
-from services.evaluator.current import CurrentRun
+from services.evaluator.session import RunSession
 def fail(*_):
     raise RuntimeError("nobody foresaw this")
-setattr(CurrentRun, sys.argv.pop(), fail)
+setattr(RunSession, sys.argv.pop(), fail)
 __main__.main()
 """
 

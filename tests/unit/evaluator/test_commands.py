@@ -6,10 +6,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from schemas.protocol import RunPlan, Stop
-from services.evaluator import current
+from services.evaluator import session
 from services.evaluator.column_mapping import NotJudgedError
-from services.evaluator.current import CurrentRun
 from services.evaluator.evaluation import check_judged
+from services.evaluator.session import RunSession
 from services.evaluator.settings import EvaluatorSettings
 from services.runtime.domains import load_domain
 from services.runtime.events import Events
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.unit
 def failure_of(body):
     """What is said after a `prepare` with this body."""
     producer = Kept()
-    run = CurrentRun(EvaluatorSettings(), Events(producer, "evaluator"))
+    run = RunSession(EvaluatorSettings(), Events(producer, "evaluator"))
     record = {"command_id": "1", "command": "prepare", "run_id": "run", "body": body}
     run.command(record)
     assert (run.run_id, run.reader) == ("", None)
@@ -38,7 +38,7 @@ def test_a_broker_that_does_not_answer(monkeypatch):
 
     clients = []
     monkeypatch.setattr(
-        current, "assigned_consumer", lambda *_: clients.append(Silent()) or clients[-1]
+        session, "assigned_consumer", lambda *_: clients.append(Silent()) or clients[-1]
     )
     reason = failure_of(a_plan().model_dump_json())
     assert reason == "The evaluator could not prepare: Failed to get metadata."
@@ -50,7 +50,7 @@ def test_a_body_that_is_none():
 
 
 def test_a_run_of_a_version_that_had_no_domains(monkeypatch):
-    monkeypatch.setattr(current, "assigned_consumer", lambda *_: Client())
+    monkeypatch.setattr(session, "assigned_consumer", lambda *_: Client())
     request = a_plan().request.model_copy(update={"domain": None})
     reason = failure_of(RunPlan(request=request, start_offsets={}).model_dump_json())
     assert reason == "This run was requested by a version that had no domains."

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from services.evaluator import evaluation, forgotten
-from services.evaluator.forgotten import Forgotten
+from services.evaluator import counters, evaluation
+from services.evaluator.counters import EvictedMissing
 from tests.unit.evaluator.oracle import expectations, judge
 from tests.unit.evaluator.records import FAR_MS, MEASURE_MS, START_MS, Output, Reading, Run
 
@@ -167,8 +167,8 @@ def test_what_was_forgotten_of_the_warm_up_does_not_matter(monkeypatch):
 
 
 def test_every_output_counts_where_even_the_addresses_are_too_many(monkeypatch):
-    monkeypatch.setattr(forgotten, "MAX_FORGOTTEN", 3)
-    known = Forgotten()
+    monkeypatch.setattr(counters, "MAX_EVICTED_MISSING", 3)
+    known = EvictedMissing()
     known.add(5, np.array([0, 1]))
     known.add(6, np.array([0, 1]))
     assert known.came(5, np.array([9, 9])) == 2  # nobody knows

@@ -5,9 +5,9 @@ import pytest
 
 from schemas import catalogue
 from schemas.workload import Load, Workload
-from services.evaluator import pair_log
+from services.evaluator import counters
+from services.evaluator.counters import pack_offsets, without
 from services.evaluator.evaluation import Batch
-from services.evaluator.pair_log import places, without
 from services.evaluator.stages import Expected
 from tests.unit.evaluator.records import START_MS, Output, Reading, Run, parsed, tumbled
 
@@ -19,7 +19,7 @@ MEASURED = {"pipeline": "p", "phases": ["measure"], "partitions": [3]}
 def add_output(run, output, partition, offset):
     """An output whose place in its topic is known."""
     appended_ms = np.array([output.appended_ms], np.int64)
-    place = places(np.array([partition]), np.array([offset]))
+    place = pack_offsets(np.array([partition]), np.array([offset]))
     keys, partitions = [output.key_on_the_wire], np.array([partition])
     run.evaluation.add(Batch(output.topic, appended_ms, [output.encoded], keys, partitions, place))
 
@@ -90,7 +90,7 @@ def test_without_places_there_are_no_pairs():
 
 
 def test_an_event_holds_a_bounded_number_of_pairs(monkeypatch):
-    monkeypatch.setattr(pair_log, "MAX_PAIRS_PER_EVENT", 2)
+    monkeypatch.setattr(counters, "MAX_PAIRS_PER_EVENT", 2)
     run = Run("parse")
     for number in range(5):
         flow = Reading("flow", START_MS + 2_100, 300, number)
@@ -101,14 +101,14 @@ def test_an_event_holds_a_bounded_number_of_pairs(monkeypatch):
 
 def test_what_was_published_before_is_left_out():
     event = {"stage": "parse", "partitions": [0, 1, 0], "offsets": [7, 7, 8], "verdicts": [*"abc"]}
-    known = places(np.array([0, 0]), np.array([7, 9]))
+    known = pack_offsets(np.array([0, 0]), np.array([7, 9]))
     assert without(event, known) == {
         "stage": "parse",
         "partitions": [1, 0],
         "offsets": [7, 8],
         "verdicts": ["b", "c"],
     }
-    assert without(event, places(np.array([0, 0, 1]), np.array([7, 8, 7]))) is None
+    assert without(event, pack_offsets(np.array([0, 0, 1]), np.array([7, 8, 7]))) is None
 
 
 @pytest.mark.parametrize(

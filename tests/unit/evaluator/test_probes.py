@@ -5,8 +5,8 @@ import pytest
 
 from schemas.json_format import encode_json
 from schemas.protocol import Content, probe_run_id
+from services.evaluator.clock_offset import ClockOffset
 from services.evaluator.evaluation import Batch
-from services.evaluator.probes import Probes
 from tests.traffic import CODEC
 from tests.unit.evaluator.records import RUN_ID, START_MS, Reading, a_plan
 
@@ -20,7 +20,7 @@ def probes_after(*readings, wire_format="avro", **validity):
     changes = {"validity": rules, "content": Content(format=wire_format)}
     workload = workload.model_copy(update=changes)
     request = plan.request.model_copy(update={"workload": workload})
-    probes = Probes(plan.model_copy(update={"request": request}))
+    probes = ClockOffset(plan.model_copy(update={"request": request}))
     appended_ms = np.array([reading.appended_ms for reading in readings], np.int64)
     values = [reading.encoded for reading in readings]
     if wire_format == "json":

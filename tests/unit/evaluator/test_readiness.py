@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from schemas import protocol
+from services.evaluator.clock_offset import PATIENCE_MS, Readiness
 from services.evaluator.evaluation import Batch
-from services.evaluator.readiness import PATIENCE_MS, Readiness
-from services.evaluator.share import Share, reached
+from services.evaluator.reader import Shard, reached
 from tests.unit.evaluator.records import START_MS, a_plan
 from tests.unit.evaluator.test_probes import probe
 
@@ -29,7 +29,7 @@ class Looking:
 
     def __init__(self):
         self.now_ms, self.said = START_MS, Said()
-        self._readiness = Readiness(a_plan(), Share(1, 2), self.said, lambda: self.now_ms)
+        self._readiness = Readiness(a_plan(), Shard(1, 2), self.said, lambda: self.now_ms)
 
     def see(self, *times):
         one = probe(*times)
@@ -73,10 +73,10 @@ def test_a_clock_that_is_ahead_is_told_at_once():
 
 def test_a_share_is_every_nth_partition():
     offsets = {"a": (1, 2, 3), "b": (4,)}
-    assert Share().of(offsets) == {("a", 0): 1, ("a", 1): 2, ("a", 2): 3, ("b", 0): 4}
-    assert Share(0, 2).of(offsets) == {("a", 0): 1, ("a", 2): 3, ("b", 0): 4}
-    assert Share(1, 2).of(offsets) == {("a", 1): 2}
-    assert Share(3, 4).of(offsets) == {}
+    assert Shard().of(offsets) == {("a", 0): 1, ("a", 1): 2, ("a", 2): 3, ("b", 0): 4}
+    assert Shard(0, 2).of(offsets) == {("a", 0): 1, ("a", 2): 3, ("b", 0): 4}
+    assert Shard(1, 2).of(offsets) == {("a", 1): 2}
+    assert Shard(3, 4).of(offsets) == {}
 
 
 def test_all_is_read_when_no_partition_is_behind():

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from schemas.protocol import Pipeline, RunPlan
+from services.evaluator.counters import MAX_SAMPLES
 from services.evaluator.evaluation import Evaluation
-from services.evaluator.published import Owed
-from services.evaluator.tallies import MAX_SAMPLES
+from services.evaluator.publishing import CountReconciler
 from tests.traffic import TRAFFIC
 from tests.unit.evaluator.oracle import expectations, judge
 from tests.unit.evaluator.records import (
@@ -205,7 +205,7 @@ def live(case, partitions, data):
         killed = Instance(case, partitions)
         killed.read_in_any_order(data)
         published = killed.events
-    owed = Owed()
+    owed = CountReconciler()
     for topic, fields in published:
         owed.deduct(topic, fields)
     instance = Instance(case, partitions)

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from schemas import catalogue
 from schemas.protocol import Stop
-from services.evaluator import current
-from services.evaluator.current import CurrentRun
-from services.evaluator.history import Published
-from services.evaluator.published import NotRepeatableError, Owed
+from services.evaluator import session
+from services.evaluator.publishing import CountReconciler, NotRepeatableError, Published
 from services.evaluator.reader import DeletedError, check_kept
+from services.evaluator.session import RunSession
 from services.evaluator.settings import EvaluatorSettings
 from services.runtime.events import Events
 from services.runtime.kafka import KafkaUnavailableError, NoTopicError
 from services.runtime.replay import unfinished
+from tests.traffic import TRAFFIC
 from tests.unit.evaluator.records import PHASES, START_MS, a_plan
 from tests.unit.kafka_clients import Client, Kept
 
@@ -79,7 +79,7 @@ NONE = dict.fromkeys(("exact", "wrong", "missing", "late", "duplicate", "unexpec
 
 def owing(published):
     """What is owed when this was published already."""
-    owed = Owed()
+    owed = CountReconciler()
     for topic, fields in published:
         owed.deduct(topic, fields)
     return owed
@@ -201,9 +201,9 @@ def resumed(monkeypatch, found):
             raise found
         return found
 
-    monkeypatch.setattr(current, "read_commands", read_commands)
+    monkeypatch.setattr(session, "read_commands", read_commands)
     producer = Kept()
-    run = CurrentRun(EvaluatorSettings(), Events(producer, "evaluator"))
+    run = RunSession(EvaluatorSettings(), Events(producer, "evaluator"))
     return run.resume(), producer.sent
 
 
@@ -217,13 +217,14 @@ def test_a_bus_that_does_not_answer_is_not_taken_for_one_without_history(monkeyp
 
 
 def test_a_drain_that_is_none_fails_the_run_that_is_taken_up(monkeypatch):
-    monkeypatch.setattr(current, "now_ms", lambda: NOW_MS)
-    monkeypatch.setattr(CurrentRun, "_fail_unless_kept", lambda _: None)
-    monkeypatch.setattr(
-        CurrentRun, "_prepare", lambda self, plan, **_: vars(self).update(_plan=plan)
-    )
+    monkeypatch.setattr(session, "now_ms", lambda: NOW_MS)
+    for name in ("check_topics", "check_kept", "admin_client"):
+        monkeypatch.setattr(session, name, lambda *_: None)
+    monkeypatch.setattr(session, "assigned_consumer", lambda *_, **__: Client())
     wrong = command("drain", body=Stop())
-    commands = [one | {"command_id": str(n)} for n, one in enumerate((RUN[1], wrong))]
+    offsets = dict.fromkeys(TRAFFIC.topics, (0,))
+    prepare = command("prepare", body=a_plan().model_copy(update={"start_offsets": offsets}))
+    commands = [one | {"command_id": str(n)} for n, one in enumerate((prepare, wrong))]
     end, ((_topic, event, _key),) = resumed(monkeypatch, (commands, 2))
     assert (end, event["event"]) == (2, "failed")
     assert "could not drain" in json.loads(event["detail"])["reason"]

@@ -1,6 +1,6 @@
 """Evaluates a past run again, from the retained topics and with today's definitions:
 
-    python -m services.evaluator.again RUN_ID
+    python -m services.evaluator.reevaluation RUN_ID
 
 Says whether every count that was published live comes out again, or which do not. Exit code 0 when
 all are equal but those that only the moment of the live evaluator's last look explains, 1 when
@@ -18,19 +18,20 @@ from schemas import catalogue
 from schemas.protocol import PhasePlan, RunPlan
 from services.evaluator.column_mapping import NotJudgedError
 from services.evaluator.evaluation import Evaluation
-from services.evaluator.history import read_published
-from services.evaluator.process import settle_in
-from services.evaluator.published import Difference, Owed
+from services.evaluator.publishing import CountReconciler, Difference, read_published
 from services.evaluator.reader import (
+    ALL,
     FETCHING,
     DeletedError,
     Reader,
     TimestampError,
+    TopicPartition,
     check_kept,
     offsets_at,
+    reached,
 )
+from services.evaluator.session import warm_up_process
 from services.evaluator.settings import EvaluatorSettings
-from services.evaluator.share import ALL, Place, reached
 from services.runtime.kafka import KafkaUnavailableError, assigned_consumer
 from services.runtime.logs import configure_logs
 from services.runtime.replay import Record, read_commands
@@ -67,11 +68,11 @@ class PastRun:
 def main() -> int:
     """Evaluate the run named on the command line and print what came out."""
     if len(sys.argv) != 2:
-        print("usage: python -m services.evaluator.again RUN_ID", file=sys.stderr)
+        print("usage: python -m services.evaluator.reevaluation RUN_ID", file=sys.stderr)
         return EXIT_USAGE
     settings = load_settings(EvaluatorSettings)
     configure_logs("evaluator-again", "warning")
-    settle_in()
+    warm_up_process()
     try:
         past = past_run(read_commands(settings, "evaluator-history")[0], sys.argv[1])
         owed = evaluate(settings, past)
@@ -96,7 +97,7 @@ def past_run(commands: list[Record], run_id: str) -> PastRun:
     return PastRun(plan, phases, mine["prepare"]["issued_at"], mine["stop"]["issued_at"])
 
 
-def evaluate(settings: EvaluatorSettings, past: PastRun) -> Owed:
+def evaluate(settings: EvaluatorSettings, past: PastRun) -> CountReconciler:
     """Count the run again; returns what differs from what was published. Raises DeletedError when
     records of it are gone, CannotEvaluateError when they do not come."""
     consumer = assigned_consumer(settings, "evaluator-again", **FETCHING)
@@ -118,9 +119,9 @@ def evaluate(settings: EvaluatorSettings, past: PastRun) -> Owed:
 def _count(
     evaluation: Evaluation,
     reader: Reader,
-    ends: dict[Place, int],
+    ends: dict[TopicPartition, int],
     settings: EvaluatorSettings,
-    owed: Owed,
+    owed: CountReconciler,
 ) -> None:
     deadline_s = time.monotonic() + READ_TIMEOUT_S
     while True:

@@ -1,8 +1,12 @@
 """The run that is being evaluated: carries out commands, feeds the evaluation, publishes."""
 
+import ctypes
+import gc
 from collections import deque
+from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 import structlog
 from confluent_kafka import KafkaException
 from pydantic import ValidationError
@@ -11,27 +15,26 @@ from schemas import protocol
 from schemas.codec import said_by
 from schemas.mistakes import first_mistake
 from schemas.protocol import Drained, LoadFinished, PhasePlan, RunPlan
+from services.evaluator.clock_offset import Readiness
 from services.evaluator.column_mapping import NotJudgedError
 from services.evaluator.columns import TooManyNamesError
 from services.evaluator.evaluation import Evaluation, check_judged, domain_of
-from services.evaluator.history import read_published
-from services.evaluator.process import forget_run
-from services.evaluator.published import NotRepeatableError
-from services.evaluator.publishing import Publication
+from services.evaluator.publishing import NotRepeatableError, Publication, read_published
 from services.evaluator.reader import (
     FETCHING,
     DeletedError,
     Frontier,
     MessageBatch,
+    Offsets,
     Reader,
+    Shard,
     TimestampError,
     check_kept,
     check_topics,
     end_offsets_by,
+    reached,
 )
-from services.evaluator.readiness import Readiness
 from services.evaluator.settings import EvaluatorSettings
-from services.evaluator.share import Offsets, Share, reached
 from services.runtime.clock import now_ms
 from services.runtime.events import RECORD_ERRORS, Events
 from services.runtime.kafka import (
@@ -43,41 +46,105 @@ from services.runtime.kafka import (
 )
 from services.runtime.replay import read_commands, unfinished
 
+YOUNG_OBJECTS = 200_000  # more than the messages of a batch, which die together
+
+
+def warm_up_process() -> None:
+    """Do now what would otherwise fall into a run: pyarrow's first array imports pandas, and the
+    collector of garbage would look at every batch of messages many times."""
+    pa.array([b""], pa.binary())
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS, 20, 20)
+
+
+def release_memory() -> None:
+    """Free what the run before has left: cycles, which are not looked for while a run lasts, and
+    pages that glibc keeps between what is still used: some ten megabytes with each run."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 log = structlog.get_logger()
 REMEMBERED_COMMANDS = 1_000
 TELL_LAG_MS = 10_000
 
 
-class CurrentRun:
+@dataclass(frozen=True)
+class Idle:
+    """No run."""
+
+    run_id: str = ""
+    reader: None = None
+
+
+@dataclass
+class Prepared:
+    """A run that has not started. readiness, reader: until it was said to be ready."""
+
+    plan: RunPlan
+    readiness: Readiness | None = None
+    reader: Reader | None = None
+
+    @property
+    def run_id(self) -> str:
+        """The run."""
+        return self.plan.request.run_id
+
+
+@dataclass
+class Running:
+    """A run that is evaluated. target: where the load has ended, once that is known."""
+
+    plan: RunPlan
+    evaluation: Evaluation
+    publication: Publication
+    reader: Reader
+    started_ms: int
+    target: LoadFinished | None = None
+
+    @property
+    def run_id(self) -> str:
+        """The run."""
+        return self.plan.request.run_id
+
+
+class RunSession:
     """At most one run. Commands and batches arrive on one event loop, one at a time."""
 
     def __init__(self, settings: EvaluatorSettings, events: Events) -> None:
         self._settings = settings
         self._events = events
         self._carried_out: deque[str] = deque(maxlen=REMEMBERED_COMMANDS)
-        self._plan: RunPlan | None = None
-        self._evaluation: Evaluation | None = None
-        self._target: LoadFinished | None = None
-        self.publication: Publication | None = None
-        self.reader: Reader | None = None
+        self._state: Idle | Prepared | Running = Idle()
+        self._shard = Shard(settings.evaluator_instance_index, settings.evaluator_instance_count)
         self.lag_ms = 0
         self._largest_lag_ms = 0
         self._told_lag_ms = 0
-        self._started_ms = 0
-        self._share = Share(settings.evaluator_instance_index, settings.evaluator_instance_count)
-        self._readiness: Readiness | None = None
 
     @property
     def run_id(self) -> str:
         """The run that is being evaluated, or empty."""
-        return self._plan.request.run_id if self._plan else ""
+        return self._state.run_id
+
+    @property
+    def reader(self) -> Reader | None:
+        """What reads the topics of the run, while something is to be read."""
+        return self._state.reader
+
+    @property
+    def publication(self) -> Publication | None:
+        """What the run has said on the bus, once it runs."""
+        return self._state.publication if isinstance(self._state, Running) else None
 
     def resume(self) -> int:
         """Take up the run that a process before this one has left, if there is one.
 
         Returns the offset of `control.runs` from which on commands are to be carried out: all
         before it are known here. Raises KafkaException or KafkaUnavailableError when the broker
-        does not answer: who does not know what was published must not publish.
+        does not answer: nothing is published without knowing what was published.
         """
         try:
             commands, end = read_commands(self._settings, "evaluator-history")
@@ -104,7 +171,7 @@ class CurrentRun:
                 phases = PhasePlan.model_validate_json(one["body"])
                 self._start(phases, published_since_ms=mine[0]["issued_at"])
             else:
-                self._obey(one)
+                self._handle(one)
 
     def command(self, record: dict[str, Any]) -> None:
         """Carry out one `control_command` once.
@@ -115,9 +182,9 @@ class CurrentRun:
         if record["command_id"] in self._carried_out:
             return
         self._carried_out.append(record["command_id"])
-        self._obey(record)
+        self._handle(record)
 
-    def _obey(self, record: dict[str, Any]) -> None:
+    def _handle(self, record: dict[str, Any]) -> None:
         try:
             self._carry_out(record["command"], record["run_id"], record["body"])
         except ValidationError as error:
@@ -140,79 +207,85 @@ class CurrentRun:
         elif name == "start":
             self._start(PhasePlan.model_validate_json(body))
         elif name == "drain":
-            self._target = LoadFinished.model_validate_json(body)
+            target = LoadFinished.model_validate_json(body)
+            if isinstance(self._state, Running):
+                self._state.target = target
         elif name == "stop":
             self._stop()
 
     def add(self, read: MessageBatch) -> None:
         """Evaluate records of one topic, or look at the clocks before the run has started."""
-        if self._readiness is not None:
-            self._readiness.add(read.batch)
-            return
-        if self._evaluation is None or self.publication is None:
+        state = self._state
+        if isinstance(state, Prepared) and state.readiness is not None:
+            state.readiness.add(read.batch)
+        if not isinstance(state, Running):
             return
         try:
-            lost = self._evaluation.add(read.batch)
+            refused = state.evaluation.add(read.batch)
         except TooManyNamesError as error:
             self.fail(str(error))
             return
         except RECORD_ERRORS as error:
             self._fail_uncounted(read.batch.topic, error)
             return
-        for refused in lost:
-            self.publication.dead_letter(read.messages[refused.place], refused.reason)
+        for one in refused:
+            state.publication.dead_letter(read.messages[one.place], one.reason)
 
     def advance(self, frontier: Frontier) -> None:
         """Give the verdicts that time gives, publish what is known, and say when ready and when
         drained."""
-        if self._readiness is not None:
-            self._say_when_ready(self._readiness)
+        state = self._state
+        if isinstance(state, Prepared):
+            self._say_when_ready(state)
+        if not isinstance(state, Running):
             return
-        if self._evaluation is None or self.publication is None:
-            return
-        self._follow_lag(self._evaluation, frontier)
+        self._follow_lag(state, frontier)
         try:
-            self._evaluation.advance(frontier.input_ms, frontier.output_ms)
-            self.publication.publish(self._evaluation, frontier.positions)
+            state.evaluation.advance(frontier.input_ms, frontier.output_ms)
+            state.publication.publish(state.evaluation, frontier.positions)
         except NotRepeatableError as error:
             self.fail(f"What was published of this run cannot be repeated: {error}.")
             return
         except RECORD_ERRORS as error:
             self._fail_uncounted("its topics", error)
             return
-        self._say_when_drained(self._evaluation, self.publication, frontier)
+        self._say_when_drained(state, frontier)
 
-    def _follow_lag(self, evaluation: Evaluation, frontier: Frontier) -> None:
-        self.lag_ms = frontier.behind_ms(now_ms(), self._started_ms)
+    def stop_reading(self) -> None:
+        """Read nothing more of a run that cannot be evaluated."""
+        if not isinstance(self._state, Idle):
+            self._state = Prepared(self._state.plan)
+
+    def _follow_lag(self, state: Running, frontier: Frontier) -> None:
+        self.lag_ms = frontier.behind_ms(now_ms(), state.started_ms)
         self._largest_lag_ms = max(self._largest_lag_ms, self.lag_ms)
         if now_ms() - self._told_lag_ms >= TELL_LAG_MS:
             detail = {
                 "lag_ms": self.lag_ms,
                 "largest_lag_ms": self._largest_lag_ms,
-                "cells": evaluation.cells(),
+                "cells": state.evaluation.cells(),
             }
             self._events.lifecycle(protocol.EVALUATING, self.run_id, detail=detail)
             self._told_lag_ms, self._largest_lag_ms = now_ms(), 0
 
-    def _say_when_drained(
-        self, evaluation: Evaluation, publication: Publication, frontier: Frontier
-    ) -> None:
-        target = self._target
-        if target is None or publication.is_behind:
+    def _say_when_drained(self, state: Running, frontier: Frontier) -> None:
+        if state.target is None or state.publication.is_behind:
             return
-        is_read = reached(frontier.positions, self._share.of(target.end_offsets))
-        if is_read and evaluation.open_in_measure() == 0:
-            self._target = None
-            totals = {
-                p: {s: dict(v) for s, v in one.items()} for p, one in publication.totals.items()
-            }
-            drained = Drained(
-                verdicts=totals,
-                came_forgotten=evaluation.came_forgotten,
-                instance_index=self._share.index,
-                instance_count=self._share.count,
-            )
-            self._events.lifecycle(protocol.DRAINED, self.run_id, detail=drained)
+        is_read = reached(frontier.positions, self._shard.of(state.target.end_offsets))
+        if not is_read or state.evaluation.open_in_measure():
+            return
+        state.target = None
+        totals = {
+            pipeline: {stage: dict(counts) for stage, counts in one.items()}
+            for pipeline, one in state.publication.totals.items()
+        }
+        drained = Drained(
+            verdicts=totals,
+            came_forgotten=state.evaluation.came_forgotten,
+            instance_index=self._shard.index,
+            instance_count=self._shard.count,
+        )
+        self._events.lifecycle(protocol.DRAINED, self.run_id, detail=drained)
 
     def fail(self, reason: str) -> None:
         """Say that this run cannot be evaluated."""
@@ -232,86 +305,89 @@ class CurrentRun:
 
     def _prepare(self, plan: RunPlan, say_ready: bool = True) -> None:
         self._stop()
-        forget_run()
-        self._plan = plan
+        release_memory()
+        state = self._state = Prepared(plan)
         consumer = assigned_consumer(self._settings, "evaluator-check")
         try:
-            check_judged(plan, self._share.count)
+            check_judged(plan, self._shard.count)
             check_topics(consumer, tuple(plan.start_offsets))
         except (NotJudgedError, TimestampError, KafkaUnavailableError) as error:
             self.fail(str(error))
             return
         finally:
             consumer.close()
-        if not self._share.of(plan.start_offsets):
-            self.fail(f"No partition is left for evaluator {self._share.index}: there are too few.")
+        if not self._shard.of(plan.start_offsets):
+            self.fail(f"No partition is left for evaluator {self._shard.index}: there are too few.")
         elif say_ready:
-            self._readiness = Readiness(plan, self._share, self._events)
             topics = domain_of(plan).topics
             inputs = {topic: plan.start_offsets[topic] for topic in topics}
-            self.reader = self._open_reader(inputs, topics, with_places=False)
+            state.readiness = Readiness(plan, self._shard, self._events)
+            state.reader = self._open_reader(inputs, topics, with_offsets=False)
 
-    def _say_when_ready(self, readiness: Readiness) -> None:
-        complaint = readiness.tell()
+    def _say_when_ready(self, state: Prepared) -> None:
+        complaint = None if state.readiness is None else state.readiness.tell()
         if complaint:
             self.fail(complaint)
         elif complaint is not None:
-            self.reader, self._readiness = None, None
+            state.reader, state.readiness = None, None
 
-    def _open_reader(self, offsets: Offsets, inputs: tuple[str, ...], with_places: bool) -> Reader:
+    def _open_reader(
+        self, offsets: Offsets, inputs: tuple[str, ...], *, with_offsets: bool
+    ) -> Reader:
         consumer = assigned_consumer(self._settings, "evaluator", **FETCHING)
         ends = end_offsets_by(admin_client(self._settings, "evaluator"))
-        return Reader(consumer, ends, offsets, inputs, share=self._share, with_places=with_places)
+        return Reader(consumer, ends, offsets, inputs, shard=self._shard, with_offsets=with_offsets)
 
     def _fail_unless_kept(self) -> None:
         """Fail a run whose first records are gone: it is counted again from them."""
-        if self._plan is None:
+        if isinstance(self._state, Idle):
             return  # it has failed already
         consumer = assigned_consumer(self._settings, "evaluator-check")
         try:
-            check_kept(consumer, self._share.of(self._plan.start_offsets))
+            check_kept(consumer, self._shard.of(self._state.plan.start_offsets))
         except DeletedError as error:
             self.fail(str(error))
         finally:
             consumer.close()
 
     def _start(self, phases: PhasePlan, published_since_ms: int | None = None) -> None:
-        if self._plan is None or self._evaluation is not None:
+        if not isinstance(self._state, Prepared):
             return  # it has failed already, or runs already
-        self._evaluation = Evaluation(self._plan, phases)
-        self._readiness = None
-        self._started_ms = self._told_lag_ms = now_ms()
-        self._largest_lag_ms = 0
-        self.publication = self._publication(self._evaluation, published_since_ms)
-        with_pairs = self._plan.request.workload.publishes_pairs
-        self.reader = self._open_reader(
-            self._plan.start_offsets, self._evaluation.inputs, with_places=with_pairs
+        plan = self._state.plan
+        evaluation = Evaluation(plan, phases)
+        publication = self._publication(plan, evaluation, published_since_ms)
+        reader = self._open_reader(
+            plan.start_offsets,
+            evaluation.inputs,
+            with_offsets=plan.request.workload.publishes_pairs,
         )
-        log.info("evaluation_started", run_id=self.run_id, topics=len(self._plan.start_offsets))
+        self._state = Running(plan, evaluation, publication, reader, now_ms())
+        self._told_lag_ms, self._largest_lag_ms = now_ms(), 0
+        log.info("evaluation_started", run_id=self.run_id, topics=len(plan.start_offsets))
 
-    def _publication(self, evaluation: Evaluation, since_ms: int | None) -> Publication:
-        assert self._plan is not None
+    def _publication(
+        self, plan: RunPlan, evaluation: Evaluation, since_ms: int | None
+    ) -> Publication:
         if since_ms is None:
             return Publication(self._events, self.run_id, evaluation.where)
         already = read_published(self._settings, self.run_id, self._events.name, since_ms)
         consumer = assigned_consumer(self._settings, "evaluator-ends")
         try:
-            ends = {topic: end_offsets(consumer, topic) for topic in self._plan.start_offsets}
+            ends = {topic: end_offsets(consumer, topic) for topic in plan.start_offsets}
         finally:
             consumer.close()
         self._events.lifecycle(protocol.EVALUATION_RESUMED, self.run_id)
-        mine = self._share.of(ends)
+        mine = self._shard.of(ends)
         return Publication(self._events, self.run_id, evaluation.where, already, mine)
 
     def _stop(self) -> None:
         """Publish what is left; one that has not caught up cannot know what that is."""
-        publication, evaluation = self.publication, self._evaluation
-        if publication is not None and evaluation is not None and not publication.is_behind:
-            publication.publish(evaluation, {})
+        state = self._state
+        if isinstance(state, Running) and not state.publication.is_behind:
+            state.publication.publish(state.evaluation, {})
             self._events.flush()
         self._forget()
 
     def _forget(self) -> None:
-        self.reader, self.publication, self._readiness = None, None, None
-        self._plan, self._evaluation, self._target = None, None, None
+        self._state = Idle()
         self.lag_ms = 0

@@ -1,0 +1,101 @@
+"""From `prepare` to `ready`: an evaluator is ready when it knows the offset of the generator's
+clock against the broker's, from the records that are sent before the load, and can measure with it.
+"""
+
+from schemas import protocol
+from schemas.protocol import RunPlan, probe_run_id
+from services.evaluator.decode import Decoded, input_decoder
+from services.evaluator.evaluation import Batch, domain_of
+from services.evaluator.reader import Shard
+from services.runtime.clock import Clock, now_ms
+from services.runtime.events import Events
+
+
+class ClockOffset:
+    """The least difference of appending and sending. It bounds the offset of the clocks: what is
+    left of it is the shortest time that a record took to the broker."""
+
+    def __init__(self, plan: RunPlan) -> None:
+        workload = plan.request.workload
+        self._domain = domain_of(plan)
+        self._run_id = probe_run_id(plan.request.run_id)
+        self._decode = input_decoder(workload.content.format)
+        self._rules = workload.validity
+        self.records = 0
+        self.offset_ms = float("inf")
+
+    def add(self, batch: Batch) -> None:
+        """Take in records of an input topic; those of other runs say nothing."""
+        for rows in self._decoded(batch):
+            mine = rows.of_run(self._run_id)
+            if not len(mine):
+                continue
+            # An append time is whole milliseconds: on average half of one has been cut off.
+            away_us = (batch.appended_ms[mine.places] * 1000 + 500) - mine.ints("scheduled_at")
+            self.records += len(mine)
+            self.offset_ms = min(self.offset_ms, float(away_us.min()) / 1000)
+
+    def _decoded(self, batch: Batch) -> list[Decoded]:
+        records = (self._domain.input(batch.topic).record,)
+        return self._decode(self._domain.codec, records, batch.values)[0]
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the generator's clock is too far ahead, which more records cannot mend."""
+        return self.offset_ms < -self._rules.max_clock_ahead_ms
+
+    def complaint(self) -> str:
+        """Why nothing can be measured against these clocks, or nothing."""
+        if self.is_ahead:
+            return (
+                f"The generator's clock is at least {-self.offset_ms:.1f} ms ahead of the "
+                "broker's, so that latencies since the scheduled time would be too small."
+            )
+        if self.records and self.offset_ms > self._rules.max_clock_behind_ms:
+            return (
+                f"No probe record was appended within {self.offset_ms:.0f} ms of its sending: the "
+                "generator's clock is behind the broker's, or the way is that long."
+            )
+        return ""
+
+
+PATIENCE_MS = 30_000  # for a probe record that took a short way
+
+
+class Readiness:
+    """Looks at the probe traffic of one run until it can say ready, or why not."""
+
+    def __init__(self, plan: RunPlan, shard: Shard, events: Events, clock: Clock = now_ms) -> None:
+        self._run_id = plan.request.run_id
+        self._shard = shard
+        self._events = events
+        self._clock = clock
+        self._clocks = ClockOffset(plan)
+        self._first_seen_ms: int | None = None
+
+    def add(self, batch: Batch) -> None:
+        """Take in records of an input topic."""
+        self._clocks.add(batch)
+
+    def tell(self) -> str | None:
+        """Publish the offset of the clocks and `ready` once both can be said.
+
+        Returns None while they cannot, an empty string when they were, else why nothing can be
+        measured.
+        """
+        probes = self._clocks
+        if not probes.records:
+            return None
+        if self._first_seen_ms is None:
+            self._first_seen_ms = self._clock()
+        complaint = probes.complaint()
+        is_patient = self._clock() - self._first_seen_ms < PATIENCE_MS
+        if complaint and is_patient and not probes.is_ahead:
+            return None
+        told = {"offset_ms": round(probes.offset_ms, 1), "records": probes.records}
+        self._events.lifecycle(protocol.CLOCK_OFFSET, self._run_id, detail=told)
+        if not complaint:
+            mine = {"instance_index": self._shard.index, "instance_count": self._shard.count}
+            detail = {"service": "evaluator", **mine}
+            self._events.lifecycle(protocol.READY, self._run_id, detail=detail)
+        return complaint

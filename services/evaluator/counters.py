@@ -1,0 +1,244 @@
+"""What waits to be published of one pipeline and stage: exact millisecond latencies, verdicts,
+samples of offenders, single pairs; and records per second of a topic.
+
+Counts only add up, so they may be flushed at any moment and in any number of events. Samples have
+names instead of the codes that the evaluator works with, so that a sample follows from the records
+alone:
+
+{"verdict": "wrong", "gem_pack_id": "g7", "window_start": 1800000000000,
+ "expected": {"window_end": 1800000008000, "revenue": 12.5}, "actual": {…}}
+
+A pair is known by where its output is: `pack_offsets` makes one number of partition and offset.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from schemas.protocol import PHASES, VERDICTS
+from services.evaluator.columns import Ints, by_value, count_cells
+from services.evaluator.outputs import Outputs
+from services.evaluator.stages import Expected, Stage
+
+MAX_SAMPLES = 5  # of each verdict per event
+
+
+@dataclass
+class StageCounters:
+    """Counts of one pipeline and stage. Arrays are one cell per output row."""
+
+    latencies: dict[tuple[str, str, int], Counter[int]] = field(
+        default_factory=lambda: defaultdict(Counter)
+    )
+    verdicts: dict[tuple[str, int], Counter[str]] = field(
+        default_factory=lambda: defaultdict(Counter)
+    )
+    samples: dict[tuple[str, int], dict[str, list[str]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(list))
+    )
+
+    def add_latencies(
+        self, definition: str, phase: Ints, appended_ms: Ints, latency_ms: Ints
+    ) -> None:
+        """Count latencies by phase and second of output time."""
+        for (code, second, latency), count in count_cells(phase, appended_ms // 1000, latency_ms):
+            self.latencies[definition, PHASES[code], second * 1000][latency] += count
+
+    def add_verdicts(self, verdict: str, phase: Ints, time_ms: Ints, change: int = 1) -> None:
+        """Count one verdict by phase and second; `change` -1 takes an earlier one back."""
+        for (code, second), count in count_cells(phase, time_ms // 1000):
+            self.verdicts[PHASES[code], second * 1000][verdict] += change * count
+
+    def add_sample(self, phase: int, time_ms: int, sample: dict[str, Any]) -> None:
+        """Keep an offender for people to look at; only the first few of a second are kept."""
+        kept = self.samples[PHASES[phase], time_ms - time_ms % 1000][sample["verdict"]]
+        if len(kept) < MAX_SAMPLES:
+            kept.append(json.dumps(sample, default=str))
+
+    def take_latency_events(self) -> list[dict[str, Any]]:
+        """Fields of `results_latency` events for all that was counted since the last call."""
+        taken, self.latencies = self.latencies, defaultdict(Counter)
+        return [
+            {
+                "definition": definition,
+                "phase": phase,
+                "second": second,
+                "latencies_ms": sorted(counts),
+                "counts": [counts[latency] for latency in sorted(counts)],
+            }
+            for (definition, phase, second), counts in sorted(taken.items())
+        ]
+
+    def take_verdict_events(self) -> list[dict[str, Any]]:
+        """Fields of `results_verdicts` events for all that was counted since the last call."""
+        taken, self.verdicts = self.verdicts, defaultdict(Counter)
+        samples, self.samples = self.samples, defaultdict(lambda: defaultdict(list))
+        return [
+            {
+                "phase": phase,
+                "second": second,
+                "samples": [*chain.from_iterable(samples[phase, second].values())],
+                **{verdict: counts[verdict] for verdict in VERDICTS},
+            }
+            for (phase, second), counts in sorted(taken.items())
+        ]
+
+
+@dataclass
+class Throughput:
+    """Records and bytes of one topic per second of LogAppendTime."""
+
+    seconds: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def add(self, appended_ms: Ints, sizes: Ints) -> None:
+        """Count records and the bytes of their values."""
+        if not len(appended_ms):
+            return
+        for second, rows in by_value(appended_ms // 1000):
+            had = self.seconds.get(second * 1000, (0, 0))
+            own = sizes[rows]
+            self.seconds[second * 1000] = (had[0] + len(own), had[1] + int(own.sum()))
+
+    def take(self) -> list[dict[str, Any]]:
+        """`second`, `records` and `bytes` counted since the last call."""
+        taken, self.seconds = self.seconds, {}
+        return [
+            {"second": second, "records": records, "bytes": size}
+            for second, (records, size) in sorted(taken.items())
+        ]
+
+
+MAX_PAIRS_PER_EVENT = 2_000
+OFFSET_BITS = 48
+_OFFSETS = (1 << OFFSET_BITS) - 1
+Column = np.ndarray[Any, Any]
+
+
+def pack_offsets(partition: Ints, offset: Ints) -> Ints:
+    """One number per record of a topic."""
+    packed: Ints = (partition << OFFSET_BITS) | offset
+    return packed
+
+
+class MatchLog:
+    """Pairs of one pipeline and stage, in the order in which they were judged."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[Column, ...]] = []
+
+    def add(self, rows: Outputs, expected: Expected, phase: Ints, verdict: Column) -> None:
+        """Keep the pairs of judged outputs; none where their places are not known."""
+        if rows.places is not None:
+            times = (expected.latest_ms, expected.mean_input_ms(), expected.scheduled_us)
+            self._parts.append((phase, verdict, rows.places, rows.appended_ms, *times))
+
+    def take_events(self) -> Iterator[dict[str, Any]]:
+        """Fields of `results_pairs` events for all that was kept since the last call."""
+        taken, self._parts = self._parts, []
+        if not taken:
+            return
+        columns = [np.concatenate(parts) for parts in zip(*taken, strict=True)]
+        for start in range(0, len(columns[0]), MAX_PAIRS_PER_EVENT):
+            part = [column[start : start + MAX_PAIRS_PER_EVENT] for column in columns]
+            phase, verdict, place, appended_ms, latest_ms, mean_ms, scheduled_us = part
+            yield {
+                "phases": [PHASES[code] for code in phase.tolist()],
+                "verdicts": verdict.tolist(),
+                "partitions": (place >> OFFSET_BITS).tolist(),
+                "offsets": (place & _OFFSETS).tolist(),
+                "appended_ms": appended_ms.tolist(),
+                "latest_input_ms": latest_ms.tolist(),
+                "mean_input_ms": mean_ms.tolist(),
+                "scheduled_us": scheduled_us.tolist(),
+            }
+
+
+def without(fields: dict[str, Any], published: Ints) -> dict[str, Any] | None:
+    """An event without the pairs that were published before, given as sorted places; None where
+    nothing is left."""
+    place = pack_offsets(
+        np.array(fields["partitions"], np.int64), np.array(fields["offsets"], np.int64)
+    )
+    keep = np.flatnonzero(~np.isin(place, published)).tolist()
+    if not keep:
+        return None
+    return {
+        name: [value[row] for row in keep] if isinstance(value, list) else value
+        for name, value in fields.items()
+    }
+
+
+MAX_EVICTED_MISSING = 2_000_000  # 8 bytes each
+
+
+class EvictedMissing:
+    """Of one stage of one pipeline, MAX_EVICTED_MISSING at most. Every output of what is older than
+    those counts as one of them, rather than that one is not told."""
+
+    def __init__(self) -> None:
+        self._by_group: dict[int, Ints] = {}
+        self._count = 0
+        self._unknown_before: int | None = None
+
+    def add(self, group: int, index: Ints) -> None:
+        """Note the addresses of what is forgotten of a group; groups must come in order."""
+        if len(index):
+            self._by_group[group] = index
+            self._count += len(index)
+        while self._count > MAX_EVICTED_MISSING:
+            oldest = next(iter(self._by_group))
+            self._count -= len(self._by_group.pop(oldest))
+            self._unknown_before = oldest + 1
+
+    def came(self, group: int, index: Ints) -> int:
+        """How many of them these outputs of one group are; each counts once."""
+        if self._unknown_before is not None and group < self._unknown_before:
+            return len(index)
+        known = self._by_group.get(group)
+        if known is None:
+            return 0
+        left = np.setdiff1d(known, index)
+        self._by_group[group] = left
+        self._count -= len(known) - len(left)
+        return len(known) - len(left)
+
+
+MAX_KEY_CHARACTERS = 200
+
+
+def missing_sample(stage: Stage, group: int, index: int) -> dict[str, Any]:
+    """An expected output that did not come."""
+    address = stage.address(group, index)
+    return {"verdict": "missing", **address, "expected": stage.wanted(group, index)}
+
+
+def unexpected_sample(stage: Stage, rows: Outputs, row: int) -> dict[str, Any]:
+    """An output that nothing explains."""
+    return {"verdict": "unexpected", **stage.address_of(rows, row), "actual": stage.said(rows, row)}
+
+
+def wrong_sample(stage: Stage, rows: Outputs, row: int) -> dict[str, Any]:
+    """An output that says something else than its inputs imply, or has another key."""
+    group, index = int(rows.group[row]), int(rows.index[row])
+    address = stage.address(group, index)
+    expected, actual = stage.wanted(group, index), stage.said(rows, row)
+    if rows.keys is not None and not rows.keys.is_right[row]:
+        expected["key"] = str(address[stage.key_column(group, index)])
+        actual["key"] = _key_text(rows.keys.values[row])
+    return {"verdict": "wrong", **address, "expected": expected, "actual": actual}
+
+
+def first_of_each_second(time_ms: Ints, most: int) -> list[int]:
+    """The first `most` rows of every second."""
+    every = np.arange(len(time_ms))
+    return [row for _, rows in by_value(time_ms // 1000) for row in every[rows][:most].tolist()]
+
+
+def _key_text(key: bytes | None) -> str | None:
+    text = None if key is None else key.decode("utf-8", "backslashreplace")
+    return text if text is None else text[:MAX_KEY_CHARACTERS]
