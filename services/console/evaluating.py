@@ -12,7 +12,7 @@ def evaluate_again(settings: ServiceSettings, run_id: str) -> int:
     2 the run cannot be evaluated any more. The stack must be up."""
     variables = {"TIDEGAUGE_DATA": str(settings.data.absolute()), "PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        [sys.executable, "-m", "services.evaluator.again", run_id],
+        [sys.executable, "-m", "services.evaluator.reevaluation", run_id],
         env=os.environ | variables,
         check=False,
     ).returncode
