@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from schemas.domain import DomainSpec
-from schemas.protocol import STAGES
 
 HOUR_S = 3600
 DAY_S = 24 * HOUR_S
@@ -33,9 +32,6 @@ class Topic:
 
 
 CONTROL = "control.runs"
-FLOW = "traffic.flow"
-SPEED = "traffic.speed"
-INPUTS = (FLOW, SPEED)
 DEAD_LETTER = "dead-letter"
 
 LIFECYCLE = "results.lifecycle"
@@ -61,32 +57,14 @@ RESULTS = (
     METRICS,
 )
 
-STAGE_RECORDS: dict[str, tuple[str, ...]] = {
-    "ingest": ("traffic_flow", "traffic_speed"),
-    "parse": ("output_parse",),
-    "join": ("output_join",),
-    "tumbling": ("output_tumbling",),
-    "sliding": ("output_sliding",),
-}
-
 
 def record_of(results_topic: str) -> str:
     """Schema name of a `results.*` topic: `results.latency` carries `results_latency`."""
     return results_topic.replace(".", "_")
 
 
-def input_topics(partitions: int = 1) -> tuple[Topic, ...]:
-    """The two input topics."""
-    return (
-        Topic(FLOW, ("traffic_flow",), partitions, 6 * HOUR_S, 4096 * MEBIBYTE),
-        Topic(SPEED, ("traffic_speed",), partitions, 6 * HOUR_S, 4096 * MEBIBYTE),
-    )
-
-
-def fixed_topics(
-    input_partitions: int = 1, results_days: int = 30, results_mebibytes: int = 1024
-) -> tuple[Topic, ...]:
-    """Every topic that exists whatever runs: control, inputs, dead letters and results.
+def fixed_topics(results_days: int = 30, results_mebibytes: int = 1024) -> tuple[Topic, ...]:
+    """Every topic that exists whatever runs: control, dead letters and results.
 
     results_days, results_mebibytes: how long results and dead letters stay on the bus, and how much
     of them per topic.
@@ -96,7 +74,7 @@ def fixed_topics(
         Topic(name, (record,), 1, results_days * DAY_S, results_mebibytes * MEBIBYTE)
         for name, record in carried.items()
     )
-    return (Topic(CONTROL, ("control_command",)), *input_topics(input_partitions), *kept)
+    return (Topic(CONTROL, ("control_command",)), *kept)
 
 
 def output_topic(pipeline: str, stage: str) -> str:
@@ -120,22 +98,6 @@ def published_topics(
         Topic(
             output_topic(pipeline, stage),
             domain.records_of(stage),
-            partitions,
-            6 * HOUR_S,
-            4096 * MEBIBYTE,
-        )
-        for stage in stages
-    )
-
-
-def output_topics(
-    pipeline: str, stages: tuple[str, ...] = STAGES, partitions: int = 1
-) -> tuple[Topic, ...]:
-    """The output topics of one pipeline, in stage order."""
-    return tuple(
-        Topic(
-            output_topic(pipeline, stage),
-            STAGE_RECORDS[stage],
             partitions,
             6 * HOUR_S,
             4096 * MEBIBYTE,

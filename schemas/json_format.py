@@ -21,15 +21,13 @@ _TYPES: dict[str, tuple[type, ...]] = {
 _BOUNDS = {"int": 2**31, "long": 2**63}
 
 
-def encode_json(name: str, record: dict[str, Any], records: codec.Records = codec.BUS) -> bytes:
+def encode_json(name: str, record: dict[str, Any], records: codec.Records) -> bytes:
     """Encode one record of schema `name`, which is one of `records`."""
     ordered = {field["name"]: record[field["name"]] for field in _fields(records.schema_json(name))}
     return json.dumps(ordered, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def decode_json(
-    name: str, data: bytes | None, records: codec.Records = codec.BUS
-) -> dict[str, Any]:
+def decode_json(name: str, data: bytes | None, records: codec.Records) -> dict[str, Any]:
     """Decode one record of schema `name`, which is one of `records`: every field has a value that
     the Avro record can have.
 

@@ -8,7 +8,6 @@ from pydantic import BaseModel, ConfigDict, StringConstraints
 
 # Of a stage or an input of a domain: part of a topic's name.
 Stage = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
-STAGES: tuple[Stage, ...] = ("ingest", "parse", "join", "tumbling", "sliding")
 
 _NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
 Name = Annotated[str, StringConstraints(pattern=_NAME)]

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from schemas.domain import DomainSpec
-from schemas.model import STAGES, Model, Stage, parse_stages
+from schemas.model import Model, Stage, parse_stages
 from schemas.pipeline import Pipeline
 from schemas.suite import SuiteRun
 from schemas.workload import (
@@ -29,7 +29,6 @@ from schemas.workload import (
 )
 
 __all__ = [
-    "STAGES",
     "Content",
     "Faults",
     "Judgement",

@@ -1,6 +1,28 @@
 """The domain that most tests are about."""
 
-from services.runtime.domains import load_domain
+from schemas import catalogue
+from schemas.catalogue import Topic
+from schemas.codec import SCHEMA_DIR, Records, load_schema
+from services.runtime.domains import DOMAINS_DIR, load_domain
 
 TRAFFIC = load_domain("traffic").spec
 CODEC = TRAFFIC.codec
+FLOW, SPEED = INPUTS = TRAFFIC.topics
+STAGES = TRAFFIC.stage_names
+# Every schema that was ever released, of the bus and of all domains.
+RELEASED = Records(
+    load_schema(path)
+    for path in sorted((*SCHEMA_DIR.glob("*.avsc"), *DOMAINS_DIR.glob("*/*.avsc")))
+)
+
+
+def input_topics(partitions: int = 1) -> tuple[Topic, ...]:
+    """The two input topics."""
+    return catalogue.domain_topics(TRAFFIC, partitions)
+
+
+def output_topics(
+    pipeline: str, stages: tuple[str, ...] = STAGES, partitions: int = 1
+) -> tuple[Topic, ...]:
+    """The output topics of a pipeline."""
+    return catalogue.published_topics(TRAFFIC, pipeline, stages, partitions)

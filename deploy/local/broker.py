@@ -149,9 +149,7 @@ def set_up_broker(settings: ServiceSettings) -> None:
     """Let the services log in, and create the topics that exist whatever runs. Raises
     KafkaException, KafkaUnavailableError."""
     set_up_access(settings)
-    topics = fixed_topics(
-        settings.input_partitions, settings.results_days, settings.results_mebibytes
-    )
+    topics = fixed_topics(settings.results_days, settings.results_mebibytes)
     ensure_topics(admin_client(settings, "stack"), topics, settings.replication)
 
 

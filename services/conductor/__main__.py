@@ -44,9 +44,7 @@ def main() -> None:
     """Serve until told to stop."""
     settings = load_settings(ConductorSettings)
     log = configure_logs("conductor", settings.log_level)
-    topics = catalogue.fixed_topics(
-        settings.input_partitions, settings.results_days, settings.results_mebibytes
-    )
+    topics = catalogue.fixed_topics(settings.results_days, settings.results_mebibytes)
     notes = SuiteState(settings.data, settings.stack_id)
     waiting: deque[dict[str, Any]] = deque()
     with serving(settings, "conductor", topics) as service:

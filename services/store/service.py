@@ -69,9 +69,7 @@ def serve(settings: StoreSettings, users: Users, engine: Engine, wall: Wall) -> 
         stop.wait()
         server.shutdown()
         return
-    topics = catalogue.fixed_topics(
-        settings.input_partitions, settings.results_days, settings.results_mebibytes
-    )
+    topics = catalogue.fixed_topics(settings.results_days, settings.results_mebibytes)
     projected = (topic for topic in topics if topic.name in TABLES)
     ensure_topics(admin_client(settings, "store"), projected, settings.replication)
     events = open_events(settings, "store")

@@ -28,6 +28,7 @@ from services.runtime.kafka import admin_client, assigned_consumer, end_offsets
 from services.runtime.settings import ROOT, ServiceSettings
 from services.runtime.topics import ensure_topics
 from tests.engine_plans import write_plan
+from tests.traffic import INPUTS, output_topics
 
 READY_S, DONE_S, SETTLED_S, SETTLED_SHORT_S = 120.0, 300.0, 3.0, 20.0
 APART_MS = 200_000  # of event time, between the two backlogs
@@ -72,7 +73,7 @@ def running_query(
     """The driver of one stage of a pipeline, ready."""
     renew(settings, pipeline.name, stage)
     consumer = assigned_consumer(settings, "bench")
-    offsets = {topic: end_offsets(consumer, topic) for topic in catalogue.INPUTS}
+    offsets = {topic: end_offsets(consumer, topic) for topic in INPUTS}
     consumer.close()
     domain = load_domain("traffic").spec
     plan = write_plan(settings, scratch, run_id, pipeline, domain, (stage,), offsets)
@@ -170,7 +171,7 @@ def publish(settings: ServiceSettings, run_id: str, records: int, start_ms: int)
 
 def renew(settings: ServiceSettings, pipeline: str, stage: Stage) -> None:
     """The output topic, there."""
-    topics = catalogue.output_topics(pipeline, (stage,), settings.input_partitions)
+    topics = output_topics(pipeline, (stage,), settings.input_partitions)
     ensure_topics(admin_client(settings, "bench"), topics)
 
 

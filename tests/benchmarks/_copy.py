@@ -11,6 +11,7 @@ from schemas import catalogue
 from services.runtime.kafka import assigned_consumer, ends_of, idempotent_producer
 from services.runtime.settings import ServiceSettings, load_settings
 from services.runtime.stopping import stop_on_signals
+from tests.traffic import INPUTS
 
 TOPIC = catalogue.output_topic("copy", "ingest")
 
@@ -19,7 +20,7 @@ def main() -> None:
     """Copy from now on until stopped."""
     settings, stop = load_settings(ServiceSettings), stop_on_signals()
     consumer = assigned_consumer(settings, "bench-copy", **{"fetch.min.bytes": 1})
-    ends = ends_of(consumer, catalogue.INPUTS)
+    ends = ends_of(consumer, INPUTS)
     consumer.assign([TopicPartition(*place, offset) for place, offset in ends.items()])
     producer = idempotent_producer(settings, "bench-copy", **{"linger.ms": 2})
     print("ready", flush=True)

@@ -25,7 +25,7 @@ from schemas.protocol import (
 from services.runtime.kafka import admin_client, assigned_consumer, end_offsets, idempotent_producer
 from services.runtime.settings import ServiceSettings
 from services.runtime.topics import ensure_topics
-from tests.traffic import CODEC, TRAFFIC
+from tests.traffic import CODEC, TRAFFIC, output_topics
 
 RUN_ID = "bench"
 SITES, LANES, SECONDS = 6_250, 4, 8
@@ -36,7 +36,7 @@ FLOW, SPEED = "flow_vehicles_per_hour", "speed_km_per_hour"
 
 def fill(settings: ServiceSettings, folder: Path) -> Path:
     """Write the three topics; returns the file with the run's plan and phases."""
-    ensure_topics(admin_client(settings, "bench"), catalogue.output_topics("bench", ("parse",)))
+    ensure_topics(admin_client(settings, "bench"), output_topics("bench", ("parse",)))
     consumer = assigned_consumer(settings, "bench")
     topics = (*TRAFFIC.topics, OUTPUT)
     plan = RunPlan(

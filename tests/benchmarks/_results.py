@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from schemas import catalogue
-from schemas.protocol import DEFINITIONS, STAGES
+from schemas.protocol import DEFINITIONS
 from services.store.tables import TABLES
+from tests.traffic import INPUTS, STAGES
 
 NEW_YEAR_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 PIPELINES = ("spark-realtime", "spark-microbatch")
@@ -115,7 +116,7 @@ def _load(head: dict[str, Any]) -> Iterator[Event]:
     counts = {"intended": 400, "sent": 400, "acknowledged": 400, "failed": 0}
     delays = {"send_delays_us": [100, 300, 900], "counts": [390, 9, 1]}
     yield catalogue.GENERATOR, head | {"producer": "generator"} | counts | delays
-    for topic in catalogue.INPUTS:
+    for topic in INPUTS:
         yield catalogue.THROUGHPUT, _counted(head, topic, "", "", 200)
 
 

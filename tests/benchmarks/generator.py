@@ -37,6 +37,7 @@ from services.runtime.settings import ROOT, ServiceSettings
 from services.runtime.topics import ensure_topics
 from tests.benchmarks._measured import Measured
 from tests.integration.kafka_broker import running_broker
+from tests.traffic import input_topics
 
 RECORDS = int(os.environ.get("TIDEGAUGE_BENCH_RECORDS", "10_000_000"))
 PARTITIONS = 4
@@ -105,7 +106,7 @@ class Peer:
 def renew_topics(settings: ServiceSettings) -> None:
     """Empty topics: what the last run left on disk does not weigh on the next one."""
     admin = admin_client(settings, "bench")
-    topics = (*catalogue.input_topics(PARTITIONS // 2), PEER_TOPIC)
+    topics = (*input_topics(PARTITIONS // 2), PEER_TOPIC)
     there = admin.list_topics(timeout=15).topics
     gone = [topic.name for topic in topics if topic.name in there]
     for future in admin.delete_topics(gone, operation_timeout=15).values() if gone else ():

@@ -23,12 +23,13 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from schemas.model import STAGES, Stage, parse_stages
+from schemas.model import Stage, parse_stages
 from services.runtime.definitions import load_pipeline
 from tests.benchmarks._catch_up import catch_up, copy
 from tests.benchmarks._measured import Measured
 from tests.benchmarks._steady import Stack, running_stack
 from tests.integration.kafka_broker import running_broker
+from tests.traffic import STAGES
 
 RATE_PER_SECOND = 400
 EVERY = (
@@ -97,7 +98,7 @@ def what_is_asked() -> Asked:
     return Asked(
         names("TIDEGAUGE_BENCH_PIPELINES", EVERY),
         names("TIDEGAUGE_BENCH_ALONE", "spark-realtime"),
-        parse_stages(os.environ.get("TIDEGAUGE_BENCH_STAGES", "0-4")),
+        parse_stages(os.environ.get("TIDEGAUGE_BENCH_STAGES", "0-4"), STAGES),
         int(os.environ.get("TIDEGAUGE_BENCH_SECONDS", "30")),
         int(os.environ.get("TIDEGAUGE_BENCH_BACKLOG", "1_000_000")),
     )

@@ -2,15 +2,16 @@
 
 import pytest
 
-from schemas import catalogue, protocol
+from schemas import catalogue
 from services.runtime.topics import topic_config
+from tests.traffic import input_topics, output_topics
 
 pytestmark = pytest.mark.contract
 
 
 @pytest.mark.parametrize(
     "topic",
-    [*catalogue.input_topics(), *catalogue.output_topics("spark-realtime")],
+    [*input_topics(), *output_topics("spark-realtime")],
     ids=lambda topic: topic.name,
 )
 def test_input_and_output_topics_take_their_time_from_the_broker(topic):
@@ -18,7 +19,7 @@ def test_input_and_output_topics_take_their_time_from_the_broker(topic):
 
 
 def test_a_pipeline_has_one_output_topic_per_stage():
-    assert [topic.name for topic in catalogue.output_topics("p")] == [
+    assert [topic.name for topic in output_topics("p")] == [
         "output.p.ingest",
         "output.p.parse",
         "output.p.join",
@@ -28,7 +29,7 @@ def test_a_pipeline_has_one_output_topic_per_stage():
 
 
 def test_a_pipeline_has_output_topics_of_the_stages_asked_for_only():
-    topics = catalogue.output_topics("p", ("join",), partitions=4)
+    topics = output_topics("p", ("join",), partitions=4)
     assert [(topic.name, topic.records, topic.partitions) for topic in topics] == [
         ("output.p.join", ("output_join",), 4)
     ]
@@ -37,8 +38,6 @@ def test_a_pipeline_has_output_topics_of_the_stages_asked_for_only():
 def test_the_fixed_topics_are_these():
     assert [topic.name for topic in catalogue.fixed_topics()] == [
         "control.runs",
-        "traffic.flow",
-        "traffic.speed",
         "dead-letter",
         "results.lifecycle",
         "results.latency",
@@ -53,23 +52,21 @@ def test_the_fixed_topics_are_these():
     ]
 
 
-def test_only_the_input_topics_get_more_partitions():
-    many = {topic.name for topic in catalogue.fixed_topics(8) if topic.partitions == 8}
-    assert many == {"traffic.flow", "traffic.speed"}
+def test_input_topics_are_those_of_the_domain_with_partitions_as_asked_for():
+    assert [(topic.name, topic.records, topic.partitions) for topic in input_topics(8)] == [
+        ("traffic.flow", ("traffic_flow",), 8),
+        ("traffic.speed", ("traffic_speed",), 8),
+    ]
 
 
 def test_every_topic_is_bounded():
-    for topic in (*catalogue.fixed_topics(), *catalogue.output_topics("p")):
+    for topic in (*catalogue.fixed_topics(), *input_topics(), *output_topics("p")):
         assert topic.retention_s > 0, topic.name
         assert topic.retention_bytes > 0, topic.name
 
 
-def test_every_stage_says_which_records_it_publishes():
-    assert tuple(catalogue.STAGE_RECORDS) == protocol.STAGES
-
-
 def test_results_stay_as_long_and_as_large_as_asked_for():
-    topics = {topic.name: topic for topic in catalogue.fixed_topics(1, 7, 16)}
+    topics = {topic.name: topic for topic in catalogue.fixed_topics(7, 16)}
     for name in (*catalogue.RESULTS, catalogue.DEAD_LETTER):
         assert topics[name].retention_s == 604_800
         assert topics[name].retention_bytes == 16_777_216

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from schemas import codec
 from tests.contract.avro_values import values_of
+from tests.traffic import RELEASED as EVERY
 
 pytestmark = pytest.mark.contract
 
-NAMES = codec.schema_names()
-SCHEMAS = {name: json.loads(codec.schema_json(name)) for name in NAMES}
+NAMES = EVERY.schema_names()
+SCHEMAS = {name: json.loads(EVERY.schema_json(name)) for name in NAMES}
 COMMAND = {
     "command_id": "1",
     "run_id": "r",
@@ -30,17 +31,17 @@ COMMAND_BYTES = bytes.fromhex("c301e4ae675a35391b57") + b"\x021\x02r\x02\x02p\x0
 
 
 def test_a_command_has_these_bytes():
-    assert codec.encode("control_command", COMMAND) == COMMAND_BYTES
+    assert EVERY.encode("control_command", COMMAND) == COMMAND_BYTES
 
 
 def test_these_bytes_are_that_command():
-    assert codec.decode(COMMAND_BYTES) == ("control_command", COMMAND)
+    assert EVERY.decode(COMMAND_BYTES) == ("control_command", COMMAND)
 
 
 def test_a_record_of_another_name_is_refused_where_one_name_is_wanted():
-    assert codec.decode_as("control_command", COMMAND_BYTES) == COMMAND
+    assert EVERY.decode_as("control_command", COMMAND_BYTES) == COMMAND
     with pytest.raises(codec.DecodeError, match=r"^a control_command is not a dead_letter$"):
-        codec.decode_as("dead_letter", COMMAND_BYTES)
+        EVERY.decode_as("dead_letter", COMMAND_BYTES)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -48,9 +49,9 @@ def test_a_record_of_another_name_is_refused_where_one_name_is_wanted():
 @given(data=st.data())
 def test_every_record_comes_back_as_it_was(name, data):
     record = data.draw(values_of(SCHEMAS[name]))
-    encoded = codec.encode(name, record)
-    assert encoded[:10] == codec.header(name)
-    assert codec.decode(encoded) == (name, record)
+    encoded = EVERY.encode(name, record)
+    assert encoded[:10] == EVERY.header(name)
+    assert EVERY.decode(encoded) == (name, record)
 
 
 def test_not_a_number_comes_back():
@@ -63,26 +64,26 @@ def test_not_a_number_comes_back():
         "flow_vehicles_per_hour": 1,
         "speed_km_per_hour": math.nan,
     }
-    assert math.isnan(codec.decode(codec.encode("output_join", record))[1]["speed_km_per_hour"])
+    assert math.isnan(EVERY.decode(EVERY.encode("output_join", record))[1]["speed_km_per_hour"])
 
 
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_a_record_cut_short_anywhere_is_refused(name, data):
-    whole = codec.encode(name, data.draw(values_of(SCHEMAS[name])))
+    whole = EVERY.encode(name, data.draw(values_of(SCHEMAS[name])))
     cut = data.draw(st.integers(0, len(whole) - 1))
     with pytest.raises(codec.DecodeError):
-        codec.decode(whole[:cut])
+        EVERY.decode(whole[:cut])
 
 
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_bytes_after_the_end_are_refused(name, data):
-    whole = codec.encode(name, data.draw(values_of(SCHEMAS[name])))
+    whole = EVERY.encode(name, data.draw(values_of(SCHEMAS[name])))
     with pytest.raises(codec.DecodeError, match=f"^{name} v[12] has bytes after its end$"):
-        codec.decode(whole + data.draw(st.binary(min_size=1, max_size=9)))
+        EVERY.decode(whole + data.draw(st.binary(min_size=1, max_size=9)))
 
 
 @pytest.mark.parametrize("name", sorted(codec.JSON_FIELDS))
@@ -92,7 +93,7 @@ def test_bytes_after_the_end_are_refused(name, data):
 def test_a_text_that_is_no_json_object_where_one_belongs_is_refused(name, text, data):
     record = data.draw(values_of(SCHEMAS[name])) | {codec.JSON_FIELDS[name]: text}
     with pytest.raises(codec.DecodeError, match=f"^{name} v1: detail is not a JSON object$"):
-        codec.decode(codec.encode(name, record))
+        EVERY.decode(EVERY.encode(name, record))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -100,7 +101,7 @@ def test_a_text_that_is_no_json_object_where_one_belongs_is_refused(name, text, 
 @given(datum=st.binary(max_size=80))
 def test_any_bytes_after_a_known_header_are_a_record_or_refused(name, datum):
     with suppress(codec.DecodeError):  # any other error fails
-        found, record = codec.decode(codec.header(name) + datum)
+        found, record = EVERY.decode(EVERY.header(name) + datum)
         assert found == name
         assert set(record) == {field["name"] for field in SCHEMAS[name]["fields"]}
 
@@ -117,7 +118,7 @@ def test_any_bytes_after_a_known_header_are_a_record_or_refused(name, datum):
 )
 def test_what_is_not_of_ours_is_refused_with_the_reason(data, reason):
     with pytest.raises(codec.DecodeError) as refused:
-        codec.decode(data)
+        EVERY.decode(data)
     assert str(refused.value) == reason
 
 
@@ -130,17 +131,17 @@ def test_what_is_not_of_ours_is_refused_with_the_reason(data, reason):
 )
 def test_a_record_that_does_not_fit_is_not_written(why, change):
     with pytest.raises((ValueError, TypeError)):
-        codec.encode("control_command", COMMAND | change)
+        EVERY.encode("control_command", COMMAND | change)
 
 
 def test_a_record_without_a_field_that_has_no_default_is_not_written():
     with pytest.raises((ValueError, TypeError)):
-        codec.encode("control_command", {k: v for k, v in COMMAND.items() if k != "body"})
+        EVERY.encode("control_command", {k: v for k, v in COMMAND.items() if k != "body"})
 
 
 def test_an_unknown_name_is_refused():
     with pytest.raises(KeyError, match="no schema named 'nothing'"):
-        codec.schema("nothing")
+        EVERY.schema("nothing")
 
 
 def test_the_reason_is_one_short_line_without_the_address_of_an_object():
@@ -168,12 +169,12 @@ RESOURCES = {
 @pytest.mark.parametrize("value", [2**31, -(2**31) - 1, 2**63 - 1])
 def test_an_int_beyond_32_bits_is_neither_written_nor_read(value) -> None:
     with pytest.raises(ValueError, match=f"threads {value} does not fit into Avro's int"):
-        codec.encode("results_resources", RESOURCES | {"threads": value})
-    newest = codec.schema("results_resources")
+        EVERY.encode("results_resources", RESOURCES | {"threads": value})
+    newest = EVERY.schema("results_resources")
     out = io.BytesIO()
     fastavro.schemaless_writer(out, newest.parsed, RESOURCES | {"threads": value})
     with pytest.raises(codec.DecodeError, match=f"v2: threads {value} does not fit"):
-        codec.decode(newest.header + out.getvalue())
+        EVERY.decode(newest.header + out.getvalue())
 
 
 def test_an_array_of_ints_is_held_to_32_bits() -> None:
@@ -182,4 +183,4 @@ def test_an_array_of_ints_is_held_to_32_bits() -> None:
     times = {name: [0] for name in names}
     head = dict.fromkeys(("run_id", "producer", "pipeline", "stage"), "")
     with pytest.raises(ValueError, match="partitions has values that do not fit"):
-        codec.encode("results_pairs", head | {"time": 0} | arrays | times)
+        EVERY.encode("results_pairs", head | {"time": 0} | arrays | times)

@@ -9,6 +9,7 @@ from services.runtime.kafka import assigned_consumer, end_offsets
 from services.runtime.settings import ServiceSettings
 from tests.integration.brute_force import STAGES, judged
 from tests.integration.service_process import Reader
+from tests.traffic import INPUTS
 
 Judged = tuple[Counter[Any], Counter[Any]]
 
@@ -25,7 +26,7 @@ def judged_by_brute_force(
     measured_us = (phases.measure_start_ms * 1000, phases.measure_end_ms * 1000)
     outputs = [catalogue.output_topic(name, stage) for name in pipelines for stage in STAGES]
     consumer = assigned_consumer(settings, "tests")
-    ends = {topic: end_offsets(consumer, topic) for topic in (*catalogue.INPUTS, *outputs)}
+    ends = {topic: end_offsets(consumer, topic) for topic in (*INPUTS, *outputs)}
     consumer.close()
     return {
         name: judged(settings, run_id, name, deadline_ms, ends, measured_us) for name in pipelines

@@ -9,12 +9,13 @@ from collections import Counter
 
 import pytest
 
-from schemas import catalogue, protocol
+from schemas import protocol
 from services.runtime.settings import ServiceSettings
 from tests.end_to_end.command import CommandLine
 from tests.end_to_end.implied import judged_by_brute_force
 from tests.end_to_end.workload_files import NEVER_LATE, changed_workload
 from tests.integration.service_process import Reader
+from tests.traffic import FLOW
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(600)]
 
@@ -209,7 +210,7 @@ def test_large_windows_of_json_are_exact(tidegauge):
     # A second of event time lasts 50 ms, so 400 records/s are 20 to it: both kinds of ten lanes,
     # which five sites have. A window of 60 s lasts 3 s, so each site ends one while it is measured.
     assert exact == {"ingest": 1_200, "parse": 1_200, "tumbling": 5}
-    flow = Reader(ServiceSettings(base_port=BASE_PORT, data=tidegauge.data), catalogue.FLOW)
+    flow = Reader(ServiceSettings(base_port=BASE_PORT, data=tidegauge.data), FLOW)
     of_run = flow.everything(found["run_id"])
     sent = [json.loads(m.value()) for m in flow.messages if m.value().startswith(b"{")]
     flow.close()

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from schemas.protocol import DEFINITIONS, STAGES, VERDICTS
+from schemas.protocol import DEFINITIONS, VERDICTS
 from tests.end_to_end.command import CommandLine
 from tests.end_to_end.workload_files import patient_workload
+from tests.traffic import STAGES
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(600)]
 

@@ -27,6 +27,7 @@ from tests.end_to_end.command import ROOT, CommandLine
 from tests.end_to_end.implied import judged_by_brute_force
 from tests.integration.kafka_broker import free_base_port
 from tests.integration.service_process import Reader
+from tests.traffic import INPUTS
 
 DEADLINE_S = 120
 PIPELINE = "calibration"
@@ -254,7 +255,7 @@ def nothing_twice(stack: BreakableStack, report: Report, deadline_ms: int = DEAD
 def sequences(stack: BreakableStack, run_id: str) -> Counter[int]:
     """Sequences of a run in the input topics, and how often each is there."""
     found: Counter[int] = Counter()
-    for topic in catalogue.INPUTS:
+    for topic in INPUTS:
         reader = Reader(stack.settings, topic)
         try:
             found.update(record["sequence"] for record in reader.everything(run_id))

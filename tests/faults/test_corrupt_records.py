@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Message
 
-from schemas import catalogue, codec, protocol
+from schemas import catalogue, protocol
 from services.runtime.kafka import idempotent_producer
 from tests.faults.breakable_stack import (
     PIPELINE,
@@ -17,11 +17,12 @@ from tests.faults.breakable_stack import (
     every_event_once,
 )
 from tests.integration.service_process import Reader
+from tests.traffic import RELEASED, input_topics, output_topics
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 NOISE = bytes.fromhex("9f3c5e00ff17a2d4886b")
-OUTPUTS = catalogue.output_topics(PIPELINE, STAGES)
+OUTPUTS = output_topics(PIPELINE, STAGES)
 Places = list[tuple[str, int]]
 
 
@@ -46,7 +47,7 @@ def corrupt(stack: BreakableStack, topics: tuple[catalogue.Topic, ...]) -> Place
     nothing, and events of the run whose detail cannot be read or says too little; returns where
     they are."""
     foreign = one_of(stack, catalogue.GENERATOR), one_of(stack, catalogue.CONTROL)
-    event = codec.decode(one_of(stack, catalogue.LIFECYCLE))[1]
+    event = RELEASED.decode(one_of(stack, catalogue.LIFECYCLE))[1]
     empty = [{"event": one, "detail": "{}"} for one in (protocol.DRAINED, protocol.FAILED)]
     found: Places = []
 
@@ -56,11 +57,11 @@ def corrupt(stack: BreakableStack, topics: tuple[catalogue.Topic, ...]) -> Place
 
     producer, sent = idempotent_producer(stack.settings, "tests"), 0
     for topic in topics:
-        cut = codec.header(topic.records[0]) + b"\x02"  # a text of one character, which is missing
+        cut = RELEASED.header(topic.records[0]) + b"\x02"  # a text of one character: missing
         values = [NOISE, cut, foreign[topic.name == catalogue.GENERATOR], None]
         if topic.name == catalogue.LIFECYCLE:
             for changes in ({"detail": "no JSON"}, *empty):
-                values.append(codec.encode("results_lifecycle", event | changes))
+                values.append(RELEASED.encode("results_lifecycle", event | changes))
         for value in values:
             producer.produce(topic.name, value, on_delivery=delivered)
         sent += len(values)
@@ -87,7 +88,7 @@ def test_corrupt_records_on_topics_of_services_and_inputs_change_no_figure(
 ) -> None:
     run = stack.begin_load()
     stack.await_measuring()
-    places = corrupt(stack, catalogue.fixed_topics())
+    places = corrupt(stack, (*catalogue.fixed_topics(), *input_topics()))
     report = stack.ended_clean(run)
     assert report["pipelines"][PIPELINE]["restarts"] == []
     assert_kept(stack, places)

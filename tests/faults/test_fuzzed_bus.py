@@ -23,12 +23,13 @@ from tests.faults.breakable_stack import (
     eventually,
 )
 from tests.integration.fuzzed_records import Fuzzer
+from tests.traffic import input_topics, output_topics
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(3_600)]
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES") or 3_000)
 SEED = os.environ.get("FUZZ_SEED", "1")
-TOPICS = (*catalogue.fixed_topics(), *catalogue.output_topics(PIPELINE, STAGES))
+TOPICS = (*catalogue.fixed_topics(), *input_topics(), *output_topics(PIPELINE, STAGES))
 
 
 @pytest.fixture(scope="module")

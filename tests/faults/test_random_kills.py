@@ -12,7 +12,6 @@ from collections.abc import Iterator
 import pytest
 
 from deploy.local.parts import KAFKA, SERVICES
-from schemas import catalogue
 from tests.faults.breakable_stack import (
     BreakableStack,
     breakable_stack,
@@ -20,6 +19,7 @@ from tests.faults.breakable_stack import (
     every_event_once,
     nothing_twice,
 )
+from tests.traffic import FLOW
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
@@ -74,10 +74,10 @@ def test_a_run_survives_a_kill_at_any_time_or_says_why_not(
 
 def begin_and_await(stack: BreakableStack, records: int) -> "subprocess.Popen[str]":
     """Begin a run; returns when so many records of it, or of its probe traffic, are there."""
-    before = stack.ends(catalogue.FLOW)[catalogue.FLOW]
+    before = stack.ends(FLOW)[FLOW]
     run = stack.begin_load()
     eventually(
-        lambda: stack.ends(catalogue.FLOW)[catalogue.FLOW] > before + records,
+        lambda: stack.ends(FLOW)[FLOW] > before + records,
         f"{records} records are sent",
     )
     return run

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from schemas import catalogue, codec
 from tests.integration.service_process import Reader
+from tests.traffic import INPUTS, RELEASED
 
 FLOW, SPEED = "flow_vehicles_per_hour", "speed_km_per_hour"
 STAGES = ("ingest", "parse", "tumbling")
@@ -24,7 +25,7 @@ def read_whole(settings, topic, ends):
             reader.read()
         for message in reader.messages:
             with suppress(codec.DecodeError):  # other tests leave values that are no record
-                codec.identify(message.value())
+                RELEASED.identify(message.value())
                 found.append((message.timestamp()[1], message.value()))
     finally:
         reader.close()
@@ -39,9 +40,9 @@ def expectations(settings, run_id, ends):
     """By stage: key → (content, LogAppendTime of the latest input, latest scheduled time)."""
     due = {stage: {} for stage in STAGES}
     windows = defaultdict(list)
-    for topic in catalogue.INPUTS:
+    for topic in INPUTS:
         for appended_ms, value in read_whole(settings, topic, ends[topic]):
-            fields = codec.decode(value)[1]
+            fields = RELEASED.decode(value)[1]
             if fields["run_id"] != run_id:
                 continue
             key = fields["sequence"]
@@ -62,7 +63,7 @@ def expectations(settings, run_id, ends):
 
 
 def key_and_content(stage, value):
-    fields = codec.decode(value)[1]
+    fields = RELEASED.decode(value)[1]
     if stage == "ingest":
         return fields["run_id"], fields["sequence"], value
     if stage == "parse":

@@ -19,6 +19,7 @@ from services.runtime.kafka import admin_client
 from services.runtime.ports import PORT_OFFSETS
 from services.runtime.settings import ROOT, ServiceSettings
 from services.runtime.topics import ensure_topics
+from tests.traffic import input_topics
 
 START_DEADLINE_S = 60
 # Below those that the system gives to clients: one of them may take a port at any time.
@@ -105,7 +106,8 @@ class Broker:
 
 @contextmanager
 def breakable_broker(directory: Path, input_partitions: int = 1) -> Iterator[Broker]:
-    """A broker that runs and has every fixed topic. Everybody may do everything there."""
+    """A broker that runs, with every fixed topic and the inputs of traffic. Everybody may do
+    everything there."""
     base_port = free_base_port()
     settings = ServiceSettings(
         base_port=base_port,
@@ -116,7 +118,8 @@ def breakable_broker(directory: Path, input_partitions: int = 1) -> Iterator[Bro
     broker = Broker(settings)
     try:
         broker.await_answer()
-        ensure_topics(admin_client(settings, "tests"), catalogue.fixed_topics(input_partitions))
+        topics = (*catalogue.fixed_topics(), *input_topics(input_partitions))
+        ensure_topics(admin_client(settings, "tests"), topics)
         yield broker
     finally:
         broker.close()
@@ -124,7 +127,7 @@ def breakable_broker(directory: Path, input_partitions: int = 1) -> Iterator[Bro
 
 @contextmanager
 def running_broker(directory: Path, input_partitions: int = 1) -> Iterator[ServiceSettings]:
-    """Settings of a stack whose broker runs and has every fixed topic."""
+    """Settings of a stack whose broker runs, with every fixed topic and the inputs of traffic."""
     with breakable_broker(directory, input_partitions) as broker:
         yield broker.settings
 

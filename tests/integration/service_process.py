@@ -11,7 +11,7 @@ from typing import Any
 
 from confluent_kafka import Message, TopicPartition
 
-from schemas import catalogue, codec, protocol
+from schemas import catalogue, protocol
 from schemas.json_format import decode_json
 from services.runtime.kafka import (
     assigned_consumer,
@@ -20,6 +20,7 @@ from services.runtime.kafka import (
     partition_ids,
 )
 from services.runtime.settings import ROOT, ServiceSettings
+from tests.traffic import FLOW, INPUTS, RELEASED
 
 DEADLINE_S = 30.0
 
@@ -71,15 +72,15 @@ class Reader:
 
 def _decoded(message: Message) -> dict[str, Any]:
     value = message.value()
-    if message.topic() in catalogue.INPUTS and value is not None and value.startswith(b"{"):
-        return decode_json(catalogue.record_of(message.topic()), value)
-    return codec.decode(value)[1]
+    if message.topic() in INPUTS and value is not None and value.startswith(b"{"):
+        return decode_json(catalogue.record_of(message.topic()), value, RELEASED)
+    return RELEASED.decode(value)[1]
 
 
 def send_probes(
     settings: ServiceSettings,
     run_id: str,
-    encode: Callable[[str, dict[str, Any]], bytes] = codec.encode,
+    encode: Callable[[str, dict[str, Any]], bytes] = RELEASED.encode,
 ) -> None:
     """Probe traffic of a run, as the generator sends it before the load: to every partition."""
     now_us = time.time_ns() // 1000
@@ -100,7 +101,7 @@ def send_probes(
     for number in range(16):
         site = f"probe-{number}"
         value = encode("traffic_flow", fields | {"measurement_id": site})
-        producer.produce(catalogue.FLOW, value, site)
+        producer.produce(FLOW, value, site)
     assert producer.flush(10) == 0
 
 

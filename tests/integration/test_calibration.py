@@ -37,7 +37,7 @@ from tests.integration.service_process import (
     running_service,
     send_probes,
 )
-from tests.traffic import TRAFFIC
+from tests.traffic import INPUTS, TRAFFIC, output_topics
 
 pytestmark = pytest.mark.integration
 
@@ -65,9 +65,9 @@ class CalibrationRun:
         )
         self.bus = open_events(settings, "tests")
         self.start_ms = int(time.time()) * 1000
-        outputs = catalogue.output_topics(self.pipeline.name, STAGES, 2)
+        outputs = output_topics(self.pipeline.name, STAGES, 2)
         ensure_topics(admin_client(settings, "tests"), outputs)
-        self.topics = (*catalogue.INPUTS, *(topic.name for topic in outputs))
+        self.topics = (*INPUTS, *(topic.name for topic in outputs))
         self.plan = RunPlan(request=self._request(), start_offsets=self.ends())
         self.sequence = 0
         self.readers = {
@@ -176,7 +176,7 @@ class CalibrationRun:
 
     def drain(self, evaluators=1):
         """Drain and stop; returns when the evaluators have published all."""
-        ends = {topic: ends for topic, ends in self.ends().items() if topic in catalogue.INPUTS}
+        ends = {topic: ends for topic, ends in self.ends().items() if topic in INPUTS}
         sent = self.sequence
         finished = LoadFinished(intended=sent, acknowledged=sent, failed=0, end_offsets=ends)
         self.bus.command("drain", self.run_id, finished)

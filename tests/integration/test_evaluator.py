@@ -29,7 +29,7 @@ from tests.integration.hand_written import (
 from tests.integration.kafka_broker import own_broker  # noqa: F401
 from tests.integration.runs import readers
 from tests.integration.service_process import has_event, running_service, send_probes
-from tests.traffic import CODEC, TRAFFIC
+from tests.traffic import CODEC, TRAFFIC, output_topics
 
 pytestmark = pytest.mark.integration
 
@@ -38,7 +38,7 @@ OUTPUTS = tuple(catalogue.output_topic("p", stage) for stage in TRAFFIC.stage_na
 
 @pytest.fixture(scope="module")
 def evaluator(broker, tmp_path_factory):
-    ensure_topics(admin_client(broker, "tests"), catalogue.output_topics("p", partitions=2))
+    ensure_topics(admin_client(broker, "tests"), output_topics("p", partitions=2))
     data = tmp_path_factory.mktemp("evaluator")
     with (
         readers(broker, catalogue.LIFECYCLE) as (lifecycle,),

@@ -24,7 +24,7 @@ from tests.integration.hand_written import (
 from tests.integration.kafka_broker import own_broker  # noqa: F401
 from tests.integration.runs import readers
 from tests.integration.service_process import has_event, running_service, send_probes
-from tests.traffic import TRAFFIC
+from tests.traffic import TRAFFIC, output_topics
 
 pytestmark = pytest.mark.integration
 
@@ -64,7 +64,7 @@ def latencies_of(events):
 
 
 def test_live_restarted_and_evaluated_again_agree_on_outputs_before_their_inputs(broker):
-    ensure_topics(admin_client(broker, "tests"), catalogue.output_topics("p", ("tumbling",)))
+    ensure_topics(admin_client(broker, "tests"), output_topics("p", ("tumbling",)))
     bus = open_events(broker, "tests")
     request = request_of(RUN_ID)
     request = request.model_copy(update={"pipelines": (PUBLISHES,), "stages": ("tumbling",)})

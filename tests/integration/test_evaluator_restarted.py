@@ -21,7 +21,7 @@ from tests.integration.hand_written import PHASES, HandWritten, ends, request_of
 from tests.integration.kafka_broker import own_broker  # noqa: F401
 from tests.integration.runs import readers
 from tests.integration.service_process import has_event, running_service, send_probes
-from tests.traffic import TRAFFIC
+from tests.traffic import TRAFFIC, output_topics
 
 pytestmark = pytest.mark.integration
 
@@ -43,7 +43,7 @@ __main__.main()
 
 @pytest.fixture(scope="module", autouse=True)
 def outputs(broker):
-    ensure_topics(admin_client(broker, "tests"), catalogue.output_topics("p"))
+    ensure_topics(admin_client(broker, "tests"), output_topics("p"))
 
 
 @contextmanager

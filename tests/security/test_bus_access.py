@@ -29,6 +29,7 @@ from services.runtime.settings import KAFKA_USER, ServiceSettings
 from services.runtime.topics import ensure_topics
 from tests.integration.kafka_broker import free_base_port
 from tests.integration.service_process import Reader
+from tests.traffic import FLOW, INPUTS, output_topics
 
 pytestmark = pytest.mark.security
 
@@ -39,7 +40,7 @@ DENIED = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
 }
-CLOSED_TOPICS = (catalogue.CONTROL, catalogue.DEAD_LETTER, *catalogue.INPUTS, *catalogue.RESULTS)
+CLOSED_TOPICS = (catalogue.CONTROL, catalogue.DEAD_LETTER, *INPUTS, *catalogue.RESULTS)
 EVERYBODY_MAY_WRITE = AclBinding(
     ResourceType.TOPIC,
     "*",
@@ -56,7 +57,7 @@ CHANGES = {
     "create a topic": lambda admin: admin.create_topics([NewTopic("output.x.parse", 1, 1)]),
     "delete a topic": lambda admin: admin.delete_topics([catalogue.CONTROL]),
     "add partitions": lambda admin: admin.create_partitions([NewPartitions(catalogue.CONTROL, 2)]),
-    "delete records": lambda admin: admin.delete_records([TopicPartition(catalogue.FLOW, 0, 1)]),
+    "delete records": lambda admin: admin.delete_records([TopicPartition(FLOW, 0, 1)]),
     "alter a topic": lambda admin: admin.alter_configs(
         [ConfigResource(ConfigResource.Type.TOPIC, OUTPUT, {"retention.ms": "1"})]
     ),
@@ -75,7 +76,7 @@ def broker(tmp_path_factory):
     stack = Stack(settings, (KAFKA,))
     try:
         stack.up()
-        ensure_topics(admin_client(settings, "tests"), catalogue.output_topics("anybody"))
+        ensure_topics(admin_client(settings, "tests"), output_topics("anybody"))
         yield settings
     finally:
         stack.down()
@@ -113,7 +114,7 @@ def test_without_the_secret_nobody_joins_a_group_of_the_services(broker):
     group = anonymous(broker, **{"group.id": "tidegauge-evaluator-1"})
     consumer = Consumer(group)
     with pytest.raises(KafkaException) as refused:
-        consumer.commit(offsets=[TopicPartition(catalogue.FLOW, 0, 1)], asynchronous=False)
+        consumer.commit(offsets=[TopicPartition(FLOW, 0, 1)], asynchronous=False)
     assert refused.value.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED
     consumer.close()
 

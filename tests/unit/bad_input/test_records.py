@@ -13,6 +13,7 @@ from services.evaluator.decode import decode_json_values
 from services.runtime.events import Commands, Events
 from tests.contract.avro_values import values_of
 from tests.traffic import CODEC
+from tests.traffic import RELEASED as EVERY
 from tests.unit.bad_input.changed import JSON, changed
 from tests.unit.bad_input.outcomes import count, fuzzed
 from tests.unit.kafka_clients import Kept, Message
@@ -20,9 +21,9 @@ from tests.unit.requests import RUN_ID, a_request
 
 pytestmark = pytest.mark.unit
 
-NAMES = st.sampled_from(codec.schema_names())
+NAMES = st.sampled_from(EVERY.schema_names())
 ANY_BYTES = st.binary(max_size=200)
-AFTER_A_HEADER = st.builds(lambda name, rest: codec.header(name) + rest, NAMES, ANY_BYTES)
+AFTER_A_HEADER = st.builds(lambda name, rest: EVERY.header(name) + rest, NAMES, ANY_BYTES)
 INPUTS = ("traffic_flow", "traffic_speed")
 
 
@@ -30,7 +31,7 @@ INPUTS = ("traffic_flow", "traffic_speed")
 def spoilt(draw, names=NAMES):
     """A record with some bytes changed, cut off, added or repeated."""
     name = draw(names)
-    data = bytearray(codec.encode(name, draw(values_of(json.loads(codec.schema_json(name))))))
+    data = bytearray(EVERY.encode(name, draw(values_of(json.loads(EVERY.schema_json(name))))))
     for _ in range(draw(st.integers(0, 3))):
         place = draw(st.integers(0, len(data)))
         how = draw(st.sampled_from(("change", "cut", "add", "repeat")))
@@ -49,11 +50,11 @@ def spoilt(draw, names=NAMES):
 @given(st.one_of(st.none(), ANY_BYTES, AFTER_A_HEADER, spoilt()))
 def test_the_codec_gives_a_record_or_one_clear_error(data) -> None:
     try:
-        name, fields = codec.decode(data)
+        name, fields = EVERY.decode(data)
     except codec.DecodeError:
         count("codec", "refused")
     else:
-        assert name in codec.schema_names()
+        assert name in EVERY.schema_names()
         assert isinstance(fields, dict)
         count("codec", "decoded")
 

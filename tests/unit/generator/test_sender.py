@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas import codec
 from schemas.faults import KINDS, Faults, kinds
 from schemas.protocol import PhasePlan, Phases
 from services.generator.librdkafka import ClientError
@@ -24,6 +23,7 @@ from services.generator.sender import (
 )
 from services.generator.settings import GeneratorSettings
 from services.generator.statistics import Statistics
+from tests.traffic import RELEASED
 from tests.unit.generator.made import a_load, a_plan
 
 pytestmark = pytest.mark.unit
@@ -50,7 +50,7 @@ class FakeBackend:
         for position in range(start, stop):
             if not self._takes():
                 return position
-            self.sequences.append(codec.decode(batch.record(position)[1])[1]["sequence"])
+            self.sequences.append(RELEASED.decode(batch.record(position)[1])[1]["sequence"])
             self._delivered(int(batch.seconds[position]), 1, 0)
         return stop
 

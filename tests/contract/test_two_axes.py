@@ -1,0 +1,76 @@
+"""No service knows a domain or an engine by its words."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from services.runtime.definitions import PIPELINES_DIR, names
+from services.runtime.settings import ROOT
+
+pytestmark = pytest.mark.contract
+
+CODE = ("services", "schemas", "analysis", "deploy", "domains", "pipelines", "suites", "workloads")
+READ = {".py", ".toml", ".sql", ".js", ".yaml", ".avsc", ".html", ".css"}
+TRAFFIC = ("site", "lane", "flow", "speed", "measurement")
+# Words of traffic that are there with another meaning: file, word, reason.
+MEANT_OTHERWISE = {
+    ("schemas/load.py", "speed"): "how many times as fast a replay is",
+    ("services/generator/dataset_plan.py", "speed"): "of a replay",
+    ("services/store/http_guard.py", "site"): "the header Sec-Fetch-Site",
+    ("services/store/http_head.py", "site"): "the header Sec-Fetch-Site",
+    ("services/store/dashboards_site.py", "site"): "a web site",
+    ("services/store/http_interface.py", "site"): "a web site",
+}
+OF_TRAFFIC = ("domains/traffic/",)
+OF_SPARK = (
+    "services/spark_pipeline/",
+    "domains/traffic/",
+    # What installs it, or describes where it runs.
+    "deploy/local/ivy",
+    "deploy/local/build.lock",
+    "deploy/images/",
+    "deploy/compose/",
+    "deploy/kubernetes/",
+    "deploy/dependencies/",
+)
+
+
+def files(allowed: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Path and lower-case text of every file that must not know."""
+    for folder in CODE:
+        for path in sorted((ROOT / folder).rglob("*")):
+            name = path.relative_to(ROOT).as_posix()
+            if path.suffix in READ and not name.startswith(
+                (*allowed, "services/store/viewer/vendor")
+            ):
+                yield name, path.read_text().lower()
+
+
+def test_only_traffic_knows_traffic() -> None:
+    found = {
+        (name, word)
+        for name, text in files(OF_TRAFFIC)
+        for word in TRAFFIC
+        if re.search(rf"(?<![a-z]){word}s?(?![a-z])", text)
+    }
+    assert found - set(MEANT_OTHERWISE) == set()
+    assert set(MEANT_OTHERWISE) - found == set(), "no longer needed"
+
+
+def test_only_the_spark_engine_knows_spark() -> None:
+    pipelines = "|".join(sorted(map(re.escape, names(PIPELINES_DIR)), key=len, reverse=True))
+    found = {}
+    for name, text in files(OF_SPARK):
+        # The name of a pipeline is one word among others: whoever chooses one names it.
+        left = re.sub(rf"(?<![a-z-])({pipelines})(?![a-z-])", "", text)
+        lines = [line.strip() for line in left.splitlines() if "spark" in line]
+        if lines:
+            found[name] = lines[:3]
+    assert found == {}
+
+
+def test_the_check_finds_what_it_is_for(tmp_path: Path) -> None:
+    assert re.search(r"(?<![a-z])lanes?(?![a-z])", "num_lanes")
+    assert not re.search(r"(?<![a-z])flows?(?![a-z])", "overflow workflows")
