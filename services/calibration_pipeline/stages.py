@@ -99,7 +99,7 @@ class Stages:
         assert value is not None
         event_ms, number = fields[source.event_time], fields[SEQUENCE]
         row = Row(fields, source.name, event_ms, appended_ms, appended_ms, number)
-        made = self._flow({source.name: [row]}, (source, key, value))
+        made = self._advance({source.name: [row]}, (source, key, value))
         for _, _, kind in self._steps:
             if isinstance(kind, Closed):
                 kind.seen(row)
@@ -112,9 +112,9 @@ class Stages:
 
     def closed(self, now_ms: float) -> list[Made]:
         """What is due because of the time (epoch milliseconds)."""
-        return self._flow({}, None, now_ms)
+        return self._advance({}, None, now_ms)
 
-    def _flow(
+    def _advance(
         self,
         rows: dict[str, list[Row]],
         copied: tuple[InputSpec, bytes | None, bytes] | None,

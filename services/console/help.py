@@ -130,7 +130,7 @@ HELP: dict[str, Help] = {
         "Lists the engines: what runs pipelines. Or explains one: what it can do, why it cannot do"
         " the rest, and the settings of its pipelines. TIDEGAUGE_ENGINES names folders of your"
         " own.",
-        (("./tidegauge engines spark", "modes, implementations and settings"),),
+        (("./tidegauge engines calibration", "modes, implementations and settings"),),
     ),
     "new": Help(
         "Writes the folder of a domain that runs at once: two inputs with their schemas, a"

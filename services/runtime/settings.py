@@ -32,7 +32,7 @@ _ADDRESS = r"^(https?://[^\s/]+)?$"
 class ServiceSettings(BaseSettings):
     """Fields that every service has.
 
-    jars: folder with the jars, one subfolder per use (spark, broker).
+    jars: folder with the jars, one subfolder per use.
     base_port: first of the consecutive ports of a stack; two stacks differ in it and in `data`.
     kafka_bootstrap: `host:port[,host:port]`; empty means the local broker at base_port.
     The local broker has two listeners (deploy/local/broker.py): services log in at the internal

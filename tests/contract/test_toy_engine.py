@@ -1,4 +1,4 @@
-"""The example of an engine imports nothing of this project, as one in another language could not."""
+"""The example of an engine imports nothing of this project, as if it were another language."""
 
 import ast
 import tomllib
