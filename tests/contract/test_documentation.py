@@ -26,6 +26,14 @@ from tests.end_to_end.documented import CHANGES, RULES, Done, measures, rule_of,
 pytestmark = pytest.mark.contract
 
 PARSER = build_parser()
+
+
+@pytest.fixture(autouse=True)
+def engine_of_the_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the page says that names a pipeline of it."""
+    monkeypatch.setenv(engines.FOLDERS, "examples")
+
+
 # Names that a reader is to replace, or makes by following the page.
 THEIRS = {"mine", "path/to/evening.toml", "path/to/my.toml", "NAME", "A,B"}
 # Programs of others, which this machine need not have.
@@ -132,7 +140,8 @@ def test_a_workload_that_was_shortened_for_the_pages_is_one(path: Path) -> None:
 CHEAP = [
     line
     for _page, line in COMMANDS
-    if words_of(line)[1:2] and words_of(line)[1] in ("workloads", "pipelines", "completion")
+    if words_of(line)[1:2]
+    and words_of(line)[1] in ("workloads", "pipelines", "engines", "completion")
     if words_of(line)[0] == "./tidegauge" and not set(words_of(line)) & THEIRS
 ]
 

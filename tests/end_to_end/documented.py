@@ -122,6 +122,7 @@ RULES = (
     Rule(TIDEGAUGE + r"run     # start everything, .*", measures, stack="down"),
     Rule(OTHER_PORT + TIDEGAUGE + "run", measures, stack="down"),
     Rule(r"TIDEGAUGE_KAFKA_BOOTSTRAP=\S+ " + TIDEGAUGE + "--data own-kafka run", measures),
+    Rule("TIDEGAUGE_ENGINES=examples " + TIDEGAUGE + "run .+", measures, stack="down"),
     Rule(TIDEGAUGE + r"run( .+)?", measures, stack="up"),
     Rule(TIDEGAUGE + r"bench \w+"),
     # What starts and stops.
@@ -143,7 +144,7 @@ RULES = (
     Rule(TIDEGAUGE + "status", page="write-a-suite.md", stack="up", says="default", within_s=30),
     Rule(TIDEGAUGE + "status", stack="up", says="store +.*ready"),
     Rule(TIDEGAUGE + "doctor", examines, stack="up", says="store is ready"),
-    Rule(TIDEGAUGE + "(workloads|pipelines|suites)( .+)?"),
+    Rule(TIDEGAUGE + "(workloads|pipelines|engines|suites)( .+)?"),
     Rule(TIDEGAUGE + "completion bash"),
     Rule(r'eval "\$\(./tidegauge completion bash\)"', says="-F _tidegauge"),
     Rule(TIDEGAUGE + "sql --examples"),
