@@ -20,6 +20,7 @@ from services.console.verbs import VERBS
 from services.console.verbs.common import EXIT_INTERRUPTED
 from services.runtime.clickhouse import QueryError
 from services.runtime.definitions import DefinitionError
+from services.runtime.engines import make_folders_absolute
 from services.runtime.kafka import KafkaUnavailableError
 from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import EXIT_USAGE, ServiceSettings, load_settings
@@ -33,6 +34,7 @@ def main(arguments: list[str]) -> int:
     os.umask(UMASK)
     if options.data is not None:
         os.environ["TIDEGAUGE_DATA"] = str(options.data)
+    make_folders_absolute()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     try:

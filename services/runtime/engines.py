@@ -63,6 +63,14 @@ def engine_of(pipeline: Pipeline) -> Engine | None:
         return None
 
 
+def make_folders_absolute() -> None:
+    """Let TIDEGAUGE_ENGINES mean the same to processes that are started in another folder."""
+    given = os.environ.get(FOLDERS, "")
+    if given:
+        folders = filter(None, given.split(os.pathsep))
+        os.environ[FOLDERS] = os.pathsep.join(str(Path(one).resolve()) for one in folders)
+
+
 def _folders() -> Iterator[Path]:
     yield from sorted(path.parent for path in (ROOT / "services").glob(f"*/{FILE}"))
     for text in filter(None, os.environ.get(FOLDERS, "").split(os.pathsep)):

@@ -1,6 +1,7 @@
 """Engines: what their files say, and what a pipeline's file must say for them."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from services.runtime.engines import (
     checked_pipeline,
     load_engine,
     load_engines,
+    make_folders_absolute,
     stages_published,
 )
 from services.runtime.requests import new_request, not_published
@@ -226,6 +228,13 @@ def test_an_engine_of_ones_own_is_a_folder(tmp_path: Path, monkeypatch):
         assert list(load_engines()) == ["calibration", "external", "spark", "toy"]
     one = checked_pipeline({"name": "p", "summary": "-", "engine": "toy"})
     assert stages_published(one, TRAFFIC, ("ingest", "parse")) == (("ingest",), {"parse": "no"})
+
+
+def test_folders_of_engines_mean_the_same_to_processes_elsewhere(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TIDEGAUGE_ENGINES", "one:/two:")
+    make_folders_absolute()
+    assert os.environ["TIDEGAUGE_ENGINES"] == f"{tmp_path}/one:/two"
 
 
 @pytest.mark.parametrize(
