@@ -134,6 +134,18 @@ class Pairs:
             codes = self._table[left, right]
         return codes.astype(np.int64)
 
+    def parts(self) -> tuple[Ints, Ints]:
+        """The two parts of every pair, by its code."""
+        if self._codes is None:
+            known = np.argwhere(self._table != UNKNOWN)
+            codes = self._table[tuple(known.T)]
+        else:
+            known = np.array([*self._codes], np.int64).reshape(-1, 2)
+            codes = np.fromiter(self._codes.values(), np.int64, len(self._codes))
+        found = np.empty((2, self._count), np.int64)
+        found[:, codes] = known.T
+        return found[0], found[1]
+
     def pair(self, code: int) -> tuple[int, int]:
         """The pair that has a code. Looks at all of them: for single ones only."""
         if self._codes is not None:
@@ -186,6 +198,16 @@ class KeyCodes:
         for pairs, column in zip(self._pairs, columns[1:], strict=True):
             found = pairs.of(found, column)
         return found
+
+    def columns(self, codes: Ints) -> list[Ints]:
+        """Codes of each column, given those of rows; UNKNOWN where there is no such row."""
+        found: list[Ints] = []
+        for pairs in reversed(self._pairs):
+            parts = [np.append(part, UNKNOWN) for part in pairs.parts()]
+            codes = np.where((codes >= 0) & (codes < len(pairs)), codes, UNKNOWN)
+            found.insert(0, parts[1][codes])
+            codes = parts[0][codes]
+        return [codes, *found]
 
     def values(self, code: int) -> list[Any]:
         """The values that have a code, None each for UNKNOWN. For single codes only."""

@@ -298,10 +298,18 @@ class Aggregated(Oracle):
 
     def outputs(self, decoded: Decoded, appended_ms: Ints, digest: Ints) -> Outputs:  # noqa: ARG002
         """Addresses and compared columns of decoded output records."""
+        content = self.columns.content(decoded, self.compared)
+        return Outputs(*self.addresses(decoded), appended_ms, content)
+
+    @property
+    def compared(self) -> list[str]:
+        """Columns that outputs are compared by."""
+        return [WINDOW_END, *(one.column for one in self.spec.aggregates)]
+
+    def addresses(self, decoded: Decoded) -> tuple[Ints, Ints]:
+        """Begins of windows and codes of the keys."""
         index = self.state.keys.of(self.columns.keys(decoded, self.spec.keys))
-        content = self.columns.content(decoded, [one.column for one in self.spec.aggregates])
-        content[WINDOW_END] = decoded.ints(WINDOW_END)
-        return Outputs(decoded.ints(WINDOW_START), index, appended_ms, content)
+        return decoded.ints(WINDOW_START), index
 
     def size(self, group: int) -> int:
         """Codes of keys in a window."""
@@ -359,10 +367,18 @@ class Changed(Oracle):
 
     def outputs(self, decoded: Decoded, appended_ms: Ints, digest: Ints) -> Outputs:  # noqa: ARG002
         """Addresses and compared columns of decoded output records."""
+        content = self.columns.content(decoded, self.compared)
+        return Outputs(*self.addresses(decoded), appended_ms, content)
+
+    @property
+    def compared(self) -> list[str]:
+        """Columns that outputs are compared by."""
+        return [WINDOW_END, *(one.column for one in self.spec.changes)]
+
+    def addresses(self, decoded: Decoded) -> tuple[Ints, Ints]:
+        """Begins of windows and codes of the keys."""
         index = self.state.keys.of(self.columns.keys(decoded, self.spec.keys))
-        content = self.columns.content(decoded, [one.column for one in self.spec.changes])
-        content[WINDOW_END] = decoded.ints(WINDOW_END)
-        return Outputs(decoded.ints(WINDOW_START), index, appended_ms, content)
+        return decoded.ints(WINDOW_START), index
 
     def parts(self, group: int) -> list[int]:
         """Windows of the aggregate, oldest first."""

@@ -132,10 +132,18 @@ class Join(Oracle):
 
     def outputs(self, decoded: Decoded, appended_ms: Ints, digest: Ints) -> Outputs:  # noqa: ARG002
         """Addresses and compared columns of decoded output records."""
+        content = self.columns.content(decoded, self.compared)
+        return Outputs(*self.addresses(decoded), appended_ms, content)
+
+    @property
+    def compared(self) -> list[str]:
+        """Columns that outputs are compared by."""
+        return [one.column for one in self.spec.aggregates]
+
+    def addresses(self, decoded: Decoded) -> tuple[Ints, Ints]:
+        """Event times and codes of the keys."""
         index = self.state.keys.of(self.columns.keys(decoded, self.spec.keys))
-        compared = [one.column for one in self.spec.aggregates]
-        content = self.columns.content(decoded, compared)
-        return Outputs(decoded.ints(self._event_time), index, appended_ms, content)
+        return decoded.ints(self._event_time), index
 
     def size(self, group: int) -> int:
         """Codes of keys at an event time."""

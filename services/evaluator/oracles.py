@@ -14,6 +14,7 @@ import numpy as np
 
 from schemas.domain import ROW_KINDS, SEQUENCE, Aggregate, DomainSpec, StageSpec
 from schemas.faults import Faults
+from services.evaluator.after import After
 from services.evaluator.closed_windows import Closed, ClosedState
 from services.evaluator.column_mapping import (
     Dictionaries,
@@ -104,6 +105,8 @@ class Oracles:
             return SingleRows(self._context, spec, self._sequences, steps, self._duplicated)
         if core.kind == "window_join" or (core.kind == "aggregate" and core.complete is None):
             return self._closed(spec, core)
+        if spec.kind in ROW_KINDS:
+            return self._after(spec, publishes)
         if core.kind == "join" and spec is core:
             return self._join(spec)
         if core.kind == "aggregate" and core.complete is not None:
@@ -174,6 +177,17 @@ class Oracles:
             for one, of in zip(spec.aggregates, sources, strict=True)
         ]
         return Join(self._context, spec, state, combinations)
+
+    def _after(self, spec: StageSpec, publishes: bool) -> After:
+        chain = self._domain.chain(spec.name)
+        read = next(one for one in reversed(chain) if one.kind not in ROW_KINDS)
+        core = self.stage(read.name, publishes)
+        if spec.kind == "copy" or not isinstance(core, Join | Aggregated | Changed):
+            raise _not_judged(spec, read)
+        after = chain[chain.index(read) + 1 :]
+        return After(
+            self._context, spec, core, RowSteps(after, self._domain.codec, self._context.names)
+        )
 
     def _closed(self, spec: StageSpec, core: StageSpec) -> Closed:
         chain = self._domain.chain(spec.name)

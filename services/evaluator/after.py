@@ -1,0 +1,78 @@
+"""The oracle of filters, lookups and decodes of a join, or of an aggregate or change with
+`complete`: those of its outputs that the filters keep, with the columns of the tables.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from schemas.domain import StageSpec
+from services.evaluator.column_mapping import Column, RowSteps
+from services.evaluator.columns import UNKNOWN, Bools, Ints
+from services.evaluator.counted_windows import Aggregated, Changed
+from services.evaluator.decode import Decoded
+from services.evaluator.joins import Join
+from services.evaluator.outputs import Outputs
+from services.evaluator.stages import Context, Expected, Oracle, OutputColumns, Values
+
+
+class After(Oracle):
+    """The oracle of a stage that reads `core`, directly or through other filters. steps: those
+    filters and tables, this stage's last."""
+
+    def __init__(
+        self,
+        context: Context,
+        spec: StageSpec,
+        core: Join | Aggregated | Changed,
+        steps: RowSteps,
+    ) -> None:
+        self.spec = spec
+        self.state = core.state
+        self.grows = core.grows
+        self.parts, self.fed_by = core.parts, core.fed_by  # type: ignore[method-assign]
+        self.newest_ms = core.newest_ms  # type: ignore[method-assign]
+        self.columns = OutputColumns(context, spec)
+        self._names = context.names
+        self._core = core
+        self._steps = steps
+        made = {*core.compared, *steps.added()}
+        self._compared = [name for name in self.columns.names() if name in made]
+
+    def outputs(self, decoded: Decoded, appended_ms: Ints, digest: Ints) -> Outputs:  # noqa: ARG002
+        """Addresses and compared columns of decoded output records."""
+        group, index = self._core.addresses(decoded)
+        return Outputs(group, index, appended_ms, self.columns.content(decoded, self._compared))
+
+    def size(self, group: int) -> int:
+        """As many as the stage that is read has."""
+        return self._core.size(group)
+
+    def expected(self, group: int, at: Ints) -> Expected:
+        """What the inputs imply: those that the filters keep."""
+        found = self._core.expected(group, at)
+        found.implied[found.implied] = self._applied(group, at[found.implied])[0]
+        return found
+
+    def content(self, group: int, at: Ints) -> dict[str, Values]:
+        """The columns of the stage that is read, and those of tables."""
+        _keep, columns, core = self._applied(group, at)
+        return {name: core.get(name, Values(columns[name])) for name in self._compared}
+
+    def address(self, group: int, index: int) -> dict[str, Any]:
+        """As that of the stage that is read."""
+        return self._core.address(group, index)
+
+    def _applied(self, group: int, at: Ints) -> tuple[Bools, dict[str, Column], dict[str, Values]]:
+        """Which outputs are kept, their columns, and those of the stage that is read."""
+        core = self._core.content(group, at)
+        numbers = {n: v.values for n, v in core.items() if not self._core.columns.is_text(n)}
+        codes = {n: v.values for n, v in core.items() if n not in numbers}
+        keys = zip(self._core.spec.keys, self._core.state.keys.columns(at), strict=True)
+        for name, code in keys:
+            codes[name] = code
+            if not self._core.columns.is_text(name):
+                values = self._names[name].values
+                numbers[name] = np.array([*values, UNKNOWN])[code]
+        keep, codes, numbers = self._steps.apply(codes, numbers, len(at))
+        return keep, codes | numbers, core
