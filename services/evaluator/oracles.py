@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from schemas.domain import ROW_KINDS, SEQUENCE, Aggregate, DomainSpec, StageSpec
+from schemas.domain import ROW_KINDS, RUN_ID, SEQUENCE, Aggregate, DomainSpec, StageSpec
 from schemas.faults import Faults
 from services.evaluator.after import After
 from services.evaluator.closed_windows import Closed, ClosedState
@@ -247,7 +247,7 @@ class Oracles:
                 needed.codes |= {one.key for one in self._domain.inputs_of(spec.name)}
             else:
                 types = column_types(self._domain.codec.schema_json(spec.record))
-                needed.values |= types.keys() - {SEQUENCE}
+                needed.values |= types.keys() - {RUN_ID, SEQUENCE}
             steps = self._steps(self._domain.chain(spec.name)).needs()
             needed.values |= steps.values
             needed.codes |= steps.codes
