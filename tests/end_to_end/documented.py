@@ -144,7 +144,8 @@ RULES = (
     Rule(TIDEGAUGE + "status", page="write-a-suite.md", stack="up", says="default", within_s=30),
     Rule(TIDEGAUGE + "status", stack="up", says="store +.*ready"),
     Rule(TIDEGAUGE + "doctor", examines, stack="up", says="store is ready"),
-    Rule(TIDEGAUGE + "(workloads|pipelines|engines|suites)( .+)?"),
+    Rule(TIDEGAUGE + "(workloads|pipelines|suites|domains|engines)( .+)?"),
+    Rule(TIDEGAUGE + "new domain orders( .*)?", says="Wrote .*orders"),
     Rule(TIDEGAUGE + "completion bash"),
     Rule(r'eval "\$\(./tidegauge completion bash\)"', says="-F _tidegauge"),
     Rule(TIDEGAUGE + "sql --examples"),
@@ -181,6 +182,7 @@ CHANGES = (
     # Placeholders.
     Change("workloads NAME", "workloads latency"),
     Change("bench NAME", "bench generator"),
+    Change("(domains|engines) NAME", r"\1"),
     Change("RUN RUN$", "{before} {newest}"),
     Change("RUN_ID", "{newest}"),
     Change("GRAFANA_TOKEN=…", "GRAFANA_TOKEN={token}"),

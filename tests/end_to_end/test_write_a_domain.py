@@ -1,0 +1,54 @@
+"""docs/write-a-domain.md, done as a reader would type it."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from services.runtime.settings import ROOT
+
+pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(600)]
+
+PAGE = ROOT / "docs" / "write-a-domain.md"
+BASE_PORT = 21_970
+RUN = re.compile(r"^\./tidegauge run .*$", re.M)
+
+
+def blocks() -> list[str]:
+    """What a reader types, block by block."""
+    return re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder from which the page's commands work, without the files of the repository."""
+    folder = tmp_path_factory.mktemp("reader")
+    (folder / "tidegauge").symlink_to(ROOT / "tidegauge")
+    return folder
+
+
+def typed(text: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    told = {"TIDEGAUGE_BASE_PORT": str(BASE_PORT), "TIDEGAUGE_DATA": str(folder / "data")}
+    return subprocess.run(
+        ["sh", "-e", "-c", text.replace("/tmp", str(folder))],
+        cwd=folder,
+        env=os.environ | told,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_the_page_builds_a_domain_that_runs(copy: Path) -> None:
+    runs = 0
+    for block in blocks():
+        done = typed(block, copy)
+        assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
+        if RUN.search(block):
+            assert "VALID: every expected output was there once" in done.stdout, done.stdout
+            runs += 1
+    assert runs == 2
