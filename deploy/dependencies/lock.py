@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-DIRECT = "-r requirements.in"
+DIRECT = "tidegauge (pyproject.toml)"
 _PIN = re.compile(r"^(?P<name>[a-z0-9.-]+)==(?P<version>[^ ;\\]+)(?: ; (?P<marker>[^\\]+))?")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
@@ -16,7 +16,7 @@ _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 @dataclass(frozen=True)
 class Pin:
     """One locked package. marker: where it is needed, empty for everywhere; sha256: of each of its
-    files, in the order of the lock; via: names of what needs it, `-r requirements.in` for us."""
+    files, in the order of the lock; via: names of what needs it, DIRECT for Tidegauge itself."""
 
     name: str
     version: str

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from xml.etree import ElementTree
 
-from services.runtime.settings import ROOT
+from services.runtime.settings import EXIT_USAGE, ROOT
 
 CHECKS = (
     ("format", ["ruff", "format", "--check", "--quiet", "."]),
@@ -34,6 +34,9 @@ def run_tests(arguments: list[str]) -> int:
 
     arguments: pytest's; the first may be a kind of tests, as pyproject.toml names them (`faults`).
     """
+    if not (ROOT / "tests").is_dir():
+        print("tidegauge: the tests are in a checkout only, not in the package.", file=sys.stderr)
+        return EXIT_USAGE
     if arguments == ["faults"]:
         return _run_halves(FAULT_HALVES)
     if arguments:

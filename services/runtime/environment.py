@@ -6,6 +6,7 @@ import platform
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -48,11 +49,15 @@ def _version(package: str) -> str:
 
 
 def _revision() -> str:
-    return _first_line(["git", "-C", str(ROOT), "describe", "--always", "--dirty"]) or "unknown"
+    """The revision of a checkout, or the version that is installed."""
+    if (ROOT / ".git").exists():
+        return _first_line(["git", "-C", str(ROOT), "describe", "--always", "--dirty"]) or "unknown"
+    return _version("tidegauge")
 
 
 def _broker_version() -> str:
-    jars = sorted((ROOT / ".jars" / "broker").glob("kafka_*.jar"))
+    folder = Path(os.environ.get("TIDEGAUGE_JARS") or ROOT / ".jars")
+    jars = sorted((folder / "broker").glob("kafka_*.jar"))
     return jars[0].stem if jars else "unknown"
 
 

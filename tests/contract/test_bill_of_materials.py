@@ -160,7 +160,7 @@ def test_a_jar_tells_name_and_version_by_its_file(
 
 
 def test_a_bill_of_one_package_with_what_it_bundles() -> None:
-    pins = read_lock(f"one==1.0 \\\n    --hash=sha256:{A}\n    # via -r requirements.in\n")
+    pins = read_lock(f"one==1.0 \\\n    --hash=sha256:{A}\n    # via tidegauge (pyproject.toml)\n")
     part = Component("library", "", "two", "2.0", licence="BSD License", sha256=B)
     made = json.loads(bill(packages(pins, {"one": "mit"}, {"one": (part,)}), pins, "0.1"))
     assert made["components"] == [

@@ -25,7 +25,7 @@ LOCK = """\
 # made by hand
 one==1.0 \\
     --hash=sha256:{a}
-    # via -r requirements.in
+    # via tidegauge (pyproject.toml)
 two==2.0 ; sys_platform == 'win32' \\
     --hash=sha256:{b} \\
     --hash=sha256:{c}
@@ -34,7 +34,7 @@ two==2.0 ; sys_platform == 'win32' \\
     #   three
 three==3.0 \\
     --hash=sha256:{d}
-    # via -r requirements.in
+    # via tidegauge (pyproject.toml)
 """.format(a="a" * 64, b="b" * 64, c="c" * 64, d="d" * 64)
 
 
@@ -44,7 +44,7 @@ def test_a_lock_says_version_marker_hashes_and_reason_of_every_package() -> None
         "one",
         "1.0",
         "",
-        ("-r requirements.in",),
+        ("tidegauge (pyproject.toml)",),
     )
     assert (two.marker, two.sha256) == ("sys_platform == 'win32'", ("b" * 64, "c" * 64))
     assert two.via == ("one", "three")

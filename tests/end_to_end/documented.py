@@ -182,7 +182,6 @@ CHANGES = (
     # Placeholders.
     Change("workloads NAME", "workloads latency"),
     Change("bench NAME", "bench generator"),
-    Change("(domains|engines) NAME", r"\1"),
     Change("RUN RUN$", "{before} {newest}"),
     Change("RUN_ID", "{newest}"),
     Change("GRAFANA_TOKEN=…", "GRAFANA_TOKEN={token}"),

@@ -1,0 +1,1 @@
+"""Tidegauge as an installed package: a stream benchmark that people leave running."""

@@ -1,0 +1,57 @@
+"""The command of an installed Tidegauge: `tidegauge …`, or `python -m tidegauge …`.
+
+This folder is then what the root of the repository is for `./tidegauge`: it holds `services`,
+`schemas` and the rest under their own names, and is put on the path of this process and of those
+that it starts. Two folders are elsewhere, because nothing may be written here:
+
+    TIDEGAUGE_DATA   state; `.tidegauge` in the current folder
+    TIDEGAUGE_JARS   jars, fetched at first use; `tidegauge/jars` in the user's cache
+"""
+
+import os
+import sys
+from contextlib import closing
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+EXIT_FAILED = 2
+
+
+def main() -> None:
+    """Fetch the jars that are missing, then carry out the command. Ends the process."""
+    sys.path.insert(0, str(ROOT))
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *([before] if before else [])])
+    os.environ.setdefault("TIDEGAUGE_DATA", str(Path.cwd() / ".tidegauge"))
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    jars = Path(os.environ.setdefault("TIDEGAUGE_JARS", str(cache / "tidegauge" / "jars")))
+    _fetch_jars(jars)
+
+    from services.console.__main__ import main as console
+
+    sys.exit(console(sys.argv[1:]))
+
+
+def _fetch_jars(jars: Path) -> None:
+    from deploy.local.install import InstallError, check_addresses, locked, same, say
+    from deploy.local.jars import IVY_FILE, FetchError, fetch
+    from deploy.local.jars_lock import STAMP
+    from deploy.local.java import JavaMissingError
+
+    lock_file = IVY_FILE.with_suffix(".lock")
+    if same(lock_file, jars / STAMP):
+        return
+    try:
+        check_addresses(os.environ)
+        jars.mkdir(parents=True, exist_ok=True)
+        with closing(locked(jars / "install.lock")):
+            if not same(lock_file, jars / STAMP):
+                say(f"fetching the jars into {jars} (first use)")
+                fetch(jars, IVY_FILE)
+    except (FetchError, InstallError, JavaMissingError, OSError) as error:
+        say(str(error))
+        sys.exit(EXIT_FAILED)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""The wheel works outside the checkout, in an environment that holds nothing else."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from services.runtime.settings import ROOT
+
+pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(600)]
+
+BASE_PORT = 21_870
+UV = Path(sys.executable).with_name("uv")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (found,) = folder.glob("tidegauge-*.whl")
+    return found
+
+
+def test_nothing_but_tidegauge_is_put_beside_other_packages(wheel: Path) -> None:
+    with ZipFile(wheel) as archive:
+        tops = {name.partition("/")[0] for name in archive.namelist()}
+        inside = {
+            name.split("/")[1] for name in archive.namelist() if name.startswith("tidegauge/")
+        }
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"tidegauge"}
+    assert {"services", "schemas", "domains", "workloads", "pipelines", "suites"} <= inside
+
+
+def test_an_installed_wheel_passes_the_smoke_run(wheel: Path, tmp_path: Path) -> None:
+    environment = tmp_path / "venv"
+    uv = str(UV) if UV.exists() else "uv"
+    subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, environment], check=True)
+    python = environment / "bin" / "python"
+    locked = ["--constraint", str(ROOT / "requirements.lock")]
+    install = [uv, "pip", "install", "--quiet", "--python", str(python), *locked, str(wheel)]
+    subprocess.run(install, check=True)
+    ours = {name: value for name, value in os.environ.items() if name[:10] != "TIDEGAUGE_"}
+    told = {"TIDEGAUGE_BASE_PORT": str(BASE_PORT), "TIDEGAUGE_JARS": str(ROOT / ".jars")}
+    ran = subprocess.run(
+        [environment / "bin" / "tidegauge", "run", "smoke"],
+        cwd=tmp_path,
+        env={name: value for name, value in ours.items() if name != "PYTHONPATH"} | told,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "VALID: every expected output was there once, exact and in time." in ran.stdout
+    assert (tmp_path / ".tidegauge").is_dir()
