@@ -126,12 +126,15 @@ class Processes(Model):
     """What the processes of a pipeline look like below the runner.
 
     main: name of the process that does the work; empty for the one that the runner starts. workers:
-    name of those below it. starts_slowly: whether several should not start at once.
+    name of those below it. starts_slowly: whether several should not start at once. resumes:
+    whether the program, killed and started again, goes on where it was; without, its death fails
+    the run.
     """
 
     main: str = ""
     workers: str = ""
     starts_slowly: bool = False
+    resumes: bool = False
 
 
 class EngineSpec(Model):

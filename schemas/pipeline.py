@@ -24,7 +24,8 @@ class Pipeline(Model):
     publishes; empty: all that it can of the domain.
     incomplete_windows: `withhold` publishes a window with `complete` only when all its records are
     there; `publish` publishes what it has when the watermark passes.
-    max_restarts: how often its program is started again in one run when it was killed.
+    max_restarts: how often its program is started again in one run when it was killed, if the
+    engine resumes.
     Every other field is a setting of the engine, which `engine.toml` describes and which is checked
     when a file is read (services/runtime/engines.py). None may hold what looks like a secret: a run
     publishes its pipelines as they are.

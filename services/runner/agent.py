@@ -247,11 +247,11 @@ class Agent:
     def _restart(
         self, session: RunSession, member: Member, ended: PipelineProcess, reason: str
     ) -> bool:
-        """Start a program again that was ready and was killed, unless it was so too often, or
-        serves another run than its plan says."""
-        was_ready = member.state in ("ready", "down")
+        """Start a program again that was ready and goes on where it was, unless it was killed too
+        often, or serves another run than its plan says."""
+        can_go_on = member.state in ("ready", "down") and member.engine.spec.processes.resumes
         is_home = session.run_id == session.home
-        if not was_ready or not is_home or member.restarts >= member.pipeline.max_restarts:
+        if not can_go_on or not is_home or member.restarts >= member.pipeline.max_restarts:
             return False
         member.restarts += 1
         member.state = "down"

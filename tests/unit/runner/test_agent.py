@@ -269,6 +269,16 @@ def test_a_driver_that_keeps_being_killed_fails_after_its_restarts(tmp_path):
     assert len(starter.started) == 4
 
 
+def test_a_program_that_cannot_go_on_where_it_was_is_not_started_again(tmp_path):
+    said, starter = Said(), Starter(log="halfway\n")
+    agent = an_agent(tmp_path, said, starter)
+    agent.prepare(plan("r1", "a", engine="calibration"))
+    killed(agent, said, starter)
+    reason = "the program of a ended (exit code -9): halfway"
+    assert said.events[1:] == [("failed", "r1", "a", {"reason": reason})]
+    assert len(starter.started) == 1
+
+
 def test_a_new_run_may_restart_its_drivers_as_often_as_the_run_before(tmp_path):
     said, starter = Said(), Starter()
     agent = an_agent(tmp_path, said, starter)
