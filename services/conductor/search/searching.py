@@ -97,6 +97,7 @@ class Searching:
             listen=events.add,
             warm=self._warm,
         )
+        keep = keep and can_stay_warm(request)
         conclusion = run.perform(lambda state: keep and keeps_up(state))
         self._warm = keep and keeps_up(run.state)
         state = run.state
@@ -134,6 +135,14 @@ class Searching:
     def _tell(self, kind: str, reasons: tuple[str, ...], detail: Mapping[str, Any]) -> None:
         self._events.conclusion(kind, self.request.run_id, reasons, detail)
         log.info(kind, run_id=self.request.run_id, **detail)
+
+
+def can_stay_warm(request: RunRequest) -> bool:
+    """Whether pipelines can go on with the next step. Where event time closes windows they cannot:
+    their watermark is now, and the event times of the next step's probe traffic lie before it."""
+    domain = request.domain
+    specs = [domain.stage(name) for name in request.stages] if domain else []
+    return all(one.complete is not None for one in specs if one.is_windowed)
 
 
 def keeps_up(state: RunState) -> bool:

@@ -12,6 +12,7 @@ from services.conductor.search.bisection import Done, SoFar
 from services.conductor.search.policies import Observation, Second, StageObserved
 from services.conductor.search.searching import Searching
 from services.conductor.settings import ConductorSettings
+from services.runtime.domains import load_domain
 from tests.unit.requests import RUN_ID, a_request
 
 pytestmark = pytest.mark.unit
@@ -90,3 +91,19 @@ def test_the_time_that_was_spent_before_counts(monkeypatch: pytest.MonkeyPatch) 
     so_far = SoFar((Done(500, long=False), Done(1000, long=False)), spent_s=100)
     carried_out, _events = search_after(monkeypatch, so_far)
     assert carried_out == [(RUN_ID, 873)]
+
+
+@pytest.mark.parametrize(
+    ("domain", "stages", "warm"),
+    [
+        ("traffic", ("parse", "tumbling", "sliding"), True),
+        ("gem_packs", ("ingest", "parse"), True),
+        ("gem_packs", ("parse", "revenue"), False),
+        ("gem_packs", ("conversions",), False),
+    ],
+)
+def test_pipelines_stay_warm_unless_event_time_closes_their_windows(
+    domain: str, stages: tuple[str, ...], warm: bool
+) -> None:
+    changes = {"domain": load_domain(domain).spec, "stages": stages}
+    assert searching.can_stay_warm(a_request().model_copy(update=changes)) is warm
