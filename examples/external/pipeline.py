@@ -1,17 +1,20 @@
 """A pipeline of one's own, measured by: ./tidegauge run --pipeline external-python
 
 Reads both input topics and publishes stage 0 (the bytes as they came) and stage 1 (the decoded
-observation). Nothing here knows Tidegauge but the format of the records, which `schemas` has; in
-another language that is Avro with the files of schemas/avro. See docs/your-own-kafka-and-spark.md.
+observation) of the domain traffic. Nothing here knows Tidegauge but the format of the records; in
+another language that is Avro with the files of domains/traffic. See
+docs/your-own-kafka-and-spark.md.
 """
 
 import json
 import os
+from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from schemas.codec import DecodeError, decode, encode
+from schemas.codec import DecodeError, Records, load_schema
 
+records = Records(load_schema(path) for path in Path("domains/traffic").glob("*.avsc"))
 kafka = {"bootstrap.servers": os.environ["TIDEGAUGE_KAFKA_BOOTSTRAP"]}
 stages = os.environ["TIDEGAUGE_STAGES"].split(",")
 output = os.environ["TIDEGAUGE_OUTPUT"]
@@ -31,8 +34,9 @@ while True:
         producer.produce(f"{output}ingest", message.value(), message.key())
     if "parse" in stages:
         try:
-            _name, fields = decode(message.value())
+            _name, fields = records.decode(message.value())
         except DecodeError:
             continue  # a real pipeline keeps what it cannot read
         del fields["scheduled_at"]
-        producer.produce(f"{output}parse", encode("output_parse", values | fields), message.key())
+        value = records.encode("output_parse", values | fields)
+        producer.produce(f"{output}parse", value, message.key())

@@ -209,7 +209,7 @@ def test_large_windows_of_json_are_exact(tidegauge):
     exact = {stage: cell["verdicts"]["exact"] for stage, cell in stages.items()}
     # A second of event time lasts 50 ms, so 400 records/s are 20 to it: both kinds of ten lanes,
     # which five sites have. A window of 60 s lasts 3 s, so each site ends one while it is measured.
-    assert exact == {"ingest": 1_200, "parse": 1_200, "tumbling": 5}
+    assert exact == {"ingest": 1_200, "parse": 1_200, "join": 600, "tumbling": 5}
     flow = Reader(ServiceSettings(base_port=BASE_PORT, data=tidegauge.data), FLOW)
     of_run = flow.everything(found["run_id"])
     sent = [json.loads(m.value()) for m in flow.messages if m.value().startswith(b"{")]

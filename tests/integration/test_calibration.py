@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from schemas import catalogue, codec, protocol
+from schemas import catalogue, protocol
 from schemas.json_format import encode_json
 from schemas.protocol import LoadFinished, PhasePlan, RunPlan, RunRequest, Stop
 from schemas.workload import (
@@ -37,7 +37,7 @@ from tests.integration.service_process import (
     running_service,
     send_probes,
 )
-from tests.traffic import INPUTS, TRAFFIC, output_topics
+from tests.traffic import CODEC, INPUTS, TRAFFIC, output_topics
 
 pytestmark = pytest.mark.integration
 
@@ -145,7 +145,9 @@ class CalibrationRun:
 
     def encode(self, name, record):
         """In the format of the run's content."""
-        return (encode_json if self.content.format == "json" else codec.encode)(name, record)
+        if self.content.format == "json":
+            return encode_json(name, record, CODEC)
+        return CODEC.encode(name, record)
 
     def write_second(self, second):
         """All lanes of all sites, both kinds, one second of event time."""

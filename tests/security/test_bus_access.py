@@ -29,7 +29,7 @@ from services.runtime.settings import KAFKA_USER, ServiceSettings
 from services.runtime.topics import ensure_topics
 from tests.integration.kafka_broker import free_base_port
 from tests.integration.service_process import Reader
-from tests.traffic import FLOW, INPUTS, output_topics
+from tests.traffic import FLOW, INPUTS, input_topics, output_topics
 
 pytestmark = pytest.mark.security
 
@@ -76,7 +76,8 @@ def broker(tmp_path_factory):
     stack = Stack(settings, (KAFKA,))
     try:
         stack.up()
-        ensure_topics(admin_client(settings, "tests"), output_topics("anybody"))
+        topics = (*input_topics(), *output_topics("anybody"))
+        ensure_topics(admin_client(settings, "tests"), topics)
         yield settings
     finally:
         stack.down()
