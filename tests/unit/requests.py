@@ -4,6 +4,7 @@ from typing import Any
 
 from schemas.protocol import Judgement, Load, Phases, RunRequest, Validity, Workload
 from services.runtime.engines import checked_pipeline
+from tests.traffic import STAGES, TRAFFIC
 
 RUN_ID = "20260101-000000-abcd"
 
@@ -24,7 +25,8 @@ def a_request(*pipelines: str) -> RunRequest:
             checked_pipeline({"name": name, "summary": "x", "engine": "spark", "mode": "real-time"})
             for name in pipelines or ("spark-realtime",)
         ),
-        stages=("ingest", "parse", "join", "tumbling", "sliding"),
+        stages=STAGES,
+        domain=TRAFFIC,
     )
 
 
