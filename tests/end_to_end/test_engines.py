@@ -14,7 +14,7 @@ from schemas.protocol import VERDICTS
 from services.runtime.domains import domain_names, load_domain
 from tests.end_to_end.command import ROOT, CommandLine
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
 
 BASE_PORT = 21_570
 TOY = 'name = "mine"\nsummary = "-"\nengine = "toy"\nlinger_ms = 1\n'
