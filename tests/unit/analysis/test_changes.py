@@ -9,6 +9,7 @@ from analysis.changes.causes import likely_causes
 from analysis.changes.finding import find_changes, is_known
 from analysis.changes.series import Series, alike, assemble
 from services.console.changes import change_sentence
+from tests.traffic import STAGES
 from tests.unit.analysis.histories import a_point, a_series
 from tests.unit.requests import a_request
 
@@ -91,6 +92,7 @@ def test_other_settings_of_the_pipeline_stay_in_the_series() -> None:
 
 def test_windows_of_a_domain_are_those_that_earlier_versions_wrote_into_the_workload() -> None:
     earlier, now = with_rate(400), with_rate(400)
+    earlier["domain"] = None
     earlier["workload"]["windows"] = {"tumbling_s": 1, "sliding_s": 3}
     now["domain"] = {
         "stages": [
@@ -104,7 +106,7 @@ def test_windows_of_a_domain_are_those_that_earlier_versions_wrote_into_the_work
 
 def test_runs_with_other_windows_or_kills_are_another_series() -> None:
     windows, kills = with_rate(400), with_rate(400)
-    windows["workload"]["windows"] = {"tumbling_s": 60, "sliding_s": 300}
+    windows["domain"]["stages"][STAGES.index("tumbling")]["window"]["size_s"] = 60
     kills["workload"]["kills"] = [{"target": "broker", "at_s": 5}]
     requests = {"a": with_rate(400), "b": windows, "c": kills}
     found = assemble(requests, rows("a", "b", "c"), {})
