@@ -59,8 +59,8 @@ def load_domain(name: str, directory: Path = DOMAINS_DIR) -> Domain:
         raise DefinitionError(unknown("domain", name, domain_names(directory)))
     try:
         fields = tomllib.loads((folder / FILE).read_text())
-        fields["stages"] = [_with_table(folder, one) for one in fields.get("stages", [])]
-        fields["schemas"] = dict(_schema(path) for path in _newest(folder))
+        schemas = fields["schemas"] = dict(_schema(path) for path in _newest(folder))
+        fields["stages"] = [_with_table(folder, one, schemas) for one in fields.get("stages", [])]
         recording = fields.pop("recording", {})
         spec = DomainSpec.model_validate(fields)
         _check_columns(spec)
@@ -194,23 +194,24 @@ def _without_docs(schema: Any) -> Any:
     return schema
 
 
-def _with_table(folder: Path, stage: dict[str, Any]) -> dict[str, Any]:
-    """A stage whose table is a CSV file in the folder, with that file's rows."""
+def _with_table(folder: Path, stage: dict[str, Any], schemas: dict[str, str]) -> dict[str, Any]:
+    """A stage whose table is a CSV file in the folder, with that file's rows: text where the
+    stage's record has text, else numbers. Raises ValueError."""
     table = stage.get("table")
     if not isinstance(table, dict) or "file" not in table:
         return stage
-    with (folder / table["file"]).open(newline="") as file:
+    path = (folder / str(table["file"])).resolve()
+    _check(path.is_relative_to(folder.resolve()), f"the table {table['file']} lies elsewhere")
+    with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     key, columns = table["key"], table["columns"]
-    read = {row[key]: tuple(_number_or_text(row[one]) for one in columns) for row in rows}
+    schema = json.loads(schemas.get(stage.get("record", ""), '{"fields": []}'))
+    texts = {field["name"] for field in schema["fields"] if "string" in str(field["type"])}
+    read = {
+        row[key]: tuple(row[one] if one in texts else float(row[one]) for one in columns)
+        for row in rows
+    }
     return stage | {"table": {"key": key, "columns": columns, "rows": read}}
-
-
-def _number_or_text(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def _check_columns(spec: DomainSpec) -> None:
