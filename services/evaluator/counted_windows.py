@@ -275,7 +275,31 @@ def _mark_first(seen: Bools, code: Ints) -> Bools:
     return new
 
 
-class Aggregated(Oracle):
+class _OverCountedWindows(Oracle):
+    """How outputs of both stages are addressed: by begin of the window and code of the keys."""
+
+    spec: StageSpec
+    state: WindowState
+    columns: OutputColumns
+
+    @property
+    def compared(self) -> list[str]:
+        """Columns that outputs are compared by."""
+        made = [one.column for one in self.spec.aggregates]
+        return [WINDOW_END, *made, *(one.column for one in self.spec.changes)]
+
+    def outputs(self, decoded: Decoded, appended_ms: Ints, digest: Ints) -> Outputs:  # noqa: ARG002
+        """Addresses and compared columns of decoded output records."""
+        content = self.columns.content(decoded, self.compared)
+        return Outputs(*self.addresses(decoded), appended_ms, content)
+
+    def addresses(self, decoded: Decoded) -> tuple[Ints, Ints]:
+        """Begins of windows and codes of the keys."""
+        index = self.state.keys.of(self.columns.keys(decoded, self.spec.keys))
+        return decoded.ints(WINDOW_START), index
+
+
+class Aggregated(_OverCountedWindows):
     """The oracle of an aggregate.
 
     publishes: whether windows that are not complete are published, too, with what they have: those
@@ -295,21 +319,6 @@ class Aggregated(Oracle):
         self.state = state
         self.grows = publishes
         self.columns = OutputColumns(context, spec)
-
-    def outputs(self, decoded: Decoded, appended_ms: Ints, digest: Ints) -> Outputs:  # noqa: ARG002
-        """Addresses and compared columns of decoded output records."""
-        content = self.columns.content(decoded, self.compared)
-        return Outputs(*self.addresses(decoded), appended_ms, content)
-
-    @property
-    def compared(self) -> list[str]:
-        """Columns that outputs are compared by."""
-        return [WINDOW_END, *(one.column for one in self.spec.aggregates)]
-
-    def addresses(self, decoded: Decoded) -> tuple[Ints, Ints]:
-        """Begins of windows and codes of the keys."""
-        index = self.state.keys.of(self.columns.keys(decoded, self.spec.keys))
-        return decoded.ints(WINDOW_START), index
 
     def size(self, group: int) -> int:
         """Codes of keys in a window."""
@@ -341,7 +350,7 @@ class Aggregated(Oracle):
         return dict(keys) | {WINDOW_START: group}
 
 
-class Changed(Oracle):
+class Changed(_OverCountedWindows):
     """The oracle of a change between windows of an aggregate, its parts.
 
     publishes: whether parts that are not complete count, too. Then a window is due if its newest
@@ -364,21 +373,6 @@ class Changed(Oracle):
         self._number = spec.window.parts
         self._sums = {one.spec.column: one for one in state.sums}
         self.columns = OutputColumns(context, spec)
-
-    def outputs(self, decoded: Decoded, appended_ms: Ints, digest: Ints) -> Outputs:  # noqa: ARG002
-        """Addresses and compared columns of decoded output records."""
-        content = self.columns.content(decoded, self.compared)
-        return Outputs(*self.addresses(decoded), appended_ms, content)
-
-    @property
-    def compared(self) -> list[str]:
-        """Columns that outputs are compared by."""
-        return [WINDOW_END, *(one.column for one in self.spec.changes)]
-
-    def addresses(self, decoded: Decoded) -> tuple[Ints, Ints]:
-        """Begins of windows and codes of the keys."""
-        index = self.state.keys.of(self.columns.keys(decoded, self.spec.keys))
-        return decoded.ints(WINDOW_START), index
 
     def parts(self, group: int) -> list[int]:
         """Windows of the aggregate, oldest first."""
