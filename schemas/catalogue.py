@@ -31,6 +31,7 @@ class Topic:
     config: dict[str, str] = field(default_factory=dict)
 
 
+ENGINE_PREFIX = "engine."
 CONTROL = "control.runs"
 DEAD_LETTER = "dead-letter"
 
@@ -80,6 +81,12 @@ def fixed_topics(results_days: int = 30, results_mebibytes: int = 1024) -> tuple
 def output_topic(pipeline: str, stage: str) -> str:
     """Name of the topic a pipeline publishes a stage to: `output.<pipeline>.<stage>`."""
     return f"output.{pipeline}.{stage}"
+
+
+def engine_group(pipeline: str, run_id: str) -> str:
+    """What the names of consumer groups, transactions and internal topics of a pipeline begin with:
+    `engine.<pipeline>.<run_id>`."""
+    return f"{ENGINE_PREFIX}{pipeline}.{run_id}"
 
 
 def domain_topics(domain: DomainSpec, partitions: int = 1) -> tuple[Topic, ...]:

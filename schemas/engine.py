@@ -11,6 +11,7 @@ on standard output, each one of `LINE`:
 SIGTERM ends it. It needs no producer for the results bus and no secret of it.
 """
 
+import re
 from typing import Annotated, Any, Final, Literal, cast, get_args
 
 from pydantic import Field, JsonValue, StringConstraints, TypeAdapter, model_validator
@@ -20,6 +21,9 @@ from schemas.model import Model, Name, Stage
 from schemas.pipeline import INCOMPLETE_WINDOWS, IncompleteWindows, Pipeline, SettingValue
 
 REASON_CHARACTERS: Final = 600
+PLACE: Final = re.compile(r"\{([a-z_]+)\}")
+Topology = Literal["independent", "chained", "via-topics"]
+FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Need = Literal[
     "copy",
     "decode",
@@ -89,7 +93,10 @@ class Ability(Model):
 
     when: by setting the values for which this holds. can: what stages may need (StageSpec.needs);
     cannot: all else, each with its reason. requires: by setting the values that such a
-    pipeline must have. starts_first: whether such a pipeline is started before others.
+    pipeline must have. starts_first: whether such a pipeline is started before others. topology:
+    where a stage that reads a stage has its rows from. independent: it computes them from the
+    inputs again, by itself; chained: from the stage that it reads, in the same program; via-topics:
+    from the output topic of the stage that it reads.
     """
 
     when: dict[Column, tuple[str, ...]] = Field(default_factory=dict)
@@ -98,6 +105,7 @@ class Ability(Model):
     incomplete_windows: tuple[IncompleteWindows, ...] = ("withhold",)
     requires: dict[Column, tuple[str, ...]] = Field(default_factory=dict)
     starts_first: bool = False
+    topology: Topology = "independent"
 
     @model_validator(mode="after")
     def _says_all(self) -> "Ability":
@@ -114,12 +122,32 @@ class Ability(Model):
 
 
 class Install(Model):
-    """How an engine comes onto a machine. packages: of Python, beside those that it imports;
-    versions: those whose version is told with every run."""
+    """How an engine comes onto a machine.
+
+    note: in words. packages: of Tidegauge's own environment, beside those that it imports.
+    versions: packages or jars whose version is the engine's. The rest is for an engine that is
+    installed when it is first asked for, into a folder of its own, and names files of the engine's
+    folder. python: packages with hashes, in pip's format, for an environment of its own. jars: an
+    Ivy file with a configuration `run`, for the class path, and `compiler`, if there are sources;
+    beside it is its lock. jars_of: packages of its environment whose folder `jars` is on the class
+    path, too. sources: folders with Java, which is compiled into `classes`, and with Python
+    modules, which are on PYTHONPATH. size_mb: what all this takes.
+    """
 
     note: str
     packages: tuple[str, ...] = ()
     versions: tuple[str, ...] = ()
+    python: FileName | Literal[""] = ""
+    jars: FileName | Literal[""] = ""
+    jars_of: tuple[Column, ...] = ()
+    sources: tuple[str, ...] = ()
+    size_mb: int = Field(0, ge=0)
+
+    @model_validator(mode="after")
+    def _fits(self) -> "Install":
+        if self.jars_of and not self.python:
+            raise ValueError("jars_of names packages, so it needs python")
+        return self
 
 
 class Processes(Model):
@@ -141,7 +169,8 @@ class EngineSpec(Model):
     """An engine (`engine.toml`).
 
     module: a module of Python that is the program; command: a program, looked for in the folder of
-    `engine.toml` and on the PATH. environment: names of variables that it gets beside what every
+    `engine.toml` and on the PATH; `{name}` in its words stands for a whole number or a choice among
+    the pipeline's settings. environment: names of variables that it gets beside what every
     program gets, as regular expressions. secrets: variables for
     settings that nobody may read; the first is for settings of pipelines.
     """
@@ -169,7 +198,18 @@ class EngineSpec(Model):
             for name in (*ability.when, *ability.requires):
                 if name not in self.settings:
                     raise ValueError(f"abilities name {name}, which is no setting")
+        for name in (name for word in self.command for name in PLACE.findall(word)):
+            setting = self.settings.get(name)
+            if setting is None or not (setting.type == "integer" or setting.choices):
+                raise ValueError(
+                    f"command names {{{name}}}, which is no whole number and no choice among the "
+                    "settings"
+                )
         return self
+
+    def command_for(self, settings: dict[str, Any]) -> tuple[str, ...]:
+        """The command of a pipeline with these settings."""
+        return tuple(PLACE.sub(lambda at: str(settings[at[1]]), word) for word in self.command)
 
     def ability_of(self, pipeline: Pipeline) -> Ability | None:
         """What a pipeline can do; None where no such combination of settings can be."""
@@ -183,7 +223,8 @@ class EnginePlan(Model):
     bootstrap, properties: where Kafka is and librdkafka's properties for a client there, which may
     hold secrets. start_offsets: by input topic the offset of each partition to begin at. outputs:
     by stage to publish its topic. wire_format: of the inputs; outputs are Avro, and copies what
-    they copy. warm_up_s: how long the load goes on before anything is measured. folder: for files
+    they copy. group: what the names of its consumer groups, transactions and internal topics begin
+    with. warm_up_s: how long the load goes on before anything is measured. folder: for files
     of the pipeline; it goes when the run has ended, and is there when the program is started again.
     """
 
@@ -196,6 +237,7 @@ class EnginePlan(Model):
     properties: dict[str, str] = Field(default_factory=dict)
     wire_format: Literal["avro", "json"] = "avro"
     dead_letter_topic: str
+    group: str
     warm_up_s: int
     folder: str
 
@@ -213,7 +255,8 @@ class ReadyLine(Model):
 
 
 class ProgressLine(Model):
-    """What one stage did: fields of `results.pipeline`. watermark: epoch milliseconds."""
+    """What one stage did: fields of `results.pipeline`. watermark: epoch milliseconds; lag_records:
+    records of its inputs that it has not read yet."""
 
     event: Literal["progress"]
     stage: Stage
@@ -225,6 +268,7 @@ class ProgressLine(Model):
     state_rows: _Count | None = None
     state_bytes: _Count | None = None
     watermark: Annotated[int, Field(gt=-(2**63), lt=2**63)] | None = None
+    lag_records: _Count | None = None
     detail: dict[str, JsonValue] = Field(default_factory=dict)
 
 

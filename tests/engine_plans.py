@@ -33,6 +33,7 @@ def write_plan(
             "bootstrap": settings.open_bootstrap,
             "wire_format": wire_format,
             "dead_letter_topic": catalogue.DEAD_LETTER,
+            "group": catalogue.engine_group(pipeline.name, run_id),
             "warm_up_s": 0,
             "folder": str(home / pipeline.name),
         }

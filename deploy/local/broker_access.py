@@ -7,8 +7,8 @@
 | INTERNAL, CONTROLLER | the broker itself, and whoever started it while it sets it up | PLAIN |
 
 The services may do everything. ANONYMOUS may read every topic, with a consumer group of its own,
-and write output topics: a pipeline needs no secret, and whoever has none can neither command a
-service nor forge a result nor add to an input.
+write output topics, and make topics for an engine's own use (`engine.…`): a pipeline needs no
+secret, and whoever has none can neither command a service nor forge a result nor add to an input.
 
 The broker's own password is new at every start. So it is worthless to a process that takes the port
 of a broker that has ended, and is sent the password by a client that does not know.
@@ -30,7 +30,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from schemas.catalogue import output_topic
+from schemas.catalogue import ENGINE_PREFIX, output_topic
 from services.runtime.kafka import KAFKA_TIMEOUT_S, client_properties
 from services.runtime.secret_files import kept_secret
 from services.runtime.settings import KAFKA_USER, ServiceSettings
@@ -99,6 +99,8 @@ def anonymous_rules() -> Iterator[AclBinding]:
     for operation in (AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS):
         yield _rule(ResourceType.TOPIC, everything, operation)
     yield _rule(ResourceType.TOPIC, outputs, AclOperation.WRITE, is_prefix=True)
+    for operation in (AclOperation.CREATE, AclOperation.WRITE, AclOperation.DELETE):
+        yield _rule(ResourceType.TOPIC, ENGINE_PREFIX, operation, is_prefix=True)
     for kind in (ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID):
         yield _rule(kind, everything, AclOperation.DESCRIBE)
     yield _rule(ResourceType.GROUP, everything, AclOperation.READ)

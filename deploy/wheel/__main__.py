@@ -2,10 +2,11 @@
 
 This folder is then what the root of the repository is for `./tidegauge`: it holds `services`,
 `schemas` and the rest under their own names, and is put on the path of this process and of those
-that it starts. Two folders are elsewhere, because nothing may be written here:
+that it starts. Three folders are elsewhere, because nothing may be written here:
 
     TIDEGAUGE_DATA   state; `.tidegauge` in the current folder
     TIDEGAUGE_JARS   jars, fetched at first use; `tidegauge/jars` in the user's cache
+    TIDEGAUGE_INSTALLED_ENGINES   engines, installed at first use; `tidegauge/engines` there
 """
 
 import os
@@ -25,6 +26,7 @@ def main() -> None:
     os.environ.setdefault("TIDEGAUGE_DATA", str(Path.cwd() / ".tidegauge"))
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     jars = Path(os.environ.setdefault("TIDEGAUGE_JARS", str(cache / "tidegauge" / "jars")))
+    os.environ.setdefault("TIDEGAUGE_INSTALLED_ENGINES", str(cache / "tidegauge" / "engines"))
     _fetch_jars(jars)
 
     from services.console.__main__ import main as console

@@ -12,6 +12,7 @@ from types import FrameType
 from rich.console import Console
 
 from deploy.local.data_folder import UMASK
+from deploy.local.install import InstallError
 from deploy.local.stack import StackError
 from services.console.arguments import build_parser
 from services.console.checks import run_tests
@@ -47,6 +48,9 @@ def main(arguments: list[str]) -> int:
         return error.exit_code
     except (DefinitionError, QueryError, RunError, KafkaUnavailableError, SecretFileError) as error:
         print(f"tidegauge: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except InstallError as error:
+        print(f"tidegauge: {error}.", file=sys.stderr)
         return EXIT_USAGE
     except KeyboardInterrupt:
         print("tidegauge: interrupted.", file=sys.stderr)

@@ -120,6 +120,8 @@ def _add_results(verbs: Verbs) -> None:
     for noun in ("workloads", "pipelines", "domains", "engines", "suites"):
         one = _verb(verbs, noun, f"list the {noun}, or explain one")
         one.add_argument("name", nargs="?", metavar="NAME")
+        if noun == "engines":
+            one.add_argument("--install", action="store_true", help="install it now")
         if noun == "workloads":
             one.add_argument("--domain", metavar="NAME", help="explain it on this domain")
 

@@ -15,7 +15,10 @@ import psutil
 from rich.console import Console
 
 from deploy.local.jars_lock import JarsError, jars_lock, mend, verify_jars
+from services.console.engines import installation_state
 from services.runtime.clickhouse import QueryError, query, store_url
+from services.runtime.engines import load_engines
+from services.runtime.installed import installed
 from services.runtime.landlock import MIN_ABI, abi
 from services.runtime.ports import PORT_OFFSETS, ephemeral_hint
 from services.runtime.settings import ServiceSettings
@@ -52,6 +55,7 @@ def examine(settings: ServiceSettings, running: bool) -> Iterator[Finding]:
     yield _memory()
     yield _disk(settings.data)
     yield _jars(settings.jars)
+    yield from _engines(settings)
     yield _wall(settings) if running else _wall_to_be()
     yield _base_port(settings.base_port)
     yield from _services(settings) if running else _ports(settings)
@@ -119,6 +123,20 @@ def _jars(jars: Path) -> Finding:
     except (JarsError, OSError) as error:
         return Finding(False, str(error), mend(jars))
     return Finding(True, "every jar is the pinned one")
+
+
+def _engines(settings: ServiceSettings) -> Iterator[Finding]:
+    """Version and state of every engine that is installed at first use."""
+    for engine in load_engines().values():
+        place = installed(engine, settings)
+        install = engine.spec.install
+        if install.python or install.jars:
+            is_half = place.folder.is_dir() and bool(place.lacking())
+            yield Finding(
+                not is_half,
+                f"engine {engine.spec.name} {installation_state(place)}",
+                f"run ./tidegauge engines {engine.spec.name} --install, or remove {place.folder}",
+            )
 
 
 def _wall(settings: ServiceSettings) -> Finding:

@@ -5,24 +5,49 @@ from rich.console import Console
 from schemas.engine import Ability, EngineSpec, Setting
 from services.runtime.definitions import PIPELINES_DIR, load_pipeline, names
 from services.runtime.engines import Engine, load_engine, load_engines
+from services.runtime.installed import Installed, installed
+from services.runtime.settings import ServiceSettings
 
 
-def show_engines(console: Console, name: str | None) -> None:
+def show_engines(console: Console, name: str | None, settings: ServiceSettings) -> None:
     """All engines with their summaries, or one in words. Raises DefinitionError."""
     if name:
-        _explain(console, load_engine(name))
+        _explain(console, load_engine(name), settings)
         return
     for each in load_engines().values():
-        console.print(f"[bold]{each.spec.name}[/bold]  {each.spec.summary}", soft_wrap=True)
+        state = installation_state(installed(each, settings))
+        console.print(
+            f"[bold]{each.spec.name}[/bold]  {each.spec.summary} ({state})", soft_wrap=True
+        )
 
 
-def _explain(console: Console, engine: Engine) -> None:
+def installation_state(place: Installed) -> str:
+    """`2.2.1, installed`; `not installed, about 860 MB at first use`; `comes with Tidegauge`."""
+    install = place.engine.spec.install
+    if not (install.python or install.jars or place.java_sources):
+        return "needs no installation"
+    version = place.version()
+    try:
+        lacking = place.lacking()
+    except OSError as error:
+        return f"its folder is not whole: {error}"
+    if not lacking:
+        state = "installed"
+    elif place.folder.is_dir():
+        state = f"its {' and '.join(lacking)} are brought up to date at the next use"
+    else:
+        state = f"not installed, about {install.size_mb} MB at first use"
+    return f"{version}, {state}" if version else state
+
+
+def _explain(console: Console, engine: Engine, settings: ServiceSettings) -> None:
     spec = engine.spec
     console.print(f"[bold]{spec.name}[/bold]  {spec.summary}", soft_wrap=True)
     lines = [line for one in spec.abilities for line in _ability(one)]
     lines += ["Settings of its pipelines:"] if spec.settings else []
     lines += [f"  {_setting(name, one)}" for name, one in spec.settings.items()]
     lines += [f"Pipelines: {', '.join(_pipelines(spec)) or 'none'}", spec.install.note]
+    lines += [f"State: {installation_state(installed(engine, settings))}"]
     lines += [f"Defined in {engine.folder}"]
     for line in lines:
         console.print(f"  {line}", soft_wrap=True, markup=False)

@@ -24,8 +24,9 @@ from services.runner.processes import (
 )
 from services.runner.session import Member, RunSession, engine_plan, in_start_order
 from services.runtime.clock import now_ms
-from services.runtime.engines import Engine, load_engine
+from services.runtime.engines import load_engine
 from services.runtime.events import Events
+from services.runtime.installed import Installed, installed
 from services.runtime.program import plan_file
 from services.runtime.settings import ServiceSettings
 from services.runtime.trusted import pipeline_objection
@@ -34,7 +35,7 @@ from services.runtime.trusted import pipeline_objection
 # of their own time limits are too short for that.
 STARTING_AT_ONCE = max(1, (os.cpu_count() or 1) // 2)
 KEPT_S = 60.0  # how long pipelines that were kept wait for the next run
-StartProcess = Callable[[str, Engine, Path, Path], PipelineProcess]
+StartProcess = Callable[[Pipeline, Installed, Path, Path], PipelineProcess]
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,8 @@ class Agent:
         log = self._data / "logs" / f"pipeline-{name}.log"
         try:
             plan = plan_file(session.folder, name)
-            member.process = self._start(name, member.engine, plan, log)
+            place = installed(member.engine, self._settings)
+            member.process = self._start(member.pipeline, place, plan, log)
         except OSError as error:
             self._fail(session, member, f"{name} cannot be started: {error}")
             return

@@ -10,10 +10,13 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from schemas.engine import Line
+from schemas.pipeline import Pipeline
 from services.runner.lines import Lines
 from services.runtime.engines import Engine
+from services.runtime.installed import Installed
 from services.runtime.settings import ROOT
 
 STOP_TIMEOUT_S = 20.0
@@ -68,19 +71,26 @@ class PipelineProcess:
         return b""
 
 
-def start_process(pipeline: str, engine: Engine, plan: Path, log: Path) -> PipelineProcess:
-    """Start the program of a pipeline, which logs to `log`. Raises OSError.
+def start_process(pipeline: Pipeline, place: Installed, plan: Path, log: Path) -> PipelineProcess:
+    """Start the program of a pipeline, which logs to `log`. Raises OSError, also where its engine
+    is not installed.
 
     The log holds the newest start only, which bounds it. The program's standard input is a pipe
     from this process: when this process ends, however it ends, the program does.
     """
+    engine = place.engine
+    if place.lacking():
+        raise OSError(
+            f"the engine {engine.spec.name} is not installed; run: "
+            f"./tidegauge engines {engine.spec.name} --install"
+        )
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_bytes(b"")
     with log.open("ab") as errors:
         process = subprocess.Popen(
-            [*command_of(engine), str(plan)],
+            [*command_of(engine, pipeline.settings), str(plan)],
             cwd=ROOT if engine.spec.module else engine.folder,
-            env=environment(engine, os.environ),
+            env=environment(place, os.environ),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -88,29 +98,32 @@ def start_process(pipeline: str, engine: Engine, plan: Path, log: Path) -> Pipel
         )
     assert process.stdout is not None
     os.set_blocking(process.stdout.fileno(), False)
-    return PipelineProcess(pipeline, process, log)
+    return PipelineProcess(pipeline.name, process, log)
 
 
-def command_of(engine: Engine) -> list[str]:
+def command_of(engine: Engine, settings: Mapping[str, Any]) -> list[str]:
     """The command of an engine's program: a module of this Python; or a program, its own folder's
     first."""
     if engine.spec.module:
         return [sys.executable, "-m", engine.spec.module]
-    program, *options = engine.spec.command
+    program, *options = engine.spec.command_for(dict(settings))
     own = engine.folder / program
     return [str(own) if own.is_file() else program, *options]
 
 
-def environment(engine: Engine, ours: Mapping[str, str]) -> dict[str, str]:
-    """Of our environment what a program gets; `python` is this one."""
-    more = [re.compile(pattern) for pattern in engine.spec.environment]
+def environment(place: Installed, ours: Mapping[str, str]) -> dict[str, str]:
+    """Of our environment what a program gets, and what its engine's installation adds; `python` is
+    the engine's own, or this one."""
+    more = [re.compile(pattern) for pattern in place.engine.spec.environment]
     kept = {
         name: value
         for name, value in ours.items()
         if KEPT.fullmatch(name) or any(pattern.fullmatch(name) for pattern in more)
     }
-    path = os.pathsep.join([str(Path(sys.executable).parent), ours.get("PATH", os.defpath)])
-    return kept | {"PATH": path}
+    own = place.environment()
+    python = own.get("PATH", str(Path(sys.executable).parent))
+    path = os.pathsep.join([python, ours.get("PATH", os.defpath)])
+    return kept | own | {"PATH": path}
 
 
 def stop_processes(processes: Iterable[PipelineProcess], timeout_s: float = STOP_TIMEOUT_S) -> None:

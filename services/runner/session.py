@@ -105,6 +105,7 @@ def engine_plan(
         properties=settings.kafka_properties,
         wire_format=request.workload.content.format,
         dead_letter_topic=catalogue.DEAD_LETTER,
+        group=catalogue.engine_group(pipeline.name, request.run_id),
         warm_up_s=request.workload.phases.warm_up_s,
         folder=str(folder),
     )

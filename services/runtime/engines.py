@@ -1,4 +1,4 @@
-"""Engines as folders with an `engine.toml`: those of this installation, and one's own.
+"""Engines as folders with an `engine.toml`: of `engines/`, of `services/`, and one's own.
 
 TIDEGAUGE_ENGINES names folders of one's own, separated as on PATH: each is an engine's or holds
 those of several. What a pipeline's file says is checked against its engine here.
@@ -72,7 +72,8 @@ def make_folders_absolute() -> None:
 
 
 def _folders() -> Iterator[Path]:
-    yield from sorted(path.parent for path in (ROOT / "services").glob(f"*/{FILE}"))
+    for home in ("engines", "services"):
+        yield from sorted(path.parent for path in (ROOT / home).glob(f"*/{FILE}"))
     for text in filter(None, os.environ.get(FOLDERS, "").split(os.pathsep)):
         folder = Path(text)
         if (folder / FILE).is_file():

@@ -33,6 +33,7 @@ class ServiceSettings(BaseSettings):
     """Fields that every service has.
 
     jars: folder with the jars, one subfolder per use.
+    installed_engines: folder in which engines are installed at first use, one subfolder each.
     base_port: first of the consecutive ports of a stack; two stacks differ in it and in `data`.
     kafka_bootstrap: `host:port[,host:port]`; empty means the local broker at base_port.
     The local broker has two listeners (deploy/local/broker.py): services log in at the internal
@@ -58,6 +59,7 @@ class ServiceSettings(BaseSettings):
 
     data: Path = ROOT / ".tidegauge"
     jars: Path = ROOT / ".jars"
+    installed_engines: Path = ROOT / ".engines"
     host: str = "127.0.0.1"
     base_port: int = Field(DEFAULT_BASE_PORT, ge=1024, le=65_000)
     kafka_bootstrap: str = ""

@@ -48,6 +48,7 @@ RELEASED = {
     "results_metrics.v1": "c3014e9ac66c243e6c76",
     "results_pairs.v1": "c301bf9d2b6775aadf53",
     "results_pipeline.v1": "c301eec62c95f5caa277",
+    "results_pipeline.v2": "c301b3cabf9eebf5395b",
     "results_resources.v1": "c301d2a3c9cd95a43762",
     "results_resources.v2": "c3017604ed8e73038799",
     "results_throughput.v1": "c301920134364e30ce0e",

@@ -5,6 +5,7 @@ from argparse import Namespace
 
 from rich.console import Console
 
+from deploy.local.engines import install_engines
 from services.console import listing
 from services.console.arguments import build_parser
 from services.console.benchmarks import run_benchmarks
@@ -12,7 +13,9 @@ from services.console.completion import script
 from services.console.domains import new_domain, show_domains
 from services.console.engines import show_engines
 from services.console.suites import show_suites
+from services.console.verbs.common import teller
 from services.runtime.definitions import DefinitionError
+from services.runtime.engines import load_engine
 from services.runtime.settings import ServiceSettings
 
 
@@ -28,9 +31,13 @@ def pipelines(options: Namespace, _settings: ServiceSettings, console: Console) 
     return 0
 
 
-def engines(options: Namespace, _settings: ServiceSettings, console: Console) -> int:
-    """List the engines, or explain one."""
-    show_engines(console, options.name)
+def engines(options: Namespace, settings: ServiceSettings, console: Console) -> int:
+    """List the engines, or explain one, or install it."""
+    if options.install:
+        if not options.name:
+            raise DefinitionError("--install needs the name of an engine.")
+        install_engines([load_engine(options.name)], settings, teller(console))
+    show_engines(console, options.name, settings)
     return 0
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
+from deploy.local.engines import install_engines
 from schemas.protocol import parse_stages
 from services.console.choosing import chosen_pipelines, chosen_workload, with_options
 from services.console.evaluating import evaluate_again
@@ -23,6 +24,7 @@ from services.console.verbs.common import (
 from services.runtime.clickhouse import store_url
 from services.runtime.definitions import DefinitionError, load_pipelines
 from services.runtime.domains import checked
+from services.runtime.engines import load_engine
 from services.runtime.requests import new_request, not_published
 from services.runtime.settings import ServiceSettings
 from services.runtime.sustainable import at_sustainable_share
@@ -61,6 +63,8 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     stack = open_stack(settings)
     reports: list[dict[str, Any]] = []
     interrupted = False
+    if not settings.store_url:
+        install_engines((load_engine(one.engine) for one in pipelines), settings, say)
     try:
         stack.up(say)
         if not settings.store_url:

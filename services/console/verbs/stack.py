@@ -5,6 +5,7 @@ from argparse import Namespace
 
 from rich.console import Console
 
+from deploy.local.engines import install_engines
 from services.console import listing, rebuilding
 from services.console.doctor import examine, show
 from services.console.remote_stack import open_stack
@@ -12,6 +13,7 @@ from services.console.suites import ask_for_suite
 from services.console.verbs.common import EXIT_FAILED, dashboards, teller
 from services.runtime.clickhouse import store_url
 from services.runtime.definitions import load_suite
+from services.runtime.engines import load_engine
 from services.runtime.settings import ServiceSettings
 
 WATCH_S = 0.5
@@ -22,6 +24,9 @@ def up(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     --detach."""
     suite = load_suite(options.suite) if options.suite else None
     stack, say = open_stack(settings, is_lasting=True), teller(console)
+    if suite is not None and not settings.store_url:
+        used = {one.engine for step in suite.steps for one in step.pipelines}
+        install_engines(map(load_engine, sorted(used)), settings, say)
     try:
         (stack.up_detached if options.detach else stack.up)(say)
         if suite is not None:

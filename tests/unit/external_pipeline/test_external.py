@@ -16,6 +16,7 @@ from services.external_pipeline.__main__ import start, variables, watch
 from services.runner.processes import environment
 from services.runtime.definitions import DefinitionError, load_pipeline
 from services.runtime.engines import checked_pipeline, load_engine
+from services.runtime.installed import Installed
 from services.runtime.settings import ROOT
 from tests.traffic import TRAFFIC
 from tests.unit.requests import RUN_ID
@@ -38,6 +39,7 @@ def a_plan(pipeline: Pipeline, **fields: object) -> EnginePlan:
         "start_offsets": {"traffic.flow": (7, 8), "traffic.speed": (9, 0)},
         "bootstrap": "broker:9092",
         "dead_letter_topic": "dead-letter",
+        "group": "engine.a.r1",
         "warm_up_s": 0,
         "folder": "/data/runs/r/mine",
     }
@@ -90,11 +92,11 @@ def test_of_our_own_environment_a_program_gets_what_it_needs_to_run() -> None:
         "LD_PRELOAD": "/tmp/x.so",
     }
     for name in ("external", "calibration"):
-        told = environment(load_engine(name), given)
+        told = environment(Installed(load_engine(name), Path("/none")), given)
         assert set(told) == {"HOME", "LC_ALL", "https_proxy", "TIDEGAUGE_STACK_ID", "PATH"}
         assert told["PATH"].startswith(str(Path(sys.executable).parent))
     # Spark's has the user's own secrets, for storage that it writes to.
-    assert set(given) < set(environment(load_engine("spark"), given))
+    assert set(given) < set(environment(Installed(load_engine("spark"), Path("/none")), given))
 
 
 def test_the_program_is_stopped_when_the_run_is() -> None:

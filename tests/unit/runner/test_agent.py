@@ -73,7 +73,7 @@ class Starter:
     def __init__(self, code=FOR_EVER, log=""):
         self.code, self.log, self.started = code, log, []
 
-    def __call__(self, pipeline, engine, plan_path, log):
+    def __call__(self, pipeline, place, plan_path, log):
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text(self.log)
         process = subprocess.Popen(
@@ -83,7 +83,7 @@ class Starter:
             start_new_session=True,
         )
         os.set_blocking(process.stdout.fileno(), False)
-        self.started.append(PipelineProcess(pipeline, process, log))
+        self.started.append(PipelineProcess(pipeline.name, process, log))
         return self.started[-1]
 
 

@@ -1,0 +1,129 @@
+"""Where an engine that is installed at first use has its environment, its jars and its classes.
+
+    <installed_engines>/NAME/venv      packages of Python; `installed.lock` is their lock
+    <installed_engines>/NAME/jars      jars, a folder per configuration, and `installed.lock`
+    <installed_engines>/NAME/classes   compiled Java; `installed.sha256` is that of the sources
+
+deploy/local/engines.py writes what is read here.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from services.runtime.engines import Engine
+from services.runtime.settings import ServiceSettings
+
+STAMP = "installed.lock"
+CLASSES_STAMP = "installed.sha256"
+RUN, COMPILER = "run", "compiler"  # configurations of an engine's Ivy file
+
+
+@dataclass(frozen=True)
+class Installed:
+    """The place of one engine's installation, whether anything is there or not."""
+
+    engine: Engine
+    folder: Path
+
+    @property
+    def venv(self) -> Path:
+        """Its environment."""
+        return self.folder / "venv"
+
+    @property
+    def jars(self) -> Path:
+        """Its jars."""
+        return self.folder / "jars"
+
+    @property
+    def classes(self) -> Path:
+        """Its compiled Java."""
+        return self.folder / "classes"
+
+    @property
+    def python_lock(self) -> Path | None:
+        """The lock of its packages."""
+        name = self.engine.spec.install.python
+        return self.engine.folder / name if name else None
+
+    @property
+    def jars_lock(self) -> Path | None:
+        """The lock of its jars."""
+        name = self.engine.spec.install.jars
+        return (self.engine.folder / name).with_suffix(".lock") if name else None
+
+    @property
+    def sources(self) -> tuple[Path, ...]:
+        """Folders with sources."""
+        return tuple(
+            (self.engine.folder / name).resolve() for name in self.engine.spec.install.sources
+        )
+
+    @property
+    def java_sources(self) -> tuple[Path, ...]:
+        """Files to compile."""
+        return tuple(path for folder in self.sources for path in sorted(folder.glob("*.java")))
+
+    @property
+    def sources_digest(self) -> str:
+        """What the classes depend on: the sources and the lock of the jars."""
+        digest = hashlib.sha256()
+        lock = self.jars_lock
+        for path in (*self.java_sources, *([lock] if lock else [])):
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+        return digest.hexdigest()
+
+    def lacking(self) -> tuple[str, ...]:
+        """What is not there, or is of another lock: `packages`, `jars`, `classes`. Raises OSError
+        where files of the engine are missing."""
+        return tuple(self._lacking())
+
+    def _lacking(self) -> Iterator[str]:
+        if self.python_lock and not _same(self.python_lock, self.venv / STAMP):
+            yield "packages"
+        if self.jars_lock and not _same(self.jars_lock, self.jars / STAMP):
+            yield "jars"
+        stamp = self.classes / CLASSES_STAMP
+        if self.java_sources and not (stamp.is_file() and stamp.read_text() == self.sources_digest):
+            yield "classes"
+
+    def version(self) -> str:
+        """The engine's version, as its locks say; empty where they do not."""
+        texts = [path.read_text() for path in (self.python_lock, self.jars_lock) if path]
+        for name in self.engine.spec.install.versions:
+            pattern = rf"(?m)(?:^|/){re.escape(name)}(?:==|-)(\d[^\s;\\]*?)(?:\.jar)?(?=[\s;\\]|$)"
+            found = (re.search(pattern, text) for text in texts)
+            version = next((match[1] for match in found if match), "")
+            if version:
+                return version
+        return ""
+
+    def environment(self) -> dict[str, str]:
+        """Variables that its program needs: PATH has its own Python first, CLASSPATH its classes
+        and jars, PYTHONPATH its sources. PATH is without the rest."""
+        found: dict[str, str] = {}
+        if self.python_lock:
+            found["PATH"] = str(self.venv / "bin")
+        class_path = [str(self.classes)] if self.java_sources else []
+        class_path += [str(self.jars / RUN / "*")] if self.jars_lock else []
+        for package in self.engine.spec.install.jars_of:
+            packages = sorted(self.venv.glob(f"lib/python3*/site-packages/{package}/jars"))
+            class_path += [f"{path}/*" for path in packages]
+        if class_path:
+            found["CLASSPATH"] = os.pathsep.join(class_path)
+        if self.sources:
+            found["PYTHONPATH"] = os.pathsep.join(map(str, self.sources))
+        return found
+
+
+def installed(engine: Engine, settings: ServiceSettings) -> Installed:
+    """The place of an engine's installation."""
+    return Installed(engine, settings.installed_engines.resolve() / engine.spec.name)
+
+
+def _same(wanted: Path, stamp: Path) -> bool:
+    return stamp.is_file() and stamp.read_bytes() == wanted.read_bytes()
