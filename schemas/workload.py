@@ -2,13 +2,14 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from schemas.content import Content
 from schemas.faults import Faults
 from schemas.load import Load
 from schemas.model import Model, Name, Stage
 from schemas.search import Search
+from schemas.threshold import parse_threshold
 
 __all__ = [
     "Content",
@@ -79,6 +80,12 @@ class Validity(Model):
     max_others_share: float | None = Field(None, ge=0, le=1)
 
 
+def _checked_threshold(line: str) -> str:
+    parse_threshold(line)
+    return line
+
+
+ThresholdLine = Annotated[str, AfterValidator(_checked_threshold)]
 KillTarget = Literal["driver", "worker", "broker", "evaluator"]
 
 
@@ -110,7 +117,8 @@ class Workload(Model):
     traffic before the load starts. pipelines_start_s: they start so long after the load (0: before
     it). search: the run looks for the sustainable rate first, beginning with the load's, and then
     takes place at a share of it. sustainable_share: the rate is this share of the one that was
-    found last; the load's own is not used. kills: what is killed, when.
+    found last; the load's own is not used. kills: what is killed, when. thresholds: limits that its
+    figures must hold (schemas/threshold.py).
     """
 
     name: Name
@@ -134,6 +142,7 @@ class Workload(Model):
     search: Search | None = None
     sustainable_share: float | None = Field(None, gt=0, le=10)
     kills: tuple[Kill, ...] = Field((), max_length=20)
+    thresholds: tuple[ThresholdLine, ...] = Field((), max_length=50)
 
     def at_rate(self, rate_per_second: float) -> "Workload":
         """The same with its load at another rate, records per second."""

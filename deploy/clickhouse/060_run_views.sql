@@ -123,3 +123,24 @@ SELECT
     ) AS max_records_behind
 FROM tidegauge.results_pipeline AS p
 COMMENT 'Progress of the queries: rows, state, how far the watermark and the reading of a partition are behind';
+
+CREATE OR REPLACE VIEW tidegauge.threshold_results AS
+SELECT
+    run_id,
+    k.time AS time,
+    JSONExtractString(row, 'threshold') AS threshold,
+    JSONExtractString(row, 'pipeline') AS pipeline,
+    JSONExtractString(row, 'stage') AS stage,
+    JSONExtract(row, 'value', 'Nullable(Float64)') AS value,
+    JSONExtractFloat(row, 'limit') AS threshold_limit,
+    JSONExtractBool(row, 'passed') AS passed
+FROM
+(
+    SELECT run_id, time, detail
+    FROM tidegauge.results_conclusions
+    WHERE kind = 'run'
+    ORDER BY run_id, time DESC, _offset DESC
+    LIMIT 1 BY run_id
+) AS k
+ARRAY JOIN JSONExtractArrayRaw(k.detail, 'thresholds') AS row
+COMMENT 'One row per run, threshold, pipeline and stage: the figure, its limit, and whether it held';

@@ -13,11 +13,13 @@ from typing import Any
 import structlog
 from confluent_kafka import KafkaException
 
+from analysis.thresholds import ENDED, judged, sentence
 from schemas import catalogue, protocol
 from schemas.domain import DomainSpec
 from schemas.protocol import LoadFinished, PhasePlan, RunPlan, RunRequest, Stop
+from schemas.threshold import Threshold
 from services.conductor.killing import kill_part
-from services.conductor.run_state import BUS, RunState
+from services.conductor.run_state import RunState
 from services.conductor.run_verdict import Conclusion, conclude
 from services.conductor.settings import ConductorSettings
 from services.conductor.steady_outputs import SteadyOutputs
@@ -34,6 +36,8 @@ from services.runtime.topics import ensure_topics
 
 log = structlog.get_logger()
 POLL_S = 0.1
+ABORT_AFTER_MS = 5_000  # of the measured phase: fewer outputs say little of a percentile
+JUDGE_EVERY_MS = 1_000
 ASK_AGAIN_MS = 2_000
 WARM_INTERVALS = 1  # in which the outputs of pipelines that were kept must grow
 
@@ -74,8 +78,10 @@ class Run:
         self._listen = listen
         self._warm = warm
         self._state = RunState(request)
-        self._bus = Bus(settings, "conductor", BUS, events)
+        self._bus = Bus(settings, "conductor", self._state.topics, events)
         self._prepared = False
+        self._aborting: tuple[Threshold, ...] = ()
+        self._judge_ms = 0
 
     def execute(self) -> None:
         """Run to the end. Always concludes, always stops what it started."""
@@ -152,13 +158,33 @@ class Run:
             self._await_time(start_ms)
             self._phase(phase, start_ms=start_ms, end_ms=end_ms)
             if phase == "measure":
+                self._measures(start_ms, end_ms)
                 self._kill(start_ms)
         self._await_time(phases.load_end_ms)
+        self._aborting = ()
         self._await(
             lambda: self._state.load_finished is not None,
             self._settings.load_timeout_s,
             lambda: "the generator did not finish the load",
         )
+
+    def _measures(self, start_ms: int, end_ms: int) -> None:
+        """From now on figures count, and thresholds that abort are looked at."""
+        if self._state.measured is not None:
+            self._state.measured.begins(start_ms, end_ms)
+            self._aborting = tuple(one for one in self._state.thresholds if one.abort)
+            self._judge_ms = start_ms + ABORT_AFTER_MS
+
+    def _check_thresholds(self) -> None:
+        """Raises RunEndedError when a threshold that aborts has failed, looked at once a second."""
+        measured = self._state.measured
+        if not self._aborting or measured is None or now_ms() < self._judge_ms:
+            return
+        self._judge_ms = now_ms() + JUDGE_EVERY_MS
+        rows = judged(self._aborting, measured.figures())
+        failed = [row for row in rows if not row["passed"] and row["value"] is not None]
+        if failed:
+            raise RunEndedError(f"{ENDED} that {sentence(failed[0])}")
 
     def _kill(self, measure_start_ms: int) -> None:
         """Kill what the workload says, when it says so. Raises RunEndedError if it is not there."""
@@ -253,6 +279,7 @@ class Run:
         reason = self._interrupted()
         if reason:
             raise RunEndedError(reason)
+        self._check_thresholds()
 
     def _take_in(self, timeout_s: float = POLL_S) -> None:
         for topic, record in self._bus.poll(timeout_s):

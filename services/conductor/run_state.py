@@ -12,12 +12,16 @@ from typing import Any
 from schemas import catalogue, protocol
 from schemas.details import ClockOffset, EvaluationLag, PartDown, Ready, Reason
 from schemas.protocol import Drained, LoadFinished, RunRequest
+from schemas.threshold import Threshold, parse_threshold
+from services.conductor.measured import BUS as MORE
+from services.conductor.measured import Measured
 
 # Services that cannot go on with a run in whose middle they were started, and until when they are
 # needed.
 MUST_LIVE = {"generator": "load_finished", "runner": "drained"}
 BROKER = "kafka"
 READY_SERVICES = ("generator", "evaluator", "collector")
+OF_INTEREST = ("measure", "latest")
 BUS = (catalogue.LIFECYCLE, catalogue.GENERATOR, catalogue.LATENCY, catalogue.RESOURCES)
 
 
@@ -33,7 +37,7 @@ class RunState:
     the evaluation was behind at most. Processor time: machine_s is all there was, stolen_s what
     other machines on the host took, busy_s what the machine used, own_s what the stack used of
     that; sees_the_stack: whether the collector saw more of the stack than itself, as it does not
-    in a container.
+    in a container. measured: figures so far, of a run that has thresholds.
     """
 
     request: RunRequest
@@ -55,8 +59,23 @@ class RunState:
     busy_s: float = 0.0
     own_s: float = 0.0
     sees_the_stack: bool = False
+    measured: Measured | None = None
     _ready_instances: dict[str, set[int]] = field(default_factory=dict)
     _drained_instances: dict[int, Drained] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.request.workload.thresholds:
+            self.measured = Measured(self.request)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """What it wants to hear of the bus."""
+        return BUS if self.measured is None else (*BUS, *MORE)
+
+    @property
+    def thresholds(self) -> tuple[Threshold, ...]:
+        """Those of its workload."""
+        return tuple(map(parse_threshold, self.request.workload.thresholds))
 
     @property
     def load_finished(self) -> LoadFinished | None:
@@ -71,15 +90,17 @@ class RunState:
             self._add_deployment(record)
         if record["run_id"] != self.request.run_id:
             return
+        if self.measured is not None:
+            self.measured.add(topic, record)
         if topic == catalogue.LIFECYCLE:
             self._add_lifecycle(record)
         elif topic == catalogue.RESOURCES:
             self._add_usage(record)
-        elif record["phase"] == "measure" and topic == catalogue.GENERATOR:
+        elif topic == catalogue.GENERATOR and record["phase"] == "measure":
             self.send_delays_us.update(
                 dict(zip(record["send_delays_us"], record["counts"], strict=True))
             )
-        elif record["phase"] == "measure" and record["definition"] == "latest":
+        elif topic == catalogue.LATENCY and (record["phase"], record["definition"]) == OF_INTEREST:
             self.latencies[record["pipeline"], record["stage"]] += sum(record["counts"])
             self.negative += sum(
                 count

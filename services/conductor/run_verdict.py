@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from analysis.thresholds import judged
 from schemas import protocol
 from schemas.percentiles import quantile
 from services.conductor.run_state import RunState
@@ -49,6 +50,8 @@ def conclude(state: RunState) -> Conclusion:
     detail: dict[str, Any] = {"clean": clean, "verdicts": verdicts}
     detail["clock_offset_ms"] = state.clock_offset_ms
     detail["evaluator_restarts"] = state.resumed
+    if state.measured is not None:
+        detail["thresholds"] = judged(state.thresholds, state.measured.figures(state.drained))
     return Conclusion(clean, tuple(reasons), detail)
 
 

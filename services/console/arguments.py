@@ -10,7 +10,8 @@ from services.console.help import HELP, NONE
 
 WIDTH = 92
 EPILOG = """\
-Exit codes: 0 done (run: valid and ledger clean), 1 it ran but is not so, 2 it could not be done.
+Exit codes: 0 done (run: valid and ledger clean), 1 it ran but is not so, 2 it could not be done,
+3 a threshold failed.
 State lives in --data DIR or TIDEGAUGE_DATA (default .tidegauge); ports begin at
 TIDEGAUGE_BASE_PORT (default 17070), so that two stacks can run side by side."""
 
@@ -68,7 +69,25 @@ def _add_run(verbs: Verbs) -> None:
     run.add_argument(
         "--kill", metavar="PART", help="kill driver, worker, broker or evaluator during the run"
     )
+    run.add_argument(
+        "--threshold",
+        action="append",
+        default=[],
+        metavar='"FIGURE <= N"',
+        help='a limit, such as "join.p99_ms <= 50"; exit code 3 when it fails; may be repeated',
+    )
+    run.add_argument(
+        "--baseline",
+        metavar="FILE.json|RUN_ID",
+        help='a report or a run for thresholds such as "join.p99_ms <= 1.1 * baseline"',
+    )
     run.add_argument("--report", type=Path, metavar="FILE.json", help="write the report here too")
+    for option, metavar, what in (
+        ("--markdown", "FILE.md", "and as Markdown, such as a summary of a job"),
+        ("--junit", "FILE.xml", "and its checks as JUnit's XML"),
+        ("--benchmark", "FILE.json", "and its figures for github-action-benchmark"),
+    ):
+        run.add_argument(option, type=Path, metavar=metavar, help=what)
 
 
 def _add_stack(verbs: Verbs) -> None:

@@ -1,13 +1,17 @@
 """What a run is made of: the workload with what was given on the command line, and pipelines."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from pydantic import ValidationError
 
+from analysis.thresholds import resolved
 from schemas.protocol import Workload
+from schemas.threshold import parse_threshold
 from schemas.workload import KillTarget
+from services.console.report import build_report
 from services.runtime.definitions import (
     DEFAULT_PIPELINE,
     DefinitionError,
@@ -16,7 +20,12 @@ from services.runtime.definitions import (
 )
 from services.runtime.domains import Domain, load_domain, load_workload_of
 
-_OPTIONS = {"rate_per_second": "--rate", "measure_s": "--duration", "warm_up_s": "--warm-up"}
+_OPTIONS = {
+    "thresholds": "--threshold",
+    "rate_per_second": "--rate",
+    "measure_s": "--duration",
+    "warm_up_s": "--warm-up",
+}
 
 
 def chosen_workload(name: str, domain: str | None) -> tuple[Domain, Workload]:
@@ -38,6 +47,7 @@ def with_options(
     input_path: Path | None = None,
     wire_format: str | None = None,
     kill: str | None = None,
+    thresholds: Sequence[str] = (),
 ) -> Workload:
     """The workload with what was given on the command line. Raises DefinitionError."""
     if rate is not None and not 0 < rate < float("inf"):
@@ -46,6 +56,9 @@ def with_options(
         raise DefinitionError(f"--kill: one of {', '.join(get_args(KillTarget))}.")
     try:
         found = changed(workload, rate, duration_s, warm_up_s)
+        if thresholds:
+            lines = [*found.thresholds, *thresholds]
+            found = Workload.model_validate(found.model_dump() | {"thresholds": lines})
         if wire_format is not None:
             content = found.model_dump()["content"] | {"format": wire_format}
             found = Workload.model_validate(found.model_dump() | {"content": content})
@@ -54,8 +67,9 @@ def with_options(
         return found if kill is None else _with_kill(found, kill)
     except ValidationError as error:
         first = error.errors()[0]
-        field = str(first["loc"][-1]) if first["loc"] else "the workload"
-        raise DefinitionError(f"{_OPTIONS.get(field, field)}: {first['msg']}.") from error
+        fields = [str(one) for one in first["loc"] if isinstance(one, str)] or ["the workload"]
+        text = first["msg"].removeprefix("Value error, ")
+        raise DefinitionError(f"{_OPTIONS.get(fields[-1], fields[-1])}: {text}.") from error
 
 
 def _with_input(workload: Workload, path: Path) -> Workload:
@@ -71,6 +85,35 @@ def _with_kill(workload: Workload, target: str) -> Workload:
     at_s = workload.kills[0].at_s if workload.kills else workload.phases.measure_s // 3
     fields = workload.model_dump() | {"kills": [{"target": target, "at_s": at_s}]}
     return Workload.model_validate(fields)
+
+
+def with_baseline(
+    workload: Workload, pipelines: Sequence[str], baseline: str | None, url: str
+) -> Workload:
+    """The workload with numbers in its thresholds in place of a baseline's figures. baseline: a
+    file with a report in JSON, or a run id. Raises DefinitionError and QueryError."""
+    thresholds = [parse_threshold(line) for line in workload.thresholds]
+    if not any(one.of_baseline for one in thresholds):
+        return workload
+    report = _baseline(baseline, url) if baseline else None
+    try:
+        found = resolved(thresholds, report, baseline or "", pipelines)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DefinitionError(f"--threshold: {error}.") from error
+    return workload.model_copy(update={"thresholds": tuple(one.text for one in found)})
+
+
+def _baseline(given: str, url: str) -> dict[str, Any]:
+    path = Path(given)
+    if not path.suffix:
+        return build_report(url, given)
+    try:
+        found: dict[str, Any] = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise DefinitionError(f"--baseline: {given} is no report in JSON: {error}.") from error
+    if not isinstance(found, dict) or not {"input", "pipelines"} <= set(found):
+        raise DefinitionError(f"--baseline: {given} is no report in JSON.")
+    return found
 
 
 def chosen_pipelines(given: str | None, workload: Workload) -> Sequence[str]:

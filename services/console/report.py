@@ -77,6 +77,7 @@ def build_report(url: str, run_id: str) -> Report:
         "observing": cost_of_observing(services),
         "seconds_expired": expired,
         "left_out": sorted(cells.unknown),
+        "thresholds": conclusion["detail"].pop("thresholds", []),
         "conclusion": {"clean": conclusion["clean"], **conclusion["detail"]},
     }
 

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from analysis.costs import used_by_others
 from analysis.recovery import sentence as recovery_sentence
+from analysis.thresholds import sentence
 from schemas.protocol import FAILED_VERDICTS, MACHINE
 from services.console.progress import rate_line
 
@@ -53,6 +54,9 @@ def show_report(console: Console, report: Report) -> None:
         console.print(rate_line(report["conclusion"]["search"]), soft_wrap=True)
     console.print(_resources(report))
     console.print(*cost_sentences(report), sep="\n", soft_wrap=True)
+    for row in report.get("thresholds", ()):
+        style = "green" if row["passed"] else "bold red"
+        console.print(Text(f"threshold {sentence(row)}", style), soft_wrap=True)
     console.print(verdict_sentence(report), soft_wrap=True)
 
 

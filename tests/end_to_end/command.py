@@ -35,7 +35,7 @@ class CommandLine:
     def __call__(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
             [str(ROOT / "tidegauge"), *arguments],
-            env=self._environment() | environment,
+            env=self.environment | environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -49,7 +49,7 @@ class CommandLine:
         with output.open("wb") as out:
             return subprocess.Popen(
                 [str(ROOT / "tidegauge"), *arguments],
-                env=self._environment(),
+                env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
@@ -89,6 +89,7 @@ class CommandLine:
             over.set()
             watcher.join()
 
-    def _environment(self) -> dict[str, str]:
+    @property
+    def environment(self) -> dict[str, str]:
         own = {"TIDEGAUGE_DATA": str(self.data), "TIDEGAUGE_BASE_PORT": str(self.base_port)}
         return os.environ | own | {"COLUMNS": "120"}

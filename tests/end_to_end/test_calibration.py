@@ -5,13 +5,15 @@ only slow. Two more runs on the same stack try what needs no other: repeated run
 """
 
 import json
+import subprocess
 from collections import Counter
+from xml.etree import ElementTree
 
 import pytest
 
 from schemas import protocol
 from services.runtime.settings import ServiceSettings
-from tests.end_to_end.command import CommandLine
+from tests.end_to_end.command import ROOT, CommandLine
 from tests.end_to_end.implied import judged_by_brute_force
 from tests.end_to_end.workload_files import NEVER_LATE, changed_workload
 from tests.integration.service_process import Reader
@@ -192,6 +194,98 @@ def test_repeated_runs_give_the_median_run_and_every_figure_with_its_values(tide
     assert latest["p50"]["values"] == medians
     assert min(medians) >= 50  # the delay of the pipeline
     assert run_ids == sorted(set(run_ids))  # two runs, one after the other
+
+
+def brief_run(tidegauge, *more):
+    """A run of `calibration`, which is 50 ms late; returns the process and its report."""
+    path = tidegauge.data / "gated.json"
+    changes = {"keep_up_s = 4": "keep_up_s = 2"}
+    workload = changed_workload("smoke", tidegauge.data / "gated.toml", changes)
+    done = tidegauge(
+        *("run", str(workload), "--pipeline", "calibration", "--stages", "1", "--warm-up", "0"),
+        *("--report", str(path), *more),
+    )
+    return done, json.loads(path.read_text())
+
+
+def test_a_threshold_that_fails_gives_exit_code_3_and_is_told_everywhere(tidegauge):
+    fails, holds = "parse.p50_ms <= 49", "parse.missing == 0"
+    done, found = brief_run(
+        tidegauge, "--duration", "2", "--threshold", fails, "--threshold", holds
+    )
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert f"threshold failed: {fails}; calibration parse has" in done.stdout
+    assert found["valid"]
+    assert [(row["threshold"], row["passed"]) for row in found["thresholds"]] == [
+        (fails, False),
+        (holds, True),
+    ]
+    latest = found["pipelines"]["calibration"]["stages"]["parse"]["latency_ms"]["latest"]
+    assert found["thresholds"][0]["value"] == latest["p50"]
+    query = (
+        "SELECT threshold, stage, value, passed FROM tidegauge.threshold_results"
+        f" WHERE run_id = '{found['run_id']}'"
+    )
+    answer = tidegauge("sql", query, "--format", "JSONCompactEachRow")
+    rows = [json.loads(line) for line in answer.stdout.splitlines()]
+    assert rows == [[fails, "parse", latest["p50"], False], [holds, "parse", 0, True]]
+
+
+def test_a_job_gets_its_files_and_the_exit_code(tidegauge, tmp_path):
+    changes = {"keep_up_s = 4": "keep_up_s = 2"}
+    summary = tmp_path / "summary.md"
+    done = subprocess.run(
+        [ROOT / "deploy" / "github" / "run.sh"],
+        env=tidegauge.environment
+        | {
+            "WORKLOAD": str(changed_workload("smoke", tidegauge.data / "job.toml", changes)),
+            "PIPELINE": "calibration",
+            "ARGUMENTS": "--stages 1 --warm-up 0 --duration 2",
+            "THRESHOLDS": "parse.p50_ms <= 49\n\n  *.not_exact == 0\n",
+            "FOLDER": str(tmp_path / "results"),
+            "ROOT": str(ROOT),
+            "GITHUB_STEP_SUMMARY": str(summary),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "failed: parse.p50_ms <= 49; calibration parse has" in summary.read_text()
+    cases = ElementTree.parse(tmp_path / "results" / "junit.xml").iter("testcase")
+    assert [case.find("failure") is None for case in cases] == [True, True, False, True]
+    figures = json.loads((tmp_path / "results" / "benchmark.json").read_text())
+    assert figures[0]["name"] == "calibration parse p50"
+    assert figures[0]["value"] >= 50
+    found = json.loads((tmp_path / "results" / "report.json").read_text())
+    assert [row["passed"] for row in found["thresholds"]] == [False, True]
+
+
+def test_a_baseline_is_a_report_of_before(tidegauge):
+    baseline = tidegauge.data / "baseline.json"
+    done, found = brief_run(tidegauge, "--duration", "2", "--threshold", "parse.p50_ms >= 50")
+    assert done.returncode == 0, done.stdout + done.stderr
+    cell = found["pipelines"]["calibration"]["stages"]["parse"]["latency_ms"]["latest"]
+    cell["p50"] = 10
+    baseline.write_text(json.dumps(found))
+    line = "parse.p50_ms <= 1.5 * baseline"
+    done, found = brief_run(
+        tidegauge, "--duration", "2", "--threshold", line, "--baseline", str(baseline)
+    )
+    assert done.returncode == 3, done.stdout + done.stderr
+    (row,) = found["thresholds"]
+    assert (row["pipeline"], row["limit"], row["passed"]) == ("calibration", 15, False)
+    assert f"1.5 * baseline (10 in {baseline})" in row["threshold"]
+
+
+def test_a_threshold_that_aborts_ends_the_run_early(tidegauge):
+    line = "parse.p50_ms <= 49 abort"
+    done, found = brief_run(tidegauge, "--duration", "200", "--threshold", line)
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert not found["valid"]
+    assert found["invalid_reasons"][0].startswith("The run was ended by a threshold that failed:")
+    assert found["input"]["records"] < 30 * 400
+    assert [row["passed"] for row in found["thresholds"]] == [False]
 
 
 def test_large_windows_of_json_are_exact(tidegauge):

@@ -176,7 +176,7 @@ def step_request(request: RunRequest, planned: Planned, number: int, warm: bool)
         relative_tolerance=request.workload.judgement.relative_tolerance,
     )
     workload = at_rate(request, planned.rate_per_second).workload.model_copy(
-        update={"phases": phases, "judgement": judgement}
+        update={"phases": phases, "judgement": judgement, "thresholds": ()}
     )
     return request.model_copy(
         update={

@@ -10,6 +10,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from analysis.thresholds import sentence
 from schemas.protocol import MACHINE
 from services.console.page.charts import Curve, Frame, amount, line_chart
 from services.console.page.ledger import ledger_bars, ledger_table
@@ -42,6 +43,8 @@ def page(report: dict[str, Any], request: dict[str, Any], timelines: Timelines |
     """The page as HTML. report: of `build_report`; request: of the run, as its JSON; timelines:
     None when the load never began."""
     sections = [_head(report, request)]
+    if report.get("thresholds"):
+        sections.append(_thresholds(report["thresholds"]))
     for name, pipeline in report["pipelines"].items():
         sections.append(_pipeline(name, pipeline, timelines))
     sections.append(_ledger(report))
@@ -110,6 +113,12 @@ def _latency_table(stages: dict[str, Any]) -> Markup:
         "the output; cost: p50 less that of what the stage reads"
     )
     return element("div", element("table", element("caption", caption), *rows), class_="wide")
+
+
+def _thresholds(rows: list[dict[str, Any]]) -> Markup:
+    kinds = {True: "verdict good", False: "verdict bad"}
+    lines = (element("p", sentence(row), class_=kinds[row["passed"]]) for row in rows)
+    return element("section", element("h2", "Thresholds"), *lines)
 
 
 def _row(tag: str, *cells: str) -> Markup:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from analysis.thresholds import sentence
 from services.console.page.ledger import in_words
 from services.console.show import (
     EXPIRED,
@@ -34,6 +35,8 @@ def markdown(report: dict[str, Any]) -> str:
         for restart in pipeline.get("restarts", ()):
             lines += [restart_sentence(name, pipeline, restart), ""]
         lines += _table(pipeline["stages"])
+    rows = report.get("thresholds", ())
+    lines += ["", "## Thresholds", "", *(f"- {sentence(row)}" for row in rows)] if rows else []
     lines += ["", "Latency in milliseconds, from the latest contributing input to the output."]
     lines += ["", " ".join(cost_sentences(report)), "", "## Environment", ""]
     lines += [f"- {key}: {_plain(value)}" for key, value in report["environment"].items()]

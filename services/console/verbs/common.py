@@ -11,6 +11,7 @@ from services.console.store_session import store_session
 from services.runtime.settings import ServiceSettings
 
 EXIT_FAILED = 1
+EXIT_THRESHOLD = 3
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 
 

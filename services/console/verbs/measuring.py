@@ -2,15 +2,20 @@
 
 import json
 from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from analysis.thresholds import ended_by_threshold
 from deploy.local.engines import install_engines
 from schemas.protocol import parse_stages
-from services.console.choosing import chosen_pipelines, chosen_workload, with_options
+from services.console.choosing import chosen_pipelines, chosen_workload, with_baseline, with_options
+from services.console.ci import benchmark, junit
 from services.console.evaluating import evaluate_again
 from services.console.files import check_file, write_file
+from services.console.page.markdown import markdown
 from services.console.remote_stack import open_stack
 from services.console.report import build_report
 from services.console.run_command import perform
@@ -18,6 +23,7 @@ from services.console.show import show_repetition, show_report, verdict_sentence
 from services.console.verbs.common import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
+    EXIT_THRESHOLD,
     dashboards,
     teller,
 )
@@ -45,6 +51,7 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
         input_path=options.input,
         wire_format=options.format,
         kill=options.kill,
+        thresholds=options.threshold,
     )
     workload = checked(chosen, domain)
     pipelines = load_pipelines(chosen_pipelines(options.pipeline, workload))
@@ -54,7 +61,8 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
         raise DefinitionError(f"--stages: {error}.") from error
     if not 1 <= options.repeat <= MOST_REPEATS:
         raise DefinitionError(f"--repeat must be from 1 to {MOST_REPEATS}.")
-    check_file("--report", options.report)
+    for option, path, _ in _files(options):
+        check_file(option, path)
 
     say = teller(console)
     # Before anything starts: it may be refused.
@@ -69,6 +77,9 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
         stack.up(say)
         if not settings.store_url:
             keep_definitions(settings.data, [workload], pipelines, [domain])
+        workload = with_baseline(
+            workload, [one.name for one in pipelines], options.baseline, store_url(settings)
+        )
         say(f"watch it at {dashboards(settings)}d/tidegauge-live")
         while len(reports) < options.repeat and not interrupted:
             request = new_request(workload, pipelines, stages, domain.spec)
@@ -83,6 +94,14 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
             _tell(options, reports, console)
     if interrupted:
         return EXIT_INTERRUPTED
+    return _exit_code(reports)
+
+
+def _exit_code(reports: list[dict[str, Any]]) -> int:
+    """A threshold that failed comes first, where its run is valid or was ended by it."""
+    failed = [one for one in reports if any(not row["passed"] for row in one["thresholds"])]
+    if any(one["valid"] or ended_by_threshold(one) for one in failed):
+        return EXIT_THRESHOLD
     return 0 if all(one["valid"] and one["conclusion"]["clean"] for one in reports) else EXIT_FAILED
 
 
@@ -103,9 +122,19 @@ def _tell(options: Namespace, reports: list[dict[str, Any]], console: Console) -
     else:
         (report,) = reports
         show_report(console, report)
-    if options.report:
-        data = json.dumps(report, indent=2) + "\n"
-        write_file("--report", options.report, data.encode())
+    for option, path, write in _files(options):
+        if path is not None:
+            write_file(option, path, write(report))
+
+
+def _files(options: Namespace) -> tuple[tuple[str, Path | None, Callable[[Any], bytes]], ...]:
+    """Files that the report goes to: option, path or None, and how it is written."""
+    return (
+        ("--report", options.report, lambda report: (json.dumps(report, indent=2) + "\n").encode()),
+        ("--markdown", options.markdown, lambda report: markdown(report).encode()),
+        ("--junit", options.junit, junit),
+        ("--benchmark", options.benchmark, benchmark),
+    )
 
 
 def _summary(reports: list[dict[str, Any]], console: Console) -> dict[str, Any]:

@@ -50,7 +50,16 @@ def refused_in_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("refused_in_the_second")
 def test_what_was_measured_before_a_refused_run_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
-    options = Namespace(**ASKED, repeat=3, report=path)
+    options = Namespace(
+        **ASKED,
+        repeat=3,
+        report=path,
+        threshold=[],
+        baseline=None,
+        markdown=None,
+        junit=None,
+        benchmark=None,
+    )
     with pytest.raises(RunError, match=r"^The run was refused"):
         measuring.run(options, ServiceSettings(data=tmp_path), Console(quiet=True))
     assert json.loads(path.read_text()) == {"of": [{"number": 1}]}

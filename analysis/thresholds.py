@@ -1,0 +1,134 @@
+"""Which thresholds the figures of a run hold. Pure.
+
+Figures have the shape of a report: `input`, and `pipelines` by name with `stages` and `resources`.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from schemas.protocol import FAILED_VERDICTS
+from schemas.threshold import EVERY_STAGE, INPUT, LATENCY_FIGURES, PIPELINE, Threshold
+
+Figures = dict[str, Any]
+Row = dict[str, Any]
+BYTES_PER_MB = 1e6
+ENDED = "The run was ended by a threshold"
+
+
+def judged(thresholds: Iterable[Threshold], figures: Figures) -> list[Row]:
+    """One row per threshold, pipeline and stage that it is about: `threshold`, `pipeline`, `stage`,
+    `value` (None where the run does not say), `limit` and `passed`. One that is about nothing of
+    the run has a row that has not passed."""
+    rows = []
+    for one in thresholds:
+        if one.of_baseline:
+            rows.append(_row(one, one.pipeline, one.subject, None))
+            continue
+        found = list(values_of(one, figures)) or [(one.pipeline, one.subject, None)]
+        rows += [_row(one, *each) for each in found]
+    return rows
+
+
+def _row(one: Threshold, pipeline: str, stage: str, value: float | None) -> Row:
+    return {
+        "threshold": one.text,
+        "pipeline": pipeline,
+        "stage": stage,
+        "value": value,
+        "limit": one.value,
+        "passed": one.holds(value),
+    }
+
+
+def resolved(
+    thresholds: Iterable[Threshold], baseline: Figures | None, name: str, pipelines: Iterable[str]
+) -> tuple[Threshold, ...]:
+    """Thresholds with numbers in place of a baseline's figures: one per pipeline and stage.
+
+    baseline: the report of a run, `name` where it is from; None where there is none. pipelines: of
+    the run to come; a baseline of one pipeline serves for a run of one other. Raises ValueError.
+    """
+    found: list[Threshold] = []
+    given = tuple(pipelines)
+    for one in thresholds:
+        if not one.of_baseline:
+            found.append(one)
+            continue
+        if baseline is None:
+            raise ValueError(f"{one.text!r} needs a baseline: --baseline FILE.json or a run id")
+        figures = baseline
+        if len(given) == len(baseline["pipelines"]) == 1:
+            figures = baseline | {
+                "pipelines": dict(zip(given, baseline["pipelines"].values(), strict=True))
+            }
+        known = [each for each in values_of(one, figures) if each[2] is not None]
+        if not known:
+            raise ValueError(f"{name} has no figure for {one.text!r}")
+        for pipeline, stage, value in known:
+            narrowed = one.model_copy(
+                update={"pipeline": pipeline, "subject": stage or one.subject}
+            )
+            assert value is not None
+            found.append(narrowed.against(value, name))
+    return tuple(found)
+
+
+def values_of(one: Threshold, figures: Figures) -> Iterator[tuple[str, str, float | None]]:
+    """Pipeline, stage and value of everything that a threshold is about."""
+    if one.subject == INPUT:
+        yield "", "", _of_input(figures["input"], one.figure)
+        return
+    for name, pipeline in figures["pipelines"].items():
+        if one.pipeline not in ("", name):
+            continue
+        if one.subject == PIPELINE:
+            yield name, "", _of_pipeline(pipeline["resources"], one.figure)
+            continue
+        for stage, cell in pipeline["stages"].items():
+            if one.subject in (EVERY_STAGE, stage):
+                yield name, stage, _of_stage(cell, one)
+
+
+def ended_by_threshold(report: Figures) -> bool:
+    """Whether a run is not valid only because a threshold ended it early."""
+    return any(reason.startswith(ENDED) for reason in report["invalid_reasons"])
+
+
+def sentence(row: Row) -> str:
+    """`failed: join.p99_ms <= 50, spark-realtime join has 63`."""
+    who = " ".join(filter(None, (row["pipeline"], row["stage"]))) or INPUT
+    value = "has no such figure" if row["value"] is None else f"has {_plain(row['value'])}"
+    return f"{'passed' if row['passed'] else 'failed'}: {row['threshold']}; {who} {value}"
+
+
+def _plain(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.4g}"
+
+
+def _of_input(found: Figures, figure: str) -> float | None:
+    if figure.startswith("send_delay_"):
+        name = figure.removeprefix("send_delay_").removesuffix("_ms")
+        return _number(found["send_delay_ms"].get(name))
+    return _number(found.get(figure))
+
+
+def _of_pipeline(used: Figures, figure: str) -> float | None:
+    if figure == "memory_mb":
+        most = _number(used.get("memory_bytes_max"))
+        return None if most is None else most / BYTES_PER_MB
+    return _number(used.get(figure))
+
+
+def _of_stage(cell: Figures, one: Threshold) -> float | None:
+    if one.figure in LATENCY_FIGURES:
+        latency = cell["latency_ms"].get(one.definition, {})
+        return _number(latency.get(one.figure.removesuffix("_ms")))
+    if one.figure == "not_exact":
+        return sum(cell["verdicts"][name] for name in FAILED_VERDICTS) if cell["verdicts"] else None
+    if one.figure in cell["verdicts"]:
+        return _number(cell["verdicts"][one.figure])
+    return _number(cell.get(one.figure))
+
+
+def _number(value: Any) -> float | None:
+    return value if isinstance(value, int | float) else None

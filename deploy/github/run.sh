@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# One run as action.yml asks for it by variables; ends with the exit code of `tidegauge run`.
+set -u
+mkdir -p "$FOLDER"
+# Words of ARGUMENTS are arguments: whoever writes the workflow writes them.
+# shellcheck disable=SC2206
+arguments=("$WORKLOAD" --pipeline "$PIPELINE" ${ARGUMENTS:-})
+while IFS= read -r line; do
+    [ -z "${line//[[:space:]]/}" ] || arguments+=(--threshold "$line")
+done <<<"${THRESHOLDS:-}"
+[ -z "${BASELINE:-}" ] || arguments+=(--baseline "$BASELINE")
+"$ROOT/tidegauge" run "${arguments[@]}" --report "$FOLDER/report.json" \
+    --markdown "$FOLDER/report.md" --junit "$FOLDER/junit.xml" --benchmark "$FOLDER/benchmark.json"
+code=$?
+if [ -n "${GITHUB_STEP_SUMMARY:-}" ] && [ -f "$FOLDER/report.md" ]; then
+    cat "$FOLDER/report.md" >>"$GITHUB_STEP_SUMMARY"
+fi
+exit "$code"

@@ -1,0 +1,132 @@
+"""A threshold: a limit that a figure of a run must hold, as one line of text.
+
+    join.p99_ms <= 50                     of every pipeline of the run
+    spark-realtime: *.p99_ms <= 100       of every stage of one pipeline
+    join.event_time.p50_ms < 900          of another definition of latency than `latest`
+    tumbling.missing == 0                 a verdict; `not_exact` are all but exact
+    pipeline.cpu_cores <= 1.5             what a pipeline used
+    input.send_delay_p99_ms <= 20         what was sent
+    join.p99_ms <= 1.1 * baseline         against the same figure of another run
+    join.p99_ms <= 50 abort               ends the run as soon as it fails
+
+What follows `#` is a remark. A run's figures are those of its measured phase.
+"""
+
+import operator
+import re
+from collections.abc import Callable
+from typing import Final, Literal
+
+from schemas.model import Model
+
+LATENCY_FIGURES: Final = tuple(
+    f"{name}_ms" for name in ("min", "p50", "p90", "p95", "p99", "p999", "max", "mean")
+)
+DEFINITIONS: Final = ("latest", "mean", "event_time")
+VERDICT_FIGURES: Final = (
+    *("exact", "wrong", "missing", "late", "duplicate", "unexpected"),
+    "not_exact",
+)
+RATE: Final = "records_per_second"
+OF_STAGE: Final = (*LATENCY_FIGURES, *VERDICT_FIGURES, "outputs", RATE)
+OF_PIPELINE: Final = (
+    *("cpu_cores", "memory_mb", "core_seconds_per_million_records", "lag_records"),
+)
+OF_INPUT: Final = (
+    *("records", RATE, "send_delay_p50_ms", "send_delay_p99_ms", "send_delay_max_ms"),
+)
+EVERY_STAGE: Final = "*"
+PIPELINE: Final = "pipeline"
+INPUT: Final = "input"
+MAX_CHARACTERS: Final = 300
+COMPARE: Final[dict[str, Callable[[float, float], bool]]] = {
+    "<=": operator.le,
+    "<": operator.lt,
+    ">=": operator.ge,
+    ">": operator.gt,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+_LINE = re.compile(
+    r"(?:(?P<pipeline>[a-z0-9][a-z0-9-]{0,62})\s*:\s*)?"
+    r"(?P<subject>\*|[a-z][a-z0-9_]{0,31})\.(?:(?P<definition>[a-z_]+)\.)?(?P<figure>[a-z0-9_]+)"
+    r"\s*(?P<operator><=|>=|==|!=|<|>)\s*"
+    r"(?P<value>-?[0-9]+(?:\.[0-9]+)?)?(?P<times>\s*\*\s*)?(?P<baseline>baseline)?"
+    r"(?:\s+(?P<abort>abort))?\s*(?:#.*)?"
+)
+
+
+class Threshold(Model):
+    """A threshold that was understood.
+
+    text: as it was written. pipeline: empty for every one. subject: a stage, `*`, `pipeline` or
+    `input`. value: the limit; a factor where it is of a baseline. abort: whether the run ends when
+    it fails.
+    """
+
+    text: str
+    pipeline: str = ""
+    subject: str
+    definition: Literal["latest", "mean", "event_time"] = "latest"
+    figure: str
+    operator: Literal["<=", "<", ">=", ">", "==", "!="]
+    value: float
+    of_baseline: bool = False
+    abort: bool = False
+
+    def holds(self, value: float | None) -> bool:
+        """Whether a figure is within the limit; one that is not known is not."""
+        return value is not None and COMPARE[self.operator](value, self.value)
+
+    def against(self, baseline: float, name: str) -> "Threshold":
+        """The same with the limit that a figure of another run gives."""
+        limit = round(self.value * baseline, 6)
+        subject = (
+            self.subject if self.definition == "latest" else f"{self.subject}.{self.definition}"
+        )
+        which = f"{self.pipeline}: " if self.pipeline else ""
+        end = " abort" if self.abort else ""
+        return parse_threshold(
+            f"{which}{subject}.{self.figure} {self.operator} {limit:f}".rstrip("0").rstrip(".")
+            + f"{end}  # {self.value:g} * baseline ({baseline:g} in {name})"
+        )
+
+
+def parse_threshold(text: str) -> Threshold:
+    """A threshold from its line. Raises ValueError with what is wrong and what is allowed."""
+    line = " ".join(text.split())
+    if len(line) > MAX_CHARACTERS:
+        raise ValueError(f"a threshold has at most {MAX_CHARACTERS} characters")
+    found = _LINE.fullmatch(line)
+    if found is None or not (found["value"] or found["baseline"]):
+        raise ValueError(
+            f"{line[:80]!r} is no threshold; it must be like: join.p99_ms <= 50,"
+            " pipeline.cpu_cores < 1.5 or join.p99_ms <= 1.1 * baseline"
+        )
+    if bool(found["times"]) != bool(found["value"] and found["baseline"]):
+        raise ValueError(f"{line[:80]!r}: the limit must be a number, or a number * baseline")
+    _check(found["subject"], found["definition"], found["figure"], bool(found["abort"]))
+    return Threshold(
+        text=line,
+        pipeline=found["pipeline"] or "",
+        subject=found["subject"],
+        definition=found["definition"] or "latest",
+        figure=found["figure"],
+        operator=found["operator"],
+        value=float(found["value"] or 1),
+        of_baseline=bool(found["baseline"]),
+        abort=bool(found["abort"]),
+    )
+
+
+def _check(subject: str, definition: str | None, figure: str, aborts: bool) -> None:
+    allowed = {PIPELINE: OF_PIPELINE, INPUT: OF_INPUT}.get(subject, OF_STAGE)
+    if figure not in allowed:
+        raise ValueError(f"{subject} has no figure {figure!r}; it has: {', '.join(allowed)}")
+    if definition is not None and definition not in DEFINITIONS:
+        raise ValueError(f"there is no latency {definition!r}; there are: {', '.join(DEFINITIONS)}")
+    if definition is not None and figure not in LATENCY_FIGURES:
+        raise ValueError(f"{figure} is no latency, so it has no {definition}")
+    if aborts and figure not in (*LATENCY_FIGURES, *OF_PIPELINE):
+        raise ValueError(f"{figure} is known at the end of a run only; abort is for latencies and"
+                         " what a pipeline uses")  # fmt: skip

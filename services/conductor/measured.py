@@ -1,0 +1,133 @@
+"""Figures of a run so far, as its thresholds need them: events of the bus → a report's shape. Pure.
+
+Only of the measured phase. Kept for runs that have thresholds.
+"""
+
+from collections import Counter, defaultdict, deque
+from typing import Any
+
+from analysis.costs import core_seconds_per_million_records
+from schemas import catalogue, protocol
+from schemas.percentiles import quantile
+from schemas.protocol import Drained, RunRequest
+
+BUS = (catalogue.THROUGHPUT, catalogue.PIPELINE)  # beside what every run needs
+LEVELS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+EARLY = 10_000  # events that may come before it is known when the measured phase begins
+
+
+class Measured:
+    """What the bus has said of one run's measured phase. It is given events of that run only."""
+
+    def __init__(self, request: RunRequest) -> None:
+        self._request = request
+        self._bounds: tuple[int, int] | None = None
+        self._early: deque[tuple[str, dict[str, Any]]] = deque(maxlen=EARLY)
+        self._latencies: defaultdict[tuple[str, str, str], Counter[int]] = defaultdict(Counter)
+        self._send_delays_us: Counter[int] = Counter()
+        self._sent = 0
+        self._outputs: Counter[tuple[str, str]] = Counter()
+        self._used: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._memory: Counter[str] = Counter()
+        self._lag: Counter[str] = Counter()
+
+    def begins(self, start_ms: int, end_ms: int) -> None:
+        """When the measured phase begins and ends, epoch milliseconds."""
+        self._bounds = (start_ms, end_ms)
+        while self._early:
+            self._add_timed(*self._early.popleft())
+
+    def add(self, topic: str, record: dict[str, Any]) -> None:
+        """Take in one event of the run."""
+        if topic == catalogue.LATENCY and record["phase"] == "measure":
+            of = self._latencies[record["pipeline"], record["stage"], record["definition"]]
+            _count(of, record["latencies_ms"], record["counts"])
+        elif topic == catalogue.GENERATOR and record["phase"] == "measure":
+            _count(self._send_delays_us, record["send_delays_us"], record["counts"])
+            self._sent += record["acknowledged"]
+        elif topic in (catalogue.THROUGHPUT, catalogue.RESOURCES, catalogue.PIPELINE):
+            if self._bounds is None:
+                self._early.append((topic, record))
+            else:
+                self._add_timed(topic, record)
+
+    def _add_timed(self, topic: str, record: dict[str, Any]) -> None:
+        assert self._bounds is not None
+        at_ms = record["second"] if topic == catalogue.THROUGHPUT else record["time"]
+        name = record["pipeline"]
+        if not name or not self._bounds[0] <= at_ms < self._bounds[1]:
+            return
+        if topic == catalogue.THROUGHPUT:
+            self._outputs[name, record["stage"]] += record["records"]
+        elif topic == catalogue.RESOURCES:
+            self._used[name]["cpu_us"] += round(1e6 * record["cpu_seconds"])
+            self._used[name]["us"] += round(1e6 * record["interval_s"])
+            self._memory[name] = max(self._memory[name], record["memory_bytes"])
+        elif record.get("lag_records") is not None:
+            self._lag[name] = max(self._lag[name], record["lag_records"])
+
+    def figures(self, drained: Drained | None = None) -> dict[str, Any]:
+        """What is known by now, in the shape of a report. drained: the verdicts, at the end."""
+        verdicts = drained.verdicts if drained else {}
+        seconds = (self._bounds[1] - self._bounds[0]) / 1000 if self._bounds else 0.0
+        return {
+            "input": {
+                "records": self._sent,
+                "records_per_second": self._sent / seconds if seconds else None,
+                "send_delay_ms": {
+                    name: None if value is None else value / 1000
+                    for name, value in _levels(self._send_delays_us).items()
+                },
+            },
+            "pipelines": {
+                one.name: {
+                    "resources": self._resources(one.name),
+                    "stages": {
+                        stage: self._stage(one.name, stage, verdicts, seconds)
+                        for stage in self._request.stages_of(one)
+                    },
+                }
+                for one in self._request.pipelines
+            },
+        }
+
+    def _stage(self, pipeline: str, stage: str, verdicts: Any, seconds: float) -> dict[str, Any]:
+        counts = dict(verdicts.get(pipeline, {}).get(stage, {}))
+        came = sum(count for verdict, count in counts.items() if verdict != "missing")
+        return {
+            "verdicts": counts,
+            "outputs": came if counts else None,
+            "records_per_second": self._outputs[pipeline, stage] / seconds if seconds else None,
+            "latency_ms": {
+                definition: _summary(self._latencies[pipeline, stage, definition])
+                for definition in protocol.DEFINITIONS
+                if self._latencies[pipeline, stage, definition]
+            },
+        }
+
+    def _resources(self, pipeline: str) -> dict[str, Any]:
+        used = self._used[pipeline]
+        if not used["us"]:
+            return {}
+        cpu_s = used["cpu_us"] / 1e6
+        return {
+            "cpu_cores": used["cpu_us"] / used["us"],
+            "memory_bytes_max": self._memory[pipeline],
+            "core_seconds_per_million_records": core_seconds_per_million_records(cpu_s, self._sent),
+            "lag_records": self._lag.get(pipeline),
+        }
+
+
+def _count(into: Counter[int], values: list[int], counts: list[int]) -> None:
+    for value, count in zip(values, counts, strict=True):
+        into[value] += count
+
+
+def _levels(counts: Counter[int]) -> dict[str, int | None]:
+    return {name: quantile(counts, level) for name, level in {**LEVELS, "max": 1.0}.items()}
+
+
+def _summary(counts: Counter[int]) -> dict[str, float | None]:
+    total = sum(counts.values())
+    mean = sum(value * count for value, count in counts.items()) / total
+    return {"min": min(counts), **_levels(counts), "mean": mean}

@@ -1,0 +1,82 @@
+"""A report as programs of continuous integration read it: JUnit's XML, and the custom format of
+github-action-benchmark. Pure."""
+
+import json
+import re
+from typing import Any
+from xml.etree import ElementTree
+
+from analysis.thresholds import sentence
+from schemas.protocol import FAILED_VERDICTS
+
+Report = dict[str, Any]
+NOT_IN_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
+TRACKED = ("p50", "p95", "p99")
+
+
+def junit(report: Report) -> bytes:
+    """One test case each for the run's validity, for every stage's outputs, and per threshold,
+    pipeline and stage."""
+    cases = [_case("run", "valid", "" if report["valid"] else " ".join(report["invalid_reasons"]))]
+    for name, pipeline in report["pipelines"].items():
+        for stage, cell in pipeline["stages"].items():
+            bad = [f"{cell['verdicts'][v]} {v}" for v in FAILED_VERDICTS if cell["verdicts"][v]]
+            none = "" if any(cell["verdicts"].values()) else "no output was judged"
+            cases.append(_case(f"{name}.{stage}", "every output is exact", ", ".join(bad) or none))
+    for row in report["thresholds"]:
+        who = ".".join(filter(None, (row["pipeline"], row["stage"]))) or "input"
+        cases.append(_case(who, row["threshold"], "" if row["passed"] else sentence(row)))
+    suite = ElementTree.Element(
+        "testsuite",
+        name=f"tidegauge {report['workload']}",
+        tests=str(len(cases)),
+        failures=str(sum(len(case) for case in cases)),
+        errors="0",
+    )
+    properties = ElementTree.SubElement(suite, "properties")
+    for key in ("run_id", "domain"):
+        ElementTree.SubElement(properties, "property", name=key, value=str(report[key]))
+    suite.extend(cases)
+    whole = ElementTree.Element("testsuites")
+    whole.append(suite)
+    ElementTree.indent(whole)
+    return bytes(ElementTree.tostring(whole, encoding="utf-8", xml_declaration=True)) + b"\n"
+
+
+def _case(of: str, name: str, failure: str) -> ElementTree.Element:
+    case = ElementTree.Element("testcase", classname=f"tidegauge.{of}", name=name)
+    if failure:
+        failure = NOT_IN_XML.sub("\ufffd", failure)
+        ElementTree.SubElement(case, "failure", message=failure).text = failure
+    return case
+
+
+def benchmark(report: Report) -> bytes:
+    """The latencies of a run, and what a record costs, as `customSmallerIsBetter`. Of repeated runs
+    the medians, with their intervals as `range`. A run that is not valid has none."""
+    found: list[dict[str, Any]] = []
+    extra = f"run {report['run_id']}"
+    for name, pipeline in report["pipelines"].items() if report["valid"] else ():
+        for stage, cell in pipeline["stages"].items():
+            latest = cell["latency_ms"].get("latest", {})
+            for figure in TRACKED:
+                if latest.get(figure) is not None:
+                    one = {"name": f"{name} {stage} {figure}", "unit": "ms"}
+                    found.append(one | _value(report, name, stage, figure) | {"extra": extra})
+        cost = pipeline["resources"].get("core_seconds_per_million_records")
+        if cost is not None:
+            unit = "core-seconds per million records"
+            found.append({"name": f"{name} cost", "unit": unit, "value": cost, "extra": extra})
+    return (json.dumps(found, indent=2) + "\n").encode()
+
+
+def _value(report: Report, name: str, stage: str, figure: str) -> dict[str, Any]:
+    repeated = report.get("repetition", {}).get("pipelines", {}).get(name)
+    if repeated is None:
+        latest = report["pipelines"][name]["stages"][stage]["latency_ms"]["latest"]
+        return {"value": latest[figure]}
+    interval = repeated["stages"][stage]["latency_ms"]["latest"][figure]
+    value = {"value": interval["median"]}
+    if interval["low"] is not None:
+        value["range"] = f"{interval['low']:g} to {interval['high']:g}"
+    return value

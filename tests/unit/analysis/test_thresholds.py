@@ -1,0 +1,122 @@
+"""Limits that the figures of a run must hold."""
+
+from typing import Any
+
+import pytest
+
+from analysis.thresholds import judged, resolved, sentence
+from schemas.threshold import Threshold, parse_threshold
+
+pytestmark = pytest.mark.unit
+
+
+def cell(p99: int, late: int = 0) -> dict[str, Any]:
+    verdicts = {"exact": 90, "wrong": 1, "missing": 0, "late": late, "duplicate": 0}
+    return {
+        "verdicts": verdicts | {"unexpected": 0},
+        "outputs": 91,
+        "records_per_second": 30.5,
+        "latency_ms": {"latest": {"p99": p99}, "event_time": {"p99": 900}},
+    }
+
+
+def figures(**pipelines: dict[str, Any]) -> dict[str, Any]:
+    used = {"cpu_cores": 0.8, "memory_bytes_max": 250_000_000}
+    return {
+        "input": {"records": 9_000, "records_per_second": 400.0, "send_delay_ms": {"p99": 0.5}},
+        "pipelines": {
+            name: {"stages": stages, "resources": used} for name, stages in pipelines.items()
+        },
+    }
+
+
+FIGURES = figures(a={"parse": cell(4), "join": cell(40)}, b={"join": cell(60, late=2)})
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("join.p99_ms <= 50", [("a", "join", 40, True), ("b", "join", 60, False)]),
+        ("b: join.p99_ms <= 60", [("b", "join", 60, True)]),
+        ("a: *.p99_ms < 40", [("a", "parse", 4, True), ("a", "join", 40, False)]),
+        ("parse.event_time.p99_ms > 899.5", [("a", "parse", 900, True)]),
+        ("join.late == 0", [("a", "join", 0, True), ("b", "join", 2, False)]),
+        ("b: join.not_exact != 2", [("b", "join", 3, True)]),
+        ("a: join.records_per_second >= 30", [("a", "join", 30.5, True)]),
+        ("a: pipeline.memory_mb < 250", [("a", "", 250.0, False)]),
+        ("a: pipeline.cpu_cores <= 1", [("a", "", 0.8, True)]),
+        ("input.records_per_second >= 400", [("", "", 400.0, True)]),
+        ("input.send_delay_p99_ms <= 0.4", [("", "", 0.5, False)]),
+        # What a run does not have has not been held.
+        ("sliding.p99_ms <= 1000", [("", "sliding", None, False)]),
+        ("a: pipeline.lag_records <= 1000", [("a", "", None, False)]),
+        ("c: join.p99_ms <= 1000", [("c", "join", None, False)]),
+        ("join.p99_ms <= 2 * baseline", [("", "join", None, False)]),
+    ],
+)
+def test_a_threshold_is_judged_of_everything_that_it_is_about(
+    line: str, expected: list[tuple[str, str, float | None, bool]]
+) -> None:
+    rows = judged([parse_threshold(line)], FIGURES)
+    assert [(r["pipeline"], r["stage"], r["value"], r["passed"]) for r in rows] == expected
+
+
+def test_a_row_says_in_a_sentence_what_was_asked_and_what_was() -> None:
+    row = judged([parse_threshold("b: join.p99_ms <= 50 abort  # of the service level")], FIGURES)
+    assert sentence(row[0]) == (
+        "failed: b: join.p99_ms <= 50 abort # of the service level; b join has 60"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("join.p99 <= 50", "join has no figure 'p99'; it has: min_ms, p50_ms"),
+        ("pipeline.p99_ms <= 50", "pipeline has no figure 'p99_ms'"),
+        ("input.exact == 1", "input has no figure 'exact'"),
+        ("join.best.p99_ms <= 50", "there is no latency 'best'"),
+        ("join.mean.late == 0", "late is no latency"),
+        ("join.missing == 0 abort", "missing is known at the end of a run only"),
+        ("join.p99_ms = 50", "is no threshold"),
+        ("join.p99_ms <=", "is no threshold"),
+        ("join.p99_ms <= 2 baseline", "is no threshold"),
+        ("join.p99_ms <= 2 *", "must be a number, or a number \\* baseline"),
+        ("join.p99_ms <= nan", "is no threshold"),
+        ("join.p99_ms <= 50; DROP", "is no threshold"),
+        ("x" * 400, "at most 300 characters"),
+    ],
+)
+def test_what_is_no_threshold_is_refused_with_the_reason(line: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        parse_threshold(line)
+
+
+def limits(found: tuple[Threshold, ...]) -> list[tuple[str, str, float, bool]]:
+    return [(one.pipeline, one.subject, one.value, one.abort) for one in found]
+
+
+def test_a_baseline_gives_each_pipeline_and_stage_its_own_limit() -> None:
+    given = [parse_threshold(line) for line in ("join.p99_ms <= 1.1 * baseline abort",
+                                                "join.late == 0")]  # fmt: skip
+    found = resolved(given, FIGURES, "before.json", ["a", "b"])
+    assert limits(found) == [
+        ("a", "join", 44, True),
+        ("b", "join", 66, True),
+        ("", "join", 0, False),
+    ]
+    assert found[0].text == ("a: join.p99_ms <= 44 abort # 1.1 * baseline (40 in before.json)")
+    assert parse_threshold(found[0].text) == found[0]
+
+
+def test_a_baseline_of_one_pipeline_serves_for_another() -> None:
+    before = figures(old={"join": cell(40)})
+    found = resolved([parse_threshold("*.p99_ms <= baseline")], before, "x", ["new"])
+    assert limits(found) == [("new", "join", 40, False)]
+
+
+def test_a_baseline_that_is_not_given_or_says_nothing_is_refused() -> None:
+    given = [parse_threshold("sliding.p99_ms <= baseline")]
+    with pytest.raises(ValueError, match="needs a baseline"):
+        resolved(given, None, "", ["a"])
+    with pytest.raises(ValueError, match=r"before\.json has no figure"):
+        resolved(given, FIGURES, "before.json", ["a"])

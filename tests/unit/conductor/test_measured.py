@@ -1,0 +1,100 @@
+"""Figures of a run from the bus, and the thresholds that they hold."""
+
+import json
+
+import pytest
+
+from schemas import protocol
+from services.conductor.run_state import RunState
+from services.conductor.run_verdict import conclude
+from tests.unit.conductor.good_run import STAGES, drain, finish_load, lifecycle, send_delays
+from tests.unit.requests import a_request, an_event
+
+pytestmark = pytest.mark.unit
+START_MS, END_MS = 20_000, 50_000
+
+
+def a_run(*thresholds: str) -> RunState:
+    request = a_request()
+    workload = request.workload.model_copy(update={"thresholds": thresholds})
+    state = RunState(request.model_copy(update={"workload": workload}))
+    if state.measured is not None:
+        state.measured.begins(START_MS, END_MS)
+    return state
+
+
+def latencies(state: RunState, stage: str, counts: dict[int, int], phase: str = "measure") -> None:
+    event = an_event(pipeline="spark-realtime", stage=stage, definition="latest", phase=phase,
+                     latencies_ms=list(counts), counts=list(counts.values()))  # fmt: skip
+    state.add("results.latency", event)
+
+
+def rows(state: RunState) -> list[tuple[str, float | None, bool]]:
+    finish_load(state)
+    for stage in STAGES:
+        latencies(state, stage, {4: 1})
+    drain(state, late=3)
+    return [
+        (row["stage"], row["value"], row["passed"]) for row in conclude(state).detail["thresholds"]
+    ]
+
+
+def test_percentiles_are_of_the_measured_phase_and_exact() -> None:
+    state = a_run("join.p99_ms <= 50", "join.max_ms <= 50")
+    latencies(state, "join", {900: 500}, phase="warm_up")
+    latencies(state, "join", {5: 97})
+    latencies(state, "join", {60: 2})
+    assert rows(state) == [("join", 60, False), ("join", 60, False)]
+
+
+def test_verdicts_are_those_of_the_end() -> None:
+    assert rows(a_run("join.late == 3", "join.outputs == 103", "parse.not_exact == 0")) == [
+        ("join", 3, True),
+        ("join", 103, True),
+        ("parse", 0, True),
+    ]
+
+
+def test_rates_and_use_count_between_the_bounds() -> None:
+    state = a_run("join.records_per_second == 10", "pipeline.cpu_cores == 0.5",
+                  "pipeline.memory_mb == 2", "pipeline.lag_records == 7")  # fmt: skip
+    for second, records in ((19_000, 9_999), (20_000, 200), (49_000, 100), (50_000, 9_999)):
+        event = an_event(pipeline="spark-realtime", stage="join", second=second, records=records)
+        state.add("results.throughput", event)
+    for time, cpu_s, memory in ((19_999, 9.0, 9_000_000), (21_000, 1.0, 1_000_000),
+                                (22_000, 0.0, 2_000_000)):  # fmt: skip
+        event = an_event(service="p", pipeline="spark-realtime", interval_s=1.0, cpu_seconds=cpu_s,
+                         memory_bytes=memory) | {"time": time}  # fmt: skip
+        state.add("results.resources", event)
+    for time, lag in ((19_000, 99), (21_000, 7), (22_000, 0), (23_000, None)):
+        event = an_event(pipeline="spark-realtime", stage="join", lag_records=lag)
+        state.add("results.pipeline", event | {"time": time})
+    assert [value for _, value, _ in rows(state)] == [10, 0.5, 2, 7]
+
+
+def test_what_came_before_the_bounds_were_known_counts_too() -> None:
+    request = a_request()
+    lines = {"thresholds": ("join.records_per_second == 1",)}
+    workload = request.workload.model_copy(update=lines)
+    state = RunState(request.model_copy(update={"workload": workload}))
+    event = an_event(pipeline="spark-realtime", stage="join", second=20_000, records=30)
+    state.add("results.throughput", event)
+    assert state.measured is not None
+    state.measured.begins(START_MS, END_MS)
+    assert rows(state) == [("join", 1, True)]
+
+
+def test_what_was_sent_is_in_milliseconds() -> None:
+    state = a_run("input.send_delay_p99_ms == 0.3", "input.records == 500")
+    event = an_event(phase="measure", send_delays_us=[100, 300], counts=[400, 100],
+                     acknowledged=500)  # fmt: skip
+    state.add("results.generator", event)
+    assert [passed for _, _, passed in rows(state)] == [True, True]
+
+
+def test_a_run_without_thresholds_keeps_no_figures() -> None:
+    state = a_run()
+    send_delays(state, {100: 1})
+    lifecycle(state, protocol.DRAINED, detail=json.dumps({"verdicts": {}}))
+    assert state.measured is None
+    assert "thresholds" not in conclude(state).detail

@@ -1,0 +1,83 @@
+"""Reports as programs of continuous integration read them."""
+
+import json
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from services.console.ci import benchmark, junit
+
+pytestmark = pytest.mark.unit
+
+CLEAN = {"exact": 9, "wrong": 0, "missing": 0, "late": 0, "duplicate": 0, "unexpected": 0}
+
+
+def report(**changes: Any) -> dict[str, Any]:
+    latest = {"p50": 3, "p95": 8, "p99": 12}
+    return {
+        "run_id": "r1",
+        "workload": "latency",
+        "domain": "traffic",
+        "valid": True,
+        "invalid_reasons": [],
+        "pipelines": {
+            "a": {
+                "stages": {
+                    "join": {"verdicts": CLEAN, "latency_ms": {"latest": latest}},
+                    "sliding": {"verdicts": dict.fromkeys(CLEAN, 0), "latency_ms": {}},
+                },
+                "resources": {"core_seconds_per_million_records": 2000.5},
+            }
+        },
+        "thresholds": [
+            {"threshold": "join.p99_ms <= 10", "pipeline": "a", "stage": "join", "value": 12,
+             "limit": 10, "passed": False},
+        ],
+    } | changes  # fmt: skip
+
+
+def cases(data: bytes) -> dict[str, str]:
+    """Text of the failure by test case, empty where it passed."""
+    return {
+        f"{case.get('classname')} {case.get('name')}": case.findtext("failure") or ""
+        for case in ElementTree.fromstring(data).iter("testcase")
+    }
+
+
+def test_every_check_is_a_test_case() -> None:
+    data = junit(report())
+    assert cases(data) == {
+        "tidegauge.run valid": "",
+        "tidegauge.a.join every output is exact": "",
+        "tidegauge.a.sliding every output is exact": "no output was judged",
+        "tidegauge.a.join join.p99_ms <= 10": "failed: join.p99_ms <= 10; a join has 12",
+    }
+    suite = ElementTree.fromstring(data).find("testsuite")
+    assert suite is not None
+    assert (suite.get("tests"), suite.get("failures")) == ("4", "2")
+
+
+def test_an_invalid_run_fails_with_its_reasons_whatever_is_in_them() -> None:
+    data = junit(report(valid=False, invalid_reasons=["a < b & \x00c.", "Why."]))
+    assert cases(data)["tidegauge.run valid"] == "a < b & \ufffdc. Why."
+
+
+def test_figures_are_of_a_valid_run_only() -> None:
+    found = json.loads(benchmark(report()))
+    assert [(one["name"], one["unit"], one["value"]) for one in found] == [
+        ("a join p50", "ms", 3),
+        ("a join p95", "ms", 8),
+        ("a join p99", "ms", 12),
+        ("a cost", "core-seconds per million records", 2000.5),
+    ]
+    assert json.loads(benchmark(report(valid=False))) == []
+
+
+def test_repeated_runs_give_medians_with_their_intervals() -> None:
+    interval = {"median": 3, "low": 2.5, "high": 4}
+    unknown = {"median": 8, "low": None, "high": None}
+    latest = {"p50": interval, "p95": unknown, "p99": unknown}
+    stages = {"join": {"latency_ms": {"latest": latest}}, "sliding": {"latency_ms": {}}}
+    found = json.loads(benchmark(report(repetition={"pipelines": {"a": {"stages": stages}}})))
+    assert [(one["value"], one.get("range")) for one in found[:2]] == [(3, "2.5 to 4"), (8, None)]
