@@ -133,7 +133,7 @@ SELECT
     JSONExtractString(row, 'stage') AS stage,
     JSONExtract(row, 'value', 'Nullable(Float64)') AS value,
     JSONExtractFloat(row, 'limit') AS threshold_limit,
-    JSONExtractBool(row, 'passed') AS passed
+    CAST(JSONExtractBool(row, 'passed') AS Bool) AS passed
 FROM
 (
     SELECT run_id, time, detail

@@ -1,0 +1,208 @@
+-- One row per run, pipeline and stage with everything that is known of it, for questions over runs.
+
+CREATE OR REPLACE VIEW tidegauge.figures AS
+WITH
+    plans AS
+    (
+        SELECT
+            run_id,
+            e.time AS requested_at,
+            detail AS request,
+            JSONExtractRaw(request, 'workload') AS w,
+            JSONExtract(request, 'published', 'Map(String, Array(String))') AS published,
+            JSONExtract(request, 'stages', 'Array(String)') AS asked,
+            JSONExtractArrayRaw(request, 'pipelines') AS described
+        FROM tidegauge.results_lifecycle AS e
+        WHERE event = 'run_requested'
+        ORDER BY run_id, e.time, e._offset
+        LIMIT 1 BY run_id
+    ),
+    cells AS
+    (
+        SELECT
+            *,
+            p,
+            JSONExtractString(p, 'name') AS pipeline,
+            JSONExtract(p, 'stages', 'Array(String)') AS own,
+            if(
+                mapContains(published, pipeline),
+                published[pipeline],
+                arrayFilter(name -> empty(own) OR has(own, name), asked)
+            ) AS of_pipeline
+        FROM plans
+        ARRAY JOIN described AS p
+    ),
+    phases AS
+    (
+        SELECT
+            run_id,
+            fromUnixTimestamp64Milli(JSONExtractInt(detail, 'start_ms')) AS measured_from,
+            fromUnixTimestamp64Milli(JSONExtractInt(detail, 'end_ms')) AS measured_until
+        FROM tidegauge.results_lifecycle AS e
+        WHERE event = 'phase_started' AND e.phase = 'measure'
+        ORDER BY run_id, e.time
+        LIMIT 1 BY run_id
+    ),
+    used AS
+    (
+        SELECT
+            run_id,
+            r.pipeline AS pipeline,
+            sum(r.cpu_seconds) AS cpu_seconds,
+            sum(r.cpu_seconds) / sum(r.interval_s) AS cpu_cores,
+            max(r.memory_bytes) AS memory_bytes,
+            max(r.heap_used_bytes) AS heap_bytes,
+            sum(r.gc_seconds) AS gc_seconds
+        FROM tidegauge.results_resources AS r
+        INNER JOIN phases AS b USING (run_id)
+        WHERE r.pipeline != '' AND r.time >= b.measured_from AND r.time < b.measured_until
+        GROUP BY run_id, r.pipeline
+    ),
+    behind AS
+    (
+        SELECT run_id, pipeline, stage, max(lag_records) AS lag_records
+        FROM tidegauge.results_pipeline AS g
+        INNER JOIN phases AS b USING (run_id)
+        WHERE g.time >= b.measured_from AND g.time < b.measured_until
+        GROUP BY run_id, pipeline, stage
+    ),
+    prepared AS
+    (
+        SELECT
+            run_id,
+            anyIf(
+                arrayMax(
+                    place -> length(place.2),
+                    JSONExtractKeysAndValues(detail, 'start_offsets', 'Array(Int64)')
+                ),
+                event = 'preparing'
+            ) AS partitions,
+            mapFromArrays(
+                groupArrayIf(toString(e.pipeline), event = 'ready' AND e.pipeline != ''),
+                groupArrayIf(
+                    arrayFirst(
+                        x -> endsWith(x.1, 'version'),
+                        JSONExtractKeysAndValues(detail, 'String')
+                    ).2,
+                    event = 'ready' AND e.pipeline != ''
+                )
+            ) AS versions
+        FROM tidegauge.results_lifecycle AS e
+        WHERE event IN ('preparing', 'ready')
+        GROUP BY run_id
+    ),
+    latency AS
+    (
+        SELECT
+            run_id,
+            pipeline,
+            stage,
+            anyIf(l.count, definition = 'latest') AS measured_outputs,
+            anyIf(l.min_ms, definition = 'latest') AS min_ms,
+            anyIf(l.p50_ms, definition = 'latest') AS p50_ms,
+            anyIf(l.p90_ms, definition = 'latest') AS p90_ms,
+            anyIf(l.p95_ms, definition = 'latest') AS p95_ms,
+            anyIf(l.p99_ms, definition = 'latest') AS p99_ms,
+            anyIf(l.p999_ms, definition = 'latest') AS p999_ms,
+            anyIf(l.max_ms, definition = 'latest') AS max_ms,
+            anyIf(l.mean_ms, definition = 'latest') AS mean_ms,
+            anyIf(l.p50_ms, definition = 'mean') AS of_mean_p50_ms,
+            anyIf(l.p99_ms, definition = 'mean') AS of_mean_p99_ms,
+            anyIf(l.p50_ms, definition = 'event_time') AS event_time_p50_ms,
+            anyIf(l.p99_ms, definition = 'event_time') AS event_time_p99_ms
+        FROM tidegauge.latency_summary AS l
+        WHERE phase = 'measure'
+        GROUP BY run_id, pipeline, stage
+        HAVING countIf(definition = 'latest') > 0
+    )
+SELECT
+    c.run_id AS run_id,
+    c.requested_at AS requested_at,
+    r.valid AS valid,
+    r.clean AS clean,
+    r.step_of AS step_of,
+    JSONExtractString(c.w, 'name') AS workload,
+    ifNull(
+        nullIf(JSONExtractString(c.request, 'domain', 'name'), ''),
+        JSONExtractString(c.w, 'domain')
+    ) AS domain,
+    c.pipeline AS pipeline,
+    JSONExtractString(c.p, 'engine') AS engine,
+    n.versions[c.pipeline] AS engine_version,
+    JSONExtractString(c.p, 'mode') AS mode,
+    JSONExtractString(c.p, 'implementation') AS implementation,
+    JSONExtract(c.p, 'trigger_interval_ms', 'Nullable(Int64)') AS trigger_interval_ms,
+    mapFromArrays(
+        arrayMap(x -> x.1, JSONExtractKeysAndValuesRaw(c.p)),
+        arrayMap(x -> trim(BOTH '"' FROM x.2), JSONExtractKeysAndValuesRaw(c.p))
+    ) AS settings,
+    c.stage AS stage,
+    s.kind AS kind,
+    s.position AS position,
+    JSONExtractFloat(c.w, 'load', 'rate_per_second') AS rate_per_second,
+    JSONExtractString(c.w, 'load', 'shape') AS load_shape,
+    JSONExtractString(c.w, 'content', 'format') AS format,
+    JSONExtractInt(c.w, 'phases', 'warm_up_s') AS warm_up_s,
+    JSONExtractInt(c.w, 'phases', 'measure_s') AS measure_s,
+    JSONExtractInt(c.w, 'judgement', 'deadline_ms') AS deadline_ms,
+    JSONExtract(c.w, 'windows', 'Map(String, Int64)') AS windows,
+    n.partitions AS partitions,
+    JSONExtractString(c.request, 'environment', 'host') AS host,
+    JSONExtractString(c.request, 'environment', 'processor') AS processor,
+    JSONExtractInt(c.request, 'environment', 'cores') AS cores,
+    JSONExtractInt(c.request, 'environment', 'memory_bytes') AS machine_memory_bytes,
+    JSONExtractString(c.request, 'environment', 'system') AS system,
+    JSONExtractString(c.request, 'environment', 'java') AS java,
+    JSONExtractString(c.request, 'environment', 'tidegauge') AS revision,
+    JSONExtract(c.request, 'environment', 'packages', 'Map(String, String)') AS packages,
+    JSONExtractString(c.request, 'suite', 'name') AS suite,
+    g.acknowledged AS input_records,
+    g.acknowledged / nullIf(dateDiff('millisecond', b.measured_from, b.measured_until), 0) * 1000
+        AS input_per_second,
+    g.send_delay_p50_ms AS send_delay_p50_ms,
+    g.send_delay_p99_ms AS send_delay_p99_ms,
+    l.measured_outputs AS measured_outputs,
+    l.min_ms AS min_ms,
+    l.p50_ms AS p50_ms,
+    l.p90_ms AS p90_ms,
+    l.p95_ms AS p95_ms,
+    l.p99_ms AS p99_ms,
+    l.p999_ms AS p999_ms,
+    l.max_ms AS max_ms,
+    l.mean_ms AS mean_ms,
+    l.of_mean_p50_ms AS of_mean_p50_ms,
+    l.of_mean_p99_ms AS of_mean_p99_ms,
+    l.event_time_p50_ms AS event_time_p50_ms,
+    l.event_time_p99_ms AS event_time_p99_ms,
+    v.exact AS exact,
+    v.wrong AS wrong,
+    v.missing AS missing,
+    v.late AS late,
+    v.duplicate AS duplicate,
+    v.unexpected AS unexpected,
+    q.lag_records AS lag_records,
+    u.cpu_cores AS cpu_cores,
+    u.cpu_seconds * 1e6 / nullIf(g.acknowledged, 0) AS core_seconds_per_million_records,
+    u.memory_bytes AS memory_bytes,
+    u.heap_bytes AS heap_bytes,
+    u.gc_seconds AS gc_seconds
+FROM (SELECT *, stage FROM cells ARRAY JOIN of_pipeline AS stage) AS c
+LEFT JOIN tidegauge.runs AS r ON r.run_id = c.run_id
+LEFT JOIN tidegauge.run_stages AS s ON s.run_id = c.run_id AND s.stage = c.stage
+LEFT JOIN prepared AS n ON n.run_id = c.run_id
+LEFT JOIN phases AS b ON b.run_id = c.run_id
+LEFT JOIN
+(
+    SELECT * FROM tidegauge.generator_summary WHERE phase = 'measure'
+) AS g ON g.run_id = c.run_id
+LEFT JOIN latency AS l
+    ON l.run_id = c.run_id AND l.pipeline = c.pipeline AND l.stage = c.stage
+LEFT JOIN
+(
+    SELECT * FROM tidegauge.verdict_totals WHERE phase = 'measure'
+) AS v ON v.run_id = c.run_id AND v.pipeline = c.pipeline AND v.stage = c.stage
+LEFT JOIN behind AS q
+    ON q.run_id = c.run_id AND q.pipeline = c.pipeline AND q.stage = c.stage
+LEFT JOIN used AS u ON u.run_id = c.run_id AND u.pipeline = c.pipeline
+SETTINGS join_use_nulls = 1
+COMMENT 'One row per run, pipeline and stage: settings of workload, pipeline and machine, and every figure of the measured phase. Settings of the engine by name as text: settings[''heap_mb'']';

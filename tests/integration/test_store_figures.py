@@ -1,0 +1,103 @@
+"""The view with a row per run, pipeline and stage says what the report of a run says."""
+
+import json
+
+import pytest
+
+from schemas import catalogue
+from tests.integration.recorded_run import phase_ms, recorded, run_of
+from tests.integration.store_engine import project
+from tests.unit.store.test_rows import NEW_YEAR_MS
+
+pytestmark = pytest.mark.integration
+EVENTS = recorded()
+RUN_ID = run_of(EVENTS)
+
+
+@pytest.fixture(scope="module")
+def engine(module_engine):
+    project(module_engine, EVENTS)
+    return module_engine
+
+
+@pytest.fixture(scope="module")
+def figures(engine):
+    rows = engine.rows(f"SELECT * FROM tidegauge.figures WHERE run_id = '{RUN_ID}'")
+    return {(row["pipeline"], row["stage"]): row for row in rows}
+
+
+@pytest.fixture(scope="module")
+def request_of_the_run():
+    return next(
+        json.loads(record["detail"])
+        for topic, record in EVENTS
+        if topic == catalogue.LIFECYCLE and record["event"] == "run_requested"
+    )
+
+
+def test_there_is_a_row_for_each_stage_that_a_pipeline_publishes(figures, request_of_the_run):
+    assert set(figures) == {
+        (pipeline["name"], stage)
+        for pipeline in request_of_the_run["pipelines"]
+        for stage in request_of_the_run["stages"]
+        if not pipeline["stages"] or stage in pipeline["stages"]
+    }
+
+
+def test_settings_are_columns(figures, request_of_the_run):
+    workload, environment = request_of_the_run["workload"], request_of_the_run["environment"]
+    for (name, _), row in figures.items():
+        (pipeline,) = (one for one in request_of_the_run["pipelines"] if one["name"] == name)
+        assert row["workload"] == workload["name"]
+        assert row["rate_per_second"] == workload["load"]["rate_per_second"]
+        assert row["measure_s"] == workload["phases"]["measure_s"]
+        assert (row["cores"], row["java"]) == (environment["cores"], environment["java"])
+        assert row["packages"] == environment["packages"]
+        assert row["mode"] == pipeline["mode"]
+        assert row["settings"]["watermark_s"] == str(pipeline["watermark_s"])
+        assert row["partitions"] == 1
+
+
+def test_figures_are_those_of_the_other_views(engine, figures):
+    for (pipeline, stage), row in figures.items():
+        where = (
+            f"WHERE run_id = '{RUN_ID}' AND pipeline = '{pipeline}' AND stage = '{stage}'"
+            " AND phase = 'measure'"
+        )
+        (latest,) = engine.rows(
+            f"SELECT * FROM tidegauge.latency_summary {where} AND definition = 'latest'"
+        )
+        names = ("min_ms", "p50_ms", "p95_ms", "p99_ms", "p999_ms", "max_ms", "mean_ms")
+        assert [row[name] for name in names] == [latest[name] for name in names]
+        (verdicts,) = engine.rows(f"SELECT * FROM tidegauge.verdict_totals {where}")
+        names = ("exact", "wrong", "missing", "late", "duplicate", "unexpected")
+        assert [row[name] for name in names] == [verdicts[name] for name in names]
+
+
+def test_what_a_pipeline_used_is_of_the_measured_phase(figures):
+    start_ms, end_ms = phase_ms(EVENTS, "measure")
+    for (pipeline, _), row in figures.items():
+        used = [
+            record
+            for topic, record in EVENTS
+            if topic == catalogue.RESOURCES
+            and record["pipeline"] == pipeline
+            and start_ms <= record["time"] < end_ms
+        ]
+        cpu_s = sum(record["cpu_seconds"] for record in used)
+        assert row["cpu_cores"] == pytest.approx(cpu_s / sum(r["interval_s"] for r in used))
+        per_million = 1e6 * cpu_s / row["input_records"]
+        assert row["core_seconds_per_million_records"] == pytest.approx(per_million)
+        assert row["input_per_second"] == pytest.approx(
+            row["input_records"] / (end_ms - start_ms) * 1000
+        )
+
+
+def test_a_run_that_measured_nothing_has_its_settings_alone(engine):
+    body = {"workload": {"name": "w"}, "stages": ["join"], "pipelines": [{"name": "p"}]}
+    head = {"run_id": "none", "time": NEW_YEAR_MS, "producer": "c", "event": "run_requested"}
+    event = head | {"phase": "", "pipeline": "", "stage": "", "detail": json.dumps(body)}
+    project(engine, [(catalogue.LIFECYCLE, event)])
+    (row,) = engine.rows("SELECT * FROM tidegauge.figures WHERE run_id = 'none'")
+    assert (row["workload"], row["pipeline"], row["stage"]) == ("w", "p", "join")
+    assert (row["p99_ms"], row["exact"], row["cpu_cores"], row["valid"]) == (None,) * 4
