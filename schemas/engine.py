@@ -221,8 +221,9 @@ class EnginePlan(Model):
     """What the program of one pipeline of one run is told.
 
     bootstrap, properties: where Kafka is and librdkafka's properties for a client there, which may
-    hold secrets. start_offsets: by input topic the offset of each partition to begin at. outputs:
-    by stage to publish its topic. wire_format: of the inputs; outputs are Avro, and copies what
+    hold secrets. start_offsets: by input topic the offset of each partition to begin at;
+    output_offsets: by topic of `outputs`, where those of this run begin. outputs: by stage to
+    publish its topic. wire_format: of the inputs; outputs are Avro, and copies what
     they copy. group: what the names of its consumer groups, transactions and internal topics begin
     with. warm_up_s: how long the load goes on before anything is measured. folder: for files
     of the pipeline; it goes when the run has ended, and is there when the program is started again.
@@ -233,6 +234,7 @@ class EnginePlan(Model):
     domain: DomainSpec
     outputs: dict[Stage, str] = Field(min_length=1)
     start_offsets: dict[str, tuple[int, ...]]
+    output_offsets: dict[str, tuple[int, ...]] = Field(default_factory=dict)
     bootstrap: str
     properties: dict[str, str] = Field(default_factory=dict)
     wire_format: Literal["avro", "json"] = "avro"

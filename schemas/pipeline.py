@@ -24,6 +24,8 @@ class Pipeline(Model):
     publishes; empty: all that it can of the domain.
     incomplete_windows: `withhold` publishes a window with `complete` only when all its records are
     there; `publish` publishes what it has when the watermark passes.
+    reads: of an engine with topology `chained`, stages that are computed from another stage than
+    the domain says; names that a domain does not have are left out.
     max_restarts: how often its program is started again in one run when it was killed, if the
     engine resumes.
     Every other field is a setting of the engine, which `engine.toml` describes and which is checked
@@ -39,6 +41,7 @@ class Pipeline(Model):
     engine: Name | Literal[""] = ""
     stages: tuple[Stage, ...] = ()
     incomplete_windows: IncompleteWindows = "withhold"
+    reads: dict[Stage, Stage] = Field(default_factory=dict, max_length=20)
     max_restarts: int = Field(3, ge=0, le=100)
 
     @property

@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from schemas.domain import DomainSpec
+from schemas.engine import Topology
 from schemas.model import Model, Stage, parse_stages
 from schemas.pipeline import Pipeline
 from schemas.suite import SuiteRun
@@ -103,7 +104,7 @@ class RunRequest(Model):
 
     step_of: the run whose search this one is a step of, or empty. domain: with the windows of the
     workload; None in requests of versions before domains. published: by pipeline, the stages that
-    it publishes, in order.
+    it publishes, in order; topologies: where its stages have their rows from.
     """
 
     run_id: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,80}$")
@@ -116,6 +117,7 @@ class RunRequest(Model):
     step_of: str = ""
     domain: DomainSpec | None = None
     published: dict[str, tuple[Stage, ...]] = Field(default_factory=dict)
+    topologies: dict[str, Topology] = Field(default_factory=dict)
 
     def stages_of(self, pipeline: Pipeline) -> tuple[Stage, ...]:
         """The stages that a pipeline publishes in this run, in order."""

@@ -49,6 +49,58 @@ FROM
 ARRAY JOIN names AS stage, kinds AS kind, arrayEnumerate(names) AS position
 COMMENT 'One row per run and stage of its domain: position from 1, kind, and the stages that it is made of';
 
+CREATE OR REPLACE VIEW tidegauge.run_pipelines AS
+SELECT
+    run_id,
+    requested_at,
+    JSONExtractString(said, 'name') AS pipeline,
+    JSONExtractString(said, 'engine') AS engine,
+    JSONExtractString(request, 'topologies', pipeline) AS topology,
+    JSONExtract(said, 'reads', 'Map(String, String)') AS reads
+FROM
+(
+    SELECT run_id, e.time AS requested_at, detail AS request
+    FROM tidegauge.results_lifecycle AS e
+    WHERE event = 'run_requested'
+    ORDER BY run_id, e.time, e._offset
+    LIMIT 1 BY run_id
+)
+ARRAY JOIN JSONExtractArrayRaw(request, 'pipelines') AS said
+COMMENT 'One row per run and pipeline: engine, where its stages have their rows from (independent, chained, via-topics; empty before that was told), and what stages read instead of what the domain says';
+
+CREATE OR REPLACE VIEW tidegauge.stage_chains AS
+SELECT
+    run_id,
+    pipeline,
+    topology,
+    stage,
+    arrayFilter(
+        name -> name != '' AND name != stage,
+        arrayFold((chain, _) -> arrayPushBack(chain, reads_of[chain[-1]]), range(20), [stage])
+    ) AS made_of
+FROM
+(
+    SELECT
+        p.run_id AS run_id,
+        p.pipeline AS pipeline,
+        p.topology AS topology,
+        s.stages AS stages,
+        mapUpdate(s.nearest, p.reads) AS reads_of
+    FROM tidegauge.run_pipelines AS p
+    INNER JOIN
+    (
+        SELECT
+            run_id,
+            groupArray(r.stage) AS stages,
+            mapFromArrays(groupArray(r.stage), groupArray(r.made_of[1])) AS nearest
+        FROM tidegauge.run_stages AS r
+        GROUP BY run_id
+    ) AS s ON s.run_id = p.run_id
+    WHERE p.topology IN ('chained', 'via-topics')
+)
+ARRAY JOIN stages AS stage
+COMMENT 'Of pipelines whose stages have their rows from stages: the stages that each is made of there, nearest first';
+
 CREATE OR REPLACE VIEW tidegauge.stage_positions AS
 SELECT stage, argMax(r.position, (r.requested_at, r.run_id)) AS position
 FROM tidegauge.run_stages AS r

@@ -112,6 +112,7 @@ FROM
         )
         ARRAY JOIN stages AS stage, p50s_ms AS p50_ms, p99s_ms AS p99_ms
     ) AS m
-    LEFT JOIN tidegauge.run_stages AS r ON r.run_id = m.run_id AND r.stage = m.stage
+    LEFT JOIN tidegauge.stage_chains AS r
+        ON r.run_id = m.run_id AND r.pipeline = m.pipeline AND r.stage = m.stage
 )
-COMMENT 'What a stage adds to the nearest measured stage that it is made of, in the same pipeline; null where there is none';
+COMMENT 'What a stage adds to the nearest measured stage that it is made of, in a pipeline that computes stages from stages (chained, via-topics); null where there is none, and in other pipelines';

@@ -17,7 +17,7 @@ CHECKS = (
     ("import boundaries", ["importlinter.cli", "lint_imports"]),
 )
 # Tests of services mostly wait for one of them, so two halves that take about as long run side by
-# side. tests/faults is not among them: it takes long.
+# side. tests/faults and tests/engines are not among them: they take long.
 HALVES = (
     ("tests/contract", "tests/unit", "tests/end_to_end", "tests/integration/local_stack"),
     ("tests/integration", "tests/security", "--ignore=tests/integration/local_stack"),

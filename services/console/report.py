@@ -38,6 +38,7 @@ def build_report(url: str, run_id: str) -> Report:
                 }
                 for stage in stages_of(request, pipeline)
             },
+            "topology": request.get("topologies", {}).get(pipeline["name"]),
             "resources": {},
             "restarts": [],
         }
@@ -252,7 +253,7 @@ def _add_latencies(url: str, run_id: str, cells: _Cells) -> None:
 
 
 def _add_costs(url: str, run_id: str, cells: _Cells) -> None:
-    """What each stage adds to the nearest measured stage that it is made of."""
+    """What each stage of a chain adds to the nearest measured stage that it is made of there."""
     rows = query(
         url,
         "SELECT pipeline, stage, stage_before, p50_cost_ms, p99_cost_ms FROM tidegauge.stage_cost"

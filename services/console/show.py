@@ -134,7 +134,8 @@ def _stages(name: str, pipeline: dict[str, Any]) -> Table:
         padding=(0, 1, 0, 0),
     )
     table.add_column("stage", no_wrap=True)
-    for column in ("p50", "p95", "p99", "max", "cost", "outputs", "per s", "exact", "ledger"):
+    costs = ("cost",) if has_costs(pipeline["stages"]) else ()
+    for column in ("p50", "p95", "p99", "max", *costs, "outputs", "per s", "exact", "ledger"):
         table.add_column(column, justify="right", no_wrap=column != "ledger")
     for stage, cell in pipeline["stages"].items():
         latest = cell["latency_ms"].get("latest", {})
@@ -142,15 +143,22 @@ def _stages(name: str, pipeline: dict[str, Any]) -> Table:
         table.add_row(
             stage,
             *(_ms(latest.get(figure)) for figure in ("p50", "p95", "p99", "max")),
-            stage_cost(cell),
+            *(stage_cost(cell) for _ in costs),
             str(cell["outputs"]),
             f"{cell['records_per_second']:.0f}",
             str(cell["verdicts"]["exact"]),
             Text(", ".join(bad), style="red") if bad else _unspoiled(cell["verdicts"]),
         )
-    table.caption = "ms from latest input to output; cost: p50 less that of what the stage reads"
+    table.caption = "ms from latest input to output"
+    if costs:
+        table.caption += "; cost: p50 less that of what the stage reads"
     table.caption_justify = "left"
     return table
+
+
+def has_costs(stages: dict[str, Any]) -> bool:
+    """Whether a pipeline computes stages from stages, so that there is what one of them adds."""
+    return any(cell.get("cost_ms") for cell in stages.values())
 
 
 def stage_cost(cell: dict[str, Any]) -> str:

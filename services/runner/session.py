@@ -9,6 +9,7 @@ from schemas import catalogue
 from schemas.engine import EnginePlan
 from schemas.protocol import Pipeline, RunPlan
 from services.runner.processes import PipelineProcess
+from services.runtime.chains import rewired
 from services.runtime.engines import Engine
 from services.runtime.settings import ServiceSettings
 
@@ -92,15 +93,20 @@ def engine_plan(
     request = plan.request
     if request.domain is None:
         raise ValueError("the run names no domain; it was asked for by an earlier version")
+    outputs = {
+        stage: catalogue.output_topic(pipeline.name, stage) for stage in request.stages_of(pipeline)
+    }
     return EnginePlan(
         run_id=request.run_id,
         pipeline=pipeline,
-        domain=request.domain,
-        outputs={
-            stage: catalogue.output_topic(pipeline.name, stage)
-            for stage in request.stages_of(pipeline)
-        },
+        domain=rewired(request.domain, pipeline.reads),
+        outputs=outputs,
         start_offsets={topic: plan.start_offsets[topic] for topic in request.domain.topics},
+        output_offsets={
+            topic: plan.start_offsets[topic]
+            for topic in outputs.values()
+            if topic in plan.start_offsets
+        },
         bootstrap=settings.open_bootstrap,
         properties=settings.kafka_properties,
         wire_format=request.workload.content.format,

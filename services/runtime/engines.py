@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from schemas.domain import DomainSpec
-from schemas.engine import Ability, EngineSpec
+from schemas.engine import Ability, EngineSpec, Topology
 from schemas.mistakes import DefinitionError, first_mistake, unknown
 from schemas.model import Stage
 from schemas.pipeline import Pipeline, secret_among
@@ -157,6 +157,8 @@ def _check_combination(engine: EngineSpec, pipeline: Pipeline) -> None:
     if pipeline.incomplete_windows not in ability.incomplete_windows:
         kept = " or ".join(ability.incomplete_windows)
         raise ValueError(f"incomplete_windows: {such} can only {kept} incomplete windows")
+    if pipeline.reads and ability.topology != "chained":
+        raise ValueError(f"reads: {such} does not compute stages from stages, so none can be named")
     for name, values in ability.requires.items():
         if pipeline.settings[name] not in values:
             raise ValueError(f"{name}: {such} needs {name} {' or '.join(values)}")
@@ -180,12 +182,11 @@ def reason_against(ability: Ability, domain: DomainSpec, stage: Stage) -> str:
     """Why a pipeline cannot publish a stage of a domain; empty where it can.
 
     What it must be able to do is what the stage needs, and what the stages before it need, unless
-    they only copy and decode.
+    they only copy and decode and need no topic of their own.
     """
+    inline = () if ability.topology == "via-topics" else ("copy", "decode")
     for step in domain.chain(stage):
-        if step.needs in ability.cannot and (
-            step.name == stage or step.kind not in ("copy", "decode")
-        ):
+        if step.needs in ability.cannot and (step.name == stage or step.kind not in inline):
             because = ability.cannot[step.needs]  # type: ignore[index]
             return because if step.name == stage else f"it is made of {step.name}; {because}"
     return ""
@@ -195,11 +196,25 @@ def stages_published(
     pipeline: Pipeline, domain: DomainSpec, asked: tuple[Stage, ...]
 ) -> tuple[tuple[Stage, ...], dict[Stage, str]]:
     """Of the stages that a run asks for those that a pipeline publishes, and of the others, where
-    the pipeline does not leave them out itself, why it does not. Raises DefinitionError."""
-    ability = load_engine(pipeline.engine).spec.ability_of(pipeline)
-    if ability is None:
-        raise DefinitionError(f"{pipeline.name}: {pipeline.engine} has no such settings.")
+    the pipeline does not leave them out itself, why it does not. Via topics it publishes what these
+    stages read, too. Raises DefinitionError."""
+    ability = _ability_of(pipeline)
     wanted = [stage for stage in asked if not pipeline.stages or stage in pipeline.stages]
     against = {stage: reason_against(ability, domain, stage) for stage in wanted}
     published = tuple(stage for stage, reason in against.items() if not reason)
+    if ability.topology == "via-topics":
+        needed = {step.name for stage in published for step in domain.chain(stage)}
+        published = tuple(stage for stage in domain.stage_names if stage in needed)
     return published, {stage: reason for stage, reason in against.items() if reason}
+
+
+def topology_of(pipeline: Pipeline) -> Topology:
+    """Where the stages of a pipeline have their rows from. Raises DefinitionError."""
+    return _ability_of(pipeline).topology
+
+
+def _ability_of(pipeline: Pipeline) -> Ability:
+    ability = load_engine(pipeline.engine).spec.ability_of(pipeline)
+    if ability is None:
+        raise DefinitionError(f"{pipeline.name}: {pipeline.engine} has no such settings.")
+    return ability

@@ -10,7 +10,8 @@ from schemas.domain import DomainSpec
 from schemas.mistakes import DefinitionError, first_mistake
 from schemas.protocol import Pipeline, RunRequest, Stage, Workload
 from schemas.suite import SuiteRun
-from services.runtime.engines import stages_published
+from services.runtime.chains import rewired
+from services.runtime.engines import stages_published, topology_of
 from services.runtime.environment import environment
 
 
@@ -40,6 +41,11 @@ def new_request(
         raise DefinitionError(f"workload {workload.name}: {first_mistake(error)}.") from error
     except ValueError as error:
         raise DefinitionError(f"workload {workload.name}: {error}.") from error
+    for one in pipelines:
+        try:
+            rewired(resolved, one.reads)
+        except ValueError as error:
+            raise DefinitionError(f"{one.name}: {error}.") from error
     return RunRequest(
         run_id=f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}",
         workload=workload,
@@ -50,6 +56,7 @@ def new_request(
         suite=suite,
         domain=resolved,
         published={one.name: _published(one, resolved, stages) for one in pipelines},
+        topologies={one.name: topology_of(one) for one in pipelines},
     )
 
 

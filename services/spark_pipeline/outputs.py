@@ -8,7 +8,7 @@ from itertools import dropwhile
 from pyspark.sql import DataFrame
 
 from schemas import catalogue
-from schemas.domain import ROW_KINDS, DomainSpec, StageSpec
+from schemas.domain import ROW_KINDS, WINDOW_START, DomainSpec, StageSpec
 from services.spark_pipeline.own import Own
 from services.spark_pipeline.pipeline import SparkPipeline
 from services.spark_pipeline.stages.aggregate import aggregate
@@ -17,9 +17,9 @@ from services.spark_pipeline.stages.builtin.aggregate import aggregate as builti
 from services.spark_pipeline.stages.builtin.change import change as builtin_change
 from services.spark_pipeline.stages.builtin.join import join as builtin_join
 from services.spark_pipeline.stages.builtin.join import window_join
-from services.spark_pipeline.stages.change import change
+from services.spark_pipeline.stages.change import change, change_of_windows
 from services.spark_pipeline.stages.copy import copy
-from services.spark_pipeline.stages.decode import decode_or_refuse, records
+from services.spark_pipeline.stages.decode import decode_or_refuse, published, records
 from services.spark_pipeline.stages.inputs import Inputs
 from services.spark_pipeline.stages.join import join
 from services.spark_pipeline.stages.rows import filtered, looked_up
@@ -56,24 +56,73 @@ class Source:
 def outputs(source: Source, domain: DomainSpec, stage: str, pipeline: SparkPipeline) -> DataFrame:
     """(key, value) of what the stage publishes, all the way from the input.
 
-    Rows of a decode have a column `topic` too: values that are no records go to `dead-letter`,
-    once for the pipeline and not for every stage that meets them. Raises ValueError where the
-    implementation has no such stage.
+    Via topics: from the output topic of the stage that it reads, where it reads one. Rows of a
+    decode have a column `topic` too: values that are no records go to `dead-letter`, once for the
+    pipeline and not for every stage that meets them. Raises ValueError where the implementation has
+    no such stage.
     """
     spec, inputs = domain.stage(stage), Inputs.of(domain, stage)
+    before = stage_before(domain, spec, pipeline)
+    topics = (catalogue.output_topic(pipeline.name, before.name),) if before else inputs.topics
+    is_copied = before is not None and before.kind == "copy"
     if spec.kind == "copy":
-        return source.read(inputs.topics).transform(copy)
-    if spec.kind == "decode":
+        return source.read(topics).transform(copy)
+    if spec.kind == "decode" and (before is None or is_copied):
         return decode_or_refuse(
-            source.read(inputs.topics),
+            source.read(topics),
             spec,
             inputs,
             output_topic=catalogue.output_topic(pipeline.name, stage),
             run_id=source.run_id,
             producer=f"spark_pipeline-{pipeline.name}",
             wire_format=source.wire_format,
+            is_copied=is_copied,
         )
-    return encoded(_computed(source, inputs, spec, pipeline), spec, domain.codec)
+    if before is None:
+        made = _computed(source, inputs, spec, pipeline)
+    elif is_copied:
+        rows = records(source.read(topics), inputs, source.wire_format, is_copied=True)
+        made = one_stage(rows, spec, inputs, pipeline)
+    else:
+        rows = published(source.read(topics), before, inputs)
+        _check_inputs_are_told(rows, spec, before, inputs)
+        made = one_stage(rows, spec, inputs, pipeline)
+    return encoded(made, spec, domain.codec)
+
+
+def stage_before(domain: DomainSpec, spec: StageSpec, pipeline: SparkPipeline) -> StageSpec | None:
+    """The stage whose output topic a stage reads; None where it reads inputs."""
+    if pipeline.topology != "via-topics" or spec.reads[0] not in domain.stage_names:
+        return None
+    return domain.stage(spec.reads[0])
+
+
+def _check_inputs_are_told(
+    rows: DataFrame, spec: StageSpec, before: StageSpec, inputs: Inputs
+) -> None:
+    """Raises ValueError where a stage must know of which input an output of the stage before is."""
+    if spec.kind not in ("join", "aggregate") or len(inputs.names) == 1:
+        return
+    untold = [name for name in inputs.names if inputs.own_column(name) not in rows.columns]
+    if untold:
+        raise ValueError(
+            f"the outputs of {before.name} do not tell which of them are of {untold[0]}, which "
+            f"{spec.name} needs to know"
+        )
+
+
+def one_stage(
+    rows: DataFrame, spec: StageSpec, inputs: Inputs, pipeline: SparkPipeline
+) -> DataFrame:
+    """The rows that a stage reads → its own. Raises ValueError where that cannot be."""
+    if spec.kind in ROW_KINDS:
+        return of_rows(rows, (spec,))
+    keep = f"{pipeline.watermark_s} seconds"
+    if spec.needs == "change counted":
+        return change_of_windows(rows.withWatermark(WINDOW_START, keep), spec)
+    if spec.needs in ("join", "aggregate counted"):
+        return CUSTOMISED[spec.kind](rows.withWatermark(inputs.event_time, keep), spec, inputs)
+    raise ValueError(f"the stage {spec.name} needs {spec.needs}, which only built-in has")
 
 
 def _computed(

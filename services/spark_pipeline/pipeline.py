@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from schemas.engine import Topology
 from schemas.pipeline import Pipeline
 
 
@@ -13,6 +14,7 @@ class SparkPipeline(Pipeline):
     engine: str = "spark"
     mode: Literal["real-time", "micro-batch", "continuous"]
     implementation: Literal["customised", "built-in", "state", "stateless", "own"] = "customised"
+    topology: Topology = "independent"
     watermark_s: int = 10
     window_watermark_ms: int = 0
     batch_duration_s: int = 300

@@ -74,7 +74,7 @@ def read_inputs(
     place: Place,
     topics: tuple[str, ...],
 ) -> DataFrame:
-    """Input topics as one source, from the start offsets on."""
+    """Topics as one source, from the start offsets on."""
     reader = (
         spark.readStream.format("kafka")
         .options(**place.kafka)
@@ -87,10 +87,11 @@ def read_inputs(
 
 
 def starting_offsets(plan: EnginePlan, topics: tuple[str, ...]) -> str:
-    """The `startingOffsets` option: first offset by input topic and partition, as JSON."""
+    """The `startingOffsets` option: first offset by topic and partition, as JSON."""
+    offsets = plan.start_offsets | plan.output_offsets
     return json.dumps(
         {
-            topic: {str(number): offset for number, offset in enumerate(plan.start_offsets[topic])}
+            topic: {str(number): offset for number, offset in enumerate(offsets[topic])}
             for topic in topics
         }
     )

@@ -57,17 +57,17 @@ def slots(
     """Task slots that the queries of these stages need at once.
 
     Real-time mode runs all tasks of all stages of a query at the same time and waits for ever
-    for one that has no slot: one per partition of each input topic, and one per shuffle partition
-    of a query with state.
+    for one that has no slot: one per partition of each topic that it reads, and one per shuffle
+    partition of a query with state.
     """
-    readers = input_partitions * sum(len(domain.inputs_of(stage)) for stage in stages)
-    reducers = pipeline.shuffle_partitions * sum(is_stateful(domain, stage) for stage in stages)
+    via_topics = pipeline.topology == "via-topics"
+    readers = reducers = 0
+    for stage in stages:
+        reads_one = via_topics and domain.stage(stage).reads[0] in domain.stage_names
+        steps = domain.chain(stage)[-1:] if via_topics else domain.chain(stage)
+        readers += input_partitions * (1 if reads_one else len(domain.inputs_of(stage)))
+        reducers += pipeline.shuffle_partitions * any(one.kind not in ROW_KINDS for one in steps)
     return readers + reducers
-
-
-def is_stateful(domain: DomainSpec, stage: str) -> bool:
-    """Whether a stage, or one that it is made of, keeps anything."""
-    return any(step.kind not in ROW_KINDS for step in domain.chain(stage))
 
 
 def compiler_options(pipeline: SparkPipeline, warm_up_s: int) -> tuple[str, ...]:

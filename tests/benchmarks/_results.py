@@ -96,6 +96,7 @@ def _lifecycle(run_id: str, start_ms: int, end_ms: int) -> Iterator[Event]:
         "run_id": run_id,
         "workload": {"name": "latency", "phases": {"measure_s": (end_ms - start_ms) // 1000}},
         "pipelines": [{"name": name, "stages": STAGES} for name in PIPELINES],
+        "topologies": dict.fromkeys(PIPELINES, "chained"),
         "stages": STAGES,
         "environment": {"host": "h", "cores": 2, "java": "21", "packages": {"pyspark": "4.3.0"}},
     }

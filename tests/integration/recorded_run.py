@@ -21,7 +21,17 @@ Event = tuple[str, dict[str, Any]]
 def recorded() -> list[Event]:
     """(topic, record) of every event, in the order of their times."""
     lines = lzma.decompress(RECORDED.read_bytes()).decode().splitlines()
-    return [(topic, record) for topic, record in map(json.loads, lines)]
+    return [(topic, _as_chain(record)) for topic, record in map(json.loads, lines)]
+
+
+def _as_chain(record: dict[str, Any]) -> dict[str, Any]:
+    """The same; the request names a topology, so that what is shown of chains has something to
+    show."""
+    if record.get("event") != "run_requested":
+        return record
+    request = json.loads(record["detail"])
+    request["topologies"] = {one["name"]: "chained" for one in request["pipelines"]}
+    return record | {"detail": json.dumps(request)}
 
 
 def run_of(events: Iterable[Event]) -> str:

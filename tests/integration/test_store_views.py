@@ -48,10 +48,24 @@ def request(run, **body):
     return head | {"phase": "", "pipeline": "", "stage": "", "detail": json.dumps(body)}
 
 
-COSTS = "SELECT stage, stage_before, p50_cost_ms FROM tidegauge.stage_cost ORDER BY p50_ms"
+# Run, topology of its pipeline (none before that was told), and what stages read there.
+CHAINS = (
+    ("r", "via-topics", {}),
+    ("chained", "chained", {"sums": "joined", "none": "joined"}),
+    ("independent", "independent", {}),
+    ("earlier", None, {}),
+)
 
 
-def test_a_stage_costs_what_it_adds_to_the_stage_that_it_is_made_of(engine):
+def costs(engine, run):
+    rows = engine.rows(
+        "SELECT stage, stage_before, p50_cost_ms FROM tidegauge.stage_cost"
+        f" WHERE run_id = '{run}' ORDER BY p50_ms"
+    )
+    return [tuple(row.values()) for row in rows]
+
+
+def test_a_stage_of_a_chain_costs_what_it_adds_to_the_stage_that_it_is_made_of(engine):
     stages = [
         {"name": "copied", "kind": "copy", "reads": ["a", "b"]},
         {"name": "parsed", "kind": "decode", "reads": ["copied"]},
@@ -59,19 +73,44 @@ def test_a_stage_costs_what_it_adds_to_the_stage_that_it_is_made_of(engine):
         {"name": "sums", "kind": "aggregate", "reads": ["parsed"]},
         {"name": "changes", "kind": "change", "reads": ["sums"]},
     ]
-    insert_events(
-        engine,
-        catalogue.LIFECYCLE,
-        request("r", stages=["parsed"], domain={"name": "d", "stages": stages}),
-    )
-    insert_latencies(engine, "r", changes={20: 1}, sums={9: 1}, copied={2: 1}, joined={5: 99, 8: 1})
-    assert [tuple(row.values()) for row in engine.rows(COSTS)] == [
+    domain = {"name": "d", "stages": stages}
+    for run, topology, reads in CHAINS:
+        asked = {"stages": ["parsed"], "domain": domain}
+        asked["pipelines"] = [{"name": "p", "engine": "e", "reads": reads}]
+        if topology is not None:
+            asked["topologies"] = {"p": topology}
+        insert_events(engine, catalogue.LIFECYCLE, request(run, **asked))
+        measured = {"changes": {20: 1}, "sums": {9: 1}, "copied": {2: 1}, "joined": {5: 99, 8: 1}}
+        insert_latencies(engine, run, **measured)
+    found = {run: costs(engine, run) for run, _topology, _reads in CHAINS}
+    via_topics = [
         ("copied", None, None),
         ("joined", "copied", 3),  # parsed was not measured
         ("sums", "copied", 7),
         ("changes", "sums", 11),
     ]
-    found = engine.rows("SELECT * EXCEPT requested_at FROM tidegauge.run_stages ORDER BY position")
+    none = [(stage, None, None) for stage, _before, _cost in via_topics]
+    assert found == {
+        "r": via_topics,
+        "chained": [*via_topics[:2], ("sums", "joined", 4), via_topics[3]],
+        "independent": none,
+        "earlier": none,
+    }
+    assert engine.rows(
+        "SELECT * EXCEPT requested_at FROM tidegauge.run_pipelines WHERE run_id = 'chained'"
+    ) == [
+        {
+            "run_id": "chained",
+            "pipeline": "p",
+            "engine": "e",
+            "topology": "chained",
+            "reads": {"sums": "joined", "none": "joined"},
+        }
+    ]
+    found = engine.rows(
+        "SELECT * EXCEPT requested_at FROM tidegauge.run_stages WHERE run_id = 'r'"
+        " ORDER BY position"
+    )
     assert tuple(found[0].values()) == ("r", "d", "copied", 1, "copy", ["a"])
     assert tuple(found[4].values()) == (
         "r",
@@ -83,16 +122,10 @@ def test_a_stage_costs_what_it_adds_to_the_stage_that_it_is_made_of(engine):
     )
 
 
-def test_stages_of_a_run_without_a_domain_cost_what_they_add_to_the_one_before(engine):
+def test_stages_of_a_run_without_a_domain_are_those_that_were_asked_for(engine):
     insert_events(
         engine, catalogue.LIFECYCLE, request("r", stages=["ingest", "parse", "join", "tumbling"])
     )
-    insert_latencies(engine, "r", tumbling={9: 1}, parse={2: 1}, join={5: 99, 8: 1})
-    assert [tuple(row.values()) for row in engine.rows(COSTS)] == [
-        ("parse", None, None),
-        ("join", "parse", 3),
-        ("tumbling", "join", 4),
-    ]
     found = engine.rows("SELECT stage, position FROM tidegauge.stage_positions ORDER BY position")
     assert [tuple(row.values()) for row in found] == [
         ("ingest", 1),

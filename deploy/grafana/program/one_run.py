@@ -143,16 +143,17 @@ def _cost() -> barchart.Panel:
         About(
             "Cost of each stage",
             "Median latency of each stage less that of the nearest measured stage that it is made "
-            "of, in the same pipeline; of the first, all of it.",
+            "of, in pipelines that compute stages from stages; of the first, all of it.",
             "ms",
             width=8,
             height=9,
-            empty=NOT_YET,
+            empty="No pipeline computed a stage from a stage (topology chained, via-topics).",
         ),
         f"""
 SELECT pipeline, stage, toInt64(ifNull(p50_cost_ms, p50_ms)) AS cost
 FROM stage_cost
 WHERE {LATENCY} AND phase = 'measure'
+    AND pipeline IN (SELECT pipeline FROM stage_chains WHERE {THIS_RUN})
 ORDER BY pipeline, {sql.stage_order()}
 """,
         palette.STAGES,

@@ -67,11 +67,12 @@ def _cost() -> barchart.Panel:
     return bars(
         About(
             "Cost of each stage",
-            "Percentiles of a stage less those of the nearest measured stage that it is made of; "
-            "of the first, all of it. Stages run as queries of their own, so a difference can be "
-            "below zero.",
+            "Percentiles of a stage less those of the nearest measured stage that it is made of, "
+            "where the pipeline computes stages from stages; of the first, all of it. A difference "
+            "of percentiles can be below zero.",
             "ms",
             width=8,
+            empty="This pipeline computes no stage from a stage (topology chained, via-topics).",
         ),
         f"""
 WITH found AS
@@ -92,9 +93,12 @@ FROM
             name -> has((SELECT groupArray(toString(stage)) FROM found), name), made_of
         ) AS before
     FROM found
-    LEFT JOIN
+    INNER JOIN
     (
-        SELECT stage, argMax(made_of, requested_at) AS made_of FROM run_stages GROUP BY stage
+        SELECT stage, argMax(made_of, run_id) AS made_of
+        FROM stage_chains
+        WHERE pipeline = ${{pipeline:sqlstring}}
+        GROUP BY stage
     ) AS r USING (stage)
 ) AS f
 LEFT JOIN

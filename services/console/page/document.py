@@ -19,6 +19,7 @@ from services.console.page.timelines import Timelines
 from services.console.show import (
     EXPIRED,
     cost_sentences,
+    has_costs,
     left_out_sentence,
     restart_sentence,
     stage_cost,
@@ -101,17 +102,16 @@ def _pipeline(name: str, pipeline: dict[str, Any], timelines: Timelines | None) 
 
 
 def _latency_table(stages: dict[str, Any]) -> Markup:
-    rows = [_row("th", "stage", *PERCENTILES, "cost", "outputs/s")]
+    costs = ("cost",) if has_costs(stages) else ()
+    rows = [_row("th", "stage", *PERCENTILES, *costs, "outputs/s")]
     for stage, cell in stages.items():
         latest = cell["latency_ms"].get("latest", {})
         figures = (_ms(latest.get(figure), "") for figure in PERCENTILES)
-        rows.append(
-            _row("td", stage, *figures, stage_cost(cell), amount(cell["records_per_second"]))
-        )
-    caption = (
-        "Milliseconds from the latest contributing input to "
-        "the output; cost: p50 less that of what the stage reads"
-    )
+        cost = (stage_cost(cell) for _ in costs)
+        rows.append(_row("td", stage, *figures, *cost, amount(cell["records_per_second"])))
+    caption = "Milliseconds from the latest contributing input to the output"
+    if costs:
+        caption += "; cost: p50 less that of what the stage reads"
     return element("div", element("table", element("caption", caption), *rows), class_="wide")
 
 

@@ -1,4 +1,8 @@
-"""change, counted: relative changes of the newest part of a window against those before it."""
+"""change, counted: relative changes of the newest part of a window against those before it.
+
+A part is a window of the aggregate that the change is about. It is read, or made of the inputs by
+the change itself.
+"""
 
 from collections.abc import Iterable
 from functools import reduce
@@ -7,7 +11,7 @@ from operator import and_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from schemas.domain import RUN_ID, Change, StageSpec
+from schemas.domain import RUN_ID, WINDOW_START, Change, StageSpec
 from services.spark_pipeline.stages.aggregate import bounds, windows
 from services.spark_pipeline.stages.functions import over_group
 from services.spark_pipeline.stages.inputs import Inputs
@@ -32,6 +36,34 @@ def change(rows: DataFrame, stage: StageSpec, base: StageSpec, inputs: Inputs) -
         .where(reduce(and_, (_is_complete(number, stage, inputs) for number in parts)))
         .select("*", *bounds(), *changes(stage.changes))
     )
+
+
+def change_of_windows(rows: DataFrame, stage: StageSpec) -> DataFrame:
+    """Outputs of the aggregate → one row per keys and window, once every part of it is there."""
+    assert stage.window is not None
+    newest = stage.window.parts - 1
+    number = F.col("part").cast("int")
+    return (
+        rows.withColumn("window", windows(WINDOW_START, stage.window))
+        .withColumn("part", part(WINDOW_START, stage.window.slide_s))
+        .groupBy(RUN_ID, *stage.keys, "window")
+        # A bit per part, so that an output that comes twice counts once.
+        .agg(
+            F.bit_or(F.call_function("shiftleft", F.lit(1).cast("bigint"), number)).alias("parts"),
+            *values_of_parts(stage, newest),
+        )
+        .where(F.col("parts") == F.lit(2**stage.window.parts - 1))
+        .select(RUN_ID, *stage.keys, *bounds(), *changes(stage.changes))
+    )
+
+
+def values_of_parts(stage: StageSpec, newest: int) -> list[Column]:
+    """From outputs of the aggregate, one per part: the values of each part that is needed."""
+    return [
+        F.max(F.when(F.col("part") == newest - age, F.col(of))).alias(value(of, age))
+        for of in dict.fromkeys(each.of for each in stage.changes)
+        for age in sorted(ages_of(stage, of))
+    ]
 
 
 def part(event_time: str, slide_s: int) -> Column:

@@ -1,4 +1,4 @@
-"""decode: the records of the inputs as columns."""
+"""decode: the records of the inputs as columns; and the outputs of a stage, read from its topic."""
 
 from collections.abc import Mapping
 
@@ -22,18 +22,33 @@ REASON = "The value is not a record of its topic."
 _KAFKA = ("topic", "partition", "offset", "timestamp", "key", "value")
 
 
-def records(raw: DataFrame, inputs: Inputs, wire_format: str = "avro") -> DataFrame:
+def records(
+    raw: DataFrame, inputs: Inputs, wire_format: str = "avro", is_copied: bool = False
+) -> DataFrame:
     """Rows of Kafka (topic, key, value) → one row per record, with all columns of the inputs that
     are read, INPUT and EVENT_TIME.
 
-    The topic tells the input; wire_format: `avro` or `json`. A value that is not a record of its
-    topic gives no row.
+    The topic tells the input; of records that were copied into one topic, what they say.
+    wire_format: `avro` or `json`. A value that is not a record of its topic gives no row.
     """
-    found = raw.select(F.col("topic").alias("kafka:topic"), *_attempts(inputs, wire_format))
+    attempts = _attempts(inputs, wire_format, is_copied)
+    found = raw.select(F.col("topic").alias("kafka:topic"), *attempts)
     times = [F.col(_attempt(one.name))[one.event_time] for one in inputs.specs]
-    columns = _merged(inputs) | {INPUT: _input(inputs), EVENT_TIME: _coalesced(times)}
+    columns = _merged(inputs) | {INPUT: _input(inputs, is_copied), EVENT_TIME: _coalesced(times)}
     rows = found.select(*(column.alias(name) for name, column in columns.items()))
     return rows.where(F.col(RUN_ID).isNotNull())
+
+
+def published(raw: DataFrame, stage: StageSpec, inputs: Inputs) -> DataFrame:
+    """Rows of Kafka from the output topic of a stage → its outputs as columns, with EVENT_TIME
+    where the inputs call it differently."""
+    found = raw.select(decoded(stage.record, inputs.domain.codec).alias("record"))
+    rows = found.where(F.col("record")[RUN_ID].isNotNull()).select("record.*")
+    names = dict.fromkeys(one.event_time for one in inputs.specs)
+    times = [F.col(name) for name in names if name in rows.columns]
+    if inputs.event_time != EVENT_TIME or not times:
+        return rows
+    return rows.withColumn(EVENT_TIME, _coalesced(times))
 
 
 def decode_or_refuse(
@@ -45,6 +60,7 @@ def decode_or_refuse(
     run_id: str,
     producer: str,
     wire_format: str = "avro",
+    is_copied: bool = False,
 ) -> DataFrame:
     """Rows of Kafka, with partition, offset and timestamp → (topic, key, value) to publish: every
     record as the stage's, and every value that is none as `dead_letter`.
@@ -62,7 +78,7 @@ def decode_or_refuse(
     )
     # Their own names are left to the columns of the domain.
     kafka = {name: F.col(name).alias(f"kafka:{name}") for name in _KAFKA}
-    found = raw.select(*kafka.values(), *_attempts(inputs, wire_format)).select(
+    found = raw.select(*kafka.values(), *_attempts(inputs, wire_format, is_copied)).select(
         *(f"kafka:{name}" for name in _KAFKA),
         *(column.alias(name) for name, column in _merged(inputs).items()),
     )
@@ -81,11 +97,11 @@ def decode_or_refuse(
     )
 
 
-def _attempts(inputs: Inputs, wire_format: str) -> list[Column]:
+def _attempts(inputs: Inputs, wire_format: str, is_copied: bool) -> list[Column]:
     """Per input, the struct of its record, null where the value is none."""
     decode = decoded_json if wire_format == "json" else decoded
     found = {one: decode(one.record, inputs.domain.codec) for one in inputs.specs}
-    if len(found) > 1:
+    if len(found) > 1 and not is_copied:
         found = {one: F.when(F.col("topic") == one.topic, each) for one, each in found.items()}
     return [each.alias(_attempt(one.name)) for one, each in found.items()]
 
@@ -107,12 +123,14 @@ def _coalesced(columns: list[Column]) -> Column:
     return columns[0] if len(columns) == 1 else F.coalesce(*columns)
 
 
-def _input(inputs: Inputs) -> Column:
-    """The name of the input by its topic."""
+def _input(inputs: Inputs, is_copied: bool) -> Column:
+    """The name of the input by its topic, or by what the record is."""
     first, *others = inputs.specs
     name = F.lit(first.name)
     for one in others:
-        name = F.when(F.col("kafka:topic") == one.topic, F.lit(one.name)).otherwise(name)
+        is_copy_of = F.col(_attempt(first.name)).isNull() & F.col(_attempt(one.name)).isNotNull()
+        is_one = is_copy_of if is_copied else F.col("kafka:topic") == one.topic
+        name = F.when(is_one, F.lit(one.name)).otherwise(name)
     return name
 
 

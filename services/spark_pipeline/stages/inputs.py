@@ -72,10 +72,15 @@ class Inputs:
 
     def marker(self, name: str) -> Column:
         """A value in every row of an input, null in all other rows."""
+        column = self.own_column(name)
+        return F.when(F.col(INPUT) == name, F.lit(1)) if column is None else F.col(column)
+
+    def own_column(self, name: str) -> str | None:
+        """A column that every record of an input has, and no other input."""
         for column, kind in self.fields(name).items():
             if not is_nullable(kind) and self._having(column) == [name]:
-                return F.col(column)
-        return F.when(F.col(INPUT) == name, F.lit(1))
+                return column
+        return None
 
     def found_by(self, stage: StageSpec, name: str) -> str | None:
         """An aggregate of the stage that has a value only if the input has a record there."""

@@ -82,6 +82,15 @@ def test_the_cost_of_a_stage_is_its_median_less_that_of_the_stage_it_reads() -> 
     assert join.split() == ["join", "5", "9", "12", "25", "+3", "1000", "100", "1000", "clean"]
 
 
+def test_stages_that_are_computed_from_the_inputs_have_no_cost() -> None:
+    report = a_report()
+    report["pipelines"]["spark-realtime"]["stages"]["join"]["cost_ms"] = None
+    text = shown(report)
+    assert "cost" not in text
+    join = next(line for line in text.splitlines() if line.strip().startswith("join"))
+    assert join.split() == ["join", "5", "9", "12", "25", "1000", "100", "1000", "clean"]
+
+
 def test_resources_are_shown_per_pipeline() -> None:
     line = next(li for li in shown(a_report()).splitlines() if "0.90" in li)
     assert line.split() == ["spark-realtime", "0.90", "1000"]

@@ -18,6 +18,7 @@ from services.runtime.engines import (
     load_engine,
     load_engines,
     make_folders_absolute,
+    reason_against,
     stages_published,
 )
 from services.runtime.requests import new_request, not_published
@@ -51,6 +52,7 @@ ALL = ("ingest", "parse", "join", "tumbling", "sliding")
         ({"implementation": "state"}, ("join", "tumbling", "sliding")),
         ({"implementation": "stateless", "mode": "continuous"}, ("ingest", "parse")),
         ({"implementation": "state", "stages": ["join"]}, ("join",)),
+        ({"mode": "real-time", "topology": "via-topics"}, ALL),
     ],
 )
 def test_a_pipeline_publishes_what_its_engine_can_unless_it_names_stages(fields, stages):
@@ -67,6 +69,45 @@ def test_a_pipeline_publishes_what_its_engine_can_unless_it_names_stages(fields,
 )
 def test_a_stage_needs_what_the_stages_before_it_need(fields, stages):
     assert published(GEM_PACKS, **fields) == stages
+
+
+@pytest.mark.parametrize(
+    ("asked", "stages"),
+    [
+        (("ingest",), ("ingest",)),
+        (("join",), ("ingest", "parse", "join")),
+        (("sliding", "parse"), ("ingest", "parse", "tumbling", "sliding")),
+    ],
+)
+def test_via_topics_what_a_stage_reads_is_published_too(asked, stages):
+    found = load_pipeline("spark-realtime-via-topics")
+    request = new_request(WORKLOAD, [found, load_pipeline("spark-realtime")], asked, TRAFFIC)
+    assert request.published == {"spark-realtime-via-topics": stages, "spark-realtime": asked}
+    assert request.topologies == {
+        "spark-realtime-via-topics": "via-topics",
+        "spark-realtime": "independent",
+    }
+
+
+def test_only_a_chain_can_compute_a_stage_from_another_than_the_domain_says():
+    with pytest.raises(ValueError, match="reads: spark with mode micro-batch and implementation"):
+        pipeline(reads={"tumbling": "join"})
+    chained = load_pipeline("spark-microbatch-chained")
+    assert chained.reads == {"tumbling": "join"}
+    wrong = chained.model_copy(update={"reads": {"tumbling": "joined"}})
+    with pytest.raises(DefinitionError) as refused:
+        new_request(WORKLOAD, [wrong], ("tumbling",), TRAFFIC)
+    assert str(refused.value) == (
+        "spark-microbatch-chained: reads: traffic has no stage 'joined' for tumbling."
+    )
+
+
+def test_via_topics_nothing_before_a_stage_may_lack():
+    ability = load_engine("spark").spec.ability_of(load_pipeline("spark-microbatch-state"))
+    assert ability is not None
+    assert reason_against(ability, TRAFFIC, "join") == ""
+    via_topics = ability.model_copy(update={"topology": "via-topics"})
+    assert reason_against(via_topics, TRAFFIC, "join").startswith("it is made of ingest; ")
 
 
 def test_why_a_stage_is_not_published_is_told_once_per_reason():
@@ -96,7 +137,7 @@ def test_a_run_in_which_a_pipeline_publishes_nothing_is_refused():
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"mode": "continuous"}, "spark has no mode continuous and implementation customised; it"),
+        ({"mode": "continuous"}, "no mode continuous and implementation customised and"),
         ({"implementation": "state", "mode": "real-time"}, "spark has no mode real-time and"),
         ({"implementation": "built-in"}, "can only publish incomplete windows"),
         ({"mode": "real-time", "state_store": "hdfs"}, "needs state_store rocksdb"),

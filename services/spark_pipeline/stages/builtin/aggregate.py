@@ -45,6 +45,6 @@ def _aggregated(one: Aggregate, stage: StageSpec, inputs: Inputs) -> Column:
     column = inputs.column(one.of)
     assert stage.window is not None
     if stage.complete and stage.window.size_s == stage.complete.every_s and counts_once(one, stage):
-        name = one.of[0].split(".")[0]
-        return F.count(inputs.marker(name) if len(one.of) == 1 else column)
+        is_of_one_input = len(one.of) == 1 and "." in one.of[0]
+        return F.count(inputs.marker(one.of[0].split(".")[0]) if is_of_one_input else column)
     return over_group(one.function, column)

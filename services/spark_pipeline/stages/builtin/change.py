@@ -1,12 +1,12 @@
 """change, built-in: windows over the windows of an aggregate, chained."""
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from schemas.domain import RUN_ID, StageSpec
 from services.spark_pipeline.stages.aggregate import bounds, windows
 from services.spark_pipeline.stages.builtin.aggregate import WINDOW_TIME
-from services.spark_pipeline.stages.change import ages_of, changes, part, value
+from services.spark_pipeline.stages.change import changes, part, values_of_parts
 
 
 def change(rows: DataFrame, stage: StageSpec) -> DataFrame:
@@ -21,7 +21,7 @@ def change(rows: DataFrame, stage: StageSpec) -> DataFrame:
         rows.withColumn("window", windows(WINDOW_TIME, stage.window))
         .withColumn("part", part("window_start", stage.window.slide_s))
         .groupBy(RUN_ID, *stage.keys, "window")
-        .agg(F.max("part").alias("newest"), *_values(stage, newest))
+        .agg(F.max("part").alias("newest"), *values_of_parts(stage, newest))
         .where(F.col("newest") == newest)
         .select(
             RUN_ID,
@@ -31,12 +31,3 @@ def change(rows: DataFrame, stage: StageSpec) -> DataFrame:
             F.window_time("window").alias(WINDOW_TIME),
         )
     )
-
-
-def _values(stage: StageSpec, newest: int) -> list[Column]:
-    """Of each part that is needed the values, of which there is one row."""
-    return [
-        F.max(F.when(F.col("part") == newest - age, F.col(of))).alias(value(of, age))
-        for of in dict.fromkeys(each.of for each in stage.changes)
-        for age in sorted(ages_of(stage, of))
-    ]

@@ -1,0 +1,94 @@
+"""Spark's stages from stages, as a chain and via topics: exact, and against what each is judged."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from schemas.protocol import VERDICTS
+from services.runtime.domains import load_domain
+from tests.end_to_end.command import CommandLine
+
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
+
+BASE_PORT = 21_770
+CHAINED, VIA_TOPICS = "spark-microbatch-chained", "spark-realtime-via-topics"
+TRAFFIC = load_domain("traffic").spec.stage_names
+GEM_PACKS = load_domain("gem_packs").spec.stage_names
+
+
+@pytest.fixture(scope="module")
+def tidegauge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+    command = CommandLine(tmp_path_factory.mktemp("topologies"), BASE_PORT, timeout_s=280)
+    up = command("up", "--detach")
+    assert up.returncode == 0, up.stdout + up.stderr
+    yield command
+    assert command("down").returncode == 0
+
+
+def run(tidegauge: CommandLine, pipeline: str, *arguments: str) -> Any:
+    """What the report of a clean run of half a minute says of the pipeline."""
+    path = tidegauge.data / "report.json"
+    done = tidegauge("run", "smoke", "--pipeline", pipeline, "--report", str(path), *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(path.read_text())["pipelines"][pipeline]
+
+
+def exact(found: Any) -> list[str]:
+    """The stages that have outputs, all of them exact."""
+    counts = {stage: cell["verdicts"] for stage, cell in found["stages"].items()}
+    assert all(set(one) == set(VERDICTS) for one in counts.values())
+    return [stage for stage, one in counts.items() if one["exact"] == sum(one.values()) > 0]
+
+
+def stages_before(found: Any) -> dict[str, str | None]:
+    """By stage the one that its cost is measured against."""
+    cells = found["stages"].items()
+    return {stage: cell["cost_ms"] and cell["cost_ms"]["stage_before"] for stage, cell in cells}
+
+
+def test_a_chain_publishes_every_stage_of_traffic_with_the_window_behind_the_join(
+    tidegauge: CommandLine,
+) -> None:
+    found = run(tidegauge, CHAINED, "--stages", "0-4")
+    assert found["topology"] == "chained"
+    assert tuple(exact(found)) == TRAFFIC
+    assert stages_before(found) == {
+        "ingest": None,
+        "parse": "ingest",
+        "join": "parse",
+        "tumbling": "join",
+        "sliding": "tumbling",
+    }
+
+
+def test_via_topics_every_stage_of_traffic_reads_the_topic_of_the_one_before(
+    tidegauge: CommandLine,
+) -> None:
+    found = run(tidegauge, VIA_TOPICS, "--stages", "3,4")
+    assert found["topology"] == "via-topics"
+    # What these stages read is published, too.
+    assert exact(found) == ["ingest", "parse", "tumbling", "sliding"]
+    assert stages_before(found) == {
+        "ingest": None,
+        "parse": "ingest",
+        "tumbling": "parse",
+        "sliding": "tumbling",
+    }
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "stages"),
+    [(CHAINED, GEM_PACKS), (VIA_TOPICS, ("ingest", "parse", "enriched"))],
+)
+def test_the_same_pipelines_publish_what_they_can_of_another_domain(
+    tidegauge: CommandLine, pipeline: str, stages: tuple[str, ...]
+) -> None:
+    found = run(tidegauge, pipeline, "--domain", "gem_packs", "--stages", f"0-{len(GEM_PACKS) - 1}")
+    assert tuple(exact(found)) == stages
+
+
+def test_records_in_json_go_via_topics(tidegauge: CommandLine) -> None:
+    found = run(tidegauge, VIA_TOPICS, "--stages", "2", "--format", "json")
+    assert exact(found) == ["ingest", "parse", "join"]
