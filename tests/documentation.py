@@ -42,3 +42,13 @@ def words_of(line: str) -> list[str]:
     while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
         words.pop(0)
     return words
+
+
+def replaced(text: str, name: str, content: str) -> str:
+    """The text of a page with other content between `<!-- NAME -->` and `<!-- /NAME -->`. Raises
+    ValueError where these are not there."""
+    before, begin, rest = text.partition(f"<!-- {name} -->\n")
+    _old, end, after = rest.partition(f"<!-- /{name} -->")
+    if not begin or not end:
+        raise ValueError(f"the page has no marks <!-- {name} --> and <!-- /{name} -->")
+    return f"{before}{begin}{content}\n{end}{after}"

@@ -1,21 +1,24 @@
-"""How fast one query works off a backlog: it is held still while the backlog is published.
+"""How fast one pipeline works off a backlog: it is held still while the backlog is published.
 
-The query runs already, has worked off a smaller backlog and waits for more. Its processes are
-stopped (SIGSTOP), the backlog is published, and they go on (SIGCONT). The rate is the backlog over
-the time from then to the LogAppendTime of its last output, so it includes nothing of a first start
-and no competition with whoever publishes.
+The pipeline is started on a smaller backlog, works it off and waits for more: `start_s` is from the
+start of its program to the LogAppendTime of its first output. Then its processes are stopped
+(SIGSTOP), the backlog is published, and they go on (SIGCONT). The rate is the backlog over the time
+from then to the LogAppendTime of its last output, so it includes nothing of a first start and no
+competition with whoever publishes.
 """
 
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from unittest.mock import patch
 
 import psutil
 from confluent_kafka import TopicPartition
@@ -23,7 +26,16 @@ from confluent_kafka import TopicPartition
 from schemas import catalogue
 from schemas.model import Stage
 from schemas.pipeline import Pipeline
+from services.runner.processes import (
+    PipelineProcess,
+    last_meaningful_line,
+    read_tail,
+    start_process,
+    stop_processes,
+)
 from services.runtime.domains import load_domain
+from services.runtime.engines import load_engine
+from services.runtime.installed import installed
 from services.runtime.kafka import admin_client, assigned_consumer, end_offsets
 from services.runtime.settings import ROOT, ServiceSettings
 from services.runtime.topics import ensure_topics
@@ -37,122 +49,179 @@ POLL_S = 0.1
 
 @dataclass(frozen=True)
 class CaughtUp:
-    """What one query did with a backlog. outputs: of how many expected."""
+    """What one pipeline did with a backlog. outputs: of how many expected. start_s: from the start
+    of its program to its first output, None where it was not measured."""
 
     records_per_second: float
     cpu_seconds_per_million: float
     outputs: int
     expected: int
+    start_s: float | None = None
 
 
 def catch_up(
     settings: ServiceSettings, scratch: Path, pipeline: Pipeline, stage: Stage, records: int
 ) -> CaughtUp:
-    """Measure one stage of a pipeline."""
+    """Measure one stage of a pipeline. Raises AssertionError where it gives no figure."""
     topic = catalogue.output_topic(pipeline.name, stage)
-    run_id = f"bench-{pipeline.name}-{stage}"
-    with running_query(settings, scratch, pipeline, stage, run_id) as process:
-        return measured(settings, process, topic, stage, run_id, records)
+    run_id = f"bench-{secrets.token_hex(4)}"
+    renew(settings, pipeline.name, stage)
+    offsets = forget_inputs(settings)
+    watch = Outputs(settings, topic)
+    start_ms = int(time.time()) * 1000
+    few = publish(settings, run_id, max(records // 10, 1000), start_ms)[stage]
+    began_ms = time.time() * 1000
+    with running_pipeline(settings, scratch, pipeline, stage, run_id, offsets) as query:
+        watch.until_settled(few, lambda: check(query))
+        start_s = (watch.first_appended_ms() - began_ms) / 1000
+        caught = measured(settings, query.process.pid, watch, stage, run_id, records, start_ms)
+    return replace(caught, start_s=start_s)
 
 
 def copy(settings: ServiceSettings, records: int) -> CaughtUp:
     """Measure the plain copy."""
-    topic = catalogue.output_topic("copy", "ingest")
     renew(settings, "copy", "ingest")
+    forget_inputs(settings)
     command = [sys.executable, "-m", "tests.benchmarks._copy"]
     with started(command, settings, subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
-        return measured(settings, process, topic, "ingest", "bench-copy", records)
+        watch = Outputs(settings, catalogue.output_topic("copy", "ingest"))
+        start_ms = int(time.time()) * 1000
+        few = publish(settings, "bench-copy", max(records // 10, 1000), start_ms)["ingest"]
+        watch.until_settled(few)
+        return measured(settings, process.pid, watch, "ingest", "bench-copy", records, start_ms)
 
 
 @contextmanager
-def running_query(
-    settings: ServiceSettings, scratch: Path, pipeline: Pipeline, stage: Stage, run_id: str
-) -> Iterator["subprocess.Popen[bytes]"]:
-    """The driver of one stage of a pipeline, ready."""
-    renew(settings, pipeline.name, stage)
-    consumer = assigned_consumer(settings, "bench")
-    offsets = {topic: end_offsets(consumer, topic) for topic in INPUTS}
-    consumer.close()
+def running_pipeline(
+    settings: ServiceSettings,
+    scratch: Path,
+    pipeline: Pipeline,
+    stage: Stage,
+    run_id: str,
+    offsets: dict[str, tuple[int, ...]],
+) -> Iterator[PipelineProcess]:
+    """The program of a pipeline, as the runner starts it, with one stage."""
     domain = load_domain("traffic").spec
     plan = write_plan(settings, scratch, run_id, pipeline, domain, (stage,), offsets)
-    command = [sys.executable, "-m", "services.spark_pipeline.driver", str(plan)]
-    log = scratch / f"{run_id}.log"
-    with log.open("wb") as output, started(command, settings, output) as process:
-        deadline_s = time.monotonic() + READY_S
-        while '"event": "ready"' not in log.read_text(errors="replace"):
-            assert process.poll() is None, log.read_text(errors="replace")[-1000:]
-            assert time.monotonic() < deadline_s, "the query is not ready"
-            time.sleep(POLL_S)
-        yield process
+    place = installed(load_engine(pipeline.engine), settings)
+    with patch.dict(os.environ, environment(settings)):
+        query = start_process(pipeline, place, plan, scratch / f"{run_id}.log")
+    try:
+        yield query
+    finally:
+        stop_processes([query], timeout_s=5)
+
+
+def check(query: PipelineProcess) -> None:
+    """Read what the program says, so that it can go on. Raises AssertionError once it has ended."""
+    said = query.said()
+    failed = [line for line in said if line.event == "failed"]
+    assert not failed, failed[0]
+    assert query.code is None, last_meaningful_line(read_tail(query.log))
 
 
 def measured(
     settings: ServiceSettings,
-    process: "subprocess.Popen[bytes]",
-    topic: str,
+    pid: int,
+    watch: "Outputs",
     stage: str,
     run_id: str,
     records: int,
+    start_ms: int,
 ) -> CaughtUp:
-    """Warm the query up, hold it, publish the backlog, let it go, and wait for its last output."""
-    watch = Outputs(settings, topic)
-    start_ms = int(time.time()) * 1000
-    watch.until_settled(publish(settings, run_id, max(records // 10, 1000), start_ms)[stage])
-    os.killpg(process.pid, signal.SIGSTOP)
+    """Hold the pipeline, publish the backlog, let it go, and wait for its last output."""
+    os.killpg(pid, signal.SIGSTOP)
     expected = publish(settings, run_id, records, start_ms + APART_MS)[stage]
-    before, cpu_before_s = watch.count, cpu_seconds(process.pid)
+    before, cpu_before_s = watch.count, cpu_seconds(pid)
+    used_s = 0.0
+
+    def note() -> None:
+        nonlocal used_s
+        used_s = cpu_seconds(pid) - cpu_before_s
+
     began_ms = time.time() * 1000
-    os.killpg(process.pid, signal.SIGCONT)
-    watch.until_settled(expected)
+    os.killpg(pid, signal.SIGCONT)
+    watch.until_settled(expected, on_output=note)
     took_s = (watch.last_appended_ms() - began_ms) / 1000
-    outputs = watch.count - before
-    used_s = cpu_seconds(process.pid) - cpu_before_s
-    return CaughtUp(records / took_s, used_s / records * 1e6, outputs, expected)
+    return CaughtUp(records / took_s, used_s / records * 1e6, watch.count - before, expected)
 
 
 class Outputs:
-    """The number of records in an output topic, and the time of the last one."""
+    """The number of records in an output topic, and the times of the first and the last one."""
 
     def __init__(self, settings: ServiceSettings, topic: str) -> None:
         self._settings = settings
         self._topic = topic
         self._consumer = assigned_consumer(settings, "bench-outputs", **{"fetch.min.bytes": 1})
+        self._first = end_offsets(self._consumer, topic)
         self.count = self._look()
 
-    def until_settled(self, expected: int) -> None:
+    def until_settled(
+        self,
+        expected: int,
+        each_time: Callable[[], None] = lambda: None,
+        on_output: Callable[[], None] = lambda: None,
+    ) -> None:
         """Wait until as many outputs more are there and no more come; built-in windows leave the
         last ones open, so fewer will do when none has come for long."""
         before = changed = self.count
         deadline_s = time.monotonic() + DONE_S
-        changed_s = time.monotonic()
+        changed_s: float | None = None
         while time.monotonic() < deadline_s:
             time.sleep(POLL_S)
+            each_time()
             self.count = self._look()
             if self.count != changed:
+                on_output()
                 changed, changed_s = self.count, time.monotonic()
+            if changed_s is None:
+                continue
             enough = self.count - before >= expected
             if time.monotonic() - changed_s > (SETTLED_S if enough else SETTLED_SHORT_S):
-                assert self.count > before, f"{self._topic}: nothing came"
                 return
         raise AssertionError(f"{self._topic}: {self.count - before} of {expected} in time")
 
+    def first_appended_ms(self) -> int:
+        """LogAppendTime of the first record since this was made."""
+        return min(self._times_ms(self._first))
+
     def last_appended_ms(self) -> int:
         """LogAppendTime of the newest record."""
+        return max(self._times_ms([end - 1 for end in end_offsets(self._consumer, self._topic)]))
+
+    def _times_ms(self, offsets: Sequence[int]) -> list[int]:
+        """Of the record at each of the offsets, by partition; of those that are there."""
         ends = end_offsets(self._consumer, self._topic)
-        self._consumer.assign(
-            [TopicPartition(self._topic, n, end - 1) for n, end in enumerate(ends) if end]
-        )
-        newest: list[int] = []
+        places = {n: at for n, at in enumerate(offsets) if 0 <= at < ends[n]}
+        found: dict[int, int] = {}
+        self._consumer.assign([TopicPartition(self._topic, *place) for place in places.items()])
         deadline_s = time.monotonic() + READY_S
-        while len(newest) < sum(end > 0 for end in ends) and time.monotonic() < deadline_s:
-            found = self._consumer.consume(100, 0.5)
-            newest += [message.timestamp()[1] for message in found if not message.error()]
-        return max(newest)
+        while len(found) < len(places) and time.monotonic() < deadline_s:
+            for message in self._consumer.consume(100, 0.5):
+                if not message.error():
+                    found.setdefault(message.partition(), message.timestamp()[1])
+        return list(found.values())
 
     def _look(self) -> int:
         return sum(end_offsets(self._consumer, self._topic))
+
+
+def forget_inputs(settings: ServiceSettings) -> dict[str, tuple[int, ...]]:
+    """Let the broker delete the inputs of earlier measurements; returns where the topics end."""
+    consumer = assigned_consumer(settings, "bench")
+    offsets = {topic: tuple(end_offsets(consumer, topic)) for topic in INPUTS}
+    consumer.close()
+    places = [
+        TopicPartition(topic, n, end)
+        for topic, ends in offsets.items()
+        for n, end in enumerate(ends)
+    ]
+    admin = admin_client(settings, "bench")  # which must live until the answers are there
+    for done in admin.delete_records(places).values():
+        done.result(READY_S)
+    return offsets
 
 
 def publish(settings: ServiceSettings, run_id: str, records: int, start_ms: int) -> dict[str, int]:

@@ -24,13 +24,16 @@ class Stack:
     data: Path
     base_port: int
 
-    def run(self, pipeline: str, stages: str, rate: int, seconds: int) -> dict[str, Any]:
-        """The report of one run, valid or not."""
+    def run(
+        self, pipeline: str, stages: str, rate: int, seconds: int, warm_up_s: int = WARM_UP_S
+    ) -> dict[str, Any]:
+        """The report of one run, valid or not. Raises RuntimeError with what was said where there
+        is none."""
         report = self.data / "report.json"
         report.unlink(missing_ok=True)
         done = self.tidegauge(
             *("run", "latency", "--pipeline", pipeline, "--stages", stages),
-            *("--rate", str(rate), "--warm-up", str(WARM_UP_S), "--duration", str(seconds)),
+            *("--rate", str(rate), "--warm-up", str(warm_up_s), "--duration", str(seconds)),
             *("--report", str(report)),
         )
         if not report.exists():

@@ -2,10 +2,18 @@
 
 from collections.abc import Iterable
 
-from services.console.page.markup import Markup, element, number
+from services.console.page.markup import Markup, element, joined, number, style_sheet
 
 Point = tuple[float, float]
 LONE = 2.0  # half the length of a curve of one point
+# Of a picture that is a file by itself: on a light page and on a dark one.
+OWN_STYLE = (
+    "text{font:12px system-ui,-apple-system,'Segoe UI',Roboto,sans-serif;fill:#1c2530}"
+    "path{stroke-width:3}.unit{fill:#5b6673}.name{font-weight:600}"
+    ".grid{stroke:#d9dfe5}.cross{stroke:#1c2530;stroke-width:1.6}"
+    "@media (prefers-color-scheme:dark){text{fill:#e6edf3}.unit{fill:#9aa7b4}"
+    ".grid{stroke:#38424d}.cross{stroke:#e6edf3}}"
+)
 
 
 def text(x: float, y: float, words: str, anchor: str = "start", kind: str = "") -> Markup:
@@ -42,6 +50,37 @@ def picture(width: float, height: float, label: str, *content: Markup) -> Markup
         element("title", label),
         *content,
         viewBox=f"0 0 {number(width)} {number(height)}",
+        role="img",
+        aria_label=label,
+    )
+
+
+def dot(x: float, y: float, radius: float, colour: str) -> Markup:
+    """A filled circle."""
+    return element("circle", cx=x, cy=y, r=radius, fill=colour)
+
+
+def cross(x: float, y: float, half: float) -> Markup:
+    """A cross of two lines, in the class `cross` of the page's style."""
+    return joined(
+        (
+            line(x - half, y - half, x + half, y + half, "cross"),
+            line(x - half, y + half, x + half, y - half, "cross"),
+        )
+    )
+
+
+def file(width: float, height: float, label: str, *content: Markup) -> Markup:
+    """A picture that is a file by itself, readable on a light page and on a dark one."""
+    return element(
+        "svg",
+        element("title", label),
+        style_sheet(OWN_STYLE),
+        *content,
+        xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {number(width)} {number(height)}",
+        width=width,
+        height=height,
         role="img",
         aria_label=label,
     )

@@ -1,0 +1,262 @@
+"""Engines against each other and against a floor: every pipeline alone, alternately, in rounds.
+
+Steady: runs of the workload `latency` at 400 records/s after a warm-up, the stages that are asked
+for at once. Backlog: see _catch_up.py, one stage at a time, which also tells how long the program
+takes from its start to its first output. The floor is the toy engine of `examples/`: a loop in
+plain Python. A figure is the median over the rounds, with a bootstrap interval as `_low` and
+`_high`. Ratios are to the floor. What cannot be installed or fails is told in one sentence and left
+out. _engines_page.py makes a table and a picture of the figures.
+
+Settings, by environment variable: TIDEGAUGE_BENCH_PIPELINES (names with commas; default: all that
+are an engine's), TIDEGAUGE_BENCH_STAGES (1-3), TIDEGAUGE_BENCH_ROUNDS (3), TIDEGAUGE_BENCH_WARM_UP
+(90 s), TIDEGAUGE_BENCH_SECONDS (30, measured, per run; 0: no latency), TIDEGAUGE_BENCH_BACKLOG
+(1,000,000 records; 0: no backlog).
+"""
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from subprocess import TimeoutExpired
+from typing import Any
+
+from analysis.bootstrap import median_interval
+from deploy.local.engines import install_engines
+from deploy.local.install import InstallError
+from schemas.model import Stage, parse_stages
+from schemas.pipeline import Pipeline
+from services.runtime.definitions import PIPELINES_DIR, DefinitionError, load_pipeline, names
+from services.runtime.engines import FOLDERS, load_engine, stages_published
+from services.runtime.settings import ROOT, ServiceSettings, load_settings
+from tests.benchmarks._catch_up import catch_up
+from tests.benchmarks._measured import Measured
+from tests.benchmarks._steady import Stack, running_stack
+from tests.integration.kafka_broker import running_broker
+from tests.traffic import STAGES, TRAFFIC
+
+RATE_PER_SECOND = 400
+FLOOR, FLOOR_ENGINES = "examples/toy_engine/pipeline.toml", "examples"
+FLOOR_NAME = "toy"
+# They check Tidegauge, or show how a program of one's own is measured.
+NO_ENGINES = ("calibration", "external-python")
+TRIES = 2  # of a run that is INVALID
+PERCENTILES = ("p50", "p95", "p99")
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to measure. files: names or paths of pipelines, by their names, the floor first."""
+
+    files: dict[str, str]
+    stages: tuple[Stage, ...]
+    rounds: int
+    warm_up_s: int
+    seconds: int
+    backlog: int
+
+    def of_round(self, number: int) -> list[str]:
+        """The pipelines in the order of a round: each begins with another one."""
+        pipelines = list(self.files)
+        first = number % max(len(pipelines), 1)
+        return pipelines[first:] + pipelines[:first]
+
+    def stages_of(self, name: str) -> tuple[Stage, ...]:
+        """Those that are asked for and that the pipeline has."""
+        return stages_published(load_pipeline(self.files[name]), TRAFFIC, self.stages)[0]
+
+
+@dataclass
+class Found:
+    """Values of every figure by its name, one of each round. failed: pipelines that gave none."""
+
+    values: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    failed: set[str] = field(default_factory=set)
+
+    def note(self, name: str, value: float | None) -> None:
+        """Keep a value, if there is one."""
+        if value is not None:
+            self.values[name].append(float(value))
+
+    def figures(self) -> dict[str, float]:
+        """The median of each, and its interval where there are several values."""
+        figures: dict[str, float] = {}
+        for name, values in self.values.items():
+            interval = median_interval(values)
+            figures[name] = interval.value
+            if interval.low is not None and interval.high is not None:
+                figures |= {f"{name}_low": interval.low, f"{name}_high": interval.high}
+        return figures
+
+
+def measure(say: Say, scratch: Path) -> Measured:
+    """Measure what the environment asks for."""
+    found = Found()
+    with floor_among_the_engines():
+        asked = what_is_asked()
+        asked = installable(say, asked, load_settings(ServiceSettings))
+        if asked.seconds:
+            with running_stack(scratch / "stack") as stack:
+                for number in range(asked.rounds):
+                    for name in asked.of_round(number):
+                        measure_steady(say, asked, found, stack, name)
+        if asked.backlog:
+            measure_backlogs(say, asked, found, scratch)
+    figures = found.figures()
+    return Measured(figures, ratios_of(figures))
+
+
+@contextmanager
+def floor_among_the_engines() -> Iterator[None]:
+    """Let the engine of the floor be known, here and to what is started."""
+    before = os.environ.get(FOLDERS)
+    os.environ[FOLDERS] = os.pathsep.join(filter(None, [before, str(ROOT / FLOOR_ENGINES)]))
+    try:
+        yield
+    finally:
+        os.environ.pop(FOLDERS)
+        if before is not None:
+            os.environ[FOLDERS] = before
+
+
+def what_is_asked() -> Asked:
+    """The settings of the environment. Raises DefinitionError."""
+    get = os.environ.get
+    every = ",".join(name for name in names(PIPELINES_DIR) if name not in NO_ENGINES)
+    given = filter(None, get("TIDEGAUGE_BENCH_PIPELINES", every).split(","))
+    stages = parse_stages(get("TIDEGAUGE_BENCH_STAGES", "1-3"), STAGES)
+    files = {FLOOR_NAME: str(ROOT / FLOOR)} | {load_pipeline(file).name: file for file in given}
+    return Asked(
+        files,
+        stages,
+        int(get("TIDEGAUGE_BENCH_ROUNDS", "3")),
+        int(get("TIDEGAUGE_BENCH_WARM_UP", "90")),
+        int(get("TIDEGAUGE_BENCH_SECONDS", "30")),
+        int(get("TIDEGAUGE_BENCH_BACKLOG", "1_000_000")),
+    )
+
+
+def installable(say: Say, asked: Asked, settings: ServiceSettings) -> Asked:
+    """The same without pipelines that publish none of the stages or whose engine cannot be had."""
+    files = {}
+    for name, file in asked.files.items():
+        try:
+            install_engines([load_engine(load_pipeline(file).engine)], settings, say)
+        except (InstallError, DefinitionError) as error:
+            say(f"{name} is left out: {error}.")
+            continue
+        if not asked.stages_of(name):
+            say(f"{name} is left out: it publishes none of {', '.join(asked.stages)}.")
+            continue
+        files[name] = file
+    return Asked(files, asked.stages, asked.rounds, asked.warm_up_s, asked.seconds, asked.backlog)
+
+
+def measure_steady(say: Say, asked: Asked, found: Found, stack: Stack, name: str) -> None:
+    """One round of one pipeline at a steady rate, a second time where the run is INVALID."""
+    if name in found.failed:
+        return
+    stages = asked.stages_of(name)
+    for _ in range(TRIES):
+        try:
+            report = stack.run(
+                asked.files[name],
+                ",".join(stages),
+                RATE_PER_SECOND,
+                asked.seconds,
+                asked.warm_up_s,
+            )
+        except (RuntimeError, TimeoutExpired) as error:
+            say(f"{name} is left out: {last_line(error)}")
+            found.failed.add(name)
+            return
+        if report["valid"]:
+            note_run(found, name, report)
+            clean = "clean" if report["conclusion"]["clean"] else "not clean"
+            say(f"{name}: run {report['run_id']} at {RATE_PER_SECOND}/s, ledger {clean}")
+            return
+        say(f"{name}: run {report['run_id']} is INVALID: {' '.join(report['invalid_reasons'])}")
+
+
+def note_run(found: Found, name: str, report: dict[str, Any]) -> None:
+    """The figures of one valid run."""
+    (measured,) = report["pipelines"].values()
+    for stage, cell in measured["stages"].items():
+        latest = cell["latency_ms"].get("latest", {})
+        for percentile in PERCENTILES:
+            found.note(f"{name}_{stage}_{percentile}_ms", latest.get(percentile))
+    used = measured["resources"]
+    found.note(f"{name}_steady_core_s_per_million", used.get("core_seconds_per_million_records"))
+    memory = used.get("memory_bytes_max")
+    found.note(f"{name}_peak_memory_mb", memory and memory / 1e6)
+
+
+def measure_backlogs(say: Say, asked: Asked, found: Found, scratch: Path) -> None:
+    """Every stage of every pipeline, on a broker without a stack."""
+    home = scratch / "broker"
+    home.mkdir()
+    with running_broker(home) as settings:
+        for number in range(asked.rounds):
+            for name in asked.of_round(number):
+                for stage in asked.stages_of(name):
+                    measure_backlog(say, asked, found, scratch, settings, name, stage)
+
+
+def measure_backlog(
+    say: Say,
+    asked: Asked,
+    found: Found,
+    scratch: Path,
+    settings: ServiceSettings,
+    name: str,
+    stage: Stage,
+) -> None:
+    """One round of one stage."""
+    cell = f"{name}_{stage}"
+    if cell in found.failed or name in found.failed:
+        return
+    try:
+        pipeline = compiled_for_long(load_pipeline(asked.files[name]))
+        caught = catch_up(settings, scratch, pipeline, stage, asked.backlog)
+    except (AssertionError, OSError) as error:
+        say(f"{name} {stage} has no backlog figure: {last_line(error)}")
+        found.failed.add(cell)
+        return
+    found.note(f"{cell}_records_per_second", caught.records_per_second)
+    found.note(f"{cell}_core_s_per_million", caught.cpu_seconds_per_million)
+    found.note(f"{name}_start_s", caught.start_s)
+    say(
+        f"{name} {stage}: {caught.records_per_second:,.0f} records/s, "
+        f"{caught.cpu_seconds_per_million:.1f} core-seconds per million, "
+        f"first output after {caught.start_s:.1f} s, {caught.outputs} of {caught.expected} outputs"
+    )
+
+
+def compiled_for_long(pipeline: Pipeline) -> Pipeline:
+    """With the optimising compiler, which pipelines leave out where the warm-up is short."""
+    if "quick_compiler" not in pipeline.settings:
+        return pipeline
+    return pipeline.model_copy(update={"quick_compiler": False})
+
+
+def last_line(error: Exception) -> str:
+    """What it says, in one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+def ratios_of(figures: dict[str, float]) -> dict[str, float]:
+    """Every latency and throughput against the floor's, above 1 where the pipeline's is better."""
+    ratios: dict[str, float] = {}
+    for name, ours in figures.items():
+        pipeline, _, rest = name.partition("_")
+        floor = figures.get(f"{FLOOR_NAME}_{rest}")
+        if pipeline == FLOOR_NAME or not floor or not ours:
+            continue
+        if rest.endswith(("_p50_ms", "_p95_ms", "_p99_ms")):
+            ratios[f"{pipeline}_to_floor_{rest.removesuffix('_ms')}"] = floor / ours
+        elif rest.endswith("_records_per_second"):
+            ratios[f"{pipeline}_to_floor_{rest}"] = ours / floor
+    return ratios

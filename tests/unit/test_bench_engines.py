@@ -1,0 +1,80 @@
+"""Figures of engines: ratios to the floor, intervals over rounds, the table and the picture."""
+
+import pytest
+
+from tests.benchmarks import _engines_page as pages
+from tests.benchmarks.engines import Asked, Found, ratios_of
+from tests.documentation import replaced
+
+pytestmark = pytest.mark.unit
+
+FIGURES = {
+    "toy_join_p50_ms": 2.0,
+    "toy_join_p95_ms": 3.0,
+    "toy_join_p99_ms": 5.0,
+    "toy_join_records_per_second": 25_000.0,
+    "toy_join_core_s_per_million": 33.0,
+    "toy_start_s": 0.21,
+    "toy_peak_memory_mb": 31.4,
+    "big-engine_join_p50_ms": 4.0,
+    "big-engine_join_p95_ms": 6.0,
+    "big-engine_join_p99_ms": 20.0,
+    "big-engine_join_records_per_second": 100_000.0,
+}
+MACHINE = {"processor": "Z80", "cores": 2, "memory_bytes": 8e9}
+
+
+def test_a_ratio_above_one_is_better_than_the_floor():
+    assert ratios_of(FIGURES) == {
+        "big-engine_to_floor_join_p50": 0.5,
+        "big-engine_to_floor_join_p95": 0.5,
+        "big-engine_to_floor_join_p99": 0.25,
+        "big-engine_to_floor_join_records_per_second": 4.0,
+    }
+
+
+def test_a_figure_is_the_median_of_its_rounds_with_an_interval():
+    found = Found()
+    for value in (3, 1, 2):
+        found.note("x_join_p50_ms", value)
+    found.note("x_start_s", 7)
+    found.note("x_start_s", None)
+    assert found.figures() == {
+        "x_join_p50_ms": 2.0,
+        "x_join_p50_ms_low": 1.0,
+        "x_join_p50_ms_high": 3.0,
+        "x_start_s": 7.0,
+    }
+
+
+def test_each_round_begins_with_another_pipeline():
+    asked = Asked({"a": "a", "b": "b", "c": "c"}, ("join",), 3, 1, 1, 1)
+    assert [asked.of_round(number) for number in (0, 1, 3)] == [
+        ["a", "b", "c"],
+        ["b", "c", "a"],
+        ["a", "b", "c"],
+    ]
+
+
+def test_the_table_has_a_row_for_each_pipeline_the_fastest_first():
+    assert pages.table(FIGURES, MACHINE).splitlines() == [
+        "| pipeline | join, ms | join, k/s | core-s per million | start, s | memory, MB |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+        "| `toy` | 2 / 3 / 5 | 25 | 33 | 0.21 | 31.4 |",
+        "| `big-engine` | 4 / 6 / 20 | 100 |  |  |  |",
+        "",
+        "Measured on: Z80, 2 cores, 8 GB.",
+    ]
+
+
+def test_the_picture_names_every_pipeline_and_stage():
+    text = str(pages.picture(FIGURES))
+    assert [name in text for name in (">toy<", ">big-engine<", ">join<")] == [True] * 3
+    assert text.count("<circle") == 2 + 1  # and one in the legend
+
+
+def test_only_what_is_between_the_marks_is_replaced():
+    page = "a\n<!-- t -->\nold\n<!-- /t -->\nb\n"
+    assert replaced(page, "t", "new") == "a\n<!-- t -->\nnew\n<!-- /t -->\nb\n"
+    with pytest.raises(ValueError, match="no marks"):
+        replaced(page, "other", "new")
