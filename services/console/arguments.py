@@ -27,6 +27,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", type=Path, metavar="DIR", help="where state lives")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     _add_run(verbs)
+    _add_study(verbs)
     _add_stack(verbs)
     _add_results(verbs)
     _add_grafana(verbs)
@@ -88,6 +89,17 @@ def _add_run(verbs: Verbs) -> None:
         ("--benchmark", "FILE.json", "and its figures for github-action-benchmark"),
     ):
         run.add_argument(option, type=Path, metavar=metavar, help=what)
+
+
+def _add_study(verbs: Verbs) -> None:
+    study = _verb(verbs, "study", "answer a paper's questions on this machine, or list the studies")
+    study.add_argument("name", nargs="?", metavar="NAME", help="default: list the studies")
+    study.add_argument(
+        "--scale", default="small", metavar="NAME", help="how thorough (small): small or full"
+    )
+    study.add_argument(
+        "--folder", type=Path, metavar="DIR", help="where the page is written (default: here)"
+    )
 
 
 def _add_stack(verbs: Verbs) -> None:

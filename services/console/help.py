@@ -40,6 +40,17 @@ HELP: dict[str, Help] = {
             ("./tidegauge run --repeat 5", "the median run of five, with confidence intervals"),
         ),
     ),
+    "study": Help(
+        "Does all runs of a study, a list of experiments with what a paper found, and writes a page"
+        " about them, NAME-SCALE.html and NAME-SCALE.md. INVALID runs are done again. Ctrl-C ends"
+        " it, and the same command goes on: runs that are done are kept by their ids in the data"
+        " folder. Engines that are not there are installed."
+        "\n\nNAME is a name of `tidegauge study` or the path of a TOML file.",
+        (
+            ("./tidegauge study", "the studies and their scales"),
+            ("./tidegauge study ospbench --scale small", "within an hour and a half"),
+        ),
+    ),
     "up": Help(
         "Starts broker and services and stays until Ctrl-C, or returns with --detach. Every `run`"
         " then attaches to them and starts at once. With SUITE, a name of `tidegauge suites` or the"

@@ -17,6 +17,7 @@ from services.runtime.clickhouse import QueryError, query, store_url
 from services.runtime.definitions import (
     EXTERNAL,
     PIPELINES_DIR,
+    STUDIES_DIR,
     SUITES_DIR,
     WORKLOADS_DIR,
     defined_in,
@@ -133,6 +134,7 @@ def completions() -> dict[str, tuple[str, ...]]:
         "workloads.domain": domain_names(),
         "suites.name": names(SUITES_DIR),
         "up.suite": names(SUITES_DIR),
+        "study.name": names(STUDIES_DIR),
     }
 
 

@@ -1,6 +1,7 @@
-"""Workloads, pipelines and suites as files: `workloads/NAME.toml` and so on.
+"""Workloads, pipelines, suites and studies as files: `workloads/NAME.toml` and so on.
 
-Two independent axes: what load, on what; a suite is a list of pairs of them. A file that is not
+Two independent axes: what load, on what; a suite is a list of pairs of them, and so is a study,
+which ends and has a page. A file that is not
 TOML or does not fit its model gives a DefinitionError whose text is one sentence with the file, the
 field and what was allowed.
 """
@@ -15,6 +16,7 @@ from pydantic import ValidationError
 
 from schemas.mistakes import DefinitionError, first_mistake, unknown
 from schemas.protocol import Pipeline, Workload
+from schemas.study import Study
 from schemas.suite import Step, Suite, SuiteFile, SuiteItem
 from services.runtime.engines import checked_pipeline, stages_published
 from services.runtime.settings import ROOT
@@ -23,6 +25,7 @@ __all__ = [
     "DEFAULT_PIPELINE",
     "EXTERNAL",
     "PIPELINES_DIR",
+    "STUDIES_DIR",
     "SUITES_DIR",
     "WORKLOADS_DIR",
     "DefinitionError",
@@ -30,6 +33,7 @@ __all__ = [
     "defined_in",
     "load_pipeline",
     "load_pipelines",
+    "load_study",
     "load_suite",
     "load_workload",
     "names",
@@ -38,6 +42,7 @@ __all__ = [
 WORKLOADS_DIR = ROOT / "workloads"
 PIPELINES_DIR = ROOT / "pipelines"
 SUITES_DIR = ROOT / "suites"
+STUDIES_DIR = ROOT / "studies"
 EXTERNAL = "external:"
 DEFAULT_PIPELINE = "spark-realtime"  # where neither a command or suite nor the workload names any
 
@@ -105,6 +110,11 @@ def load_suite(name: str, directory: Path = SUITES_DIR) -> Suite:
         return Suite(name=file.name, summary=file.summary, pace=file.pace, steps=tuple(steps))
     except ValidationError as error:
         raise DefinitionError(f"suite {name}: {first_mistake(error)}.") from error
+
+
+def load_study(name: str, directory: Path = STUDIES_DIR) -> Study:
+    """One study by name, or by the path of a TOML file. Raises DefinitionError."""
+    return _load("study", Study.model_validate, name, directory)
 
 
 def changed(

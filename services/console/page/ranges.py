@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from services.console.page import svg
-from services.console.page.charts import LETTER_WIDTH, STYLES, amount
+from services.console.page.charts import STYLES, amount
 from services.console.page.markup import Markup, joined
 from services.console.page.scales import logarithmic
 
 WIDTH, ROW, TOP, BOTTOM = 640.0, 17.0, 8.0, 36.0
 GROUP_GAP, RIGHT, DOT, CROSS = 7.0, 14.0, 3.6, 4.0
+LETTER_WIDTH = 7.7  # of bold letters, as names are
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """The verbs: each takes its options, settings and a console, and returns the exit code."""
 
-from services.console.verbs import definitions, measuring, results, stack
+from services.console.verbs import definitions, measuring, results, stack, studying
 
 VERBS = {
     "run": measuring.run,
+    "study": studying.study,
     "up": stack.up,
     "down": stack.down,
     "status": stack.status,

@@ -1,0 +1,180 @@
+"""A study: a question, the runs that answer it on this machine, and what a paper found.
+
+One TOML file each in `studies/`. An experiment is a table of figures, a row for each system and
+stage; what differs between a quick and a thorough study is in its scales.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from schemas.model import Model, Name, Stage
+
+FigureName = Literal[
+    "p50_ms",
+    "p90_ms",
+    "p95_ms",
+    "p99_ms",
+    "mean_ms",
+    "min_ms",
+    "max_ms",
+    "event_time_mean_ms",
+    "event_time_min_ms",
+    "event_time_max_ms",
+    "event_time_p50_ms",
+    "event_time_p90_ms",
+    "event_time_p95_ms",
+    "event_time_p99_ms",
+    "sustainable_per_second",
+    "first_output_s",
+    "caught_up_s",
+    "peak_outputs_per_second",
+    "normal_median_ms",
+    "highest_median_ms",
+    "high_for_s",
+    "memory_mb",
+    "core_s_per_million",
+]
+MOST_EXPERIMENTS, MOST_SYSTEMS = 50, 50
+
+
+class System(Model):
+    """A row of the tables. pipeline: what is measured here, a name or a path; paper: what the paper
+    calls the nearest of what it measured, empty where it has none; note: how they differ."""
+
+    name: str = Field(min_length=1, max_length=60)
+    pipeline: str
+    paper: str = ""
+    note: str = ""
+
+
+class Scale(Model):
+    """How an experiment is done at one scale. workload: parts of the workload's file that are other
+    here. apart: each stage in a run of its own; else all of them in one. systems: those of the
+    study by name, all if empty."""
+
+    workload: dict[str, Any] = Field(default_factory=dict)
+    apart: bool = False
+    systems: tuple[str, ...] = ()
+
+
+class PaperValue(Model):
+    """What the paper says of a system. where: its table, figure or section."""
+
+    system: str
+    stage: Stage
+    where: str = Field(min_length=1)
+    values: dict[FigureName, float]
+    note: str = ""
+
+
+class Experiment(Model):
+    """One table. asks: the question it answers; paper: where the paper has it. It has no runs at a
+    scale that `scales` does not name."""
+
+    name: Name
+    title: str
+    asks: str
+    paper: str
+    workload: str
+    domain: str = ""
+    stages: tuple[Stage, ...] = Field(min_length=1)
+    figures: tuple[FigureName, ...] = Field(min_length=1)
+    scales: dict[Name, Scale]
+    paper_values: tuple[PaperValue, ...] = ()
+    note: str = ""
+
+
+class Score(Model):
+    """One row of a table of scores: systems in the order of a figure of an experiment, over
+    `stages`. better: which end of the figure gets the highest score. systems: those of the study
+    that are compared, all if empty. paper: scores by the paper's names of systems."""
+
+    workload: str
+    factor: str
+    experiment: Name
+    figure: FigureName
+    stages: tuple[Stage, ...] = Field(min_length=1)
+    better: Literal["lower", "higher"] = "lower"
+    systems: tuple[str, ...] = ()
+    paper: dict[str, float] = Field(default_factory=dict)
+
+
+class Limits(Model):
+    """What bounds a study of one scale. tries: of a run that is INVALID, in all; minutes: after
+    which no further run is begun."""
+
+    tries: int = Field(2, ge=1, le=10)
+    minutes: float = Field(85, gt=0, le=100_000)
+
+
+class Study(Model):
+    """A study (`studies/NAME.toml`). differs: what is other here than in the paper, a sentence
+    each."""
+
+    name: Name
+    title: str
+    question: str
+    source: str
+    method: str
+    differs: tuple[str, ...] = ()
+    scores_paper: str = ""
+    limits: dict[Name, Limits]
+    systems: tuple[System, ...] = Field(min_length=1, max_length=MOST_SYSTEMS)
+    experiments: tuple[Experiment, ...] = Field(min_length=1, max_length=MOST_EXPERIMENTS)
+    scores: tuple[Score, ...] = ()
+
+    @property
+    def scales(self) -> tuple[Name, ...]:
+        """The scales that it can be done at."""
+        return tuple(self.limits)
+
+    def systems_of(self, scale: Scale) -> tuple[System, ...]:
+        """Those that an experiment measures at a scale."""
+        return tuple(one for one in self.systems if not scale.systems or one.name in scale.systems)
+
+    @model_validator(mode="after")
+    def _names_are_known(self) -> "Study":
+        systems = {system.name for system in self.systems}
+        experiments = {one.name for one in self.experiments}
+        if len(experiments) < len(self.experiments) or len(systems) < len(self.systems):
+            raise ValueError("experiments and systems have different names")
+        for one in self.experiments:
+            self._check_experiment(one)
+        for score in self.scores:
+            self._check_score(score)
+        return self
+
+    def _check_experiment(self, one: Experiment) -> None:
+        where = f"experiment {one.name}"
+        for name, scale in one.scales.items():
+            if name not in self.limits:
+                raise ValueError(f"{where}: limits has no scale {name!r}")
+            self._check_systems(where, scale.systems)
+        self._check_papers(where, [value.system for value in one.paper_values])
+        for value in one.paper_values:
+            if not set(value.values) <= set(one.figures) or value.stage not in one.stages:
+                raise ValueError(f"{where}: a value of {value.system} is in no cell")
+
+    def _check_score(self, score: Score) -> None:
+        where = f"score {score.factor}"
+        experiment = next((one for one in self.experiments if one.name == score.experiment), None)
+        if experiment is None:
+            raise ValueError(f"{where}: no experiment is {score.experiment!r}")
+        if not set(score.stages) <= set(experiment.stages):
+            raise ValueError(f"{where}: {score.experiment} has no such stages")
+        if score.figure not in experiment.figures:
+            raise ValueError(f"{where}: {score.experiment} has no such figure")
+        self._check_systems(where, score.systems)
+        self._check_papers(where, score.paper)
+
+    def _check_systems(self, where: str, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in {system.name for system in self.systems}:
+                raise ValueError(f"{where}: no system is {name!r}")
+
+    def _check_papers(self, where: str, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in {system.paper for system in self.systems}:
+                raise ValueError(f"{where}: no system is called {name!r} in the paper")

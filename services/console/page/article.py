@@ -1,0 +1,84 @@
+"""A page of sections with words, a table and a picture, as HTML and as Markdown. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from services.console.page.document import POLICY, STYLE
+from services.console.page.markup import Markup, document, element, style_sheet
+
+PROSE_CHARACTERS = 32
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page. rows: of a table below `header`; none without a header."""
+
+    title: str
+    words: tuple[str, ...] = ()
+    header: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    caption: str = ""
+    picture: Markup | None = None
+
+
+@dataclass(frozen=True)
+class Article:
+    """A whole page."""
+
+    title: str
+    words: tuple[str, ...]
+    sections: tuple[Section, ...]
+
+
+def html(article: Article) -> Markup:
+    """One file without anything from elsewhere."""
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("title", article.title),
+        style_sheet(STYLE.read_text()),
+    )
+    words = (element("p", text) for text in article.words)
+    top = element("header", element("h1", article.title), *words)
+    return document(head, element("body", top, *(_section(one) for one in article.sections)))
+
+
+def markdown(article: Article) -> str:
+    """The same without pictures."""
+    parts = [f"# {article.title}", *article.words]
+    for section in article.sections:
+        parts += [f"## {section.title}", *section.words]
+        if section.header:
+            rows = [section.header, ("---",) * len(section.header), *section.rows]
+            parts.append("\n".join(_line(row) for row in rows))
+        if section.caption:
+            parts.append(section.caption)
+    return "\n\n".join(parts) + "\n"
+
+
+def _section(section: Section) -> Markup:
+    parts = [element("h2", section.title)]
+    parts += [element("p", text) for text in section.words]
+    if section.picture is not None:
+        parts.append(element("figure", section.picture))
+    if section.header:
+        caption = [element("caption", section.caption)] if section.caption else []
+        rows = [_row("th", section.header), *(_row("td", row) for row in section.rows)]
+        parts.append(element("div", element("table", *caption, *rows), class_="wide"))
+    return element("section", *parts)
+
+
+def _row(tag: str, cells: Sequence[str]) -> Markup:
+    return element("tr", *(_cell(tag, text) for text in cells))
+
+
+def _cell(tag: str, text: str) -> Markup:
+    """Sentences wrap, figures do not."""
+    prose = {"class_": "prose"} if len(text) > PROSE_CHARACTERS else {}
+    return element(tag, text, **prose)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

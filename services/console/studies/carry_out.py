@@ -1,0 +1,104 @@
+"""Carry a study out: the runs that are still to be done, on the stack of the data folder."""
+
+import time
+from collections.abc import Callable
+
+from rich.console import Console
+
+from deploy.local.engines import install_engines
+from deploy.local.install import InstallError
+from schemas.study import Limits
+from services.console.remote_stack import open_stack
+from services.console.report import build_report
+from services.console.run_command import RunError, perform
+from services.console.studies.notebook import Note, Notebook
+from services.console.studies.plan import Plan, PlannedRun
+from services.console.verbs.common import teller
+from services.runtime.clickhouse import store_url
+from services.runtime.definitions import DefinitionError
+from services.runtime.engines import load_engine
+from services.runtime.requests import new_request
+from services.runtime.settings import ServiceSettings
+from services.runtime.sustainable import at_sustainable_share
+from services.runtime.trusted import keep_definitions
+
+MINUTE_S = 60.0
+Say = Callable[[str], None]
+
+
+class Interrupted(Exception):  # noqa: N818 - it is no error
+    """Whoever asked for the study has ended it; what was done is noted."""
+
+
+def carry_out(
+    plan: Plan,
+    notebook: Notebook,
+    limits: Limits,
+    settings: ServiceSettings,
+    console: Console,
+) -> dict[str, str]:
+    """Do what is not done yet, INVALID runs again after all others; returns why further systems are
+    left out. Starts nothing where all is done. Raises StackError and Interrupted."""
+    say = teller(console)
+    to_do = [run for run in plan.runs if notebook.is_open(run.key, limits.tries)]
+    if not to_do:
+        return {}
+    left_out = {} if settings.store_url else _install(to_do, settings, say)
+    stack = open_stack(settings)
+    end_s = time.monotonic() + limits.minutes * MINUTE_S
+    try:
+        stack.up(say)
+        while to_do and time.monotonic() < end_s:
+            for number, run in enumerate(to_do, start=1):
+                if run.system.name in left_out:
+                    continue
+                if time.monotonic() >= end_s:
+                    say(f"{limits.minutes:g} minutes are over; the same command goes on.")
+                    break
+                say(f"[{number}/{len(to_do)}] {run.label}")
+                note = _done(run, settings, console, stack.check)
+                notebook.add(run.key, note)
+                say(f"[{number}/{len(to_do)}] {run.label}: {_told(note)}")
+            to_do = [
+                run
+                for run in to_do
+                if notebook.is_open(run.key, limits.tries) and run.system.name not in left_out
+            ]
+    finally:
+        stack.close(say)
+    return left_out
+
+
+def _install(runs: list[PlannedRun], settings: ServiceSettings, say: Say) -> dict[str, str]:
+    """Install the engines of the runs; returns why systems cannot be measured."""
+    left_out: dict[str, str] = {}
+    for run in {run.system.name: run for run in runs}.values():
+        try:
+            install_engines([load_engine(run.pipeline.engine)], settings, say)
+        except InstallError as error:
+            left_out[run.system.name] = f"{error}."
+            say(f"{run.system.name} is left out: {error}.")
+    return left_out
+
+
+def _done(
+    run: PlannedRun, settings: ServiceSettings, console: Console, check_stack: Callable[[], None]
+) -> Note:
+    url = store_url(settings)
+    request = new_request(run.workload, [run.pipeline], run.stages, run.domain.spec)
+    if not settings.store_url:
+        keep_definitions(settings.data, [run.workload], [run.pipeline], [run.domain])
+    try:
+        request = at_sustainable_share(request, url)
+        progress = perform(request, settings, console, check_stack)
+    except (RunError, DefinitionError) as error:
+        return Note(request.run_id, valid=False, failed=str(error))
+    if progress.interrupted:
+        raise Interrupted
+    return Note(request.run_id, valid=bool(build_report(url, request.run_id)["valid"]))
+
+
+def _told(note: Note) -> str:
+    if note.failed:
+        return note.failed
+    return f"run {note.run_id}, {'valid' if note.valid else 'INVALID'}"

@@ -1,0 +1,238 @@
+"""What the page of a study says: a section for each experiment, scores, what was left out. Pure.
+
+Figures of this machine are from reports of runs, those of the paper from the study's file; where
+there is none a cell is empty.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from schemas.model import Stage
+from schemas.study import Experiment, FigureName, PaperValue, Score, Study, System
+from services.console.page.article import Article, Section
+from services.console.page.markup import Markup
+from services.console.page.ranges import Range, range_chart
+from services.console.studies.figures import figure_of, title_of
+
+Report = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a study is. left_out: why systems are not measured; versions: of their engines where
+    these are installed at first use, both by the name of the system; to_do: how many runs are not
+    done."""
+
+    scale: str
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    to_do: int = 0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A run of a cell. report: None where it gave none, and `failed` says why."""
+
+    run_id: str
+    pipeline: str
+    valid: bool
+    report: Report | None = None
+    failed: str = ""
+
+    def figure(self, stage: Stage, name: FigureName) -> float | None:
+        """A figure; None of a run that is INVALID."""
+        if self.report is None or not self.valid:
+            return None
+        return figure_of(self.report, self.pipeline, stage, name)
+
+
+# Runs by experiment, system and stage.
+Cells = Mapping[tuple[str, str, Stage], Measured]
+
+
+def article(study: Study, standing: Standing, cells: Cells) -> Article:
+    """The page."""
+    words = [study.question, f"Source: {study.source}.", f"Scale: {standing.scale}."]
+    if standing.to_do:
+        words.append(f"{standing.to_do} runs are still to be done: the same command goes on.")
+    sections = [Section("How it was measured", (study.method, *_machine(cells)))]
+    sections += [_section(study, one, standing.scale, cells) for one in study.experiments]
+    if study.scores:
+        sections.append(_scores(study, cells))
+    sections.append(Section("What differs from the paper, and why", study.differs))
+    sections.append(_systems(study, standing))
+    troubles = _troubles(cells)
+    if troubles:
+        sections.append(Section("Runs that are not clean", troubles))
+    return Article(study.title, tuple(words), tuple(sections))
+
+
+def _machine(cells: Cells) -> tuple[str, ...]:
+    reports = [one.report for one in cells.values() if one.report is not None]
+    if not reports:
+        return ()
+    where = reports[0]["environment"]
+    memory_gb = where.get("memory_bytes", 0) / 1e9
+    versions = ", ".join(f"{name} {number}" for name, number in where.get("packages", {}).items())
+    return (
+        f"Machine: {where.get('processor')}, {where.get('cores')} cores, {memory_gb:.0f} GB,"
+        f" {where.get('system')}; broker {where.get('broker')}, {where.get('java')}.",
+        f"Versions: Tidegauge {where.get('tidegauge')}, {versions}.",
+    )
+
+
+def _section(study: Study, experiment: Experiment, scale: str, cells: Cells) -> Section:
+    words = [experiment.asks, f"In the paper: {experiment.paper}."]
+    words += [experiment.note] if experiment.note else []
+    if scale not in experiment.scales:
+        words.append(f"At the scale {scale} it is not measured; these are the paper's figures.")
+    header = ["system", "stage"]
+    for name in experiment.figures:
+        header += [title_of(name), "paper"]
+    header += ["run", "paper: where"]
+    rows = [
+        row
+        for system in study.systems
+        for stage in experiment.stages
+        if (row := _row(experiment, system, stage, cells)) is not None
+    ]
+    picture = _picture(study, experiment, cells)
+    return Section(experiment.title, tuple(words), tuple(header), tuple(rows), "", picture)
+
+
+def _row(
+    experiment: Experiment, system: System, stage: Stage, cells: Cells
+) -> tuple[str, ...] | None:
+    """None where neither this machine nor the paper has anything."""
+    measured = cells.get((experiment.name, system.name, stage))
+    paper = paper_of(experiment, system, stage)
+    if measured is None and paper is None:
+        return None
+    row = [system.name, stage]
+    for name in experiment.figures:
+        row.append(shown(measured.figure(stage, name) if measured else None))
+        row.append(shown(paper.values.get(name) if paper else None))
+    run = "" if measured is None else measured.run_id
+    if measured is not None and not measured.valid:
+        run += " INVALID" if not measured.failed else " failed"
+    where = "" if paper is None else f"{paper.where}{'; ' + paper.note if paper.note else ''}"
+    return (*row, run, where)
+
+
+def paper_of(experiment: Experiment, system: System, stage: Stage) -> PaperValue | None:
+    """What the paper says of the system nearest to this one."""
+    for value in experiment.paper_values:
+        if system.paper and value.system == system.paper and value.stage == stage:
+            return value
+    return None
+
+
+def shown(value: float | None) -> str:
+    """A figure as a table shows it."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _picture(study: Study, experiment: Experiment, cells: Cells) -> Markup | None:
+    """Of the first figure, up to the last one where both are latencies; crosses are the paper's."""
+    low_name = experiment.figures[0]
+    both = low_name.endswith("_ms") and experiment.figures[-1].endswith("_ms")
+    high_name = experiment.figures[-1] if both else low_name
+    groups = []
+    for number, stage in enumerate(experiment.stages):
+        rows = []
+        for system in study.systems:
+            measured = cells.get((experiment.name, system.name, stage))
+            low = measured.figure(stage, low_name) if measured else None
+            high = measured.figure(stage, high_name) if measured else None
+            if low is None or high is None:
+                continue
+            paper = paper_of(experiment, system, stage)
+            given = paper.values if paper else {}
+            marks = tuple(
+                given[name] for name in dict.fromkeys((low_name, high_name)) if name in given
+            )
+            rows.append(Range(f"{stage}: {system.name}", low, high, number + 1, marks))
+        if rows:
+            groups.append(rows)
+    if not groups:
+        return None
+    unit = title_of(low_name) + (f" (dot), to {title_of(high_name)}" if both else "")
+    return range_chart(experiment.title, f"{unit}; crosses: the paper", groups)
+
+
+def _scores(study: Study, cells: Cells) -> Section:
+    systems = [system.name for system in study.systems]
+    header = ("workload", "decision factor", "by", *systems)
+    rows = []
+    for score in study.scores:
+        asked = [name for name in systems if not score.systems or name in score.systems]
+        ours = scores_of(score, asked, cells)
+        texts = []
+        for system in study.systems:
+            paper = score.paper.get(system.paper)
+            here = ours.get(system.name)
+            beside = "" if paper is None else f" (paper {paper:g})"
+            texts.append(f"{'' if here is None else f'{here:g}'}{beside}".strip())
+        by = f"{title_of(score.figure)} of {', '.join(score.stages)}"
+        rows.append((score.workload, score.factor, by, *texts))
+    words = (
+        "A score is 1 plus the number of systems with a worse figure, so that the best one has the "
+        "highest; equal figures have equal scores. Of several stages it is the mean of their "
+        "figures. Systems that lack a figure have no score. The paper's scores are its own, and "
+        "relative to its four systems.",
+        f"In the paper: {study.scores_paper}.",
+    )
+    return Section("Scores", words, header, tuple(rows))
+
+
+def scores_of(score: Score, systems: list[str], cells: Cells) -> dict[str, int]:
+    """Scores of the systems that have all of the score's figures."""
+    figures: dict[str, float] = {}
+    for system in systems:
+        found = [
+            measured.figure(stage, score.figure)
+            for stage in score.stages
+            if (measured := cells.get((score.experiment, system, stage))) is not None
+        ]
+        known = [value for value in found if value is not None]
+        if len(known) == len(score.stages):
+            figures[system] = sum(known) / len(known)
+    sign = 1 if score.better == "lower" else -1
+    return {
+        name: 1 + sum(sign * other > sign * value for other in figures.values())
+        for name, value in figures.items()
+    }
+
+
+def _systems(study: Study, standing: Standing) -> Section:
+    rows = []
+    for one in study.systems:
+        version, reason = standing.versions.get(one.name, ""), standing.left_out.get(one.name, "")
+        rows.append((one.name, one.pipeline, version, one.paper, one.note, reason))
+    header = (
+        "system",
+        "pipeline",
+        "version",
+        "in the paper",
+        "how they differ",
+        "left out because",
+    )
+    return Section("Systems", (), header, tuple(rows))
+
+
+def _troubles(cells: Cells) -> tuple[str, ...]:
+    found = []
+    for (experiment, system, _stage), one in cells.items():
+        head = f"{experiment}, {system}, run {one.run_id}"
+        if one.report is None:
+            found.append(f"{head} gave no figure: {one.failed}")
+        elif not one.valid:
+            found.append(f"{head} is INVALID: {' '.join(one.report['invalid_reasons'])}")
+        elif not one.report["conclusion"].get("clean"):
+            found.append(
+                f"{head} is valid, but not every output was there once, exact and in time."
+            )
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,76 @@
+"""Which runs of a study were done: run ids by what they measure, in a file of the data folder.
+
+The results themselves are in the store; a study that was interrupted goes on from this file.
+"""
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from schemas.mistakes import DefinitionError
+
+
+@dataclass(frozen=True)
+class Note:
+    """One run that was done. failed: why it gave no report; empty where it did."""
+
+    run_id: str
+    valid: bool
+    failed: str = ""
+
+
+@dataclass
+class Notebook:
+    """Notes by the key of a planned run, oldest first, kept in a file."""
+
+    path: Path
+    notes: dict[str, list[Note]] = field(default_factory=dict)
+
+    def of(self, key: str) -> list[Note]:
+        """What was done for a planned run."""
+        return self.notes.get(key, [])
+
+    def is_open(self, key: str, tries: int) -> bool:
+        """Whether a run is still to be done: none is valid, and there may be another one."""
+        done = self.of(key)
+        return len(done) < tries and not any(note.valid for note in done)
+
+    def chosen(self, key: str) -> Note | None:
+        """The run that counts: the valid one, else the last."""
+        done = self.of(key)
+        return next((note for note in done if note.valid), done[-1] if done else None)
+
+    def add(self, key: str, note: Note) -> None:
+        """Note a run and write the file, whole or not at all."""
+        self.notes.setdefault(key, []).append(note)
+        self.write()
+
+    def forget(self, key: str) -> None:
+        """Let a run be done again."""
+        self.notes.pop(key, None)
+
+    def write(self) -> None:
+        """Write the file."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({key: [vars(note) for note in own] for key, own in self.notes.items()})
+        new = self.path.with_suffix(".new")
+        new.write_text(text)
+        os.replace(new, self.path)
+
+
+def open_notebook(data: Path, study: str, scale: str) -> Notebook:
+    """That of a study at a scale, empty where there is none. Raises DefinitionError where the file
+    is not what was written."""
+    path = data / "studies" / f"{study}-{scale}.json"
+    if not path.exists():
+        return Notebook(path)
+    try:
+        found: dict[str, list[dict[str, Any]]] = json.loads(path.read_text())
+        notes = {key: [Note(**each) for each in own] for key, own in found.items()}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise DefinitionError(
+            f"{path} is not readable; remove it to begin the study anew: {error}."
+        ) from error
+    return Notebook(path, notes)

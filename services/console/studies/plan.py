@@ -1,0 +1,118 @@
+"""The runs that a study needs at a scale. Pure but for the files of workloads and pipelines."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from schemas.mistakes import DefinitionError, first_mistake
+from schemas.model import Stage
+from schemas.pipeline import Pipeline
+from schemas.study import Experiment, Scale, Study, System
+from schemas.workload import Workload
+from services.console.choosing import chosen_workload
+from services.runtime.definitions import load_pipeline
+from services.runtime.domains import Domain, checked
+from services.runtime.engines import stages_published
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of an experiment: of one system, with one stage or several."""
+
+    experiment: Experiment
+    system: System
+    domain: Domain
+    workload: Workload
+    pipeline: Pipeline
+    stages: tuple[Stage, ...]
+
+    @property
+    def key(self) -> str:
+        """What is measured, so that another workload or other settings are another run."""
+        what = {
+            "domain": self.domain.spec.name,
+            "workload": self.workload.model_dump(mode="json"),
+            "pipeline": self.pipeline.model_dump(mode="json"),
+            "stages": self.stages,
+        }
+        digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+        return f"{self.experiment.name} {self.pipeline.name} {'+'.join(self.stages)} {digest[:16]}"
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return f"{self.experiment.name}: {self.system.name}, {', '.join(self.stages)}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All runs in their order. left_out: why a system is not measured, by its name."""
+
+    runs: tuple[PlannedRun, ...]
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
+def plan_of(study: Study, scale_name: str) -> Plan:
+    """What a study runs at a scale. Raises DefinitionError for a scale that it does not have and
+    for an experiment whose workload does not fit."""
+    if scale_name not in study.scales:
+        known = ", ".join(study.scales)
+        raise DefinitionError(f"--scale: {study.name} has no {scale_name!r}; it has: {known}.")
+    pipelines, left_out = _pipelines(study)
+    runs: list[PlannedRun] = []
+    for experiment in study.experiments:
+        scale = experiment.scales.get(scale_name)
+        if scale is None:
+            continue
+        domain, workload = _workload(experiment, scale)
+        for system in study.systems_of(scale):
+            pipeline = pipelines.get(system.name)
+            if pipeline is None:
+                continue
+            for stages in _stage_groups(experiment, scale, domain, pipeline):
+                runs.append(PlannedRun(experiment, system, domain, workload, pipeline, stages))
+    return Plan(tuple(runs), left_out)
+
+
+def _pipelines(study: Study) -> tuple[dict[str, Pipeline], dict[str, str]]:
+    found: dict[str, Pipeline] = {}
+    left_out: dict[str, str] = {}
+    for system in study.systems:
+        try:
+            found[system.name] = load_pipeline(system.pipeline)
+        except DefinitionError as error:
+            left_out[system.name] = str(error)
+    return found, left_out
+
+
+def _workload(experiment: Experiment, scale: Scale) -> tuple[Domain, Workload]:
+    domain, workload = chosen_workload(experiment.workload, experiment.domain or None)
+    fields = _merged(workload.model_dump(exclude_unset=True), scale.workload)
+    try:
+        return domain, checked(Workload.model_validate(fields), domain)
+    except ValidationError as error:
+        raise DefinitionError(f"experiment {experiment.name}: {first_mistake(error)}.") from error
+
+
+def _merged(fields: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """The fields with others in their place, tables part by part."""
+    found = dict(fields)
+    for name, value in other.items():
+        before = found.get(name)
+        both = isinstance(value, dict) and isinstance(before, dict)
+        found[name] = _merged(before, value) if both and before is not None else value
+    return found
+
+
+def _stage_groups(
+    experiment: Experiment, scale: Scale, domain: Domain, pipeline: Pipeline
+) -> Iterator[tuple[Stage, ...]]:
+    stages, _against = stages_published(pipeline, domain.spec, experiment.stages)
+    if scale.apart:
+        yield from ((stage,) for stage in stages)
+    elif stages:
+        yield stages

@@ -1,0 +1,106 @@
+"""The verb `study`."""
+
+from argparse import Namespace
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from rich.console import Console
+
+from schemas.mistakes import DefinitionError
+from schemas.study import Study
+from services.console.files import write_file
+from services.console.page.article import html, markdown
+from services.console.report import build_report
+from services.console.studies.carry_out import Interrupted, carry_out
+from services.console.studies.content import Cells, Measured, Standing, article
+from services.console.studies.notebook import Note, Notebook, open_notebook
+from services.console.studies.plan import Plan, PlannedRun, plan_of
+from services.console.verbs.common import EXIT_FAILED, EXIT_INTERRUPTED, answering, teller
+from services.runtime.clickhouse import QueryError
+from services.runtime.definitions import STUDIES_DIR, load_study, names
+from services.runtime.engines import load_engine
+from services.runtime.installed import installed
+from services.runtime.settings import ServiceSettings
+
+
+def study(options: Namespace, settings: ServiceSettings, console: Console) -> int:
+    """Carry a study out and write its page, or list the studies; 0 only if every run that can be
+    done here is valid."""
+    if not options.name:
+        _show(console)
+        return 0
+    found, folder = load_study(options.name), options.folder or Path()
+    if not folder.is_dir():
+        raise DefinitionError(f"--folder {folder}: there is no such folder.")
+    plan = plan_of(found, options.scale)
+    notebook = open_notebook(settings.data, found.name, options.scale)
+    say, code, left_out = teller(console), 0, dict(plan.left_out)
+    for name, reason in left_out.items():
+        say(f"{name} is left out: {reason}")
+    try:
+        limits = found.limits[options.scale]
+        left_out |= carry_out(plan, notebook, limits, settings, console)
+    except Interrupted:
+        code = EXIT_INTERRUPTED
+    with answering(settings) as url:
+        cells = _cells(url, plan, notebook)
+    to_do = sum(notebook.chosen(run.key) is None for run in plan.runs)
+    standing = Standing(options.scale, left_out, _versions(plan, settings), to_do)
+    page = article(found, standing, cells)
+    for suffix, text in ((".html", html(page)), (".md", markdown(page))):
+        path = folder / f"{found.name}-{options.scale}{suffix}"
+        write_file("--folder", path, text.encode())
+        console.print(f"Wrote {path}", soft_wrap=True)
+    if to_do:
+        console.print(f"{to_do} runs are still to be done: the same command goes on.")
+    return code or (0 if all(_is_valid(notebook, run) for run in plan.runs) else EXIT_FAILED)
+
+
+def _versions(plan: Plan, settings: ServiceSettings) -> dict[str, str]:
+    places = {
+        run.system.name: installed(load_engine(run.pipeline.engine), settings) for run in plan.runs
+    }
+    return {name: place.version() for name, place in places.items()}
+
+
+def _is_valid(notebook: Notebook, run: PlannedRun) -> bool:
+    note = notebook.chosen(run.key)
+    return note is not None and note.valid
+
+
+def _cells(url: str, plan: Plan, notebook: Notebook) -> Cells:
+    """What was measured, by experiment, system and stage. A run that the store does not know is
+    forgotten, so that it is done again."""
+    found: dict[tuple[str, str, str], Measured] = {}
+    for run in plan.runs:
+        note = notebook.chosen(run.key)
+        if note is None:
+            continue
+        try:
+            measured = _measured(url, run, note)
+        except QueryError:
+            notebook.forget(run.key)
+            notebook.write()
+            continue
+        found |= {(run.experiment.name, run.system.name, stage): measured for stage in run.stages}
+    return found
+
+
+def _measured(url: str, run: PlannedRun, note: Note) -> Measured:
+    report = None if note.failed else build_report(url, note.run_id)
+    return Measured(note.run_id, run.pipeline.name, note.valid, report, note.failed)
+
+
+def _show(console: Console) -> None:
+    for name in names(STUDIES_DIR):
+        found = load_study(name)
+        head = f"[bold]{name}[/bold]  {found.question}"
+        console.print(head, soft_wrap=True)
+        for line in _scales(found, plans={one: plan_of(found, one) for one in found.scales}):
+            console.print(f"  {line}", soft_wrap=True)
+
+
+def _scales(found: Study, plans: Mapping[str, Plan]) -> Iterable[str]:
+    for name, limits in found.limits.items():
+        runs = len(plans[name].runs)
+        yield f"--scale {name}: {runs} runs, at most {limits.minutes:g} minutes"

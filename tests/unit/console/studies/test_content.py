@@ -1,0 +1,99 @@
+"""The page of a study says what was measured, what the paper says, and what is blank."""
+
+import pytest
+
+from services.console.page.article import html, markdown
+from services.console.studies.content import Measured, Standing, article, scores_of
+from tests.unit.console.studies.reports import cell, report, study
+
+pytestmark = pytest.mark.unit
+
+
+def measured(run_id: str, p50: float, p99: float, valid: bool = True, clean: bool = True):
+    found = report(valid, clean, parse=cell(p50, p99), join=cell(p50 + 1, p99 + 1))
+    return Measured(run_id, "p", valid, found)
+
+
+def cells(**more):
+    fast = measured("run-1", 2, 6)
+    return {("latency", "Fast", "parse"): fast, ("latency", "Fast", "join"): fast} | more
+
+
+def page(found, **standing):
+    return article(study(), Standing("small", **standing), found)
+
+
+def section(found, title):
+    return next(one for one in page(found).sections if one.title == title)
+
+
+def test_a_row_has_figures_of_both_and_the_run():
+    table = section(cells(), "Latency")
+    assert table.header == (
+        *("system", "stage", "p50, ms", "paper", "p99, ms", "paper", "run", "paper: where"),
+    )
+    assert table.rows == (
+        ("Fast", "parse", "2", "1", "6", "", "run-1", "§5"),
+        ("Fast", "join", "3", "", "7", "", "run-1", ""),
+    )
+
+
+def test_the_paper_s_figures_are_there_without_a_run_and_invalid_ones_are_blank():
+    assert section({}, "Latency").rows == (("Fast", "parse", "", "1", "", "", "", "§5"),)
+    bad = measured("run-2", 2, 6, valid=False)
+    found = {("latency", "Fast", "parse"): bad}
+    assert section(found, "Latency").rows == (
+        ("Fast", "parse", "", "1", "", "", "run-2 INVALID", "§5"),
+    )
+    assert section(found, "Runs that are not clean").words == (
+        "latency, Fast, run run-2 is INVALID: The generator was late.",
+    )
+
+
+def test_a_run_that_gave_nothing_and_one_that_is_not_clean_are_told():
+    found = {
+        ("latency", "Fast", "parse"): Measured("run-3", "p", False, None, "It was refused."),
+        ("latency", "Slow", "parse"): measured("run-4", 5, 50, clean=False),
+    }
+    assert section(found, "Runs that are not clean").words == (
+        "latency, Fast, run run-3 gave no figure: It was refused.",
+        "latency, Slow, run run-4 is valid, but not every output was there once, exact and in"
+        " time.",
+    )
+
+
+def test_scores_rise_with_the_number_of_systems_that_are_worse():
+    found = {
+        ("latency", "Fast", "parse"): measured("1", 1, 6),
+        ("latency", "Slow", "parse"): measured("2", 1, 900),
+        ("latency", "Same", "parse"): measured("3", 1, 6),
+        ("latency", "Bad", "parse"): measured("4", 1, 1, valid=False),
+    }
+    (score,) = study().scores
+    asked = ["Fast", "Slow", "Same", "Bad", "Gone"]
+    assert scores_of(score, asked, found) == {"Fast": 2, "Slow": 1, "Same": 2}
+    higher = score.model_copy(update={"better": "higher"})
+    assert scores_of(higher, ["Fast", "Slow"], found) == {"Fast": 1, "Slow": 2}
+
+
+def test_scores_stand_beside_those_of_the_paper():
+    rows = section(cells(), "Scores").rows
+    assert rows == (("Latency", "all", "p99, ms of parse", "1 (paper 4)", ""),)
+
+
+def test_what_is_left_out_and_what_is_to_do_is_said():
+    found = page({}, left_out={"Slow": "It is gone."}, versions={"Slow": "9.1"}, to_do=3)
+    assert "3 runs are still to be done: the same command goes on." in found.words
+    systems = next(one for one in found.sections if one.title == "Systems")
+    assert systems.rows[1] == ("Slow", "spark-microbatch", "9.1", "", "", "It is gone.")
+
+
+def test_html_stands_alone_and_markdown_says_the_same():
+    found = page(cells())
+    text = str(html(found))
+    assert 'http-equiv="Content-Security-Policy" content="default-src &#x27;none&#x27;' in text
+    assert "http://" not in text.replace("http://www.w3.org", "")
+    assert "<svg" in text
+    assert "<td>run-1</td>" in text
+    assert "| Fast | parse | 2 | 1 | 6 |  | run-1 | §5 |" in markdown(found)
+    assert "Machine: Z80, 2 cores, 8 GB" in markdown(found)

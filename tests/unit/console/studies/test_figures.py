@@ -1,0 +1,64 @@
+"""Figures of a study come from the report of a run, and are blank where it lacks them."""
+
+from typing import get_args
+
+import pytest
+
+from schemas.study import FigureName
+from services.console.studies.figures import FIGURES, figure_of, title_of
+from tests.unit.console.studies.reports import cell, report
+
+pytestmark = pytest.mark.unit
+
+BURSTS = [
+    {"normal_ms": 10.0, "highest_median_ms": 100, "high_for_s": 1},
+    {"normal_ms": 12.0, "highest_median_ms": 300, "high_for_s": 3},
+    {"normal_ms": 14.0, "highest_median_ms": 200, "high_for_s": 2},
+]
+START = [{"first_output_s": 16, "high_for_s": 81, "peak_per_second": 900}]
+
+
+def test_every_figure_that_a_study_may_name_is_known():
+    assert set(get_args(FigureName)) <= set(FIGURES)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("p50_ms", 3.0),
+        ("p99_ms", 9.0),
+        ("event_time_p99_ms", 77.0),
+        ("p95_ms", None),
+        ("sustainable_per_second", 4200.0),
+        ("normal_median_ms", 12.0),
+        ("highest_median_ms", 200.0),
+        ("high_for_s", 2.0),
+        ("memory_mb", 250.0),
+        ("core_s_per_million", 31.5),
+    ],
+)
+def test_a_figure_of_a_stage(name, value):
+    found = report(parse=cell(3, 9, recovery=BURSTS))
+    assert figure_of(found, "p", "parse", name) == value
+
+
+def test_a_burst_at_the_start():
+    found = report(parse=cell(3, 9, recovery=START))
+    names = ("first_output_s", "caught_up_s", "peak_outputs_per_second")
+    assert [figure_of(found, "p", "parse", name) for name in names] == [16, 81, 900]
+
+
+def test_a_stage_that_never_got_over_a_burst_has_no_time():
+    never = [*BURSTS, {"normal_ms": 10.0, "highest_median_ms": 900, "high_for_s": None}]
+    assert figure_of(report(parse=cell(3, 9, recovery=never)), "p", "parse", "high_for_s") is None
+
+
+def test_what_a_run_does_not_have_is_blank():
+    assert figure_of(report(parse=cell()), "p", "parse", "p50_ms") is None
+    assert figure_of(report(parse=cell(1, 2)), "p", "join", "p50_ms") is None
+    assert figure_of(report(parse=cell(1, 2)), "other", "parse", "p50_ms") is None
+
+
+def test_titles_have_units():
+    assert title_of("p50_ms") == "p50, ms"
+    assert title_of("event_time_p99_ms") == "p99, event time, ms"

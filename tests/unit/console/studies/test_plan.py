@@ -1,0 +1,57 @@
+"""Which runs a study needs at a scale."""
+
+import pytest
+
+from schemas.mistakes import DefinitionError
+from services.console.studies.plan import plan_of
+from tests.unit.console.studies.reports import experiment, study
+
+pytestmark = pytest.mark.unit
+
+
+def test_all_stages_in_one_run_or_each_in_its_own():
+    small, full = plan_of(study(), "small"), plan_of(study(), "full")
+    assert [(run.pipeline.name, run.stages) for run in small.runs] == [
+        ("spark-realtime", ("parse", "join")),
+        ("spark-microbatch", ("parse", "join")),
+    ]
+    assert [run.stages for run in full.runs] == [("parse",), ("join",)] * 2
+
+
+def test_a_scale_changes_parts_of_the_workload_only():
+    (run, _other) = plan_of(study(), "small").runs
+    assert run.workload.phases.measure_s == 7
+    assert run.workload.phases.warm_up_s == 10
+    assert run.workload.load.rate_per_second == 400
+
+
+def test_other_settings_are_another_run():
+    changed = experiment(scales={"small": {"workload": {"phases": {"measure_s": 8}}}})
+    before = plan_of(study(), "small").runs[0].key
+    assert plan_of(study(), "small").runs[0].key == before
+    assert plan_of(study(experiments=[changed]), "small").runs[0].key != before
+
+
+def test_a_system_whose_pipeline_is_not_there_is_left_out_with_the_reason():
+    systems = [
+        {"name": "Fast", "pipeline": "spark-realtime", "paper": "Quick"},
+        {"name": "Gone", "pipeline": "no-such"},
+    ]
+    plan = plan_of(study(systems=systems), "small")
+    assert [run.system.name for run in plan.runs] == ["Fast"]
+    assert plan.left_out["Gone"].startswith("There is no pipeline 'no-such'; there are: ")
+
+
+def test_only_the_systems_of_the_scale():
+    changed = experiment(scales={"small": {"systems": ["Slow"]}})
+    assert [run.system.name for run in plan_of(study(experiments=[changed]), "small").runs] == [
+        "Slow"
+    ]
+
+
+def test_an_unknown_scale_and_a_wrong_workload_are_one_sentence():
+    with pytest.raises(DefinitionError, match=r"^--scale: s has no 'huge'; it has: small, full\.$"):
+        plan_of(study(), "huge")
+    wrong = experiment(scales={"small": {"workload": {"phases": {"measure_s": -1}}}})
+    with pytest.raises(DefinitionError, match=r"^experiment latency: phases\.measure_s"):
+        plan_of(study(experiments=[wrong]), "small")

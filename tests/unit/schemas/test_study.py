@@ -1,0 +1,43 @@
+"""A study that contradicts itself is refused with the place."""
+
+import pytest
+from pydantic import ValidationError
+
+from tests.unit.console.studies.reports import experiment, study
+
+pytestmark = pytest.mark.unit
+
+NOWHERE = {"system": "Ghost", "stage": "parse", "where": "§1", "values": {}}
+NO_CELL = {"system": "Quick", "stage": "sliding", "where": "§1", "values": {}}
+SCORE = {
+    "workload": "w",
+    "factor": "f",
+    "experiment": "latency",
+    "figure": "p99_ms",
+    "stages": ["parse"],
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"experiments": [experiment(), experiment()]}, "have different names"),
+        ({"experiments": [experiment(scales={"huge": {}})]}, "limits has no scale 'huge'"),
+        (
+            {"experiments": [experiment(scales={"small": {"systems": ["Nobody"]}})]},
+            "no system is 'Nobody'",
+        ),
+        (
+            {"experiments": [experiment(paper_values=[NOWHERE])]},
+            "no system is called 'Ghost' in the paper",
+        ),
+        ({"experiments": [experiment(paper_values=[NO_CELL])]}, "a value of Quick is in no cell"),
+        ({"scores": [SCORE | {"experiment": "other"}]}, "no experiment is 'other'"),
+        ({"scores": [SCORE | {"stages": ["sliding"]}]}, "latency has no such stages"),
+        ({"scores": [SCORE | {"figure": "p50_ms", "systems": ["X"]}]}, "no system is 'X'"),
+        ({"scores": [SCORE | {"figure": "mean_ms"}]}, "latency has no such figure"),
+    ],
+)
+def test_a_contradiction_is_refused(changes, said):
+    with pytest.raises(ValidationError, match=said):
+        study(**changes)
