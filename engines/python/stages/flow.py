@@ -1,0 +1,122 @@
+"""All stages of a plan in one thread: a record in, the records to publish out.
+
+For engines that hand a record to a program and leave the rest to it.
+"""
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from stages.closing import Closed
+from stages.kinds import Kept, KeptOfKey, PerRow, Spec
+from stages.plan import Message, Plan
+from stages.records import Row
+
+MOST_KEYS = 200_000
+
+
+class States(Protocol):
+    """What a stage keeps, by key."""
+
+    def of(self, key: str) -> KeptOfKey:
+        """What is kept of a key."""
+        ...
+
+
+class InMemory(OrderedDict[str, Kept]):
+    """States in memory: of the keys that were used last."""
+
+    def of(self, key: str) -> Kept:
+        """What is kept of a key."""
+        kept = self.setdefault(key, Kept())
+        self.move_to_end(key)
+        if len(self) > MOST_KEYS:
+            self.popitem(last=False)
+        return kept
+
+
+class Stage:
+    """A stage with what it keeps, and when to look again at which key."""
+
+    def __init__(self, spec: Spec, kind: Any, states: States) -> None:
+        self.spec, self.kind, self._states = spec, kind, states
+        self._dues: list[tuple[float, str]] = []
+        self._awaited: set[str] = set()
+
+    def add(self, row: Row, now_ms: float) -> list[Row]:
+        """The rows that are due because of a row."""
+        if isinstance(self.kind, PerRow):
+            return self.kind.add(row)
+        key = self.kind.key_of(row)
+        found: list[Row] = self.kind.add(self._states.of(key), row)
+        if isinstance(self.kind, Closed) and key not in self._awaited:
+            self.look_later(key, now_ms)
+        return found
+
+    def look_later(self, key: str, now_ms: float) -> None:
+        """Look at a key again when its next window may be due."""
+        due_ms = self.kind.due_ms(self._states.of(key), now_ms)
+        if due_ms is not None:
+            self._awaited.add(key)
+            heapq.heappush(self._dues, (due_ms, key))
+
+    def due(self, reached_ms: float) -> list[Row]:
+        """The rows that are due because of time."""
+        found = []
+        while self._dues and self._dues[0][0] < reached_ms:
+            _, key = heapq.heappop(self._dues)
+            self._awaited.discard(key)
+            found += self.kind.due(self._states.of(key), reached_ms)
+            self.look_later(key, reached_ms)
+        return found
+
+
+class Flow:
+    """All stages of a plan, in order; rows flow from each to those that read it. states: by the
+    name of a stage where it keeps what it keeps, in memory if not given."""
+
+    def __init__(self, plan: Plan, states: dict[str, States] | None = None) -> None:
+        self._plan = plan
+        self.stages = [
+            Stage(spec, plan.kind_of(spec), (states or {}).get(spec["name"]) or InMemory())
+            for spec in plan.stages
+        ]
+        self.closed = [one for one in self.stages if isinstance(one.kind, Closed)]
+
+    def read(self, topic: str, key: Any, value: bytes | None, appended_ms: int) -> list[Message]:
+        """What is to publish because of a record. One that does not decode is only copied."""
+        found: list[Message] = []
+        if value is not None:
+            found = [(output, key, value) for output in self._plan.copies_of(topic)]
+        row = self._plan.row_of(topic, value, appended_ms)
+        if row is None:
+            return found
+        for stage in self.closed:
+            stage.kind.seen(row)
+        return found + self._flow({row.source: [row]}, appended_ms)
+
+    def tick(self, reached_ms: float) -> list[Message]:
+        """What is to publish because of time. reached_ms: see `Reading`."""
+        found: list[Message] = []
+        for stage in self.closed:
+            rows = stage.due(reached_ms)
+            if rows:
+                found += self._messages(stage.spec, rows)
+                found += self._flow({stage.spec["name"]: rows}, reached_ms)
+        return found
+
+    def _flow(self, rows: dict[str, list[Row]], now_ms: float) -> list[Message]:
+        messages: list[Message] = []
+        for stage in self.stages:
+            before = [row for name in stage.spec["reads"] for row in rows.get(name, ())]
+            if before:
+                found = [row for one in before for row in stage.add(one, now_ms)]
+                rows.setdefault(stage.spec["name"], []).extend(found)
+                messages += self._messages(stage.spec, found)
+        return messages
+
+    def _messages(self, spec: Spec, rows: Iterable[Row]) -> list[Message]:
+        if not self._plan.is_published(spec):
+            return []
+        return [self._plan.message_of(spec, row) for row in rows]

@@ -1,0 +1,268 @@
+"""Kinds of stages. A kind is a function of a row and of what is kept of the row's key:
+
+    kept = states[kind.key_of(row)]
+    rows = kind.add(kept, row)
+
+What is kept of a key is a mapping from an event time, or the begin of a window, to something that
+can be pickled. A kind puts back what it changes, so the mapping may be a store. No kind looks at
+what is kept of other keys, so an engine may keep them wherever it likes.
+"""
+
+import json
+import operator
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from typing import Any
+
+from stages.records import Row
+
+Spec = dict[str, Any]
+KeptOfKey = MutableMapping[int, Any]
+PUBLISHED = True  # what stays of a group or window that is published
+MOST_KEPT = 200
+COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+FUNCTIONS: dict[str, Callable[[list[Any]], Any]] = {
+    "first": lambda values: values[0],
+    "sum": sum,
+    "mean": lambda values: sum(values) / len(values),
+    "min": min,
+    "max": max,
+    "count": len,
+    "count_distinct": lambda values: len(set(values)),
+}
+
+
+class Kept(dict[int, Any]):
+    """What is kept of one key in memory: the newest MOST_KEPT."""
+
+    def __setitem__(self, at: int, value: Any) -> None:
+        if at not in self and len(self) >= MOST_KEPT:
+            del self[next(iter(self))]
+        super().__setitem__(at, value)
+
+
+def windows_of(window: Spec, event_ms: int) -> range:
+    """Begins of the windows that an event time is in, newest first."""
+    slide_ms = 1000 * window["slide_s"]
+    return range(event_ms // slide_ms * slide_ms, event_ms - 1000 * window["size_s"], -slide_ms)
+
+
+def aggregates(spec: Spec, rows: Iterable[Row]) -> dict[str, Any]:
+    """The columns that a stage computes over rows."""
+    found = {}
+    in_order = sorted(rows, key=lambda row: row.appended_ms)
+    for one in spec["aggregates"]:
+        names = [of.rpartition(".") for of in one["of"]]
+        values = [
+            row.fields[column]
+            for row in in_order
+            for source, _, column in names
+            if source in ("", row.source)
+        ]
+        found[one["column"]] = FUNCTIONS[one["function"]](values) if values else None
+    return found
+
+
+def made(rows: list[Row], columns: dict[str, Any], event_ms: int) -> Row:
+    """A row of several."""
+    fields = {"run_id": rows[0].fields["run_id"], **columns}
+    return Row(fields, "", event_ms, max(row.appended_ms for row in rows))
+
+
+class PerRow:
+    """copy, decode, filter, lookup: rows by themselves."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+
+    def add(self, row: Row) -> list[Row]:
+        """The row with its columns, or none."""
+        fields, table = row.fields, self.spec["table"]
+        for one in self.spec["where"]:
+            if not COMPARE[one["operator"]](fields[one["column"]], one["value"]):
+                return []
+        if table:
+            entry = table["rows"].get(str(fields[table["key"]]))
+            if entry is None:
+                return []
+            fields = {**fields, **dict(zip(table["columns"], entry, strict=True))}
+        return [row._replace(fields=fields)]
+
+
+class Keyed:
+    """A stage that keeps something of each key."""
+
+    def __init__(self, spec: Spec, inputs: list[Spec]) -> None:
+        self.spec = spec
+        self.inputs = [one["name"] for one in inputs]
+        self.names = ("run_id", *spec["keys"])
+        self.size_ms = 1000 * spec["window"]["size_s"] if spec["window"] else 0
+
+    def key_of(self, row: Row) -> str:
+        """The key as text; rows of different runs have different ones."""
+        return json.dumps([row.fields[name] for name in self.names])
+
+    def keys_of(self, row: Row) -> dict[str, Any]:
+        """The columns of the key."""
+        return {name: row.fields[name] for name in self.spec["keys"]}
+
+    def add(self, kept: KeptOfKey, row: Row) -> list[Row]:
+        """The rows that are due because of a row."""
+        raise NotImplementedError
+
+    def of_window(self, rows: list[Row], start_ms: int, columns: dict[str, Any]) -> Row:
+        """A row about a window."""
+        end_ms = start_ms + self.size_ms
+        columns = {
+            **self.keys_of(rows[0]),
+            "window_start": start_ms,
+            "window_end": end_ms,
+        } | columns
+        return made(rows, {**columns, **aggregates(self.spec, rows)}, end_ms - 1)
+
+
+class Join(Keyed):
+    """The first record of each input with the same keys and event time."""
+
+    def __init__(self, spec: Spec, inputs: list[Spec]) -> None:
+        super().__init__(spec, inputs)
+        self.event_time = inputs[0]["event_time"]
+
+    def add(self, kept: KeptOfKey, row: Row) -> list[Row]:
+        group = kept.get(row.event_ms) or {}
+        if group is PUBLISHED or row.source in group:
+            return []
+        group[row.source] = row
+        if len(group) < len(self.inputs):
+            kept[row.event_ms] = group
+            return []
+        kept[row.event_ms] = PUBLISHED
+        rows = list(group.values())
+        columns = {**self.keys_of(row), self.event_time: row.event_ms}
+        return [made(rows, columns | aggregates(self.spec, rows), row.event_ms)]
+
+
+class WindowJoin(Keyed):
+    """Every pair of records of two inputs with the same keys in one window."""
+
+    def __init__(self, spec: Spec, inputs: list[Spec]) -> None:
+        super().__init__(spec, inputs)
+        self.columns = {name: source.split(".") for name, source in spec["columns"].items()}
+
+    def add(self, kept: KeptOfKey, row: Row) -> list[Row]:
+        found = []
+        for start_ms in windows_of(self.spec["window"], row.event_ms):
+            group = kept.get(start_ms) or []
+            for other in group:
+                if other.source != row.source:
+                    by_source = {row.source: row.fields, other.source: other.fields}
+                    columns = {name: by_source[of][at] for name, (of, at) in self.columns.items()}
+                    found.append(self.of_window([row, other], start_ms, columns))
+            group.append(row)
+            kept[start_ms] = group
+        return found
+
+
+class Aggregate(Keyed):
+    """Rows by keys and window; a subclass says when a window is due. empty: makes what is kept of a
+    window that has no row yet."""
+
+    empty: Callable[[], Any]
+
+    def __init__(self, spec: Spec, inputs: list[Spec]) -> None:
+        super().__init__(spec, inputs)
+        sources = [of.rpartition(".")[0] for one in spec["aggregates"] for of in one["of"]]
+        self.needed = {source for source in sources if source}
+
+    def open_windows(self, kept: KeptOfKey, row: Row) -> Iterator[tuple[int, Any]]:
+        """Of the windows of a row those that are not published: begin, and what is kept."""
+        if not row.source or row.source in self.inputs:
+            for start_ms in windows_of(self.spec["window"], row.event_ms):
+                group = kept.get(start_ms)
+                if group is not PUBLISHED:
+                    yield start_ms, self.empty() if group is None else group
+
+    def publish(self, kept: KeptOfKey, start_ms: int, rows: list[Row]) -> list[Row]:
+        """The row of a window, if each input that is named has one in it."""
+        kept[start_ms] = PUBLISHED
+        if not self.needed <= {row.source for row in rows}:
+            return []
+        return [self.of_window(rows, start_ms, {})]
+
+
+class Counted(Aggregate):
+    """A window is due when all its records are there: the records say how many."""
+
+    empty = dict
+
+    def __init__(self, spec: Spec, inputs: list[Spec]) -> None:
+        super().__init__(spec, inputs)
+        self.every_ms = 1000 * spec["complete"]["every_s"]
+        self.once_per = spec["once_per"] or ["sequence"]
+
+    def add(self, kept: KeptOfKey, row: Row) -> list[Row]:
+        found = []
+        identity = self.identity(row)
+        for start_ms, group in self.open_windows(kept, row):
+            if identity in group:
+                continue
+            group[identity] = row
+            if self.is_complete(group):
+                found += self.publish(kept, start_ms, list(group.values()))
+            else:
+                kept[start_ms] = group
+        return found
+
+    def identity(self, row: Row) -> tuple[Any, ...]:
+        """What counts once."""
+        part = row.event_ms // self.every_ms
+        return row.source, part, *(row.fields[name] for name in self.once_per)
+
+    def is_complete(self, group: dict[tuple[Any, ...], Row]) -> bool:
+        """Whether as many rows of each input are there as the largest count says."""
+        column = self.spec["complete"]["column"]
+        parts = self.size_ms // self.every_ms
+        rows = group.values()
+        due = parts * next(iter(rows)).fields[column]
+        if len(rows) < due * len(self.inputs):  # the largest count is at least this one
+            return False
+        due = parts * max(row.fields[column] for row in rows)
+        return all(sum(row.source == one for row in rows) >= due for one in self.inputs)
+
+
+class Change(Keyed):
+    """Relative changes of the windows of an aggregate against those before them. A counted one
+    waits for all of its parts; a closed one takes what there is when the newest is closed."""
+
+    def __init__(self, spec: Spec, inputs: list[Spec]) -> None:
+        super().__init__(spec, inputs)
+        self.part_ms = 1000 * spec["window"]["slide_s"]
+
+    def add(self, kept: KeptOfKey, row: Row) -> list[Row]:
+        newest_ms = row.fields["window_start"]
+        kept[newest_ms] = row
+        if not self.spec["complete"]:
+            return [self.change(kept, newest_ms)]
+        ends = range(newest_ms, newest_ms + self.size_ms, self.part_ms)
+        return [self.change(kept, at) for at in ends if all(one in kept for one in self.parts(at))]
+
+    def parts(self, newest_ms: int) -> range:
+        """Begins of the parts of the window that ends with this one."""
+        return range(newest_ms + self.part_ms - self.size_ms, newest_ms + 1, self.part_ms)
+
+    def change(self, kept: KeptOfKey, newest_ms: int) -> Row:
+        """The row of the window that ends with this part."""
+        rows = {at: kept[at] for at in self.parts(newest_ms) if at in kept}
+        columns = {}
+        for one in self.spec["changes"]:
+            new = rows[newest_ms].fields[one["of"]]
+            before = rows.get(newest_ms - one["back"] * self.part_ms)
+            old = before.fields[one["of"]] if before else None
+            columns[one["column"]] = (new - old) / old if old else None
+        return self.of_window([*rows.values()], self.parts(newest_ms)[0], columns)

@@ -1,0 +1,90 @@
+"""The plan of a run: its stages in order with their kinds, its topics and its records."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from stages.closing import Closed
+from stages.kinds import Change, Counted, Join, Keyed, PerRow, Spec, WindowJoin
+from stages.records import Record, Row
+
+Message = tuple[str, str | bytes | None, bytes]  # topic, key, value
+
+
+class Plan:
+    """A plan in JSON, as docs/write-an-engine.md explains it.
+
+    stages: those that are published and those before them, in order. start_offsets: by topic the
+    offset of each partition to begin at.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        plan = json.loads(Path(path).read_text())
+        self.domain, self.outputs = plan["domain"], plan["outputs"]
+        self.settings: dict[str, Any] = plan["pipeline"]
+        self.start_offsets: dict[str, list[int]] = plan["start_offsets"]
+        self.kafka: dict[str, Any] = {"bootstrap.servers": plan["bootstrap"], **plan["properties"]}
+        self.bootstrap, self.group, self.folder = plan["bootstrap"], plan["group"], plan["folder"]
+        self.is_json = plan["wire_format"] == "json"
+        self.records = {name: Record(text) for name, text in self.domain["schemas"].items()}
+        self.inputs: dict[str, Spec] = {one["topic"]: one for one in self.domain["inputs"]}
+        self._specs = {one["name"]: one for one in self.domain["stages"]}
+        needed = {name for stage in self.outputs for name in self._chain(stage)}
+        self.stages: list[Spec] = [one for one in self.domain["stages"] if one["name"] in needed]
+
+    @property
+    def partitions(self) -> Iterator[tuple[str, int, int]]:
+        """Topic, partition and offset to begin at."""
+        for topic, offsets in self.start_offsets.items():
+            for number, offset in enumerate(offsets):
+                yield topic, number, offset
+
+    def _chain(self, name: str) -> list[str]:
+        if name not in self._specs:
+            return []
+        return [name, *(each for one in self._specs[name]["reads"] for each in self._chain(one))]
+
+    def inputs_of(self, spec: Spec) -> list[Spec]:
+        """The inputs that a stage is made of: where its columns name inputs, those."""
+        found = set()
+        for name in spec["reads"]:
+            before = self._specs.get(name)
+            found |= {one["name"] for one in self.inputs_of(before)} if before else {name}
+        sources = [*spec["columns"].values(), *(s for a in spec["aggregates"] for s in a["of"])]
+        named = {source.split(".")[0] for source in sources if "." in source}
+        return [one for one in self.domain["inputs"] if one["name"] in (found & named or found)]
+
+    def kind_of(self, spec: Spec) -> PerRow | Keyed:
+        """A stage at work."""
+        kind, inputs = spec["kind"], self.inputs_of(spec)
+        if kind == "aggregate":
+            return (Counted if spec["complete"] else Closed)(spec, inputs)
+        keyed: dict[str, type[Keyed]] = {"join": Join, "window_join": WindowJoin, "change": Change}
+        return keyed[kind](spec, inputs) if kind in keyed else PerRow(spec)
+
+    def row_of(self, topic: str, value: bytes | None, appended_ms: int) -> Row | None:
+        """The row of a record of an input; None where it does not decode."""
+        source = self.inputs[topic]
+        record = self.records[source["record"]]
+        fields = record.decode_json(value) if self.is_json else record.decode(value)
+        if fields is None:
+            return None
+        return Row(fields, source["name"], fields[source["event_time"]], appended_ms)
+
+    def copies_of(self, topic: str) -> list[str]:
+        """The output topics that have the same bytes as an input topic."""
+        name = self.inputs[topic]["name"]
+        copies = [
+            one["name"] for one in self.stages if one["kind"] == "copy" and name in one["reads"]
+        ]
+        return [self.outputs[one] for one in copies if one in self.outputs]
+
+    def message_of(self, spec: Spec, row: Row) -> Message:
+        """The record of an output that is no copy."""
+        value = self.records[spec["record"]].encode(row.fields)
+        return self.outputs[spec["name"]], str(row.fields[spec["key"]]), value
+
+    def is_published(self, spec: Spec) -> bool:
+        """Whether the rows of a stage are to be encoded; copies are of bytes."""
+        return spec["name"] in self.outputs and spec["kind"] != "copy"

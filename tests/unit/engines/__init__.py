@@ -1,0 +1,1 @@
+"""The parts of engines that need no engine."""

@@ -1,0 +1,236 @@
+"""The kinds of stages that engines in Python share, row by row."""
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stages.closing import GRACE_MS, SILENT_MS, Closed
+from stages.flow import Flow, InMemory
+from stages.kinds import MOST_KEPT, Change, Counted, Join, Kept, PerRow, WindowJoin
+from stages.plan import Plan
+from stages.reading import READ_MS, Reading
+from stages.records import Row
+
+from schemas.domain import DomainSpec
+from schemas.pipeline import Pipeline
+from services.runtime.domains import load_domain
+
+TRAFFIC, GEM_PACKS = load_domain("traffic").spec, load_domain("gem_packs").spec
+BASE_MS = 1_700_000_000_000
+
+
+def plan_of(domain: DomainSpec, folder: Path, *outputs: str) -> Plan:
+    """A plan that publishes some stages."""
+    path = folder / "plan.json"
+    plan = {
+        "pipeline": Pipeline(name="mine", summary="-", engine="toy").model_dump(mode="json"),
+        "domain": domain.model_dump(mode="json"),
+        "outputs": {stage: f"output.mine.{stage}" for stage in outputs},
+        "start_offsets": {topic: [0] for topic in domain.topics},
+        "bootstrap": "-",
+        "properties": {},
+        "wire_format": "json",
+        "group": "engine.mine",
+        "folder": str(folder),
+    }
+    path.write_text(json.dumps(plan))
+    return Plan(path)
+
+
+def kind_of(domain: DomainSpec, folder: Path, stage: str) -> Any:
+    """A stage at work."""
+    plan = plan_of(domain, folder, stage)
+    return plan.kind_of(next(one for one in plan.stages if one["name"] == stage))
+
+
+def observed(source: str, lane: int, second: int, **fields: Any) -> Row:
+    """A record of traffic at a site with two lanes."""
+    of = {"run_id": "r", "sequence": 0, "measurement_id": "A", "lane": lane, "num_lanes": 2}
+    event_ms = BASE_MS + 1000 * second
+    return Row(of | fields, source, event_ms, event_ms + 5 + lane)
+
+
+def flow(lane: int, second: int, vehicles: int) -> Row:
+    return observed("flow", lane, second, flow_vehicles_per_hour=vehicles)
+
+
+def speed(lane: int, second: int, km: float) -> Row:
+    return observed("speed", lane, second, speed_km_per_hour=km)
+
+
+def sold(second: float, price: int, **fields: Any) -> Row:
+    """A purchase, appended 10 ms after its event time."""
+    event_ms = BASE_MS + round(1000 * second)
+    of = {"run_id": "r", "sequence": 0, "gem_pack_id": 7, "user_id": 1, "geo": "DE"}
+    return Row(of | {"price": price} | fields, "purchases", event_ms, event_ms + 10)
+
+
+def test_a_join_publishes_a_pair_once_with_the_first_record_of_each_input(tmp_path: Path) -> None:
+    join, kept = kind_of(TRAFFIC, tmp_path, "join"), Kept()
+    assert isinstance(join, Join)
+    assert join.add(kept, flow(1, 0, 100)) == []
+    assert join.add(kept, flow(1, 0, 999)) == []
+    assert join.add(kept, speed(1, 1, 50.0)) == []
+    (row,) = join.add(kept, speed(1, 0, 80.0))
+    assert row.fields == {
+        "run_id": "r",
+        "measurement_id": "A",
+        "lane": 1,
+        "observed_at": BASE_MS,
+        "num_lanes": 2,
+        "flow_vehicles_per_hour": 100,
+        "speed_km_per_hour": 80.0,
+    }
+    assert join.add(kept, flow(1, 0, 100)) == join.add(kept, speed(1, 0, 80.0)) == []
+
+
+def test_a_counted_window_is_due_when_all_its_lanes_are_there(tmp_path: Path) -> None:
+    window, kept = kind_of(TRAFFIC, tmp_path, "tumbling"), Kept()
+    assert isinstance(window, Counted)
+    assert window.add(kept, flow(1, 0, 100)) == window.add(kept, flow(1, 0, 100)) == []
+    assert window.add(kept, flow(2, 0, 50)) == window.add(kept, speed(1, 0, 60.0)) == []
+    (row,) = window.add(kept, speed(2, 0, 80.0))
+    assert row.fields["accumulated_flow_vehicles_per_hour"] == 150
+    assert row.fields["average_speed_km_per_hour"] == 70.0
+    assert (row.fields["window_start"], row.fields["window_end"]) == (BASE_MS, BASE_MS + 1000)
+    assert window.add(kept, speed(2, 0, 80.0)) == []
+
+
+def test_a_counted_change_waits_for_all_its_parts_in_any_order(tmp_path: Path) -> None:
+    change, kept = kind_of(TRAFFIC, tmp_path, "sliding"), Kept()
+    assert isinstance(change, Change)
+    found = []
+    for second, vehicles, km in ((2, 300, 0.0), (0, 100, 50.0), (1, 200, 0.0)):
+        sums = {
+            "window_start": BASE_MS + 1000 * second,
+            "accumulated_flow_vehicles_per_hour": vehicles,
+            "average_speed_km_per_hour": km,
+        }
+        found.append(change.add(kept, observed("", 0, second, **sums)))
+    assert found[:2] == [[], []]
+    (row,) = found[2]
+    assert row.fields == {
+        "run_id": "r",
+        "measurement_id": "A",
+        "window_start": BASE_MS,
+        "window_end": BASE_MS + 3000,
+        "flow_change_short": 0.5,
+        "flow_change_long": 2.0,
+        "speed_change_short": None,
+        "speed_change_long": -1.0,
+    }
+
+
+def test_a_window_join_publishes_each_pair_in_each_window_of_both(tmp_path: Path) -> None:
+    join, kept = kind_of(GEM_PACKS, tmp_path, "conversions"), Kept()
+    assert isinstance(join, WindowJoin)
+    start_ms = BASE_MS // 4000 * 4000
+    rows = []
+    for number, (source, at_s) in enumerate((("purchases", 1), ("ads", 5), ("ads", 2))):
+        fields = {"run_id": "r", "sequence": number, "user_id": 1, "gem_pack_id": 7, "price": 9}
+        rows += join.add(kept, Row(fields, source, start_ms + 1000 * at_s, start_ms))
+    pairs = [(row.fields["ad"], (row.fields["window_start"] - start_ms) // 1000) for row in rows]
+    assert pairs == [(1, 0), (2, 0), (2, -4)]
+    assert {row.fields["purchase"] for row in rows} == {0}
+
+
+def test_a_window_is_closed_a_second_after_event_time_has_passed_its_end(tmp_path: Path) -> None:
+    window, kept = kind_of(GEM_PACKS, tmp_path, "average"), Kept()
+    assert isinstance(window, Closed)
+    closing_ms = BASE_MS + 1_110
+    rows = (
+        sold(0.2, 4),
+        sold(1.1, 100),  # passes the end of the first window
+        sold(0.9, 8)._replace(appended_ms=closing_ms + GRACE_MS),
+        sold(0.9, 50)._replace(appended_ms=closing_ms + GRACE_MS + 1),
+    )
+    for row in rows:
+        window.seen(row)
+        assert window.add(kept, row) == []
+    due_ms = closing_ms + GRACE_MS
+    assert window.due_ms(kept, due_ms) == due_ms
+    assert window.due(kept, due_ms) == []
+    (row,) = window.due(kept, due_ms + 1)
+    assert (row.fields["window_start"], row.fields["average_price"]) == (BASE_MS, 6.0)
+    assert list(kept) == [BASE_MS + 1000]
+    (last,) = window.due(kept, rows[1].appended_ms + SILENT_MS + 1)
+    assert last.fields["average_price"] == 100.0
+
+
+def test_event_time_is_that_of_the_input_that_is_behind(tmp_path: Path) -> None:
+    window, kept = kind_of(GEM_PACKS, tmp_path, "highest"), Kept()
+    for row in (sold(0.5, 4), sold(3, 4)):
+        window.seen(row)
+        window.add(kept, row)
+    assert window.due(kept, BASE_MS + 9_000) == []
+    for ad in (sold(0.6, 6)._replace(source="ads"), sold(1, 9)._replace(source="ads")):
+        window.seen(ad)
+        window.add(kept, ad)
+    (row,) = window.due(kept, BASE_MS + 3_010 + GRACE_MS + 1)
+    assert row.fields["highest_price"] == 6
+
+
+def test_rows_by_themselves_are_kept_or_get_the_columns_of_a_table(tmp_path: Path) -> None:
+    dear = kind_of(GEM_PACKS, tmp_path, "dear")
+    assert isinstance(dear, PerRow)
+    assert [len(dear.add(sold(0, price))) for price in (100, 101)] == [0, 1]
+    enriched = kind_of(GEM_PACKS, tmp_path, "enriched")
+    assert enriched.add(sold(0, 1, geo="nowhere")) == []
+
+
+@pytest.mark.parametrize("stage", ["join", "tumbling"])
+def test_what_is_kept_of_a_key_can_go_to_a_store_and_back(tmp_path: Path, stage: str) -> None:
+    rows = [flow(1, 0, 100), flow(2, 0, 50), speed(1, 0, 60.0), speed(2, 0, 80.0)]
+    kind, kept, stored = kind_of(TRAFFIC, tmp_path, stage), Kept(), pickle.dumps(Kept())
+    for row in rows:
+        restored = pickle.loads(stored)
+        assert kind.add(kept, row) == kind.add(restored, row)
+        stored = pickle.dumps(restored)
+    assert pickle.loads(stored) == kept != {}
+
+
+def test_what_is_kept_has_a_bound() -> None:
+    kept = Kept()
+    for at in range(MOST_KEPT + 3):
+        kept[at] = True
+    assert (len(kept), min(kept)) == (MOST_KEPT, 3)
+
+
+def test_a_flow_copies_what_does_not_decode_and_publishes_the_rest(tmp_path: Path) -> None:
+    stages = Flow(plan_of(TRAFFIC, tmp_path, "ingest", "parse"))
+    topic = TRAFFIC.topics[0]
+    assert stages.read(topic, b"A", b"{", BASE_MS) == [("output.mine.ingest", b"A", b"{")]
+    value = json.dumps(
+        dict.fromkeys(stages._plan.records["traffic_flow"].columns, 1)
+        | {"run_id": "r", "measurement_id": "A", "lane": "1"}
+    ).encode()
+    copied, parsed = stages.read(topic, b"A", value, BASE_MS)
+    assert copied == ("output.mine.ingest", b"A", value)
+    assert parsed[:2] == ("output.mine.parse", "A")
+    record = stages._plan.records["output_parse"]
+    fields = record.decode(parsed[2])
+    assert fields is not None
+    assert fields["flow_vehicles_per_hour"] == 1
+    assert fields["speed_km_per_hour"] is None
+    assert stages.read(topic, b"A", None, BASE_MS) == []
+
+
+def test_states_in_memory_are_those_of_keys_used_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stages.flow.MOST_KEYS", 2)
+    states = InMemory()
+    for key in ("a", "b", "a", "c"):
+        states.of(key)[1] = key
+    assert dict(states) == {"a": {1: "a"}, "c": {1: "c"}}
+
+
+def test_time_is_that_of_the_partition_that_is_behind() -> None:
+    reading = Reading({"t": [5, 5]})
+    assert reading.reached_ms(BASE_MS) == BASE_MS - READ_MS
+    reading.end("t", 0, 8)
+    reading.read("t", 0, 5, BASE_MS - 700)
+    assert (reading.lag, reading.reached_ms(BASE_MS)) == (2, BASE_MS - 700)
+    reading.read("t", 0, 7, BASE_MS - 600, 2)
+    assert (reading.lag, reading.count) == (0, 3)
+    assert reading.reached_ms(BASE_MS) == BASE_MS - READ_MS
