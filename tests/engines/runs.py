@@ -1,0 +1,62 @@
+"""Runs of one pipeline on a stack of its own, as a person starts them, and what they find."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from schemas.protocol import VERDICTS
+from services.runtime.domains import load_domain
+from tests.end_to_end.command import CommandLine
+from tests.end_to_end.workload_files import patient_workload
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs of a pipeline; each must be valid."""
+
+    command: CommandLine
+    pipeline: str
+
+    def exact(self, domain: str) -> list[str]:
+        """The stages of a domain of which a run has outputs, all of them exact."""
+        found = self._run("smoke", domain)
+        cells = found["stages"].items()
+        counts = {name: [cell["verdicts"][one] for one in VERDICTS] for name, cell in cells}
+        exact = {name: cell["verdicts"]["exact"] for name, cell in cells}
+        return [name for name, all_of in counts.items() if exact[name] == sum(all_of) > 0]
+
+    def killed(self, domain: str) -> dict[str, int]:
+        """Verdicts of all stages together of a run in which the program is killed once. What is
+        late and repeated because of it is told, and not here."""
+        lengths = ("--rate", "100", "--warm-up", "3", "--duration", "20", "--kill", "driver")
+        found = self._run(str(patient_workload(self.command.data)), domain, *lengths)
+        (restart,) = found["restarts"]
+        assert restart["outage_s"] > 0
+        cells = [cell["verdicts"] for cell in found["stages"].values()]
+        return {one: sum(cell[one] for cell in cells) for one in ("missing", "wrong", "unexpected")}
+
+    def _run(self, workload: str, domain: str, *more: str) -> Any:
+        last = len(load_domain(domain).spec.stages) - 1
+        path = self.command.data / "report.json"
+        done = self.command(
+            *("run", workload, "--domain", domain, "--stages", f"0-{last}"),
+            *("--pipeline", self.pipeline, "--report", str(path), *more),
+        )
+        report = json.loads(path.read_text())
+        assert report["valid"], done.stdout + done.stderr
+        return report["pipelines"][self.pipeline]
+
+
+@contextmanager
+def runs_of(pipeline: str, data: Path, base_port: int) -> Iterator[Runs]:
+    """Runs on a stack that is up as long as the context lasts."""
+    command = CommandLine(data, base_port, timeout_s=280)
+    up = command("up", "--detach")
+    assert up.returncode == 0, up.stdout + up.stderr
+    try:
+        yield Runs(command, pipeline)
+    finally:
+        assert command("down").returncode == 0
