@@ -19,6 +19,7 @@ from services.runtime.settings import ServiceSettings
 
 STAMP = "installed.lock"
 CLASSES_STAMP = "installed.sha256"
+JAR_FOLDERS = ("jars", "lib")  # of a package that brings jars
 RUN, COMPILER = "run", "compiler"  # configurations of an engine's Ivy file
 
 
@@ -111,8 +112,9 @@ class Installed:
         class_path = [str(self.classes)] if self.java_sources else []
         class_path += [str(self.jars / RUN / "*")] if self.jars_lock else []
         for package in self.engine.spec.install.jars_of:
-            packages = sorted(self.venv.glob(f"lib/python3*/site-packages/{package}/jars"))
-            class_path += [f"{path}/*" for path in packages]
+            packages = sorted(self.venv.glob(f"lib/python3*/site-packages/{package}"))
+            folders = (path / name for path in packages for name in JAR_FOLDERS)
+            class_path += [f"{path}/*" for path in folders if path.is_dir()]
         if class_path:
             found["CLASSPATH"] = os.pathsep.join(class_path)
         if self.sources:

@@ -1,0 +1,65 @@
+package tidegauge.flink;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.List;
+import org.apache.avro.Schema;
+import org.apache.avro.SchemaNormalization;
+
+/** A schema beside the columns of a table: what both directions of the format need. */
+final class Layout {
+    static final int HEADER_BYTES = 10;
+
+    /** C3 01 and the fingerprint of the schema. */
+    final byte[] header;
+    final String[] names;
+    final Schema.Type[] types;
+    /** Of a field that may be null the branch of its union that is null; -1 of others. */
+    final int[] nullBranch;
+    /** By field the column; -1 where the table has none. */
+    final int[] column;
+
+    Layout(String text, List<String> columns) {
+        Schema schema = new Schema.Parser().parse(text);
+        header = ByteBuffer.allocate(HEADER_BYTES)
+                .order(ByteOrder.LITTLE_ENDIAN)
+                .put((byte) 0xC3)
+                .put((byte) 0x01)
+                .putLong(SchemaNormalization.parsingFingerprint64(schema))
+                .array();
+        int size = schema.getFields().size();
+        names = new String[size];
+        types = new Schema.Type[size];
+        nullBranch = new int[size];
+        column = new int[size];
+        for (Schema.Field field : schema.getFields()) {
+            int at = field.pos();
+            names[at] = field.name();
+            types[at] = typeOf(field.schema());
+            nullBranch[at] = nullBranchOf(field.schema());
+            column[at] = columns.indexOf(field.name());
+        }
+    }
+
+    private static Schema.Type typeOf(Schema schema) {
+        if (schema.getType() != Schema.Type.UNION) {
+            return schema.getType();
+        }
+        for (Schema branch : schema.getTypes()) {
+            if (branch.getType() != Schema.Type.NULL) {
+                return branch.getType();
+            }
+        }
+        return Schema.Type.NULL;
+    }
+
+    private static int nullBranchOf(Schema schema) {
+        if (schema.getType() != Schema.Type.UNION) {
+            return -1;
+        }
+        if (schema.getTypes().size() != 2 || schema.getIndexNamed("null") == null) {
+            throw new IllegalArgumentException("a union is of null and one type: " + schema);
+        }
+        return schema.getIndexNamed("null");
+    }
+}

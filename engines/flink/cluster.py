@@ -1,0 +1,235 @@
+"""Flink's JVM, with a cluster of its own inside, and what its REST interface says of the job."""
+
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+HERE = Path(__file__).resolve().parent
+START_TIMEOUT_S, STOP_TIMEOUT_S, REST_TIMEOUT_S = 120, 5, 10
+POLL_S = 0.05
+METRICS_MS = 500  # how old they may be
+
+
+class Jvm:
+    """The JVM that PyFlink talks to. It asks this process every second whether it lives, and ends
+    when it does not.
+
+    PyFlink's own start gives no size of the heap, and nobody reads what the JVM says. port: of its
+    gateway. cause: the innermost cause of the last error that it said.
+    """
+
+    def __init__(self, heap_mb: int, scratch: Path) -> None:
+        scratch.mkdir(parents=True, exist_ok=True)
+        told = Path(tempfile.mkdtemp(dir=scratch)) / "port"
+        self.cause = ""
+        self.process = subprocess.Popen(
+            _command(heap_mb, scratch),
+            env=os.environ | {"_PYFLINK_CONN_INFO_PATH": str(told)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        threading.Thread(target=self._log, daemon=True).start()
+        self.port = self._port(told)
+
+    def _log(self) -> None:
+        """What it says is for the pipeline's log."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            sys.stderr.write(line)
+            if line.startswith("Caused by: "):
+                self.cause = line.removeprefix("Caused by: ").strip()
+
+    def _port(self, told: Path) -> int:
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        while not (told.is_file() and told.stat().st_size >= 4):
+            if self.process.poll() is not None or time.monotonic() > deadline_s:
+                self.process.kill()
+                raise RuntimeError(f"Flink's JVM did not start, its exit code is {self.code}")
+            time.sleep(POLL_S)
+        return int(struct.unpack("!I", told.read_bytes()[:4])[0])
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code, None while it runs."""
+        return self.process.poll()
+
+    def stop(self) -> None:
+        """End it, and the job with it."""
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def _command(heap_mb: int, scratch: Path) -> list[str]:
+    from pyflink import pyflink_gateway_server as pyflink
+
+    environment = dict(os.environ)
+    pyflink.prepare_environment_variables(environment)
+    # CLASSPATH has the engine's classes and Flink's jars; this folder has their META-INF.
+    gateway = next(Path(environment["FLINK_OPT_DIR"]).glob("flink-python-*.jar"))
+    class_path = os.pathsep.join([environment["CLASSPATH"], str(HERE), str(gateway)])
+    return [
+        *(pyflink.find_java_executable(), f"-Xmx{heap_mb}m", f"-Djava.io.tmpdir={scratch}"),
+        *("-XX:+IgnoreUnrecognizedVMOptions", *pyflink.get_jvm_opts(environment)),
+        f"-Dlog4j.configurationFile={HERE / 'log4j2.properties'}",
+        *("-cp", class_path, "org.apache.flink.client.python.PythonGatewayServer"),
+    ]
+
+
+def configuration(
+    settings: dict[str, Any], folder: Path, port: int, has_watermark: bool
+) -> dict[str, str]:
+    """Settings of Flink for a pipeline. port: of the REST interface."""
+    timeout_ms = settings["buffer_timeout_ms"]
+    found = {
+        "parallelism.default": str(settings["parallelism"]),
+        "taskmanager.numberOfTaskSlots": str(settings["parallelism"]),
+        "execution.buffer-timeout.enabled": str(timeout_ms >= 0).lower(),
+        "execution.buffer-timeout.interval": f"{max(0, timeout_ms)} ms",
+        "pipeline.object-reuse": "true",
+        "table.local-time-zone": "UTC",
+        "table.exec.state.ttl": f"{settings['state_ttl_s']} s",
+        # What several outputs need is computed once, so a stage has its rows from the one it reads.
+        "table.optimizer.reuse-optimize-block-with-digest-enabled": "true",
+        # The key of an output is not the key of its query.
+        "table.exec.sink.upsert-materialize": "NONE",
+        "state.backend.type": settings["state_backend"],
+        "restart-strategy.type": "none",
+        "rest.address": "localhost",
+        "rest.bind-address": "localhost",
+        "rest.port": str(port),
+        "rest.bind-port": str(port),
+        "web.submit.enable": "false",
+        "web.cancel.enable": "false",
+        "metrics.fetcher.update-interval": f"{METRICS_MS} ms",
+        "io.tmp.dirs": str(folder / "scratch"),
+    }
+    if has_watermark:
+        found["pipeline.auto-watermark-interval"] = f"{settings['watermark_interval_ms']} ms"
+        if settings["idle_timeout_ms"]:
+            found["table.exec.source.idle-timeout"] = f"{settings['idle_timeout_ms']} ms"
+    else:
+        found["pipeline.auto-watermark-interval"] = "0 ms"
+    if settings["checkpoint_interval_ms"]:
+        found |= _checkpoints(settings["checkpoint_interval_ms"], folder / "checkpoints")
+    return found
+
+
+def _checkpoints(interval_ms: int, folder: Path) -> dict[str, str]:
+    found = {
+        "execution.checkpointing.interval": f"{interval_ms} ms",
+        "execution.checkpointing.storage": "filesystem",
+        "execution.checkpointing.dir": folder.as_uri(),
+        "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+    }
+    newest = newest_checkpoint(folder)
+    if newest is not None:
+        found["execution.state-recovery.path"] = newest.as_uri()
+        found["execution.state-recovery.claim-mode"] = "CLAIM"
+    return found
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """The folder of the newest complete checkpoint, of whichever job."""
+    found = [path for path in folder.glob("*/chk-*/_metadata") if path.stat().st_size]
+    return max(found, key=lambda path: path.stat().st_mtime_ns).parent if found else None
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        return int(probe.getsockname()[1])
+
+
+class JobEndedError(Exception):
+    """The job has ended, and its cluster with it."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One table that is read. records: how many since the job was started; lag: how many it has not
+    read; watermark: epoch milliseconds; partitions: how many it reads. None where it is not known
+    yet."""
+
+    records: int
+    lag: int | None
+    watermark: int | None
+    partitions: int
+
+
+class Job:
+    """The job, seen through the REST interface. Raises JobEndedError, and OSError where there is no
+    answer in time."""
+
+    def __init__(self, port: int, job_id: str) -> None:
+        self._address, self._path = f"http://localhost:{port}", f"/jobs/{job_id}"
+        # Without the proxies of the environment.
+        self._open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
+
+    def _get(self, path: str) -> Any:
+        try:
+            with self._open(self._address + path, timeout=REST_TIMEOUT_S) as answer:
+                return json.load(answer)
+        except urllib.error.URLError as error:
+            if isinstance(error.reason, ConnectionRefusedError):
+                raise JobEndedError from error
+            raise
+
+    def vertices(self) -> list[dict[str, Any]]:
+        """The tasks of the job: `id`, `name`, `status` and more."""
+        job = self._get(self._path)
+        if job["state"] in ("FAILING", "FAILED", "CANCELED", "FINISHED"):
+            raise JobEndedError
+        found: list[dict[str, Any]] = job["vertices"]
+        return found
+
+    def sources(self, vertices: list[dict[str, Any]]) -> dict[str, Source]:
+        """The tables that are read, by name."""
+        return {
+            vertex["name"].removeprefix("Source: ").split("[")[0]: self._source(vertex["id"])
+            for vertex in vertices
+            if vertex["name"].startswith("Source: ")
+        }
+
+    def _source(self, vertex: str) -> Source:
+        path = f"{self._path}/vertices/{vertex}/subtasks/metrics"
+        names = [one["id"] for one in self._get(path)]
+        partitions = sum(
+            ".KafkaSourceReader.topic." in each and each.endswith(".currentOffset")
+            for each in names
+        )
+        ends = ("].numRecordsIn", "].pendingRecords", "].currentOutputWatermark")
+        wanted = [each for each in names if each.startswith("Source__") and each.endswith(ends)]
+        found = self._get(f"{path}?get={quote(','.join(wanted))}") if wanted else []
+        values = {one["id"].rpartition("].")[2]: one for one in found}
+        lag, watermark = values.get("pendingRecords"), values.get("currentOutputWatermark")
+        return Source(
+            int(values["numRecordsIn"]["sum"]) if "numRecordsIn" in values else 0,
+            int(lag["sum"]) if lag else None,
+            int(watermark["min"]) if watermark and watermark["min"] > 0 else None,
+            partitions,
+        )
+
+    def heap_used_mb(self) -> float:
+        """What is used of the heap of the JVM, mebibytes."""
+        found = self._get("/jobmanager/metrics?get=Status.JVM.Memory.Heap.Used")
+        return round(float(found[0]["value"]) / 2**20, 1) if found else 0.0

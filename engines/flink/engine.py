@@ -1,0 +1,163 @@
+"""An engine: `python engine.py PLAN` runs the plan's stages as one job of Flink.
+
+`statements.py` makes the SQL, PyFlink submits it, and Flink's REST interface says how it goes. The
+cluster is inside one JVM, a child of this process.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from clients import java_properties
+from cluster import Job, JobEndedError, Jvm, Source, configuration, free_port
+from sql import CannotError
+from statements import Statements
+
+LOOK_S, SAY_S, REASON_CHARACTERS = 0.2, 1.0, 5_000
+
+
+def say(**line: Any) -> None:
+    """One line of the contract."""
+    print(json.dumps(line), flush=True)
+
+
+def failed(reason: str) -> int:
+    """Say that it cannot go on."""
+    print(reason, file=sys.stderr, flush=True)
+    say(event="failed", reason=reason[:REASON_CHARACTERS])
+    return 1
+
+
+def end_with_parent() -> None:
+    """The end of standard input means: end. The JVM sees it and ends, too."""
+    while os.read(sys.stdin.fileno(), 1024):
+        pass
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def submit(statements: Statements, flink: dict[str, str], gateway: int) -> str:
+    """Start the job; returns its id. gateway: port of the JVM."""
+    os.environ["PYFLINK_GATEWAY_PORT"] = str(gateway)
+    from py4j.protocol import Py4JError
+    from pyflink.common import Configuration
+    from pyflink.java_gateway import get_gateway
+    from pyflink.table import EnvironmentSettings, TableEnvironment
+
+    conf = Configuration()
+    for key, value in flink.items():
+        conf.set_string(key, value)
+    settings = EnvironmentSettings.new_instance().in_streaming_mode().with_configuration(conf)
+    tables = TableEnvironment.create(settings.build())
+    for statement in statements.created:
+        tables.execute_sql(statement)
+    inserts = tables.create_statement_set()
+    for statement in statements.inserts.values():
+        inserts.add_insert_sql(statement)
+    job_id = str(inserts.execute().get_job_client().get_job_id())
+    # Whoever connects to the gateway can run code in the JVM, and it is needed no more. The other
+    # direction stays: by it the JVM sees that this process lives.
+    logging.disable()
+    with contextlib.suppress(Py4JError):  # the answer comes over the connection that is closed
+        get_gateway().java_gateway_server.shutdown(False)
+    return job_id
+
+
+class Progress:
+    """Says `ready` when all partitions are read, and then once a second how each stage goes."""
+
+    def __init__(self, plan: dict[str, Any], tables: dict[str, tuple[str, ...]]) -> None:
+        topics = {one["name"]: one["topic"] for one in plan["domain"]["inputs"]}
+        self._partitions = {
+            table: len(plan["start_offsets"][topics[table.partition("_")[2]]])
+            for each in tables.values()
+            for table in each
+        }
+        self._tables, self._said_s = tables, 0.0
+        self._records = dict.fromkeys(tables, 0)
+        self.is_ready = False
+
+    def look(self, job: Job) -> None:
+        """Look at the job, and say what is to be said."""
+        vertices = job.vertices()
+        if not self.is_ready:
+            if any(each["status"] != "RUNNING" for each in vertices):
+                return
+            sources = job.sources(vertices)
+            is_read = [
+                table in sources and sources[table].partitions >= count
+                for table, count in self._partitions.items()
+            ]
+            if all(is_read):
+                self.is_ready = True
+                say(event="ready", detail={"tasks": len(vertices)})
+        elif time.monotonic() - self._said_s >= SAY_S:
+            self._said_s = time.monotonic()
+            self._say(job.sources(vertices), job.heap_used_mb())
+
+    def _say(self, sources: dict[str, Source], heap_used_mb: float) -> None:
+        for stage, tables in self._tables.items():
+            found = [sources[table] for table in tables if table in sources]
+            records = sum(each.records for each in found)
+            line: dict[str, Any] = {"input_rows": max(0, records - self._records[stage])}
+            self._records[stage] = records
+            lags = [each.lag for each in found if each.lag is not None]
+            watermarks = [each.watermark for each in found if each.watermark is not None]
+            if lags:
+                line["lag_records"] = sum(lags)
+            if watermarks and len(watermarks) == len(found):
+                line["watermark"] = min(watermarks)
+            say(event="progress", stage=stage, **line, detail={"heap_used_mb": heap_used_mb})
+
+
+def watch(job: Job, jvm: Jvm, progress: Progress, stop: threading.Event) -> int:
+    """Until told to stop, or the job ends; returns the exit code."""
+    while not stop.wait(LOOK_S):
+        try:
+            progress.look(job)
+        except JobEndedError:
+            if jvm.code is None:
+                return failed(f"the job ended: {jvm.cause or 'Flink does not say why'}")
+        except OSError as error:
+            print(f"no answer from Flink: {error}", file=sys.stderr, flush=True)
+        if jvm.code is not None:
+            # Not `failed`: what was killed may be started again.
+            print(f"Flink's JVM ended with exit code {jvm.code}", file=sys.stderr, flush=True)
+            return 1
+    return 0
+
+
+def main() -> int:
+    """Run the plan until told to stop."""
+    plan_file = Path(sys.argv[-1]).resolve()
+    plan = json.loads(plan_file.read_text())
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    settings, folder = plan["pipeline"], Path(plan["folder"])
+    try:
+        statements = Statements(plan, str(plan_file), java_properties(plan["properties"]))
+    except CannotError as error:
+        return failed(str(error))
+    jvm = Jvm(settings["heap_mb"], folder / "scratch")
+    rest = free_port()
+    flink = configuration(settings, folder, rest, statements.has_watermark)
+    try:
+        job = Job(rest, submit(statements, flink, jvm.port))
+    except Exception as error:  # py4j raises many kinds; each means that there is no job
+        return 1 if jvm.code is not None else failed(f"the job does not start: {error}")
+    code = watch(job, jvm, Progress(plan, statements.tables), stop)
+    jvm.stop()
+    return code
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # PyFlink would look for a gateway that is gone
