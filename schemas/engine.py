@@ -129,9 +129,9 @@ class Install(Model):
     installed when it is first asked for, into a folder of its own, and names files of the engine's
     folder. python: packages with hashes, in pip's format, for an environment of its own. jars: an
     Ivy file with a configuration `run`, for the class path, and `compiler`, if there are sources;
-    beside it is its lock. jars_of: packages of its environment whose folder `jars` or `lib` is on the
-    class path, too. sources: folders with Java, which is compiled into `classes`, and with Python
-    modules, which are on PYTHONPATH. size_mb: what all this takes.
+    beside it is its lock. jars_of: packages of its environment whose folder `jars` or `lib` is on
+    the class path, too. sources: folders with Java, which is compiled into `classes`, and with
+    Python modules, which are on PYTHONPATH. size_mb: what all this takes.
     """
 
     note: str

@@ -84,6 +84,13 @@ def test_a_program_gets_its_own_python_jars_classes_and_sources(tmp_path: Path) 
     }
 
 
+def test_jars_of_a_package_are_in_its_jars_or_its_lib(tmp_path: Path) -> None:
+    found = place(tmp_path, python="requirements.lock", jars_of=["pyflink"])
+    packages = found.venv / "lib/python3.11/site-packages/pyflink"
+    (packages / "lib").mkdir(parents=True)
+    assert found.environment()["CLASSPATH"] == f"{packages}/lib/*"
+
+
 def test_a_command_takes_settings_that_are_whole_numbers_or_choices() -> None:
     assert spec().command_for({"heap_mb": 64}) == ("java", "-Xmx64m", "Main")
     fields = spec().model_dump()

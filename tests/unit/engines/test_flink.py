@@ -1,0 +1,163 @@
+"""The SQL of the engine Flink, and what it is told of Kafka."""
+
+import importlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.runtime.domains import load_domain
+from services.runtime.settings import ROOT
+
+pytestmark = pytest.mark.unit
+
+SETTINGS = {"guarantee": "at-least-once", "linger_ms": 0}
+
+
+@pytest.fixture
+def flink(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Imports a module of the engine's folder."""
+    monkeypatch.syspath_prepend(str(ROOT / "engines" / "flink"))
+    before = set(sys.modules)
+    yield importlib.import_module
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def plan(domain: str, *stages: str, **settings: object) -> dict[str, Any]:
+    spec = load_domain(domain).spec
+    return {
+        "pipeline": SETTINGS | settings,
+        "domain": json.loads(spec.model_dump_json()),
+        "outputs": {stage: f"outputs.flink.{stage}" for stage in stages},
+        "start_offsets": {topic: [7, 0] for topic in spec.topics},
+        "bootstrap": "broker:9092",
+        "wire_format": "json",
+        "group": "engine.flink.run",
+    }
+
+
+def statements(flink: Any, domain: str, *stages: str, **settings: object) -> Any:
+    made = flink("statements").Statements
+    return made(plan(domain, *stages, **settings), "/plan.json", {"security.protocol": "SSL"})
+
+
+def created(found: Any, name: str) -> str:
+    """The statement that creates a table or a view."""
+    begins = tuple(f"CREATE TEMPORARY {kind} `{name}` " for kind in ("TABLE", "VIEW"))
+    (one,) = (each for each in found.created if each.startswith(begins))
+    return str(one)
+
+
+def test_a_copy_reads_bytes_from_the_offsets_and_knows_no_record(flink: Any) -> None:
+    found = statements(flink, "traffic", "ingest")
+    assert found.inserts == {
+        "ingest": "INSERT INTO `output_ingest` SELECT `key`, `value` FROM `raw_flow` "
+        "WHERE `value` IS NOT NULL UNION ALL SELECT `key`, `value` FROM `raw_speed` "
+        "WHERE `value` IS NOT NULL"
+    }
+    table = created(found, "raw_flow")
+    assert "(`key` BYTES, `value` BYTES)" in table
+    assert "'scan.startup.specific-offsets' = 'partition:0,offset:7;partition:1,offset:0'" in table
+    assert "'properties.group.id' = 'engine.flink.run-flow'" in table
+    assert "'properties.security.protocol' = 'SSL'" in table
+
+
+def test_only_stages_that_wait_for_event_time_have_a_watermark(flink: Any) -> None:
+    counted = statements(flink, "traffic", "sliding")
+    assert (counted.has_watermark, "WATERMARK" in "".join(counted.created)) == (False, False)
+    closed = statements(flink, "gem_packs", "revenue")
+    assert "WATERMARK FOR `_time` AS `_time` - INTERVAL '0.001' SECOND" in created(
+        closed, "input_purchases"
+    )
+
+
+def test_a_stage_reads_only_the_inputs_that_its_columns_name(flink: Any) -> None:
+    found = statements(flink, "gem_packs", "revenue", "conversions")
+    assert found.tables == {
+        "revenue": ("input_purchases",),
+        "conversions": ("input_purchases", "input_ads"),
+    }
+    assert created(found, "stage_revenue") == (
+        "CREATE TEMPORARY VIEW `stage_revenue` AS WITH `rows` AS (SELECT `run_id`, `gem_pack_id`, "
+        "'purchases' AS `_source`, `_time`, CAST(`price` AS DOUBLE) AS `_value0` "
+        "FROM `input_purchases`) SELECT `run_id` AS `run_id`, `gem_pack_id` AS `gem_pack_id`, "
+        "CAST(TIMESTAMPDIFF(SECOND, TIMESTAMP '1970-01-01 00:00:00', `window_start`) AS BIGINT) "
+        "* 1000 AS `window_start`, "
+        "CAST(TIMESTAMPDIFF(SECOND, TIMESTAMP '1970-01-01 00:00:00', `window_end`) AS BIGINT) "
+        "* 1000 AS `window_end`, SUM(`_value0`) AS `revenue`, `window_time` AS `_time` "
+        "FROM TABLE(HOP(TABLE `rows`, DESCRIPTOR(`_time`), INTERVAL '4' SECOND(5), "
+        "INTERVAL '8' SECOND(5))) "
+        "GROUP BY `run_id`, `gem_pack_id`, `window_start`, `window_end`, `window_time`"
+    )
+
+
+def test_a_counted_window_waits_for_as_many_rows_of_each_input_as_they_say(flink: Any) -> None:
+    found = statements(flink, "traffic", "tumbling")
+    assert created(found, "stage_tumbling").endswith(
+        "GROUP BY `run_id`, `measurement_id`, `_start` "
+        "HAVING COUNT(*) FILTER (WHERE `_source` = 'flow') >= MAX(`_most`) * 1 "
+        "AND COUNT(*) FILTER (WHERE `_source` = 'speed') >= MAX(`_most`) * 1"
+    )
+    assert "'connector' = 'upsert-kafka'" in created(found, "output_tumbling")
+
+
+def test_a_stage_reads_the_view_of_the_stage_before(flink: Any) -> None:
+    found = statements(flink, "gem_packs", "dear")
+    assert created(found, "stage_dear") == (
+        "CREATE TEMPORARY VIEW `stage_dear` AS "
+        "SELECT * FROM `stage_offers` WHERE `price` > CAST(100.0 AS DOUBLE)"
+    )
+
+
+def test_a_text_in_a_statement_has_its_quotes_doubled(flink: Any) -> None:
+    assert flink("sql").text("it's") == "'it''s'"
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "acks", "idempotence"),
+    [("none", "1", "false"), ("at-least-once", "all", "true"), ("exactly-once", "all", "true")],
+)
+def test_a_guarantee_is_also_the_producers(
+    flink: Any, guarantee: str, acks: str, idempotence: str
+) -> None:
+    table = created(statements(flink, "traffic", "join", guarantee=guarantee), "output_join")
+    assert f"'sink.delivery-guarantee' = '{guarantee}'" in table
+    assert f"'properties.acks' = '{acks}'" in table
+    assert f"'properties.enable.idempotence' = '{idempotence}'" in table
+    has_prefix = "'sink.transactional-id-prefix' = 'engine.flink.run-join'" in table
+    assert has_prefix == (guarantee == "exactly-once")
+
+
+def test_a_login_is_one_for_javas_clients(flink: Any) -> None:
+    login = {
+        "security.protocol": "sasl_ssl",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "me",
+        "sasl.password": 'a"b',
+        "ssl.ca.location": "/ca.pem",
+    }
+    assert flink("clients").java_properties(login) == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": "org.apache.flink.kafka.shaded.org.apache.kafka.common.security.plain"
+        '.PlainLoginModule required username="me" password="a\\"b";',
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": "/ca.pem",
+    }
+    with pytest.raises(flink("sql").CannotError, match="client certificate"):
+        flink("clients").java_properties({"ssl.certificate.location": "/me.pem"})
+
+
+def test_it_goes_on_from_the_newest_whole_checkpoint(flink: Any, tmp_path: Path) -> None:
+    cluster = flink("cluster")
+    assert cluster.newest_checkpoint(tmp_path) is None
+    for time_ns, name in enumerate(("old/chk-9", "new/chk-1", "new/chk-2"), 1):
+        folder = tmp_path / name
+        folder.mkdir(parents=True)
+        (folder / "_metadata").write_bytes(b"" if name == "new/chk-2" else b"state")
+        os.utime(folder / "_metadata", ns=(time_ns, time_ns))
+    assert cluster.newest_checkpoint(tmp_path) == tmp_path / "new" / "chk-1"
