@@ -15,10 +15,11 @@ from tests.end_to_end.workload_files import patient_workload
 
 @dataclass(frozen=True)
 class Runs:
-    """Runs of a pipeline; each must be valid."""
+    """Runs of a pipeline; each must be valid. file: of a pipeline of one's own."""
 
     command: CommandLine
     pipeline: str
+    file: str = ""
 
     def exact(self, domain: str) -> list[str]:
         """The stages of a domain of which a run has outputs, all of them exact."""
@@ -43,7 +44,7 @@ class Runs:
         path = self.command.data / "report.json"
         done = self.command(
             *("run", workload, "--domain", domain, "--stages", f"0-{last}"),
-            *("--pipeline", self.pipeline, "--report", str(path), *more),
+            *("--pipeline", self.file or self.pipeline, "--report", str(path), *more),
         )
         report = json.loads(path.read_text())
         assert report["valid"], done.stdout + done.stderr

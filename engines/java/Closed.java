@@ -1,0 +1,123 @@
+package tidegauge;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.function.Consumer;
+import java.util.stream.Collectors;
+
+/**
+ * A window is due when event time has passed its end in every input, and a second later: when what
+ * was appended until then has been read.
+ */
+final class Closed extends Step {
+    private static final String PUBLISHED = "\u0000published";
+
+    /** A window that is not published. dueMs: when it was published before a restart. */
+    private static final class Open {
+        long newestMs = Long.MIN_VALUE;
+        long dueMs = Long.MAX_VALUE;
+        String runId;
+        long start;
+    }
+
+    private final Closings closings;
+    private final Setup setup;
+    private TreeMap<String, Open> open;
+    private boolean hasBegun;
+
+    Closed(Stage spec, Setup setup, Closings closings) {
+        super(spec, setup.keptMs());
+        this.setup = setup;
+        this.closings = closings;
+    }
+
+    @Override
+    public void add(Row row, State state, Consumer<Row> out) {
+        if (!row.source.isEmpty() && !spec.inputs.contains(row.source)) return;
+        restore(state);
+        state.expire(row.appendedMs, keptMs);
+        for (var start : spec.starts(row.eventMs)) {
+            var closedMs = closings.closedMs(row.runId(), spec.inputs, start + spec.sizeMs);
+            var isLate = closedMs < Long.MAX_VALUE
+                && row.appendedMs > closedMs + Closings.GRACE_MS;
+            var prefix = State.prefix(start, spec, row);
+            if (isLate || state.get(prefix + PUBLISHED) != null) continue;
+            state.put(prefix + row.id, row.only(spec.kept, false));
+            note(prefix, row);
+        }
+    }
+
+    private Open note(String prefix, Row row) {
+        var window = open.computeIfAbsent(prefix, any -> new Open());
+        window.newestMs = Math.max(window.newestMs, row.appendedMs);
+        window.runId = row.runId();
+        window.start = State.timeOf(prefix);
+        return window;
+    }
+
+    /** The windows that a state holds; those that were published when it was left, too. */
+    private void restore(State state) {
+        if (open != null) return;
+        open = new TreeMap<>();
+        for (var one : state.range("", State.LAST)) {
+            var prefix = one.getKey().substring(0, one.getKey().indexOf('\u0002') + 1);
+            var window = note(prefix, one.getValue());
+            if (one.getKey().endsWith(PUBLISHED)) window.dueMs = one.getValue().appendedMs;
+        }
+    }
+
+    @Override
+    public void clock(long now, State state, Consumer<Row> out) {
+        restore(state);
+        if (!hasBegun) begin(now);
+        for (var one : new TreeMap<>(open).entrySet()) {
+            if (due(one.getValue()) > now) continue;
+            open.remove(one.getKey());
+            publish(one.getKey(), one.getValue(), now, state, out);
+        }
+    }
+
+    /** What was published well before the offset at which it goes on has arrived. */
+    private void begin(long now) {
+        hasBegun = true;
+        open.values().removeIf(
+            one -> one.dueMs < Long.MAX_VALUE && one.dueMs < now - setup.unsureMs());
+    }
+
+    private long due(Open one) {
+        var closedMs = closings.closedMs(one.runId, spec.inputs, one.start + spec.sizeMs);
+        var due = one.newestMs + Closings.SILENT_MS;
+        if (closedMs < Long.MAX_VALUE) due = Math.min(due, closedMs + Closings.GRACE_MS);
+        return Math.min(due, one.dueMs);
+    }
+
+    private void publish(
+            String prefix, Open window, long now, State state, Consumer<Row> out) {
+        var rows = state.group(prefix);
+        rows.removeIf(row -> row.id.equals(PUBLISHED));
+        if (rows.isEmpty()) return;
+        var runId = new HashMap<String, Object>(Map.of("run_id", window.runId));
+        state.put(prefix + PUBLISHED, new Row(runId, "", PUBLISHED, window.start, now, 0));
+        windowOf(rows, window.start).forEach(out);
+    }
+
+    /** What the rows of a window make, of each run: nothing where an input that is named is not. */
+    List<Row> windowOf(List<Row> rows, long start) {
+        var needed = new HashSet<String>();
+        spec.aggregates.forEach(each -> each.of().forEach(of -> needed.add(of.input())));
+        needed.remove("");
+        var found = new ArrayList<Row>();
+        rows.stream().collect(Collectors.groupingBy(Row::runId)).forEach((runId, own) -> {
+            var isThere = needed.stream().allMatch(
+                name -> own.stream().anyMatch(row -> row.isOf(name)));
+            if (!isThere) return;
+            var id = State.prefix(start, spec, own.get(0));
+            found.add(madeOfWindow(own, id, aggregates(own), start));
+        });
+        return found;
+    }
+}

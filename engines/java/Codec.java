@@ -1,0 +1,190 @@
+package tidegauge;
+
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.JsonNode;
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+
+/**
+ * A record of plain columns in Avro's single-object encoding: C3 01, the CRC-64-AVRO fingerprint of
+ * its schema's parsing canonical form, and the datum (Avro specification). Times stay integers.
+ */
+public final class Codec {
+    private static final long EMPTY = 0xc15d213aa4d7a795L;
+    private static final int HEADER_BYTES = 10;
+
+    /** A column: one of Avro's plain types; null may be its first branch. */
+    private record Column(String name, String type, boolean isNullable) {}
+
+    private final List<Column> columns = new ArrayList<>();
+    private final byte[] header;
+
+    public Codec(String text) {
+        JsonNode schema;
+        try {
+            schema = Plan.JSON.readTree(text);
+        } catch (JsonProcessingException error) {
+            throw new IllegalArgumentException("no schema: " + text, error);
+        }
+        var fields = new ArrayList<String>();
+        for (var field : schema.get("fields")) {
+            var type = field.get("type");
+            var plain = plain(type.isArray() ? type.get(1) : type);
+            if (type.isArray() && !(type.size() == 2 && plain(type.get(0)).equals("null"))) {
+                throw new IllegalArgumentException("only unions of null and a type: " + type);
+            }
+            var name = field.get("name").asText();
+            columns.add(new Column(name, plain, type.isArray()));
+            var written = type.isArray() ? "[\"null\",\"" + plain + "\"]" : "\"" + plain + "\"";
+            fields.add("{\"name\":\"" + name + "\",\"type\":" + written + "}");
+        }
+        var space = schema.path("namespace").asText("");
+        var name = (space.isEmpty() ? "" : space + ".") + schema.get("name").asText();
+        var canonical = "{\"name\":\"" + name + "\",\"type\":\"record\",\"fields\":["
+            + String.join(",", fields) + "]}";
+        header = ByteBuffer.allocate(HEADER_BYTES).order(ByteOrder.LITTLE_ENDIAN)
+            .put((byte) 0xc3).put((byte) 0x01)
+            .putLong(fingerprint(canonical.getBytes(StandardCharsets.UTF_8))).array();
+    }
+
+    private static String plain(JsonNode type) {
+        return type.isObject() ? type.get("type").asText() : type.asText();
+    }
+
+    static long fingerprint(byte[] data) {
+        var crc = EMPTY;
+        for (var one : data) {
+            var low = (crc ^ one) & 0xff;
+            for (var bit = 0; bit < 8; bit++) low = (low >>> 1) ^ (EMPTY & -(low & 1L));
+            crc = (crc >>> 8) ^ low;
+        }
+        return crc;
+    }
+
+    /** The columns of a value, or null where it is no such record. */
+    public Map<String, Object> decode(byte[] value) {
+        if (value == null || value.length < HEADER_BYTES) return null;
+        if (!Arrays.equals(value, 0, HEADER_BYTES, header, 0, HEADER_BYTES)) return null;
+        try {
+            var data = ByteBuffer.wrap(value).order(ByteOrder.LITTLE_ENDIAN).position(HEADER_BYTES);
+            var fields = new HashMap<String, Object>(2 * columns.size());
+            for (var column : columns) {
+                var isNull = column.isNullable && zigzag(data) == 0;
+                fields.put(column.name, isNull ? null : read(data, column.type));
+            }
+            return data.hasRemaining() ? null : fields;
+        } catch (RuntimeException error) {
+            return null;
+        }
+    }
+
+    private static Object read(ByteBuffer data, String type) {
+        return switch (type) {
+            case "string" -> {
+                var bytes = new byte[Math.toIntExact(zigzag(data))];
+                data.get(bytes);
+                yield text(bytes);
+            }
+            case "int", "long" -> zigzag(data);
+            case "double" -> data.getDouble();
+            case "float" -> (double) data.getFloat();
+            case "boolean" -> data.get() != 0;
+            default -> throw new IllegalArgumentException(type);
+        };
+    }
+
+    private static String text(byte[] bytes) {
+        var found = new String(bytes, StandardCharsets.UTF_8);
+        if (found.indexOf('\uFFFD') >= 0
+                && !Arrays.equals(found.getBytes(StandardCharsets.UTF_8), bytes)) {
+            throw new IllegalArgumentException("no UTF-8");
+        }
+        return found;
+    }
+
+    private static long zigzag(ByteBuffer data) {
+        var found = 0L;
+        for (var shift = 0; shift < 64; shift += 7) {
+            var one = data.get();
+            found |= (one & 0x7fL) << shift;
+            if (one >= 0) return (found >>> 1) ^ -(found & 1);
+        }
+        throw new IllegalArgumentException("no integer");
+    }
+
+    /** The same of a value in JSON: every column has a value of its type. */
+    public Map<String, Object> decodeJson(byte[] value) {
+        try {
+            var json = value == null ? null : Plan.JSON.readTree(value);
+            if (json == null || !json.isObject()) return null;
+            var fields = new HashMap<String, Object>(2 * columns.size());
+            for (var column : columns) {
+                var found = plainValue(json.path(column.name), column.type);
+                if (found == null) return null;
+                fields.put(column.name, found);
+            }
+            return fields;
+        } catch (IOException error) {
+            return null;
+        }
+    }
+
+    private static Object plainValue(JsonNode given, String type) {
+        return switch (type) {
+            case "string" -> given.isTextual() ? given.asText() : null;
+            case "int" -> given.canConvertToInt() && given.isIntegralNumber()
+                ? (Object) given.asLong() : null;
+            case "long" -> given.canConvertToLong() && given.isIntegralNumber()
+                ? (Object) given.asLong() : null;
+            case "double", "float" -> given.isNumber() ? (Object) given.asDouble() : null;
+            case "boolean" -> given.isBoolean() ? (Object) given.asBoolean() : null;
+            default -> null;
+        };
+    }
+
+    /** Header and datum. A column that the row does not have is null. */
+    public byte[] encode(Row row) {
+        var out = new ByteArrayOutputStream(256);
+        out.writeBytes(header);
+        for (var column : columns) {
+            var value = row.get(column.name);
+            if (column.isNullable) writeZigzag(out, value == null ? 0 : 1);
+            if (value != null) write(out, column.type, value);
+            else if (!column.isNullable) {
+                throw new IllegalArgumentException(column.name + " has no value");
+            }
+        }
+        return out.toByteArray();
+    }
+
+    private static void write(ByteArrayOutputStream out, String type, Object value) {
+        switch (type) {
+            case "string" -> {
+                var bytes = value.toString().getBytes(StandardCharsets.UTF_8);
+                writeZigzag(out, bytes.length);
+                out.writeBytes(bytes);
+            }
+            case "int", "long" -> writeZigzag(out, ((Number) value).longValue());
+            case "double" -> out.writeBytes(ByteBuffer.allocate(8).order(ByteOrder.LITTLE_ENDIAN)
+                .putDouble(((Number) value).doubleValue()).array());
+            case "float" -> out.writeBytes(ByteBuffer.allocate(4).order(ByteOrder.LITTLE_ENDIAN)
+                .putFloat(((Number) value).floatValue()).array());
+            case "boolean" -> out.write((Boolean) value ? 1 : 0);
+            default -> throw new IllegalArgumentException(type);
+        }
+    }
+
+    private static void writeZigzag(ByteArrayOutputStream out, long value) {
+        var left = (value << 1) ^ (value >> 63);
+        for (; (left & ~0x7fL) != 0; left >>>= 7) out.write((int) (left & 0x7f | 0x80));
+        out.write((int) left);
+    }
+}

@@ -1,0 +1,106 @@
+package tidegauge;
+
+import com.fasterxml.jackson.core.JsonProcessingException;
+import java.io.IOException;
+import java.io.PrintStream;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.LongAdder;
+import java.util.function.Supplier;
+import java.util.function.ToLongFunction;
+
+/** The lines that a program says, and how it hears that it shall end. */
+public final class Lines {
+    private static final long PROGRESS_EVERY_MS = 1_000;
+    private static final Map<String, LongAdder> READ = new ConcurrentHashMap<>();
+    private static PrintStream out = System.out;
+
+    private Lines() {}
+
+    /** Keep standard output for the lines; the end of standard input ends the program. */
+    public static void begin() {
+        out = System.out;
+        System.setOut(System.err);
+        daemon("standard-input", () -> {
+            try {
+                while (System.in.read() >= 0) continue;
+            } catch (IOException error) {
+                System.err.println("standard input: " + error);
+            }
+            System.exit(1);
+        });
+    }
+
+    /** Where threads of libraries have no other way: end, and do not say why once more. */
+    public static void fail(String stage, Throwable error) {
+        error.printStackTrace();
+        var root = error;
+        while (root.getCause() != null && root.getCause() != root) root = root.getCause();
+        say(Map.of("event", "failed", "stage", stage, "reason", String.valueOf(root)));
+    }
+
+    public static void ready(Map<String, Object> detail) {
+        var all = new LinkedHashMap<String, Object>(detail);
+        all.put("java", System.getProperty("java.version"));
+        say(Map.of("event", "ready", "detail", all));
+    }
+
+    /** A row came to a stage. */
+    public static void count(String stage) {
+        READ.computeIfAbsent(stage, any -> new LongAdder()).increment();
+    }
+
+    /** Say once a second what each stage did. lags: by topic, what is not read yet. */
+    public static void progress(
+            Plan plan, Supplier<Map<String, Long>> lags, ToLongFunction<String> stateRows) {
+        daemon("progress", () -> {
+            try {
+                while (true) {
+                    TimeUnit.MILLISECONDS.sleep(PROGRESS_EVERY_MS);
+                    var known = lags.get();
+                    plan.outputs.keySet().forEach(
+                        stage -> say(progressOf(plan, plan.stages.get(stage), known, stateRows)));
+                }
+            } catch (InterruptedException error) {
+                Thread.currentThread().interrupt();
+            }
+        });
+    }
+
+    private static Map<String, Object> progressOf(
+            Plan plan, Stage stage, Map<String, Long> lags, ToLongFunction<String> stateRows) {
+        var line = new LinkedHashMap<String, Object>();
+        line.put("event", "progress");
+        line.put("stage", stage.name);
+        var read = READ.computeIfAbsent(stage.name, any -> new LongAdder());
+        line.put("input_rows", read.sumThenReset());
+        var topics = stage.inputs.stream().map(name -> plan.inputs.get(name).topic()).toList();
+        if (lags.keySet().containsAll(topics)) {
+            line.put("lag_records", topics.stream().mapToLong(lags::get).sum());
+        }
+        if (stage.isStateful()) {
+            var rows = stateRows.applyAsLong(stage.name);
+            if (rows >= 0) line.put("state_rows", rows);
+        }
+        return line;
+    }
+
+    private static synchronized void say(Map<String, Object> line) {
+        try {
+            out.println(Plan.JSON.writeValueAsString(line));
+            out.flush();
+        } catch (JsonProcessingException error) {
+            throw new IllegalStateException(error);
+        }
+    }
+
+    /** A thread that does not keep the program running. */
+    public static Thread daemon(String name, Runnable work) {
+        var thread = new Thread(work, name);
+        thread.setDaemon(true);
+        thread.start();
+        return thread;
+    }
+}

@@ -1,0 +1,56 @@
+package tidegauge;
+
+import java.util.HashMap;
+import java.util.Map;
+import java.util.function.BooleanSupplier;
+import java.util.function.Consumer;
+
+/**
+ * Says for a task that reads inputs, in time for every window, up to when all that was appended has
+ * been read: before a record that was appended later, and where none comes, by the clock.
+ */
+public final class Pacer {
+    private static final long IDLE_MS = 100;
+    private static final long GONE_MS = 2_000;
+    private static final long READ_MS = 40;  // records of several topics come in any order
+    private final int task;
+    private final Map<String, long[]> newest = new HashMap<>();
+    private long saidMs = Long.MIN_VALUE;
+    private long cameMs = Long.MIN_VALUE;
+
+    public Pacer(int task) {
+        this.task = task;
+    }
+
+    /**
+     * Before a record is handed on. source: of those whose records are not merged by their times;
+     * one of which none came for two seconds is not waited for.
+     */
+    public void before(String source, long appendedMs, long nowMs, Consumer<Row> out) {
+        cameMs = nowMs;
+        var last = newest.computeIfAbsent(source, any -> new long[2]);
+        last[0] = Math.max(last[0], appendedMs);
+        last[1] = nowMs;
+        var least = Long.MAX_VALUE;
+        for (var one : newest.values()) {
+            if (one[1] >= nowMs - GONE_MS) least = Math.min(least, one[0]);
+        }
+        if (isDue(least - READ_MS)) say(least - READ_MS, out);
+    }
+
+    /** Now and then. hasLag: whether records may be there that have not been read. */
+    public void at(long nowMs, BooleanSupplier hasLag, Consumer<Row> out) {
+        if (cameMs == Long.MIN_VALUE || nowMs - cameMs < IDLE_MS) return;
+        if (isDue(nowMs - READ_MS) && !hasLag.getAsBoolean()) say(nowMs - READ_MS, out);
+    }
+
+    private boolean isDue(long untilMs) {
+        if (saidMs == Long.MIN_VALUE) saidMs = untilMs - 1;
+        return untilMs > saidMs && Closings.ofProcess().isDue(saidMs, untilMs);
+    }
+
+    private void say(long untilMs, Consumer<Row> out) {
+        saidMs = untilMs;
+        out.accept(Row.clock(task, untilMs));
+    }
+}

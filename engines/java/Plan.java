@@ -1,0 +1,163 @@
+package tidegauge;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.File;
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+
+/** What a program is told (docs/write-an-engine.md), read once per file and process. */
+public final class Plan {
+    public static final ObjectMapper JSON = new ObjectMapper();
+    private static final Map<String, Plan> READ = new ConcurrentHashMap<>();
+
+    /** An input topic and how its records are decoded. */
+    public record Input(String name, String topic, Codec record, String key, String eventTime) {}
+
+    public final String path;
+    public final JsonNode json;
+    public final JsonNode settings;
+    public final boolean isJson;
+    public final Map<String, Codec> records = new HashMap<>();
+    public final Map<String, Input> inputs = new LinkedHashMap<>();
+    /** By stage that is published, its topic. */
+    public final Map<String, String> outputs = new LinkedHashMap<>();
+    /** The stages that the published ones are made of, in order. */
+    public final Map<String, Stage> stages = new LinkedHashMap<>();
+
+    private Plan(String path) throws IOException {
+        this.path = path;
+        json = JSON.readTree(new File(path));
+        settings = json.get("pipeline");
+        isJson = "json".equals(text("wire_format"));
+        var domain = json.get("domain");
+        domain.get("schemas").fields().forEachRemaining(
+            one -> records.put(one.getKey(), new Codec(one.getValue().asText())));
+        for (var one : domain.get("inputs")) {
+            var record = records.get(one.get("record").asText());
+            var name = one.get("name").asText();
+            inputs.put(name, new Input(name, one.get("topic").asText(), record,
+                one.get("key").asText(), one.get("event_time").asText()));
+        }
+        json.get("outputs").fields().forEachRemaining(
+            one -> outputs.put(one.getKey(), one.getValue().asText()));
+        var all = new LinkedHashMap<String, Stage>();
+        for (var one : domain.get("stages")) {
+            var stage = new Stage(one, this, all);
+            all.put(stage.name, stage);
+        }
+        var needed = new LinkedHashSet<String>();
+        outputs.keySet().forEach(name -> chain(name, all, needed));
+        all.forEach((name, stage) -> {
+            if (needed.contains(name)) stages.put(name, stage);
+        });
+    }
+
+    private static void chain(String name, Map<String, Stage> all, Set<String> found) {
+        if (!all.containsKey(name)) return;
+        all.get(name).reads.forEach(before -> chain(before, all, found));
+        found.add(name);
+    }
+
+    /** The plan of a file. */
+    public static Plan of(String path) {
+        return READ.computeIfAbsent(path, one -> {
+            try {
+                return new Plan(one);
+            } catch (IOException error) {
+                throw new IllegalArgumentException("the plan " + one + " cannot be read", error);
+            }
+        });
+    }
+
+    public String text(String name) {
+        return json.get(name).asText();
+    }
+
+    public int number(String setting) {
+        return settings.get(setting).asInt();
+    }
+
+    public String choice(String setting) {
+        return settings.get(setting).asText();
+    }
+
+    /** What consumer groups, transactions and internal topics begin with. */
+    public String group() {
+        return text("group");
+    }
+
+    /** The topics that the published stages are made of. */
+    public List<String> topics() {
+        var names = new LinkedHashSet<String>();
+        stages.values().forEach(stage -> stage.reads.forEach(read -> {
+            if (inputs.containsKey(read)) names.add(inputs.get(read).topic());
+        }));
+        return new ArrayList<>(names);
+    }
+
+    /** By topic that is read, the offset of each partition to begin at. */
+    public Map<String, long[]> startOffsets() {
+        var found = new LinkedHashMap<String, long[]>();
+        for (var topic : topics()) {
+            var offsets = json.get("start_offsets").get(topic);
+            var numbers = new long[offsets.size()];
+            for (var i = 0; i < numbers.length; i++) numbers[i] = offsets.get(i).asLong();
+            found.put(topic, numbers);
+        }
+        return found;
+    }
+
+    /** The most partitions that a topic has. */
+    public int partitions() {
+        return startOffsets().values().stream().mapToInt(one -> one.length).max().orElse(1);
+    }
+
+    public Input inputOf(String topic) {
+        return inputs.values().stream().filter(one -> one.topic().equals(topic)).findAny().get();
+    }
+
+    /** The row that a Kafka record is; null where it is none. */
+    public Row row(String topic, int partition, long offset, long appendedMs, byte[] value) {
+        var input = inputOf(topic);
+        var fields = isJson ? input.record().decodeJson(value) : input.record().decode(value);
+        if (fields == null) return null;
+        var eventMs = ((Number) fields.get(input.eventTime())).longValue();
+        var id = input.name() + ":" + partition + ":" + offset;
+        return new Row(fields, input.name(), id, eventMs, appendedMs, offset);
+    }
+
+    /** Properties of Kafka's Java clients: librdkafka's of the plan, as far as both have them. */
+    public Properties kafka() {
+        var found = new Properties();
+        found.put("bootstrap.servers", text("bootstrap"));
+        var given = new HashMap<String, String>();
+        json.get("properties").fields().forEachRemaining(
+            one -> given.put(one.getKey(), one.getValue().asText()));
+        if (given.containsKey("security.protocol")) {
+            found.put("security.protocol", given.get("security.protocol").toUpperCase());
+        }
+        var mechanism = given.getOrDefault("sasl.mechanism", given.get("sasl.mechanisms"));
+        if (mechanism != null) {
+            var login = mechanism.startsWith("SCRAM") ? "scram.Scram" : "plain.Plain";
+            found.put("sasl.mechanism", mechanism);
+            found.put("sasl.jaas.config", String.format(
+                "org.apache.kafka.common.security.%sLoginModule required"
+                    + " username=\"%s\" password=\"%s\";",
+                login, given.get("sasl.username"), given.get("sasl.password")));
+        }
+        if (given.containsKey("ssl.ca.location")) {
+            found.put("ssl.truststore.type", "PEM");
+            found.put("ssl.truststore.location", given.get("ssl.ca.location"));
+        }
+        return found;
+    }
+}

@@ -1,0 +1,106 @@
+package tidegauge;
+
+import java.io.Serializable;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.Deque;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+
+/**
+ * What a stage keeps: rows by text, in its order. What was put first is forgotten first, by the
+ * time at which the rows were appended.
+ */
+public abstract class State implements Serializable {
+    private static final long serialVersionUID = 1;
+    private static final long SHIFT = 100_000_000_000_000L;  // every time has 15 digits
+    public static final String LAST = "\uffff";
+    private final Deque<Entry> oldest = new ArrayDeque<>();
+
+    private record Entry(String key, long appendedMs) implements Serializable {}
+
+    public abstract Row get(String key);
+
+    protected abstract void write(String key, Row row);
+
+    protected abstract void remove(String key);
+
+    /** All entries from a key up to and including another, in order. */
+    public abstract List<Map.Entry<String, Row>> range(String from, String to);
+
+    public abstract long size();
+
+    public final void put(String key, Row row) {
+        oldest.add(new Entry(key, row.appendedMs));
+        write(key, row);
+    }
+
+    /** Forget what was appended so long before another row. */
+    public final void expire(long appendedMs, long keptMs) {
+        while (!oldest.isEmpty() && oldest.peek().appendedMs < appendedMs - keptMs) {
+            remove(oldest.poll().key);
+        }
+    }
+
+    /** What is there already is forgotten in its turn. */
+    protected final void restore() {
+        range("", LAST).stream().map(one -> new Entry(one.getKey(), one.getValue().appendedMs))
+            .sorted(Comparator.comparingLong(Entry::appendedMs)).forEach(oldest::add);
+    }
+
+    /** All rows whose keys begin so. */
+    public List<Row> group(String prefix) {
+        var found = new ArrayList<Row>();
+        range(prefix, prefix + LAST).forEach(one -> found.add(one.getValue()));
+        return found;
+    }
+
+    static String time(long timeMs) {
+        return String.valueOf(SHIFT + timeMs);
+    }
+
+    /** The time with which a key begins. */
+    static long timeOf(String key) {
+        return Long.parseLong(key.substring(0, key.indexOf('\u0001'))) - SHIFT;
+    }
+
+    /** What the keys of a group begin with. */
+    public static String prefix(long timeMs, Stage spec, Row row) {
+        var text = new StringBuilder(time(timeMs)).append('\u0001').append(row.runId());
+        for (var name : spec.keys) text.append('\u0001').append(row.get(name));
+        return text.append('\u0002').toString();
+    }
+
+    /** A state in the heap. */
+    public static final class Heap extends State {
+        private static final long serialVersionUID = 1;
+        private final TreeMap<String, Row> rows = new TreeMap<>();
+
+        @Override
+        public Row get(String key) {
+            return rows.get(key);
+        }
+
+        @Override
+        protected void write(String key, Row row) {
+            rows.put(key, row);
+        }
+
+        @Override
+        protected void remove(String key) {
+            rows.remove(key);
+        }
+
+        @Override
+        public List<Map.Entry<String, Row>> range(String from, String to) {
+            return new ArrayList<>(rows.subMap(from, true, to, true).entrySet());
+        }
+
+        @Override
+        public long size() {
+            return rows.size();
+        }
+    }
+}

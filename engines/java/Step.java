@@ -1,0 +1,165 @@
+package tidegauge;
+
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.function.Consumer;
+
+/**
+ * A stage at work: rows in, rows out, over a state that the engine supplies. A row that comes again
+ * changes nothing, and what it completed is made again: an engine that goes back to an earlier
+ * offset than its state loses nothing.
+ */
+public abstract class Step {
+    protected final Stage spec;
+    protected final long keptMs;
+
+    protected Step(Stage spec, long keptMs) {
+        this.spec = spec;
+        this.keptMs = spec.sizeMs + keptMs;
+    }
+
+    /**
+     * What steps need to know. keptMs: how long rows are kept beyond the length of a window.
+     * unsureMs: what was published so long before the offset at which a program goes on may be
+     * lost.
+     */
+    public record Setup(long keptMs, long unsureMs) {}
+
+    /** The step of a stage. */
+    public static Step of(Stage spec, Setup setup) {
+        var keptMs = setup.keptMs();
+        return switch (spec.kind) {
+            case "join" -> new Join(spec, keptMs);
+            case "window_join" -> new WindowJoin(spec, keptMs);
+            case "aggregate" -> spec.isCounted()
+                ? new Counted(spec, keptMs) : new Closed(spec, setup, Closings.ofProcess());
+            case "change" -> new Change(spec, keptMs);
+            default -> new PerRow(spec);
+        };
+    }
+
+    /** One row; what it makes goes out. */
+    public abstract void add(Row row, State state, Consumer<Row> out);
+
+    /** Everything that was appended up to a time has been read. */
+    public void clock(long nowMs, State state, Consumer<Row> out) {}
+
+    /** The columns that the stage computes over rows. */
+    protected Map<String, Object> aggregates(List<Row> given) {
+        var rows = new ArrayList<>(given);
+        rows.sort(Comparator.<Row>comparingLong(row -> row.appendedMs)
+            .thenComparingLong(row -> row.offset));
+        var found = new HashMap<String, Object>();
+        for (var one : spec.aggregates) {
+            var values = new ArrayList<Object>();
+            for (var row : rows) {
+                for (var of : one.of()) {
+                    if (of.input().isEmpty() || row.isOf(of.input())) {
+                        values.add(row.get(of.column()));
+                    }
+                }
+            }
+            found.put(one.column(), aggregate(one.function(), values));
+        }
+        return found;
+    }
+
+    static Object aggregate(String function, List<Object> values) {
+        if (values.isEmpty()) return null;
+        return switch (function) {
+            case "first" -> values.get(0);
+            case "sum" -> sum(values);
+            case "mean" -> ((Number) sum(values)).doubleValue() / values.size();
+            case "min" -> values.stream().min(Step::compare).get();
+            case "max" -> values.stream().max(Step::compare).get();
+            case "count" -> (long) values.size();
+            case "count_distinct" -> (long) new HashSet<>(values).size();
+            default -> throw new IllegalArgumentException("no function " + function);
+        };
+    }
+
+    private static Object sum(List<Object> values) {
+        if (values.stream().allMatch(Long.class::isInstance)) {
+            return values.stream().mapToLong(one -> (Long) one).sum();
+        }
+        var total = 0.0;
+        for (var one : values) total += ((Number) one).doubleValue();
+        return total;
+    }
+
+    static int compare(Object one, Object other) {
+        if (one instanceof Long a && other instanceof Long b) return a.compareTo(b);
+        if (one instanceof Number a && other instanceof Number b) {
+            return Double.compare(a.doubleValue(), b.doubleValue());
+        }
+        return one.toString().compareTo(other.toString());
+    }
+
+    /** A row that is made of others. */
+    protected Row made(List<Row> rows, String id, Map<String, Object> columns, long eventMs) {
+        var fields = new HashMap<String, Object>(columns);
+        var first = rows.get(0);
+        fields.put("run_id", first.runId());
+        for (var name : spec.keys) fields.put(name, first.get(name));
+        var appendedMs = rows.stream().mapToLong(row -> row.appendedMs).max().getAsLong();
+        return new Row(fields, "", spec.name + "/" + id, eventMs, appendedMs, 0);
+    }
+
+    /** The same of a window. */
+    protected Row madeOfWindow(List<Row> rows, String id, Map<String, Object> columns, long start) {
+        var fields = new HashMap<String, Object>(columns);
+        fields.put("window_start", start);
+        fields.put("window_end", start + spec.sizeMs);
+        return made(rows, id, fields, start + spec.sizeMs - 1);
+    }
+
+    /** copy, decode, filter, lookup. */
+    static final class PerRow extends Step {
+        PerRow(Stage spec) {
+            super(spec, 0);
+        }
+
+        @Override
+        public void add(Row row, State state, Consumer<Row> out) {
+            for (var condition : spec.where) {
+                if (!holds(condition.get("operator").asText(),
+                        row.get(condition.get("column").asText()), condition.get("value"))) return;
+            }
+            if (spec.table.isNull()) {
+                out.accept(row);
+                return;
+            }
+            var key = String.valueOf(row.get(spec.table.get("key").asText()));
+            var entry = spec.table.get("rows").get(key);
+            if (entry == null) return;
+            var more = new HashMap<String, Object>();
+            for (var i = 0; i < entry.size(); i++) {
+                more.put(spec.table.get("columns").get(i).asText(), value(entry.get(i)));
+            }
+            out.accept(row.with(more));
+        }
+
+        private static Object value(com.fasterxml.jackson.databind.JsonNode given) {
+            if (given.isIntegralNumber()) return given.asLong();
+            return given.isNumber() ? (Object) given.asDouble() : given.asText();
+        }
+
+        private static boolean holds(
+                String operator, Object found, com.fasterxml.jackson.databind.JsonNode wanted) {
+            if (found == null) return false;
+            var order = compare(found, value(wanted));
+            return switch (operator) {
+                case "<" -> order < 0;
+                case "<=" -> order <= 0;
+                case ">" -> order > 0;
+                case ">=" -> order >= 0;
+                case "==" -> order == 0;
+                default -> order != 0;
+            };
+        }
+    }
+}

@@ -1,0 +1,100 @@
+package tidegauge;
+
+import java.time.Duration;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.Properties;
+import java.util.concurrent.ExecutionException;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.streams.KafkaStreams;
+import org.apache.kafka.streams.StreamsConfig;
+import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler;
+import org.apache.kafka.streams.state.BuiltInDslStoreSuppliers;
+
+/** Runs the stages of a plan as one Kafka Streams application. */
+public final class KafkaStreamsEngine {
+    private static final Duration CLOSE = Duration.ofSeconds(10);
+
+    private KafkaStreamsEngine() {}
+
+    public static void main(String[] arguments) throws Exception {
+        Lines.begin();
+        var plan = Plan.of(arguments[arguments.length - 1]);
+        Offsets.commitFirst(plan);
+        var isDsl = plan.choice("implementation").equals("dsl");
+        var processors = new Processors(plan);
+        var topology = isDsl ? new Dsl(plan).topology() : processors.topology();
+        var streams = new KafkaStreams(topology, settings(plan));
+        processors.setLag(() -> lags(streams).values().stream().anyMatch(lag -> lag > 0));
+        streams.setUncaughtExceptionHandler(error -> {
+            Lines.fail("", error);
+            return StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse.SHUTDOWN_CLIENT;
+        });
+        streams.setStateListener((now, before) -> {
+            if (now == KafkaStreams.State.RUNNING) Lines.ready(detail(plan));
+            if (now == KafkaStreams.State.ERROR) Lines.daemon("end", () -> System.exit(1));
+        });
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> {
+            streams.close(CLOSE);
+            deleteInternalTopics(plan);
+        }));
+        streams.start();
+        Lines.progress(
+            plan, () -> lags(streams), stage -> isDsl ? -1 : processors.stateRows(stage));
+    }
+
+    private static Map<String, Object> detail(Plan plan) {
+        return Map.of("implementation", plan.choice("implementation"),
+            "guarantee", plan.choice("guarantee"));
+    }
+
+    static Properties settings(Plan plan) {
+        var found = plan.kafka();
+        found.put(StreamsConfig.APPLICATION_ID_CONFIG, plan.group());
+        found.put(StreamsConfig.STATE_DIR_CONFIG, plan.text("folder") + "/state");
+        found.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, plan.number("threads"));
+        found.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0);
+        found.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, plan.number("commit_interval_ms"));
+        found.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG,
+            plan.choice("guarantee").equals("exactly-once")
+                ? StreamsConfig.EXACTLY_ONCE_V2 : StreamsConfig.AT_LEAST_ONCE);
+        found.put(StreamsConfig.producerPrefix("linger.ms"), plan.number("linger_ms"));
+        found.put(StreamsConfig.mainConsumerPrefix("auto.offset.reset"), "earliest");
+        found.put(StreamsConfig.producerPrefix("enable.metrics.push"), false);
+        found.put(StreamsConfig.consumerPrefix("enable.metrics.push"), false);
+        found.put(StreamsConfig.ENABLE_METRICS_PUSH_CONFIG, false);
+        // A program that is started again takes the place of the one that was killed at once.
+        found.put(StreamsConfig.mainConsumerPrefix("group.instance.id"), "program");
+        if (plan.choice("store").equals("memory")) {
+            found.put(StreamsConfig.DSL_STORE_SUPPLIERS_CLASS_CONFIG,
+                BuiltInDslStoreSuppliers.InMemoryDslStoreSuppliers.class);
+        }
+        found.put(StreamsConfig.TOPOLOGY_OPTIMIZATION_CONFIG, StreamsConfig.NO_OPTIMIZATION);
+        return found;
+    }
+
+    /** By topic, records that have not been read; only of those that were read from. */
+    private static Map<String, Long> lags(KafkaStreams streams) {
+        var found = new HashMap<String, Long>();
+        streams.metrics().forEach((name, metric) -> {
+            if (name.name().equals("records-lag") && name.tags().containsKey("topic")
+                    && metric.metricValue() instanceof Double lag && !lag.isNaN()) {
+                found.merge(name.tags().get("topic"), Math.max(0, lag.longValue()), Long::sum);
+            }
+        });
+        return found;
+    }
+
+    /** Topics for state and between stages are this run's only. */
+    private static void deleteInternalTopics(Plan plan) {
+        try (var admin = Admin.create(plan.kafka())) {
+            var own = admin.listTopics().names().get().stream()
+                .filter(name -> name.startsWith(plan.group() + "-")).toList();
+            admin.deleteTopics(own).all().get();
+        } catch (ExecutionException error) {
+            System.err.println("internal topics are not deleted: " + error.getCause());
+        } catch (InterruptedException error) {
+            Thread.currentThread().interrupt();
+        }
+    }
+}

@@ -1,0 +1,88 @@
+package tidegauge;
+
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.storm.Config;
+import org.apache.storm.task.OutputCollector;
+import org.apache.storm.task.TopologyContext;
+import org.apache.storm.topology.OutputFieldsDeclarer;
+import org.apache.storm.topology.base.BaseRichBolt;
+import org.apache.storm.tuple.Fields;
+import org.apache.storm.tuple.Tuple;
+import org.apache.storm.tuple.Values;
+import org.apache.storm.utils.TupleUtils;
+
+/** Decodes, copies, and says up to when all has been read. What does not decode is dropped. */
+final class Inputs extends BaseRichBolt {
+    static final String NAME = "inputs";
+    /** By partition, the next offset. */
+    static final Map<TopicPartition, Long> READ = new ConcurrentHashMap<>();
+    private static final long serialVersionUID = 1;
+
+    private final String path;
+    private transient Plan plan;
+    private transient OutputCollector out;
+    private transient List<Stage> copies;
+    private transient Pacer pacer;
+    private transient boolean hasClosed;
+
+    Inputs(String path) {
+        this.path = path;
+    }
+
+    @Override
+    public void prepare(Map<String, Object> conf, TopologyContext context, OutputCollector given) {
+        out = given;
+        plan = Plan.of(path);
+        pacer = new Pacer(context.getThisTaskId());
+        copies = copies(plan);
+        hasClosed = plan.stages.values().stream().anyMatch(Stage::isClosed);
+    }
+
+    private static List<Stage> copies(Plan plan) {
+        return plan.stages.values().stream().filter(one -> one.kind.equals("copy")).toList();
+    }
+
+    @Override
+    public Map<String, Object> getComponentConfiguration() {
+        return Map.of(Config.TOPOLOGY_TICK_TUPLE_FREQ_SECS, 1);
+    }
+
+    @Override
+    public void declareOutputFields(OutputFieldsDeclarer declarer) {
+        declarer.declareStream(StageBolt.ROWS, new Fields("row"));
+        copies(Plan.of(path)).forEach(
+            stage -> declarer.declareStream(stage.name, new Fields("key", "value")));
+    }
+
+    @Override
+    public void execute(Tuple tuple) {
+        var now = System.currentTimeMillis();
+        if (TupleUtils.isTick(tuple)) {
+            if (hasClosed) pacer.at(now, () -> false, this::sayClock);
+            return;
+        }
+        var at = new TopicPartition(tuple.getString(0), tuple.getInteger(1));
+        var appendedMs = tuple.getLong(3);
+        var value = tuple.getBinary(5);
+        READ.put(at, tuple.getLong(2) + 1);
+        for (var stage : copies) {
+            if (value == null || !stage.reads.contains(plan.inputOf(at.topic()).name())) continue;
+            Lines.count(stage.name);
+            out.emit(stage.name, tuple, new Values(tuple.getValue(4), value));
+        }
+        if (hasClosed) pacer.before(at.toString(), appendedMs, now, this::sayClock);
+        var row = plan.row(at.topic(), at.partition(), tuple.getLong(2), appendedMs, value);
+        if (row != null) {
+            if (hasClosed) Closings.ofProcess().seen(row);
+            out.emit(StageBolt.ROWS, tuple, new Values(row));
+        }
+        out.ack(tuple);
+    }
+
+    private void sayClock(Row clock) {
+        out.emit(StageBolt.ROWS, new Values(clock));
+    }
+}

@@ -1,0 +1,87 @@
+package tidegauge;
+
+import static java.nio.charset.StandardCharsets.UTF_8;
+
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.Consumer;
+import org.apache.storm.task.OutputCollector;
+import org.apache.storm.task.TopologyContext;
+import org.apache.storm.topology.OutputFieldsDeclarer;
+import org.apache.storm.topology.base.BaseRichBolt;
+import org.apache.storm.tuple.Fields;
+import org.apache.storm.tuple.Tuple;
+import org.apache.storm.tuple.Values;
+
+/** One stage; its state is in the heap and is lost with the worker. */
+final class StageBolt extends BaseRichBolt {
+    static final String ROWS = "rows";
+    static final String OUTPUTS = "outputs";
+    private static final long serialVersionUID = 1;
+    private static final Map<String, Map<Integer, State>> STATES = new ConcurrentHashMap<>();
+
+    private final String path;
+    private final String name;
+    private final int before;
+    private transient OutputCollector out;
+    private transient Stage stage;
+    private transient Step step;
+    private transient State state;
+    private transient Clocks clocks;
+    private transient int task;
+    private transient boolean isPublished;
+
+    /** before: how many tasks it has its rows from. */
+    StageBolt(String path, String name, int before) {
+        this.path = path;
+        this.name = name;
+        this.before = before;
+    }
+
+    static long stateRows(String stage) {
+        return STATES.getOrDefault(stage, Map.of()).values().stream().mapToLong(State::size).sum();
+    }
+
+    @Override
+    public void prepare(Map<String, Object> conf, TopologyContext context, OutputCollector given) {
+        var plan = Plan.of(path);
+        out = given;
+        task = context.getThisTaskId();
+        stage = plan.stages.get(name);
+        step = Step.of(stage, new Step.Setup(1000L * plan.number("kept_s"), 0));
+        state = new State.Heap();
+        clocks = new Clocks(before);
+        isPublished = plan.outputs.containsKey(name);
+        STATES.computeIfAbsent(name, any -> new ConcurrentHashMap<>()).put(task, state);
+    }
+
+    @Override
+    public void declareOutputFields(OutputFieldsDeclarer declarer) {
+        declarer.declareStream(ROWS, new Fields("row"));
+        declarer.declareStream(OUTPUTS, new Fields("key", "value"));
+    }
+
+    @Override
+    public void execute(Tuple tuple) {
+        var row = (Row) tuple.getValue(0);
+        Consumer<Row> made = one -> emit(tuple, one);
+        if (row.isClock()) {
+            clocks.merged(row).ifPresent(now -> {
+                step.clock(now, state, made);
+                out.emit(ROWS, new Values(Row.clock(task, now)));
+            });
+        } else if (stage.takes(row)) {
+            Lines.count(name);
+            step.add(row, state, made);
+        }
+        out.ack(tuple);
+    }
+
+    private void emit(Tuple tuple, Row row) {
+        if (isPublished) {
+            out.emit(OUTPUTS, tuple,
+                new Values(stage.keyOf(row).getBytes(UTF_8), stage.record.encode(row)));
+        }
+        out.emit(ROWS, tuple, new Values(row));
+    }
+}

@@ -1,0 +1,146 @@
+package tidegauge;
+
+import java.time.Duration;
+import java.util.Map;
+import java.util.Properties;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.consumer.ConsumerConfig;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+import org.apache.storm.Config;
+import org.apache.storm.LocalCluster;
+import org.apache.storm.generated.StormTopology;
+import org.apache.storm.kafka.bolt.KafkaBolt;
+import org.apache.storm.kafka.bolt.mapper.FieldNameBasedTupleToKafkaMapper;
+import org.apache.storm.kafka.bolt.selector.DefaultTopicSelector;
+import org.apache.storm.kafka.spout.FirstPollOffsetStrategy;
+import org.apache.storm.kafka.spout.KafkaSpout;
+import org.apache.storm.kafka.spout.KafkaSpoutConfig;
+import org.apache.storm.kafka.spout.KafkaSpoutConfig.ProcessingGuarantee;
+import org.apache.storm.topology.TopologyBuilder;
+import org.apache.storm.tuple.Fields;
+import org.apache.storm.tuple.Values;
+
+/** Runs the stages of a plan as one Storm topology in a local cluster, a bolt per stage. */
+public final class StormEngine {
+    private static final String TOPOLOGY = "tidegauge";
+
+    private StormEngine() {}
+
+    public static void main(String[] arguments) throws Exception {
+        Lines.begin();
+        var plan = Plan.of(arguments[arguments.length - 1]);
+        System.setProperty("java.io.tmpdir", plan.text("folder"));
+        Offsets.commitFirst(plan);
+        // The files of the cluster go with the folder of the pipeline.
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> Runtime.getRuntime().halt(0)));
+        var cluster = new LocalCluster();
+        cluster.submitTopology(TOPOLOGY, config(plan), topology(plan));
+        var admin = Admin.create(plan.kafka());
+        Lines.progress(plan, () -> {
+            try {
+                return Offsets.lags(admin, plan, Inputs.READ);
+            } catch (InterruptedException error) {
+                Thread.currentThread().interrupt();
+                return Map.of();
+            }
+        }, StageBolt::stateRows);
+        Thread.currentThread().join();
+    }
+
+    private static StormTopology topology(Plan plan) {
+        var builder = new TopologyBuilder();
+        var tasks = plan.number("tasks");
+        builder.setSpout("records", new ReadySpout(spout(plan), plan.path), 1);
+        builder.setBolt(Inputs.NAME, new Inputs(plan.path), 1).localOrShuffleGrouping("records");
+        for (var stage : plan.stages.values()) {
+            var topic = plan.outputs.get(stage.name);
+            var isCopy = stage.kind.equals("copy");
+            if (!isCopy) {
+                var read = plan.stages.get(stage.reads.get(0));
+                var isFirst = read == null || read.kind.equals("copy");
+                var bolt = new StageBolt(plan.path, stage.name, isFirst ? 1 : tasks);
+                builder.setBolt(stage.name, bolt, tasks).customGrouping(
+                    isFirst ? Inputs.NAME : read.name, StageBolt.ROWS,
+                    new ByKeys(plan.path, stage.name));
+            }
+            if (topic == null) continue;
+            var sink = builder.setBolt("to-" + stage.name, sink(plan, topic), 1);
+            if (isCopy) sink.localOrShuffleGrouping(Inputs.NAME, stage.name);
+            else sink.localOrShuffleGrouping(stage.name, StageBolt.OUTPUTS);
+        }
+        return builder.createTopology();
+    }
+
+    private static KafkaSpoutConfig<byte[], byte[]> spout(Plan plan) {
+        var isKept = plan.choice("guarantee").equals("at-least-once");
+        var topics = plan.topics().toArray(String[]::new);
+        var config = new KafkaSpoutConfig.Builder<byte[], byte[]>(plan.text("bootstrap"), topics)
+            .setProp(plan.kafka())
+            .setProp(ConsumerConfig.GROUP_ID_CONFIG, plan.group())
+            .setProp(ConsumerConfig.KEY_DESERIALIZER_CLASS_CONFIG, ByteArrayDeserializer.class)
+            .setProp(ConsumerConfig.VALUE_DESERIALIZER_CLASS_CONFIG, ByteArrayDeserializer.class)
+            .setFirstPollOffsetStrategy(FirstPollOffsetStrategy.UNCOMMITTED_EARLIEST)
+            .setPollTimeoutMs(plan.number("poll_timeout_ms"))
+            .setProcessingGuarantee(
+                isKept ? ProcessingGuarantee.AT_LEAST_ONCE : ProcessingGuarantee.NO_GUARANTEE)
+            .setRecordTranslator(
+                one -> new Values(one.topic(), one.partition(), one.offset(), one.timestamp(),
+                    one.key(), one.value()),
+                new Fields("topic", "partition", "offset", "timestamp", "key", "value"));
+        return config.build();
+    }
+
+    private static KafkaBolt<byte[], byte[]> sink(Plan plan, String topic) {
+        var properties = new Properties();
+        properties.putAll(plan.kafka());
+        properties.put("linger.ms", String.valueOf(plan.number("linger_ms")));
+        properties.put("key.serializer", ByteArraySerializer.class.getName());
+        properties.put("value.serializer", ByteArraySerializer.class.getName());
+        return new KafkaBolt<byte[], byte[]>().withProducerProperties(properties)
+            .withTopicSelector(new DefaultTopicSelector(topic))
+            .withTupleToKafkaMapper(new FieldNameBasedTupleToKafkaMapper<>("key", "value"));
+    }
+
+    private static Config config(Plan plan) {
+        var found = new Config();
+        var isPark = plan.choice("wait").equals("park");
+        found.setNumWorkers(1);
+        found.setNumAckers(plan.choice("guarantee").equals("at-least-once") ? 1 : 0);
+        found.setMaxSpoutPending(plan.number("max_spout_pending"));
+        if (isPark) {
+            var park = "org.apache.storm.policy.WaitStrategyPark";
+            found.put(Config.TOPOLOGY_SPOUT_WAIT_STRATEGY, park);
+            found.put(Config.TOPOLOGY_BOLT_WAIT_STRATEGY, park);
+            found.put(Config.TOPOLOGY_SPOUT_WAIT_PARK_MICROSEC, plan.number("wait_us"));
+            found.put(Config.TOPOLOGY_BOLT_WAIT_PARK_MICROSEC, plan.number("wait_us"));
+        }
+        found.put(Config.TOPOLOGY_PRODUCER_BATCH_SIZE, 1);
+        found.put(Config.TOPOLOGY_FALL_BACK_ON_JAVA_SERIALIZATION, true);
+        return found;
+    }
+
+    /** Says once that it reads. */
+    private static final class ReadySpout extends KafkaSpout<byte[], byte[]> {
+        private static final long serialVersionUID = 1;
+        private static final Duration QUIET = Duration.ofMillis(500);
+        private final String path;
+        private transient boolean isReady;
+        private transient long beganNs;
+
+        ReadySpout(KafkaSpoutConfig<byte[], byte[]> config, String path) {
+            super(config);
+            this.path = path;
+        }
+
+        @Override
+        public void nextTuple() {
+            super.nextTuple();
+            if (isReady) return;
+            if (beganNs == 0) beganNs = System.nanoTime();
+            if (System.nanoTime() - beganNs < QUIET.toNanos()) return;
+            isReady = true;
+            Lines.ready(Map.of("guarantee", Plan.of(path).choice("guarantee")));
+        }
+    }
+}
