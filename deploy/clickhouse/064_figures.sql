@@ -129,6 +129,7 @@ SELECT
     c.pipeline AS pipeline,
     JSONExtractString(c.p, 'engine') AS engine,
     n.versions[c.pipeline] AS engine_version,
+    JSONExtractString(c.request, 'topologies', c.pipeline) AS topology,
     JSONExtractString(c.p, 'mode') AS mode,
     JSONExtractString(c.p, 'implementation') AS implementation,
     JSONExtract(c.p, 'trigger_interval_ms', 'Nullable(Int64)') AS trigger_interval_ms,

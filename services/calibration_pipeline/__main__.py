@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 
 from schemas.engine import EnginePlan
 from services.calibration_pipeline.faults import CORRUPT, DROP, DUPLICATE, LATE, fault_of
+from services.calibration_pipeline.progress import Progress
 from services.calibration_pipeline.stages import Made, Stages
 from services.runtime.program import Voice, end_with_parent, read_plan
 from services.runtime.stopping import stop_on_signals
@@ -40,7 +41,7 @@ def main() -> int:
     delayed = Delayed(producer, plan.outputs, plan.pipeline.settings, stages)
 
     voice.ready()
-    run(consumer, delayed, stages, stop)
+    run(consumer, delayed, stages, Progress(plan, voice, consumer), stop)
 
     producer.flush(FLUSH_TIMEOUT_S)
     consumer.close()
@@ -139,9 +140,12 @@ class Delayed:
         return min(MAX_WAIT_S, max(0.0, (self._due[0][0] - now_ms) / 1000))
 
 
-def run(consumer: Consumer, delayed: Delayed, stages: Stages, stop: Event) -> None:
+def run(
+    consumer: Consumer, delayed: Delayed, stages: Stages, progress: Progress, stop: Event
+) -> None:
     """Read, make and publish until `stop` is set. Raises KafkaException."""
     while not stop.is_set():
+        progress.say()
         now_ms = time.time() * 1000
         for made in stages.closed(now_ms):
             delayed.add(made)
@@ -154,6 +158,7 @@ def run(consumer: Consumer, delayed: Delayed, stages: Stages, stop: Event) -> No
             consumer, min(wait_s, MAX_WAIT_FOR_WINDOWS_S if stages.closes_windows else MAX_WAIT_S)
         ):
             _kind, appended_ms = message.timestamp()
+            progress.count(message.topic())
             for made in stages.outputs(
                 message.topic(), message.key(), message.value(), appended_ms
             ):

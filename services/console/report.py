@@ -16,6 +16,7 @@ from services.console.restarts import restarts_of
 from services.runtime.clickhouse import QueryError, query
 
 Report = dict[str, Any]
+USED = ("cpu_cores", "cpu_seconds", "memory_bytes_max", "heap_used_bytes_max")
 PERCENTILES = ("min", "p50", "p90", "p95", "p99", "p999", "max", "mean")
 
 
@@ -39,6 +40,7 @@ def build_report(url: str, run_id: str) -> Report:
                 for stage in stages_of(request, pipeline)
             },
             "topology": request.get("topologies", {}).get(pipeline["name"]),
+            "lag_records": None,
             "resources": {},
             "restarts": [],
         }
@@ -58,6 +60,7 @@ def build_report(url: str, run_id: str) -> Report:
         add_recoveries(url, run_id, request["workload"], pipelines)
     if bounds:
         _add_throughput(url, run_id, cells, bounds)
+        _add_lags(url, run_id, cells, bounds)
         services = _add_resources(url, run_id, cells, bounds)
     source = _input(url, run_id, bounds)
     for pipeline in pipelines.values():
@@ -283,11 +286,34 @@ def _add_throughput(url: str, run_id: str, cells: _Cells, bounds: tuple[str, str
             cell["records_per_second"] = row["total"] / _seconds(bounds)
 
 
+def _add_lags(url: str, run_id: str, cells: _Cells, bounds: tuple[str, str]) -> None:
+    """How many records a stage of each pipeline had not read yet: the most, and at the end."""
+    rows = query(
+        url,
+        "SELECT pipeline, max(most) AS most_records, max(newest) AS end_records FROM"
+        " (SELECT pipeline, stage, max(p.lag_records) AS most,"
+        " argMax(p.lag_records, (p.time, p._offset)) AS newest"
+        " FROM tidegauge.results_pipeline AS p"
+        " WHERE run_id = {run_id:String} AND p.lag_records IS NOT NULL"
+        " AND p.time >= fromUnixTimestamp64Milli({start:Int64})"
+        " AND p.time < fromUnixTimestamp64Milli({end:Int64})"
+        " GROUP BY pipeline, stage) GROUP BY pipeline",
+        run_id=run_id,
+        start=bounds[0],
+        end=bounds[1],
+    )
+    for row in rows:
+        if (pipeline := cells.pipeline(row["pipeline"])) is not None:
+            figures = {"max": int(row["most_records"]), "end": int(row["end_records"])}
+            pipeline["lag_records"] = figures
+
+
 def _add_resources(url: str, run_id: str, cells: _Cells, bounds: tuple[str, str]) -> dict[str, Any]:
     rows = query(
         url,
         "SELECT service, pipeline, sum(r.cpu_seconds) AS cpu_seconds,"
-        " cpu_seconds / sum(interval_s) AS cpu_cores, max(memory_bytes) AS memory_bytes_max"
+        " cpu_seconds / sum(interval_s) AS cpu_cores, max(memory_bytes) AS memory_bytes_max,"
+        " max(heap_used_bytes) AS heap_used_bytes_max"
         " FROM tidegauge.results_resources AS r WHERE run_id = {run_id:String}"
         " AND time >= fromUnixTimestamp64Milli({start:Int64})"
         " AND time < fromUnixTimestamp64Milli({end:Int64})"
@@ -298,7 +324,7 @@ def _add_resources(url: str, run_id: str, cells: _Cells, bounds: tuple[str, str]
     )
     services: dict[str, Any] = {}
     for row in rows:
-        figures = {name: row[name] for name in ("cpu_cores", "cpu_seconds", "memory_bytes_max")}
+        figures = {name: row[name] for name in USED}
         if not row["pipeline"]:
             services[row["service"]] = figures
         elif (pipeline := cells.pipeline(row["pipeline"])) is not None:

@@ -53,7 +53,7 @@ def show_report(console: Console, report: Report) -> None:
     if "search" in report["conclusion"]:
         console.print(rate_line(report["conclusion"]["search"]), soft_wrap=True)
     console.print(_resources(report))
-    console.print(*cost_sentences(report), sep="\n", soft_wrap=True)
+    console.print(*lag_sentences(report), *cost_sentences(report), sep="\n", soft_wrap=True)
     for row in report.get("thresholds", ()):
         style = "green" if row["passed"] else "bold red"
         console.print(Text(f"threshold {sentence(row)}", style), soft_wrap=True)
@@ -182,17 +182,32 @@ def _resources(report: Report) -> Table:
         padding=(0, 1, 0, 0),
     )
     table.add_column("service")
-    table.add_column("CPU cores", justify="right")
-    table.add_column("memory MB", justify="right")
+    for column in ("CPU cores", "memory MB", "heap MB"):
+        table.add_column(column, justify="right")
     rows = {name: one["resources"] for name, one in report["pipelines"].items()}
     rows.update(report["services"])
     for name in sorted(rows, key=lambda name: name == MACHINE):  # the sum comes last
         if name == MACHINE and (others := used_by_others(rows)) is not None:
-            table.add_row("other processes", f"{others:.2f}", "")
+            table.add_row("other processes", f"{others:.2f}", "", "")
         if figures := rows[name]:
-            memory = figures["memory_bytes_max"] / 1e6
-            table.add_row(name, f"{figures['cpu_cores']:.2f}", f"{memory:.0f}")
+            used = (figures.get(f"{name}_bytes_max") for name in ("memory", "heap_used"))
+            table.add_row(name, f"{figures['cpu_cores']:.2f}", *(_megabytes(one) for one in used))
     return table
+
+
+def _megabytes(value: float | None) -> str:
+    """Empty where it is not known: what is no JVM has no heap."""
+    return "" if value is None else f"{value / 1e6:.0f}"
+
+
+def lag_sentences(report: Report) -> list[str]:
+    """How far behind the pipelines read, in one sentence; none where no pipeline said it."""
+    lags = [
+        f"{name} {lag['max']} and {lag['end']}"
+        for name, one in report["pipelines"].items()
+        if (lag := one.get("lag_records")) is not None
+    ]
+    return [f"Records not read yet, the most and at the end: {', '.join(lags)}."] if lags else []
 
 
 def cost_sentences(report: Report) -> list[str]:

@@ -19,6 +19,7 @@ from schemas.mistakes import DefinitionError
 from services.runtime.program import Voice, end_with_parent, read_plan
 from services.runtime.settings import load_settings
 from services.runtime.stopping import stop_on_signals
+from services.spark_pipeline.meters import meters_of
 from services.spark_pipeline.own import Own, own_functions
 from services.spark_pipeline.pipeline import SparkPipeline
 from services.spark_pipeline.progress import ProgressReporter
@@ -61,7 +62,9 @@ def main() -> int:
         _close(spark, spark.streams.active, scratch)
         return _say_failed(voice, Failure(error.stage, str(error)))
 
-    progress = ProgressReporter(voice, counts_state_rows(conf))
+    has_long_batches = pipeline.mode != "micro-batch"
+    meters = meters_of(spark, plan.group) if has_long_batches else None
+    progress = ProgressReporter(voice, counts_state_rows(conf), meters)
     failure = watch(
         queries,
         stop,

@@ -10,6 +10,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from schemas import catalogue
 from schemas.engine import EnginePlan
+from services.spark_pipeline.meters import group_prefix
 from services.spark_pipeline.outputs import Source, outputs
 from services.spark_pipeline.own import Own
 from services.spark_pipeline.pipeline import SparkPipeline
@@ -48,7 +49,8 @@ def start_query(
 ) -> StreamingQuery:
     """Start one stage, named after the stage: from its checkpoint, or if there is none from the
     plan's start offsets. own: the domain's own functions. Raises StageError."""
-    read = partial(read_inputs, spark, pipeline, plan, place)
+    prefix = group_prefix(plan.group, stage)
+    read = partial(read_inputs, spark, pipeline, plan, place, group=prefix)
     source = Source(read, plan.run_id, plan.wire_format, own)
     try:
         rows = outputs(source, plan.domain, stage, pipeline)
@@ -73,11 +75,15 @@ def read_inputs(
     plan: EnginePlan,
     place: Place,
     topics: tuple[str, ...],
+    *,
+    group: str,
 ) -> DataFrame:
-    """Topics as one source, from the start offsets on."""
+    """Topics as one source, from the start offsets on. group: what the names of its consumer groups
+    begin with."""
     reader = (
         spark.readStream.format("kafka")
         .options(**place.kafka)
+        .option("groupIdPrefix", group)
         .option("subscribe", ",".join(topics))
         .option("startingOffsets", starting_offsets(plan, topics))
     )

@@ -30,6 +30,8 @@ JAVA_OPTIONS = (
     # A heap of about a gigabyte with little alive: one thread collects it in milliseconds, without
     # the threads of the default collector.
     "-XX:+UseSerialGC",
+    # The server of JMX beans is called through its class, which is the JVM's own (meters.py).
+    "--add-exports=java.management/com.sun.jmx.mbeanserver=ALL-UNNAMED",
 )
 # From here on the optimising compiler has done its work before anything is measured.
 LONG_WARM_UP_S = 60

@@ -134,7 +134,7 @@ def _outputs(head: dict[str, Any], offending: bool) -> Iterator[Event]:
         progress = {"batch_id": 1, "input_rows": 400, "batch_duration_ms": 100, "state_rows": 50}
         behind = {"metrics": {"maxOffsetsBehindLatest": "12", "avgOffsetsBehindLatest": "7.5"}}
         detail = json.dumps({"sources": [behind, {"description": "no such metrics"}]})
-        report = {"watermark": head["second"] - 2000, "detail": detail}
+        report = {"watermark": head["second"] - 2000, "lag_records": 30, "detail": detail}
         who = {"producer": "runner", "stage": stage}
         yield catalogue.PIPELINE, named | who | progress | report
 

@@ -170,3 +170,30 @@ def odd_stage(odd):
     """The stage of the verdicts of a pipeline that the plan does not have."""
     (stage,) = (record["stage"] for topic, record in odd if topic == catalogue.VERDICTS)
     return stage
+
+
+def test_how_far_behind_a_pipeline_read_is_of_all_its_stages_in_the_measured_phase(build):
+    def line(at_ms, stage, lag):
+        named = {"run_id": RUN_ID, "time": at_ms, "producer": "runner", "stage": stage}
+        counts = {"batch_id": 1, "input_rows": 0, "lag_records": lag, "detail": "{}"}
+        return catalogue.PIPELINE, named | counts | {"pipeline": "calibration"}
+
+    lines = [
+        line(START_MS - 1, "join", 900),
+        line(START_MS, "join", 70),
+        line(START_MS + 1000, "parse", 200),
+        line(END_MS - 2000, "parse", 5),
+        line(END_MS - 1000, "join", 12),
+        line(END_MS - 500, "join", None),
+        line(END_MS, "parse", 800),
+    ]
+    found = build([*EVENTS, *lines])["pipelines"]
+    assert {name: one["lag_records"] for name, one in found.items()} == {
+        "calibration": {"max": 200, "end": 12},
+        "spark-microbatch": None,
+    }
+    assert {name: one["topology"] for name, one in found.items()} == {
+        "calibration": "chained",
+        "spark-microbatch": "chained",
+    }
+    assert all("heap_used_bytes_max" in one["resources"] for one in found.values())

@@ -234,6 +234,8 @@ def agent(broker, tmp_path):  # noqa: F811
 def test_every_output_is_there_once_and_exact_and_a_killed_driver_goes_on(broker, agent):  # noqa: F811
     process, lifecycle, folder = agent
     sent = publishes_exactly(broker, lifecycle, "exact", MODES)
+    for mode in MODES:
+        check_progress(broker, mode, "exact", len(sent))
 
     groups = driver_groups(folder)
     assert len(groups) == 2
@@ -276,6 +278,19 @@ def publishes_exactly(settings, lifecycle, run_id, names):
         check_outputs(settings, name, run_id, sent)
     check_dead_letters(settings, run_id, names)
     return sent
+
+
+def check_progress(settings, mode, run_id, rows):
+    """A stage says all rows that it had, each once, while it runs, and that it has read all."""
+
+    def is_whole(found):
+        mine = [(one["input_rows"], one["lag_records"]) for one in found
+                if (one["pipeline"], one["stage"]) == (mode, "join")]  # fmt: skip
+        return sum(count for count, _lag in mine) == rows and mine[-1][1] == 0
+
+    reader = Reader(settings, catalogue.PIPELINE)
+    reader.until(run_id, is_whole, START_DEADLINE_S)
+    reader.close()
 
 
 def check_dead_letters(settings, run_id, names):

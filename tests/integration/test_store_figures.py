@@ -53,7 +53,7 @@ def test_settings_are_columns(figures, request_of_the_run):
         assert row["measure_s"] == workload["phases"]["measure_s"]
         assert (row["cores"], row["java"]) == (environment["cores"], environment["java"])
         assert row["packages"] == environment["packages"]
-        assert row["mode"] == pipeline["mode"]
+        assert (row["mode"], row["topology"]) == (pipeline["mode"], "chained")
         assert row["settings"]["watermark_s"] == str(pipeline["watermark_s"])
         assert row["partitions"] == 1
 

@@ -31,8 +31,9 @@ def build() -> dash.Dashboard:
         _latency(0.99),
         _rates(),
         _send_delay(),
-        _lag(),
+        _evaluator_lag(),
         _behind(),
+        _read(),
     )
 
 
@@ -211,7 +212,7 @@ def _send_delay() -> timeseries.Panel:
     )
 
 
-def _lag() -> timeseries.Panel:
+def _evaluator_lag() -> timeseries.Panel:
     return graph(
         About(
             "How far behind the evaluator reads",
@@ -233,24 +234,25 @@ ORDER BY time
 
 
 def _behind() -> timeseries.Panel:
-    return graph(
+    return recurring.lag(
         About(
-            "How far behind the queries read",
-            "Records that were on the topics and not read yet when a micro-batch ended, the most "
-            "of any source of a query.",
+            "How far behind the pipelines read",
+            "Records of its inputs that a stage had not read yet, as the pipeline says: what piles "
+            "up before it. Of micro-batches, what a batch left.",
             "short",
-            empty="No query reported progress. Real-time queries do so only when a batch ends.",
+            empty="No pipeline said how far it is behind in this range of time.",
         ),
-        f"""
-SELECT
-    $__timeInterval(p.time) AS time,
-    concat(pipeline, ' ', stage) AS series,
-    max(max_records_behind) AS records_behind
-FROM pipeline_progress AS p
-WHERE $__timeFilter(p.time) AND {sql.CHOSEN_PIPELINES}
-GROUP BY time, series
-ORDER BY time, series
-""",
-        palette.STAGES,
-        interval="10s",
+        f"$__timeFilter(p.time) AND {sql.CHOSEN_PIPELINES}",
+    )
+
+
+def _read() -> timeseries.Panel:
+    return recurring.rows_read(
+        About(
+            "What the pipelines read",
+            "Rows per second that each stage had, as the pipeline says while it runs.",
+            "recps",
+            empty="No pipeline reported progress in this range of time.",
+        ),
+        f"$__timeFilter(p.time) AND {sql.CHOSEN_PIPELINES}",
     )

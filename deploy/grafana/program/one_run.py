@@ -46,6 +46,8 @@ def build() -> dash.Dashboard:
         _heat(),
         _rates(),
         _send_delay(),
+        _behind(),
+        _read(),
         _verdicts(),
         _used(),
         _events(),
@@ -219,6 +221,30 @@ def _send_delay() -> timeseries.Panel:
             empty=NOT_YET,
         ),
         f"{THIS_RUN} AND $__timeFilter(second)",
+    )
+
+
+def _behind() -> timeseries.Panel:
+    return recurring.lag(
+        About(
+            "How far behind the pipelines read",
+            "Records of its inputs that a stage had not read yet, as the pipeline says.",
+            "short",
+            empty="No pipeline of this run said how far it is behind.",
+        ),
+        f"{THIS_RUN} AND $__timeFilter(p.time)",
+    )
+
+
+def _read() -> timeseries.Panel:
+    return recurring.rows_read(
+        About(
+            "What the pipelines read",
+            "Rows per second that each stage had, as the pipeline says while it runs.",
+            "recps",
+            empty="No pipeline of this run reported progress.",
+        ),
+        f"{THIS_RUN} AND $__timeFilter(p.time)",
     )
 
 

@@ -150,3 +150,44 @@ ORDER BY time
 """,
         palette.PERCENTILES,
     )
+
+
+PROGRESS_INTERVAL: Final = "5s"  # a line a second and more: fewer points than that would have gaps
+
+
+def lag(about: About, where: str) -> timeseries.Panel:
+    """Records that stages had not read yet. where: of `pipeline_progress AS p`."""
+    return graph(
+        about,
+        f"""
+SELECT
+    $__timeInterval(p.time) AS time,
+    {BY_STAGE} AS series,
+    max(ifNull(lag_records, max_records_behind)) AS records_behind
+FROM pipeline_progress AS p
+WHERE {where}
+GROUP BY time, series
+ORDER BY time, series
+""",
+        palette.STAGES,
+        interval=PROGRESS_INTERVAL,
+    )
+
+
+def rows_read(about: About, where: str) -> timeseries.Panel:
+    """Rows per second that stages had. where: of `pipeline_progress AS p`."""
+    return graph(
+        about,
+        f"""
+SELECT
+    $__timeInterval(p.time) AS time,
+    {BY_STAGE} AS series,
+    sum(input_rows) / $__interval_s AS rows_per_second
+FROM pipeline_progress AS p
+WHERE {where}
+GROUP BY time, series
+ORDER BY time, series
+""",
+        palette.STAGES,
+        interval=PROGRESS_INTERVAL,
+    )

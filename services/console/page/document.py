@@ -20,6 +20,7 @@ from services.console.show import (
     EXPIRED,
     cost_sentences,
     has_costs,
+    lag_sentences,
     left_out_sentence,
     restart_sentence,
     stage_cost,
@@ -197,7 +198,7 @@ def _resources(report: dict[str, Any], lines: Timelines) -> Markup:
         "The greatest users; ",
         element("i", MACHINE),
         " is everything that runs on it, also what is none of this. ",
-        " ".join(cost_sentences(report)),
+        " ".join([*lag_sentences(report), *cost_sentences(report)]),
     )
     return element(
         "section",

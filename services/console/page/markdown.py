@@ -7,6 +7,7 @@ from services.console.page.ledger import in_words
 from services.console.show import (
     EXPIRED,
     cost_sentences,
+    lag_sentences,
     left_out_sentence,
     restart_sentence,
     verdict_sentence,
@@ -38,7 +39,8 @@ def markdown(report: dict[str, Any]) -> str:
     rows = report.get("thresholds", ())
     lines += ["", "## Thresholds", "", *(f"- {sentence(row)}" for row in rows)] if rows else []
     lines += ["", "Latency in milliseconds, from the latest contributing input to the output."]
-    lines += ["", " ".join(cost_sentences(report)), "", "## Environment", ""]
+    told = " ".join([*lag_sentences(report), *cost_sentences(report)])
+    lines += ["", told, "", "## Environment", ""]
     lines += [f"- {key}: {_plain(value)}" for key, value in report["environment"].items()]
     return "\n".join(lines) + "\n"
 

@@ -43,6 +43,7 @@ def a_report(**join: int) -> dict[str, Any]:
                     "cpu_cores": 0.9,
                     "cpu_seconds": 27.0,
                     "memory_bytes_max": 10**9,
+                    "heap_used_bytes_max": 250 * 10**6,
                     "core_seconds_per_million_records": 2250.0,
                 },
             }
@@ -91,9 +92,19 @@ def test_stages_that_are_computed_from_the_inputs_have_no_cost() -> None:
     assert join.split() == ["join", "5", "9", "12", "25", "1000", "100", "1000", "clean"]
 
 
+def test_how_far_behind_pipelines_read_is_told_in_one_line() -> None:
+    report = a_report()
+    assert "Records not read yet" not in shown(report)
+    report["pipelines"]["spark-realtime"]["lag_records"] = {"max": 120, "end": 3}
+    report["pipelines"]["other"] = {"stages": {}, "resources": {}, "lag_records": None}
+    assert "Records not read yet, the most and at the end: spark-realtime 120 and 3." in shown(
+        report
+    )
+
+
 def test_resources_are_shown_per_pipeline() -> None:
     line = next(li for li in shown(a_report()).splitlines() if "0.90" in li)
-    assert line.split() == ["spark-realtime", "0.90", "1000"]
+    assert line.split() == ["spark-realtime", "0.90", "1000", "250"]
 
 
 def test_a_restart_is_told_with_its_outage_and_what_it_cost() -> None:

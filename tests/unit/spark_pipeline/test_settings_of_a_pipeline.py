@@ -7,8 +7,9 @@ import pytest
 
 from schemas.engine import LINE, EnginePlan
 from services.runtime.definitions import PIPELINES_DIR, load_pipeline
+from services.spark_pipeline.meters import Reading
 from services.spark_pipeline.pipeline import SparkPipeline
-from services.spark_pipeline.progress import ProgressReporter, epoch_ms, progress_fields
+from services.spark_pipeline.progress import ProgressReporter, epoch_ms, lag_of, progress_fields
 from services.spark_pipeline.queries import starting_offsets
 from services.spark_pipeline.session import (
     LATE_OPTIMISING,
@@ -170,6 +171,15 @@ def test_rows_of_state_that_nobody_counts_are_unknown():
     assert (fields["state_rows"], fields["state_bytes"]) == (None, 4096)
 
 
+def test_the_lag_is_what_a_batch_left_of_all_partitions():
+    ends = {"a": {"0": 5, "1": 7}, "b": {"0": 1}}
+    source = {"endOffset": ends, "latestOffset": {"a": {"0": 9, "1": 7}, "b": {"0": 3, "1": 4}}}
+    other = {"endOffset": {"c": {"0": 8}}, "latestOffset": {"c": {"0": 10}}}
+    assert lag_of({"sources": [source, other]}) == 4 + 2 + 4 + 2
+    assert lag_of({"sources": [source, {"endOffset": ends, "latestOffset": None}]}) is None
+    assert lag_of({}) is None
+
+
 def test_times_of_progress_are_epoch_milliseconds_in_utc():
     assert epoch_ms("1970-01-01T00:00:01.250Z") == 1250
 
@@ -215,9 +225,12 @@ class Voice:
 
     def __init__(self):
         self.times = []
+        self.lines = []
 
     def progress(self, **fields):
-        self.times.append(fields["detail"]["timestamp"][-6:-1])
+        self.lines.append(fields)
+        if "detail" in fields:
+            self.times.append(fields["detail"]["timestamp"][-6:-1])
 
 
 def test_every_progress_report_is_said_once():
@@ -231,3 +244,35 @@ def test_every_progress_report_is_said_once():
     query.progress(3)
     reporter.report([query])
     assert voice.times == ["1.000", "2.000", "3.000"]
+
+
+class Meters:
+    """What the consumers say, one reading after the other."""
+
+    def __init__(self, *readings):
+        self.readings = list(readings)
+
+    def read(self):
+        return self.readings.pop(0)
+
+
+def test_between_reports_the_consumers_say_once_a_second_what_was_read():
+    query, voice, clock = Query(), Voice(), [10.0]
+    meters = Meters({"join": Reading(800, 30)}, {"join": Reading(200, None)})
+    reporter = ProgressReporter(voice, meters=meters, clock_s=lambda: clock[0])
+    reporter.report([query])
+    assert voice.lines == []
+    for now_s in (12.0, 12.9, 13.0):
+        clock[0] = now_s
+        reporter.report([query])
+    assert voice.lines == [
+        {"stage": "join", "batch_id": -1, "input_rows": 800, "input_rows_per_second": 400.0,
+         "lag_records": 30},
+        {"stage": "join", "batch_id": -1, "input_rows": 200, "input_rows_per_second": 200.0,
+         "lag_records": None},
+    ]  # fmt: skip
+    query.progress(1)
+    reporter.report([query])
+    # Its 40 rows were counted before.
+    assert [line["input_rows"] for line in voice.lines] == [800, 200, 0]
+    assert voice.lines[-1]["detail"]["numInputRows"] == 40
