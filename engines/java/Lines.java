@@ -16,6 +16,7 @@ public final class Lines {
     private static final long PROGRESS_EVERY_MS = 1_000;
     private static final Map<String, LongAdder> READ = new ConcurrentHashMap<>();
     private static PrintStream out = System.out;
+    private static volatile int status;
 
     private Lines() {}
 
@@ -29,12 +30,20 @@ public final class Lines {
             } catch (IOException error) {
                 System.err.println("standard input: " + error);
             }
+            status = 1;
             System.exit(1);
         });
     }
 
+    /** End at once when told to: what libraries wrote goes with the folder of the pipeline. */
+    public static void haltAtEnd() {
+        Runtime.getRuntime().addShutdownHook(
+            new Thread(() -> Runtime.getRuntime().halt(status)));
+    }
+
     /** Where threads of libraries have no other way: end, and do not say why once more. */
     public static void fail(String stage, Throwable error) {
+        status = 1;
         error.printStackTrace();
         var root = error;
         while (root.getCause() != null && root.getCause() != root) root = root.getCause();

@@ -32,8 +32,7 @@ public final class StormEngine {
         var plan = Plan.of(arguments[arguments.length - 1]);
         System.setProperty("java.io.tmpdir", plan.text("folder"));
         Offsets.commitFirst(plan);
-        // The files of the cluster go with the folder of the pipeline.
-        Runtime.getRuntime().addShutdownHook(new Thread(() -> Runtime.getRuntime().halt(0)));
+        Lines.haltAtEnd();
         var cluster = new LocalCluster();
         cluster.submitTopology(TOPOLOGY, config(plan), topology(plan));
         var admin = Admin.create(plan.kafka());
