@@ -1,21 +1,23 @@
-"""What the Java engines share, without an engine: every kind of stage publishes what the example of
-an engine in Python publishes, and records that come again change nothing."""
+"""What the Java engines share, without an engine: every kind of stage publishes what it does in
+Python, and records that come again change nothing."""
 
 import base64
-import importlib.util
+import importlib
 import json
 import os
 import random
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from deploy.local.engines import install_engines
 from deploy.local.java import find_java
+from schemas.domain import DomainSpec
 from schemas.pipeline import Pipeline
 from services.runtime.domains import load_domain
 from services.runtime.engines import load_engine
@@ -29,15 +31,12 @@ BEGIN_MS = 1_800_000_000_000
 SECONDS = 40
 
 
-def toy() -> ModuleType:
-    """The example of an engine."""
-    path = ROOT / "examples" / "toy_engine" / "engine.py"
-    spec = importlib.util.spec_from_file_location("toy_engine", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def python(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """What the engines in Python share."""
+    monkeypatch.syspath_prepend(str(ROOT / "engines" / "python"))
+    importlib.import_module("stages.plan")
+    return importlib.import_module("stages.flow")
 
 
 @pytest.fixture(scope="module")
@@ -88,10 +87,9 @@ def gem_packs(draw: random.Random, at_ms: int) -> list[tuple[str, dict[str, Any]
     return found
 
 
-def records(domain: Any, make: Any, engine: ModuleType) -> list[dict[str, Any]]:
+def records(domain: DomainSpec, make: Any) -> list[dict[str, Any]]:
     """Records as a broker has them."""
     draw, found, offsets = random.Random(7), [], Counter[str]()
-    schemas = {name: engine.Record(text) for name, text in domain.schemas.items()}
     for second in range(SECONDS):
         for number, (name, row) in enumerate(make(draw, BEGIN_MS + 1000 * second)):
             one = domain.input(name)
@@ -101,7 +99,9 @@ def records(domain: Any, make: Any, engine: ModuleType) -> list[dict[str, Any]]:
                     "topic": one.topic,
                     "offset": offsets[one.topic],
                     "timestamp": BEGIN_MS + 1000 * second + 20 * number,
-                    "value": base64.b64encode(schemas[one.record].encode(header | row)).decode(),
+                    "value": base64.b64encode(
+                        domain.codec.encode(one.record, header | row)
+                    ).decode(),
                     "key": row[one.key],
                 }
             )
@@ -109,28 +109,20 @@ def records(domain: Any, make: Any, engine: ModuleType) -> list[dict[str, Any]]:
     return found
 
 
-def of_toy(engine: ModuleType, plan: Any, given: list[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """What the example publishes."""
-    sent = []
-    names = {topic: stage for stage, topic in plan["outputs"].items()}
-
-    def produce(topic: str, value: bytes, key: Any) -> None:
-        if names[topic] != "ingest":
-            sent.append((names[topic], str(key), base64.b64encode(value).decode()))
-
-    made = engine.Engine(plan, SimpleNamespace(produce=produce))
+def of_python(python: ModuleType, path: Path, given: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """What the engines in Python publish."""
+    plan = sys.modules["stages.plan"].Plan(path)
+    flow, found = python.Flow(plan), []
     for one in given:
-        made.tick(one["timestamp"])
+        found += flow.tick(one["timestamp"] - 40)
         value = base64.b64decode(one["value"])
-        made.read(
-            SimpleNamespace(
-                topic=lambda one=one: one["topic"],
-                key=lambda: b"",
-                value=lambda value=value: value,
-                timestamp=lambda one=one: (1, one["timestamp"]),
-            )
-        )
-    return sent
+        found += flow.read(one["topic"], one["key"], value, one["timestamp"])
+    names = {topic: stage for stage, topic in plan.outputs.items()}
+    return [
+        (names[topic], str(key), base64.b64encode(value).decode())
+        for topic, key, value in found
+        if names[topic] != "ingest"
+    ]
 
 
 def of_java(java: list[str], plan: Path, given: list[dict[str, Any]]) -> list[tuple[str, ...]]:
@@ -144,25 +136,24 @@ def of_java(java: list[str], plan: Path, given: list[dict[str, Any]]) -> list[tu
     return [(line["stage"], line["key"], line["value"]) for line in lines]
 
 
-def setup(folder: Path, name: str, make: Any, engine: ModuleType) -> tuple[Path, Any]:
+def setup(folder: Path, name: str, make: Any) -> tuple[Path, Any]:
     """A plan of all stages of a domain, and records for it."""
     domain = load_domain(name).spec
     offsets = dict.fromkeys(domain.topics, (0,))
     pipeline = Pipeline(name="p", summary="-", engine="toy")
     plan = write_plan(ServiceSettings(), folder, "r", pipeline, domain, domain.stage_names, offsets)
-    return plan, records(domain, make, engine)
+    return plan, records(domain, make)
 
 
 DOMAINS = [("traffic", traffic), ("gem_packs", gem_packs)]
 
 
 @pytest.mark.parametrize(("name", "make"), DOMAINS)
-def test_every_kind_publishes_what_the_example_publishes(
-    java: list[str], tmp_path: Path, name: str, make: Any
+def test_every_kind_publishes_what_it_does_in_python(
+    java: list[str], python: ModuleType, tmp_path: Path, name: str, make: Any
 ) -> None:
-    engine = toy()
-    plan, given = setup(tmp_path, name, make, engine)
-    expected = Counter(of_toy(engine, json.loads(plan.read_text()), given))
+    plan, given = setup(tmp_path, name, make)
+    expected = Counter(of_python(python, plan, given))
     found = Counter(of_java(java, plan, given))
     stages = load_domain(name).spec.stage_names
     assert {stage for stage, *_ in found} == set(stages) - {"ingest"}
@@ -173,7 +164,7 @@ def test_every_kind_publishes_what_the_example_publishes(
 def test_records_that_are_read_again_make_no_other_outputs(
     java: list[str], tmp_path: Path, name: str, make: Any
 ) -> None:
-    plan, given = setup(tmp_path, name, make, toy())
+    plan, given = setup(tmp_path, name, make)
     once = of_java(java, plan, given)
     again = of_java(java, plan, [*given[:400], *given[300:]])
     assert len(again) > len(once)
