@@ -7,7 +7,7 @@ set -eu
 folder=$(CDPATH='' cd "$(dirname "$0")" && pwd)/secrets
 mkdir -p "$folder"
 chmod 700 "$folder"
-for name in clickhouse_server clickhouse_reader clickhouse_admin grafana_admin; do
+for name in kafka kafka_broker clickhouse_server clickhouse_reader clickhouse_admin grafana_admin; do
     [ -s "$folder/$name" ] && continue
     head -c 24 /dev/urandom | base64 | tr -d '\n=' | tr '+/' '-_' >"$folder/$name"
     chmod 644 "$folder/$name"

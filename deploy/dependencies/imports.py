@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 OURS = ("schemas", "services", "analysis", "deploy")
-# What a service starts as a process of its own, so that no import says it.
-STARTS = {"conductor": ("analysis/changes",)}
+# What is started as a process of its own from the image of a service, so that no import says it.
+STARTS = {"conductor": ("analysis/changes", "deploy/kafka")}
 
 
 def third_party(root: Path, service: str) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Who may do what at the local broker: three listeners, three users, a few rules.
+"""Who may do what at the broker: three listeners, three users, a few rules.
 
 | listener | who logs in | how |
 |---|---|---|
@@ -10,8 +10,11 @@ The services may do everything. ANONYMOUS may read every topic, with a consumer 
 write output topics, and make topics for an engine's own use (`engine.…`): a pipeline needs no
 secret, and whoever has none can neither command a service nor forge a result nor add to an input.
 
-The broker's own password is new at every start. So it is worthless to a process that takes the port
-of a broker that has ended, and is sent the password by a client that does not know.
+The local broker's own password is new at every start. So it is worthless to a process that takes
+the port of a broker that has ended, and is sent the password by a client that does not know.
+
+The brokers of deploy/compose and deploy/kubernetes have the same listeners, users and rules; there
+`python -m deploy.kafka` sets them up.
 """
 
 from collections.abc import Iterator
@@ -32,7 +35,7 @@ from confluent_kafka.admin import (
 
 from schemas.catalogue import ENGINE_PREFIX, output_topic
 from services.runtime.kafka import KAFKA_TIMEOUT_S, client_properties
-from services.runtime.secret_files import kept_secret
+from services.runtime.secret_files import existing_secret, kept_secret
 from services.runtime.settings import KAFKA_USER, ServiceSettings
 
 OWNER: Final = "broker"
@@ -75,17 +78,17 @@ def renew_owner(settings: ServiceSettings) -> None:
 
 def set_up_access(settings: ServiceSettings) -> None:
     """Let the services log in with their secret and everybody do what everybody may. The broker
-    remembers both. Idempotent. Raises KafkaException."""
+    remembers both. Idempotent. Raises KafkaException, SecretFileError."""
     login = {
         "sasl.mechanism": "PLAIN",
         "sasl.username": OWNER,
-        "sasl.password": kept_secret(_owner_secret(settings)),
+        "sasl.password": existing_secret(_owner_secret(settings)),
     }
     admin = AdminClient(client_properties(settings, "stack") | login)
     services = UserScramCredentialUpsertion(
         KAFKA_USER,
         ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, SCRAM_ITERATIONS),
-        kept_secret(settings.kafka_secret).encode(),
+        existing_secret(settings.kafka_secret).encode(),
     )
     users = admin.alter_user_scram_credentials([services], request_timeout=KAFKA_TIMEOUT_S)
     rules = admin.create_acls(list(anonymous_rules()), request_timeout=KAFKA_TIMEOUT_S)

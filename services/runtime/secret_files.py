@@ -43,6 +43,15 @@ def kept_secret(path: Path) -> str:
         raise SecretFileError(f"the secret {path} cannot be used: {error.strerror}") from error
 
 
+def existing_secret(path: Path) -> str:
+    """The secret in a file that somebody else makes. Raises SecretFileError, also when it is
+    missing."""
+    try:
+        return _read(path)
+    except OSError as error:
+        raise SecretFileError(f"the secret {path} cannot be used: {error.strerror}") from error
+
+
 def given_secret(path: Path) -> str:
     """The secret in a file that settings name; its owner and mode are the user's choice.
 

@@ -8,7 +8,7 @@ names the field and what was allowed.
 import os
 import sys
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import (
@@ -21,9 +21,9 @@ from pydantic_settings import (
 from schemas.mistakes import first_mistake
 from services.runtime.kafka_security import login_properties, security
 from services.runtime.ports import DEFAULT_BASE_PORT, PORT_OFFSETS
-from services.runtime.secret_files import kept_secret
+from services.runtime.secret_files import existing_secret, kept_secret
 
-KAFKA_USER = "tidegauge"  # as whom the services log in at the local broker
+KAFKA_USER = "tidegauge"  # as whom the services log in at a broker with two listeners
 ROOT = Path(__file__).resolve().parents[2]
 EXIT_USAGE = 2
 _ADDRESS = r"^(https?://[^\s/]+)?$"
@@ -36,9 +36,11 @@ class ServiceSettings(BaseSettings):
     installed_engines: folder in which engines are installed at first use, one subfolder each.
     base_port: first of the consecutive ports of a stack; two stacks differ in it and in `data`.
     kafka_bootstrap: `host:port[,host:port]`; empty means the local broker at base_port.
-    The local broker has two listeners (deploy/local/broker.py): services log in at the internal
-    one with a secret of the data folder, and everybody reads inputs and results and writes outputs
-    at the open one.
+    kafka_open_bootstrap: the same for pipelines, where the services log in at kafka_bootstrap with
+    the secret of the data folder and pipelines need none; empty where both use one listener.
+    The local broker has two listeners (deploy/local/broker.py), and so have those of deploy/compose
+    and deploy/kubernetes: services log in at the internal one, and everybody reads inputs and
+    results and writes outputs at the open one.
     kafka_properties: librdkafka properties added to every client; those of security hold for the
     clients of engines and of Faust too (services/runtime/kafka_security.py).
     input_partitions: partitions of each input and output topic.
@@ -63,6 +65,7 @@ class ServiceSettings(BaseSettings):
     host: str = "127.0.0.1"
     base_port: int = Field(DEFAULT_BASE_PORT, ge=1024, le=65_000)
     kafka_bootstrap: str = ""
+    kafka_open_bootstrap: str = ""
     kafka_properties: dict[str, str] = {}
     input_partitions: int = Field(1, ge=1, le=1024)
     replication: int = Field(1, ge=1, le=100)
@@ -87,6 +90,12 @@ class ServiceSettings(BaseSettings):
         security(properties)
         return properties
 
+    @model_validator(mode="after")
+    def _open_beside_another(self) -> Self:
+        if self.kafka_open_bootstrap and not self.kafka_bootstrap:
+            raise ValueError("kafka_open_bootstrap needs kafka_bootstrap, where services log in")
+        return self
+
     @property
     def bootstrap(self) -> str:
         """Kafka bootstrap servers of the services' own clients, which log in."""
@@ -95,14 +104,17 @@ class ServiceSettings(BaseSettings):
     @property
     def open_bootstrap(self) -> str:
         """Kafka bootstrap servers of pipelines and of people, who need no secret of ours."""
-        return self.kafka_bootstrap or f"{self.host}:{self.port('kafka')}"
+        elsewhere = self.kafka_open_bootstrap or self.kafka_bootstrap
+        return elsewhere or f"{self.host}:{self.port('kafka')}"
 
     @property
     def client_properties(self) -> dict[str, str]:
         """librdkafka properties of the services' own clients. Raises SecretFileError."""
-        if self.kafka_bootstrap:
+        if self.kafka_bootstrap and not self.kafka_open_bootstrap:
             return self.kafka_properties
-        return login_properties(KAFKA_USER, kept_secret(self.kafka_secret)) | self.kafka_properties
+        # A new secret would be none that a broker elsewhere knows.
+        secret = existing_secret if self.kafka_bootstrap else kept_secret
+        return login_properties(KAFKA_USER, secret(self.kafka_secret)) | self.kafka_properties
 
     @property
     def secrets_dir(self) -> Path:
@@ -111,7 +123,7 @@ class ServiceSettings(BaseSettings):
 
     @property
     def kafka_secret(self) -> Path:
-        """The file with the password of the services at the local broker."""
+        """The file with the password of the services at a broker with two listeners."""
         return self.secrets_dir / "kafka"
 
     def port(self, service: str) -> int:

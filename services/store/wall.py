@@ -113,6 +113,7 @@ def sealed(settings: StoreSettings) -> StoreSettings:
     return settings.model_copy(
         update={
             "kafka_bootstrap": settings.bootstrap,
+            "kafka_open_bootstrap": "",
             "kafka_properties": properties,
             "clickhouse_password": SecretStr(settings.clickhouse_secret()),
             "clickhouse_password_file": None,

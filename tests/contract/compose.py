@@ -12,6 +12,25 @@ COMPOSE: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text())
 PARTS: dict[str, dict[str, Any]] = COMPOSE["services"]
 
 
+OF_KAFKAS_IMAGE = {"CLUSTER_ID", "KAFKA_HEAP_OPTS"}
+
+
+def kafka_properties() -> dict[str, str]:
+    """The properties of the broker, as its image makes them out of its environment."""
+    return {
+        _property(name): value_of(text).replace("$$", "$")
+        for name, text in PARTS["kafka"]["environment"].items()
+        if name not in OF_KAFKAS_IMAGE
+    }
+
+
+def _property(variable: str) -> str:
+    """`KAFKA_A_B___C__D` is `a.b-c_d`."""
+    signs = {"_": ".", "__": "_", "___": "-"}
+    name = variable.removeprefix("KAFKA_").lower()
+    return re.sub("_+", lambda found: signs[found[0]], name)
+
+
 def value_of(text: str) -> str:
     """What a text with `${NAME:-default}` in it is when nothing is set."""
     return re.sub(r"\$\{[A-Z_]+:-([^}]*)\}", r"\1", text)

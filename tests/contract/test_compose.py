@@ -57,7 +57,7 @@ def test_every_setting_is_one_of_the_service_that_gets_it(monkeypatch) -> None:
         for variable, text in given.items():
             monkeypatch.setenv(variable, value_of(text))
         settings = SETTINGS[service]()
-        assert settings.bootstrap == "kafka:9092"
+        assert (settings.bootstrap, settings.open_bootstrap) == ("kafka:9094", "kafka:9092")
         for variable in given:
             monkeypatch.delenv(variable)
     assert unknown_settings("generator", {f"{PREFIX}NO_SUCH_THING"}) == {"TIDEGAUGE_NO_SUCH_THING"}
@@ -78,7 +78,7 @@ def test_every_health_check_of_ours_asks_its_own_service() -> None:
     assert all("healthcheck" in part for name, part in PARTS.items() if name not in EXEMPT)
 
 
-EXEMPT = ("console", "spark-worker")  # one ends by itself, the other says so to its master
+EXEMPT = ("access", "console", "spark-worker")  # two end, the third says so to its master
 
 
 def test_nothing_is_published_beyond_loopback() -> None:
@@ -121,7 +121,9 @@ def test_the_store_finds_its_passwords_where_they_are_mounted() -> None:
     part = PARTS["store"]
     folder = Path(part["environment"]["TIDEGAUGE_DATA"]) / "secrets"
     mounted = {each["target"] for each in part["secrets"] if isinstance(each, dict)}
-    assert mounted == {f"{folder}/clickhouse-reader", f"{folder}/clickhouse-admin"}
+    assert mounted == {
+        f"{folder}/{name}" for name in ("kafka", "clickhouse-reader", "clickhouse-admin")
+    }
 
 
 def test_the_conductor_can_ask_the_store_and_keep_its_notes() -> None:
@@ -130,7 +132,10 @@ def test_the_conductor_can_ask_the_store_and_keep_its_notes() -> None:
     host, port = part["environment"]["TIDEGAUGE_STORE_URL"].removeprefix("http://").split(":")
     assert host in PARTS
     assert int(port) == ServiceSettings().base_port + PORT_OFFSETS["store"]
-    assert [each["target"] for each in part["secrets"]] == [f"{data}/secrets/clickhouse-reader"]
+    assert [each["target"] for each in part["secrets"]] == [
+        f"{data}/secrets/kafka",
+        f"{data}/secrets/clickhouse-reader",
+    ]
     assert [volume.split(":")[1] for volume in part["volumes"]] == [data]
 
 
@@ -143,7 +148,7 @@ def test_secrets_are_made_once_and_closed_to_others(tmp_path: Path) -> None:
     made = {path.name: path.read_text() for path in (tmp_path / "secrets").iterdir()}
     assert set(made) == set(COMPOSE["secrets"])
     assert all(re.fullmatch(r"[A-Za-z0-9_-]{32}", text) for text in made.values())
-    assert len(set(made.values())) == 4
+    assert len(set(made.values())) == 6
     assert stat.S_IMODE((tmp_path / "secrets").stat().st_mode) == 0o700
 
 

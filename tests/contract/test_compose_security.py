@@ -2,12 +2,15 @@
 
 import re
 from ipaddress import ip_network
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from tests.contract.compose import COMPOSE, FOLDER, PARTS, value_of
+from deploy.local.broker_access import access_properties
+from services.runtime.settings import ServiceSettings
+from tests.contract.compose import COMPOSE, FOLDER, PARTS, kafka_properties, value_of
 from tests.contract.test_compose import ours
 
 pytestmark = pytest.mark.contract
@@ -55,6 +58,52 @@ def test_a_container_reaches_only_those_that_it_asks() -> None:
     masquerading = "com.docker.network.bridge.enable_ip_masquerade"
     assert networks["published"]["driver_opts"] == {masquerading: "false"}
     assert {name for name, part in PARTS.items() if "ports" in part} == {"store", "grafana"}
+
+
+def test_the_broker_lets_in_whom_the_local_one_does(tmp_path: Path) -> None:
+    local = access_properties(ServiceSettings(data=tmp_path))
+    password = (tmp_path / "secrets" / "kafka-broker").read_text().strip()
+    read = "${files:/run/secrets:kafka_broker}"
+    expected = {name: str(value).replace(password, read) for name, value in local.items()}
+    given = kafka_properties()
+    assert {name: given.get(name) for name in expected} == expected
+    assert given["config.providers.files.param.allowed.paths"] == "/run/secrets"
+    listeners = dict(each.split("://") for each in given["listeners"].split(","))
+    ports = {name: address.split(":")[1] for name, address in listeners.items()}
+    assert ports == {"OPEN": "9092", "INTERNAL": "9094", "CONTROLLER": "9093"}
+    advertised = given["advertised.listeners"].split(",")
+    assert advertised == ["OPEN://kafka:9092", "INTERNAL://kafka:9094"]
+
+
+def test_services_have_their_secret_of_kafka_and_nobody_else_that_of_the_broker() -> None:
+    mounted = {
+        name: {each if isinstance(each, str) else (each["source"], each["target"])}
+        for name, part in PARTS.items()
+        for each in part.get("secrets", [])
+        if "kafka" in str(each)
+    }
+    folder = "/var/lib/tidegauge/secrets"
+    assert {name for name, found in mounted.items() if found == {("kafka", f"{folder}/kafka")}} == {
+        *ours()
+    }
+    access = [(each["source"], each["target"]) for each in PARTS["access"]["secrets"]]
+    assert access == [("kafka", f"{folder}/kafka"), ("kafka_broker", f"{folder}/kafka-broker")]
+    assert PARTS["kafka"]["secrets"] == ["kafka_broker"]
+    assert {*mounted} == {*ours(), "access", "kafka"}  # no executor of Spark
+
+
+def test_nobody_speaks_to_kafka_before_it_knows_who_may_do_what() -> None:
+    assert PARTS["access"]["command"] == ["python", "-m", "deploy.kafka"]
+    assert PARTS["access"]["restart"] == "no"
+    assert PARTS["access"]["environment"] == PARTS["generator"]["environment"]
+    assert PARTS["access"]["image"] == PARTS["conductor"]["image"]
+    assert PARTS["access"]["depends_on"] == {"kafka": {"condition": "service_healthy"}}
+    waits = {"access": {"condition": "service_completed_successfully"}}
+    assert PARTS["conductor"]["depends_on"] == waits
+    after_the_conductor = {"generator", "runner", "evaluator", "collector", "store"}
+    assert {name for name, part in PARTS.items() if "conductor" in part.get("depends_on", {})} == (
+        after_the_conductor
+    )
 
 
 def test_the_owner_of_the_tables_does_not_come_from_anywhere() -> None:

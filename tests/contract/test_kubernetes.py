@@ -10,10 +10,11 @@ import pytest
 import yaml
 
 from deploy.dependencies.images import SERVICES
+from deploy.local.broker_access import access_properties
 from services.collector.settings import CollectorSettings
 from services.console.arguments import build_parser
 from services.runtime.ports import DEFAULT_BASE_PORT, PORT_OFFSETS
-from services.runtime.settings import ROOT
+from services.runtime.settings import ROOT, ServiceSettings
 from tests.contract.kustomize import Resource, build
 from tests.contract.service_settings import service_of, unknown_settings
 
@@ -34,7 +35,9 @@ def closed(schema: Any) -> Any:
         return [closed(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    inner = {name: closed(each) for name, each in schema.items()}
+    # A branch of `oneOf` and its like says what goes together; it names no field of its own.
+    branches = {"allOf", "anyOf", "not", "oneOf"}
+    inner = {name: each if name in branches else closed(each) for name, each in schema.items()}
     open_ended = (
         schema.get("x-kubernetes-preserve-unknown-fields") or "additionalProperties" in inner
     )
@@ -161,6 +164,75 @@ def test_secrets_are_files_of_one_secret_that_make_secrets_makes() -> None:
     script = (ROOT / "deploy" / "compose" / "make-secrets.sh").read_text()
     for key in re.findall(r"subPath: (\w+)|/run/secrets/tidegauge/(\w+)", text):
         assert "".join(key) in script
+
+
+@pytest.mark.parametrize("resources", [BASE, FIVE], ids=["base", "five-brokers"])
+def test_the_broker_lets_in_whom_the_local_one_does(
+    resources: list[Resource], tmp_path: Path
+) -> None:
+    local = access_properties(ServiceSettings(data=tmp_path))
+    kafka = named(resources, "Kafka", "tidegauge")["spec"]["kafka"]
+    # Strimzi: StandardAuthorizer, and `User:` before each name.
+    users = str(local["super.users"]).replace("User:", "").split(";")
+    assert kafka["authorization"] == {"type": "simple", "superUsers": users}
+    opened, closed_one = kafka["listeners"]
+    assert (opened["name"], opened["port"], opened["tls"]) == ("open", 9092, False)
+    assert "authentication" not in opened
+    assert (closed_one["name"], closed_one["port"], closed_one["tls"]) == ("internal", 9094, False)
+    prefix = "listener.name.internal."
+    own = str(local[f"{prefix}plain.sasl.jaas.config"]).split()
+    password = (tmp_path / "secrets" / "kafka-broker").read_text().strip()
+    # The brokers log in at each other by certificates, so they need no name here.
+    login = f"{own[0]} required {own[-1]}".replace(password, "${files:/mnt/passwords:kafka_broker}")
+    assert closed_one["authentication"] == {
+        "type": "custom",
+        "sasl": True,
+        "listenerConfig": {
+            name.removeprefix(prefix): login if "plain" in name else value
+            for name, value in local.items()
+            if name.startswith(prefix)
+        },
+    }
+    config = kafka["config"]
+    assert config["config.providers"] == "files"
+    assert config["config.providers.files.param.allowed.paths"] == "/mnt"
+    (mount,) = named(resources, "KafkaNodePool", "brokers")["spec"]["template"]["kafkaContainer"][
+        "volumeMounts"
+    ]
+    assert mount["mountPath"] == "/mnt/passwords"
+    settings = named(resources, "ConfigMap", "tidegauge-settings")["data"]
+    assert settings["TIDEGAUGE_KAFKA_BOOTSTRAP"] == "tidegauge-kafka-bootstrap:9094"
+    assert settings["TIDEGAUGE_KAFKA_OPEN_BOOTSTRAP"] == "tidegauge-kafka-bootstrap:9092"
+
+
+def test_a_job_tells_the_brokers_who_may_do_what() -> None:
+    job = named(BASE, "Job", "access")["spec"]
+    (container,) = job["template"]["spec"]["containers"]
+    assert container["command"] == ["python", "-m", "deploy.kafka"]
+    assert container["image"] == ours(BASE)["conductor"]["image"]
+    assert container["envFrom"] == [{"configMapRef": {"name": "tidegauge-settings"}}]
+    data = named(BASE, "ConfigMap", "tidegauge-settings")["data"]["TIDEGAUGE_DATA"]
+    mounts = {
+        each["mountPath"]: each.get("subPath")
+        for each in container["volumeMounts"]
+        if each["name"] == "passwords"
+    }
+    assert mounts == {
+        f"{data}/secrets/kafka": "kafka",
+        f"{data}/secrets/kafka-broker": "kafka_broker",
+    }
+    # It is tried again while the brokers start, and runs again when it is applied again.
+    assert (job["template"]["spec"]["restartPolicy"], job["backoffLimit"]) == ("OnFailure", 20)
+    assert job["ttlSecondsAfterFinished"] == 3600
+
+
+@pytest.mark.parametrize("resources", [BASE, EXECUTORS], ids=["base", "executors"])
+def test_every_service_finds_its_secret_of_kafka(resources: list[Resource]) -> None:
+    data = named(resources, "ConfigMap", "tidegauge-settings")["data"]["TIDEGAUGE_DATA"]
+    containers = [*ours(resources).values(), RUN["spec"]["template"]["spec"]["containers"][0]]
+    for container in containers:
+        mounts = {each["mountPath"]: each.get("subPath") for each in container["volumeMounts"]}
+        assert mounts[f"{data}/secrets/kafka"] == "kafka", container["name"]
 
 
 def test_topics_are_left_to_the_conductor() -> None:

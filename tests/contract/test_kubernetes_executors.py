@@ -53,7 +53,10 @@ def test_one_agent_runs_the_pipelines_of_five_brokers() -> None:
     assert named(FIVE, "StatefulSet", "runner")["spec"]["replicas"] == 0
     assert named(EXECUTORS, "StatefulSet", "runner")["spec"]["replicas"] == 1
     here, there = (named(each, "ConfigMap", "tidegauge-settings") for each in (FIVE, EXECUTORS))
-    kafka = {"TIDEGAUGE_KAFKA_BOOTSTRAP": "tidegauge-kafka-bootstrap.tidegauge.svc:9092"}
+    kafka = {
+        "TIDEGAUGE_KAFKA_BOOTSTRAP": "tidegauge-kafka-bootstrap.tidegauge.svc:9094",
+        "TIDEGAUGE_KAFKA_OPEN_BOOTSTRAP": "tidegauge-kafka-bootstrap.tidegauge.svc:9092",
+    }
     assert there["data"] == here["data"] | kafka
 
 

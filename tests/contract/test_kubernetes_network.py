@@ -24,9 +24,9 @@ class End:
     port: int = 0
 
 
-def ours(name: str, port: int = 0, namespace: str = "tidegauge") -> End:
+def ours(name: str, port: int = 0) -> End:
     labels = {"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "tidegauge"}
-    return End(name, namespace, tuple(labels.items()), port)
+    return End(name, "tidegauge", tuple(labels.items()), port)
 
 
 def others(name: str, namespace: str, labels: Labels, port: int = 0) -> End:
@@ -34,7 +34,9 @@ def others(name: str, namespace: str, labels: Labels, port: int = 0) -> End:
 
 
 KAFKA = {"strimzi.io/cluster": "tidegauge", "app.kubernetes.io/part-of": "strimzi-tidegauge"}
+RUNNER = {"app.kubernetes.io/name": "runner", "app.kubernetes.io/part-of": "tidegauge"}
 ENDS = [
+    ours("access"),
     ours("collector"),
     ours("conductor"),
     ours("console"),
@@ -43,10 +45,11 @@ ENDS = [
     ours("grafana"),
     ours("runner"),
     ours("store", 17072),
-    others("kafka", "tidegauge", KAFKA, 9092),
+    others("kafka", "tidegauge", KAFKA, 9094),
+    others("open", "tidegauge", KAFKA, 9092),
     others("exporter", "tidegauge", KAFKA, 9404),
     others("clickhouse", "tidegauge", {"clickhouse.altinity.com/chi": "tidegauge"}, 8123),
-    ours("driver", 7078, "tidegauge-spark"),
+    others("driver", "tidegauge-spark", RUNNER, 7078),
     others("executor", "tidegauge-spark", {"spark-role": "executor"}),
     others("operator", "operators", {}),
     others("stranger", "default", {}),
@@ -79,9 +82,12 @@ def is_peer(peer: dict[str, Any], end: End, own_namespace: str) -> bool:
 
 def strimzis(resources: list[Resource]) -> list[Resource]:
     """What Strimzi makes for listeners, and for metrics, which it opens to everybody."""
-    (listener,) = named(resources, "Kafka", "tidegauge")["spec"]["kafka"]["listeners"]
+    listeners = named(resources, "Kafka", "tidegauge")["spec"]["kafka"]["listeners"]
     rules = [
-        {"from": listener["networkPolicyPeers"], "ports": [{"port": listener["port"]}]},
+        *(
+            {"from": listener["networkPolicyPeers"], "ports": [{"port": listener["port"]}]}
+            for listener in listeners
+        ),
         {"from": [{"namespaceSelector": {}}], "ports": [{"port": 9404}]},
     ]
     spec = {
@@ -124,16 +130,19 @@ def reached(resources: list[Resource], sides: str = "both") -> set[tuple[str, st
     }
 
 
-CLIENTS = {"collector", "conductor", "console", "evaluator", "generator", "runner", "store"}
+SERVICES = {"collector", "conductor", "console", "evaluator", "generator", "runner", "store"}
+SAME_PODS = {("kafka", "exporter"), ("open", "exporter")}
 OF_THE_BASE = {
-    *((client, "kafka") for client in CLIENTS),
-    ("kafka", "exporter"),  # the same pods
+    *((client, "kafka") for client in {*SERVICES, "access"}),
+    ("runner", "open"),  # its pipelines
+    *SAME_PODS,
     ("collector", "exporter"),
     ("conductor", "store"),
     ("console", "store"),
     ("store", "clickhouse"),
     ("grafana", "clickhouse"),
     ("operator", "kafka"),
+    ("operator", "open"),
     ("operator", "exporter"),
     ("operator", "clickhouse"),
     ("stranger", "exporter"),  # Strimzi's own policy; it tells how many records there are
@@ -157,7 +166,8 @@ def test_each_side_says_so_by_itself() -> None:
     sent = {pair for pair in reached(BASE, "Egress") if pair[0] in INSIDE and pair[1] != "dns"}
     assert sent == {
         *(pair for pair in OF_THE_BASE if pair[0] in INSIDE),
-        ("exporter", "kafka"),  # the same pods
+        *product(("exporter",), ("kafka", "open")),
+        *(("kafka", "open"), ("open", "kafka")),
     }
     taken = {pair for pair in reached(BASE, "Ingress") if pair[1] in INSIDE - {"exporter"}}
     assert taken == {pair for pair in OF_THE_BASE if pair[1] != "exporter"}
@@ -176,7 +186,7 @@ def test_every_pod_of_the_base_may_ask_for_names() -> None:
 
 def test_with_executors_driver_and_executors_reach_each_other_and_kafka() -> None:
     found = {pair for pair in reached([*FIVE, *EXECUTORS]) if "dns" not in pair}
-    ways = {("driver", "kafka"), ("executor", "kafka"), ("executor", "driver")}
+    ways = {("driver", "kafka"), ("driver", "open"), ("executor", "open"), ("executor", "driver")}
     assert found == OF_THE_BASE | ways
 
 

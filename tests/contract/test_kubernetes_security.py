@@ -17,11 +17,18 @@ pytestmark = pytest.mark.contract
 
 TEMPLATE: Resource = yaml.safe_load(named(EXECUTORS, "ConfigMap", "spark")["data"]["executor.yaml"])
 SECRETS = {
-    "conductor": {"clickhouse_reader"},
-    "console": {"clickhouse_reader"},
+    "access": {"kafka", "kafka_broker"},
+    "brokers": {"kafka_broker"},
+    "collector": {"kafka"},
+    "conductor": {"kafka", "clickhouse_reader"},
+    "console": {"kafka", "clickhouse_reader"},
+    "evaluator": {"kafka"},
+    "generator": {"kafka"},
     "grafana": {"clickhouse_reader", "grafana_admin"},
-    "store": {"clickhouse_admin", "clickhouse_reader", "clickhouse_server"},
+    "runner": {"kafka"},
+    "store": {"kafka", "clickhouse_admin", "clickhouse_reader", "clickhouse_server"},
 }
+AS_FOLDERS = {"brokers", "grafana"}  # whose own readers follow links; a service refuses them
 ASKS_THE_API = {("tidegauge-spark", "runner")}  # makes its executors
 
 
@@ -49,7 +56,7 @@ def pods_of(resource: Resource) -> Iterator[tuple[str, dict[str, Any]]]:
         case "KafkaNodePool":
             template = spec["template"]
             kafka = {"name": "kafka", **template["kafkaContainer"]}
-            yield name, {**template["pod"], "containers": [kafka], "volumes": []}
+            yield name, {"volumes": [], **template["pod"], "containers": [kafka]}
         case "ClickHouseInstallation":
             for each in spec["templates"]["podTemplates"]:
                 yield name, each["spec"]
@@ -83,7 +90,7 @@ def test_no_kind_that_makes_pods_is_passed_over() -> None:
     assert {each["kind"] for each in [*BASE, *FIVE, *EXECUTORS, RUN]} | {
         "Pod"
     } == makes | makes_none
-    assert len({each.name for each in PODS}) == 12
+    assert len({each.name for each in PODS}) == 13
 
 
 @EVERY
@@ -124,8 +131,7 @@ def test_a_pod_sees_the_secrets_that_it_needs(pod: Pod) -> None:
         assert "secretKeyRef" not in str(container.get("env"))
         for mount in container.get("volumeMounts", []):
             if mount["name"] in {volume["name"] for volume in volumes}:
-                # A service refuses links; Grafana's own reader follows them.
-                assert mount.get("subPath") in own or pod.name == "grafana"
+                assert mount.get("subPath") in own or pod.name in AS_FOLDERS
                 assert mount["readOnly"] is True
 
 
@@ -142,8 +148,9 @@ def test_every_namespace_enforces_it() -> None:
         )
 
 
-def test_who_may_make_pods_finds_no_secret_in_its_namespace() -> None:
-    """A pod mounts any secret of its namespace, whatever its maker may read."""
+def test_who_may_make_pods_finds_no_secret_in_its_namespace_but_its_own() -> None:
+    """A pod mounts any secret of its namespace, whatever its maker may read. The one that holds
+    the token logs in at Kafka itself."""
     rights = {"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
     assert not rights & {each["kind"] for each in [*BASE, *FIVE]}
     assert rights & {each["kind"] for each in EXECUTORS} == {"Role", "RoleBinding"}
@@ -152,12 +159,14 @@ def test_who_may_make_pods_finds_no_secret_in_its_namespace() -> None:
     assert (rule["apiGroups"], rule["resources"]) == ([""], allowed)
     (subject,) = named(EXECUTORS, "RoleBinding", "spark-driver")["subjects"]
     assert subject == {"kind": "ServiceAccount", "name": "spark", "namespace": "tidegauge-spark"}
-    holders = {pod.namespace for pod in PODS if SECRETS.get(pod.name)}
-    assert holders == {"tidegauge"}
+    holders = {(pod.namespace, pod.name) for pod in PODS if SECRETS.get(pod.name)}
+    assert {each for each in holders if each[0] != "tidegauge"} == ASKS_THE_API
     page = (ROOT / "deploy" / "README.md").read_text()
-    made = [line for line in page.splitlines() if "create secret" in line]
-    assert made
-    assert all(line.startswith("kubectl -n tidegauge create secret") for line in made)
+    made = "create secret generic tidegauge-passwords --from-file="
+    assert [line for line in page.splitlines() if "create secret" in line] == [
+        f"kubectl -n tidegauge {made}deploy/compose/secrets",
+        f"kubectl -n tidegauge-spark {made}deploy/compose/secrets/kafka",
+    ]
 
 
 def test_the_owner_of_the_tables_does_not_come_from_anywhere() -> None:

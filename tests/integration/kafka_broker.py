@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from schemas import catalogue
-from services.runtime.kafka import admin_client
+from services.runtime.kafka import admin_client, open_client_properties
 from services.runtime.ports import PORT_OFFSETS
 from services.runtime.settings import ROOT, ServiceSettings
 from services.runtime.topics import ensure_topics
@@ -142,7 +143,7 @@ def _await_broker(settings: ServiceSettings, broker: "subprocess.Popen[bytes]") 
 def _answers(settings: ServiceSettings) -> bool:
     with suppress(OSError, KafkaException):
         socket.create_connection((settings.host, settings.port("kafka")), 1).close()
-        admin_client(settings, "tests").list_topics(timeout=1)
+        AdminClient(open_client_properties(settings, "tests")).list_topics(timeout=1)
         return True
     time.sleep(0.1)  # between two looks, within the deadline
     return False

@@ -1,85 +1,61 @@
-"""What `deploy/compose` starts, started here as processes against a real broker."""
+"""What `deploy/compose` starts, started here as processes."""
 
-import os
 import subprocess
 import sys
 import time
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
-from confluent_kafka.admin import ConfigResource
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
-from services.runtime.kafka import admin_client
-from services.runtime.settings import ROOT, ServiceSettings
-from tests.contract.compose import PARTS, value_of
+from schemas import catalogue
+from services.runtime.kafka import client_properties, open_client_properties
+from tests.contract.compose import PARTS
+from tests.integration.container_stack import Containers, kafka_of_compose, kafka_of_kubernetes
 from tests.integration.kafka_broker import free_base_port
+from tests.traffic import INPUTS
 
 pytestmark = pytest.mark.integration
 
 # In the order in which they wait for each other.
 STARTED = ("conductor", "generator", "runner", "evaluator", "collector", "store")
 READY_DEADLINE_S = 90
-OF_THE_IMAGE = {"CLUSTER_ID", "KAFKA_HEAP_OPTS"}
+TIMEOUT_S = 10
+CLOSED_TOPICS = (catalogue.CONTROL, catalogue.DEAD_LETTER, *INPUTS, *catalogue.RESULTS)
+SET_UP = PARTS["access"]["command"]
 
 
-def environment(name: str, broker: ServiceSettings, base_port: int, data: Path) -> dict[str, str]:
-    """That of compose.yaml, with the addresses and folders of this machine."""
-    given = dict(PARTS[name]["environment"])
-    here = {
-        "TIDEGAUGE_KAFKA_BOOTSTRAP": broker.bootstrap,
-        "TIDEGAUGE_HOST": "127.0.0.1",
-        "TIDEGAUGE_DATA": str(data),
-        "TIDEGAUGE_STORE_URL": f"http://127.0.0.1:{base_port + 2}",
-    }
-    # There is no ClickHouse server here, so the store keeps its own engine.
-    given = {key: text for key, text in given.items() if "CLICKHOUSE" not in key}
-    replaced = {key: here.get(key, value_of(text)) for key, text in given.items()}
-    return os.environ | replaced | {"TIDEGAUGE_BASE_PORT": str(base_port), "PYTHONPATH": str(ROOT)}
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containers]:
+    """Kafka of compose.yaml, after `access`."""
+    with kafka_of_compose(tmp_path_factory.mktemp("compose")) as containers:
+        early = containers.run("conductor", PARTS["conductor"]["command"])
+        assert early.returncode == 1, "the conductor logged in before anybody let it"
+        for _start in range(2):  # of the whole; the second finds everything as it should be
+            done = containers.run("access", SET_UP)
+            assert done.returncode == 0, done.stderr
+        yield containers
 
 
-def command(words: list[str]) -> list[str]:
-    """A command of compose.yaml with the interpreter of this environment."""
-    words = words[1:] if words[0] == "CMD" else words
-    assert words[0] == "python"
-    return [sys.executable, *words[1:]]
-
-
-def run(words: list[str], variables: dict[str, str]) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        command(words), env=variables, capture_output=True, text=True, timeout=60, check=False
-    )
-
-
-def test_commands_and_health_checks_of_compose_work_and_the_console_finds_the_store(
-    broker: ServiceSettings, tmp_path: Path
-) -> None:
-    base_port = free_base_port()
+@pytest.fixture(scope="module")
+def stack(kafka: Containers) -> Iterator[Containers]:
+    """All services, ready by their own health checks."""
     processes = {}
     try:
         for name in STARTED:
-            variables = environment(name, broker, base_port, tmp_path)
             check = PARTS[name]["healthcheck"]["test"]
-            assert run(check, variables).returncode == 1  # nothing is there yet
-            processes[name] = subprocess.Popen(command(PARTS[name]["command"]), env=variables)
+            assert kafka.run(name, check).returncode == 1  # nothing is there yet
+            processes[name] = kafka.start(name)
         deadline = time.monotonic() + READY_DEADLINE_S
         waiting = list(STARTED)
         while waiting:
             name = waiting[0]
             assert time.monotonic() < deadline, f"{name} does not become ready"
             assert processes[name].poll() is None, f"{name} ended"
-            check = PARTS[name]["healthcheck"]["test"]
-            if run(check, environment(name, broker, base_port, tmp_path)).returncode == 0:
+            if kafka.run(name, PARTS[name]["healthcheck"]["test"]).returncode == 0:
                 waiting.pop(0)
-        console = PARTS["console"]
-        variables = environment("console", broker, base_port, tmp_path)
-        asked = run([*console["entrypoint"], "sql", "SELECT 40 + 2 AS answer"], variables)
-        assert "42" in asked.stdout, asked.stderr
-        status = run([*console["entrypoint"], *console["command"]], variables)
-        assert status.returncode == 0, status.stderr
-        assert "SQL http://127.0.0.1:17072" in status.stdout  # where compose.yaml publishes it
-        refused = run([*console["entrypoint"], "down"], variables)
-        assert refused.returncode == 2
-        assert "the services run elsewhere" in refused.stderr
+        yield kafka
     finally:
         for process in processes.values():
             process.terminate()
@@ -87,21 +63,133 @@ def test_commands_and_health_checks_of_compose_work_and_the_console_finds_the_st
             process.wait(60)
 
 
+def test_the_console_finds_the_store(stack: Containers) -> None:
+    asked = stack.console("sql", "SELECT 40 + 2 AS answer")
+    assert "42" in asked.stdout, asked.stderr
+    status = stack.console(*PARTS["console"]["command"])
+    assert status.returncode == 0, status.stderr
+    assert "SQL http://127.0.0.1:17072" in status.stdout  # where compose.yaml publishes it
+    refused = stack.console("down")
+    assert refused.returncode == 2
+    assert "the services run elsewhere" in refused.stderr
+
+
+def test_a_run_is_measured_whose_pipeline_has_no_login(stack: Containers) -> None:
+    done = stack.console("run", "smoke", "--pipeline", "external-python", "--stages", "parse")
+    assert done.returncode == 0, done.stdout + done.stderr
+    judged = stack.console(
+        "sql",
+        "SELECT sum(exact) AS exact, sum(wrong + missing + duplicate + unexpected) AS bad"
+        " FROM verdict_totals WHERE phase = 'measure' FORMAT TSV",
+    )
+    assert judged.stdout.split() == ["500", "0"], judged.stdout + judged.stderr
+
+
+@pytest.mark.parametrize("topic", CLOSED_TOPICS)
+def test_without_the_secret_nobody_commands_a_service_or_forges_a_result(
+    stack: Containers, topic: str
+) -> None:
+    anonymous = open_client_properties(stack.kafka, "tests") | {"log_level": 0}
+    assert outcome(anonymous, topic) == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    assert anonymous["bootstrap.servers"] != stack.kafka.bootstrap
+
+
+def test_without_the_secret_one_reads_and_makes_topics_of_engines_only(stack: Containers) -> None:
+    anonymous = open_client_properties(stack.kafka, "tests") | {"log_level": 0}
+    admin = AdminClient(anonymous)
+    names = ("engine.mine.log", "output.mine.parse")
+    made = admin.create_topics([NewTopic(name, 1, 1) for name in names])
+    made["engine.mine.log"].result(TIMEOUT_S)
+    with pytest.raises(KafkaException) as refused:
+        made["output.mine.parse"].result(TIMEOUT_S)
+    assert refused.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    reader = Consumer(anonymous | {"group.id": "theirs", "auto.offset.reset": "earliest"})
+    reader.subscribe([catalogue.LIFECYCLE])
+    (found,) = reader.consume(1, TIMEOUT_S)
+    assert found.error() is None
+    reader.close()
+
+
+@pytest.mark.parametrize(
+    ("user", "password"),
+    [("tidegauge", "not the secret"), ("broker", "not the secret"), ("tidegauge", None)],
+)
+def test_a_wrong_login_is_no_login(kafka: Containers, user: str, password: str | None) -> None:
+    """Nor is a login what the services' secret is to PLAIN, which would send it."""
+    secret = (kafka.secrets / "kafka").read_text()
+    containers = kafka.kafka.model_copy(update={"data": kafka.data("generator")})
+    properties = client_properties(containers, "tests")
+    assert properties["sasl.password"] == secret
+    mechanism = "PLAIN" if password is None else "SCRAM-SHA-256"
+    wrong = {"sasl.mechanism": mechanism, "sasl.username": user, "log_level": 0}
+    with pytest.raises(KafkaException):
+        AdminClient(properties | wrong | {"sasl.password": password or secret}).list_topics(
+            timeout=2
+        )
+    AdminClient(properties).list_topics(timeout=TIMEOUT_S)
+
+
+@pytest.mark.parametrize("port", ["kafka_controller", "kafka_internal"])
+def test_the_other_listeners_answer_nobody_without_a_login(kafka: Containers, port: str) -> None:
+    anonymous = open_client_properties(kafka.kafka, "tests") | {
+        "bootstrap.servers": f"127.0.0.1:{kafka.kafka.port(port)}",
+        "log_level": 0,
+    }
+    with pytest.raises(KafkaException):
+        AdminClient(anonymous).list_topics(timeout=2)
+
+
+def test_a_service_whose_secret_is_not_mounted_says_so_and_makes_none(
+    kafka: Containers,
+) -> None:
+    elsewhere = Containers(kafka.kafka, kafka.folder / "unmounted", kafka.secrets)
+    missing = elsewhere.data("generator") / "secrets" / "kafka"
+    environment = elsewhere.environment("generator")
+    missing.unlink()
+    done = subprocess.run(
+        [sys.executable, "-m", "services.generator"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert f"the secret {missing} cannot be used: No such file or directory" in done.stderr
+    assert not missing.exists()
+
+
+def test_the_listeners_of_kubernetes_keep_the_same_rules(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with kafka_of_kubernetes(tmp_path_factory.mktemp("kubernetes")) as containers:
+        assert containers.run("access", SET_UP).returncode == 0
+        owner = containers.kafka.model_copy(update={"data": containers.data("conductor")})
+        services = client_properties(owner, "tests")
+        topics = (catalogue.CONTROL, "output.mine.parse")
+        made = AdminClient(services).create_topics([NewTopic(name, 1, 1) for name in topics])
+        for future in made.values():
+            future.result(TIMEOUT_S)
+        anonymous = open_client_properties(containers.kafka, "tests") | {"log_level": 0}
+        refused = KafkaError.TOPIC_AUTHORIZATION_FAILED
+        assert [outcome(anonymous, topic) for topic in topics] == [refused, None]
+        assert [outcome(services, topic) for topic in topics] == [None, None]
+
+
+def outcome(properties: dict[str, object], topic: str) -> int | None:
+    """The error of a record that is produced to a topic, None where it is there."""
+    codes: list[int | None] = []
+    producer = Producer(properties | {"message.timeout.ms": 1000 * TIMEOUT_S})
+    producer.produce(topic, b"forged", on_delivery=lambda e, _: codes.append(e and e.code()))
+    producer.flush(TIMEOUT_S)
+    return codes[0]
+
+
 def test_the_health_check_of_kafka_finds_a_broker_and_where_there_is_none(
-    broker: ServiceSettings,
+    kafka: Containers,
 ) -> None:
     program, *words = PARTS["kafka"]["healthcheck"]["test"][1:]
-    for port, code in ((broker.port("kafka"), 0), (free_base_port(), 1)):
+    for port, code in ((kafka.kafka.port("kafka"), 0), (free_base_port(), 1)):
         here = [word.replace("9092", str(port)) for word in words]
         done = subprocess.run([program, *here], capture_output=True, timeout=60, check=False)
         assert done.returncode == code, done.stderr
-
-
-def test_kafka_knows_every_setting_that_compose_gives_it(broker: ServiceSettings) -> None:
-    admin = admin_client(broker, "tests")
-    resource = ConfigResource(ConfigResource.Type.BROKER, "1")
-    known = set(admin.describe_configs([resource])[resource].result(timeout=15))
-    given = set(PARTS["kafka"]["environment"]) - OF_THE_IMAGE
-    names = {name.removeprefix("KAFKA_").lower().replace("_", ".") for name in given}
-    assert names - known == set()
-    assert "no.such.setting" not in known

@@ -6,6 +6,7 @@ import pytest
 from pydantic import Field, ValidationError
 
 from services.runtime.ports import PORT_OFFSETS
+from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import ServiceSettings, load_settings
 
 pytestmark = pytest.mark.unit
@@ -114,6 +115,31 @@ def test_services_log_in_at_the_local_broker_with_the_secret_of_the_data_folder(
     assert found["socket.timeout.ms"] == "9000"
     other = ServiceSettings(kafka_bootstrap="a:1", kafka_properties={"client.rack": "r"})
     assert other.client_properties == {"client.rack": "r"}
+
+
+def test_services_log_in_at_a_broker_elsewhere_that_has_an_open_listener_too(tmp_path):
+    settings = ServiceSettings(
+        data=tmp_path, kafka_bootstrap="k:9094", kafka_open_bootstrap="k:9092"
+    )
+    assert (settings.bootstrap, settings.open_bootstrap) == ("k:9094", "k:9092")
+    secret = tmp_path / "secrets" / "kafka"
+    with pytest.raises(SecretFileError, match=f"{secret} cannot be used: No such file"):
+        settings.client_properties  # noqa: B018
+    assert not secret.exists()  # a new one would be wrong
+    secret.parent.mkdir()
+    secret.write_text("given to the broker too\n")
+    secret.chmod(0o600)
+    assert settings.client_properties == {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": "tidegauge",
+        "sasl.password": "given to the broker too",
+    }
+
+
+def test_an_open_listener_of_no_broker_is_refused():
+    with pytest.raises(ValidationError, match="kafka_open_bootstrap needs kafka_bootstrap"):
+        ServiceSettings(kafka_open_bootstrap="k:9092")
 
 
 def test_settings_cannot_change():

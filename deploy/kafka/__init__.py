@@ -1,0 +1,1 @@
+"""What brokers are told, wherever they run."""
