@@ -167,8 +167,8 @@ def test_the_listeners_of_kubernetes_keep_the_same_rules(
         owner = containers.kafka.model_copy(update={"data": containers.data("conductor")})
         services = client_properties(owner, "tests")
         topics = (catalogue.CONTROL, "output.mine.parse")
-        made = AdminClient(services).create_topics([NewTopic(name, 1, 1) for name in topics])
-        for future in made.values():
+        admin = AdminClient(services)
+        for future in admin.create_topics([NewTopic(name, 1, 1) for name in topics]).values():
             future.result(TIMEOUT_S)
         anonymous = open_client_properties(containers.kafka, "tests") | {"log_level": 0}
         refused = KafkaError.TOPIC_AUTHORIZATION_FAILED
