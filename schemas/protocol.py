@@ -1,7 +1,8 @@
 """What the services say to each other: names, commands and their bodies.
 
 A run is: `run` (console to conductor) → `prepare` (conductor to all) → every service answers
-`ready` → `start` (with absolute times, so that all agree on the phases) → the generator answers
+`ready` → `start` (with absolute times, so that all agree on the phases) → `measure` with earlier
+ones, where the warm-up ends when all is steady → the generator answers
 `load_finished` → `drain` → the evaluator answers `drained` → `stop` → pipelines answer `stopped`
 → the conductor publishes `concluded`. Commands travel on `control.runs` as `control_command`
 records whose body is the JSON of a model below; answers travel on `results.lifecycle`.
@@ -50,7 +51,7 @@ FAILED_VERDICTS = VERDICTS[1:]
 MACHINE = "machine"  # as a service in results.resources: all that runs on it
 COLLECTOR = "collector"  # always sees itself; in a container it sees nobody else of the stack
 
-COMMANDS = ("run", "cancel", "prepare", "start", "drain", "stop", "suite")
+COMMANDS = ("run", "cancel", "prepare", "start", "measure", "drain", "stop", "suite")
 
 # Events on results.lifecycle.
 SERVICE_STARTED = "service_started"
@@ -136,8 +137,9 @@ class RunPlan(Model):
 
 
 class PhasePlan(Model):
-    """Body of `start`. load_start_ms: epoch milliseconds of the first scheduled record, a whole
-    second, so that every second of event time is complete."""
+    """Body of `start`, and of `measure`, which shortens the warm-up and comes before it ends.
+    load_start_ms: epoch milliseconds of the first scheduled record, a whole second, so that every
+    second of event time is complete."""
 
     load_start_ms: int = Field(multiple_of=1000)
     phases: Phases

@@ -1,6 +1,6 @@
 """A workload: what load, for how long, how judged. One TOML file each in `workloads/`."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
@@ -23,6 +23,10 @@ __all__ = [
     "Workload",
 ]
 
+AUTO = "auto"
+LEAST_WARM_UP_S, MOST_WARM_UP_S = 10, 180
+# Loads that are the same in every part of their time, so that the warm-up may end at any.
+EVEN_SHAPES = ("constant", "sine", "fluctuating", "periodic_burst")
 DEFAULT_DOMAIN = "traffic"
 # `<stage>_s`, or `<stage>_slide_s` of a stage whose windows slide.
 WindowName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,40}_s$")]
@@ -30,11 +34,29 @@ WindowSeconds = Annotated[int, Field(ge=1, le=86_400)]
 
 
 class Phases(Model):
-    """Length of each phase of the load, seconds (design: warm-up → measure → cool-down)."""
+    """Length of each phase of the load, seconds (design: warm-up → measure → cool-down).
+
+    until_steady: the warm-up ends earlier, when every stage is steady (analysis/steadiness.py), but
+    not before LEAST_WARM_UP_S. `warm_up_s = "auto"` is this with MOST_WARM_UP_S.
+    """
 
     warm_up_s: int = Field(10, ge=0, le=86_400)
     measure_s: int = Field(30, ge=1, le=31_536_000)
     cool_down_s: int = Field(5, ge=3, le=3_600)
+    until_steady: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _auto(cls, fields: Any) -> Any:
+        if isinstance(fields, dict) and fields.get("warm_up_s") == AUTO:
+            return fields | {"warm_up_s": MOST_WARM_UP_S, "until_steady": True}
+        return fields
+
+    @model_validator(mode="after")
+    def _long_enough(self) -> "Phases":
+        if self.until_steady and self.warm_up_s < LEAST_WARM_UP_S:
+            raise ValueError(f"until_steady needs a warm_up_s of at least {LEAST_WARM_UP_S}")
+        return self
 
     @property
     def total_s(self) -> int:
@@ -162,6 +184,13 @@ class Workload(Model):
             raise ValueError("a search needs a load of the shape 'constant'")
         if self.sustainable_share and self.load.shape != "constant":
             raise ValueError("sustainable_share needs a load of the shape 'constant'")
+        if self.phases.until_steady and self.load.shape not in EVEN_SHAPES:
+            raise ValueError(
+                "a warm-up until the stages are steady needs a load that is "
+                f"{', '.join(EVEN_SHAPES)}"
+            )
+        if self.phases.until_steady and self.pipelines_start_s:
+            raise ValueError("pipelines that start after the load need a warm_up_s in seconds")
         if self.pipelines_start_s >= self.phases.total_s:
             raise ValueError("pipelines_start_s must be less than the load lasts")
         return self

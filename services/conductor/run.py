@@ -18,11 +18,13 @@ from schemas import catalogue, protocol
 from schemas.domain import DomainSpec
 from schemas.protocol import LoadFinished, PhasePlan, RunPlan, RunRequest, Stop
 from schemas.threshold import Threshold
+from schemas.workload import LEAST_WARM_UP_S
 from services.conductor.killing import kill_part
 from services.conductor.run_state import RunState
 from services.conductor.run_verdict import Conclusion, conclude
 from services.conductor.settings import ConductorSettings
 from services.conductor.steady_outputs import SteadyOutputs
+from services.conductor.warming import KNOWN_AFTER_MS
 from services.runtime.bus import Bus, heard
 from services.runtime.clock import now_ms
 from services.runtime.events import Events
@@ -38,6 +40,8 @@ log = structlog.get_logger()
 POLL_S = 0.1
 ABORT_AFTER_MS = 5_000  # of the measured phase: fewer outputs say little of a percentile
 JUDGE_EVERY_MS = 1_000
+LOOK_EVERY_MS = 1_000
+MEASURE_LEAD_MS = 4_000  # from the command until what it says begins
 ASK_AGAIN_MS = 2_000
 WARM_INTERVALS = 1  # in which the outputs of pipelines that were kept must grow
 
@@ -150,15 +154,20 @@ class Run:
         return phases
 
     def _load(self, phases: PhasePlan) -> None:
+        until_steady = phases.phases.until_steady
+        self._await_time(phases.load_start_ms)
+        known = {} if until_steady else {"end_ms": phases.measure_start_ms}
+        self._phase("warm_up", start_ms=phases.load_start_ms, **known)
+        if until_steady:
+            phases = self.phases = self._warm_up(phases)
         for phase, start_ms, end_ms in (
-            ("warm_up", phases.load_start_ms, phases.measure_start_ms),
             ("measure", phases.measure_start_ms, phases.measure_end_ms),
             ("cool_down", phases.measure_end_ms, phases.load_end_ms),
         ):
             self._await_time(start_ms)
             self._phase(phase, start_ms=start_ms, end_ms=end_ms)
             if phase == "measure":
-                self._measures(start_ms, end_ms)
+                self._measures(phases)
                 self._kill(start_ms)
         self._await_time(phases.load_end_ms)
         self._aborting = ()
@@ -168,12 +177,28 @@ class Run:
             lambda: "the generator did not finish the load",
         )
 
-    def _measures(self, start_ms: int, end_ms: int) -> None:
+    def _warm_up(self, phases: PhasePlan) -> PhasePlan:
+        """Wait until every stage is steady, or for the whole warm-up; the phases from then on."""
+        steady_from_ms = phases.load_start_ms + 1000 * LEAST_WARM_UP_S
+        last_ms = phases.measure_start_ms - MEASURE_LEAD_MS
+        at_ms = max(steady_from_ms, phases.load_start_ms + KNOWN_AFTER_MS)
+        while at_ms < last_ms:
+            self._await_time(at_ms)
+            if self._state.warming.look(now_ms() - KNOWN_AFTER_MS).steady:
+                warm_up_s = (now_ms() + MEASURE_LEAD_MS - phases.load_start_ms) // 1000
+                shorter = phases.phases.model_copy(update={"warm_up_s": warm_up_s})
+                phases = phases.model_copy(update={"phases": shorter})
+                self._events.command("measure", self.request.run_id, phases)
+                break
+            at_ms = max(at_ms + LOOK_EVERY_MS, now_ms())
+        return phases
+
+    def _measures(self, phases: PhasePlan) -> None:
         """From now on figures count, and thresholds that abort are looked at."""
+        self._state.begin_measuring(phases)
         if self._state.measured is not None:
-            self._state.measured.begins(start_ms, end_ms)
             self._aborting = tuple(one for one in self._state.thresholds if one.abort)
-            self._judge_ms = start_ms + ABORT_AFTER_MS
+            self._judge_ms = phases.measure_start_ms + ABORT_AFTER_MS
 
     def _check_thresholds(self) -> None:
         """Raises RunEndedError when a threshold that aborts has failed, looked at once a second."""

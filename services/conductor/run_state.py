@@ -11,10 +11,11 @@ from typing import Any
 
 from schemas import catalogue, protocol
 from schemas.details import ClockOffset, EvaluationLag, PartDown, Ready, Reason
-from schemas.protocol import Drained, LoadFinished, RunRequest
+from schemas.protocol import Drained, LoadFinished, PhasePlan, RunRequest
 from schemas.threshold import Threshold, parse_threshold
 from services.conductor.measured import BUS as MORE
 from services.conductor.measured import Measured
+from services.conductor.warming import KNOWN_AFTER_MS, Steadiness, Warming
 
 # Services that cannot go on with a run in whose middle they were started, and until when they are
 # needed.
@@ -38,6 +39,7 @@ class RunState:
     other machines on the host took, busy_s what the machine used, own_s what the stack used of
     that; sees_the_stack: whether the collector saw more of the stack than itself, as it does not
     in a container. measured: figures so far, of a run that has thresholds.
+    warming: whether the pipelines are steady; phases: of the load, once it is measured.
     """
 
     request: RunRequest
@@ -60,10 +62,13 @@ class RunState:
     own_s: float = 0.0
     sees_the_stack: bool = False
     measured: Measured | None = None
+    warming: Warming = field(init=False)
+    phases: PhasePlan | None = None
     _ready_instances: dict[str, set[int]] = field(default_factory=dict)
     _drained_instances: dict[int, Drained] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.warming = Warming(self.request)
         if self.request.workload.thresholds:
             self.measured = Measured(self.request)
 
@@ -71,6 +76,18 @@ class RunState:
     def topics(self) -> tuple[str, ...]:
         """What it wants to hear of the bus."""
         return BUS if self.measured is None else (*BUS, *MORE)
+
+    def begin_measuring(self, phases: PhasePlan) -> None:
+        """The measured phase begins."""
+        self.phases = phases
+        if self.measured is not None:
+            self.measured.begins(phases.measure_start_ms, phases.measure_end_ms)
+
+    def steadiness(self) -> Steadiness:
+        """Whether the pipelines were steady when they began to be measured."""
+        if self.phases is None:
+            return Steadiness(None)
+        return self.warming.look(self.phases.measure_start_ms)
 
     @property
     def thresholds(self) -> tuple[Threshold, ...]:
@@ -90,6 +107,8 @@ class RunState:
             self._add_deployment(record)
         if record["run_id"] != self.request.run_id:
             return
+        if self.phases is None or record["time"] < self.phases.measure_start_ms + KNOWN_AFTER_MS:
+            self.warming.add(topic, record)
         if self.measured is not None:
             self.measured.add(topic, record)
         if topic == catalogue.LIFECYCLE:

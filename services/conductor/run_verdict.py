@@ -50,6 +50,13 @@ def conclude(state: RunState) -> Conclusion:
     detail: dict[str, Any] = {"clean": clean, "verdicts": verdicts}
     detail["clock_offset_ms"] = state.clock_offset_ms
     detail["evaluator_restarts"] = state.resumed
+    found = state.steadiness()
+    detail["warm_up"] = {
+        "steady": found.steady,
+        "moving": list(found.moving),
+        "until_steady": state.request.workload.phases.until_steady,
+        "seconds": state.phases.phases.warm_up_s if state.phases else None,
+    }
     if state.measured is not None:
         detail["thresholds"] = judged(state.thresholds, state.measured.figures(state.drained))
     return Conclusion(clean, tuple(reasons), detail)

@@ -5,6 +5,7 @@ import textwrap
 from pathlib import Path
 from typing import TypeAlias
 
+from schemas.workload import AUTO
 from services.console.completion import SHELLS
 from services.console.help import HELP, NONE
 
@@ -57,7 +58,9 @@ def _add_run(verbs: Verbs) -> None:
     run.add_argument("--stages", metavar="0-4", help="which stages, for example 0-4, 2 or 1,3")
     run.add_argument("--rate", type=float, metavar="N", help="input records per second")
     run.add_argument("--duration", type=int, metavar="S", help="seconds that are measured")
-    run.add_argument("--warm-up", type=int, metavar="S", help="seconds before that")
+    run.add_argument(
+        "--warm-up", type=_warm_up, metavar="S|auto", help="seconds before that, or until steady"
+    )
     run.add_argument(
         "--input", type=Path, metavar="FILE", help="observations of your own, CSV or Parquet"
     )
@@ -100,6 +103,10 @@ def _add_study(verbs: Verbs) -> None:
     study.add_argument(
         "--folder", type=Path, metavar="DIR", help="where the page is written (default: here)"
     )
+
+
+def _warm_up(text: str) -> int | str:
+    return text if text == AUTO else int(text)
 
 
 def _add_stack(verbs: Verbs) -> None:

@@ -42,7 +42,7 @@ def with_options(
     workload: Workload,
     rate: float | None,
     duration_s: int | None,
-    warm_up_s: int | None,
+    warm_up_s: int | str | None,
     *,
     input_path: Path | None = None,
     wire_format: str | None = None,

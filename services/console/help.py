@@ -36,6 +36,7 @@ HELP: dict[str, Help] = {
             ("./tidegauge run --rate 1000 --duration 60 --stages 1,2", "1000 records/s, a minute"),
             ("./tidegauge run --domain gem_packs", "other records: purchases in a game, and ads"),
             ("./tidegauge run --report report.json", "and the report as JSON"),
+            ("./tidegauge run --warm-up auto", "measure when every stage is steady"),
             ('./tidegauge run --threshold "join.p99_ms <= 50"', "exit code 3 when that fails"),
             ("./tidegauge run --repeat 5", "the median run of five, with confidence intervals"),
         ),

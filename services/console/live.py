@@ -41,6 +41,8 @@ def headline(progress: Progress, time_ms: int) -> str:
     words = PHASE_WORDS[progress.phase]
     if progress.phase == "search":
         words = f"{words}: {progress.searching}"
+    if progress.phase == "warm_up" and progress.request.workload.phases.until_steady:
+        words = f"{words} until all is steady"
     left = progress.seconds_left(time_ms)
     parts = [words if left is None else f"{words}, {left:.0f} s left"]
     if progress.phase == "prepare" and progress.ready:

@@ -73,6 +73,7 @@ def build_report(url: str, run_id: str) -> Report:
         "workload": request["workload"]["name"],
         "domain": domain_of(request),
         "valid": conclusion["valid"],
+        "steady": conclusion["detail"].get("warm_up", {}).get("steady"),
         "invalid_reasons": conclusion["invalid_reasons"],
         "environment": request["environment"],
         "input": source,

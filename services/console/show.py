@@ -54,10 +54,27 @@ def show_report(console: Console, report: Report) -> None:
         console.print(rate_line(report["conclusion"]["search"]), soft_wrap=True)
     console.print(_resources(report))
     console.print(*lag_sentences(report), *cost_sentences(report), sep="\n", soft_wrap=True)
+    if sentence_of_warm_up := warm_up_sentence(report):
+        console.print(sentence_of_warm_up, soft_wrap=True, markup=False)
     for row in report.get("thresholds", ()):
         style = "green" if row["passed"] else "bold red"
         console.print(Text(f"threshold {sentence(row)}", style), soft_wrap=True)
     console.print(verdict_sentence(report), soft_wrap=True)
+
+
+def warm_up_sentence(report: Report) -> str:
+    """Whether the run was steady when it began to be measured, and what was not; empty where that
+    is not known."""
+    warm_up = report["conclusion"].get("warm_up", {})
+    seconds = warm_up.get("seconds")
+    if report.get("steady"):
+        return f"Steady when it was measured, after {seconds} s of warm-up."
+    if report.get("steady") is None:
+        return ""
+    return (
+        f"NOT STEADY when it was measured, after {seconds} s of warm-up: "
+        f"{'; '.join(warm_up['moving'])}. Warm up for longer, or with --warm-up auto."
+    )
 
 
 def left_out_sentence(left_out: list[str]) -> str:

@@ -106,6 +106,13 @@ class Evaluation:
         self.topics = (*self.inputs, *self.ledgers)
         self._throughput = {topic: Throughput() for topic in self.topics}
 
+    def replan(self, phases: PhasePlan) -> None:
+        """The measured phase begins and ends earlier than planned; nothing that is read by now is
+        of it."""
+        self._measured_us = 1000 * phases.measure_start_ms, 1000 * phases.measure_end_ms
+        for ledger in self.ledgers.values():
+            ledger.plan = phases
+
     @property
     def states(self) -> list[State]:
         """What is remembered of the inputs."""

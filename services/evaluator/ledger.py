@@ -62,7 +62,7 @@ class Ledger:
         self.tally = StageCounters()
         self.pairs = MatchLog()
         self._judgement = judgement
-        self._plan = plan
+        self.plan = plan
         self._cells: dict[int, Columns] = {}
         self._unsettled: set[int] = set()  # groups in which something may be due
         self._unread = Unread()
@@ -106,7 +106,7 @@ class Ledger:
 
     def refuse(self, appended_ms: Ints) -> None:
         """Count outputs that cannot be decoded: nothing explains them either."""
-        self._count("unexpected", phase_codes(self._plan, appended_ms * 1000), appended_ms)
+        self._count("unexpected", phase_codes(self.plan, appended_ms * 1000), appended_ms)
 
     def retry(self, touched: set[int]) -> None:
         """Judge waiting outputs again where new inputs are known: in these groups of inputs."""
@@ -134,7 +134,7 @@ class Ledger:
             self._cells[group]["missing"][at[gone]] = True
             self.has_missing |= bool(gone.any())
             times = expected.latest_ms[gone]
-            phase = phase_codes(self._plan, expected.scheduled_us[gone])
+            phase = phase_codes(self.plan, expected.scheduled_us[gone])
             self._count("missing", phase, times)
             for row in first_of_each_second(times, MAX_SAMPLES):
                 sample = missing_sample(self.stage, group, int(at[gone][row]))
@@ -153,7 +153,7 @@ class Ledger:
             at = np.intersect1d(np.flatnonzero(cells["missing"]), keys)
             expected = self.stage.expected(group, at)
             cells["missing"][at] = False
-            phase = phase_codes(self._plan, expected.scheduled_us)
+            phase = phase_codes(self.plan, expected.scheduled_us)
             self.tally.add_verdicts("missing", phase, expected.latest_ms, change=-1)
 
     def open_in_measure(self) -> int:
@@ -161,7 +161,7 @@ class Ledger:
         total = 0
         for group in self._open_groups():
             _at, expected = self._open(group)
-            total += int((phase_codes(self._plan, expected.scheduled_us) == MEASURE).sum())
+            total += int((phase_codes(self.plan, expected.scheduled_us) == MEASURE).sum())
         return total
 
     def evict(self, before: int) -> None:
@@ -173,7 +173,7 @@ class Ledger:
             missing = np.flatnonzero(self._cells.pop(group)["missing"])
             if len(missing):
                 expected = self.stage.expected(group, missing)
-                measured = phase_codes(self._plan, expected.scheduled_us) == MEASURE
+                measured = phase_codes(self.plan, expected.scheduled_us) == MEASURE
                 self._evicted_missing.add(group, missing[measured])
 
     def settled(self, group: int, begun: int) -> bool:
@@ -242,7 +242,7 @@ class Ledger:
         before = cells["outputs"][rows.index]
         first = first_of_each(rows.index) & (before == 0)
         np.add.at(cells["outputs"], rows.index, 1)
-        phase = phase_codes(self._plan, expected.scheduled_us)
+        phase = phase_codes(self.plan, expected.scheduled_us)
         if not first.all():
             again = self._unexplained(rows, before, np.flatnonzero(~first))
             self._count("duplicate", phase[again], rows.appended_ms[again])
@@ -303,7 +303,7 @@ class Ledger:
 
     def _own_phase(self, rows: Outputs) -> Ints:
         """Phase of outputs whose inputs are not known: that of their own time."""
-        return phase_codes(self._plan, rows.appended_ms * 1000)
+        return phase_codes(self.plan, rows.appended_ms * 1000)
 
     def _count(self, verdict: str, phase: Ints, time_ms: Ints) -> None:
         self.tally.add_verdicts(verdict, phase, time_ms)

@@ -91,7 +91,7 @@ def past_run(commands: list[Record], run_id: str) -> PastRun:
         raise CannotEvaluateError(f"Run {run_id} has not ended.")
     try:
         plan = RunPlan.model_validate_json(mine["prepare"]["body"])
-        phases = PhasePlan.model_validate_json(mine["start"]["body"])
+        phases = PhasePlan.model_validate_json(mine.get("measure", mine["start"])["body"])
     except ValidationError as error:
         raise CannotEvaluateError(f"Run {run_id} does not fit today's protocol: {error}") from error
     return PastRun(plan, phases, mine["prepare"]["issued_at"], mine["stop"]["issued_at"])

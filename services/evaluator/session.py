@@ -206,6 +206,9 @@ class RunSession:
             return
         elif name == "start":
             self._start(PhasePlan.model_validate_json(body))
+        elif name == "measure":
+            if isinstance(self._state, Running):
+                self._state.evaluation.replan(PhasePlan.model_validate_json(body))
         elif name == "drain":
             target = LoadFinished.model_validate_json(body)
             if isinstance(self._state, Running):

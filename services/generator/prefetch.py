@@ -33,6 +33,10 @@ class PlannedLoad:
             one.name: RecordBuilder(plan, one, load_start_ms) for one in plan.domain.inputs
         }
 
+    def shorten(self, seconds: int) -> None:
+        """Let it end earlier; it must not have come near that."""
+        self.seconds, self.end_us = seconds, seconds * SECOND_US
+
     def due(self, elapsed_us: int) -> int:
         """How many records of our shard are due."""
         shape, shard = self.plan.shape, self.plan.shard
@@ -43,6 +47,8 @@ class PlannedLoad:
         plan = self.plan
         held: list[Rows] = []
         for part in slices(plan.shape, self.seconds, plan.event_second_us, limit):
+            if part.end_us > self.end_us:
+                break  # it was shortened
             rows = plan.rows(part, self.load_start_ms, self.end_us)
             if plan.request.workload.faults.any:
                 waiting = concatenated([*held, rows])

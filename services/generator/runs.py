@@ -100,6 +100,9 @@ class Runs:
                 self._prepare(run_id, RunPlan.model_validate_json(command["body"]))
             elif name == "start" and current:
                 self._start(PhasePlan.model_validate_json(command["body"]))
+            elif name == "measure" and current and self._run and self._run.loading:
+                plan = PhasePlan.model_validate_json(command["body"])
+                self._run.loading.thread.replan(plan)
             elif name == "stop" and current:
                 self.abandon("stop")
         except (ValueError, KafkaException, KafkaUnavailableError, ClientError) as error:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from schemas.protocol import PhasePlan
 from services.generator.curves import SECOND_US
 from services.generator.message_batch import MessageBatch
 from services.generator.prefetch import PlannedLoad, Prefetch, Prepared
@@ -61,6 +62,11 @@ class LoadThread:
         backend.count_into(statistics.delivered)
         self._thread = threading.Thread(target=self._run, name="load", daemon=True)
         self._thread.start()
+
+    def replan(self, plan: PhasePlan) -> None:
+        """The load's phases are shorter than planned."""
+        self._statistics.replan(plan)
+        self._load.shorten(plan.phases.total_s)
 
     def stop(self) -> None:
         """Stop at once, and wait for the thread. Records that are not acknowledged have failed."""

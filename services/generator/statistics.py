@@ -80,6 +80,10 @@ class Statistics:
         self._tallies: dict[int, SecondTally] = {}
         self._published: dict[int, _Published] = {}
 
+    def replan(self, plan: PhasePlan) -> None:
+        """Seconds that are opened from now on have the phases of another plan."""
+        self._plan = plan
+
     def open_until(self, elapsed_us: int) -> None:
         """Open every second of the load that has begun. Records that are due count as intended even
         when they are never sent."""

@@ -121,7 +121,7 @@ def changed(
     workload: Workload,
     rate_per_second: float | None = None,
     measure_s: int | None = None,
-    warm_up_s: int | None = None,
+    warm_up_s: int | str | None = None,
 ) -> Workload:
     """A workload with another rate or other lengths where given. Raises ValidationError.
 
@@ -137,7 +137,7 @@ def changed(
             _shorten(fields, measure_s / workload.phases.measure_s)
         fields["phases"]["measure_s"] = measure_s
     if warm_up_s is not None:
-        fields["phases"]["warm_up_s"] = warm_up_s
+        fields["phases"] |= {"warm_up_s": warm_up_s, "until_steady": False}
     return Workload.model_validate(fields)
 
 

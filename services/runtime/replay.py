@@ -30,8 +30,8 @@ Spans = dict[tuple[str, int], tuple[int, int]]
 
 
 def unfinished(commands: list[Record], now_ms: int) -> list[Record]:
-    """The commands prepare, start and drain, as far as they were given, of the newest run that
-    was not stopped; none when that run is over or abandoned. `commands` in topic order."""
+    """The commands prepare, start, measure and drain, as far as they were given, of the newest run
+    that was not stopped; none when that run is over or abandoned. `commands` in topic order."""
     mine: list[Record] = []
     for command in commands:
         if command["command"] == "prepare":
@@ -39,7 +39,7 @@ def unfinished(commands: list[Record], now_ms: int) -> list[Record]:
         elif mine and command["run_id"] == mine[0]["run_id"]:
             if command["command"] == "stop":
                 mine = []
-            elif command["command"] in ("start", "drain"):
+            elif command["command"] in ("start", "measure", "drain"):
                 mine.append(command)
     return [] if not mine or _abandoned(mine, now_ms) else mine
 
@@ -109,7 +109,7 @@ def _abandoned(mine: list[Record], now_ms: int) -> bool:
         plan = RunPlan.model_validate_json(mine[0]["body"])
         ends_ms = mine[0]["issued_at"]
         for command in mine:
-            if command["command"] == "start":
+            if command["command"] in ("start", "measure"):
                 ends_ms = PhasePlan.model_validate_json(command["body"]).load_end_ms
     except ValidationError:
         return True  # that run has failed for its own reason

@@ -203,7 +203,7 @@ def brief_run(tidegauge, *more):
     workload = changed_workload("smoke", tidegauge.data / "gated.toml", changes)
     done = tidegauge(
         *("run", str(workload), "--pipeline", "calibration", "--stages", "1", "--warm-up", "0"),
-        *("--report", str(path), *more),
+        *(*more, "--report", str(path)),
     )
     return done, json.loads(path.read_text())
 
@@ -276,6 +276,22 @@ def test_a_baseline_is_a_report_of_before(tidegauge):
     (row,) = found["thresholds"]
     assert (row["pipeline"], row["limit"], row["passed"]) == ("calibration", 15, False)
     assert f"1.5 * baseline (10 in {baseline})" in row["threshold"]
+
+
+def test_a_warm_up_ends_when_all_is_steady_and_the_evaluation_can_be_repeated(tidegauge):
+    done, found = brief_run(tidegauge, "--warm-up", "auto", "--duration", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    warm_up = found["conclusion"]["warm_up"]
+    assert (found["steady"], warm_up["until_steady"]) == (True, True)
+    assert 10 <= warm_up["seconds"] <= 60
+    assert f"Steady when it was measured, after {warm_up['seconds']} s of warm-up." in done.stdout
+    # A hundred records a second, of two seconds.
+    assert found["input"]["records"] == 200
+    verdicts = found["pipelines"]["calibration"]["stages"]["parse"]["verdicts"]
+    assert (verdicts["exact"], sum(verdicts.values())) == (200, 200)
+    again = tidegauge("evaluate", found["run_id"])
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "EQUAL to the live result." in again.stdout
 
 
 def test_a_threshold_that_aborts_ends_the_run_early(tidegauge):

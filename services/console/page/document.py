@@ -25,6 +25,7 @@ from services.console.show import (
     restart_sentence,
     stage_cost,
     verdict_sentence,
+    warm_up_sentence,
 )
 
 STYLE = Path(__file__).with_name("style.css")
@@ -78,7 +79,8 @@ def _head(report: dict[str, Any], request: dict[str, Any]) -> Markup:
     clean = report["conclusion"].get("clean")
     kind = "bad" if not report["valid"] else "good" if clean else "mixed"
     cells = [element("div", element("dt", k), element("dd", v)) for k, v in facts.items()]
-    remarks = [EXPIRED] if report.get("seconds_expired") else []
+    remarks = [warmth] if (warmth := warm_up_sentence(report)) else []
+    remarks += [EXPIRED] if report.get("seconds_expired") else []
     remarks += [left_out_sentence(report["left_out"])] if report.get("left_out") else []
     what = f"run {report['run_id']} · {', '.join(report['pipelines'])}"
     return element(

@@ -11,6 +11,7 @@ from services.console.show import (
     left_out_sentence,
     restart_sentence,
     verdict_sentence,
+    warm_up_sentence,
 )
 
 PERCENTILES = ("p50", "p90", "p95", "p99", "p999", "max", "mean")
@@ -27,6 +28,8 @@ def markdown(report: dict[str, Any]) -> str:
         f"Input: {source['records']} records, {source['records_per_second']:.1f}/s. "
         f"Send delay p99: {_figure(source['send_delay_ms']['p99'])} ms.",
     ]
+    if warmth := warm_up_sentence(report):
+        lines += ["", warmth]
     if report.get("seconds_expired"):
         lines += ["", EXPIRED]
     if report.get("left_out"):

@@ -25,7 +25,7 @@ def a_run(*thresholds: str) -> RunState:
 
 def latencies(state: RunState, stage: str, counts: dict[int, int], phase: str = "measure") -> None:
     event = an_event(pipeline="spark-realtime", stage=stage, definition="latest", phase=phase,
-                     latencies_ms=list(counts), counts=list(counts.values()))  # fmt: skip
+                     second=0, latencies_ms=list(counts), counts=list(counts.values()))  # fmt: skip
     state.add("results.latency", event)
 
 

@@ -45,6 +45,11 @@ def test_the_commands_of_a_run_that_is_not_stopped_are_taken_up_as_far_as_they_g
     assert names(RUN[:known]) == ["prepare", "start", "drain"][: max(0, known - 1)]
 
 
+def test_a_warm_up_that_ended_earlier_is_taken_up_so():
+    shorter = command("measure", body=PHASES)
+    assert names([*RUN[:3], shorter]) == ["prepare", "start", "measure"]
+
+
 def test_a_run_that_was_stopped_is_over():
     assert names([*RUN, command("stop")]) == []
 

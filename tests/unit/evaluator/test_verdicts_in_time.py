@@ -7,7 +7,15 @@ a join is due with latest 2300 and mean 2200. Late after 1000 ms, missing after 
 import pytest
 
 from tests.unit.evaluator.outputs import FLOW, SPEED, join, totals_of
-from tests.unit.evaluator.records import FAR_MS, MEASURE_END_MS, MEASURE_MS, START_MS, Reading, Run
+from tests.unit.evaluator.records import (
+    FAR_MS,
+    MEASURE_END_MS,
+    MEASURE_MS,
+    PHASES,
+    START_MS,
+    Reading,
+    Run,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -27,6 +35,24 @@ def test_an_output_has_the_phase_of_its_latest_scheduled_input(scheduled_us, pha
     found = totals_of(flow, speed, join(2_400), join(2_401, 1))
     assert found.verdicts == {("join", phase, "exact"): 1, ("join", phase, "duplicate"): 1}
     assert {where[2] for where in found.latencies} == {phase}
+
+
+@pytest.mark.parametrize(
+    ("scheduled_ms", "phase"),
+    [(999, "warm_up"), (1_000, "measure"), (3_999, "measure"), (4_000, "cool_down")],
+)
+def test_a_warm_up_that_ends_earlier_moves_the_phases_of_what_comes(scheduled_ms, phase):
+    scheduled_us = 1000 * (START_MS + scheduled_ms)
+    flow = Reading("flow", START_MS + 2_100, 300, 0, scheduled_us=scheduled_us)
+    speed = Reading("speed", START_MS + 2_300, 80.0, 1, scheduled_us=scheduled_us)
+    run = Run("join")
+    shorter = PHASES.phases.model_copy(update={"warm_up_s": 1})
+    run.evaluation.replan(PHASES.model_copy(update={"phases": shorter}))
+    run.add(flow, speed)
+    assert run.evaluation.open_in_measure() == (phase == "measure")
+    run.add(join(2_400))
+    run.advance(FAR_MS)
+    assert run.totals().verdicts == {("join", phase, "exact"): 1}
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,38 @@ def test_a_load_is_sent_whole_and_in_order():
     assert by_topic(backend.sequences) == [list(range(0, 400, 2)), list(range(1, 400, 2))]
 
 
+def test_a_load_that_is_shortened_ends_earlier_and_its_seconds_have_the_new_phases():
+    """Of a warm-up of ten seconds one is left; measured is one, and three are the cool-down."""
+    phases = Phases(warm_up_s=10, measure_s=1, cool_down_s=3)
+    long = PhasePlan(load_start_ms=1000, phases=phases)
+    short = long.model_copy(update={"phases": phases.model_copy(update={"warm_up_s": 1})})
+    plan, clock = a_plan(RATE), FakeClock(50)
+    load = PlannedLoad(plan, long.load_start_ms, long.phases.total_s)
+    statistics = Statistics(plan.shape, long, plan.shard)
+    backend = FakeBackend()
+    replanned = threading.Event()
+
+    def first_second():
+        if len(backend.sequences) == RATE // 2:
+            thread.replan(short)
+            replanned.set()
+        return True
+
+    backend._takes = first_second
+    thread = LoadThread(load, statistics, backend, SETTINGS, clock, sleep=clock.sleep)
+    assert thread.finished.wait(30)
+    assert replanned.is_set()
+    seconds = statistics.take_changes(None)
+    assert [(one["second"], one["phase"]) for one in seconds] == [
+        (1_000, "warm_up"),
+        (2_000, "measure"),
+        (3_000, "cool_down"),
+        (4_000, "cool_down"),
+        (5_000, "cool_down"),
+    ]
+    assert len(backend.sequences) == 5 * RATE
+
+
 def test_records_wait_in_order_while_the_queue_is_full():
     refusals = iter([False] * 300)
     backend = FakeBackend(takes=lambda: next(refusals, True))

@@ -6,10 +6,12 @@ from pydantic import ValidationError
 from schemas.protocol import (
     PHASES,
     Judgement,
+    Load,
     PhasePlan,
     Phases,
     Pipeline,
     RunPlan,
+    Workload,
     parse_stages,
 )
 from tests.unit.requests import a_request
@@ -109,3 +111,18 @@ def test_an_unknown_field_is_refused():
 def test_a_plan_is_the_same_after_its_way_over_the_bus():
     plan = RunPlan(request=a_request(), start_offsets={"traffic.flow": (3, 4)})
     assert RunPlan.model_validate_json(plan.model_dump_json()) == plan
+
+
+def test_a_warm_up_until_steady_has_a_cap_and_an_even_load():
+    auto = Phases.model_validate({"warm_up_s": "auto"})
+    assert (auto.warm_up_s, auto.until_steady) == (180, True)
+    assert Phases.model_validate(auto.model_dump()) == auto
+    with pytest.raises(ValidationError, match="at least 10"):
+        Phases(warm_up_s=5, until_steady=True)
+    even = {"name": "x", "summary": "x", "load": Load(rate_per_second=1), "phases": auto}
+    assert Workload.model_validate(even).phases.until_steady
+    ramp = Load(shape="ramp", rate_per_second=9, for_s=9)
+    with pytest.raises(ValidationError, match="constant, sine, fluctuating, periodic_burst"):
+        Workload.model_validate(even | {"load": ramp})
+    with pytest.raises(ValidationError, match="a warm_up_s in seconds"):
+        Workload.model_validate(even | {"pipelines_start_s": 20})
