@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest.mock import patch
@@ -67,14 +67,14 @@ def catch_up(
     run_id = f"bench-{secrets.token_hex(4)}"
     renew(settings, pipeline.name, stage)
     offsets = forget_inputs(settings)
-    watch = Outputs(settings, topic)
     start_ms = int(time.time()) * 1000
-    few = publish(settings, run_id, max(records // 10, 1000), start_ms)[stage]
-    began_ms = time.time() * 1000
-    with running_pipeline(settings, scratch, pipeline, stage, run_id, offsets) as query:
-        watch.until_settled(few, lambda: check(query))
-        start_s = (watch.first_appended_ms() - began_ms) / 1000
-        caught = measured(settings, query.process.pid, watch, stage, run_id, records, start_ms)
+    with closing(Outputs(settings, topic)) as watch:
+        few = publish(settings, run_id, max(records // 10, 1000), start_ms)[stage]
+        began_ms = time.time() * 1000
+        with running_pipeline(settings, scratch, pipeline, stage, run_id, offsets) as query:
+            watch.until_settled(few, lambda: check(query))
+            start_s = (watch.first_appended_ms() - began_ms) / 1000
+            caught = measured(settings, query.process.pid, watch, stage, run_id, records, start_ms)
     return replace(caught, start_s=start_s)
 
 
@@ -86,11 +86,11 @@ def copy(settings: ServiceSettings, records: int) -> CaughtUp:
     with started(command, settings, subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
-        watch = Outputs(settings, catalogue.output_topic("copy", "ingest"))
         start_ms = int(time.time()) * 1000
-        few = publish(settings, "bench-copy", max(records // 10, 1000), start_ms)["ingest"]
-        watch.until_settled(few)
-        return measured(settings, process.pid, watch, "ingest", "bench-copy", records, start_ms)
+        with closing(Outputs(settings, catalogue.output_topic("copy", "ingest"))) as watch:
+            few = publish(settings, "bench-copy", max(records // 10, 1000), start_ms)["ingest"]
+            watch.until_settled(few)
+            return measured(settings, process.pid, watch, "ingest", "bench-copy", records, start_ms)
 
 
 @contextmanager
@@ -203,6 +203,10 @@ class Outputs:
                 if not message.error():
                     found.setdefault(message.partition(), message.timestamp()[1])
         return list(found.values())
+
+    def close(self) -> None:
+        """Let go of the broker."""
+        self._consumer.close()
 
     def _look(self) -> int:
         return sum(end_offsets(self._consumer, self._topic))

@@ -4,16 +4,15 @@ import time
 from collections.abc import Callable
 
 from rich.console import Console
+from rich.markup import escape
 
 from deploy.local.engines import install_engines
 from deploy.local.install import InstallError
-from schemas.study import Limits
 from services.console.remote_stack import open_stack
 from services.console.report import build_report
 from services.console.run_command import RunError, perform
 from services.console.studies.notebook import Note, Notebook
 from services.console.studies.plan import Plan, PlannedRun
-from services.console.verbs.common import teller
 from services.runtime.clickhouse import store_url
 from services.runtime.definitions import DefinitionError
 from services.runtime.engines import load_engine
@@ -31,39 +30,31 @@ class Interrupted(Exception):  # noqa: N818 - it is no error
 
 
 def carry_out(
-    plan: Plan,
-    notebook: Notebook,
-    limits: Limits,
-    settings: ServiceSettings,
-    console: Console,
+    plan: Plan, notebook: Notebook, settings: ServiceSettings, console: Console, say: Say
 ) -> dict[str, str]:
     """Do what is not done yet, INVALID runs again after all others; returns why further systems are
-    left out. Starts nothing where all is done. Raises StackError and Interrupted."""
-    say = teller(console)
-    to_do = [run for run in plan.runs if notebook.is_open(run.key, limits.tries)]
-    if not to_do:
-        return {}
+    left out. Starts nothing where nothing can be done. Raises StackError and Interrupted."""
+    tries, minutes = plan.limits.tries, plan.limits.minutes
+    to_do = [run for run in plan.runs if notebook.is_open(run.key, tries)]
     left_out = {} if settings.store_url else _install(to_do, settings, say)
+    to_do = [run for run in to_do if run.system.name not in left_out]
+    if not to_do:
+        return left_out
     stack = open_stack(settings)
-    end_s = time.monotonic() + limits.minutes * MINUTE_S
+    end_s = time.monotonic() + minutes * MINUTE_S
     try:
         stack.up(say)
-        while to_do and time.monotonic() < end_s:
+        while to_do:
             for number, run in enumerate(to_do, start=1):
-                if run.system.name in left_out:
-                    continue
                 if time.monotonic() >= end_s:
-                    say(f"{limits.minutes:g} minutes are over; the same command goes on.")
-                    break
-                say(f"[{number}/{len(to_do)}] {run.label}")
+                    say(f"{minutes:g} minutes are over; the same command goes on.")
+                    return left_out
+                place = f"[{number}/{len(to_do)}] {run.label}"
+                say(escape(place))
                 note = _done(run, settings, console, stack.check)
                 notebook.add(run.key, note)
-                say(f"[{number}/{len(to_do)}] {run.label}: {_told(note)}")
-            to_do = [
-                run
-                for run in to_do
-                if notebook.is_open(run.key, limits.tries) and run.system.name not in left_out
-            ]
+                say(escape(f"{place}: {_told(note)}"))
+            to_do = [run for run in to_do if notebook.is_open(run.key, tries)]
     finally:
         stack.close(say)
     return left_out

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from schemas.mistakes import DefinitionError, first_mistake
 from schemas.model import Stage
 from schemas.pipeline import Pipeline
-from schemas.study import Experiment, Scale, Study, System
+from schemas.study import Experiment, Limits, Scale, Study, System
 from schemas.workload import Workload
 from services.console.choosing import chosen_workload
 from services.runtime.definitions import load_pipeline
@@ -50,9 +50,11 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Plan:
-    """All runs in their order. left_out: why a system is not measured, by its name."""
+    """All runs in their order, and what bounds them. left_out: why a system is not measured, by its
+    name."""
 
     runs: tuple[PlannedRun, ...]
+    limits: Limits
     left_out: dict[str, str] = field(default_factory=dict)
 
 
@@ -75,7 +77,7 @@ def plan_of(study: Study, scale_name: str) -> Plan:
                 continue
             for stages in _stage_groups(experiment, scale, domain, pipeline):
                 runs.append(PlannedRun(experiment, system, domain, workload, pipeline, stages))
-    return Plan(tuple(runs), left_out)
+    return Plan(tuple(runs), study.limits[scale_name], left_out)
 
 
 def _pipelines(study: Study) -> tuple[dict[str, Pipeline], dict[str, str]]:

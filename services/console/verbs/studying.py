@@ -1,13 +1,11 @@
 """The verb `study`."""
 
 from argparse import Namespace
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from rich.console import Console
 
 from schemas.mistakes import DefinitionError
-from schemas.study import Study
 from services.console.files import write_file
 from services.console.page.article import html, markdown
 from services.console.report import build_report
@@ -38,13 +36,13 @@ def study(options: Namespace, settings: ServiceSettings, console: Console) -> in
     for name, reason in left_out.items():
         say(f"{name} is left out: {reason}")
     try:
-        limits = found.limits[options.scale]
-        left_out |= carry_out(plan, notebook, limits, settings, console)
+        left_out |= carry_out(plan, notebook, settings, console, say)
     except Interrupted:
         code = EXIT_INTERRUPTED
     with answering(settings) as url:
         cells = _cells(url, plan, notebook)
-    to_do = sum(notebook.chosen(run.key) is None for run in plan.runs)
+    here = [run for run in plan.runs if run.system.name not in left_out]
+    to_do = sum(notebook.chosen(run.key) is None for run in here)
     standing = Standing(options.scale, left_out, _versions(plan, settings), to_do)
     page = article(found, standing, cells)
     for suffix, text in ((".html", html(page)), (".md", markdown(page))):
@@ -53,7 +51,7 @@ def study(options: Namespace, settings: ServiceSettings, console: Console) -> in
         console.print(f"Wrote {path}", soft_wrap=True)
     if to_do:
         console.print(f"{to_do} runs are still to be done: the same command goes on.")
-    return code or (0 if all(_is_valid(notebook, run) for run in plan.runs) else EXIT_FAILED)
+    return code or (0 if all(_is_valid(notebook, run) for run in here) else EXIT_FAILED)
 
 
 def _versions(plan: Plan, settings: ServiceSettings) -> dict[str, str]:
@@ -94,13 +92,8 @@ def _measured(url: str, run: PlannedRun, note: Note) -> Measured:
 def _show(console: Console) -> None:
     for name in names(STUDIES_DIR):
         found = load_study(name)
-        head = f"[bold]{name}[/bold]  {found.question}"
-        console.print(head, soft_wrap=True)
-        for line in _scales(found, plans={one: plan_of(found, one) for one in found.scales}):
-            console.print(f"  {line}", soft_wrap=True)
-
-
-def _scales(found: Study, plans: Mapping[str, Plan]) -> Iterable[str]:
-    for name, limits in found.limits.items():
-        runs = len(plans[name].runs)
-        yield f"--scale {name}: {runs} runs, at most {limits.minutes:g} minutes"
+        console.print(f"[bold]{name}[/bold]  {found.question}", soft_wrap=True)
+        for scale in found.scales:
+            plan = plan_of(found, scale)
+            size = f"{len(plan.runs)} runs, at most {plan.limits.minutes:g} minutes"
+            console.print(f"  --scale {scale}: {size}", soft_wrap=True)

@@ -1,0 +1,87 @@
+"""What is done of a study, in which order, and when it stops."""
+
+import pytest
+from rich.console import Console
+
+from deploy.local.install import InstallError
+from services.console.studies import carry_out as module
+from services.console.studies.notebook import Note, open_notebook
+from services.console.studies.plan import plan_of
+from services.runtime.settings import ServiceSettings
+from tests.unit.console.studies.reports import study
+
+pytestmark = pytest.mark.unit
+
+
+class Stack:
+    """A stack that only remembers what was asked of it."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def up(self, _say) -> None:
+        self.asked.append("up")
+
+    def close(self, _say) -> None:
+        self.asked.append("close")
+
+    def check(self) -> None:
+        pass
+
+
+@pytest.fixture
+def stack(monkeypatch):
+    found = Stack()
+    monkeypatch.setattr(module, "open_stack", lambda _settings: found)
+    monkeypatch.setattr(module, "install_engines", lambda *_arguments: None)
+    return found
+
+
+def carried_out(monkeypatch, tmp_path, stack, valid, **limits):
+    """Carry the study out with runs whose validity is given, in order; returns what was run."""
+    answers = iter(valid)
+
+    def done(run, *_rest):
+        stack.asked.append(run.system.name)
+        return Note(f"run-{len(stack.asked)}", valid=next(answers))
+
+    monkeypatch.setattr(module, "_done", done)
+    notebook = open_notebook(tmp_path, "s", "small")
+    plan = plan_of(study(limits={"small": limits, "full": {}}), "small")
+    settings, console = ServiceSettings(data=tmp_path), Console(quiet=True)
+    left_out = module.carry_out(plan, notebook, settings, console, console.print)
+    return left_out, stack.asked
+
+
+def test_invalid_runs_are_done_again_after_all_others(monkeypatch, tmp_path, stack):
+    _left_out, asked = carried_out(monkeypatch, tmp_path, stack, [False, True, True], tries=2)
+    assert asked == ["up", "Fast", "Slow", "Fast", "close"]
+
+
+def test_a_run_that_stays_invalid_is_given_up(monkeypatch, tmp_path, stack):
+    _left_out, asked = carried_out(monkeypatch, tmp_path, stack, [False, True, False], tries=2)
+    assert asked == ["up", "Fast", "Slow", "Fast", "close"]
+
+
+def test_nothing_is_started_where_all_is_done(monkeypatch, tmp_path, stack):
+    carried_out(monkeypatch, tmp_path, stack, [True, True])
+    stack.asked.clear()
+    assert carried_out(monkeypatch, tmp_path, stack, []) == ({}, [])
+
+
+def test_no_run_begins_when_the_time_is_over(monkeypatch, tmp_path, stack):
+    _left_out, asked = carried_out(monkeypatch, tmp_path, stack, [True], minutes=1e-9)
+    assert asked == ["up", "close"]
+
+
+def test_an_engine_that_cannot_be_installed_is_left_out(monkeypatch, tmp_path, stack):
+    def refuse(*_arguments):
+        raise InstallError("the engine spark is not installed: no network")
+
+    monkeypatch.setattr(module, "install_engines", refuse)
+    left_out, asked = carried_out(monkeypatch, tmp_path, stack, [])
+    assert asked == []
+    assert left_out == {
+        "Fast": "the engine spark is not installed: no network.",
+        "Slow": "the engine spark is not installed: no network.",
+    }
