@@ -22,6 +22,7 @@ from services.runtime.settings import ROOT
 from tests.contract.service_settings import PREFIX, SETTINGS
 from tests.documentation import COMMANDS, PAGES, blocks, words_of
 from tests.end_to_end.documented import CHANGES, RULES, Done, measures, rule_of, shortened
+from tests.faults.killed_engines import RESULTS
 
 pytestmark = pytest.mark.contract
 
@@ -169,7 +170,8 @@ def known_names() -> set[str]:
     kinds = (*SETTINGS.values(), BrokerSettings, SupervisionSettings)
     fields = {name for settings in kinds for name in settings.model_fields}
     script = set(re.findall(rf"{PREFIX}[A-Z_]+", (ROOT / "tidegauge").read_text()))
-    return {f"{PREFIX}{name.upper()}" for name in fields} | script | told_to_programs()
+    of_tests = {RESULTS}
+    return {f"{PREFIX}{name.upper()}" for name in fields} | script | told_to_programs() | of_tests
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -169,6 +169,13 @@ RULES = (
     # What checks the project.
     Rule(TIDEGAUGE + "test( tests/unit/spark_pipeline)?", says=r"\d+ passed|tests/.*: \d+"),
     Rule(TIDEGAUGE + "test faults tests/integration/test_spark_cluster.py", says=": [1-9]"),
+    Rule(
+        r"TIDEGAUGE_KILLED_ENGINES=\S+ "
+        + TIDEGAUGE
+        + "test faults tests/faults/test_killed_engines.py",
+        says=": [1-9]",
+    ),
+    Rule(r"\.venv/bin/python -m tests\.faults\.killed_engines", succeeds),
     Rule(TIDEGAUGE + "test documented", says="test_documented.py: [1-9]"),
     Rule("sed .* pipelines/spark-microbatch.toml > pipelines/mine.toml", succeeds),
     Rule(r"\.venv/bin/python -m deploy\.dependencies update", succeeds),

@@ -1,0 +1,89 @@
+"""The table of docs/failures.md, from the figures that test_killed_engines.py has written.
+
+.venv/bin/python -m tests.faults.killed_engines
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from services.runtime.definitions import PIPELINES_DIR, load_pipeline, names
+from services.runtime.engines import load_engine
+from services.runtime.settings import ROOT
+from tests.documentation import replaced
+
+RESULTS = "TIDEGAUGE_KILLED_ENGINES"  # names the file that the test writes to
+FIGURES = ROOT / "docs" / "killed-engines.json"
+PAGE = ROOT / "docs" / "failures.md"
+MARK = "killed engines"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the kill of one pipeline cost. out_s: the longest time without an output of a stage,
+    None where none came any more; reason: why the run is INVALID, empty where it is valid; the
+    counts are of outputs of the measured phase."""
+
+    pipeline: str
+    engine: str
+    run_id: str
+    stages: tuple[str, ...]
+    out_s: float | None
+    exact: int
+    late: int
+    duplicate: int
+    missing: int
+    wrong: int
+    unexpected: int
+    reason: str = ""
+
+
+def measured_pipelines() -> tuple[str, ...]:
+    """Every pipeline of Spark and of an engine of `engines/`."""
+    found = []
+    for name in names(PIPELINES_DIR):
+        engine = load_engine(load_pipeline(name).engine)
+        if engine.spec.name == "spark" or engine.folder.parent == ROOT / "engines":
+            found.append(name)
+    return tuple(found)
+
+
+def keep(path: Path, row: Row) -> None:
+    """Put the row into the file, in place of an earlier one of its pipeline."""
+    rows = {one.pipeline: one for one in read(path)} | {row.pipeline: row}
+    found = [asdict(rows[name]) for name in sorted(rows)]
+    path.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def read(path: Path = FIGURES) -> list[Row]:
+    """All rows of a file; none where there is no file."""
+    given = json.loads(path.read_text()) if path.exists() else []
+    return [Row(**one | {"stages": tuple(one["stages"])}) for one in given]
+
+
+def table(rows: list[Row]) -> str:
+    """Markdown; those first that were out for the shortest time."""
+    head = ("pipeline", "out for", "late", "repeated", "lost", "wrong", "of outputs", "the run is")
+    lines = [_line(head), _line(("---", *["---:"] * 6, "---"))]
+    for row in sorted(rows, key=lambda one: (one.reason != "", one.out_s or 0, one.pipeline)):
+        out = "until the end" if row.out_s is None else f"{row.out_s:.1f} s"
+        judged = row.exact + row.late + row.missing + row.wrong
+        wrong = row.wrong + row.unexpected
+        counts = (row.late, row.duplicate, row.missing, wrong, judged)
+        verdict = f"INVALID: {row.reason}" if row.reason else "valid"
+        cells = (f"`{row.pipeline}`", out, *(f"{count}" for count in counts), verdict)
+        lines.append(_line(cells))
+    return "\n".join(lines)
+
+
+def _line(cells: tuple[str, ...]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Write the table."""
+    PAGE.write_text(replaced(PAGE.read_text(), MARK, table(read())))
+
+
+if __name__ == "__main__":
+    main()
