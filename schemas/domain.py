@@ -78,7 +78,7 @@ class Table(Model):
 
     key: Column
     columns: tuple[Column, ...] = Field(min_length=1, max_length=20)
-    rows: dict[str, tuple[float | str, ...]] = Field(max_length=MAX_TABLE_ROWS)
+    rows: dict[str, tuple[float | str, ...]] = Field(min_length=1, max_length=MAX_TABLE_ROWS)
 
     @model_validator(mode="after")
     def _whole_rows(self) -> "Table":

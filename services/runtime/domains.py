@@ -182,8 +182,11 @@ def _newest(folder: Path) -> list[Path]:
 
 
 def _schema(path: Path) -> tuple[str, str]:
-    raw = _without_docs(json.loads(path.read_text()))
-    return raw["name"], json.dumps(raw, separators=(",", ":"))
+    try:
+        raw = _without_docs(json.loads(path.read_text()))
+        return raw["name"], json.dumps(raw, separators=(",", ":"))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"{path.name} is no Avro schema with a name: {said_by(error)}") from error
 
 
 def _without_docs(schema: Any) -> Any:

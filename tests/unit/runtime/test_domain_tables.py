@@ -29,3 +29,16 @@ def test_a_table_outside_the_folder_is_refused(folder: Path) -> None:
     (folder / "domain.toml").write_text(text.replace("countries.csv", "../secrets.csv"))
     with pytest.raises(DefinitionError, match=r"the table \.\./secrets\.csv lies elsewhere"):
         load_domain(str(folder))
+
+
+def test_a_table_without_rows_is_refused(folder: Path) -> None:
+    (folder / "countries.csv").write_text("geo,country\n")
+    with pytest.raises(DefinitionError, match=r"table\.rows: .* at least 1 item"):
+        load_domain(str(folder))
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"fields": []}'])
+def test_a_schema_that_is_none_is_named(folder: Path, text: str) -> None:
+    (folder / "gem_packs_ad.v1.avsc").write_text(text)
+    with pytest.raises(DefinitionError, match=r"gem_packs_ad\.v1\.avsc is no Avro schema"):
+        load_domain(str(folder))
