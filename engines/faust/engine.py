@@ -1,0 +1,215 @@
+"""Faust: `python engine.py PLAN`. An agent reads the inputs, a Table keeps the state.
+
+What the kinds of stages compute is in engines/python/stages. Faust reads by consumer group, hands
+records to the agent, keeps a changelog of the Table in a topic and recovers it from there, commits
+offsets and wakes a timer. Faust has no joins and no event time, so what is kept of a key is in the
+agent's memory, and each change of it goes to the Table after the outputs that it belongs to.
+"""
+
+import asyncio
+import pickle
+import ssl
+import sys
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import faust
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from faust.topics import Topic
+from faust.types import TP
+from stages.flow import Flow, InMemory
+from stages.kinds import Kept
+from stages.lines import Progress, end_with_parent, say
+from stages.plan import Message, Plan
+from stages.reading import Reading
+
+TICK_S = 0.02
+
+
+class Existing(Topic):
+    """A topic that is there: Faust does not create it."""
+
+    async def declare(self) -> None:
+        pass
+
+
+class Tracked(Kept):
+    """What is kept of one key; it says what changed."""
+
+    def __init__(self, key: str, changed: set[tuple[str, int]]) -> None:
+        super().__init__()
+        self._key, self._changed = key, changed
+
+    def __setitem__(self, at: int, value: Any) -> None:
+        super().__setitem__(at, value)
+        self._changed.add((self._key, at))
+
+    def __delitem__(self, at: int) -> None:
+        super().__delitem__(at)
+        self._changed.add((self._key, at))
+
+
+class InTable(InMemory):
+    """What a stage keeps: in memory, and what changed since it was last written to the Table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changed: set[tuple[str, int]] = set()
+
+    def of(self, key: str) -> Kept:
+        if key not in self:
+            self[key] = Tracked(key, self.changed)
+        return super().of(key)
+
+    def popitem(self, last: bool = True) -> tuple[str, Kept]:
+        key, kept = super().popitem(last)
+        self.changed |= {(key, at) for at in kept}
+        return key, kept
+
+
+class Program:
+    """The Faust app of a plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.reading = plan, Reading(plan.start_offsets)
+        self.progress = Progress(plan, self.reading)
+        self.states = {spec["name"]: InTable() for spec in plan.stages}
+        self.flow = Flow(plan, dict(self.states))
+        self.app = self._app()
+        raw = {"key_serializer": "raw", "value_serializer": "raw"}
+        topics = list(plan.start_offsets)
+        self.outputs = {
+            topic: Existing(self.app, topics=[topic], **raw) for topic in plan.outputs.values()
+        }
+        self.table = None
+        if plan.settings["changelog"]:
+            self.table = self.app.Table(
+                "state", partitions=1, key_type=bytes, value_type=bytes, use_partitioner=True
+            )
+        self.app.agent(Existing(self.app, topics=topics, **raw), name="stages")(self.work)
+        self.app.timer(TICK_S)(self.tick)
+        self.is_ready = self.is_recovered = False
+
+    def _app(self) -> faust.App:
+        settings = self.plan.settings
+        return faust.App(
+            self.plan.group,
+            broker=f"kafka://{self.plan.bootstrap.replace(',', ';')}",
+            broker_credentials=credentials(self.plan.kafka),
+            broker_commit_interval=settings["commit_interval_ms"] / 1000,
+            # A program that is started again takes the place of the one that was killed.
+            consumer_group_instance_id=self.plan.group,
+            consumer_auto_offset_reset="earliest",
+            producer_linger=settings["linger_ms"] / 1000,
+            store="memory://",
+            datadir=self.plan.folder,
+            topic_partitions=1,
+            topic_disable_leader=True,
+            stream_wait_empty=False,
+            stream_recovery_delay=0.0,
+            web_enabled=False,
+            worker_redirect_stdouts=False,
+        )
+
+    async def work(self, stream: Any) -> None:
+        """The agent: one record at a time through all stages."""
+        async for event in stream.events():
+            self.recover()
+            message = event.message
+            appended_ms = round(message.timestamp * 1000)
+            self.reading.read(message.topic, message.partition, message.offset, appended_ms)
+            await self.write(self.flow.read(message.topic, message.key, message.value, appended_ms))
+
+    async def tick(self) -> None:
+        """What time brings: windows that are due, and progress."""
+        consumer = self.app.consumer
+        places = {TP(topic, number) for topic, number, _ in self.plan.partitions}
+        if not (self.app.tables.recovery.completed.is_set() and places <= consumer.assignment()):
+            return
+        self.recover()
+        for place in places:
+            self.reading.end(place.topic, place.partition, consumer.highwater(place) or 0)
+        if not self.is_ready:
+            self.is_ready = True
+            say(event="ready", detail={"faust": faust.__version__})
+        await self.write(self.flow.tick(self.reading.reached_ms(time.time() * 1000)))
+        self.progress.tell()
+
+    async def write(self, messages: Iterable[Message]) -> None:
+        """Publish, then remember."""
+        for topic, key, value in messages:
+            data = key.encode() if isinstance(key, str) else key
+            await self.outputs[topic].send(key=data, value=value)
+        if self.table is not None:
+            self.remember(self.table)
+
+    def remember(self, table: Any) -> None:
+        """Write to the Table what changed."""
+        for name, states in self.states.items():
+            while states.changed:
+                key, at = states.changed.pop()
+                cell = pickle.dumps((name, key, at))
+                kept = states.get(key, {})
+                if at in kept:
+                    table[cell] = pickle.dumps(kept[at])
+                else:
+                    table.pop(cell, None)
+
+    def recover(self) -> None:
+        """Take up, once, what the Table has, which Faust has read from its changelog."""
+        if self.table is None or self.is_recovered:
+            return
+        self.is_recovered = True
+        cells = [(*pickle.loads(cell), value) for cell, value in self.table.items()]
+        for name, key, at, value in sorted(cells, key=lambda cell: cell[2]):
+            self.states[name].of(key)[at] = pickle.loads(value)
+        for states in self.states.values():
+            states.changed.clear()
+        for stage in self.flow.closed:
+            for key in self.states[stage.spec["name"]]:
+                stage.look_later(key, 0)
+
+
+def credentials(kafka: dict[str, str]) -> Any:
+    """librdkafka's properties of a login as Faust's credentials; None without one."""
+    protocol = kafka.get("security.protocol", "plaintext").lower()
+    context = None
+    if protocol.endswith("ssl"):
+        context = ssl.create_default_context(cafile=kafka.get("ssl.ca.location"))
+    if protocol.startswith("sasl"):
+        return faust.SASLCredentials(
+            username=kafka["sasl.username"],
+            password=kafka["sasl.password"],
+            mechanism=kafka.get("sasl.mechanism", kafka.get("sasl.mechanisms")),
+            ssl_context=context,
+        )
+    return faust.SSLCredentials(context) if context else None
+
+
+async def begin(plan: Plan) -> None:
+    """Commit the offsets to begin at, unless the group has some already."""
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=plan.bootstrap, group_id=plan.group, enable_auto_commit=False
+    )
+    places = {TopicPartition(topic, number): offset for topic, number, offset in plan.partitions}
+    consumer.assign(list(places))
+    await consumer.start()
+    try:
+        known = {at: await consumer.committed(at) for at in places}
+        new = {at: offset for at, offset in places.items() if known[at] is None}
+        if new:
+            await consumer.commit(new)
+    finally:
+        await consumer.stop()
+
+
+def main() -> None:
+    plan = Plan(sys.argv[-1])
+    end_with_parent()
+    asyncio.run(begin(plan))
+    faust.Worker(Program(plan).app, loglevel="warn").execute_from_commandline()
+
+
+if __name__ == "__main__":
+    main()
