@@ -20,6 +20,7 @@ HERE = Path(__file__).resolve().parent
 START_TIMEOUT_S, STOP_TIMEOUT_S, REST_TIMEOUT_S = 120, 5, 10
 POLL_S = 0.05
 METRICS_MS = 500  # how old they may be
+WANTED = ("].numRecordsIn", "].pendingRecords", "].currentOutputWatermark")
 
 
 class Jvm:
@@ -183,6 +184,7 @@ class Job:
     def __init__(self, port: int, job_id: str) -> None:
         self._address, self._path = f"http://localhost:{port}", f"/jobs/{job_id}"
         # Without the proxies of the environment.
+        self._names: dict[str, list[str]] = {}  # of metrics, by source, once all are there
         self._open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
     def _get(self, path: str) -> Any:
@@ -212,13 +214,14 @@ class Job:
 
     def _source(self, vertex: str) -> Source:
         path = f"{self._path}/vertices/{vertex}/subtasks/metrics"
-        names = [one["id"] for one in self._get(path)]
+        names = self._names.get(vertex) or [one["id"] for one in self._get(path)]
         partitions = sum(
             ".KafkaSourceReader.topic." in each and each.endswith(".currentOffset")
             for each in names
         )
-        ends = ("].numRecordsIn", "].pendingRecords", "].currentOutputWatermark")
-        wanted = [each for each in names if each.startswith("Source__") and each.endswith(ends)]
+        wanted = [each for each in names if each.startswith("Source__") and each.endswith(WANTED)]
+        if len(wanted) == len(WANTED):
+            self._names[vertex] = names
         found = self._get(f"{path}?get={quote(','.join(wanted))}") if wanted else []
         values = {one["id"].rpartition("].")[2]: one for one in found}
         lag, watermark = values.get("pendingRecords"), values.get("currentOutputWatermark")

@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from cluster import Job, JobEndedError, Jvm, Source, configuration, free_port
 from sql import CannotError
 from statements import Statements
 
-LOOK_S, SAY_S, REASON_CHARACTERS = 0.2, 1.0, 5_000
+STARTING_S, RUNNING_S, REASON_CHARACTERS = 0.2, 1.0, 5_000
 
 
 def say(**line: Any) -> None:
@@ -70,7 +69,7 @@ def submit(statements: Statements, flink: dict[str, str], gateway: int) -> str:
 
 
 class Progress:
-    """Says `ready` when all partitions are read, and then once a second how each stage goes."""
+    """Says `ready` when all partitions are read, and then at every look how each stage goes."""
 
     def __init__(self, plan: dict[str, Any], tables: dict[str, tuple[str, ...]]) -> None:
         topics = {one["name"]: one["topic"] for one in plan["domain"]["inputs"]}
@@ -79,7 +78,7 @@ class Progress:
             for each in tables.values()
             for table in each
         }
-        self._tables, self._said_s = tables, 0.0
+        self._tables = tables
         self._records = dict.fromkeys(tables, 0)
         self.is_ready = False
 
@@ -97,8 +96,7 @@ class Progress:
             if all(is_read):
                 self.is_ready = True
                 say(event="ready", detail={"tasks": len(vertices)})
-        elif time.monotonic() - self._said_s >= SAY_S:
-            self._said_s = time.monotonic()
+        else:
             self._say(job.sources(vertices), job.heap_used_mb())
 
     def _say(self, sources: dict[str, Source], heap_used_mb: float) -> None:
@@ -118,7 +116,7 @@ class Progress:
 
 def watch(job: Job, jvm: Jvm, progress: Progress, stop: threading.Event) -> int:
     """Until told to stop, or the job ends; returns the exit code."""
-    while not stop.wait(LOOK_S):
+    while not stop.wait(RUNNING_S if progress.is_ready else STARTING_S):
         try:
             progress.look(job)
         except JobEndedError:

@@ -91,6 +91,7 @@ class Statements:
             "scan.startup.specific-offsets": ";".join(
                 f"partition:{number},offset:{at}" for number, at in offsets
             ),
+            "properties.register.consumer.metrics": "false",
             "scan.topic-partition-discovery.interval": "0 ms",
         }
 
@@ -102,6 +103,7 @@ class Statements:
             "properties.linger.ms": str(self._settings["linger_ms"]),
             "properties.acks": "1" if guarantee == "none" else "all",
             "properties.enable.idempotence": str(guarantee != "none").lower(),
+            "properties.register.producer.metrics": "false",
             "key.format": "raw",
             "value.fields-include": "EXCEPT_KEY",
         }
