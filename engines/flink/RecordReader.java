@@ -98,7 +98,10 @@ final class RecordReader implements DeserializationSchema<RowData> {
                 decoder.readFixed(text);
                 return string(text);
             case INT:
-                return decoder.readInt();
+                // readInt would not see that a value does not fit.
+                long value = decoder.readLong();
+                check(value == (int) value);
+                return (int) value;
             case LONG:
                 return decoder.readLong();
             case FLOAT:
@@ -124,7 +127,9 @@ final class RecordReader implements DeserializationSchema<RowData> {
     }
 
     private RowData fromJson(byte[] value) throws IOException {
-        JsonNode record = json.readTree(value);
+        // Jackson itself takes bytes that are no UTF-8.
+        String text = StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(value)).toString();
+        JsonNode record = json.readTree(text);
         if (record == null || !record.isObject()) {
             return null;
         }

@@ -21,9 +21,9 @@ class Runs:
     pipeline: str
     file: str = ""
 
-    def exact(self, domain: str) -> list[str]:
+    def exact(self, domain: str, workload: str = "smoke") -> list[str]:
         """The stages of a domain of which a run has outputs, all of them exact."""
-        found = self._run("smoke", domain)
+        found = self._run(workload, domain)
         cells = found["stages"].items()
         counts = {name: [cell["verdicts"][one] for one in VERDICTS] for name, cell in cells}
         exact = {name: cell["verdicts"]["exact"] for name, cell in cells}
@@ -32,12 +32,16 @@ class Runs:
     def killed(self, domain: str) -> dict[str, int]:
         """Verdicts of all stages together of a run in which the program is killed once. What is
         late and repeated because of it is told, and not here."""
+        cells = self.killed_verdicts(domain).values()
+        return {one: sum(cell[one] for cell in cells) for one in ("missing", "wrong", "unexpected")}
+
+    def killed_verdicts(self, domain: str) -> dict[str, dict[str, int]]:
+        """All verdicts of such a run, by stage."""
         lengths = ("--rate", "100", "--warm-up", "3", "--duration", "20", "--kill", "driver")
         found = self._run(str(patient_workload(self.command.data)), domain, *lengths)
         (restart,) = found["restarts"]
         assert restart["outage_s"] > 0
-        cells = [cell["verdicts"] for cell in found["stages"].values()]
-        return {one: sum(cell[one] for cell in cells) for one in ("missing", "wrong", "unexpected")}
+        return {stage: cell["verdicts"] for stage, cell in found["stages"].items()}
 
     def _run(self, workload: str, domain: str, *more: str) -> Any:
         last = len(load_domain(domain).spec.stages) - 1

@@ -1,23 +1,19 @@
 """Flink: every stage of every domain exact, in both wire formats, with windows of both kinds, in
 transactions, and when it is killed."""
 
-import json
 import shutil
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from schemas.protocol import VERDICTS
-from services.runtime.domains import domain_names, load_domain
 from services.runtime.settings import ROOT
-from tests.end_to_end.command import CommandLine
-from tests.end_to_end.workload_files import changed_workload, patient_workload
+from tests.end_to_end.workload_files import changed_workload
+from tests.engines.runs import Runs, runs_of
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
 
 BASE_PORT = 22_870
-TRAFFIC = load_domain("traffic").spec.stage_names
+TRAFFIC = ["ingest", "parse", "join", "tumbling", "sliding"]
 TRANSACTIONS = """
 name = "transactions"
 summary = "-"
@@ -28,80 +24,49 @@ state_backend = "rocksdb"
 parallelism = 2
 """
 # What makes the windows of traffic counted ones.
-COUNTED = (
-    'complete = { column = "num_lanes", every_s = 1 }\n',
-    'once_per = ["lane"]\n',
-)
+COUNTED = ('complete = { column = "num_lanes", every_s = 1 }\n', 'once_per = ["lane"]\n')
 
 
 @pytest.fixture(scope="module")
-def tidegauge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
-    command = CommandLine(tmp_path_factory.mktemp("flink"), BASE_PORT, timeout_s=280)
-    up = command("up", "--detach")
-    assert up.returncode == 0, up.stdout + up.stderr
-    yield command
-    assert command("down").returncode == 0
+def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    with runs_of("flink", tmp_path_factory.mktemp("flink"), BASE_PORT) as runs:
+        yield runs
 
 
-def run(tidegauge: CommandLine, workload: str, pipeline: str, *more: str) -> Any:
-    """The report of a valid run with a clean ledger."""
-    path = tidegauge.data / "report.json"
-    done = tidegauge("run", workload, "--pipeline", pipeline, "--report", str(path), *more)
-    assert done.returncode == 0, done.stdout + done.stderr
-    (found,) = json.loads(path.read_text())["pipelines"].values()
-    return found
+def test_it_publishes_every_stage(flink: Runs) -> None:
+    assert flink.exact("traffic") == TRAFFIC
+    assert flink.exact("gem_packs") == [
+        *("ingest", "parse", "revenue", "conversions", "average", "highest"),
+        *("enriched", "offers", "dear", "dear_average"),
+    ]
 
 
-def exact(found: Any) -> tuple[str, ...]:
-    """The stages that have outputs, all of them exact."""
-    counts = {stage: cell["verdicts"] for stage, cell in found["stages"].items()}
-    assert all(set(one) == set(VERDICTS) for one in counts.values())
-    return tuple(stage for stage, one in counts.items() if one["exact"] == sum(one.values()) > 0)
-
-
-@pytest.mark.parametrize("domain", domain_names())
-def test_it_publishes_every_stage_of_every_domain(tidegauge: CommandLine, domain: str) -> None:
-    stages = load_domain(domain).spec.stage_names
-    last = str(len(stages) - 1)
-    found = run(tidegauge, "smoke", "flink", "--domain", domain, "--stages", f"0-{last}")
-    assert exact(found) == stages
-    assert found["topology"] == "chained"
-
-
-def test_it_reads_json(tidegauge: CommandLine) -> None:
+def test_it_reads_json(flink: Runs) -> None:
     as_json = {"[phases]": '[content]\nformat = "json"\n\n[phases]'}
-    workload = changed_workload("smoke", tidegauge.data / "json.toml", as_json)
-    assert exact(run(tidegauge, str(workload), "flink", "--stages", "0-4")) == TRAFFIC
+    workload = changed_workload("smoke", flink.command.data / "json.toml", as_json)
+    assert flink.exact("traffic", str(workload)) == TRAFFIC
 
 
-def test_windows_that_the_watermark_closes_change_against_those_before(
-    tidegauge: CommandLine,
-) -> None:
-    folder = tidegauge.data / "closed"
+def test_windows_that_the_watermark_closes_change_against_those_before(flink: Runs) -> None:
+    folder = flink.command.data / "closed"
     shutil.copytree(ROOT / "domains" / "traffic", folder)
     text = (folder / "domain.toml").read_text()
     for piece in COUNTED:
         assert piece in text
         text = text.replace(piece, "")
     (folder / "domain.toml").write_text(text.replace('name = "traffic"', 'name = "closed"'))
-    found = run(tidegauge, "smoke", "flink", "--domain", str(folder), "--stages", "0-4")
-    assert exact(found) == TRAFFIC
+    assert flink.exact(str(folder)) == TRAFFIC
 
 
-def test_transactions_rocksdb_and_two_subtasks_are_as_exact(tidegauge: CommandLine) -> None:
-    own = tidegauge.data / "transactions.toml"
+def test_transactions_rocksdb_and_two_subtasks_are_as_exact(flink: Runs) -> None:
+    own = flink.command.data / "transactions.toml"
     own.write_text(TRANSACTIONS)
-    assert exact(run(tidegauge, "smoke", str(own), "--stages", "0-4")) == TRAFFIC
+    assert Runs(flink.command, "transactions", str(own)).exact("traffic") == TRAFFIC
 
 
-def test_killed_it_goes_on_from_its_newest_checkpoint(tidegauge: CommandLine) -> None:
-    lengths = ("--rate", "100", "--warm-up", "5", "--duration", "30", "--stages", "0-4")
-    patient = str(patient_workload(tidegauge.data))
-    found = run(tidegauge, patient, "flink", "--kill", "driver", *lengths)
-    (restart,) = found["restarts"]
-    assert 0 < restart["outage_s"] < 60
-    cells = [cell["verdicts"] for cell in found["stages"].values()]
+def test_killed_it_goes_on_from_its_newest_checkpoint(flink: Runs) -> None:
+    found = flink.killed_verdicts("traffic")
     lost = ("missing", "wrong", "unexpected", "late")
-    assert {one: sum(cell[one] for cell in cells) for one in lost} == dict.fromkeys(lost, 0)
-    # Checkpoints are 5 s apart; from the beginning it would be more than 1,500.
-    assert 0 < found["stages"]["ingest"]["verdicts"]["duplicate"] < 1_000
+    assert [cell[one] for cell in found.values() for one in lost] == [0] * 20
+    # Checkpoints are 5 s apart; from the beginning it would be more than 1,300.
+    assert 0 < found["ingest"]["duplicate"] < 1_000
