@@ -70,7 +70,9 @@ def table(rows: list[Row]) -> str:
         judged = row.exact + row.late + row.missing + row.wrong
         wrong = row.wrong + row.unexpected
         counts = (row.late, row.duplicate, row.missing, wrong, judged)
-        verdict = f"INVALID: {row.reason}" if row.reason else "valid"
+        # What follows the exit code is the last line of a log.
+        reason, code, _log = row.reason.partition(")")
+        verdict = f"INVALID: {reason}{code}" if row.reason else "valid"
         cells = (f"`{row.pipeline}`", out, *(f"{count}" for count in counts), verdict)
         lines.append(_line(cells))
     return "\n".join(lines)
