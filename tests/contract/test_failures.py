@@ -43,9 +43,9 @@ def test_a_row_says_what_a_kill_cost() -> None:
         87,
         0,
         0,
-        "pipeline:b failed: ended (code -9): [x] | y",
+        "it ended (code -9): [x] | y",
     )
     assert table([gone, back]).splitlines()[2:] == [
         "| `a` | 3.3 s | 4 | 5 | 1 | 5 | 97 | valid |",
-        "| `b` | until the end | 0 | 0 | 87 | 0 | 97 | INVALID: pipeline:b failed: ended (code -9) |",
+        "| `b` | until the end | 0 | 0 | 87 | 0 | 97 | INVALID: it ended (code -9) |",
     ]
