@@ -1,0 +1,28 @@
+"""Spark's discretised streams: exact in every domain, but for what waits for event time."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.engines.runs import Runs, runs_of
+
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def dstreams(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    with runs_of("dstreams", tmp_path_factory.mktemp("dstreams"), 22_070) as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("domain", "stages"),
+    [
+        ("traffic", ["ingest", "parse", "join", "tumbling", "sliding"]),
+        ("gem_packs", ["ingest", "parse", "conversions", "enriched", "offers", "dear"]),
+    ],
+)
+def test_it_publishes_what_needs_no_event_time(
+    dstreams: Runs, domain: str, stages: list[str]
+) -> None:
+    assert dstreams.exact(domain) == stages
