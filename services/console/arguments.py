@@ -106,7 +106,12 @@ def _add_study(verbs: Verbs) -> None:
 
 
 def _warm_up(text: str) -> int | str:
-    return text if text == AUTO else int(text)
+    if text == AUTO:
+        return text
+    try:
+        return int(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"must be seconds or {AUTO}, not {text!r}") from error
 
 
 def _add_stack(verbs: Verbs) -> None:

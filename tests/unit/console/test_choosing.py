@@ -7,6 +7,7 @@ import pytest
 from schemas.protocol import Load, Phases, Workload
 from schemas.search import Search
 from schemas.workload import Kill
+from services.console.arguments import build_parser
 from services.console.choosing import chosen_pipelines, with_options
 from services.runtime.definitions import DefinitionError, load_workload, names
 from services.runtime.settings import ROOT
@@ -83,3 +84,16 @@ def test_every_ready_workload_can_be_shortened(name: str) -> None:
 def test_a_file_that_is_not_there_is_named() -> None:
     with pytest.raises(DefinitionError, match="--input: /nowhere is not a file"):
         with_options(a_workload(), None, None, None, input_path=Path("/nowhere"))
+
+
+def test_a_warm_up_is_seconds_or_auto(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = build_parser()
+    assert parser.parse_args(["run", "--warm-up", "30"]).warm_up == 30
+    given = parser.parse_args(["run", "--warm-up", "auto"]).warm_up
+    phases = with_options(a_workload(), None, None, given).phases
+    assert (phases.warm_up_s, phases.until_steady) == (180, True)
+    fixed = with_options(a_workload().model_copy(update={"phases": phases}), None, None, 20).phases
+    assert (fixed.warm_up_s, fixed.until_steady) == (20, False)
+    with pytest.raises(SystemExit):
+        parser.parse_args(["run", "--warm-up", "soon"])
+    assert "must be seconds or auto, not 'soon'" in capsys.readouterr().err
