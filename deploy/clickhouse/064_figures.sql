@@ -36,8 +36,8 @@ WITH
     (
         SELECT
             run_id,
-            fromUnixTimestamp64Milli(JSONExtractInt(detail, 'start_ms')) AS measured_from,
-            fromUnixTimestamp64Milli(JSONExtractInt(detail, 'end_ms')) AS measured_until
+            toNullable(fromUnixTimestamp64Milli(JSONExtractInt(detail, 'start_ms'))) AS measured_from,
+            toNullable(fromUnixTimestamp64Milli(JSONExtractInt(detail, 'end_ms'))) AS measured_until
         FROM tidegauge.results_lifecycle AS e
         WHERE event = 'phase_started' AND e.phase = 'measure'
         ORDER BY run_id, e.time
@@ -48,11 +48,11 @@ WITH
         SELECT
             run_id,
             r.pipeline AS pipeline,
-            sum(r.cpu_seconds) AS cpu_seconds,
-            sum(r.cpu_seconds) / sum(r.interval_s) AS cpu_cores,
-            max(r.memory_bytes) AS memory_bytes,
-            max(r.heap_used_bytes) AS heap_bytes,
-            sum(r.gc_seconds) AS gc_seconds
+            toNullable(sum(r.cpu_seconds)) AS cpu_seconds,
+            toNullable(sum(r.cpu_seconds) / sum(r.interval_s)) AS cpu_cores,
+            toNullable(max(r.memory_bytes)) AS memory_bytes,
+            toNullable(max(r.heap_used_bytes)) AS heap_bytes,
+            toNullable(sum(r.gc_seconds)) AS gc_seconds
         FROM tidegauge.results_resources AS r
         INNER JOIN phases AS b USING (run_id)
         WHERE r.pipeline != '' AND r.time >= b.measured_from AND r.time < b.measured_until
@@ -70,13 +70,13 @@ WITH
     (
         SELECT
             run_id,
-            anyIf(
+            toNullable(anyIf(
                 arrayMax(
                     place -> length(place.2),
                     JSONExtractKeysAndValues(detail, 'start_offsets', 'Array(Int64)')
                 ),
                 event = 'preparing'
-            ) AS partitions,
+            )) AS partitions,
             mapFromArrays(
                 groupArrayIf(toString(e.pipeline), event = 'ready' AND e.pipeline != ''),
                 groupArrayIf(
@@ -97,19 +97,19 @@ WITH
             run_id,
             pipeline,
             stage,
-            anyIf(l.count, definition = 'latest') AS measured_outputs,
-            anyIf(l.min_ms, definition = 'latest') AS min_ms,
-            anyIf(l.p50_ms, definition = 'latest') AS p50_ms,
-            anyIf(l.p90_ms, definition = 'latest') AS p90_ms,
-            anyIf(l.p95_ms, definition = 'latest') AS p95_ms,
-            anyIf(l.p99_ms, definition = 'latest') AS p99_ms,
-            anyIf(l.p999_ms, definition = 'latest') AS p999_ms,
-            anyIf(l.max_ms, definition = 'latest') AS max_ms,
-            anyIf(l.mean_ms, definition = 'latest') AS mean_ms,
-            anyIf(l.p50_ms, definition = 'mean') AS of_mean_p50_ms,
-            anyIf(l.p99_ms, definition = 'mean') AS of_mean_p99_ms,
-            anyIf(l.p50_ms, definition = 'event_time') AS event_time_p50_ms,
-            anyIf(l.p99_ms, definition = 'event_time') AS event_time_p99_ms
+            toNullable(anyIf(l.count, definition = 'latest')) AS measured_outputs,
+            toNullable(anyIf(l.min_ms, definition = 'latest')) AS min_ms,
+            toNullable(anyIf(l.p50_ms, definition = 'latest')) AS p50_ms,
+            toNullable(anyIf(l.p90_ms, definition = 'latest')) AS p90_ms,
+            toNullable(anyIf(l.p95_ms, definition = 'latest')) AS p95_ms,
+            toNullable(anyIf(l.p99_ms, definition = 'latest')) AS p99_ms,
+            toNullable(anyIf(l.p999_ms, definition = 'latest')) AS p999_ms,
+            toNullable(anyIf(l.max_ms, definition = 'latest')) AS max_ms,
+            toNullable(anyIf(l.mean_ms, definition = 'latest')) AS mean_ms,
+            toNullable(anyIf(l.p50_ms, definition = 'mean')) AS of_mean_p50_ms,
+            toNullable(anyIf(l.p99_ms, definition = 'mean')) AS of_mean_p99_ms,
+            toNullable(anyIf(l.p50_ms, definition = 'event_time')) AS event_time_p50_ms,
+            toNullable(anyIf(l.p99_ms, definition = 'event_time')) AS event_time_p99_ms
         FROM tidegauge.latency_summary AS l
         WHERE phase = 'measure'
         GROUP BY run_id, pipeline, stage
@@ -194,16 +194,32 @@ LEFT JOIN prepared AS n ON n.run_id = c.run_id
 LEFT JOIN phases AS b ON b.run_id = c.run_id
 LEFT JOIN
 (
-    SELECT * FROM tidegauge.generator_summary WHERE phase = 'measure'
+    SELECT
+        run_id,
+        toNullable(acknowledged) AS acknowledged,
+        toNullable(send_delay_p50_ms) AS send_delay_p50_ms,
+        toNullable(send_delay_p99_ms) AS send_delay_p99_ms
+    FROM tidegauge.generator_summary
+    WHERE phase = 'measure'
 ) AS g ON g.run_id = c.run_id
 LEFT JOIN latency AS l
     ON l.run_id = c.run_id AND l.pipeline = c.pipeline AND l.stage = c.stage
 LEFT JOIN
 (
-    SELECT * FROM tidegauge.verdict_totals WHERE phase = 'measure'
+    SELECT
+        run_id,
+        pipeline,
+        stage,
+        toNullable(exact) AS exact,
+        toNullable(wrong) AS wrong,
+        toNullable(missing) AS missing,
+        toNullable(late) AS late,
+        toNullable(duplicate) AS duplicate,
+        toNullable(unexpected) AS unexpected
+    FROM tidegauge.verdict_totals
+    WHERE phase = 'measure'
 ) AS v ON v.run_id = c.run_id AND v.pipeline = c.pipeline AND v.stage = c.stage
 LEFT JOIN behind AS q
     ON q.run_id = c.run_id AND q.pipeline = c.pipeline AND q.stage = c.stage
 LEFT JOIN used AS u ON u.run_id = c.run_id AND u.pipeline = c.pipeline
-SETTINGS join_use_nulls = 1
 COMMENT 'One row per run, pipeline and stage: settings of workload, pipeline and machine, and every figure of the measured phase. Settings of the engine by name as text: settings[''heap_mb'']';
