@@ -95,7 +95,7 @@ def ended_by_threshold(report: Figures) -> bool:
 
 
 def sentence(row: Row) -> str:
-    """`failed: join.p99_ms <= 50, spark-realtime join has 63`."""
+    """`failed: join.p99_ms <= 50; spark-realtime join has 63`."""
     who = " ".join(filter(None, (row["pipeline"], row["stage"]))) or INPUT
     value = "has no such figure" if row["value"] is None else f"has {_plain(row['value'])}"
     return f"{'passed' if row['passed'] else 'failed'}: {row['threshold']}; {who} {value}"

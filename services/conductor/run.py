@@ -179,9 +179,8 @@ class Run:
 
     def _warm_up(self, phases: PhasePlan) -> PhasePlan:
         """Wait until every stage is steady, or for the whole warm-up; the phases from then on."""
-        steady_from_ms = phases.load_start_ms + 1000 * LEAST_WARM_UP_S
         last_ms = phases.measure_start_ms - MEASURE_LEAD_MS
-        at_ms = max(steady_from_ms, phases.load_start_ms + KNOWN_AFTER_MS)
+        at_ms = phases.load_start_ms + 1000 * LEAST_WARM_UP_S
         while at_ms < last_ms:
             self._await_time(at_ms)
             if self._state.warming.look(now_ms() - KNOWN_AFTER_MS).steady:

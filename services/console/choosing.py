@@ -98,8 +98,10 @@ def with_baseline(
     report = _baseline(baseline, url) if baseline else None
     try:
         found = resolved(thresholds, report, baseline or "", pipelines)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except ValueError as error:
         raise DefinitionError(f"--threshold: {error}.") from error
+    except (KeyError, TypeError, AttributeError) as error:
+        raise DefinitionError(f"--baseline: {baseline} is no report in JSON.") from error
     return workload.model_copy(update={"thresholds": tuple(one.text for one in found)})
 
 
