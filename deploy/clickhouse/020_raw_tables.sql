@@ -396,6 +396,9 @@ CREATE TABLE IF NOT EXISTS tidegauge.results_resources
     gc_count Nullable(Int64)
         COMMENT 'Collections that ended in the interval'
         CODEC(T64, ZSTD(1)),
+    jit_seconds Nullable(Float64)
+        COMMENT 'Time that just-in-time compilers spent in the interval, all their threads together'
+        CODEC(ZSTD(1)),
     load_1m Nullable(Float64)
         COMMENT 'Load average of a minute; of the machine only'
         CODEC(ZSTD(1)),
@@ -413,6 +416,9 @@ CREATE TABLE IF NOT EXISTS tidegauge.results_resources
         CODEC(ZSTD(1)),
     memory_pressure_seconds Nullable(Float64)
         COMMENT 'Time in the interval in which some task waited for memory; of the machine only'
+        CODEC(ZSTD(1)),
+    run_queue_wait_seconds Nullable(Float64)
+        COMMENT 'Time in the interval that its threads, all together, were ready to run and waited for a processor'
         CODEC(ZSTD(1)),
     _topic LowCardinality(String)
         COMMENT 'Kafka topic the row was projected from'

@@ -52,7 +52,8 @@ WITH
             toNullable(sum(r.cpu_seconds) / sum(r.interval_s)) AS cpu_cores,
             toNullable(max(r.memory_bytes)) AS memory_bytes,
             toNullable(max(r.heap_used_bytes)) AS heap_bytes,
-            toNullable(sum(r.gc_seconds)) AS gc_seconds
+            toNullable(sum(r.gc_seconds)) AS gc_seconds,
+            toNullable(sum(r.jit_seconds)) AS jit_seconds
         FROM tidegauge.results_resources AS r
         INNER JOIN phases AS b USING (run_id)
         WHERE r.pipeline != '' AND r.time >= b.measured_from AND r.time < b.measured_until
@@ -186,7 +187,8 @@ SELECT
     u.cpu_seconds * 1e6 / nullIf(g.acknowledged, 0) AS core_seconds_per_million_records,
     u.memory_bytes AS memory_bytes,
     u.heap_bytes AS heap_bytes,
-    u.gc_seconds AS gc_seconds
+    u.gc_seconds AS gc_seconds,
+    u.jit_seconds AS jit_seconds
 FROM (SELECT *, stage FROM cells ARRAY JOIN of_pipeline AS stage) AS c
 LEFT JOIN tidegauge.runs AS r ON r.run_id = c.run_id
 LEFT JOIN tidegauge.run_stages AS s ON s.run_id = c.run_id AND s.stage = c.stage

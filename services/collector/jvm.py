@@ -1,4 +1,4 @@
-"""Heap and garbage collections of a JVM, from the counters that it keeps in a file for its tools.
+"""Heap, collections and compilation of a JVM, from the counters that it keeps for its tools.
 
 HotSpot writes its performance counters into a memory-mapped file, `hsperfdata_USER/PID` in its
 temporary folder, which `jstat` reads too (`-XX:+UsePerfData`, on unless turned off). Reading them
@@ -21,17 +21,20 @@ _ENTRY = struct.Struct("iiibbbbi")
 _SPACES = tuple(f"sun.gc.generation.{g}.space.{s}" for g, s in ((0, 0), (0, 1), (0, 2), (1, 0)))
 _COLLECTORS = tuple(f"sun.gc.collector.{n}" for n in range(3))
 FREQUENCY = "sun.os.hrt.frequency"
+COMPILING = "java.ci.totalTime"  # added to by each compiler thread when it ends a method
 
 
 @dataclass(frozen=True)
 class JvmSample:
-    """gc_seconds, gc_count: since the JVM began, all collectors together. heap_used_bytes: as most
-    collectors count it only when they collect, None before they first did."""
+    """Since the JVM began: gc_seconds, gc_count, all collectors together; jit_seconds, of all
+    compiler threads by the clock on the wall. heap_used_bytes: as most collectors count it only
+    when they collect, None before they first did."""
 
     heap_used_bytes: int | None
     heap_capacity_bytes: int
     gc_seconds: float
     gc_count: int
+    jit_seconds: float
 
 
 class Jvm:
@@ -92,6 +95,7 @@ def read(data: bytes, at: Mapping[str, int]) -> JvmSample | None:
         heap_capacity_bytes=sum(value(f"{space}.capacity") for space in _SPACES),
         gc_seconds=sum(value(f"{c}.time") for c in _COLLECTORS) / value(FREQUENCY),
         gc_count=sum(value(f"{c}.invocations") for c in _COLLECTORS),
+        jit_seconds=value(COMPILING) / value(FREQUENCY),
     )
 
 

@@ -14,7 +14,8 @@ MeasuresT = TypeVar("MeasuresT", "Counters", "Gauges")
 @dataclass(frozen=True)
 class Counters:
     """What only grows in the life of a process, or of the machine since its boot. Bytes of disks
-    and networks; seconds; gc_count: collections that ended. Names are those of the events."""
+    and networks; seconds; gc_count: collections that ended; jit_seconds: time of compilers. Names
+    are those of the events."""
 
     read_bytes: int | None = None
     written_bytes: int | None = None
@@ -22,10 +23,12 @@ class Counters:
     sent_bytes: int | None = None
     gc_seconds: float | None = None
     gc_count: int | None = None
+    jit_seconds: float | None = None
     steal_seconds: float | None = None
     cpu_pressure_seconds: float | None = None
     io_pressure_seconds: float | None = None
     memory_pressure_seconds: float | None = None
+    run_queue_wait_seconds: float | None = None
 
 
 @dataclass(frozen=True)

@@ -143,6 +143,7 @@ def _read(member: _Member) -> ProcessSample:
                 written_bytes=disk[1],
                 gc_seconds=jvm.gc_seconds if jvm else None,
                 gc_count=jvm.gc_count if jvm else None,
+                jit_seconds=jvm.jit_seconds if jvm else None,
             ),
             gauges=Gauges(
                 open_files=_open_files(process),

@@ -82,7 +82,7 @@ def test_a_record_cut_short_anywhere_is_refused(name, data):
 @given(data=st.data())
 def test_bytes_after_the_end_are_refused(name, data):
     whole = EVERY.encode(name, data.draw(values_of(SCHEMAS[name])))
-    with pytest.raises(codec.DecodeError, match=f"^{name} v[12] has bytes after its end$"):
+    with pytest.raises(codec.DecodeError, match=f"^{name} v[1-9] has bytes after its end$"):
         EVERY.decode(whole + data.draw(st.binary(min_size=1, max_size=9)))
 
 
@@ -173,7 +173,7 @@ def test_an_int_beyond_32_bits_is_neither_written_nor_read(value) -> None:
     newest = EVERY.schema("results_resources")
     out = io.BytesIO()
     fastavro.schemaless_writer(out, newest.parsed, RESOURCES | {"threads": value})
-    with pytest.raises(codec.DecodeError, match=f"v2: threads {value} does not fit"):
+    with pytest.raises(codec.DecodeError, match=f"v3: threads {value} does not fit"):
         EVERY.decode(newest.header + out.getvalue())
 
 

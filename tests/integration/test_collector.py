@@ -87,6 +87,7 @@ def test_the_heap_of_a_jvm_is_read_from_its_own_counters(broker, tmp_path):
     assert 1_000_000 < kafka["heap_used_bytes"] <= kafka["heap_capacity_bytes"]
     assert kafka["gc_seconds"] >= 0
     assert kafka["gc_count"] >= 0
+    assert kafka["jit_seconds"] >= 0
 
 
 PLAN = "/data/runs/r1/p1.plan.json"

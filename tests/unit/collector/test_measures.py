@@ -77,13 +77,14 @@ JVM = counters_file(
         "sun.gc.collector.0.invocations": 3,
         "sun.gc.collector.2.time": 500,
         "sun.gc.collector.2.invocations": 1,
+        "java.ci.totalTime": 7250,
     }
 )
 
 
-def test_heap_and_collections_are_read_from_the_file_of_counters():
+def test_heap_collections_and_compilation_are_read_from_the_file_of_counters():
     assert "java.property.x" not in places(JVM)
-    assert read(JVM, places(JVM)) == JvmSample(15, 300, 3.0, 4)
+    assert read(JVM, places(JVM)) == JvmSample(15, 300, 3.0, 4, 7.25)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,7 @@ def test_the_file_is_found_by_the_number_the_process_has_in_its_own_namespace(tm
     (process / "status").write_text("Name:\tjava\nNSpid:\t77\t5\n")
     assert not Jvm(77, tmp_path).is_known
     (folder / "5").write_bytes(JVM)
-    assert Jvm(77, tmp_path).sample() == JvmSample(15, 300, 3.0, 4)
+    assert Jvm(77, tmp_path).sample() == JvmSample(15, 300, 3.0, 4, 7.25)
     assert Jvm(78, Path(tmp_path)).sample() is None
 
 
