@@ -7,6 +7,7 @@ on standard output, each one of `LINE`:
     {"event": "ready", "detail": {}}
     {"event": "progress", "stage": "parse", "batch_id": 7, "input_rows": 100}
     {"event": "failed", "stage": "parse", "reason": "the broker is gone"}
+    {"event": "undecodable", "topic": "traffic.flow", "value": "bm8gcmVjb3Jk", "bytes": 9}
 
 SIGTERM ends it. It needs no producer for the results bus and no secret of it.
 """
@@ -14,7 +15,7 @@ SIGTERM ends it. It needs no producer for the results bus and no secret of it.
 import re
 from typing import Annotated, Any, Final, Literal, cast, get_args
 
-from pydantic import Field, JsonValue, StringConstraints, TypeAdapter, model_validator
+from pydantic import Base64Bytes, Field, JsonValue, StringConstraints, TypeAdapter, model_validator
 
 from schemas.domain import Column, DomainSpec
 from schemas.model import Model, Name, Stage
@@ -282,7 +283,17 @@ class FailedLine(Model):
     reason: _Text
 
 
-Line = ReadyLine | ProgressLine | FailedLine
-LINE: Final[TypeAdapter[Line]] = TypeAdapter(
-    Annotated[ReadyLine | ProgressLine | FailedLine, Field(discriminator="event")]
-)
+class UndecodableLine(Model):
+    """A value of an input that is no record of it. partition, offset: -1 where the engine does not
+    tell its program. value: in Base64, its first VALUE_BYTES bytes; bytes: how long it is."""
+
+    event: Literal["undecodable"]
+    topic: Annotated[str, StringConstraints(max_length=249)]
+    partition: Annotated[int, Field(ge=-1, lt=2**31)] = -1
+    offset: Annotated[int, Field(ge=-1, lt=2**63)] = -1
+    value: Base64Bytes | None = None
+    bytes: _Count = 0
+
+
+Line = ReadyLine | ProgressLine | FailedLine | UndecodableLine
+LINE: Final[TypeAdapter[Line]] = TypeAdapter(Annotated[Line, Field(discriminator="event")])

@@ -197,7 +197,8 @@ class Flow:
         plan = self.plan
 
         def decode(message: Any) -> Row | None:
-            return plan.row_of(message.topic, message.value, message.timestamp[1])
+            place = (message.partition, message.offset)
+            return plan.row_of(message.topic, message.value, message.timestamp[1], place)
 
         rows = op.filter_map("decode", messages, decode)
         closed = [kind for kind in self.kinds.values() if isinstance(kind, Closed)]

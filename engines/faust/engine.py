@@ -119,7 +119,9 @@ class Program:
             message = event.message
             appended_ms = round(message.timestamp * 1000)
             self.reading.read(message.topic, message.partition, message.offset, appended_ms)
-            await self.write(self.flow.read(message.topic, message.key, message.value, appended_ms))
+            place = (message.partition, message.offset)
+            found = self.flow.read(message.topic, message.key, message.value, appended_ms, place)
+            await self.write(found)
 
     async def tick(self) -> None:
         """What time brings: windows that are due, and progress."""

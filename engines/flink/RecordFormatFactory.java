@@ -21,7 +21,7 @@ import org.apache.flink.table.types.DataType;
 /**
  * The table format `record`: Avro in single-object encoding (C3 01, the fingerprint of the schema,
  * the datum), which Flink's own format `avro` does not read; or JSON. Columns are fields of the
- * schema by name. A value that is no such record gives no row.
+ * schema by name. A value that is no such record gives no row and is told.
  */
 public final class RecordFormatFactory implements DeserializationFormatFactory, SerializationFormatFactory {
     private static final ConfigOption<String> SCHEMA =
@@ -49,12 +49,14 @@ public final class RecordFormatFactory implements DeserializationFormatFactory, 
             DynamicTableFactory.Context context, ReadableConfig options) {
         String schema = options.get(SCHEMA);
         boolean isJson = options.get(WIRE_FORMAT).equals("json");
+        String topic = context.getCatalogTable().getOptions().get("topic");
         return new DecodingFormat<>() {
             @Override
             public DeserializationSchema<RowData> createRuntimeDecoder(
                     DynamicTableSource.Context source, DataType type) {
                 List<String> columns = DataType.getFieldNames(type);
-                return new RecordReader(schema, isJson, columns, source.createTypeInformation(type));
+                return new RecordReader(
+                        topic, schema, isJson, columns, source.createTypeInformation(type));
             }
 
             @Override

@@ -3,6 +3,7 @@ package tidegauge.flink;
 import com.fasterxml.jackson.databind.DeserializationFeature;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.CharBuffer;
@@ -19,10 +20,16 @@ import org.apache.flink.table.data.RowData;
 import org.apache.flink.table.data.StringData;
 import org.apache.flink.util.Collector;
 
-/** Values of one record to rows. A value that is no such record gives none. */
+/** Values of one record to rows. A value that is no such record gives none and is told. */
 final class RecordReader implements DeserializationSchema<RowData> {
     private static final long serialVersionUID = 1L;
 
+    /** What a line begins with that engine.py passes on. */
+    private static final String TOLD = "tidegauge: ";
+    /** Of a value that is no record, how many bytes are told. */
+    private static final int VALUE_BYTES = 100_000;
+
+    private final String topic;
     private final String schema;
     private final boolean isJson;
     private final String[] columns;
@@ -31,7 +38,13 @@ final class RecordReader implements DeserializationSchema<RowData> {
     private transient BinaryDecoder decoder;
     private transient ObjectMapper json;
 
-    RecordReader(String schema, boolean isJson, List<String> columns, TypeInformation<RowData> type) {
+    RecordReader(
+            String topic,
+            String schema,
+            boolean isJson,
+            List<String> columns,
+            TypeInformation<RowData> type) {
+        this.topic = topic;
         this.schema = schema;
         this.isJson = isJson;
         this.columns = columns.toArray(new String[0]);
@@ -47,9 +60,21 @@ final class RecordReader implements DeserializationSchema<RowData> {
     @Override
     public void deserialize(byte[] value, Collector<RowData> out) {
         RowData row = deserialize(value);
-        if (row != null) {
+        if (row == null) {
+            tell(value);
+        } else {
             out.collect(row);
         }
+    }
+
+    /** Flink does not say the partition and the offset of a value. */
+    private void tell(byte[] value) {
+        ObjectNode line = json.createObjectNode().put("event", "undecodable").put("topic", topic);
+        if (value != null) {
+            line.put("value", Arrays.copyOf(value, Math.min(value.length, VALUE_BYTES)));
+            line.put("bytes", value.length);
+        }
+        System.out.println(TOLD + line);
     }
 
     @Override

@@ -19,6 +19,7 @@ from urllib.parse import quote
 HERE = Path(__file__).resolve().parent
 START_TIMEOUT_S, STOP_TIMEOUT_S, REST_TIMEOUT_S = 120, 5, 10
 POLL_S = 0.05
+TOLD = "tidegauge: "  # what a line begins with that RecordReader has for the runner
 METRICS_MS = 500  # how old they may be
 WANTED = ("].numRecordsIn", "].pendingRecords", "].currentOutputWatermark")
 
@@ -48,9 +49,12 @@ class Jvm:
         self.port = self._port(told)
 
     def _log(self) -> None:
-        """What it says is for the pipeline's log."""
+        """What it says is for the pipeline's log, but for lines of the contract."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
+            if line.startswith(TOLD):
+                os.write(1, line.removeprefix(TOLD).encode())
+                continue
             sys.stderr.write(line)
             if line.startswith("Caused by: "):
                 self.cause = line.removeprefix("Caused by: ").strip()

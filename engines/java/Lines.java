@@ -3,6 +3,8 @@ package tidegauge;
 import com.fasterxml.jackson.core.JsonProcessingException;
 import java.io.IOException;
 import java.io.PrintStream;
+import java.util.Arrays;
+import java.util.Base64;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
@@ -14,6 +16,8 @@ import java.util.function.ToLongFunction;
 /** The lines that a program says, and how it hears that it shall end. */
 public final class Lines {
     private static final long PROGRESS_EVERY_MS = 1_000;
+    /** Of a value that does not decode, how many bytes are told. */
+    private static final int VALUE_BYTES = 100_000;
     private static final Map<String, LongAdder> READ = new ConcurrentHashMap<>();
     private static PrintStream out = System.out;
     private static volatile int status;
@@ -54,6 +58,21 @@ public final class Lines {
         var all = new LinkedHashMap<String, Object>(detail);
         all.put("java", System.getProperty("java.version"));
         say(Map.of("event", "ready", "detail", all));
+    }
+
+    /** A value of an input is no record: told, so that it is kept. */
+    public static void undecodable(String topic, int partition, long offset, byte[] value) {
+        var line = new LinkedHashMap<String, Object>();
+        line.put("event", "undecodable");
+        line.put("topic", topic);
+        line.put("partition", partition);
+        line.put("offset", offset);
+        if (value != null) {
+            var told = Arrays.copyOf(value, Math.min(value.length, VALUE_BYTES));
+            line.put("value", Base64.getEncoder().encodeToString(told));
+            line.put("bytes", value.length);
+        }
+        say(line);
     }
 
     /** A row came to a stage. */

@@ -125,11 +125,14 @@ public final class Plan {
         return inputs.values().stream().filter(one -> one.topic().equals(topic)).findAny().get();
     }
 
-    /** The row that a Kafka record is; null where it is none. */
+    /** The row that a Kafka record is; null, which is told, where it is none. */
     public Row row(String topic, int partition, long offset, long appendedMs, byte[] value) {
         var input = inputOf(topic);
         var fields = isJson ? input.record().decodeJson(value) : input.record().decode(value);
-        if (fields == null) return null;
+        if (fields == null) {
+            Lines.undecodable(topic, partition, offset, value);
+            return null;
+        }
         var eventMs = ((Number) fields.get(input.eventTime())).longValue();
         var id = input.name() + ":" + partition + ":" + offset;
         return new Row(fields, input.name(), id, eventMs, appendedMs, offset);

@@ -71,7 +71,7 @@ class Graph:
             at = metadata.as_dict()
             appended_ms = at["timestamp_millis"]
             self.reading.read(topic, at["partition"], at["offset"], appended_ms)
-            row = self.plan.row_of(topic, data, appended_ms)
+            row = self.plan.row_of(topic, data, appended_ms, (at["partition"], at["offset"]))
             return dumped([] if row is None else [row])
 
         return each(records, decode, "data", "_metadata")

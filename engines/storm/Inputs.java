@@ -14,7 +14,7 @@ import org.apache.storm.tuple.Tuple;
 import org.apache.storm.tuple.Values;
 import org.apache.storm.utils.TupleUtils;
 
-/** Decodes, copies, and says up to when all has been read. What does not decode is dropped. */
+/** Decodes, copies, and says up to when all has been read. What does not decode is told. */
 final class Inputs extends BaseRichBolt {
     static final String NAME = "inputs";
     /** By partition, the next offset. */

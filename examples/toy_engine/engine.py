@@ -38,7 +38,8 @@ class Engine:
         """One record."""
         topic, appended_ms = message.topic(), message.timestamp()[1]
         self.reading.read(topic, message.partition(), message.offset(), appended_ms)
-        self.write(self.flow.read(topic, message.key(), message.value(), appended_ms))
+        place = (message.partition(), message.offset())
+        self.write(self.flow.read(topic, message.key(), message.value(), appended_ms, place))
 
     def tick(self):
         """What time brings: windows that are due, and progress."""

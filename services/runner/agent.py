@@ -12,8 +12,16 @@ from pathlib import Path
 import structlog
 
 from schemas import catalogue, protocol
-from schemas.engine import REASON_CHARACTERS, FailedLine, Line, ProgressLine, ReadyLine
+from schemas.engine import (
+    REASON_CHARACTERS,
+    FailedLine,
+    Line,
+    ProgressLine,
+    ReadyLine,
+    UndecodableLine,
+)
 from schemas.protocol import PhasePlan, Pipeline, RunPlan
+from services.runner.lines import Undecodable, refusal
 from services.runner.processes import (
     PipelineProcess,
     last_meaningful_line,
@@ -241,6 +249,9 @@ class Agent:
                 self._events.publish(
                     catalogue.PIPELINE, session.run_id, pipeline=name, **fields, detail=detail
                 )
+        elif isinstance(line, UndecodableLine):
+            if line.topic in session.plan.start_offsets:
+                self._events.dead_letter(Undecodable(line), refusal(line, name), session.run_id)
         elif isinstance(line, FailedLine):
             reason = " ".join(line.reason.split())[:REASON_CHARACTERS]
             where = f"{name} {line.stage}" if line.stage else name

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
-from schemas.engine import LINE, Line
+from schemas.engine import LINE, Line, UndecodableLine
 from schemas.mistakes import first_mistake
 
 MAX_LINE_BYTES = 256 * 1024
@@ -68,3 +68,37 @@ def _parsed(raw: bytes) -> Line | str:
         return f"no line of the contract ({first_mistake(error)}): {text}"
     except (ValueError, RecursionError) as error:
         return f"no line of the contract ({error}): {text}"
+
+
+@dataclass(frozen=True)
+class Undecodable:
+    """A value that a program could not decode. Speaks like a Kafka message, so that it can become a
+    dead letter."""
+
+    line: UndecodableLine
+
+    def topic(self) -> str:
+        """Of the input."""
+        return self.line.topic
+
+    def partition(self) -> int:
+        """-1 where the program does not know it."""
+        return self.line.partition
+
+    def offset(self) -> int:
+        """-1 where the program does not know it."""
+        return self.line.offset
+
+    def key(self) -> None:
+        """Programs do not say it."""
+
+    def value(self) -> bytes | None:
+        """As much as the program said."""
+        return self.line.value
+
+
+def refusal(line: UndecodableLine, pipeline: str) -> str:
+    """Why a dead letter is one, in a sentence."""
+    said = len(line.value or b"")
+    cut = f"; its value of {line.bytes} bytes is cut to {said}" if line.bytes > said else ""
+    return f"{pipeline}: the value does not decode{cut}"

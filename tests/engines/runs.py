@@ -1,16 +1,25 @@
 """Runs of one pipeline on a stack of its own, as a person starts them, and what they find."""
 
 import json
+import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from schemas.codec import DecodeError
 from schemas.protocol import VERDICTS
 from services.runtime.domains import load_domain
+from services.runtime.kafka import assigned_consumer, end_offsets
+from services.runtime.replay import read_spans
+from services.runtime.settings import ServiceSettings
 from tests.end_to_end.command import CommandLine
 from tests.end_to_end.workload_files import patient_workload
+from tests.traffic import INPUTS
+
+DEAD_LETTERS = "SELECT hex(value) AS value FROM tidegauge.dead_letter WHERE reason LIKE '%decode%'"
 
 
 @dataclass(frozen=True)
@@ -28,6 +37,22 @@ class Runs:
         counts = {name: [cell["verdicts"][one] for one in VERDICTS] for name, cell in cells}
         exact = {name: cell["verdicts"]["exact"] for name, cell in cells}
         return [name for name, all_of in counts.items() if exact[name] == sum(all_of) > 0]
+
+    def dead_letters(self) -> tuple[Counter[bytes], Counter[bytes]]:
+        """Values that programs told as no records, and those of the inputs that are none, of all
+        runs of the stack."""
+        self._run("undecodable", "traffic", "--warm-up", "3", "--duration", "10")
+        settings = ServiceSettings(data=self.command.data, base_port=self.command.base_port)
+        planted = Counter(_no_records(settings))
+        deadline_s = time.monotonic() + 20
+        while (told := self._told()) != planted and time.monotonic() < deadline_s:
+            time.sleep(0.5)  # between two looks, within the deadline
+        return told, planted
+
+    def _told(self) -> Counter[bytes]:
+        done = self.command("sql", DEAD_LETTERS, "--format", "json")
+        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        return Counter(bytes.fromhex(row["value"]) for row in rows)
 
     def killed(self, domain: str) -> dict[str, int]:
         """Verdicts of all stages together of a run in which the program is killed once. What is
@@ -53,6 +78,23 @@ class Runs:
         report = json.loads(path.read_text())
         assert report["valid"], done.stdout + done.stderr
         return report["pipelines"][self.pipeline]
+
+
+def _no_records(settings: ServiceSettings) -> Iterator[bytes]:
+    """Values of the inputs of traffic that the reference decoder refuses."""
+    reference = load_domain("traffic").spec.codec
+    consumer = assigned_consumer(settings, "tests")
+    spans = {
+        (topic, partition): (0, end)
+        for topic in INPUTS
+        for partition, end in enumerate(end_offsets(consumer, topic))
+    }
+    for message in read_spans(consumer, spans):
+        try:
+            reference.decode(message.value())
+        except DecodeError:
+            yield message.value()
+    consumer.close()
 
 
 @contextmanager

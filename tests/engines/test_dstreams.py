@@ -26,3 +26,9 @@ def test_it_publishes_what_needs_no_event_time(
     dstreams: Runs, domain: str, stages: list[str]
 ) -> None:
     assert dstreams.exact(domain) == stages
+
+
+def test_a_value_that_is_no_record_becomes_a_dead_letter(dstreams: Runs) -> None:
+    told, planted = dstreams.dead_letters()
+    assert planted.total() > 5
+    assert told == planted

@@ -70,3 +70,9 @@ def test_killed_it_goes_on_from_its_newest_checkpoint(flink: Runs) -> None:
     assert [cell[one] for cell in found.values() for one in lost] == [0] * 20
     # Checkpoints are 5 s apart; from the beginning it would be more than 1,300.
     assert 0 < found["ingest"]["duplicate"] < 1_000
+
+
+def test_a_value_that_is_no_record_becomes_a_dead_letter(flink: Runs) -> None:
+    told, planted = flink.dead_letters()
+    assert planted.total() > 5
+    assert told == planted

@@ -70,3 +70,15 @@ def test_killed_processors_go_on_from_their_changelogs(processors: Runs, domain:
 
 def test_the_killed_dsl_goes_on_from_its_changelogs(dsl: Runs) -> None:
     assert dsl.killed("traffic") == {"missing": 0, "wrong": 0, "unexpected": 0}
+
+
+def test_a_value_that_is_no_record_becomes_a_dead_letter(processors: Runs) -> None:
+    told, planted = processors.dead_letters()
+    assert planted.total() > 5
+    assert told == planted
+
+
+def test_the_dsl_too_tells_a_value_that_is_no_record(dsl: Runs) -> None:
+    told, planted = dsl.dead_letters()
+    assert planted.total() > 5
+    assert told == planted

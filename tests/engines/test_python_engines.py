@@ -34,6 +34,12 @@ def test_it_publishes_the_stages_of_gem_packs_that_it_can(runs: Runs) -> None:
     assert runs.exact("gem_packs") == PUBLISHED[runs.pipeline]
 
 
+def test_a_value_that_is_no_record_becomes_a_dead_letter(runs: Runs) -> None:
+    told, planted = runs.dead_letters()
+    assert planted.total() > 5
+    assert told == planted
+
+
 def test_a_killed_program_goes_on_where_it_was(runs: Runs) -> None:
     if runs.pipeline not in RESUME:
         pytest.skip(f"{runs.pipeline} does not go on: its engine.toml says why")

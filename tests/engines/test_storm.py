@@ -35,3 +35,9 @@ def test_killed_it_fails_the_run(storm: Runs) -> None:
     done = storm.command("run", "latency", "--pipeline", "storm", "--kill", "driver", *lengths)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "pipeline:storm failed" in done.stdout
+
+
+def test_a_value_that_is_no_record_becomes_a_dead_letter(storm: Runs) -> None:
+    told, planted = storm.dead_letters()
+    assert planted.total() > 5
+    assert told == planted

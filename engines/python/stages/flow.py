@@ -84,12 +84,20 @@ class Flow:
         ]
         self.closed = [one for one in self.stages if isinstance(one.kind, Closed)]
 
-    def read(self, topic: str, key: Any, value: bytes | None, appended_ms: int) -> list[Message]:
-        """What is to publish because of a record. One that does not decode is only copied."""
+    def read(
+        self,
+        topic: str,
+        key: Any,
+        value: bytes | None,
+        appended_ms: int,
+        place: tuple[int, int] = (-1, -1),
+    ) -> list[Message]:
+        """What is to publish because of a record. One that does not decode is only copied. place:
+        partition and offset."""
         found: list[Message] = []
         if value is not None:
             found = [(output, key, value) for output in self._plan.copies_of(topic)]
-        row = self._plan.row_of(topic, value, appended_ms)
+        row = self._plan.row_of(topic, value, appended_ms, place)
         if row is None:
             return found
         for stage in self.closed:

@@ -1,19 +1,39 @@
 """The lines of JSON that a program says on standard output, and its end."""
 
+from __future__ import annotations
+
+import base64
 import json
 import os
 import sys
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from stages.plan import Plan
-from stages.reading import Reading
+if TYPE_CHECKING:
+    from stages.plan import Plan
+    from stages.reading import Reading
+
+VALUE_BYTES = 100_000  # of a value that does not decode, how many are told
 
 
 def say(**line: Any) -> None:
     """One line, at once and whole, whatever thread it comes from."""
     os.write(1, (json.dumps(line) + "\n").encode())
+
+
+def say_undecodable(topic: str, place: tuple[int, int], value: bytes | None) -> None:
+    """Tell of a value that is no record, so that it is kept. place: partition and offset."""
+    partition, offset = place
+    told = None if value is None else base64.b64encode(value[:VALUE_BYTES]).decode()
+    say(
+        event="undecodable",
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        value=told,
+        bytes=len(value or b""),
+    )
 
 
 def end_with_parent() -> None:

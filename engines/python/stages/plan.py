@@ -7,6 +7,7 @@ from typing import Any
 
 from stages.closing import Closed
 from stages.kinds import Change, Counted, Join, Keyed, PerRow, Spec, WindowJoin
+from stages.lines import say_undecodable
 from stages.records import Record, Row
 
 Message = tuple[str, str | bytes | None, bytes]  # topic, key, value
@@ -63,12 +64,20 @@ class Plan:
         keyed: dict[str, type[Keyed]] = {"join": Join, "window_join": WindowJoin, "change": Change}
         return keyed[kind](spec, inputs) if kind in keyed else PerRow(spec)
 
-    def row_of(self, topic: str, value: bytes | None, appended_ms: int) -> Row | None:
-        """The row of a record of an input; None where it does not decode."""
+    def row_of(
+        self,
+        topic: str,
+        value: bytes | None,
+        appended_ms: int,
+        place: tuple[int, int] = (-1, -1),
+    ) -> Row | None:
+        """The row of a record of an input; None, which is told, where it does not decode. place:
+        partition and offset, where the engine knows them."""
         source = self.inputs[topic]
         record = self.records[source["record"]]
         fields = record.decode_json(value) if self.is_json else record.decode(value)
         if fields is None:
+            say_undecodable(topic, place, value)
             return None
         return Row(fields, source["name"], fields[source["event_time"]], appended_ms)
 

@@ -5,7 +5,14 @@ import json
 import pytest
 
 from schemas.engine import FailedLine, ProgressLine, ReadyLine
-from services.runner.lines import MAX_LINE_BYTES, MAX_LOGGED_CHARACTERS, MAX_LOGGED_LINES, Lines
+from services.runner.lines import (
+    MAX_LINE_BYTES,
+    MAX_LOGGED_CHARACTERS,
+    MAX_LOGGED_LINES,
+    Lines,
+    Undecodable,
+    refusal,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -28,6 +35,17 @@ def test_each_line_is_one_event():
     )
 
 
+def test_a_value_that_does_not_decode_is_a_dead_letter_with_where_it_was():
+    told = {"event": "undecodable", "topic": "a", "partition": 2, "offset": 7}
+    said = json.dumps(told | {"value": "AAE=", "bytes": 9}) + "\n"
+    ((line,), logged) = Lines().feed(said.encode())
+    assert logged == []
+    found = Undecodable(line)
+    assert (found.topic(), found.partition(), found.offset()) == ("a", 2, 7)
+    assert (found.key(), found.value()) == (None, b"\x00\x01")
+    assert refusal(line, "x") == "x: the value does not decode; its value of 9 bytes is cut to 2"
+
+
 def test_a_line_may_come_in_pieces():
     lines = Lines()
     for byte in READY[:-1]:
@@ -48,6 +66,7 @@ def test_a_line_may_come_in_pieces():
         (b'{"event": "progress", "stage": "../x", "input_rows": 1}\n', "progress.stage: "),
         (b'{"event": "progress", "stage": "a", "input_rows": 1, "watermark": 9e99}\n', "no line"),
         (b'{"event": "failed", "reason": 7}\n', "failed.reason: "),
+        (b'{"event": "undecodable", "topic": "a", "value": 7}\n', "undecodable.value: "),
         (b"{" * 100_000 + b"\n", "no line of the contract"),
     ],
 )
