@@ -7,7 +7,7 @@ on standard output, each one of `LINE`:
     {"event": "ready", "detail": {}}
     {"event": "progress", "stage": "parse", "batch_id": 7, "input_rows": 100}
     {"event": "failed", "stage": "parse", "reason": "the broker is gone"}
-    {"event": "undecodable", "topic": "traffic.flow", "value": "bm8gcmVjb3Jk", "bytes": 9}
+    {"event": "undecodable", "topic": "readings", "value": "bm8gcmVjb3Jk", "bytes": 9}
 
 SIGTERM ends it. It needs no producer for the results bus and no secret of it.
 """

@@ -16,6 +16,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "int": (int,),
     "long": (int,),
     "double": (float, int),
+    "boolean": (bool,),
 }
 # Integers of JSON have no end; those of Avro lie from -N up to, but without, N.
 _BOUNDS = {"int": 2**31, "long": 2**63}

@@ -41,6 +41,7 @@ _ARROW_TYPES = {
     "int": pa.int32(),
     "long": pa.int64(),
     "double": pa.float64(),
+    "boolean": pa.bool_(),
     "timestamp-millis": pa.timestamp("ms"),
     "timestamp-micros": pa.timestamp("us"),
 }

@@ -15,9 +15,11 @@ from deploy.local.supervisor import SupervisionSettings
 from schemas.protocol import Workload
 from services.console.__main__ import main
 from services.console.arguments import build_parser
+from services.console.choosing import chosen_workload
 from services.external_pipeline import __main__ as external
 from services.runtime import engines
-from services.runtime.definitions import PIPELINES_DIR, load_pipeline, load_workload
+from services.runtime.definitions import PIPELINES_DIR, load_pipeline
+from services.runtime.domains import domain_names
 from services.runtime.settings import ROOT
 from tests.contract.service_settings import PREFIX, SETTINGS
 from tests.documentation import COMMANDS, PAGES, blocks, words_of
@@ -48,8 +50,9 @@ def check_tidegauge(words: list[str], mounted: Path = PIPELINES_DIR) -> None:
     options = PARSER.parse_args(words)  # exits, and so fails, when it does not understand
     if options.verb in ("run", "workloads"):
         name = options.workload if options.verb == "run" else options.name
+        domain = getattr(options, "domain", None)
         if name and name not in THEIRS:
-            load_workload(name)
+            chosen_workload(name, domain if domain in domain_names() else None)
     if options.verb in ("run", "pipelines"):
         names = options.pipeline if options.verb == "run" else options.name
         for name in (names or "").split(","):

@@ -26,6 +26,13 @@ FILES = sorted((*codec.SCHEMA_DIR.iterdir(), *DOMAINS_DIR.glob("*/*.avsc")))
 RELEASED = {
     "control_command.v1": "c301e4ae675a35391b57",
     "dead_letter.v1": "c301e3e4a749829a36bd",
+    "flights_area.v1": "c3018267c8db25fbb254",
+    "flights_cell.v1": "c30199fd34a6374c1e24",
+    "flights_country.v1": "c301a7630773169d3cc6",
+    "flights_departure.v1": "c3011734d5202cf7a6cf",
+    "flights_emergency.v1": "c301f4185f82d3a04a89",
+    "flights_parsed.v1": "c30131f4df6cfbb6312e",
+    "flights_state.v1": "c301f6215f9eb9f6a088",
     "gem_packs_ad.v1": "c301328c40a7bc7daf6a",
     "gem_packs_average.v1": "c30106993fc056e50e13",
     "gem_packs_conversion.v1": "c3014230bd6bf18636d7",
