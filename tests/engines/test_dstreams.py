@@ -20,6 +20,7 @@ def dstreams(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     [
         ("traffic", ["ingest", "parse", "join", "tumbling", "sliding"]),
         ("gem_packs", ["ingest", "parse", "conversions", "enriched", "offers", "dear"]),
+        ("flights", ["ingest", "parse", "area", "emergencies", "departures"]),
     ],
 )
 def test_it_publishes_what_needs_no_event_time(

@@ -39,6 +39,9 @@ def test_it_publishes_every_stage(flink: Runs) -> None:
         *("ingest", "parse", "revenue", "conversions", "average", "highest"),
         *("enriched", "offers", "dear", "dear_average"),
     ]
+    assert flink.exact("flights") == [
+        *("ingest", "parse", "area", "emergencies", "departures", "countries", "cells")
+    ]
 
 
 def test_it_reads_json(flink: Runs) -> None:

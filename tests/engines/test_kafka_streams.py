@@ -47,6 +47,9 @@ def test_processors_publish_every_stage_and_leave_no_topic(processors: Runs) -> 
         *("ingest", "parse", "revenue", "conversions", "average", "highest"),
         *("enriched", "offers", "dear", "dear_average"),
     ]
+    assert processors.exact("flights") == [
+        *("ingest", "parse", "area", "emergencies", "departures", "countries", "cells")
+    ]
     assert topics_of_engines(processors) == []
 
 
@@ -55,6 +58,7 @@ def test_the_dsl_publishes_every_stage_but_those_that_wait_for_event_time(dsl: R
     assert dsl.exact("gem_packs") == [
         *("ingest", "parse", "conversions", "enriched", "offers", "dear")
     ]
+    assert dsl.exact("flights") == ["ingest", "parse", "area", "emergencies", "departures"]
 
 
 def test_transactions_and_rocksdb_are_as_exact(processors: Runs) -> None:

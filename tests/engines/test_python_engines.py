@@ -12,6 +12,7 @@ pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
 BASE_PORT = 22_470
 TRAFFIC = list(load_domain("traffic").spec.stage_names)
 GEM_PACKS = list(load_domain("gem_packs").spec.stage_names)
+FLIGHTS = list(load_domain("flights").spec.stage_names)
 # Those that do not close windows by event time.
 NOT_CLOSED = ["ingest", "parse", "conversions", "enriched", "offers", "dear"]
 PUBLISHED = {"bytewax": GEM_PACKS, "quix": NOT_CLOSED, "faust": GEM_PACKS, "pathway": NOT_CLOSED}
@@ -32,6 +33,11 @@ def test_it_publishes_every_stage_of_traffic(runs: Runs) -> None:
 
 def test_it_publishes_the_stages_of_gem_packs_that_it_can(runs: Runs) -> None:
     assert runs.exact("gem_packs") == PUBLISHED[runs.pipeline]
+
+
+def test_it_publishes_the_stages_of_flights_that_it_can(runs: Runs) -> None:
+    closes = PUBLISHED[runs.pipeline] == GEM_PACKS
+    assert runs.exact("flights") == (FLIGHTS if closes else FLIGHTS[:5])
 
 
 def test_a_value_that_is_no_record_becomes_a_dead_letter(runs: Runs) -> None:
