@@ -8,20 +8,9 @@ from tests.faults.killed_engines import MARK, PAGE, Row, measured_pipelines, rea
 pytestmark = pytest.mark.contract
 
 
-# Pipelines whose row is still to be measured, with the commands of docs/failures.md.
-TO_BE_MEASURED = {
-    "dstreams",
-    "faust",
-    "kafka-streams",
-    "kafka-streams-dsl",
-    "pathway",
-}
-
-
 def test_every_engine_and_every_pipeline_of_spark_has_a_row() -> None:
     rows = {row.pipeline: row for row in read()}
-    assert set(measured_pipelines()) - TO_BE_MEASURED <= set(rows)
-    assert TO_BE_MEASURED & set(rows) == set()
+    assert set(measured_pipelines()) == set(rows)
     assert all(row.run_id for row in rows.values())
 
 
