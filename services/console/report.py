@@ -12,6 +12,7 @@ from analysis.expiry import seconds_expired
 from schemas.protocol import DEFINITIONS, VERDICTS
 from schemas.workload import DEFAULT_DOMAIN
 from services.console.disturbances import add_recoveries
+from services.console.intervals import Intervals, read_intervals
 from services.console.restarts import restarts_of
 from services.runtime.clickhouse import QueryError, query
 
@@ -53,7 +54,8 @@ def build_report(url: str, run_id: str) -> Report:
         if (pipeline := cells.pipeline(name)) is not None:
             pipeline["restarts"] = restarts
     _add_verdicts(url, run_id, cells)
-    _add_latencies(url, run_id, cells)
+    told = read_intervals(url, run_id, _seconds(bounds)) if bounds and not expired else {}
+    _add_latencies(url, run_id, cells, told)
     _add_costs(url, run_id, cells)
     services: dict[str, Any] = {}
     if not expired:
@@ -239,7 +241,8 @@ def _add_verdicts(url: str, run_id: str, cells: _Cells) -> None:
         cell["outputs"] = sum(int(row[verdict]) for verdict in VERDICTS if verdict != "missing")
 
 
-def _add_latencies(url: str, run_id: str, cells: _Cells) -> None:
+def _add_latencies(url: str, run_id: str, cells: _Cells, told: Intervals) -> None:
+    """told: the intervals that are known."""
     rows = query(
         url,
         "SELECT * FROM tidegauge.latency_summary"
@@ -250,7 +253,9 @@ def _add_latencies(url: str, run_id: str, cells: _Cells) -> None:
     for row in sorted(known, key=lambda row: DEFINITIONS.index(row["definition"])):
         if (cell := cells.stage(row)) is not None:
             figures = {name: row[f"{name}_ms"] for name in PERCENTILES}
-            cell["latency_ms"][row["definition"]] = {"count": row["count"], **figures}
+            intervals = told.get((row["pipeline"], row["stage"], row["definition"]))
+            latency = {"count": row["count"], **figures, "intervals": intervals}
+            cell["latency_ms"][row["definition"]] = latency
     cells.unknown |= {
         f"definition {row['definition']}" for row in rows if row["definition"] not in DEFINITIONS
     }

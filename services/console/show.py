@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.costs import used_by_others
+from analysis.intervals import margin
 from analysis.recovery import sentence as recovery_sentence
 from analysis.thresholds import sentence
 from schemas.protocol import FAILED_VERDICTS, MACHINE
@@ -15,6 +16,7 @@ from services.console.progress import rate_line
 
 Report = dict[str, Any]
 REPEATED_FIGURES = ("p50", "p95", "p99")
+INTERVALS = "±: the 95 % interval, from how the seconds of this run vary"
 SHOWN_NAMES = 5
 SHOWN_CHARACTERS = 100
 EXPIRED = (
@@ -159,7 +161,7 @@ def _stages(name: str, pipeline: dict[str, Any]) -> Table:
         bad = [f"{cell['verdicts'][v]} {v}" for v in FAILED_VERDICTS if cell["verdicts"][v]]
         table.add_row(
             stage,
-            *(_ms(latest.get(figure)) for figure in ("p50", "p95", "p99", "max")),
+            *(figure_and_margin(latest, figure) for figure in ("p50", "p95", "p99", "max")),
             *(stage_cost(cell) for _ in costs),
             str(cell["outputs"]),
             f"{cell['records_per_second']:.0f}",
@@ -167,6 +169,8 @@ def _stages(name: str, pipeline: dict[str, Any]) -> Table:
             Text(", ".join(bad), style="red") if bad else _unspoiled(cell["verdicts"]),
         )
     table.caption = "ms from latest input to output"
+    if has_intervals(pipeline["stages"]):
+        table.caption += f"; {INTERVALS}"
     if costs:
         table.caption += "; cost: p50 less that of what the stage reads"
     table.caption_justify = "left"
@@ -176,6 +180,22 @@ def _stages(name: str, pipeline: dict[str, Any]) -> Table:
 def has_costs(stages: dict[str, Any]) -> bool:
     """Whether a pipeline computes stages from stages, so that there is what one of them adds."""
     return any(cell.get("cost_ms") for cell in stages.values())
+
+
+def has_intervals(stages: dict[str, Any]) -> bool:
+    """Whether it is known of any stage how sure its latencies are."""
+    return any(cell["latency_ms"].get("latest", {}).get("intervals") for cell in stages.values())
+
+
+def figure_and_margin(latency: dict[str, Any], figure: str) -> str:
+    """`9 ±1`, or the figure alone where it is not known how sure it is."""
+    within = margin(latency, figure)
+    told = _ms(latency.get(figure))
+    return told if within is None else f"{told} ±{_rounded(within)}"
+
+
+def _rounded(within: float) -> str:
+    return str(within) if isinstance(within, int) else f"{within:.2g}"
 
 
 def stage_cost(cell: dict[str, Any]) -> str:
@@ -263,7 +283,9 @@ def show_repetition(console: Console, report: Report) -> None:
             ]
             console.print(f"  {pipeline} {stage}: {', '.join(told)} ms", soft_wrap=True)
     console.print(
-        f"[dim]median of the runs \\[between, at {repeated['confidence']:.0%} confidence][/dim]",
+        f"[dim]median of the runs \\[between, at {repeated['confidence']:.0%} confidence, by how "
+        "runs vary]; ± above is by how the seconds of one run vary[/dim]",
+        soft_wrap=True,
     )
 
 

@@ -6,8 +6,10 @@ from collections import Counter
 import pytest
 
 from analysis import comparison, expiry
+from analysis.intervals import LEVELS, Seconds
+from analysis.intervals import intervals as intervals_of
 from schemas import catalogue, protocol
-from services.console import disturbances, report, restarts
+from services.console import disturbances, intervals, report, restarts
 from services.console.page import timelines
 from services.runtime.clickhouse import QueryError
 from services.store.engine import Query
@@ -29,7 +31,7 @@ def build(engine, monkeypatch):
         answer = engine.answer(Query(sql, "JSONEachRow", parameters=parameters))
         return [json.loads(line) for line in answer.data.decode().splitlines()]
 
-    for module in (report, restarts, disturbances, expiry, timelines, comparison):
+    for module in (report, restarts, disturbances, intervals, expiry, timelines, comparison):
         monkeypatch.setattr(module, "query", query)
 
     def built(events):
@@ -109,8 +111,62 @@ def test_what_only_seconds_tell_is_left_out_when_they_have_expired(build, engine
     assert not any("recovery" in cell for cell in stages_of(later))
     with pytest.raises(QueryError, match="have expired"):
         comparison.read_latencies("", RUN_ID)
-    latencies = [[cell["latency_ms"] for cell in stages_of(one)] for one in (found, later)]
+    latencies = [
+        [
+            {
+                definition: one | {"intervals": None}
+                for definition, one in cell["latency_ms"].items()
+            }
+            for cell in stages_of(each)
+        ]
+        for each in (found, later)
+    ]
     assert latencies[0] == latencies[1]
+
+
+def series(pipeline, stage, definition):
+    """Of the recorded run: latencies by second of output."""
+    found = {}
+    for topic, record in EVENTS:
+        if topic != catalogue.LATENCY or record["phase"] != "measure":
+            continue
+        if (record["pipeline"], record["stage"], record["definition"]) != (
+            pipeline,
+            stage,
+            definition,
+        ):
+            continue
+        second = found.setdefault(record["second"], Counter())
+        second.update(dict(zip(record["latencies_ms"], record["counts"], strict=True)))
+    return [found[at] for at in sorted(found)]
+
+
+def test_every_latency_has_the_intervals_of_its_seconds_until_these_expire(build, engine):
+    found = build(EVENTS)
+    told = 0
+    for name, pipeline in found["pipelines"].items():
+        for stage, cell in pipeline["stages"].items():
+            for definition, latency in cell["latency_ms"].items():
+                rows = series(name, stage, definition)
+                below = {
+                    figure: [
+                        sum(n for ms, n in row.items() if ms <= latency[figure]) for row in rows
+                    ]
+                    for figure in LEVELS
+                }
+                counts = [row.total() for row in rows]
+                sums = [sum(ms * n for ms, n in row.items()) for row in rows]
+                expected = intervals_of(Seconds(counts, sums, below), sum(rows, Counter()))
+                assert latency["intervals"] == (
+                    expected and {k: v and pytest.approx(list(v)) for k, v in expected.items()}
+                )
+                told += latency["intervals"] is not None
+    assert told > 0
+    engine.execute(["TRUNCATE TABLE tidegauge.results_latency"])
+    later = report.build_report("", RUN_ID)
+    assert {
+        latency["intervals"] for cell in stages_of(later) for latency in cell["latency_ms"].values()
+    } == {None}
 
 
 def test_a_run_of_which_some_seconds_have_expired_has_not_all_of_them(build, engine):

@@ -18,8 +18,11 @@ from services.console.page.markup import Markup, document, element, joined, styl
 from services.console.page.timelines import Timelines
 from services.console.show import (
     EXPIRED,
+    INTERVALS,
     cost_sentences,
+    figure_and_margin,
     has_costs,
+    has_intervals,
     lag_sentences,
     left_out_sentence,
     restart_sentence,
@@ -109,10 +112,11 @@ def _latency_table(stages: dict[str, Any]) -> Markup:
     rows = [_row("th", "stage", *PERCENTILES, *costs, "outputs/s")]
     for stage, cell in stages.items():
         latest = cell["latency_ms"].get("latest", {})
-        figures = (_ms(latest.get(figure), "") for figure in PERCENTILES)
+        figures = (figure_and_margin(latest, figure) for figure in PERCENTILES)
         cost = (stage_cost(cell) for _ in costs)
         rows.append(_row("td", stage, *figures, *cost, amount(cell["records_per_second"])))
     caption = "Milliseconds from the latest contributing input to the output"
+    caption += f"; {INTERVALS}" if has_intervals(stages) else ""
     if costs:
         caption += "; cost: p50 less that of what the stage reads"
     return element("div", element("table", element("caption", caption), *rows), class_="wide")

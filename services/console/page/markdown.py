@@ -6,7 +6,10 @@ from analysis.thresholds import sentence
 from services.console.page.ledger import in_words
 from services.console.show import (
     EXPIRED,
+    INTERVALS,
     cost_sentences,
+    figure_and_margin,
+    has_intervals,
     lag_sentences,
     left_out_sentence,
     restart_sentence,
@@ -41,7 +44,9 @@ def markdown(report: dict[str, Any]) -> str:
         lines += _table(pipeline["stages"])
     rows = report.get("thresholds", ())
     lines += ["", "## Thresholds", "", *(f"- {sentence(row)}" for row in rows)] if rows else []
-    lines += ["", "Latency in milliseconds, from the latest contributing input to the output."]
+    told = "Latency in milliseconds, from the latest contributing input to the output"
+    sure = any(has_intervals(one["stages"]) for one in report["pipelines"].values())
+    lines += ["", f"{told}; {INTERVALS}." if sure else f"{told}."]
     told = " ".join([*lag_sentences(report), *cost_sentences(report)])
     lines += ["", told, "", "## Environment", ""]
     lines += [f"- {key}: {_plain(value)}" for key, value in report["environment"].items()]
@@ -53,7 +58,7 @@ def _table(stages: dict[str, Any]) -> list[str]:
     lines = [_row(head), _row(["---", *["---:"] * (len(PERCENTILES) + 1), "---"])]
     for stage, cell in stages.items():
         latest = cell["latency_ms"].get("latest", {})
-        figures = [_figure(latest.get(figure)) for figure in PERCENTILES]
+        figures = [figure_and_margin(latest, figure) for figure in PERCENTILES]
         rate = f"{cell['records_per_second']:.0f}"
         lines.append(_row([stage, *figures, rate, in_words(cell["verdicts"])]))
     return lines

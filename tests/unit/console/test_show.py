@@ -92,6 +92,24 @@ def test_stages_that_are_computed_from_the_inputs_have_no_cost() -> None:
     assert join.split() == ["join", "5", "9", "12", "25", "1000", "100", "1000", "clean"]
 
 
+SURE = {"p50": [4, 6], "p95": [9, 9], "p99": None, "mean": [4.07, 4.33]}
+
+
+def sure_report() -> dict[str, Any]:
+    report = a_report()
+    join = report["pipelines"]["spark-realtime"]["stages"]["join"]
+    join["latency_ms"]["latest"]["intervals"] = SURE
+    return report
+
+
+def test_how_sure_a_figure_is_stands_beside_it_where_that_is_known() -> None:
+    text = shown(sure_report())
+    join = next(line for line in text.splitlines() if line.strip().startswith("join"))
+    assert join.split()[:7] == ["join", "5", "±1", "9", "±0", "12", "25"]
+    assert "±: the 95 % interval, from how the seconds of this run vary" in " ".join(text.split())
+    assert "±" not in shown(a_report())
+
+
 def test_how_far_behind_pipelines_read_is_told_in_one_line() -> None:
     report = a_report()
     assert "Records not read yet" not in shown(report)

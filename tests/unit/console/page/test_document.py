@@ -10,7 +10,7 @@ import pytest
 from services.console.page.document import page
 from services.console.page.markdown import markdown
 from services.console.page.timelines import Timelines, span_of
-from tests.unit.console.test_show import a_report
+from tests.unit.console.test_show import a_report, sure_report
 from tests.unit.requests import a_request
 
 pytestmark = pytest.mark.unit
@@ -100,3 +100,13 @@ def test_markdown_has_a_row_per_stage() -> None:
     lines = markdown(a_report(missing=3)).splitlines()
     assert "| join | 5 | 8 | 9 | 12 | 20 | 25 | 4.2 | 100 | 1000 exact, 3 missing |" in lines
     assert "**VALID, but the ledger is not clean: spark-realtime join has 3 missing.**" in lines
+
+
+def test_page_and_markdown_say_how_sure_a_figure_is() -> None:
+    report = sure_report()
+    text = page(report, a_request().model_dump(mode="json"), LINES)
+    assert "<td>5 ±1</td>" in text
+    assert "<td>4.2 ±0.13</td>" in text
+    assert "±: the 95 % interval, from how the seconds of this run vary" in text
+    assert "| join | 5 ±1 | 8 | 9 ±0 | 12 | 20 | 25 | 4.2 ±0.13 |" in markdown(report)
+    assert "±" not in markdown(a_report())
