@@ -12,8 +12,11 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis.intervals import autocorrelation
+
 RESAMPLES = 2_000
 SEED = 20_150_401
+LEAST_BLOCK_S = 5
 CHUNK_CELLS = 4_000_000  # bounds the memory: resamples x distinct latencies at a time
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -76,6 +79,13 @@ class Histograms:
             found.append(np.where(total[:, 0] > 0, chosen, np.nan))
         return np.concatenate(found)
 
+    def alike(self, level: float) -> float:
+        """Autocorrelation of neighbouring seconds in what they contribute to a percentile."""
+        place = self.quantile(level, np.ones((1, len(self.counts))))[0]
+        below, all_of = self.counts[:, self.values <= place].sum(axis=1), self.counts.sum(axis=1)
+        total = all_of.sum()
+        return autocorrelation(below - below.sum() / total * all_of) if total else 0.0
+
 
 def quantile_difference(
     before: Histograms,
@@ -83,16 +93,18 @@ def quantile_difference(
     level: float,
     *,
     paired: bool,
-    block_s: int = 5,
     confidence: float = 0.99,
 ) -> Interval:
     """A percentile of `after` less that of `before`, both over all their seconds.
 
     paired: the seconds of both are the same ones (two pipelines on one input): they are drawn
-    together, so what disturbs both does not count as a difference.
+    together, so what disturbs both does not count as a difference. Blocks are as long as
+    neighbours are alike, and at least LEAST_BLOCK_S.
     """
     one = np.ones((1, len(before.counts))), np.ones((1, len(after.counts)))
     value = float(after.quantile(level, one[1])[0] - before.quantile(level, one[0])[0])
+    alike = max(before.alike(level), after.alike(level))
+    block_s = max(LEAST_BLOCK_S, int(np.ceil((1 + alike) / (1 - alike))))
     if min(len(before.counts), len(after.counts)) < 2 * block_s:
         return Interval(value, None, None)
     random = np.random.default_rng(SEED)

@@ -2,8 +2,9 @@
 of one run. The judging is pure; `read_latencies` asks the store.
 
 With five runs or more on each side the runs are what varies, and the answer holds for runs to come.
-With fewer, the seconds of the measured phase are what varies (in blocks, because neighbours are
-alike): the answer is about these runs, and another pair may differ by more.
+The pipelines of one run had the same seconds, so these are what varies (in blocks, because
+neighbours are alike). Fewer runs say how they differed, not how runs vary: no such difference is
+called real.
 """
 
 from collections.abc import Sequence
@@ -112,8 +113,9 @@ def by_runs(before: Side, after: Side) -> bool:
     return min(len(before.runs), len(after.runs)) >= ENOUGH_RUNS
 
 
-def sentence(difference: Difference) -> str:
-    """`join p50: 5 → 8 ms; +3 ms (+60%), between +2 and +4: a real difference.`"""
+def sentence(difference: Difference, *, may_be_real: bool = True) -> str:
+    """`join p50: 5 → 8 ms; slower by 3 ms (+60%), between +2 and +4: real.` may_be_real: whether a
+    difference would be one of more than these runs."""
     low, high = difference.interval.low, difference.interval.high
     head = (
         f"{difference.stage} {difference.figure}: {difference.before:g} → {difference.after:g} ms"
@@ -125,21 +127,37 @@ def sentence(difference: Difference) -> str:
     step = difference.interval.value
     share = f" ({step / difference.before:+.0%})" if difference.before > 0 else ""
     word = "slower" if step > 0 else "faster"
-    return f"{head}; {word} by {abs(step):g} ms{share}, between {low:+g} and {high:+g}: real."
+    text = f"{head}; {word} by {abs(step):g} ms{share}, between {low:+g} and {high:+g}"
+    return f"{text}: real." if may_be_real else f"{text}, in these runs."
 
 
-def conclusion(before: Side, after: Side, found: Sequence[Difference]) -> str:
-    """All of it in a sentence or two."""
+def conclusion(
+    before: Side, after: Side, found: Sequence[Difference], *, same_run: bool, doubts: Sequence[str]
+) -> str:
+    """All of it in a sentence or two. doubts: why a difference may be of something else than the
+    pipeline."""
     slower = [f"{d.stage} {d.figure}" for d in found if d.is_real and d.interval.value > 0]
     faster = [f"{d.stage} {d.figure}" for d in found if d.is_real and d.interval.value < 0]
     told = [
         f"{word} in {', '.join(cells)}" for word, cells in (("slower", slower), ("faster", faster))
     ]
     said = " and ".join(text for text, cells in zip(told, (slower, faster), strict=True) if cells)
-    text = f"{after.name} is {said} than {before.name}." if said else "No difference can be told."
+    if not said:
+        return "No difference can be told."
+    if doubts:
+        text = f"{after.name} was {said} than {before.name} in these runs, and none of it is called"
+        return f"{text} real: {'; '.join(doubts)}."
     if by_runs(before, after):
-        return f"{text} This is judged by how runs vary."
-    return f"{text} This is about these runs; how runs vary shows --repeat {ENOUGH_RUNS}."
+        return f"{after.name} is {said} than {before.name}. This is judged by how runs vary."
+    if same_run:
+        return (
+            f"{after.name} is {said} than {before.name}. This is about this run, in which both "
+            "were on the machine at once; run --pipeline A,B --interleave measures them in turns."
+        )
+    return (
+        f"{after.name} was {said} than {before.name} in these runs. Whether that is more than runs "
+        f"vary tell {ENOUGH_RUNS} runs of each (--repeat {ENOUGH_RUNS})."
+    )
 
 
 def _side(pipeline: str, runs: Sequence[dict[str, Any]]) -> Side:

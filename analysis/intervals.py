@@ -1,8 +1,8 @@
 """How sure the figures of one run are: 95 % intervals from its seconds. Pure.
 
 Neighbouring seconds are alike, so a run of n seconds says as much as fewer independent ones would.
-How many follows from the autocorrelation r of each second's share in a figure: with neighbours
-alone alike, a block of (1 + r) / (1 - r) seconds counts as one (Bayley, Hammersley 1946). Student's t
+How many follows from the autocorrelation r of each second's share in a figure: where neighbours are
+alike, a block of (1 + r) / (1 - r) seconds counts as one (Bayley, Hammersley 1946). Student's t
 takes into account how few they are, and how much of the variation a few of them make. A percentile
 has the bounds at which the share of outputs is as far from its level as that share is uncertain
 (Woodruff 1952), on the logit scale, on which a share stays between 0 and 1.
@@ -10,7 +10,7 @@ has the bounds at which the share of outputs is as far from its level as that sh
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import NormalDist
@@ -76,8 +76,10 @@ def intervals(seconds: Seconds, outputs: Mapping[int, int]) -> dict[str, Bounds 
     return found
 
 
-def autocorrelation(values: Sequence[float]) -> float:
-    """Of neighbours, without the bias that so few of them have (Kendall 1954); 0 to MOST_ALIKE."""
+def autocorrelation(values: Iterable[float]) -> float:
+    """Of neighbours, without the bias that so few of them have (Kendall 1954); 0 to MOST_ALIKE.
+    values: deviations, whose sum is zero."""
+    values = list(values)
     squares = sum(value * value for value in values)
     if not squares:
         return 0.0

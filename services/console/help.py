@@ -105,10 +105,12 @@ HELP: dict[str, Help] = {
         ),
     ),
     "compare": Help(
-        "Says of every stage whether the median and the 99th percentile of latency really differ:"
-        " with bootstrap intervals of the difference, at 99 % confidence. With five runs or more on"
-        " each side by how runs vary, else by how the seconds of these runs vary. With one run"
-        " only, its pipelines are compared second by second: what disturbed both cancels out.",
+        "Says of every stage how the median and the 99th percentile of latency differ, with an"
+        " interval at 99 % confidence, and what else differed between the two sides. Only runs of"
+        " the same workload, rate, domain and machine are compared; others are left out by name. A"
+        " difference is called real with five runs or more on each side, by how runs vary; or, with"
+        " one run only, between its pipelines, second by second: what disturbed both cancels out."
+        " None is called real where a run was not steady, disturbed or not valid.",
         (
             ("./tidegauge compare 20260101-120000-abcd 20260102-120000-abcd", "two runs"),
             ("./tidegauge compare 20260101-120000-abcd", "the pipelines of one run"),

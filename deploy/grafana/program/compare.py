@@ -1,4 +1,5 @@
-"""Compare: pipelines side by side on the same stage."""
+"""Compare: pipelines side by side on the same stage, in runs that are comparable: of the same
+workload, domain, rate and machine. Runs of other loads in the range are left out, and named."""
 
 from grafana_foundation_sdk.builders import barchart, table, timeseries
 from grafana_foundation_sdk.builders import dashboard as dash
@@ -7,8 +8,21 @@ from deploy.grafana.program import palette, recurring, sql
 from deploy.grafana.program.frame import DEFINITION, PHASE, asked, frame, placed
 from deploy.grafana.program.panels import About, bars, graph, rows
 
+RECENT = "requested_at BETWEEN $__fromTime - 86400 AND $__toTime"
+COMPARABLE = f"(SELECT run_id FROM run_loads WHERE load = ${{load:sqlstring}} AND {RECENT})"
+OF_LOAD = f"run_id IN {COMPARABLE}"
+# First the load of which there are the most pipelines, of these the newest.
+LOAD_VALUES = """
+SELECT load AS value
+FROM run_loads
+WHERE run_id IN (SELECT run_id FROM results_throughput WHERE $__timeFilter(second))
+GROUP BY value
+ORDER BY uniqArray(pipelines) DESC, max(requested_at) DESC
+"""
+PIPELINE_VALUES = sql.PIPELINE_VALUES.replace("GROUP BY", f"    AND {OF_LOAD}\nGROUP BY")
+STAGE_VALUES = sql.STAGE_VALUES.replace("GROUP BY", f"    AND {OF_LOAD}\nGROUP BY")
 CHOSEN = (
-    f"{sql.CHOSEN_PIPELINES} AND definition = ${{definition:sqlstring}}"
+    f"{OF_LOAD} AND {sql.CHOSEN_PIPELINES} AND definition = ${{definition:sqlstring}}"
     " AND phase = ${phase:sqlstring}"
 )
 ONE_STAGE = f"{CHOSEN} AND stage = ${{stage:sqlstring}}"
@@ -19,14 +33,22 @@ def build() -> dash.Dashboard:
     found = frame(
         "compare",
         "Compare",
-        "Pipelines side by side: latency, correctness, rate and cost on the same stages.",
+        "Pipelines side by side: latency, correctness, rate and cost on the same stages, under the "
+        "same load on the same machine.",
         (
-            asked("pipelines", "Pipelines", "Pipelines to show", sql.PIPELINE_VALUES, several=True),
+            asked(
+                "load",
+                "Load",
+                "Workload, domain, rate and machine: only runs of the same are compared",
+                LOAD_VALUES,
+                several=False,
+            ),
+            asked("pipelines", "Pipelines", "Pipelines to show", PIPELINE_VALUES, several=True),
             asked(
                 "stage",
                 "Stage",
                 "Stage that is compared over time",
-                sql.STAGE_VALUES,
+                STAGE_VALUES,
                 several=False,
             ),
             DEFINITION,
@@ -42,6 +64,7 @@ def build() -> dash.Dashboard:
         _over_time(0.5),
         _over_time(0.99),
         _summary(),
+        _left_out(),
         _rates(),
         _cost(),
     )
@@ -121,7 +144,7 @@ LEFT JOIN
         sum(r.exact) AS exact,
         exact + sum(wrong) + sum(missing) + sum(late) + sum(duplicate) + sum(unexpected) AS judged
     FROM results_verdicts AS r
-    WHERE $__timeFilter(second) AND phase = ${{phase:sqlstring}}
+    WHERE $__timeFilter(second) AND {OF_LOAD} AND phase = ${{phase:sqlstring}}
     GROUP BY stage, pipeline
 ) AS v ON v.stage = l.stage AND v.pipeline = l.pipeline
 ORDER BY {sql.stage_order("l.stage")}, p99
@@ -137,6 +160,34 @@ LIMIT 200
     )
 
 
+def _left_out() -> table.Panel:
+    return rows(
+        About(
+            "Left out: runs of other loads",
+            "Runs in the range of time that are not comparable with those above: another workload, "
+            "domain, rate or machine. Choose their load above to compare them.",
+            "short",
+            width=24,
+            height=6,
+            empty="Nothing is left out: every run in this range of time has the chosen load.",
+        ),
+        f"""
+SELECT
+    load,
+    arrayStringConcat(arraySort(groupUniqArrayArray(pipelines)), ', ') AS "pipelines",
+    count() AS runs,
+    max(requested_at) AS newest
+FROM run_loads
+WHERE load != ${{load:sqlstring}} AND {RECENT}
+    AND run_id IN (SELECT run_id FROM results_throughput WHERE $__timeFilter(second))
+GROUP BY load
+ORDER BY newest DESC
+LIMIT 50
+""",
+        {"runs": "short", "newest": "dateTimeAsIso"},
+    )
+
+
 def _rates() -> timeseries.Panel:
     return recurring.rates(
         About(
@@ -144,7 +195,8 @@ def _rates() -> timeseries.Panel:
             "Records per second by the time at which the broker appended them.",
             "recps",
         ),
-        f"$__timeFilter(second) AND stage = ${{stage:sqlstring}} AND {sql.CHOSEN_PIPELINES}",
+        f"$__timeFilter(second) AND {OF_LOAD} AND stage = ${{stage:sqlstring}}"
+        f" AND {sql.CHOSEN_PIPELINES}",
         "toString(pipeline)",
         {},
     )
@@ -165,7 +217,8 @@ SELECT
     toString(pipeline) AS series,
     sum(cpu_seconds) / $__interval_s AS cores
 FROM results_resources AS r
-WHERE pipeline != '' AND $__timeFilter(r.time) AND {sql.CHOSEN_PIPELINES}
+WHERE pipeline != '' AND $__timeFilter(r.time) AND {OF_LOAD}
+    AND {sql.CHOSEN_PIPELINES}
 GROUP BY time, series
 ORDER BY time, series
 """,

@@ -58,21 +58,12 @@ def report(options: Namespace, settings: ServiceSettings, console: Console) -> i
 
 def compare(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """Say whether two runs, several runs each, or the pipelines of one run differ."""
-    from analysis import comparison  # numpy takes longer to import than all the rest
+    from services.console.comparing import show_comparison  # numpy takes longer than all the rest
 
     before = options.before.split(",")
-    after = options.after.split(",") if options.after else before
+    after = options.after.split(",") if options.after else None
     with answering(settings) as url:
-        read = {run_id: comparison.read_latencies(url, run_id) for run_id in {*before, *after}}
-    sides = [[read[run_id] for run_id in side] for side in (before, after)]
-    alone = options.after is None
-    pairs = comparison.pipelines_of(sides[0][0]) if alone else comparison.pairs_of(*sides)
-    for old, new in pairs:
-        console.print(f"[bold]{new.name}[/bold] against {old.name}")
-        found = comparison.differences(old, new, same_run=alone)
-        for difference in found:
-            console.print(f"  {comparison.sentence(difference)}", soft_wrap=True)
-        console.print(comparison.conclusion(old, new, found), soft_wrap=True)
+        show_comparison(console, url, before, after)
     return 0
 
 

@@ -31,13 +31,26 @@ def a_run(latency_ms: int, name: str = "p") -> dict[str, dict[str, dict[int, dic
 def test_runs_that_differ_are_told_apart_stage_by_stage() -> None:
     (pair,) = pairs_of([a_run(5)], [a_run(8)])
     found = differences(*pair, same_run=False)
-    assert [sentence(one) for one in found] == [
-        "join p50: 6 → 9 ms; slower by 3 ms (+50%), between +3 and +3: real.",
-        "join p99: 7 → 10 ms; slower by 3 ms (+43%), between +3 and +3: real.",
+    assert [sentence(one, may_be_real=False) for one in found] == [
+        "join p50: 6 → 9 ms; slower by 3 ms (+50%), between +3 and +3, in these runs.",
+        "join p99: 7 → 10 ms; slower by 3 ms (+43%), between +3 and +3, in these runs.",
     ]
-    assert conclusion(*pair, found) == (
-        "p is slower in join p50, join p99 than p. "
-        "This is about these runs; how runs vary shows --repeat 5."
+    assert conclusion(*pair, found, same_run=False, doubts=()) == (
+        "p was slower in join p50, join p99 than p in these runs. Whether that is more than runs "
+        "vary tell 5 runs of each (--repeat 5)."
+    )
+
+
+def test_nothing_is_called_real_of_runs_that_were_not_steady() -> None:
+    (pair,) = pairs_of([a_run(n) for n in range(5, 10)], [a_run(n) for n in range(35, 40)])
+    found = differences(*pair, same_run=False)
+    assert sentence(found[0]).endswith("real.")
+    assert conclusion(*pair, found, same_run=False, doubts=()) == (
+        "p is slower in join p50, join p99 than p. This is judged by how runs vary."
+    )
+    assert conclusion(*pair, found, same_run=False, doubts=["R was not steady"]) == (
+        "p was slower in join p50, join p99 than p in these runs, and none of it is called real: "
+        "R was not steady."
     )
 
 
@@ -45,15 +58,17 @@ def test_five_runs_on_each_side_are_judged_by_how_runs_vary() -> None:
     (pair,) = pairs_of([a_run(n) for n in (5, 9, 6, 8, 7)], [a_run(n) for n in (6, 8, 7, 9, 5)])
     found = differences(*pair, same_run=False)
     assert not any(one.is_real for one in found)
-    assert conclusion(*pair, found) == (
-        "No difference can be told. This is judged by how runs vary."
-    )
+    said = conclusion(*pair, found, same_run=False, doubts=())
+    assert said == "No difference can be told."
 
 
 def test_the_pipelines_of_one_run_are_compared_with_each_other() -> None:
     ((before, after),) = pipelines_of(a_run(9, "a") | a_run(4, "b"))
     found = differences(before, after, same_run=True)
-    assert conclusion(before, after, found).startswith("b is faster in join p50, join p99 than a.")
+    assert conclusion(before, after, found, same_run=True, doubts=()) == (
+        "b is faster in join p50, join p99 than a. This is about this run, in which both were on "
+        "the machine at once; run --pipeline A,B --interleave measures them in turns."
+    )
 
 
 def test_what_cannot_be_told_is_said() -> None:

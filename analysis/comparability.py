@@ -1,0 +1,144 @@
+"""What may be compared: the same run, or runs of the same workload, rate, domain and machine. Pure.
+
+Whatever else differed between two sides is named, and a run that was not steady, disturbed or not
+valid makes every difference one of those runs only.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Fields = dict[str, str]
+GIGABYTE = 1e9
+NOT_SETTINGS = ("name", "summary")
+OF_ENVIRONMENT = ("tidegauge", "java", "python", "broker", "system", "host")
+UNKNOWN = ("", "None")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of one run: its report, its request as JSON, and by pipeline the version of the
+    engine as that said it (where it did)."""
+
+    report: dict[str, Any]
+    request: dict[str, Any]
+    versions: dict[str, str]
+
+    @property
+    def run_id(self) -> str:
+        """The run."""
+        return str(self.report["run_id"])
+
+    def identity(self) -> Fields:
+        """What must be the same for a comparison, by name."""
+        workload, load = self.request["workload"], dict(self.request["workload"]["load"])
+        rate = load.pop("rate_per_second", 0)
+        environment = self.report["environment"]
+        return {
+            "workload": str(workload["name"]),
+            "rate": f"{rate:.10g} records/s" if rate else "",
+            "load": in_words(load),
+            "records": in_words(workload.get("content") or {}),
+            "faults": in_words(workload.get("faults") or {}),
+            "windows": in_words(workload.get("windows") or {}),
+            "domain": str(self.report["domain"]),
+            "processor": str(environment.get("processor", "")),
+            "cores": str(environment.get("cores", "")),
+            "memory": f"{(environment.get('memory_bytes') or 0) / GIGABYTE:.0f} GB",
+        }
+
+    def circumstances(self, pipeline: str) -> Fields:
+        """What else may make a difference, by name."""
+        of = next(one for one in self.request["pipelines"] if one["name"] == pipeline)
+        found = {name: in_words(of[name]) for name in sorted(of) if name not in NOT_SETTINGS}
+        warm_up = self.report["conclusion"].get("warm_up", {})
+        seconds = warm_up.get("seconds", self.request["workload"]["phases"]["warm_up_s"])
+        beside = sorted(one["name"] for one in self.request["pipelines"] if one["name"] != pipeline)
+        found |= {
+            "version of the engine": self.versions.get(pipeline, ""),
+            "stages": in_words(self.request["stages"]),
+            "beside it": in_words(beside) or "no other pipeline",
+            "warm-up": f"{seconds} s",
+            "measured": f"{self.request['workload']['phases']['measure_s']} s",
+            "steady": _yes(self.report.get("steady")),
+            "disturbed": _yes(self.report.get("disturbed")),
+            "valid": _yes(self.report["valid"]),
+        }
+        environment = self.report["environment"]
+        found |= {name: str(environment.get(name, "")) for name in OF_ENVIRONMENT}
+        packages = environment.get("packages") or {}
+        return found | {name: str(version) for name, version in packages.items()}
+
+    def doubts(self) -> list[str]:
+        """Why a difference of this run may be of something else than the pipeline, in sentences."""
+        found = []
+        if not self.report["valid"]:
+            found.append(f"{self.run_id} is not valid")
+        if self.report.get("steady") is False:
+            moving = self.report["conclusion"].get("warm_up", {}).get("moving", ())
+            what = f" ({'; '.join(moving)})" if moving else ""
+            found.append(f"{self.run_id} was not steady{what}")
+        if self.report.get("disturbed"):
+            said = (self.report.get("late") or {}).get("said", "")
+            found.append(f"{self.run_id} was disturbed{f' ({said})' if said else ''}")
+        return found
+
+
+def left_out(runs: Sequence[Facts]) -> dict[str, str]:
+    """By run id, why a run is not comparable with the first, in a sentence."""
+    found: dict[str, str] = {}
+    first = runs[0].identity() if runs else {}
+    for run in runs[1:]:
+        other = run.identity()
+        differs = [
+            f"{name} {_or_none(other[name])}, not {_or_none(first[name])}"
+            for name in first
+            if first[name] != other[name]
+        ]
+        if differs:
+            found[run.run_id] = f"{run.run_id} is left out: {'; '.join(differs)}."
+    return found
+
+
+def differed(before: Iterable[Fields], after: Iterable[Fields]) -> list[str]:
+    """What was not the same on both sides, `warm-up 10 s and 60 s`. What is not known of every run
+    of a side is left out."""
+    sides = [list(before), list(after)]
+    names = dict.fromkeys(name for side in sides for one in side for name in one)
+    found = []
+    for name in names:
+        values = [list(dict.fromkeys(one.get(name, "") for one in side)) for side in sides]
+        if values[0] != values[1] and not any(value in UNKNOWN for one in values for value in one):
+            found.append(f"{name} {' or '.join(values[0])} and {' or '.join(values[1])}")
+    return found
+
+
+def needed(runs: Iterable[Facts]) -> str:
+    """What would have to be done for a difference between these runs to count, in a sentence."""
+    found = []
+    for run in runs:
+        if run.report.get("steady") is False:
+            found.append("a longer warm-up (--warm-up auto)")
+        if run.report.get("disturbed"):
+            found.append("a quiet machine")
+        if not run.report["valid"]:
+            found.append("valid runs")
+    return f"Needed: {' and '.join(dict.fromkeys(found))}." if found else ""
+
+
+def in_words(value: Any) -> str:
+    """Settings as text; what is empty is left out."""
+    if isinstance(value, dict):
+        items = ((name, in_words(one)) for name, one in sorted(value.items()))
+        return ", ".join(f"{name} {text}" for name, text in items if text)
+    if isinstance(value, list | tuple):
+        return ", ".join(in_words(one) for one in value)
+    return "" if value in (None, "") else str(value)
+
+
+def _yes(value: bool | None) -> str:
+    return "" if value is None else "yes" if value else "no"
+
+
+def _or_none(text: str) -> str:
+    return text or "none"

@@ -1,0 +1,89 @@
+"""What is comparable, what else differed, and what makes a difference doubtful."""
+
+from typing import Any
+
+import pytest
+
+from analysis.comparability import Facts, differed, left_out, needed
+
+pytestmark = pytest.mark.unit
+ENVIRONMENT = {
+    "processor": "Xeon",
+    "cores": 2,
+    "memory_bytes": 16e9,
+    "tidegauge": "1a2b",
+    "packages": {"pyspark": "4.3.0"},
+}
+
+
+def facts(run_id: str, *, rate: float = 400, version: str = "", **report: Any) -> Facts:
+    workload = {
+        "name": "latency",
+        "load": {"shape": "constant", "rate_per_second": rate},
+        "phases": {"warm_up_s": 10, "measure_s": 30},
+    }
+    pipeline = {"name": "p", "summary": "One.", "engine": "spark", "heap_mb": 512}
+    found = {
+        "run_id": run_id,
+        "domain": "traffic",
+        "valid": True,
+        "environment": ENVIRONMENT,
+        "conclusion": {"warm_up": {"seconds": 10, "moving": ["p join: p50 went from 20 to 6 ms"]}},
+    }
+    request = {"workload": workload, "pipelines": [pipeline], "stages": ["join"]}
+    return Facts(found | report, request, {"p": version} if version else {})
+
+
+def test_a_run_at_another_rate_or_on_another_machine_is_left_out_by_name() -> None:
+    runs = [
+        facts("a"),
+        facts("b"),
+        facts("c", rate=64_000),
+        facts("d", environment=ENVIRONMENT | {"cores": 8}),
+        facts("e", domain="gem_packs"),
+    ]
+    assert left_out(runs) == {
+        "c": "c is left out: rate 64000 records/s, not 400 records/s.",
+        "d": "d is left out: cores 8, not 2.",
+        "e": "e is left out: domain gem_packs, not traffic.",
+    }
+
+
+def test_what_else_differed_is_named_unless_it_is_not_known_of_every_run() -> None:
+    cold = facts("a", steady=False, version="4.2.0")
+    warm = facts("b", steady=True, version="4.3.0", environment=ENVIRONMENT | {"java": "25"})
+    warm.request["pipelines"][0]["heap_mb"] = 1024
+    warm.report["conclusion"] = {"warm_up": {"seconds": 60}}
+    found = differed([cold.circumstances("p")], [warm.circumstances("p")])
+    assert found == [
+        "heap_mb 512 and 1024",
+        "version of the engine 4.2.0 and 4.3.0",
+        "warm-up 10 s and 60 s",
+        "steady no and yes",
+    ]
+    both = [cold.circumstances("p"), warm.circumstances("p")]
+    assert "heap_mb 512 or 1024 and 512" in differed(both, [cold.circumstances("p")])
+    assert differed([cold.circumstances("p")], [cold.circumstances("p")]) == []
+
+
+def test_runs_that_were_not_steady_or_disturbed_are_doubtful_and_what_is_needed_is_said() -> None:
+    late = {"said": "9 late seconds are the machine's"}
+    runs = [
+        facts("a", steady=False),
+        facts("b", disturbed=True, late=late),
+        facts("c", valid=False),
+    ]
+    assert [doubt for run in runs for doubt in run.doubts()] == [
+        "a was not steady (p join: p50 went from 20 to 6 ms)",
+        "b was disturbed (9 late seconds are the machine's)",
+        "c is not valid",
+    ]
+    assert needed(runs) == (
+        "Needed: a longer warm-up (--warm-up auto) and a quiet machine and valid runs."
+    )
+
+
+def test_a_run_of_which_nothing_is_known_is_not_doubted() -> None:
+    known = facts("a", steady=True, disturbed=False)
+    assert known.doubts() == facts("b").doubts() == []
+    assert needed([known]) == ""
