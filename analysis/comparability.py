@@ -70,18 +70,24 @@ class Facts:
         return found | {name: str(version) for name, version in packages.items()}
 
     def doubts(self) -> list[str]:
-        """Why a difference of this run may be of something else than the pipeline, in sentences."""
-        found = []
-        if not self.report["valid"]:
-            found.append(f"{self.run_id} is not valid")
-        if self.report.get("steady") is False:
-            moving = self.report["conclusion"].get("warm_up", {}).get("moving", ())
-            what = f" ({'; '.join(moving)})" if moving else ""
-            found.append(f"{self.run_id} was not steady{what}")
-        if self.report.get("disturbed"):
-            said = (self.report.get("late") or {}).get("said", "")
-            found.append(f"{self.run_id} was disturbed{f' ({said})' if said else ''}")
-        return found
+        """As `doubts_of` its report."""
+        return doubts_of(self.report)
+
+
+def doubts_of(report: dict[str, Any]) -> list[str]:
+    """Why a difference of a run may be of something else than the pipeline, one text each. What is
+    not known is no reason."""
+    found, run_id = [], report["run_id"]
+    if not report["valid"]:
+        found.append(f"{run_id} is not valid")
+    if report.get("steady") is False:
+        moving = report["conclusion"].get("warm_up", {}).get("moving", ())
+        what = f" ({'; '.join(moving)})" if moving else ""
+        found.append(f"{run_id} was not steady{what}")
+    if report.get("disturbed"):
+        said = (report.get("late") or {}).get("said", "")
+        found.append(f"{run_id} was disturbed{f' ({said})' if said else ''}")
+    return found
 
 
 def left_out(runs: Sequence[Facts]) -> dict[str, str]:
@@ -113,15 +119,15 @@ def differed(before: Iterable[Fields], after: Iterable[Fields]) -> list[str]:
     return found
 
 
-def needed(runs: Iterable[Facts]) -> str:
-    """What would have to be done for a difference between these runs to count, in a sentence."""
+def needed_of(reports: Iterable[dict[str, Any]]) -> str:
+    """What would have to be done for differences of these runs to count, in a sentence."""
     found = []
-    for run in runs:
-        if run.report.get("steady") is False:
+    for report in reports:
+        if report.get("steady") is False:
             found.append("a longer warm-up (--warm-up auto)")
-        if run.report.get("disturbed"):
+        if report.get("disturbed"):
             found.append("a quiet machine")
-        if not run.report["valid"]:
+        if not report["valid"]:
             found.append("valid runs")
     return f"Needed: {' and '.join(dict.fromkeys(found))}." if found else ""
 

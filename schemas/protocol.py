@@ -13,11 +13,11 @@ other, each of them as above.
 
 from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from schemas.domain import DomainSpec
 from schemas.engine import Topology
-from schemas.model import Model, Stage, parse_stages
+from schemas.model import Model, Name, Stage, parse_stages
 from schemas.pipeline import Pipeline
 from schemas.suite import SuiteRun
 from schemas.workload import (
@@ -100,12 +100,27 @@ def probe_run_id(run_id: str) -> str:
     return f"{run_id}-probe"
 
 
+class Interleaving(Model):
+    """Pipelines that are measured in turns: the load goes to one of them for a block of block_s
+    seconds, then to the next of `order`, again and again from the start of the load on. edge_s:
+    at both ends of a block, what is not compared."""
+
+    block_s: int = Field(ge=1, le=86_400)
+    edge_s: int = Field(1, ge=0, le=3_600)
+    order: tuple[Name, ...] = Field(min_length=2, max_length=16)
+
+    def turn(self, second: int) -> Name:
+        """Whose turn it is in a second of the load."""
+        return self.order[second // self.block_s % len(self.order)]
+
+
 class RunRequest(Model):
     """Body of `run`: everything that defines a run, so that it can be read back years later.
 
     step_of: the run whose search this one is a step of, or empty. domain: with the windows of the
     workload; None in requests of versions before domains. published: by pipeline, the stages that
-    it publishes, in order; topologies: where its stages have their rows from.
+    it publishes, in order; topologies: where its stages have their rows from. interleaved: the
+    pipelines are measured in turns, each on input topics of its own.
     """
 
     run_id: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,80}$")
@@ -119,6 +134,49 @@ class RunRequest(Model):
     domain: DomainSpec | None = None
     published: dict[str, tuple[Stage, ...]] = Field(default_factory=dict)
     topologies: dict[str, Topology] = Field(default_factory=dict)
+    interleaved: Interleaving | None = None
+
+    @property
+    def shares(self) -> "tuple[RunRequest, ...]":
+        """The request as those see it who read the same input: itself, or where its pipelines are
+        measured in turns, one request for each of them, with its own input topics."""
+        if self.interleaved is None or self.domain is None:
+            return (self,)
+        return tuple(
+            self.model_copy(
+                update={
+                    "pipelines": (one,),
+                    "domain": _with_topics_of(self.domain, one.name),
+                    "interleaved": None,
+                }
+            )
+            for one in self.pipelines
+        )
+
+    @property
+    def domains(self) -> tuple[DomainSpec, ...]:
+        """The domain with the input topics of each share; empty in requests of versions before
+        domains."""
+        return tuple(one.domain for one in self.shares if one.domain is not None)
+
+    @property
+    def input_topics(self) -> tuple[str, ...]:
+        """Every input topic of the run."""
+        return tuple(topic for domain in self.domains for topic in domain.topics)
+
+    def domain_of(self, pipeline: str) -> DomainSpec | None:
+        """The domain with the input topics that a pipeline reads."""
+        for share in self.shares:
+            if any(one.name == pipeline for one in share.pipelines):
+                return share.domain
+        return None
+
+    @model_validator(mode="after")
+    def _turns_are_of_its_pipelines(self) -> "RunRequest":
+        names = {one.name for one in self.pipelines}
+        if self.interleaved is not None and set(self.interleaved.order) != names:
+            raise ValueError("interleaved must be of the pipelines of the run")
+        return self
 
     def stages_of(self, pipeline: Pipeline) -> tuple[Stage, ...]:
         """The stages that a pipeline publishes in this run, in order."""
@@ -126,6 +184,13 @@ class RunRequest(Model):
         if pipeline.stages:
             asked = tuple(stage for stage in self.stages if stage in pipeline.stages)
         return self.published.get(pipeline.name, asked)
+
+
+def _with_topics_of(domain: DomainSpec, pipeline: str) -> DomainSpec:
+    inputs = tuple(
+        one.model_copy(update={"topic": f"{one.topic}.{pipeline}"}) for one in domain.inputs
+    )
+    return DomainSpec.model_validate(domain.model_dump() | {"inputs": inputs})
 
 
 class RunPlan(Model):

@@ -123,7 +123,7 @@ class Run:
         plan = RunPlan(request=self.request, start_offsets=self._start_offsets())
         self._phase("prepare")
         self._tell(protocol.PREPARING, plan)
-        inputs = self._domain().topics
+        inputs = self.request.input_topics
         outputs = {t: o for t, o in plan.start_offsets.items() if t not in inputs}
         watch = SteadyOutputs(self._settings, outputs, intervals=self._steady_intervals())
         try:
@@ -265,7 +265,11 @@ class Run:
     def _start_offsets(self) -> dict[str, tuple[int, ...]]:
         """Create the topics of the run, then note where every one of them ends now."""
         domain, partitions = self._domain(), self._settings.input_partitions
-        topics = list(catalogue.domain_topics(domain, partitions))
+        topics = [
+            topic
+            for each in self.request.domains
+            for topic in catalogue.domain_topics(each, partitions)
+        ]
         for pipeline in self.request.pipelines:
             stages = self.request.stages_of(pipeline)
             topics += catalogue.published_topics(domain, pipeline.name, stages, partitions)

@@ -71,6 +71,11 @@ def _add_run(verbs: Verbs) -> None:
         "--repeat", type=int, default=1, metavar="N", help="so many runs; report the median one"
     )
     run.add_argument(
+        "--interleave",
+        action="store_true",
+        help="measure two pipelines in turns, in blocks of one load, and say whether they differ",
+    )
+    run.add_argument(
         "--kill", metavar="PART", help="kill driver, worker, broker or evaluator during the run"
     )
     run.add_argument(

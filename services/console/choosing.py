@@ -8,7 +8,7 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from analysis.thresholds import resolved
-from schemas.protocol import Workload
+from schemas.protocol import Interleaving, Workload
 from schemas.threshold import parse_threshold
 from schemas.workload import KillTarget
 from services.console.report import build_report
@@ -20,6 +20,7 @@ from services.runtime.definitions import (
 )
 from services.runtime.domains import Domain, load_domain, load_workload_of
 
+INTERLEAVED_PAIRS = 15
 _OPTIONS = {
     "thresholds": "--threshold",
     "rate_per_second": "--rate",
@@ -85,6 +86,14 @@ def _with_kill(workload: Workload, target: str) -> Workload:
     at_s = workload.kills[0].at_s if workload.kills else workload.phases.measure_s // 3
     fields = workload.model_dump() | {"kills": [{"target": target, "at_s": at_s}]}
     return Workload.model_validate(fields)
+
+
+def long_enough(workload: Workload, turns: Interleaving) -> Workload:
+    """The workload, but measured for at least INTERLEAVED_PAIRS pairs of blocks."""
+    least_s = 2 * INTERLEAVED_PAIRS * turns.block_s
+    phases = workload.phases
+    longer = phases.model_copy(update={"measure_s": max(least_s, phases.measure_s)})
+    return workload.model_copy(update={"phases": longer})
 
 
 def with_baseline(

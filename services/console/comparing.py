@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from analysis import comparison
-from analysis.comparability import Facts, differed, left_out, needed
+from analysis.comparability import Facts, differed, left_out, needed_of
 from analysis.comparison import Side
 from services.console.report import build_report, request_of
 from services.runtime.clickhouse import QueryError, query
@@ -75,4 +75,6 @@ def _show(
         said = comparison.sentence(difference, may_be_real=may_be_real)
         console.print(f"  {said}", soft_wrap=True, markup=False)
     text = comparison.conclusion(old, new, found, same_run=same_run, doubts=doubts)
-    console.print(f"{text} {needed(runs)}".rstrip(), soft_wrap=True, markup=False)
+    console.print(
+        f"{text} {needed_of(one.report for one in runs)}".rstrip(), soft_wrap=True, markup=False
+    )

@@ -12,6 +12,7 @@ from analysis.expiry import seconds_expired
 from schemas.protocol import DEFINITIONS, VERDICTS
 from schemas.workload import DEFAULT_DOMAIN
 from services.console.disturbances import add_recoveries
+from services.console.interleaved import add_interleaved
 from services.console.intervals import Intervals, read_intervals
 from services.console.restarts import restarts_of
 from services.runtime.clickhouse import QueryError, query
@@ -70,7 +71,7 @@ def build_report(url: str, run_id: str) -> Report:
             used["core_seconds_per_million_records"] = core_seconds_per_million_records(
                 used["cpu_seconds"], source["records"]
             )
-    return {
+    report = {
         "run_id": run_id,
         "workload": request["workload"]["name"],
         "domain": domain_of(request),
@@ -87,6 +88,8 @@ def build_report(url: str, run_id: str) -> Report:
         "thresholds": conclusion["detail"].pop("thresholds", []),
         "conclusion": {"clean": conclusion["clean"], **conclusion["detail"]},
     }
+    add_interleaved(url, run_id, request, report)
+    return report
 
 
 def domain_of(request: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from analysis.intervals import margin
 from analysis.recovery import sentence as recovery_sentence
 from analysis.thresholds import sentence
 from schemas.protocol import FAILED_VERDICTS, MACHINE
+from services.console.interleaved import interleaved_sentences
 from services.console.progress import rate_line
 
 Report = dict[str, Any]
@@ -58,6 +59,8 @@ def show_report(console: Console, report: Report) -> None:
     console.print(*lag_sentences(report), *cost_sentences(report), sep="\n", soft_wrap=True)
     if sentence_of_warm_up := warm_up_sentence(report):
         console.print(sentence_of_warm_up, soft_wrap=True, markup=False)
+    for line in interleaved_sentences(report):
+        console.print(line, soft_wrap=True, markup=False)
     for row in report.get("thresholds", ()):
         style = "green" if row["passed"] else "bold red"
         console.print(Text(f"threshold {sentence(row)}", style), soft_wrap=True)

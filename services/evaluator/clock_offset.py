@@ -17,7 +17,10 @@ class ClockOffset:
 
     def __init__(self, plan: RunPlan) -> None:
         workload = plan.request.workload
-        self._domain = domain_of(plan)
+        self._codec = domain_of(plan).codec
+        self._records = {
+            one.topic: one.record for domain in plan.request.domains for one in domain.inputs
+        }
         self._run_id = probe_run_id(plan.request.run_id)
         self._decode = input_decoder(workload.content.format)
         self._rules = workload.validity
@@ -36,8 +39,7 @@ class ClockOffset:
             self.offset_ms = min(self.offset_ms, float(away_us.min()) / 1000)
 
     def _decoded(self, batch: Batch) -> list[Decoded]:
-        records = (self._domain.input(batch.topic).record,)
-        return self._decode(self._domain.codec, records, batch.values)[0]
+        return self._decode(self._codec, (self._records[batch.topic],), batch.values)[0]
 
     @property
     def is_ahead(self) -> bool:

@@ -23,7 +23,7 @@ from schemas import catalogue, protocol
 from schemas.protocol import VERDICTS
 from services.evaluator.columns import Ints
 from services.evaluator.counters import MAX_SAMPLES, pack_offsets, without
-from services.evaluator.evaluation import Evaluation
+from services.evaluator.interleaved import AnyEvaluation
 from services.evaluator.reader import TopicPartition, reached
 from services.runtime.events import Events
 from services.runtime.kafka import assigned_consumer
@@ -220,7 +220,7 @@ class Publication:
         """Whether this process has not yet counted all that the one before it may have."""
         return self._owed is not None
 
-    def publish(self, evaluation: Evaluation, positions: dict[TopicPartition, int]) -> None:
+    def publish(self, evaluation: AnyEvaluation, positions: dict[TopicPartition, int]) -> None:
         """Publish what is new, given how far the topics have been read. Raises
         NotRepeatableError."""
         for topic, fields in evaluation.take_events():

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from schemas import catalogue
 from schemas.protocol import PhasePlan, RunPlan
 from services.evaluator.column_mapping import NotJudgedError
-from services.evaluator.evaluation import Evaluation
+from services.evaluator.interleaved import AnyEvaluation, evaluation_of
 from services.evaluator.publishing import CountReconciler, Difference, read_published
 from services.evaluator.reader import (
     ALL,
@@ -107,7 +107,7 @@ def evaluate(settings: EvaluatorSettings, past: PastRun) -> CountReconciler:
         check_kept(consumer, ALL.of(begins))
         run_id = past.plan.request.run_id
         owed = read_published(settings, run_id, None, past.prepared_ms).owed
-        evaluation = Evaluation(past.plan, past.phases)
+        evaluation = evaluation_of(past.plan, past.phases)
         inputs, clock = evaluation.inputs, lambda: past.stopped_ms
         reader = Reader(consumer, lambda _places: ends, begins, inputs, clock)
         _count(evaluation, reader, ends, settings, owed)
@@ -117,7 +117,7 @@ def evaluate(settings: EvaluatorSettings, past: PastRun) -> CountReconciler:
 
 
 def _count(
-    evaluation: Evaluation,
+    evaluation: AnyEvaluation,
     reader: Reader,
     ends: dict[TopicPartition, int],
     settings: EvaluatorSettings,

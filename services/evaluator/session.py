@@ -18,7 +18,8 @@ from schemas.protocol import Drained, LoadFinished, PhasePlan, RunPlan
 from services.evaluator.clock_offset import Readiness
 from services.evaluator.column_mapping import NotJudgedError
 from services.evaluator.columns import TooManyNamesError
-from services.evaluator.evaluation import Evaluation, check_judged, domain_of
+from services.evaluator.evaluation import check_judged
+from services.evaluator.interleaved import AnyEvaluation, evaluation_of
 from services.evaluator.publishing import NotRepeatableError, Publication, read_published
 from services.evaluator.reader import (
     FETCHING,
@@ -99,7 +100,7 @@ class Running:
     """A run that is evaluated. target: where the load has ended, once that is known."""
 
     plan: RunPlan
-    evaluation: Evaluation
+    evaluation: AnyEvaluation
     publication: Publication
     reader: Reader
     started_ms: int
@@ -322,7 +323,7 @@ class RunSession:
         if not self._shard.of(plan.start_offsets):
             self.fail(f"No partition is left for evaluator {self._shard.index}: there are too few.")
         elif say_ready:
-            topics = domain_of(plan).topics
+            topics = plan.request.input_topics
             inputs = {topic: plan.start_offsets[topic] for topic in topics}
             state.readiness = Readiness(plan, self._shard, self._events)
             state.reader = self._open_reader(inputs, topics, with_offsets=False)
@@ -357,7 +358,7 @@ class RunSession:
         if not isinstance(self._state, Prepared):
             return  # it has failed already, or runs already
         plan = self._state.plan
-        evaluation = Evaluation(plan, phases)
+        evaluation = evaluation_of(plan, phases)
         publication = self._publication(plan, evaluation, published_since_ms)
         reader = self._open_reader(
             plan.start_offsets,
@@ -369,7 +370,7 @@ class RunSession:
         log.info("evaluation_started", run_id=self.run_id, topics=len(plan.start_offsets))
 
     def _publication(
-        self, plan: RunPlan, evaluation: Evaluation, since_ms: int | None
+        self, plan: RunPlan, evaluation: AnyEvaluation, since_ms: int | None
     ) -> Publication:
         if since_ms is None:
             return Publication(self._events, self.run_id, evaluation.where)

@@ -105,6 +105,17 @@ class DatasetPlan:
         """How long a second of event time lasts, microseconds."""
         return self.request.workload.content.second_ms * 1000
 
+    def domain_at(self, second: int) -> DomainSpec:
+        """The domain with the topics that are written in a second of the load."""
+        turns = self.request.interleaved
+        return self.domain if turns is None else self._domains[turns.turn(second)]
+
+    @cached_property
+    def _domains(self) -> dict[str, DomainSpec]:
+        """By pipeline, where these have input topics of their own."""
+        names = (share.pipelines[0].name for share in self.request.shares)
+        return dict(zip(names, self.request.domains, strict=True))
+
     @cached_property
     def places_in_turn(self) -> dict[str, tuple[int, ...]]:
         """By input, which records of a turn are its own."""

@@ -92,8 +92,8 @@ class RecordBuilder:
         self._types = arrow_types(self._schema)
         self._as_json = plan.request.workload.content.format == "json"
 
-    def batch(self, rows: Rows) -> MessageBatch:
-        """Encode rows of the input, which are in the order in which they are due."""
+    def batch(self, rows: Rows, topic: str) -> MessageBatch:
+        """Encode rows of the input, which are in the order in which they are due, for a topic."""
         columns = self._columns(rows)
         values = encode_json(columns) if self._as_json else encode_avro(self._schema, columns)
         keys = rows.values[KEY]
@@ -106,7 +106,7 @@ class RecordBuilder:
             messages["key"], messages["key_bytes"] = addresses(names, keys)
             messages["private"] = rows.second
         return MessageBatch(
-            self._input.topic,
+            topic,
             rows.due_us,
             rows.second,
             rows.fault,

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from schemas.domain import DomainSpec
 from services.generator.curves import SECOND_US
 from services.generator.dataset_plan import DatasetPlan, Rows, concatenated, sent_rows
 from services.generator.message_batch import MessageBatch, RecordBuilder
@@ -56,11 +57,16 @@ class PlannedLoad:
                 held = [waiting.take(later)]
                 rows = sent_rows(waiting.take(~later))
             if len(rows):
-                yield Prepared(part, self._batches(rows))
+                yield Prepared(part, self._batches(rows, self.plan.domain_at(part.second)))
 
-    def _batches(self, rows: Rows) -> tuple[MessageBatch, ...]:
+    def _batches(self, rows: Rows, domain: DomainSpec) -> tuple[MessageBatch, ...]:
+        """domain: with the topics that are written now."""
         of_inputs = ((name, self.plan.rows_of(name, rows)) for name in self._builders)
-        return tuple(self._builders[name].batch(part) for name, part in of_inputs if len(part))
+        return tuple(
+            self._builders[name].batch(part, domain.input(name).topic)
+            for name, part in of_inputs
+            if len(part)
+        )
 
 
 class Prefetch:

@@ -63,5 +63,6 @@ def probe_set(plan: DatasetPlan, number: int, now_us: int) -> list[Probe]:
             value = encode_json(one.record, record, domain.codec)
         else:
             value = domain.codec.encode(one.record, record)
-        found.append((one.topic, str(record[one.key]).encode(), value))
+        key = str(record[one.key]).encode()
+        found += [(each.input(name).topic, key, value) for each in plan.request.domains]
     return found

@@ -146,7 +146,7 @@ class Runs:
         in_order = not workload.faults.any
         producer = idempotent_producer(settings, "generator-probes")
         probes = ProbeTraffic(dataset, producer, settings.generator_probe_sets)
-        backend = open_backend(settings, dataset.domain.topics, peak, in_order)
+        backend = open_backend(settings, plan.request.input_topics, peak, in_order)
         run = self._run = Run(dataset, backend, probes)
         self._rehearse(run)
         run.probes.send()
@@ -217,7 +217,7 @@ class Runs:
             intended=statistics.totals.intended,
             acknowledged=statistics.totals.acknowledged,
             failed=statistics.totals.failed,
-            end_offsets=self._end_offsets(run.plan.domain.topics),
+            end_offsets=self._end_offsets(run.plan.request.input_topics),
             instance_index=shard.index,
             instance_count=shard.count,
             faults=dict(statistics.faults),

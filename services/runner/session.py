@@ -80,10 +80,10 @@ def in_start_order(members: list[Member]) -> list[Member]:
 
 def served(plan: RunPlan) -> tuple[object, ...]:
     """What must be the same for pipelines to serve a run: pipelines, stages, domain with its
-    windows, and format of records."""
+    windows and topics, and format of records."""
     request = plan.request
     published = [request.stages_of(pipeline) for pipeline in request.pipelines]
-    return request.pipelines, published, request.domain, request.workload.content.format
+    return request.pipelines, published, request.domains, request.workload.content.format
 
 
 def engine_plan(
@@ -91,7 +91,8 @@ def engine_plan(
 ) -> EnginePlan:
     """What the program of a pipeline is told. Raises ValueError for a run without a domain."""
     request = plan.request
-    if request.domain is None:
+    domain = request.domain_of(pipeline.name)
+    if domain is None:
         raise ValueError("the run names no domain; it was asked for by an earlier version")
     outputs = {
         stage: catalogue.output_topic(pipeline.name, stage) for stage in request.stages_of(pipeline)
@@ -99,9 +100,9 @@ def engine_plan(
     return EnginePlan(
         run_id=request.run_id,
         pipeline=pipeline,
-        domain=rewired(request.domain, pipeline.reads),
+        domain=rewired(domain, pipeline.reads),
         outputs=outputs,
-        start_offsets={topic: plan.start_offsets[topic] for topic in request.domain.topics},
+        start_offsets={topic: plan.start_offsets[topic] for topic in domain.topics},
         output_offsets={
             topic: plan.start_offsets[topic]
             for topic in outputs.values()

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from schemas.domain import DomainSpec
 from schemas.mistakes import DefinitionError, first_mistake
-from schemas.protocol import Pipeline, RunRequest, Stage, Workload
+from schemas.protocol import Interleaving, Pipeline, RunRequest, Stage, Workload
 from schemas.suite import SuiteRun
 from services.runtime.chains import rewired
 from services.runtime.engines import stages_published, topology_of
@@ -21,12 +21,15 @@ def new_request(
     stages: tuple[Stage, ...],
     domain: DomainSpec,
     suite: SuiteRun | None = None,
+    *,
+    interleave: bool = False,
 ) -> RunRequest:
     """The request of a new run: a run id that sorts by time, a seed, and the environment.
 
-    stages: empty: those of the workload, or else all of the domain. Raises DefinitionError when the
-    stages or the workload's windows are none of the domain, and when a pipeline can publish none of
-    the stages.
+    stages: empty: those of the workload, or else all of the domain. interleave: its two pipelines
+    are measured in turns. Raises DefinitionError when the stages or the workload's windows are none
+    of the domain, when a pipeline can publish none of the stages, and when what is to be measured
+    in turns cannot be.
     """
     stages = stages or workload.stages or domain.stage_names
     unknown = [stage for stage in stages if stage not in domain.stage_names]
@@ -57,7 +60,46 @@ def new_request(
         domain=resolved,
         published={one.name: _published(one, resolved, stages) for one in pipelines},
         topologies={one.name: topology_of(one) for one in pipelines},
+        interleaved=_turns(workload, pipelines, resolved, stages) if interleave else None,
     )
+
+
+LEAST_BLOCK_S = 6
+
+
+def _turns(
+    workload: Workload,
+    pipelines: Sequence[Pipeline],
+    domain: DomainSpec,
+    stages: tuple[Stage, ...],
+) -> Interleaving:
+    """Blocks in which every stage publishes: twice as long as the longest window, of which only the
+    middle counts, where no window reaches into the block before or waits for the one after."""
+    refused = {
+        "two pipelines: --pipeline A,B": len(pipelines) != 2,
+        "a load of the shape 'constant'": workload.load.shape != "constant",
+        "a workload without a search": workload.search is not None,
+        "a workload without kills": bool(workload.kills),
+        "pipelines that start before the load": workload.pipelines_start_s > 0,
+        "a workload without late records": workload.faults.late > 0,
+    }
+    for needed, is_missing in refused.items():
+        if is_missing:
+            raise DefinitionError(f"--interleave needs {needed}.")
+    second_ms = workload.content.second_ms
+    windows = [one.window for one in map(domain.stage, stages) if one.window is not None]
+    closed = [
+        one.window
+        for one in map(domain.stage, stages)
+        if one.window is not None and one.complete is None
+    ]
+    longest_s = -(-max((one.size_s for one in windows), default=0) * second_ms // 1000)
+    edge_s = 1 + -(-max((one.size_s for one in closed), default=0) * second_ms // 1000)
+    block_s = max(LEAST_BLOCK_S, 2 * longest_s, 4 * edge_s)
+    while block_s * 1000 % second_ms:  # a block begins with a second of event time
+        block_s += 1
+    first, second = (one.name for one in pipelines)
+    return Interleaving(block_s=block_s, edge_s=edge_s, order=(first, second, second, first))
 
 
 def not_published(request: RunRequest) -> tuple[str, ...]:

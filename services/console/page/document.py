@@ -12,6 +12,7 @@ from typing import Any
 
 from analysis.thresholds import sentence
 from schemas.protocol import MACHINE
+from services.console.interleaved import interleaved_sentences
 from services.console.page.charts import Curve, Frame, amount, line_chart
 from services.console.page.ledger import ledger_bars, ledger_table
 from services.console.page.markup import Markup, document, element, joined, style_sheet
@@ -83,6 +84,7 @@ def _head(report: dict[str, Any], request: dict[str, Any]) -> Markup:
     kind = "bad" if not report["valid"] else "good" if clean else "mixed"
     cells = [element("div", element("dt", k), element("dd", v)) for k, v in facts.items()]
     remarks = [warmth] if (warmth := warm_up_sentence(report)) else []
+    remarks += interleaved_sentences(report)
     remarks += [EXPIRED] if report.get("seconds_expired") else []
     remarks += [left_out_sentence(report["left_out"])] if report.get("left_out") else []
     what = f"run {report['run_id']} · {', '.join(report['pipelines'])}"

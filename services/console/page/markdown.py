@@ -3,6 +3,7 @@
 from typing import Any
 
 from analysis.thresholds import sentence
+from services.console.interleaved import interleaved_sentences
 from services.console.page.ledger import in_words
 from services.console.show import (
     EXPIRED,
@@ -33,6 +34,8 @@ def markdown(report: dict[str, Any]) -> str:
     ]
     if warmth := warm_up_sentence(report):
         lines += ["", warmth]
+    for line in interleaved_sentences(report):
+        lines += ["", line]
     if report.get("seconds_expired"):
         lines += ["", EXPIRED]
     if report.get("left_out"):

@@ -3,6 +3,7 @@
 import json
 from argparse import Namespace
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,13 @@ from rich.console import Console
 from analysis.thresholds import ended_by_threshold
 from deploy.local.engines import install_engines
 from schemas.protocol import parse_stages
-from services.console.choosing import chosen_pipelines, chosen_workload, with_baseline, with_options
+from services.console.choosing import (
+    chosen_pipelines,
+    chosen_workload,
+    long_enough,
+    with_baseline,
+    with_options,
+)
 from services.console.ci import benchmark, junit
 from services.console.evaluating import evaluate_again
 from services.console.files import check_file, write_file
@@ -66,8 +73,18 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
 
     say = teller(console)
     # Before anything starts: it may be refused.
-    for sentence in not_published(new_request(workload, pipelines, stages, domain.spec)):
+    ask = partial(
+        new_request,
+        pipelines=pipelines,
+        stages=stages,
+        domain=domain.spec,
+        interleave=options.interleave,
+    )
+    planned = ask(workload)
+    for sentence in not_published(planned):
         say(sentence)
+    if planned.interleaved is not None and options.duration is None:
+        workload = long_enough(workload, planned.interleaved)
     stack = open_stack(settings)
     reports: list[dict[str, Any]] = []
     interrupted = False
@@ -82,8 +99,7 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
         )
         say(f"watch it at {dashboards(settings)}d/tidegauge-live")
         while len(reports) < options.repeat and not interrupted:
-            request = new_request(workload, pipelines, stages, domain.spec)
-            request = at_sustainable_share(request, store_url(settings))
+            request = at_sustainable_share(ask(workload), store_url(settings))
             interrupted = perform(request, settings, console, stack.check).interrupted
             reports.append(build_report(store_url(settings), request.run_id))
             if options.repeat > 1:

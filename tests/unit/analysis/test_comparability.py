@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from analysis.comparability import Facts, differed, left_out, needed
+from analysis.comparability import Facts, differed, left_out, needed_of
 
 pytestmark = pytest.mark.unit
 ENVIRONMENT = {
@@ -78,7 +78,7 @@ def test_runs_that_were_not_steady_or_disturbed_are_doubtful_and_what_is_needed_
         "b was disturbed (9 late seconds are the machine's)",
         "c is not valid",
     ]
-    assert needed(runs) == (
+    assert needed_of([run.report for run in runs]) == (
         "Needed: a longer warm-up (--warm-up auto) and a quiet machine and valid runs."
     )
 
@@ -86,4 +86,4 @@ def test_runs_that_were_not_steady_or_disturbed_are_doubtful_and_what_is_needed_
 def test_a_run_of_which_nothing_is_known_is_not_doubted() -> None:
     known = facts("a", steady=True, disturbed=False)
     assert known.doubts() == facts("b").doubts() == []
-    assert needed([known]) == ""
+    assert needed_of([known.report]) == ""

@@ -92,9 +92,19 @@ def test_neighbours_that_are_alike_are_seen() -> None:
     assert autocorrelation([0.0] * 20) == 0.0
 
 
-@pytest.mark.parametrize(("freedom", "expected"), [(3, 3.18), (5, 2.57), (10, 2.228), (60, 2.0)])
-def test_students_t_is_as_in_the_tables(freedom: float, expected: float) -> None:
-    assert student_t(freedom) == pytest.approx(expected, abs=0.01)
+@pytest.mark.parametrize(
+    ("freedom", "confidence", "expected"),
+    [
+        (3, 0.95, 3.182),
+        (5, 0.95, 2.571),
+        (60, 0.95, 2.000),
+        (4, 0.99, 4.604),
+        (9, 0.999, 4.781),
+        (30, 0.999, 3.646),
+    ],
+)
+def test_students_t_is_as_in_the_tables(freedom: float, confidence: float, expected: float) -> None:
+    assert student_t(freedom, confidence) == pytest.approx(expected, abs=0.001)
 
 
 def test_the_margin_is_to_the_farther_bound() -> None:

@@ -53,6 +53,7 @@ def test_what_was_measured_before_a_refused_run_is_reported(tmp_path: Path) -> N
     options = Namespace(
         **ASKED,
         repeat=3,
+        interleave=False,
         report=path,
         threshold=[],
         baseline=None,

@@ -1,0 +1,61 @@
+"""The evaluation of a run whose pipelines are measured in turns: one for each, because each has
+input topics of its own. Pure, as `Evaluation` is."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from schemas.protocol import PhasePlan, RunPlan
+from services.evaluator.decode import Refused
+from services.evaluator.evaluation import Batch, Evaluation
+
+
+class InterleavedEvaluation:
+    """Evaluations side by side; a batch belongs to the one that reads its topic."""
+
+    def __init__(self, plan: RunPlan, phases: PhasePlan) -> None:
+        shares = (plan.model_copy(update={"request": one}) for one in plan.request.shares)
+        self._parts = tuple(Evaluation(share, phases) for share in shares)
+        self._of_topic = {topic: part for part in self._parts for topic in part.topics}
+        self.run_id = plan.request.run_id
+        self.inputs = plan.request.input_topics
+        self.where = {topic: place for part in self._parts for topic, place in part.where.items()}
+
+    def replan(self, phases: PhasePlan) -> None:
+        """As of an Evaluation."""
+        for part in self._parts:
+            part.replan(phases)
+
+    def cells(self) -> int:
+        """As of an Evaluation."""
+        return sum(part.cells() for part in self._parts)
+
+    def add(self, batch: Batch) -> list[Refused]:
+        """As of an Evaluation."""
+        return self._of_topic[batch.topic].add(batch)
+
+    def advance(self, input_frontier_ms: int, output_frontier_ms: int) -> None:
+        """As of an Evaluation."""
+        for part in self._parts:
+            part.advance(input_frontier_ms, output_frontier_ms)
+
+    def open_in_measure(self) -> int:
+        """As of an Evaluation."""
+        return sum(part.open_in_measure() for part in self._parts)
+
+    @property
+    def came_forgotten(self) -> int:
+        """As of an Evaluation."""
+        return sum(part.came_forgotten for part in self._parts)
+
+    def take_events(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """As of an Evaluation."""
+        for part in self._parts:
+            yield from part.take_events()
+
+
+AnyEvaluation = Evaluation | InterleavedEvaluation
+
+
+def evaluation_of(plan: RunPlan, phases: PhasePlan) -> AnyEvaluation:
+    """What evaluates a run."""
+    return (Evaluation if plan.request.interleaved is None else InterleavedEvaluation)(plan, phases)
