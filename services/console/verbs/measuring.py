@@ -85,6 +85,10 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
         say(sentence)
     if planned.interleaved is not None and options.duration is None:
         workload = long_enough(workload, planned.interleaved)
+        say(
+            f"in turns, blocks of {planned.interleaved.block_s} s: "
+            f"{workload.phases.measure_s} s are measured"
+        )
     stack = open_stack(settings)
     reports: list[dict[str, Any]] = []
     interrupted = False

@@ -1,0 +1,69 @@
+"""Pipelines that are measured in turns are judged each by the inputs that it was given."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from schemas import catalogue
+from schemas.protocol import Interleaving, Pipeline, RunPlan
+from services.evaluator.evaluation import Batch, Evaluation
+from services.evaluator.interleaved import InterleavedEvaluation, evaluation_of
+from tests.unit.evaluator.records import FAR_MS, PHASES, START_MS, Output, Reading, a_plan, parsed
+
+pytestmark = pytest.mark.unit
+
+
+def a_plan_in_turns() -> RunPlan:
+    plan = a_plan(("parse",))
+    pipelines = tuple(Pipeline(name=name, summary="-", engine="spark") for name in ("p", "q"))
+    turns = Interleaving(block_s=1, order=("p", "q"))
+    fields = {"pipelines": pipelines, "interleaved": turns}
+    return plan.model_copy(update={"request": plan.request.model_copy(update=fields)})
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Sums of what an evaluation said."""
+
+    verdicts: Counter[tuple[str, str]]
+    records: Counter[str]
+
+
+def judged(evaluation: InterleavedEvaluation) -> Judged:
+    verdicts, records = Counter[tuple[str, str]](), Counter[str]()
+    for topic, fields in evaluation.take_events():
+        if topic == catalogue.VERDICTS:
+            for name in ("exact", "missing", "unexpected"):
+                verdicts[fields["pipeline"], name] += fields[name]
+        elif topic == catalogue.THROUGHPUT:
+            records[fields["topic"]] += fields["records"]
+    return Judged(+verdicts, records)
+
+
+def add(evaluation: InterleavedEvaluation, topic: str, appended_ms: int, value: bytes) -> None:
+    evaluation.add(Batch(topic, np.array([appended_ms], np.int64), [value], [b"a"]))
+
+
+def test_an_output_is_expected_of_the_pipeline_only_that_was_given_its_input() -> None:
+    evaluation = evaluation_of(a_plan_in_turns(), PHASES)
+    assert isinstance(evaluation, InterleavedEvaluation)
+    first = Reading("flow", START_MS + 2_100, 300, sequence=0)
+    second = Reading("flow", START_MS + 3_100, 310, sequence=2, observed_ms=START_MS + 1_000)
+    third = Reading("flow", START_MS + 3_200, 320, sequence=4, observed_ms=START_MS + 1_500)
+    add(evaluation, "traffic.flow.p", first.appended_ms, first.encoded)
+    for reading in (second, third):
+        add(evaluation, "traffic.flow.q", reading.appended_ms, reading.encoded)
+    for topic, reading in (("output.p.parse", first), ("output.q.parse", second)):
+        add(evaluation, topic, reading.appended_ms + 4, Output("parse", 0, parsed(reading)).encoded)
+    evaluation.advance(FAR_MS, FAR_MS)
+    found = judged(evaluation)
+    assert found.verdicts == {("p", "exact"): 1, ("q", "exact"): 1, ("q", "missing"): 1}
+    assert found.records["traffic.flow.p"] == 1
+    assert found.records["traffic.flow.q"] == 2
+    assert evaluation.open_in_measure() == 0
+
+
+def test_a_run_on_one_input_has_one_evaluation() -> None:
+    assert isinstance(evaluation_of(a_plan(("parse",)), PHASES), Evaluation)
