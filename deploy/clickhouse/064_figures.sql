@@ -184,7 +184,11 @@ SELECT
     v.unexpected AS unexpected,
     q.lag_records AS lag_records,
     u.cpu_cores AS cpu_cores,
-    u.cpu_seconds * 1e6 / nullIf(g.acknowledged, 0) AS core_seconds_per_million_records,
+    if(
+        JSONType(c.request, 'interleaved') = 'Object',
+        NULL,
+        u.cpu_seconds * 1e6 / nullIf(g.acknowledged, 0)
+    ) AS core_seconds_per_million_records,
     u.memory_bytes AS memory_bytes,
     u.heap_bytes AS heap_bytes,
     u.gc_seconds AS gc_seconds,

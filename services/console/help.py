@@ -39,6 +39,10 @@ HELP: dict[str, Help] = {
             ("./tidegauge run --warm-up auto", "measure when every stage is steady"),
             ('./tidegauge run --threshold "join.p99_ms <= 50"', "exit code 3 when that fails"),
             ("./tidegauge run --repeat 5", "the median run of five, with confidence intervals"),
+            (
+                "./tidegauge run --pipeline spark-realtime,flink --interleave",
+                "in turns, and whether they differ",
+            ),
         ),
     ),
     "study": Help(

@@ -1,10 +1,12 @@
 """What a run says whose two pipelines were measured in turns: `interleaved` in its report."""
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from analysis import interleaving
 from analysis.comparability import doubts_of, needed_of
+from analysis.costs import core_seconds_per_million_records
 from schemas.protocol import Interleaving
 from services.runtime.clickhouse import query
 
@@ -19,26 +21,80 @@ LATENCIES = (
     " AND phase = 'measure' AND definition = 'latest'"
     " GROUP BY pipeline, stage, at_s ORDER BY pipeline, stage, at_s"
 )
+SAMPLES = (
+    "SELECT toUnixTimestamp64Milli(r.time) / 1000 AS at_s, interval_s, cpu_seconds"
+    " FROM tidegauge.results_resources AS r"
+    " WHERE run_id = {run_id:String} AND pipeline = {pipeline:String}"
+)
+INPUT = (
+    "SELECT intDiv(toUnixTimestamp64Milli(second), 1000) AS at_s, sum(acknowledged) AS records"
+    " FROM tidegauge.results_generator WHERE run_id = {run_id:String} GROUP BY at_s"
+)
 Report = dict[str, Any]
 Latencies = dict[tuple[str, str], dict[int, dict[int, int]]]
 Pair = tuple[interleaving.Block, interleaving.Block]
 Figures = dict[str, float]
 
 
+@dataclass(frozen=True)
+class Turns:
+    """When it was whose turn: epoch seconds."""
+
+    said: Interleaving
+    load_start_s: int
+    measured_s: tuple[int, int]
+
+    def seconds_of(self, pipeline: str) -> set[int]:
+        """The measured seconds that were its turn."""
+        return {
+            second
+            for second in range(*self.measured_s)
+            if self.said.turn(second - self.load_start_s) == pipeline
+        }
+
+
 def add_interleaved(url: str, run_id: str, request: dict[str, Any], report: Report) -> None:
     """Set the key `interleaved` of a report; null where the pipelines were not measured in turns,
-    or where seconds have expired. Raises QueryError."""
+    or where seconds have expired. What a pipeline did per second and per record is then of its own
+    turns. Raises QueryError."""
     report["interleaved"] = None
-    said = request.get("interleaved")
-    begun = {row["phase"]: json.loads(row["detail"]) for row in query(url, PHASES, run_id=run_id)}
-    if said is None or report["seconds_expired"] or set(begun) != {"warm_up", "measure"}:
+    turns = _turns(url, run_id, request)
+    if turns is None:
         return
+    for name, pipeline in report["pipelines"].items():
+        mine = turns.seconds_of(name)
+        for stage in pipeline["stages"].values():
+            stage["records_per_second"] *= len(range(*turns.measured_s)) / max(1, len(mine))
+        if pipeline["resources"]:
+            cost = _cost(url, run_id, name, mine)
+            pipeline["resources"]["core_seconds_per_million_records"] = cost
+    if not report["seconds_expired"]:
+        found = interleaving.blocks(
+            turns.said.order, turns.said.block_s, turns.load_start_s, turns.measured_s
+        )
+        report["interleaved"] = judged(_latencies(url, run_id), turns.said, found, report)
+
+
+def _turns(url: str, run_id: str, request: dict[str, Any]) -> Turns | None:
+    said = request.get("interleaved")
+    if said is None:
+        return None
+    begun = {row["phase"]: json.loads(row["detail"]) for row in query(url, PHASES, run_id=run_id)}
+    if set(begun) != {"warm_up", "measure"}:
+        return None
     measured_s = begun["measure"]["start_ms"] // 1000, begun["measure"]["end_ms"] // 1000
-    found = interleaving.blocks(
-        said["order"], said["block_s"], begun["warm_up"]["start_ms"] // 1000, measured_s
-    )
-    turns = Interleaving.model_validate(said)
-    report["interleaved"] = judged(_latencies(url, run_id), turns, found, report)
+    start_s = begun["warm_up"]["start_ms"] // 1000
+    return Turns(Interleaving.model_validate(said), start_s, measured_s)
+
+
+def _cost(url: str, run_id: str, pipeline: str, mine: set[int]) -> float | None:
+    """Core-seconds per million records of a pipeline in its turns: by the samples of resources
+    whose middle is in one."""
+    samples = query(url, SAMPLES, run_id=run_id, pipeline=pipeline)
+    used = [row for row in samples if int(row["at_s"] - row["interval_s"] / 2) in mine]
+    cores = sum(row["cpu_seconds"] for row in used) / (sum(r["interval_s"] for r in used) or 1)
+    records = sum(row["records"] for row in query(url, INPUT, run_id=run_id) if row["at_s"] in mine)
+    return core_seconds_per_million_records(cores * len(mine), records) if used else None
 
 
 def judged(
