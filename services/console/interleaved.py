@@ -58,7 +58,7 @@ def add_interleaved(url: str, run_id: str, request: dict[str, Any], report: Repo
     or where seconds have expired. What a pipeline did per second and per record is then of its own
     turns. Raises QueryError."""
     report["interleaved"] = None
-    turns = _turns(url, run_id, request)
+    turns = turns_of(url, run_id, request)
     if turns is None:
         return
     for name, pipeline in report["pipelines"].items():
@@ -72,10 +72,12 @@ def add_interleaved(url: str, run_id: str, request: dict[str, Any], report: Repo
         found = interleaving.blocks(
             turns.said.order, turns.said.block_s, turns.load_start_s, turns.measured_s
         )
-        report["interleaved"] = judged(_latencies(url, run_id), turns.said, found, report)
+        report["interleaved"] = judged(latencies_of(url, run_id), turns.said, found, report)
 
 
-def _turns(url: str, run_id: str, request: dict[str, Any]) -> Turns | None:
+def turns_of(url: str, run_id: str, request: dict[str, Any]) -> Turns | None:
+    """Whose turn it was when; None where the pipelines were measured at once or not at all. Raises
+    QueryError."""
     said = request.get("interleaved")
     if said is None:
         return None
@@ -154,7 +156,9 @@ def _figures(
     return list(zip(*sides, strict=True))
 
 
-def _latencies(url: str, run_id: str) -> Latencies:
+def latencies_of(url: str, run_id: str) -> Latencies:
+    """Of a run, by pipeline and stage, how many outputs of each second had which latency. Raises
+    QueryError."""
     found: Latencies = {}
     for row in query(url, LATENCIES, run_id=run_id):
         counts = dict(zip(row["latencies_ms"], row["counts"], strict=True))
