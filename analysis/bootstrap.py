@@ -46,18 +46,6 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
     return Interval(value, *_bounds(_medians(data, np.random.default_rng(SEED)), confidence))
 
 
-def median_difference(
-    before: Sequence[float], after: Sequence[float], confidence: float = 0.99
-) -> Interval:
-    """The median of `after` less that of `before`, each of independent values."""
-    first, second = np.asarray(before, np.float64), np.asarray(after, np.float64)
-    value = float(np.median(second) - np.median(first))
-    if min(len(first), len(second)) < 2:
-        return Interval(value, None, None)
-    random = np.random.default_rng(SEED)
-    return Interval(value, *_bounds(_medians(second, random) - _medians(first, random), confidence))
-
-
 @dataclass(frozen=True)
 class Histograms:
     """One histogram per second, in order. values: the distinct latencies, ascending; counts: a row

@@ -7,22 +7,20 @@ neighbours are alike). Fewer runs say how they differed, not how runs vary: no s
 called real.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import mean, variance
 from typing import Any
 
 import numpy as np
 
-from analysis.bootstrap import (
-    Histograms,
-    Interval,
-    median_difference,
-    quantile_difference,
-)
+from analysis.bootstrap import Histograms, Interval, quantile_difference
 from analysis.expiry import seconds_expired
+from analysis.intervals import student_t
 from services.runtime.clickhouse import QueryError, query
 
-CONFIDENCE = 0.99  # ten figures are compared at a time
+CONFIDENCE = 0.95  # with which all figures of a comparison hold together (Bonferroni)
 ENOUGH_RUNS = 5
 FIGURES = {"p50": 0.5, "p99": 0.99}
 LATENCIES = (
@@ -100,12 +98,17 @@ def pipelines_of(run: dict[str, Any]) -> list[tuple[Side, Side]]:
 
 def differences(before: Side, after: Side, *, same_run: bool) -> list[Difference]:
     """Every figure of every stage that both sides have."""
-    found = []
     runs = [*before.runs, *after.runs]
-    for stage in runs[0]:
-        if all(stage in run for run in runs):
-            found += [_difference(before, after, stage, f, same_run) for f in FIGURES]
-    return found
+    cells = [
+        (stage, figure)
+        for stage in runs[0]
+        if all(stage in run for run in runs)
+        for figure in FIGURES
+    ]
+    confidence = 1 - (1 - CONFIDENCE) / max(1, len(cells))
+    return [
+        _difference(before, after, cell, same_run=same_run, confidence=confidence) for cell in cells
+    ]
 
 
 def by_runs(before: Side, after: Side) -> bool:
@@ -123,11 +126,11 @@ def sentence(difference: Difference, *, may_be_real: bool = True) -> str:
     if low is None or high is None:
         return f"{head}; too little was measured to tell whether that is a difference."
     if not difference.is_real:
-        return f"{head}; no difference can be told (between {low:+g} and {high:+g} ms)."
+        return f"{head}; no difference can be told (between {low:+.3g} and {high:+.3g} ms)."
     step = difference.interval.value
     share = f" ({step / difference.before:+.0%})" if difference.before > 0 else ""
     word = "slower" if step > 0 else "faster"
-    text = f"{head}; {word} by {abs(step):g} ms{share}, between {low:+g} and {high:+g}"
+    text = f"{head}; {word} by {abs(step):.3g} ms{share}, between {low:+.3g} and {high:+.3g}"
     return f"{text}: real." if may_be_real else f"{text}, in these runs."
 
 
@@ -164,18 +167,39 @@ def _side(pipeline: str, runs: Sequence[dict[str, Any]]) -> Side:
     return Side(pipeline, tuple(run[pipeline] for run in runs if pipeline in run))
 
 
-def _difference(before: Side, after: Side, stage: str, figure: str, same_run: bool) -> Difference:
+def _difference(
+    before: Side,
+    after: Side,
+    cell: tuple[str, str],
+    *,
+    same_run: bool,
+    confidence: float,
+) -> Difference:
+    stage, figure = cell
     level = FIGURES[figure]
     old, new = _histograms(before, stage), _histograms(after, stage)
     if same_run:
         old, new = _aligned(before, after, stage)
     if by_runs(before, after):
-        interval = median_difference(
-            _of_runs(before, stage, level), _of_runs(after, stage, level), CONFIDENCE
+        interval = run_difference(
+            _of_runs(before, stage, level), _of_runs(after, stage, level), confidence
         )
     else:
-        interval = quantile_difference(old, new, level, paired=same_run, confidence=CONFIDENCE)
+        interval = quantile_difference(old, new, level, paired=same_run, confidence=confidence)
     return Difference(stage, figure, _whole(old, level), _whole(new, level), interval)
+
+
+def run_difference(before: Sequence[float], after: Sequence[float], confidence: float) -> Interval:
+    """The mean of one figure over some runs less that over others, two or more each; by Student's t
+    for deviations that may differ (Welch 1947)."""
+    value = mean(after) - mean(before)
+    errors = [variance(runs) / len(runs) for runs in (before, after)]
+    if not sum(errors):
+        return Interval(value, value, value)
+    degrees = [len(runs) - 1 for runs in (before, after)]
+    freedom = sum(errors) ** 2 / sum(e**2 / n for e, n in zip(errors, degrees, strict=True))
+    within = student_t(freedom, confidence) * math.sqrt(sum(errors))
+    return Interval(value, value - within, value + within)
 
 
 def _of_runs(side: Side, stage: str, level: float) -> list[float]:

@@ -28,6 +28,7 @@ def summarise(reports: list[Report]) -> Report:
             ],
             "median_run": chosen["run_id"] if valid else None,
             "confidence": CONFIDENCE,
+            "intervals_by": "how runs vary",
             "pipelines": _intervals(valid),
         }
     }

@@ -110,7 +110,7 @@ HELP: dict[str, Help] = {
     ),
     "compare": Help(
         "Says of every stage how the median and the 99th percentile of latency differ, with an"
-        " interval at 99 % confidence, and what else differed between the two sides. Only runs of"
+        " interval (all of them hold with 95 % confidence), and what else differed. Only runs of"
         " the same workload, rate, domain and machine are compared; others are left out by name. A"
         " difference is called real with five runs or more on each side, by how runs vary; or, with"
         " one run only, between its pipelines, second by second: what disturbed both cancels out."

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from analysis.bootstrap import (
     Histograms,
-    median_difference,
     median_interval,
     quantile_difference,
 )
@@ -53,14 +52,6 @@ def test_the_median_lies_within_its_interval_and_that_within_the_values(
     assert found.low is not None
     assert found.high is not None
     assert min(values) <= found.low <= found.value <= found.high <= max(values)
-
-
-def test_runs_that_overlap_show_no_difference_and_those_apart_do() -> None:
-    before = [10.0, 11.0, 12.0, 13.0, 14.0, 15.0]
-    assert not median_difference(before, [v + 1 for v in before]).excludes_zero
-    found = median_difference(before, [v + 10 for v in before])
-    assert found.value == 10.0
-    assert found.excludes_zero
 
 
 def test_the_same_data_give_the_same_interval() -> None:

@@ -1,7 +1,9 @@
 """Repetition and comparison, in words."""
 
 import io
+from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -13,6 +15,7 @@ from analysis.comparison import (
     differences,
     pairs_of,
     pipelines_of,
+    run_difference,
     sentence,
 )
 from analysis.repetition import median_run, summarise
@@ -62,6 +65,31 @@ def test_five_runs_on_each_side_are_judged_by_how_runs_vary() -> None:
     assert said == "No difference can be told."
 
 
+def test_runs_that_overlap_show_no_difference_and_those_apart_do() -> None:
+    before = [10.0, 11.0, 12.0, 13.0, 14.0, 15.0]
+    assert not run_difference(before, [v + 1 for v in before], 0.95).excludes_zero
+    found = run_difference(before, [v + 10 for v in before], 0.95)
+    # 10 ± 2.228 (t of 10) · √(2 · 3.5 / 6)
+    assert (found.low, found.value, found.high) == pytest.approx((7.593, 10.0, 12.407), abs=0.001)
+    assert run_difference([5.0] * 5, [6.0] * 5, 0.99) == Interval(1.0, 1.0, 1.0)
+
+
+def test_of_five_runs_each_of_the_same_at_most_one_in_twenty_differs() -> None:
+    random = np.random.default_rng(20_261_123)
+
+    def five() -> list[dict[str, Any]]:
+        levels = [round(300 + 30 * one) for one in random.standard_normal(5)]
+        return [
+            {"p": {f"s{n}": a_run(level + n)["p"]["join"] for n in range(5)}} for level in levels
+        ]
+
+    differing = 0
+    for _ in range(100):
+        (pair,) = pairs_of(five(), five())
+        differing += any(one.is_real for one in differences(*pair, same_run=False))
+    assert differing <= 5
+
+
 def test_the_pipelines_of_one_run_are_compared_with_each_other() -> None:
     ((before, after),) = pipelines_of(a_run(9, "a") | a_run(4, "b"))
     found = differences(before, after, same_run=True)
@@ -103,6 +131,7 @@ def test_an_invalid_run_counts_for_nothing_but_is_named() -> None:
     summary = summarise([repeated("a", 900, valid=False), repeated("b", 4), repeated("c", 6)])
     told = summary["repetition"]
     assert [run["valid"] for run in told["runs"]] == [False, True, True]
+    assert told["intervals_by"] == "how runs vary"
     stage = told["pipelines"]["spark-realtime"]["stages"]["parse"]
     assert stage["latency_ms"]["latest"]["p50"] == {
         "median": 5.0,
@@ -123,3 +152,7 @@ def test_the_intervals_are_printed() -> None:
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "3 runs, 3 valid; above is the median run b." in text
     assert "spark-realtime parse: p50 5 [4–6], p95 9 [9–9], p99 12 [12–12] ms" in text
+    assert (
+        "median of the runs [between, at 95% confidence, by how runs vary]; ± above is by how the "
+        "seconds of one run vary"
+    ) in text
