@@ -49,16 +49,17 @@ class Difference:
 
 
 def blocks(
-    order: Sequence[str], block_s: int, load_start_s: int, measured_s: tuple[int, int]
+    order: Sequence[str], block_s: int, first_s: int, measured_s: tuple[int, int]
 ) -> list[Block]:
-    """The whole blocks within what was measured (epoch seconds), in the order of their time."""
+    """The whole blocks within what was measured (epoch seconds), in the order of their time.
+    first_s: when the first block of all began, with which `order` begins."""
     begin_s, until_s = measured_s
-    first, last = -(-(begin_s - load_start_s) // block_s), (until_s - load_start_s) // block_s
+    first, last = -(-(begin_s - first_s) // block_s), (until_s - first_s) // block_s
     return [
         Block(
             order[number % len(order)],
-            load_start_s + number * block_s,
-            load_start_s + (number + 1) * block_s,
+            first_s + number * block_s,
+            first_s + (number + 1) * block_s,
         )
         for number in range(first, last)
     ]

@@ -102,16 +102,18 @@ def probe_run_id(run_id: str) -> str:
 
 class Interleaving(Model):
     """Pipelines that are measured in turns: the load goes to one of them for a block of block_s
-    seconds, then to the next of `order`, again and again from the start of the load on. edge_s:
-    at both ends of a block, what is not compared."""
+    seconds, then to the next of `order`, again and again. A block begins first_s after the load
+    did, so that the measured phase begins with one. edge_s: at both ends of a block, what is not
+    compared."""
 
     block_s: int = Field(ge=1, le=86_400)
+    first_s: int = Field(0, ge=0, le=86_400)
     edge_s: int = Field(1, ge=0, le=3_600)
     order: tuple[Name, ...] = Field(min_length=2, max_length=16)
 
     def turn(self, second: int) -> Name:
         """Whose turn it is in a second of the load."""
-        return self.order[second // self.block_s % len(self.order)]
+        return self.order[(second - self.first_s) // self.block_s % len(self.order)]
 
 
 class RunRequest(Model):

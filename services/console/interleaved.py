@@ -69,9 +69,7 @@ def add_interleaved(url: str, run_id: str, request: dict[str, Any], report: Repo
             cost = _cost(url, run_id, name, mine)
             pipeline["resources"]["core_seconds_per_million_records"] = cost
     if not report["seconds_expired"]:
-        found = interleaving.blocks(
-            turns.said.order, turns.said.block_s, turns.load_start_s, turns.measured_s
-        )
+        found = blocks_of(turns)
         report["interleaved"] = judged(latencies_of(url, run_id), turns.said, found, report)
 
 
@@ -97,6 +95,12 @@ def _cost(url: str, run_id: str, pipeline: str, mine: set[int]) -> float | None:
     cores = sum(row["cpu_seconds"] for row in used) / (sum(r["interval_s"] for r in used) or 1)
     records = sum(row["records"] for row in query(url, INPUT, run_id=run_id) if row["at_s"] in mine)
     return core_seconds_per_million_records(cores * len(mine), records) if used else None
+
+
+def blocks_of(turns: Turns) -> list[interleaving.Block]:
+    """The blocks that were measured whole."""
+    said, first_s = turns.said, turns.load_start_s + turns.said.first_s
+    return interleaving.blocks(said.order, said.block_s, first_s, turns.measured_s)
 
 
 def judged(

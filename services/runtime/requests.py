@@ -102,7 +102,9 @@ def _turns(
     while block_s * 1000 % second_ms:  # a block begins with a second of event time
         block_s += 1
     first, second = (one.name for one in pipelines)
-    return Interleaving(block_s=block_s, edge_s=edge_s, order=(first, second, second, first))
+    order = (first, second, second, first)
+    first_s = workload.phases.warm_up_s % (len(order) * block_s)
+    return Interleaving(block_s=block_s, first_s=first_s, edge_s=edge_s, order=order)
 
 
 def not_published(request: RunRequest) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis import interleaving
-from services.console.interleaved import latencies_of, turns_of
+from services.console.interleaved import blocks_of, latencies_of, turns_of
 from services.console.report import request_of
 
 
@@ -21,8 +21,7 @@ def recorded_blocks(url: str, run_id: str) -> dict[str, Any]:
     assert turns is not None
     said = turns.said
     first, second = tuple(dict.fromkeys(said.order))
-    found = interleaving.blocks(said.order, said.block_s, turns.load_start_s, turns.measured_s)
-    pairs = interleaving.paired(found, first, second)
+    pairs = interleaving.paired(blocks_of(turns), first, second)
     sides: dict[str, list[dict[str, Any]]] = {}
     for side, name in enumerate((first, second)):
         mine = [pair[side] for pair in pairs]

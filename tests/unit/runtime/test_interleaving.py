@@ -25,8 +25,10 @@ def asked(workload=WORKLOAD, stages=("join",), names=(A, B), domain=TRAFFIC, **f
 
 def test_blocks_take_turns_so_that_drift_cancels():
     turns = asked().interleaved
-    assert turns == Interleaving(block_s=6, edge_s=1, order=(A, B, B, A))
-    assert [turns.turn(second) for second in (0, 5, 6, 17, 18, 23, 24)] == [A, A, B, B, A, A, A]
+    assert turns == Interleaving(block_s=6, first_s=10, edge_s=1, order=(A, B, B, A))
+    # From the measured phase on, after 10 s.
+    assert [turns.turn(second) for second in (10, 15, 16, 27, 28, 33, 34)] == [A, A, B, B, A, A, A]
+    assert [turns.turn(second) for second in (0, 3, 4, 9)] == [B, B, A, A]
 
 
 def test_a_block_is_longer_than_two_of_the_longest_windows():
