@@ -15,10 +15,12 @@ PHASES = (
     " AND event = 'phase_started' AND phase IN ('warm_up', 'measure')"
 )
 LATENCIES = (
-    "SELECT pipeline, stage, intDiv(toUnixTimestamp64Milli(second), 1000) AS at_s,"
-    " groupArray(latency_ms) AS latencies_ms, groupArray(l.count) AS counts"
-    " FROM tidegauge.results_latency AS l WHERE run_id = {run_id:String}"
-    " AND phase = 'measure' AND definition = 'latest'"
+    "SELECT pipeline, stage, at_s, groupArray(latency_ms) AS latencies_ms,"
+    " groupArray(outputs) AS counts FROM"
+    " (SELECT pipeline, stage, intDiv(toUnixTimestamp64Milli(second), 1000) AS at_s, latency_ms,"
+    " sum(l.count) AS outputs FROM tidegauge.results_latency AS l"
+    " WHERE run_id = {run_id:String} AND phase = 'measure' AND definition = 'latest'"
+    " GROUP BY pipeline, stage, at_s, latency_ms)"
     " GROUP BY pipeline, stage, at_s ORDER BY pipeline, stage, at_s"
 )
 SAMPLES = (

@@ -9,7 +9,7 @@ from analysis import comparison, expiry
 from analysis.intervals import LEVELS, Seconds
 from analysis.intervals import intervals as intervals_of
 from schemas import catalogue, protocol
-from services.console import disturbances, intervals, report, restarts
+from services.console import disturbances, interleaved, intervals, report, restarts
 from services.console.page import timelines
 from services.runtime.clickhouse import QueryError
 from services.store.engine import Query
@@ -23,6 +23,12 @@ RUN_ID = run_of(EVENTS)
 START_MS, END_MS = phase_ms(EVENTS, "measure")
 
 
+READERS = (
+    *(report, restarts, disturbances, interleaved, intervals),
+    *(expiry, timelines, comparison),
+)
+
+
 @pytest.fixture
 def build(engine, monkeypatch):
     """The report of the recorded run when the bus has some of its events only."""
@@ -31,7 +37,7 @@ def build(engine, monkeypatch):
         answer = engine.answer(Query(sql, "JSONEachRow", parameters=parameters))
         return [json.loads(line) for line in answer.data.decode().splitlines()]
 
-    for module in (report, restarts, disturbances, intervals, expiry, timelines, comparison):
+    for module in READERS:
         monkeypatch.setattr(module, "query", query)
 
     def built(events):
@@ -143,6 +149,7 @@ def series(pipeline, stage, definition):
 
 def test_every_latency_has_the_intervals_of_its_seconds_until_these_expire(build, engine):
     found = build(EVENTS)
+    assert found["interleaved"] is None
     told = 0
     for name, pipeline in found["pipelines"].items():
         for stage, cell in pipeline["stages"].items():
@@ -167,6 +174,60 @@ def test_every_latency_has_the_intervals_of_its_seconds_until_these_expire(build
     assert {
         latency["intervals"] for cell in stages_of(later) for latency in cell["latency_ms"].values()
     } == {None}
+
+
+def in_turns(block_s):
+    """The recorded run, as if its two pipelines had been measured in turns."""
+    for topic, record in EVENTS:
+        if record.get("event") == protocol.RUN_REQUESTED:
+            request = json.loads(record["detail"])
+            order = ["calibration", "spark-microbatch", "spark-microbatch", "calibration"]
+            first_s = request["workload"]["phases"]["warm_up_s"]
+            turns = {"block_s": block_s, "first_s": first_s, "order": order}
+            yield topic, record | {"detail": json.dumps(request | {"interleaved": turns})}
+        else:
+            yield topic, record
+
+
+def test_blocks_of_pipelines_in_turns_have_every_output_of_their_inputs(build):
+    found = build(in_turns(block_s=5))
+    told = found["interleaved"]
+    assert (END_MS - START_MS, told["blocks"], len(told["pairs"])) == (25_000, 5, 2)
+    first = told["pairs"][0]["stages"]["parse"][0]
+    rows = series("calibration", "parse", "latest")
+    begin_ms = START_MS + 1_000  # an edge of a second on either side
+    latencies = Counter()
+    for at_ms, row in zip(seconds_of("calibration", "parse"), rows, strict=True):
+        for ms, count in row.items():
+            if begin_ms <= at_ms + 500 - ms < begin_ms + 3_000:
+                latencies[ms] += count
+    assert first["mean"] == sum(ms * n for ms, n in latencies.items()) / latencies.total()
+    assert told["differences"] == {}
+    assert told["said"].startswith("Too few blocks to tell spark-microbatch from calibration")
+    # Rates are of a pipeline's own turns: its three blocks.
+    records = sum(
+        record["records"]
+        for topic, record in EVENTS
+        if topic == catalogue.THROUGHPUT
+        and (record["pipeline"], record["stage"]) == ("calibration", "parse")
+        and START_MS <= record["second"] < END_MS
+    )
+    parse = found["pipelines"]["calibration"]["stages"]["parse"]
+    assert parse["records_per_second"] == pytest.approx(records / 15)
+
+
+def seconds_of(pipeline, stage):
+    """The seconds of `series`."""
+    return sorted(
+        {
+            record["second"]
+            for topic, record in EVENTS
+            if topic == catalogue.LATENCY
+            and record["phase"] == "measure"
+            and (record["pipeline"], record["stage"]) == (pipeline, stage)
+            and record["definition"] == "latest"
+        }
+    )
 
 
 def test_a_run_of_which_some_seconds_have_expired_has_not_all_of_them(build, engine):
