@@ -75,6 +75,9 @@ EVALUATION_RESUMED = "evaluation_resumed"
 # every 10 s of a run from the evaluator; detail: {"lag_ms", "largest_lag_ms", "cells"}
 EVALUATING = "evaluating"
 DRAINED = "drained"  # detail: Drained
+# from the gateway, when all frames of a load have come or none come any more; detail: how many were
+# sent, received, appended, lost, duplicates and refused, and how long they took
+WAY_IN = "way_in"
 STOPPED = "stopped"  # per pipeline
 SUITE = "suite"  # from the conductor when its suite does something else; detail: SuitePosition
 # A pipeline's driver was killed and is started again, and its queries run again; the time between

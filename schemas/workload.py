@@ -108,6 +108,7 @@ def _checked_threshold(line: str) -> str:
 
 
 ThresholdLine = Annotated[str, AfterValidator(_checked_threshold)]
+Transport = Literal["kafka", "tcp", "udp", "zeromq"]
 KillTarget = Literal["driver", "worker", "broker", "evaluator"]
 
 
@@ -137,9 +138,10 @@ class Workload(Model):
     measures, source: what is measured, and where that is defined, in words. pipelines: what is
     measured unless the command names others. keep_up_s: how long they must have kept up with probe
     traffic before the load starts. pipelines_start_s: they start so long after the load (0: before
-    it). search: the run looks for the sustainable rate first, beginning with the load's, and then
-    takes place at a share of it. sustainable_share: the rate is this share of the one that was
-    found last; the load's own is not used. kills: what is killed, when. thresholds: limits that its
+    it). transport: how records get in: straight to Kafka, or through the gateway. search: the run
+    looks for the sustainable rate first, beginning with the load's, and then takes place at a share
+    of it. sustainable_share: the rate is this share of the one that was found last; the load's own
+    is not used. kills: what is killed, when. thresholds: limits that its
     figures must hold (schemas/threshold.py).
     """
 
@@ -161,6 +163,7 @@ class Workload(Model):
     pipelines: tuple[Name, ...] = ()
     keep_up_s: int = Field(16, ge=2, le=600)
     pipelines_start_s: int = Field(0, ge=0, le=3_600)
+    transport: Transport = "kafka"
     search: Search | None = None
     sustainable_share: float | None = Field(None, gt=0, le=10)
     kills: tuple[Kill, ...] = Field((), max_length=20)

@@ -7,7 +7,12 @@ from deploy.dependencies.imports import third_party
 from deploy.dependencies.lock import Pin, subset
 
 # Packages that are not called like the module they bring, underscores aside.
-PACKAGE_OF = {"faust": "faust-streaming", "mode": "mode-streaming", "yaml": "pyyaml"}
+PACKAGE_OF = {
+    "faust": "faust-streaming",
+    "mode": "mode-streaming",
+    "yaml": "pyyaml",
+    "zmq": "pyzmq",
+}
 # What a service needs beyond its own imports.
 BESIDES: dict[str, tuple[str, ...]] = {
     # Faust reads lz4-compressed topics by aiokafka's extra.

@@ -20,6 +20,7 @@ from services.runtime.settings import ServiceSettings
 
 READY_TIMEOUT_S = 1.0
 SERVICES = ("store", "evaluator", "collector", "generator", "runner", "conductor")
+GATEWAY = "gateway"  # only where a load comes in through it
 # Nobody waits for an insert, so the store's work is not to slow down the pipeline that is measured.
 NICENESS = {"store": 10}
 
@@ -78,15 +79,19 @@ def service(name: str, command: tuple[str, ...] = (), after: tuple[str, ...] = (
     )
 
 
-def stack_parts(settings: ServiceSettings, is_lasting: bool = False) -> tuple[Part, ...]:
+def stack_parts(
+    settings: ServiceSettings, is_lasting: bool = False, has_gateway: bool = False
+) -> tuple[Part, ...]:
     """The parts of a whole stack; the broker only when it is not somebody else's.
 
-    is_lasting: whether the stack is to be left on, and not for a single run.
+    is_lasting: whether the stack is to be left on, and not for a single run; it has a gateway then.
+    has_gateway: whether one for a single run has.
     """
+    names = (*SERVICES, GATEWAY) if has_gateway or is_lasting else SERVICES
     if settings.kafka_bootstrap:
-        return tuple(service(name) for name in SERVICES)
+        return tuple(service(name) for name in names)
     kafka = replace(KAFKA, command=partial(broker_command, is_lasting=is_lasting))
-    return (kafka, *(service(name, after=("kafka",)) for name in SERVICES))
+    return (kafka, *(service(name, after=("kafka",)) for name in names))
 
 
 def answers_ready(host: str, port: int) -> bool:

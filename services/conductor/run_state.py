@@ -19,8 +19,9 @@ from services.conductor.warming import KNOWN_AFTER_MS, Steadiness, Warming
 
 # Services that cannot go on with a run in whose middle they were started, and until when they are
 # needed.
-MUST_LIVE = {"generator": "load_finished", "runner": "drained"}
+MUST_LIVE = {"generator": "load_finished", "gateway": "load_finished", "runner": "drained"}
 BROKER = "kafka"
+GATEWAY = "gateway"
 READY_SERVICES = ("generator", "evaluator", "collector")
 OF_INTEREST = ("measure", "latest")
 BUS = (catalogue.LIFECYCLE, catalogue.GENERATOR, catalogue.LATENCY, catalogue.RESOURCES)
@@ -132,7 +133,8 @@ class RunState:
         pipelines = {f"pipeline:{pipeline.name}" for pipeline in self.request.pipelines}
         if self.request.workload.pipelines_start_s:
             pipelines = set()  # they start when the load is under way
-        return {*READY_SERVICES, *pipelines}
+        gateway = {GATEWAY} if self.request.workload.transport != "kafka" else set()
+        return {*READY_SERVICES, *gateway, *pipelines}
 
     def missing_ready(self) -> list[str]:
         """Who has not answered `ready` yet, sorted."""

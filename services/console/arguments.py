@@ -3,9 +3,9 @@
 import argparse
 import textwrap
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
-from schemas.workload import AUTO
+from schemas.workload import AUTO, Transport
 from services.console.completion import SHELLS
 from services.console.help import HELP, NONE
 
@@ -66,6 +66,11 @@ def _add_run(verbs: Verbs) -> None:
     )
     run.add_argument(
         "--format", choices=("avro", "json"), help="of the input records (the workload's: avro)"
+    )
+    run.add_argument(
+        "--transport",
+        choices=get_args(Transport),
+        help="how records get in, all but kafka through the gateway (the workload's: kafka)",
     )
     run.add_argument(
         "--repeat", type=int, default=1, metavar="N", help="so many runs; report the median one"

@@ -47,6 +47,7 @@ def with_options(
     *,
     input_path: Path | None = None,
     wire_format: str | None = None,
+    transport: str | None = None,
     kill: str | None = None,
     thresholds: Sequence[str] = (),
 ) -> Workload:
@@ -63,6 +64,8 @@ def with_options(
         if wire_format is not None:
             content = found.model_dump()["content"] | {"format": wire_format}
             found = Workload.model_validate(found.model_dump() | {"content": content})
+        if transport is not None:
+            found = Workload.model_validate(found.model_dump() | {"transport": transport})
         if input_path is not None:
             found = _with_input(found, input_path)
         return found if kill is None else _with_kill(found, kill)

@@ -15,14 +15,17 @@ from services.runtime.settings import EXIT_USAGE, ServiceSettings
 READY_TIMEOUT_S = 5.0
 
 
-def open_stack(settings: ServiceSettings, is_lasting: bool = False) -> "Stack | RemoteStack":
+def open_stack(
+    settings: ServiceSettings, is_lasting: bool = False, has_gateway: bool = False
+) -> "Stack | RemoteStack":
     """The stack of this machine, or the one elsewhere where the settings name its store.
 
-    is_lasting: whether one that is started is to be left on, and not for a single run.
+    is_lasting: whether one that is started is to be left on, and not for a single run. has_gateway:
+    whether records come in from the network.
     """
     if settings.store_url:
         return RemoteStack(settings)
-    return Stack(settings, stack_parts(settings, is_lasting))
+    return Stack(settings, stack_parts(settings, is_lasting, has_gateway))
 
 
 def public_address(settings: ServiceSettings) -> str:

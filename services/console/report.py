@@ -15,6 +15,7 @@ from services.console.disturbances import add_recoveries
 from services.console.interleaved import add_interleaved
 from services.console.intervals import Intervals, read_intervals
 from services.console.restarts import restarts_of
+from services.console.ways_in import way_in_of
 from services.runtime.clickhouse import QueryError, query
 
 Report = dict[str, Any]
@@ -80,6 +81,7 @@ def build_report(url: str, run_id: str) -> Report:
         "invalid_reasons": conclusion["invalid_reasons"],
         "environment": request["environment"],
         "input": source,
+        "way_in": way_in_of(url, run_id),
         "pipelines": pipelines,
         "services": services,
         "observing": cost_of_observing(services),

@@ -14,6 +14,7 @@ from analysis.thresholds import sentence
 from schemas.protocol import FAILED_VERDICTS, MACHINE
 from services.console.interleaved import interleaved_sentences
 from services.console.progress import rate_line
+from services.console.ways_in import way_in_sentence
 
 Report = dict[str, Any]
 REPEATED_FIGURES = ("p50", "p95", "p99")
@@ -38,6 +39,8 @@ def show_report(console: Console, report: Report) -> None:
         sep="\n",
         soft_wrap=True,
     )
+    if report.get("way_in"):
+        console.print(way_in_sentence(report["way_in"]), soft_wrap=True)
     for name, pipeline in report["pipelines"].items():
         console.print(_stages(name, pipeline))
         for restart in pipeline.get("restarts", ()):

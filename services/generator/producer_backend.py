@@ -41,7 +41,9 @@ class ProducerBackend(Protocol):
     last_error: the client's last error; empty when there was none.
     """
 
-    last_error: str
+    @property
+    def last_error(self) -> str:
+        """See above."""
 
     def count_into(self, delivered: Delivered) -> None:
         """Report outcomes to this function from now on, from a thread of the backend."""
@@ -104,8 +106,8 @@ def _cluster(settings: GeneratorSettings, topics: Sequence[str]) -> tuple[dict[s
 def open_backend(
     settings: GeneratorSettings, topics: Sequence[str], rate_per_second: float, in_order: bool
 ) -> ProducerBackend:
-    """A backend for one load to some topics that reaches `rate_per_second`; in_order: the seconds
-    of its batches never decrease, as they do when records are late on purpose. Raises
+    """A backend for one load straight to some topics that reaches `rate_per_second`. in_order: the
+    seconds of its batches never decrease, as they do when records are late on purpose. Raises
     ClientError."""
     properties = load_properties(settings, rate_per_second)
     library = librdkafka.load() if settings.generator_client != "record" else None

@@ -19,6 +19,7 @@ from schemas import catalogue, protocol
 from schemas.protocol import LoadFinished, PhasePlan, RunPlan
 from services.generator.dataset_plan import DatasetPlan, dataset_plan
 from services.generator.domain_records import new_records
+from services.generator.frame_backend import FrameBackend
 from services.generator.librdkafka import ClientError
 from services.generator.prefetch import PlannedLoad
 from services.generator.probe import ProbeTraffic
@@ -146,7 +147,12 @@ class Runs:
         in_order = not workload.faults.any
         producer = idempotent_producer(settings, "generator-probes")
         probes = ProbeTraffic(dataset, producer, settings.generator_probe_sets)
-        backend = open_backend(settings, plan.request.input_topics, peak, in_order)
+        topics = plan.request.input_topics
+        backend: ProducerBackend
+        if workload.transport == "kafka":
+            backend = open_backend(settings, topics, peak, in_order)
+        else:
+            backend = FrameBackend(settings, topics, workload.transport, run_id, shard.index)
         run = self._run = Run(dataset, backend, probes)
         self._rehearse(run)
         run.probes.send()

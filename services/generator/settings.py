@@ -21,6 +21,7 @@ class GeneratorSettings(ServiceSettings):
     record, `auto` takes the first where it can.
     generator_probe_sets: sets of probe traffic a second while a run is prepared (fewer where a set
     has many records), so that a pipeline's code is warm when the load starts.
+    generator_gateway: where the gateway listens, `host:port`; empty: the one of this stack.
     generator_instance_index, generator_instance_count: which shard of every load this one sends,
     when several generators run.
     """
@@ -32,8 +33,17 @@ class GeneratorSettings(ServiceSettings):
     generator_acks: Literal["all", "1"] = "all"
     generator_client: Literal["auto", "batch", "record"] = "auto"
     generator_probe_sets: int = Field(60, ge=1, le=10_000)
+    generator_gateway: str = Field("", pattern=r"^([^:]+:[0-9]{1,5})?$")
     generator_instance_index: int = Field(0, ge=0)
     generator_instance_count: int = Field(1, ge=1, le=1024)
+
+    @property
+    def gateway_address(self) -> tuple[str, int]:
+        """Where frames go: host and port."""
+        if not self.generator_gateway:
+            return self.host, self.port("gateway_frames")
+        host, _, port = self.generator_gateway.rpartition(":")
+        return host, int(port)
 
     @model_validator(mode="after")
     def _one_of_them(self) -> "GeneratorSettings":

@@ -12,6 +12,8 @@ PORT_OFFSETS = {
     "conductor": 7,
     "kafka_metrics": 8,
     "kafka_internal": 9,
+    "gateway": 10,
+    "gateway_frames": 11,
 }
 # Linux takes ports of this range for outgoing connections.
 EPHEMERAL_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"

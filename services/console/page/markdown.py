@@ -17,6 +17,7 @@ from services.console.show import (
     verdict_sentence,
     warm_up_sentence,
 )
+from services.console.ways_in import way_in_sentence
 
 PERCENTILES = ("p50", "p90", "p95", "p99", "p999", "max", "mean")
 
@@ -32,6 +33,8 @@ def markdown(report: dict[str, Any]) -> str:
         f"Input: {source['records']} records, {source['records_per_second']:.1f}/s. "
         f"Send delay p99: {_figure(source['send_delay_ms']['p99'])} ms.",
     ]
+    if report.get("way_in"):
+        lines += ["", way_in_sentence(report["way_in"])]
     if warmth := warm_up_sentence(report):
         lines += ["", warmth]
     for line in interleaved_sentences(report):

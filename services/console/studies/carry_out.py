@@ -40,7 +40,8 @@ def carry_out(
     to_do = [run for run in to_do if run.system.name not in left_out]
     if not to_do:
         return left_out
-    stack = open_stack(settings)
+    has_gateway = any(run.workload.transport != "kafka" for run in to_do)
+    stack = open_stack(settings, has_gateway=has_gateway)
     end_s = time.monotonic() + minutes * MINUTE_S
     try:
         stack.up(say)

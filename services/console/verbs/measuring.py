@@ -57,6 +57,7 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
         options.warm_up,
         input_path=options.input,
         wire_format=options.format,
+        transport=options.transport,
         kill=options.kill,
         thresholds=options.threshold,
     )
@@ -89,7 +90,7 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
             f"in turns, blocks of {planned.interleaved.block_s} s: "
             f"{workload.phases.measure_s} s are measured"
         )
-    stack = open_stack(settings)
+    stack = open_stack(settings, has_gateway=workload.transport != "kafka")
     reports: list[dict[str, Any]] = []
     interrupted = False
     if not settings.store_url:

@@ -1,0 +1,78 @@
+"""A record on its way in through the network: what the generator sends and the gateway takes.
+
+A frame is a head of HEAD_BYTES, the key of the record, and its value. By UDP a frame is a datagram,
+by ZeroMQ a message; by TCP its length goes before it, 4 bytes. All numbers are big-endian.
+
+    4 bytes  MARKER
+    8 bytes  tag of the run (`tag_of`), so that a frame of another run is refused
+    2 bytes  stream: which of several generators
+    1 byte   topic: number of the input of the domain, in its order; END: no record
+    1 byte   0
+    8 bytes  sequence of the frame in its stream, from 0; of END: how many there were
+    8 bytes  when it was sent, nanoseconds since the epoch by the sender's clock
+    2 bytes  length of the key
+"""
+
+import struct
+from dataclasses import dataclass
+from hashlib import blake2b
+
+MARKER = b"TGF1"
+END = 255
+MAX_FRAME_BYTES = 1024 * 1024
+MAX_DATAGRAM_BYTES = 65_507  # what a datagram of UDP can hold over IPv4
+_HEAD = struct.Struct(">4s8sHBBQQH")
+HEAD_BYTES = _HEAD.size
+LENGTH = struct.Struct(">I")
+
+
+class FrameError(ValueError):
+    """Bytes are no frame; the text says why, for the dead letter."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A record and when it was sent. key, value: empty for END."""
+
+    tag: bytes
+    stream: int
+    topic: int
+    sequence: int
+    sent_ns: int
+    key: bytes = b""
+    value: bytes = b""
+
+
+def tag_of(run_id: str) -> bytes:
+    """What the frames of a run begin with, 8 bytes."""
+    return blake2b(run_id.encode(), digest_size=8).digest()
+
+
+def encode(frame: Frame) -> bytes:
+    """The bytes of a frame. Raises struct.error for numbers that do not fit."""
+    head = _HEAD.pack(
+        MARKER,
+        frame.tag,
+        frame.stream,
+        frame.topic,
+        0,
+        frame.sequence,
+        frame.sent_ns,
+        len(frame.key),
+    )
+    return head + frame.key + frame.value
+
+
+def decode(data: bytes) -> Frame:
+    """The frame in whole bytes. Raises FrameError."""
+    if len(data) < HEAD_BYTES:
+        raise FrameError(f"{len(data)} bytes are less than the head of a frame")
+    if len(data) > MAX_FRAME_BYTES:
+        raise FrameError(f"{len(data)} bytes are more than a frame may have")
+    marker, tag, stream, topic, zero, sequence, sent_ns, key_bytes = _HEAD.unpack_from(data)
+    if marker != MARKER or zero:
+        raise FrameError("it does not begin like a frame")
+    begin = HEAD_BYTES + key_bytes
+    if begin > len(data):
+        raise FrameError("its key is longer than the frame")
+    return Frame(tag, stream, topic, sequence, sent_ns, data[HEAD_BYTES:begin], data[begin:])

@@ -1,0 +1,143 @@
+"""The gateway: takes the records of a run from the network and appends them to its input topics.
+
+    python -m services.gateway
+
+Only for workloads with another `transport` than Kafka. At `prepare` it opens the port, at `stop` it
+closes it; when all frames have come, or none come any more, it says what became of them (`way_in`).
+"""
+
+from typing import Any
+
+from confluent_kafka import KafkaException
+from pydantic import ValidationError
+from structlog.stdlib import BoundLogger
+
+from schemas import protocol
+from schemas.protocol import RunPlan
+from services.gateway.receivers import Refusal, open_receiver
+from services.gateway.way_in import WayIn
+from services.runtime.events import Events
+from services.runtime.kafka import KafkaUnavailableError, idempotent_producer
+from services.runtime.logs import configure_logs
+from services.runtime.serving import serving
+from services.runtime.settings import ServiceSettings, load_settings
+
+SERVICE = "gateway"
+IDLE_S, BUSY_S = 0.5, 0.1
+QUEUE_RECORDS = 32_000
+
+
+class RefusedFrame:
+    """What was no frame. Speaks like a Kafka message, so that it can become a dead letter."""
+
+    def __init__(self, transport: str, refusal: Refusal) -> None:
+        self._transport, self._refusal = transport, refusal
+
+    def topic(self) -> str:
+        """Where it came in."""
+        return f"gateway:{self._transport}"
+
+    def partition(self) -> int:
+        """None: -1."""
+        return -1
+
+    def offset(self) -> int:
+        """None: -1."""
+        return -1
+
+    def key(self) -> None:
+        """None."""
+
+    def value(self) -> bytes:
+        """Its begin."""
+        return self._refusal.data
+
+
+class Gateway:
+    """Carries out commands for one run at a time."""
+
+    def __init__(self, settings: ServiceSettings, events: Events, log: BoundLogger) -> None:
+        self._settings = settings
+        self._events = events
+        self._log = log
+        self._run_id = ""
+        self._transport = ""
+        self._way_in: WayIn | None = None
+        self._is_told = False
+
+    @property
+    def wait_s(self) -> float:
+        """How long to wait for the next command."""
+        return IDLE_S if self._way_in is None else BUSY_S
+
+    def handle_command(self, command: dict[str, Any]) -> None:
+        """Carry out one command; one for others changes nothing."""
+        run_id, name = command["run_id"], command["command"]
+        if name == "prepare" and run_id != self._run_id:
+            self.close()
+            try:
+                self._prepare(RunPlan.model_validate_json(command["body"]))
+            except (ValidationError, KafkaException, KafkaUnavailableError, OSError) as error:
+                self._fail(run_id, f"the gateway cannot prepare: {error}")
+        elif name == "stop" and run_id == self._run_id:
+            self.close()
+
+    def _prepare(self, plan: RunPlan) -> None:
+        request = plan.request
+        if request.workload.transport == "kafka" or request.domain is None:
+            return
+        transport, settings = request.workload.transport, self._settings
+        receiver = open_receiver(transport, settings.host, settings.port("gateway_frames"))
+        properties = {"linger.ms": 0, "queue.buffering.max.messages": QUEUE_RECORDS}
+        producer = idempotent_producer(settings, "gateway", **properties)
+        self._run_id, self._transport, self._is_told = request.run_id, transport, False
+        self._way_in = WayIn(
+            request.run_id, request.input_topics, receiver, producer, self._keep_refused
+        )
+        self._events.lifecycle(protocol.READY, request.run_id, detail={"transport": transport})
+        self._log.info("way_in_opened", run_id=request.run_id, transport=transport)
+
+    def tend(self) -> None:
+        """Say what became of the frames once it is known."""
+        if self._way_in is not None and self._way_in.ended.is_set() and not self._is_told:
+            self._tell(self._way_in)
+
+    def _tell(self, way_in: WayIn) -> None:
+        self._is_told = True
+        if way_in.error:
+            self._fail(self._run_id, f"the gateway cannot go on: {way_in.error}")
+            return
+        detail = {"transport": self._transport} | way_in.figures
+        self._events.lifecycle(protocol.WAY_IN, self._run_id, detail=detail)
+
+    def _keep_refused(self, refusal: Refusal) -> None:
+        frame: Any = RefusedFrame(self._transport, refusal)
+        self._events.dead_letter(frame, f"no frame of the run: {refusal.reason}", self._run_id)
+
+    def _fail(self, run_id: str, reason: str) -> None:
+        self._log.error("run_failed", run_id=run_id, reason=reason)
+        self._events.lifecycle(protocol.FAILED, run_id, detail={"reason": reason})
+
+    def close(self) -> None:
+        """End the way in of the run that there is, and say what became of its frames."""
+        way_in, self._way_in = self._way_in, None
+        if way_in is None:
+            return
+        way_in.stop()
+        if not self._is_told:
+            self._tell(way_in)
+        self._run_id = ""
+
+
+def main() -> None:
+    """Serve until told to stop."""
+    settings = load_settings(ServiceSettings)
+    log = configure_logs(SERVICE, settings.log_level)
+    with serving(settings, SERVICE) as service:
+        gateway = Gateway(settings, service.events, log)
+        service.follow(gateway.handle_command, gateway.tend, lambda: gateway.wait_s)
+        gateway.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""Where frames come in: TCP, UDP or ZeroMQ, one port. Each bounds what strangers can make it hold.
+
+`receive` gives whole frames with the time at which they were read, nanoseconds since the epoch; or,
+where what came is none, a Refusal.
+"""
+
+import selectors
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from schemas.frame import LENGTH, MAX_FRAME_BYTES
+
+MAX_CONNECTIONS = 64
+# A connection without a whole frame for so long gives way: at once where a frame has begun,
+# otherwise when another one comes and there is no room.
+PATIENCE_S = 10.0
+READ_BYTES = 256 * 1024
+RECEIVE_BUFFER_BYTES = 8 * 1024 * 1024
+AT_ONCE = 1_000  # frames between two looks at anything else
+KEPT_BYTES = 4_096  # of what is no frame
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What came and was no frame: its begin, and why."""
+
+    data: bytes
+    reason: str
+
+
+Arrival = tuple[bytes | Refusal, int]
+
+
+class Receiver(Protocol):
+    """Reads frames from the network. turned_away: connections that found no room."""
+
+    turned_away: int
+
+    def receive(self, timeout_s: float) -> Iterator[Arrival]:
+        """What has come, waiting up to so long for the first."""
+
+    def close(self) -> None:
+        """Close the port."""
+
+
+def open_receiver(transport: str, host: str, port: int) -> Receiver:
+    """The receiver of a transport. Raises OSError when the port is taken."""
+    kinds: dict[str, Any] = {"tcp": TcpReceiver, "udp": UdpReceiver, "zeromq": ZeromqReceiver}
+    found: Receiver = kinds[transport](host, port)
+    return found
+
+
+@dataclass(eq=False)
+class _Connection:
+    """One client. since_s: when its last whole frame came, or it itself."""
+
+    socket: socket.socket
+    since_s: float
+    buffer: bytearray = field(default_factory=bytearray)
+
+
+class TcpReceiver:
+    """Frames with their length before them, from at most MAX_CONNECTIONS connections."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.turned_away = 0
+        self._connections: set[_Connection] = set()
+        self._server = socket.create_server((host, port), backlog=128)
+        self._server.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._server, selectors.EVENT_READ)
+
+    def receive(self, timeout_s: float) -> Iterator[Arrival]:
+        """See Receiver."""
+        for key, _ in self._selector.select(timeout_s):
+            if key.data is None:
+                self._accept()
+            else:
+                yield from self._read(key.data)
+        limit_s = time.monotonic() - PATIENCE_S
+        for one in [each for each in self._connections if each.buffer and each.since_s < limit_s]:
+            yield self._refused(one, "the frame did not come to its end in time")
+
+    def _accept(self) -> None:
+        try:
+            client, _ = self._server.accept()
+        except OSError:  # it has gone again
+            return
+        if len(self._connections) >= MAX_CONNECTIONS:
+            oldest = min(self._connections, key=lambda one: one.since_s)
+            if oldest.since_s > time.monotonic() - PATIENCE_S:
+                self.turned_away += 1
+                client.close()
+                return
+            self._drop(oldest)
+        client.setblocking(False)
+        connection = _Connection(client, time.monotonic())
+        self._connections.add(connection)
+        self._selector.register(client, selectors.EVENT_READ, connection)
+
+    def _read(self, one: _Connection) -> Iterator[Arrival]:
+        try:
+            data = one.socket.recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            if one.buffer:
+                yield self._refused(one, "the connection ended within a frame")
+            else:
+                self._drop(one)
+            return
+        received_ns = time.time_ns()
+        one.buffer += data
+        at = 0
+        while len(one.buffer) - at >= LENGTH.size:
+            (length,) = LENGTH.unpack_from(one.buffer, at)
+            if length > MAX_FRAME_BYTES:
+                yield self._refused(one, f"a frame of {length} bytes is announced")
+                return
+            begin, end = at + LENGTH.size, at + LENGTH.size + length
+            if end > len(one.buffer):
+                break
+            yield bytes(one.buffer[begin:end]), received_ns
+            one.since_s = time.monotonic()
+            at = end
+        del one.buffer[:at]
+
+    def _refused(self, one: _Connection, reason: str) -> Arrival:
+        data = bytes(one.buffer[:KEPT_BYTES])
+        self._drop(one)
+        return Refusal(data, reason), time.time_ns()
+
+    def _drop(self, one: _Connection) -> None:
+        self._selector.unregister(one.socket)
+        one.socket.close()
+        self._connections.discard(one)
+
+    def close(self) -> None:
+        """See Receiver."""
+        for one in list(self._connections):
+            self._drop(one)
+        self._selector.close()
+        self._server.close()
+
+
+class UdpReceiver:
+    """A datagram is a frame. What comes while nobody reads and the buffer is full, is lost."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.turned_away = 0
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+        self._socket.bind((host, port))
+
+    def receive(self, timeout_s: float) -> Iterator[Arrival]:
+        """See Receiver."""
+        self._socket.settimeout(timeout_s)
+        for _ in range(AT_ONCE):
+            try:
+                data = self._socket.recv(65_536)
+            except OSError:  # nothing more is there
+                return
+            yield data, time.time_ns()
+            self._socket.settimeout(0)
+
+    def close(self) -> None:
+        """See Receiver."""
+        self._socket.close()
+
+
+class ZeromqReceiver:
+    """A message of a PULL socket is a frame. libzmq keeps connections and reconnects."""
+
+    def __init__(self, host: str, port: int) -> None:
+        import zmq
+
+        self.turned_away = 0
+        self._again: type[Exception] = zmq.Again
+        self._no_wait = zmq.NOBLOCK
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.PULL)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
+        self._socket.setsockopt(zmq.RCVHWM, AT_ONCE)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.HANDSHAKE_IVL, int(1000 * PATIENCE_S))
+        try:
+            self._socket.bind(f"tcp://{host}:{port}")
+        except zmq.ZMQError as error:
+            self.close()
+            raise OSError(str(error)) from error
+
+    def receive(self, timeout_s: float) -> Iterator[Arrival]:
+        """See Receiver."""
+        if not self._socket.poll(int(1000 * timeout_s)):
+            return
+        for _ in range(AT_ONCE):
+            try:
+                data: bytes = self._socket.recv(self._no_wait)
+            except self._again:
+                return
+            yield data, time.time_ns()
+
+    def close(self) -> None:
+        """See Receiver."""
+        self._socket.close()
+        self._context.term()

@@ -1,0 +1,152 @@
+"""The way in of one run: frames from the network become records of its input topics.
+
+One thread receives and appends. Where Kafka takes no more, it reads no more, so that a transport
+that knows backpressure passes it on to the sender.
+"""
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaException, Producer
+
+from schemas.frame import END, Frame, FrameError, decode, tag_of
+from schemas.percentiles import quantile
+from services.gateway.arrivals import LEVELS, Arrivals
+from services.gateway.receivers import KEPT_BYTES, Receiver, Refusal
+
+WAIT_S = 0.05
+FULL_WAIT_S = 0.005
+QUIET_S = 1.0  # without a frame for so long after the end was told, none is awaited any more
+FLUSH_S = 10.0
+MAX_KEPT = 1_000  # of what is no frame, per run
+
+Refused = Callable[[Refusal], None]
+
+
+class WayIn:
+    """Receives the frames of a run. refused: called with the first MAX_KEPT of what is none."""
+
+    def __init__(
+        self,
+        run_id: str,
+        topics: Sequence[str],
+        receiver: Receiver,
+        producer: Producer,
+        refused: Refused,
+    ) -> None:
+        self.arrivals = Arrivals()
+        self.error = ""
+        self.ended = threading.Event()
+        self._tag = tag_of(run_id)
+        self._topics = topics
+        self._receiver = receiver
+        self._producer = producer
+        self._refused = refused
+        self._appended = 0
+        self._not_appended = 0
+        self._append_ms: Counter[int] = Counter()
+        self._waiting: deque[tuple[Frame, int]] = deque()
+        self._newest_s = time.monotonic()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="way-in", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop receiving, append what has come, and close the port."""
+        self._stop.set()
+        self._thread.join(timeout=2 * FLUSH_S)
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """What came of the frames, for the report. transit_us: from the sender to here; append_ms:
+        from here to the broker's LogAppendTime."""
+        return {
+            "sent": self.arrivals.sent,
+            "received": self.arrivals.received,
+            "appended": self._appended,
+            "lost": self.arrivals.lost,
+            "not_appended": self._not_appended,
+            "duplicates": self.arrivals.duplicates,
+            "refused": self.arrivals.refused,
+            "turned_away": self._receiver.turned_away,
+            "transit_us": self.arrivals.transit_us,
+            "append_ms": {name: quantile(self._append_ms, level) for name, level in LEVELS.items()},
+        }
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self._producer.poll(0)
+                if self._append_waiting():
+                    self._take(WAIT_S)
+                if not self.ended.is_set() and self._is_over():
+                    self._producer.flush(FLUSH_S)
+                    self.ended.set()
+        except (KafkaException, OSError) as error:
+            self.error = str(error)
+        finally:
+            self._append_waiting()
+            self._producer.flush(FLUSH_S)
+            self._receiver.close()
+            self.ended.set()
+
+    def _is_over(self) -> bool:
+        all_came = self.arrivals.received >= self.arrivals.sent
+        is_quiet = time.monotonic() - self._newest_s > QUIET_S
+        return self.arrivals.ended and not self._waiting and (all_came or is_quiet)
+
+    def _take(self, timeout_s: float) -> None:
+        for data, received_ns in self._receiver.receive(timeout_s):
+            if isinstance(data, Refusal):
+                self._refuse(data)
+                continue
+            try:
+                frame = decode(data)
+                self._check(frame)
+            except FrameError as error:
+                self._refuse(Refusal(data[:KEPT_BYTES], str(error)))
+                continue
+            self._newest_s = time.monotonic()
+            if self.arrivals.add(frame, received_ns):
+                self._waiting.append((frame, received_ns))
+        self._append_waiting()
+
+    def _check(self, frame: Frame) -> None:
+        if frame.tag != self._tag:
+            raise FrameError("it is of another run")
+        if frame.topic >= len(self._topics) and frame.topic != END:
+            raise FrameError(f"the domain has no input of number {frame.topic}")
+
+    def _refuse(self, what: Refusal) -> None:
+        self.arrivals.refused += 1
+        if self.arrivals.refused <= MAX_KEPT:
+            self._refused(what)
+
+    def _append_waiting(self) -> bool:
+        """Hand over what has come; whether all of it was taken."""
+        while self._waiting:
+            frame, received_ns = self._waiting[0]
+            try:
+                self._producer.produce(
+                    self._topics[frame.topic],
+                    frame.value,
+                    frame.key,
+                    on_delivery=lambda error, message, at_ns=received_ns: self._delivered(
+                        error, message, at_ns
+                    ),
+                )
+            except BufferError:
+                self._producer.poll(FULL_WAIT_S)
+                return False
+            self._waiting.popleft()
+        return True
+
+    def _delivered(self, error: Any, message: Any, received_ns: int) -> None:
+        if error is not None:
+            self._not_appended += 1
+            return
+        self._appended += 1
+        self._append_ms[max(0, message.timestamp()[1] - received_ns // 1_000_000)] += 1

@@ -1,0 +1,324 @@
+"""A load that goes to a gateway through the network: TCP, UDP or ZeroMQ (schemas/frame.py).
+
+Nothing waits for the receiver: what a socket does not take stays due, so a slow receiver shows as
+send delay, and by UDP as loss. A record is acknowledged when the end of its topic has grown by it;
+records that do not get there within a while have failed.
+"""
+
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from confluent_kafka import KafkaException, TopicPartition
+
+from schemas.frame import END, LENGTH, MAX_DATAGRAM_BYTES, Frame, encode, tag_of
+from services.generator.librdkafka import ClientError
+from services.generator.message_batch import MessageBatch
+from services.generator.settings import GeneratorSettings
+from services.runtime.kafka import (
+    KafkaUnavailableError,
+    assigned_consumer,
+    partition_ids,
+    watermarks,
+)
+
+POLL_S = 0.1
+RECONNECT_S = 0.2
+CONNECT_S = 5.0
+AT_ONCE = 200  # frames between two looks at the clock
+REST_BYTES = 256 * 1024
+UDP_QUIET_S = 2.0  # datagrams that have not come by then will not
+ENDS, END_EVERY_S = 5, 0.02  # the frame that says how many there were, as datagrams are lost
+
+
+class Link(Protocol):
+    """Takes frames. last_error: empty when there was none."""
+
+    last_error: str
+
+    def send(self, frame: bytes) -> bool:
+        """Hand over one frame; whether there was room for it."""
+
+    def flush(self) -> bool:
+        """Hand over what is left of a frame that was taken; whether nothing is left."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
+class TcpLink:
+    """A connection that is made again where it breaks; frames that were on their way are lost."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.last_error = ""
+        self._address = address
+        self._rest = bytearray()
+        self._retry_s = 0.0
+        self._socket: socket.socket | None = None
+        until_s = time.monotonic() + CONNECT_S  # the gateway opens its port at the same command
+        while self._socket is None:
+            try:
+                self._connect()
+            except OSError as error:
+                if time.monotonic() > until_s:
+                    place = f"{address[0]}:{address[1]}"
+                    raise ClientError(f"no gateway answers at {place}: {error}") from error
+                time.sleep(POLL_S)
+
+    def _connect(self) -> None:
+        connected = socket.create_connection(self._address, timeout=CONNECT_S)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.setblocking(False)
+        self._socket = connected
+
+    def send(self, frame: bytes) -> bool:
+        """See Link. Up to REST_BYTES are taken beyond what the socket takes."""
+        if len(self._rest) > REST_BYTES and not self.flush():
+            return False
+        self._rest += LENGTH.pack(len(frame)) + frame
+        return True
+
+    def flush(self) -> bool:
+        """See Link."""
+        try:
+            if self._socket is None:
+                if time.monotonic() < self._retry_s:
+                    return False
+                self._connect()
+            while self._rest and self._socket is not None:
+                taken = self._socket.send(self._rest)
+                del self._rest[:taken]
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            self._broken(error)
+            return False
+        return True
+
+    def _broken(self, error: OSError) -> None:
+        self.last_error = f"the connection to the gateway broke: {error}"
+        self._retry_s = time.monotonic() + RECONNECT_S
+        self._rest.clear()  # it may begin in the middle of a frame
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def close(self) -> None:
+        """See Link."""
+        if self._socket is not None:
+            self._socket.close()
+
+
+class UdpLink:
+    """One datagram per frame."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.last_error = ""
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        self._socket.connect(address)
+
+    def send(self, frame: bytes) -> bool:
+        """See Link."""
+        if len(frame) > MAX_DATAGRAM_BYTES:
+            raise ClientError(f"a record of {len(frame)} bytes does not fit into a datagram")
+        try:
+            self._socket.send(frame)
+        except BlockingIOError:
+            return False
+        except OSError as error:  # nobody listens: told by an answer to an earlier datagram
+            self.last_error = f"a datagram was refused: {error}"
+        return True
+
+    def flush(self) -> bool:
+        """See Link."""
+        return True
+
+    def close(self) -> None:
+        """See Link."""
+        self._socket.close()
+
+
+class ZeromqLink:
+    """A PUSH socket. libzmq keeps up to its high-water mark of messages, and reconnects."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        import zmq
+
+        self.last_error = ""
+        self._again, self._no_wait = zmq.Again, zmq.NOBLOCK
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.PUSH)
+        self._socket.setsockopt(zmq.SNDHWM, AT_ONCE)
+        self._socket.setsockopt(zmq.LINGER, int(1000 * CONNECT_S))
+        self._socket.setsockopt(zmq.IMMEDIATE, 1)  # no message for a peer that is not there
+        self._socket.connect(f"tcp://{address[0]}:{address[1]}")
+        if not self._socket.poll(int(1000 * CONNECT_S), zmq.POLLOUT):
+            self.close()
+            raise ClientError(f"no gateway answers at {address[0]}:{address[1]}")
+
+    def send(self, frame: bytes) -> bool:
+        """See Link."""
+        try:
+            self._socket.send(frame, self._no_wait)
+        except self._again:
+            return False
+        return True
+
+    def flush(self) -> bool:
+        """See Link."""
+        return True
+
+    def close(self) -> None:
+        """See Link."""
+        self._socket.close()
+        self._context.term()
+
+
+class FrameBackend:
+    """A ProducerBackend whose records go through a gateway.
+
+    run_id: of the load. stream: which of several generators it is.
+    """
+
+    def __init__(
+        self,
+        settings: GeneratorSettings,
+        topics: Sequence[str],
+        transport: str,
+        run_id: str,
+        stream: int,
+    ) -> None:
+        kinds: dict[str, Any] = {"tcp": TcpLink, "udp": UdpLink, "zeromq": ZeromqLink}
+        self._link: Link = kinds[transport](settings.gateway_address)
+        self._is_udp = transport == "udp"
+        self._patience_s = UDP_QUIET_S if self._is_udp else settings.generator_delivery_timeout_s
+        self._numbers = {topic: number for number, topic in enumerate(topics)}
+        self._tag, self._stream = tag_of(run_id), stream
+        self._sequence = 0
+        self._delivered: Callable[[int, int, int], None] = lambda *_: None
+        # Seconds of what was sent and is not acknowledged, and how many of each, in order.
+        self._under_way: deque[list[int]] = deque()
+        self._lock = threading.Lock()
+        self._grown_s = time.monotonic()
+        self._is_ended = False
+        self._consumer = assigned_consumer(settings, "generator-gateway")
+        self._places = [
+            TopicPartition(topic, partition)
+            for topic in topics
+            for partition in partition_ids(self._consumer, topic)
+        ]
+        self._known = self._ends()
+        self._appended = 0  # records that were seen in the topics and are not noted as sent yet
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="deliveries", daemon=True)
+        self._thread.start()
+
+    @property
+    def last_error(self) -> str:
+        """See ProducerBackend."""
+        return self._link.last_error
+
+    def count_into(self, delivered: Callable[[int, int, int], None]) -> None:
+        """See ProducerBackend. Probe traffic is over: what comes from now on is the load."""
+        with self._lock:
+            self._known, self._appended = self._ends(), 0
+            self._delivered = delivered
+
+    def send(self, batch: MessageBatch, start: int, stop: int) -> int:
+        """See ProducerBackend."""
+        number = self._numbers[batch.topic]
+        position = start
+        while position < stop:
+            key, value = batch.record(position)
+            frame = Frame(
+                self._tag, self._stream, number, self._sequence, time.time_ns(), key, value
+            )
+            if not self._link.send(encode(frame)):
+                break
+            self._sequence += 1
+            position += 1
+            if (position - start) % AT_ONCE == 0:
+                self._link.flush()
+        self._link.flush()
+        self._note(batch.seconds[start:position])
+        return position
+
+    def _note(self, seconds: "np.ndarray[Any, np.dtype[np.int32]]") -> None:
+        if not len(seconds):
+            return
+        bounds = np.flatnonzero(np.diff(seconds)) + 1
+        with self._lock:
+            if not self._under_way:
+                self._grown_s = time.monotonic()
+            for part in np.split(seconds, bounds):
+                self._under_way.append([int(part[0]), len(part)])
+
+    def _ends(self) -> int:
+        return sum(watermarks(self._consumer, place)[1] for place in self._places)
+
+    def _watch(self) -> None:
+        while not self._closed.wait(POLL_S):
+            try:
+                ends = self._ends()
+            except (KafkaException, KafkaUnavailableError):
+                continue  # the broker is away; that is not for this to say
+            with self._lock:
+                if ends > self._known:
+                    self._grown_s = time.monotonic()
+                self._appended += ends - self._known
+                self._known = ends
+                self._appended -= self._settle(self._appended, acknowledged=True)
+
+    def _settle(self, records: int, *, acknowledged: bool) -> int:
+        """So many of the oldest records are acknowledged, or have failed; returns how many."""
+        left = records
+        while left > 0 and self._under_way:
+            oldest = self._under_way[0]
+            count = min(left, oldest[1])
+            self._delivered(oldest[0], count * acknowledged, count * (not acknowledged))
+            oldest[1] -= count
+            left -= count
+            if not oldest[1]:
+                self._under_way.popleft()
+        return records - left
+
+    def flush(self, timeout_s: float) -> int:
+        """See ProducerBackend. The first time, the gateway is told how many frames there were."""
+        until_s = time.monotonic() + timeout_s
+        if not self._is_ended and self._link.flush():
+            self._is_ended = True
+            self._tell_end()
+        while (left := self._left()) and time.monotonic() < until_s:
+            if time.monotonic() - self._grown_s > self._patience_s:
+                self.purge()
+            time.sleep(min(POLL_S, timeout_s))
+        return left
+
+    def _tell_end(self) -> None:
+        frame = encode(Frame(self._tag, self._stream, END, self._sequence, time.time_ns()))
+        for _ in range(ENDS if self._is_udp else 1):
+            self._link.send(frame)
+            self._link.flush()
+            if self._is_udp:
+                time.sleep(END_EVERY_S)
+
+    def _left(self) -> int:
+        with self._lock:
+            return sum(count for _, count in self._under_way)
+
+    def purge(self) -> None:
+        """See ProducerBackend."""
+        with self._lock:
+            self._settle(sum(count for _, count in self._under_way), acknowledged=False)
+
+    def close(self) -> None:
+        """See ProducerBackend."""
+        self._closed.set()
+        self._thread.join(timeout=5)
+        self._link.close()
+        self._consumer.close()

@@ -1,0 +1,159 @@
+"""Records that come in through the network, with the real broker, gateway and generator: what is
+told of them is what the topics hold."""
+
+import json
+import socket
+import threading
+
+import pytest
+
+from schemas import catalogue, protocol
+from schemas.catalogue import domain_topics
+from schemas.protocol import Stop
+from services.runtime.domains import load_domain
+from services.runtime.events import open_events
+from services.runtime.kafka import admin_client, assigned_consumer, end_offsets
+from services.runtime.replay import read_spans
+from services.runtime.topics import ensure_topics
+from tests.integration.runs import PHASES, next_phases, readers, run_plan
+from tests.integration.service_process import has_event, running_service, started
+
+pytestmark = pytest.mark.integration
+
+FLIGHTS = load_domain("flights")
+(STATES,) = FLIGHTS.spec.topics
+RATE = 2_000
+SENT = RATE * PHASES.total_s
+
+
+class Dropping:
+    """Passes datagrams on, but for each one of so many. They are counted in `dropped`."""
+
+    def __init__(self, one_in, to_port):
+        self.dropped = 0
+        self._one_in, self._to = one_in, ("127.0.0.1", to_port)
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 * 1024 * 1024)
+        self._socket.bind(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self):
+        out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        number = 0
+        while True:
+            data = self._socket.recv(65_536)
+            number += 1
+            if number % self._one_in == 0:
+                self.dropped += 1
+            else:
+                out.sendto(data, self._to)
+
+
+@pytest.fixture(scope="module")
+def gateway(broker):
+    with (
+        running_service(broker, "gateway", TIDEGAUGE_INSTANCE="the-gateway"),
+        readers(broker, catalogue.LIFECYCLE) as (lifecycle,),
+    ):
+        lifecycle.until("", started("the-gateway"))
+        ensure_topics(admin_client(broker, "tests"), domain_topics(FLIGHTS.spec, 2))
+        yield broker
+
+
+def way_in(settings, run_id, transport, meanwhile=lambda: None, **variables):
+    """What the gateway and the generator say of a load, and the sequences that are in the topic."""
+    consumer = assigned_consumer(settings, "tests")
+    before = end_offsets(consumer, STATES)
+    instance = f"generator-of-{run_id}"
+    plan = run_plan(run_id, rate=RATE, domain="flights", transport=transport)
+    bus = open_events(settings, "tests")
+    with (
+        running_service(settings, "generator", TIDEGAUGE_INSTANCE=instance, **variables),
+        readers(settings, catalogue.LIFECYCLE) as (lifecycle,),
+    ):
+        lifecycle.until("", started(instance))
+        bus.command("prepare", run_id, plan)
+        both = lambda all_: sum(one["event"] == protocol.READY for one in all_) == 2  # noqa: E731
+        events = lifecycle.until(run_id, lambda all_: both(all_) or has_event("failed")(all_))
+        assert both(events), events
+        meanwhile()
+        bus.command("start", run_id, next_phases())
+        told = lifecycle.until(
+            run_id,
+            lambda all_: has_event(protocol.LOAD_FINISHED)(all_) and has_event("way_in")(all_),
+            deadline_s=60,
+        )
+        bus.command("stop", run_id, Stop())
+    found = {one["event"]: json.loads(one["detail"]) for one in told}
+    spans = {
+        (STATES, place): (begin, end)
+        for place, (begin, end) in enumerate(
+            zip(before, end_offsets(consumer, STATES), strict=True)
+        )
+    }
+    records = [FLIGHTS.spec.codec.decode(m.value())[1] for m in read_spans(consumer, spans)]
+    consumer.close()
+    of_load = sorted(one["sequence"] for one in records if one["run_id"] == run_id)
+    return found["way_in"], found[protocol.LOAD_FINISHED], of_load
+
+
+@pytest.mark.parametrize("transport", ["tcp", "zeromq"])
+def test_nothing_is_lost_on_the_way(gateway, transport):
+    told, load, sequences = way_in(gateway, f"by-{transport}", transport)
+    assert sequences == list(range(SENT))
+    counts = {"sent": SENT, "received": SENT, "appended": SENT, "lost": 0, "duplicates": 0}
+    assert {name: told[name] for name in counts} == counts
+    assert (load["intended"], load["acknowledged"], load["failed"]) == (SENT, SENT, 0)
+    assert 0 <= told["transit_us"]["p50"] <= told["transit_us"]["p99"] <= told["transit_us"]["max"]
+    assert told["append_ms"]["p50"] is not None
+
+
+def test_what_udp_loses_is_told_exactly(gateway):
+    link = Dropping(1_000, gateway.port("gateway_frames"))
+    told, load, sequences = way_in(
+        gateway, "by-udp", "udp", TIDEGAUGE_GENERATOR_GATEWAY=f"127.0.0.1:{link.port}"
+    )
+    # The datagrams that say how many there were go through it too.
+    assert 0 <= link.dropped - SENT // 1_000 <= 1
+    came = len(sequences)
+    assert told["sent"] == SENT
+    assert told["lost"] == SENT - came >= SENT // 1_000
+    assert told["received"] == told["appended"] == came
+    assert (load["acknowledged"], load["failed"]) == (came, SENT - came)
+
+
+def test_strangers_change_nothing_and_are_told(gateway):
+    port = gateway.port("gateway_frames")
+    strangers = []
+
+    def meanwhile():
+        for data in (b"GET / HTTP/1.1\r\n\r\n", bytes(100), b"\xff" * 8, b"\x00\x00\x00\x22" * 40):
+            strangers.append(socket.create_connection(("127.0.0.1", port)))
+            strangers[-1].sendall(data)
+
+    told, load, sequences = way_in(gateway, "with-strangers", "tcp", meanwhile)
+    assert sequences == list(range(SENT))
+    assert told["lost"] == load["failed"] == 0
+    assert told["refused"] >= 4
+    for one in strangers:
+        one.close()
+
+
+def test_without_a_gateway_the_run_fails_with_one_sentence(broker):
+    with (
+        running_service(
+            broker,
+            "generator",
+            TIDEGAUGE_INSTANCE="alone",
+            TIDEGAUGE_GENERATOR_GATEWAY="127.0.0.1:1",
+        ),
+        readers(broker, catalogue.LIFECYCLE) as (lifecycle,),
+    ):
+        lifecycle.until("", started("alone"))
+        ensure_topics(admin_client(broker, "tests"), domain_topics(FLIGHTS.spec, 2))
+        plan = run_plan("alone", rate=10, domain="flights", transport="tcp")
+        open_events(broker, "tests").command("prepare", "alone", plan)
+        failed = lifecycle.until("alone", has_event(protocol.FAILED))
+        reasons = [json.loads(e["detail"])["reason"] for e in failed if e["event"] == "failed"]
+    assert any("no gateway answers at 127.0.0.1:1" in reason for reason in reasons)

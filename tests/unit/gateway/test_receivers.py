@@ -1,0 +1,165 @@
+"""What comes in by the network, as sockets give it, and what strangers can make a receiver hold."""
+
+import socket
+import time
+
+import pytest
+
+from schemas.frame import LENGTH, MAX_FRAME_BYTES
+from services.gateway import receivers
+from services.gateway.receivers import Refusal, TcpReceiver, UdpReceiver, ZeromqReceiver
+
+pytestmark = pytest.mark.unit
+
+HOST = "127.0.0.1"
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return probe.getsockname()[1]
+
+
+def until(receiver, count, deadline_s=5):
+    """What came, once there are so many."""
+    found = []
+    end = time.monotonic() + deadline_s
+    while len(found) < count:
+        assert time.monotonic() < end, found
+        found += [data for data, _ in receiver.receive(0.05)]
+    return found
+
+
+@pytest.fixture
+def tcp():
+    port = free_port()
+    receiver = TcpReceiver(HOST, port)
+    clients = []
+
+    def connect():
+        clients.append(socket.create_connection((HOST, port)))
+        return clients[-1]
+
+    yield receiver, connect
+    receiver.close()
+    for one in clients:
+        one.close()
+
+
+def framed(data):
+    return LENGTH.pack(len(data)) + data
+
+
+def test_frames_by_tcp_come_whole_however_they_are_cut(tcp):
+    receiver, connect = tcp
+    client = connect()
+    for byte in framed(b"first") + framed(b""):
+        client.send(bytes([byte]))
+    client.send(framed(b"second") + framed(b"third")[:3])
+    assert until(receiver, 3) == [b"first", b"", b"second"]
+    client.send(framed(b"third")[3:])
+    assert until(receiver, 1) == [b"third"]
+
+
+def test_a_frame_that_is_too_long_ends_its_connection_before_it_comes(tcp):
+    receiver, connect = tcp
+    client = connect()
+    client.send(framed(b"good") + LENGTH.pack(MAX_FRAME_BYTES + 1) + b"x")
+    good, refused = until(receiver, 2)
+    assert good == b"good"
+    assert "1048577 bytes is announced" in refused.reason
+    assert client.recv(1) == b""
+
+
+def test_a_frame_that_comes_too_slowly_ends_its_connection(tcp, monkeypatch):
+    receiver, connect = tcp
+    monkeypatch.setattr(receivers, "PATIENCE_S", 0.2)
+    client = connect()
+    client.send(framed(b"never whole")[:6])
+    (refused,) = until(receiver, 1)
+    assert isinstance(refused, Refusal)
+    assert "in time" in refused.reason
+    assert client.recv(1) == b""
+
+
+def test_a_connection_that_ends_within_a_frame_is_told(tcp):
+    receiver, connect = tcp
+    client = connect()
+    client.send(framed(b"half")[:6])
+    client.close()
+    (refused,) = until(receiver, 1)
+    assert (refused.data, refused.reason) == (
+        framed(b"half")[:6],
+        "the connection ended within a frame",
+    )
+
+
+def test_connections_are_bounded_and_idle_ones_give_way(tcp, monkeypatch):
+    receiver, connect = tcp
+    monkeypatch.setattr(receivers, "MAX_CONNECTIONS", 3)
+    idle = [connect() for _ in range(3)]
+    for _ in range(5):
+        list(receiver.receive(0.05))
+    late = connect()
+    for _ in range(3):
+        list(receiver.receive(0.05))
+    assert receiver.turned_away == 1
+    assert late.recv(1) == b""
+    monkeypatch.setattr(receivers, "PATIENCE_S", 0.0)
+    welcome = connect()
+    welcome.send(framed(b"here"))
+    assert until(receiver, 1) == [b"here"]
+    assert idle[0].recv(1) == b""
+
+
+def test_a_thousand_connections_leave_the_one_that_sends_alone(tcp):
+    receiver, connect = tcp
+    sender = connect()
+    sender.send(framed(b"one"))
+    assert until(receiver, 1) == [b"one"]
+    for _ in range(300):
+        connect()
+        list(receiver.receive(0))
+    for _ in range(300):
+        list(receiver.receive(0))
+    sender.send(framed(b"two"))
+    assert until(receiver, 1) == [b"two"]
+    assert receiver.turned_away >= 200
+
+
+def test_a_datagram_is_a_frame():
+    port = free_port()
+    receiver = UdpReceiver(HOST, port)
+    client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    for data in (b"a", b"", b"c" * 60_000):
+        client.sendto(data, (HOST, port))
+    assert until(receiver, 3) == [b"a", b"", b"c" * 60_000]
+    client.close()
+    receiver.close()
+
+
+def test_a_message_of_zeromq_is_a_frame_and_other_clients_change_nothing():
+    import zmq
+
+    port = free_port()
+    receiver = ZeromqReceiver(HOST, port)
+    stranger = socket.create_connection((HOST, port))
+    stranger.send(b"GET / HTTP/1.1\r\n\r\n" + bytes(10_000))
+    context = zmq.Context()
+    client = context.socket(zmq.PUSH)
+    client.connect(f"tcp://{HOST}:{port}")
+    for number in range(3):
+        client.send(b"%d" % number)
+    assert until(receiver, 3) == [b"0", b"1", b"2"]
+    stranger.close()
+    client.close(0)
+    context.term()
+    receiver.close()
+
+
+def test_a_port_that_is_taken_is_an_os_error():
+    port = free_port()
+    with socket.create_server((HOST, port)):
+        for kind in ("tcp", "zeromq"):
+            with pytest.raises(OSError, match="in use"):
+                receivers.open_receiver(kind, HOST, port)
