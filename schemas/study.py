@@ -35,6 +35,10 @@ FigureName = Literal[
     "high_for_s",
     "memory_mb",
     "core_s_per_million",
+    "input_per_second",
+    "way_in_lost",
+    "way_in_p50_us",
+    "way_in_p99_us",
 ]
 MOST_EXPERIMENTS, MOST_SYSTEMS = 50, 50
 

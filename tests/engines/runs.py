@@ -19,7 +19,7 @@ from tests.end_to_end.command import CommandLine
 from tests.end_to_end.workload_files import patient_workload
 from tests.traffic import INPUTS
 
-DEAD_LETTERS = "SELECT hex(value) AS value FROM tidegauge.dead_letter WHERE reason LIKE '%decode%'"
+DEAD_LETTERS = "SELECT hex(value) AS value FROM tidegauge.dead_letter WHERE producer = 'runner'"
 
 
 @dataclass(frozen=True)

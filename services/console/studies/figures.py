@@ -58,6 +58,22 @@ def _core_s(_report: Report, pipeline: dict[str, Any], _cell: Any) -> float | No
     return None if cost is None else float(cost)
 
 
+def _input_per_second(report: Report, _pipeline: Any, _cell: Any) -> float | None:
+    return float(report["input"]["records_per_second"])
+
+
+def _way_in(*path: str) -> Figure:
+    """Of how records came in through the gateway; None where they went straight to Kafka."""
+
+    def find(report: Report, _pipeline: Any, _cell: Any) -> float | None:
+        value = report.get("way_in")
+        for name in path:
+            value = None if value is None else value[name]
+        return None if value is None else float(value)
+
+    return find
+
+
 _PERCENTILES = ("min", "mean", "p50", "p90", "p95", "p99", "max")
 FIGURES: dict[str, Figure] = {
     **{f"{one}_ms": _latency("latest", one) for one in _PERCENTILES},
@@ -71,6 +87,10 @@ FIGURES: dict[str, Figure] = {
     "high_for_s": _recovery("high_for_s", median),
     "memory_mb": _memory_mb,
     "core_s_per_million": _core_s,
+    "input_per_second": _input_per_second,
+    "way_in_lost": _way_in("lost"),
+    "way_in_p50_us": _way_in("transit_us", "p50"),
+    "way_in_p99_us": _way_in("transit_us", "p99"),
 }
 TITLES: dict[str, str] = {
     **{f"event_time_{one}_ms": f"{one}, event time, ms" for one in _PERCENTILES},
@@ -83,4 +103,8 @@ TITLES: dict[str, str] = {
     "high_for_s": "high for, s",
     "memory_mb": "peak memory, MB",
     "core_s_per_million": "core-seconds per million records",
+    "input_per_second": "records/s that got in",
+    "way_in_lost": "lost on the way in",
+    "way_in_p50_us": "p50 to the gateway, µs",
+    "way_in_p99_us": "p99 to the gateway, µs",
 }
