@@ -14,7 +14,7 @@ from analysis.thresholds import sentence
 from schemas.protocol import FAILED_VERDICTS, MACHINE
 from services.console.interleaved import interleaved_sentences
 from services.console.progress import rate_line
-from services.console.ways_in import way_in_sentence
+from services.console.ways_in import way_in_sentences
 
 Report = dict[str, Any]
 REPEATED_FIGURES = ("p50", "p95", "p99")
@@ -36,11 +36,10 @@ def show_report(console: Console, report: Report) -> None:
         f"[bold]{report['workload']}[/bold]  run {report['run_id']}",
         f"input {source['records']} records, {source['records_per_second']:.1f}/s; "
         f"send delay p50 {_ms(delay['p50'])}, p99 {_ms(delay['p99'])}, max {_ms(delay['max'])} ms",
+        *way_in_sentences(report),
         sep="\n",
         soft_wrap=True,
     )
-    if report.get("way_in"):
-        console.print(way_in_sentence(report["way_in"]), soft_wrap=True)
     for name, pipeline in report["pipelines"].items():
         console.print(_stages(name, pipeline))
         for restart in pipeline.get("restarts", ()):

@@ -19,8 +19,12 @@ def way_in_of(url: str, run_id: str) -> dict[str, Any] | None:
     return found
 
 
-def way_in_sentence(way_in: dict[str, Any]) -> str:
-    """`By udp: 40000 frames sent, 39960 appended, 40 lost (0.1%); …`"""
+def way_in_sentences(report: dict[str, Any]) -> list[str]:
+    """`By udp: 40000 frames sent, 39960 appended, 40 lost (0.10%); …`; none where records went
+    straight to Kafka."""
+    way_in = report.get("way_in")
+    if not way_in:
+        return []
     sent, lost = way_in["sent"], way_in["lost"]
     share = f" ({lost / sent:.2%})" if lost and sent else ""
     text = (
@@ -35,4 +39,4 @@ def way_in_sentence(way_in: dict[str, Any]) -> str:
         text += f"; to the gateway p50 {transit['p50']} and p99 {transit['p99']} µs"
     if append["p50"] is not None:
         text += f", from there into Kafka p50 {append['p50']} and p99 {append['p99']} ms"
-    return text + "."
+    return [text + "."]

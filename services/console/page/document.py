@@ -31,7 +31,7 @@ from services.console.show import (
     verdict_sentence,
     warm_up_sentence,
 )
-from services.console.ways_in import way_in_sentence
+from services.console.ways_in import way_in_sentences
 
 STYLE = Path(__file__).with_name("style.css")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -86,7 +86,7 @@ def _head(report: dict[str, Any], request: dict[str, Any]) -> Markup:
     cells = [element("div", element("dt", k), element("dd", v)) for k, v in facts.items()]
     remarks = [warmth] if (warmth := warm_up_sentence(report)) else []
     remarks += interleaved_sentences(report)
-    remarks += [way_in_sentence(report["way_in"])] if report.get("way_in") else []
+    remarks += way_in_sentences(report)
     remarks += [EXPIRED] if report.get("seconds_expired") else []
     remarks += [left_out_sentence(report["left_out"])] if report.get("left_out") else []
     what = f"run {report['run_id']} · {', '.join(report['pipelines'])}"

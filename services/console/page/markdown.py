@@ -17,7 +17,7 @@ from services.console.show import (
     verdict_sentence,
     warm_up_sentence,
 )
-from services.console.ways_in import way_in_sentence
+from services.console.ways_in import way_in_sentences
 
 PERCENTILES = ("p50", "p90", "p95", "p99", "p999", "max", "mean")
 
@@ -33,8 +33,8 @@ def markdown(report: dict[str, Any]) -> str:
         f"Input: {source['records']} records, {source['records_per_second']:.1f}/s. "
         f"Send delay p99: {_figure(source['send_delay_ms']['p99'])} ms.",
     ]
-    if report.get("way_in"):
-        lines += ["", way_in_sentence(report["way_in"])]
+    for way_in in way_in_sentences(report):
+        lines += ["", way_in]
     if warmth := warm_up_sentence(report):
         lines += ["", warmth]
     for line in interleaved_sentences(report):

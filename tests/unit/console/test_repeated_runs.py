@@ -19,7 +19,9 @@ ASKED = {
     "workload": "smoke",
     "pipeline": "calibration",
     "stages": None,
-    **dict.fromkeys(("domain", "rate", "duration", "warm_up", "input", "format", "kill")),
+    **dict.fromkeys(
+        ("domain", "rate", "duration", "warm_up", "input", "format", "kill", "transport")
+    ),
 }
 
 
@@ -40,7 +42,7 @@ def refused_in_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RunError("The run was refused: one is going on.")
 
     outcomes = ends()
-    monkeypatch.setattr(measuring, "open_stack", lambda _settings: NoStack())
+    monkeypatch.setattr(measuring, "open_stack", lambda _settings, **_: NoStack())
     monkeypatch.setattr(measuring, "perform", lambda *_: next(outcomes))
     monkeypatch.setattr(measuring, "build_report", lambda _url, _run_id: {"number": 1})
     monkeypatch.setattr(measuring, "verdict_sentence", lambda _report: "VALID")

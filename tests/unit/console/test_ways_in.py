@@ -1,0 +1,46 @@
+"""What a report says of records that came in through the gateway."""
+
+import pytest
+
+from services.console.studies.figures import figure_of
+from services.console.ways_in import way_in_sentences
+
+pytestmark = pytest.mark.unit
+
+UDP = {
+    "transport": "udp",
+    "sent": 40_000,
+    "received": 39_960,
+    "appended": 39_958,
+    "lost": 40,
+    "not_appended": 2,
+    "duplicates": 0,
+    "refused": 3,
+    "turned_away": 0,
+    "transit_us": {"p50": 80, "p99": 900, "max": 4_000},
+    "append_ms": {"p50": 1, "p99": 5, "max": 40},
+}
+
+
+def test_counts_and_times_are_in_a_sentence():
+    assert way_in_sentences({"way_in": UDP}) == [
+        "By udp: 40000 frames sent, 39958 appended, 40 lost (0.10%), 2 not appended, 3 refused; to"
+        " the gateway p50 80 and p99 900 µs, from there into Kafka p50 1 and p99 5 ms."
+    ]
+    nothing = UDP | dict.fromkeys(("sent", "received", "appended", "lost", "not_appended"), 0)
+    none = dict.fromkeys(("p50", "p99", "max"))
+    nothing |= {"refused": 0, "transit_us": none, "append_ms": none}
+    assert way_in_sentences({"way_in": nothing}) == ["By udp: 0 frames sent, 0 appended, 0 lost."]
+
+
+@pytest.mark.parametrize("report", [{}, {"way_in": None}])
+def test_straight_to_kafka_says_nothing(report):
+    assert way_in_sentences(report) == []
+
+
+def test_a_study_shows_them():
+    report = {"way_in": UDP, "input": {"records_per_second": 999.0}}
+    report |= {"pipelines": {"p": {"stages": {"s": {"latency_ms": {}}}}}}
+    names = ("way_in_lost", "way_in_p50_us", "way_in_p99_us", "input_per_second")
+    assert [figure_of(report, "p", "s", name) for name in names] == [40, 80, 900, 999]
+    assert figure_of(report | {"way_in": None}, "p", "s", "way_in_lost") is None
