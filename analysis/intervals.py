@@ -95,7 +95,8 @@ def _half_width(moved: Sequence[float], independent: float) -> float:
         return 0.0
     fourth = sum(value**4 for value in moved) / seconds
     kurtosis = max(NORMAL_KURTOSIS, fourth / variance**2)
-    freedom = max(LEAST_FREEDOM, 2 * independent / (kurtosis - 1) - 1)
+    # Half of what the kurtosis gives, because that of few seconds is found too small.
+    freedom = max(LEAST_FREEDOM, independent / (kurtosis - 1) - 0.5)
     deviation = math.sqrt(variance * seconds / (seconds - 1) * seconds / independent * seconds)
     return student_t(freedom) * deviation
 
