@@ -38,6 +38,7 @@ class Facts:
             "workload": str(workload["name"]),
             "rate": f"{rate:.10g} records/s" if rate else "",
             "load": in_words(load),
+            "way in": str(workload.get("transport", "kafka")),
             "records": in_words(workload.get("content") or {}),
             "faults": in_words(workload.get("faults") or {}),
             "windows": in_words(workload.get("windows") or {}),
