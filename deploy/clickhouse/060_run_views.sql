@@ -11,6 +11,7 @@ SELECT
     max(heap_used_bytes) AS max_heap_used_bytes,
     sum(r.gc_seconds) AS gc_seconds,
     sum(r.jit_seconds) AS jit_seconds,
+    sum(r.run_queue_wait_seconds) AS run_queue_wait_seconds,
     sum(r.read_bytes) AS read_bytes,
     sum(r.written_bytes) AS written_bytes,
     max(open_files) AS max_open_files

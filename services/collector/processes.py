@@ -13,6 +13,7 @@ import psutil
 from services.collector.accounting import Identity, Owner, ProcessSample
 from services.collector.jvm import Jvm
 from services.collector.measures import Counters, Gauges
+from services.collector.run_queue import RunQueue
 from services.collector.stack import StackService
 from services.runtime.births import birth_of
 from services.runtime.program import pipeline_of
@@ -26,6 +27,7 @@ class _Member:
     parent: Identity | None
     owner: Owner
     jvm: Jvm
+    run_queue: RunQueue
 
 
 def descendants(roots: Iterable[int], parents: dict[int, int]) -> list[tuple[int, int]]:
@@ -97,7 +99,9 @@ class Processes:
         kept = known.process if known else process
         # Looked for again: a JVM makes its file of counters a moment after it began.
         jvm = known.jvm if known and known.jvm.is_known else Jvm(process.pid)
-        self._members[process.pid] = _Member(kept, identity, Owner(service, pipeline), jvm)
+        run_queue = known.run_queue if known else RunQueue(process.pid)
+        owner = Owner(service, pipeline)
+        self._members[process.pid] = _Member(kept, identity, owner, jvm, run_queue)
 
 
 def _process_table() -> dict[int, psutil.Process]:
@@ -144,6 +148,7 @@ def _read(member: _Member) -> ProcessSample:
                 gc_seconds=jvm.gc_seconds if jvm else None,
                 gc_count=jvm.gc_count if jvm else None,
                 jit_seconds=jvm.jit_seconds if jvm else None,
+                run_queue_wait_seconds=member.run_queue.waited_s(),
             ),
             gauges=Gauges(
                 open_files=_open_files(process),

@@ -13,6 +13,7 @@ from schemas import catalogue, protocol
 from schemas.details import ClockOffset, EvaluationLag, PartDown, Ready, Reason
 from schemas.protocol import Drained, LoadFinished, PhasePlan, RunRequest
 from schemas.threshold import Threshold, parse_threshold
+from services.conductor.evidence import Watched
 from services.conductor.measured import BUS as MORE
 from services.conductor.measured import Measured
 from services.conductor.warming import KNOWN_AFTER_MS, Steadiness, Warming
@@ -40,7 +41,8 @@ class RunState:
     other machines on the host took, busy_s what the machine used, own_s what the stack used of
     that; sees_the_stack: whether the collector saw more of the stack than itself, as it does not
     in a container. measured: figures so far, of a run that has thresholds.
-    warming: whether the pipelines are steady; phases: of the load, once it is measured.
+    warming: whether the pipelines are steady; watched: whose its late seconds are; phases: of the
+    load, once it is measured.
     """
 
     request: RunRequest
@@ -64,12 +66,14 @@ class RunState:
     sees_the_stack: bool = False
     measured: Measured | None = None
     warming: Warming = field(init=False)
+    watched: Watched = field(init=False)
     phases: PhasePlan | None = None
     _ready_instances: dict[str, set[int]] = field(default_factory=dict)
     _drained_instances: dict[int, Drained] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.warming = Warming(self.request)
+        self.watched = Watched(self.request)
         if self.request.workload.thresholds:
             self.measured = Measured(self.request)
 
@@ -110,6 +114,7 @@ class RunState:
             return
         if self.phases is None or record["time"] < self.phases.measure_start_ms + KNOWN_AFTER_MS:
             self.warming.add(topic, record)
+        self.watched.add(topic, record)
         if self.measured is not None:
             self.measured.add(topic, record)
         if topic == catalogue.LIFECYCLE:

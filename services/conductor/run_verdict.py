@@ -57,6 +57,8 @@ def conclude(state: RunState) -> Conclusion:
         "until_steady": state.request.workload.phases.until_steady,
         "seconds": state.phases.phases.warm_up_s if state.phases else None,
     }
+    if state.phases is not None:
+        detail |= state.watched.told(state.phases)
     if state.measured is not None:
         detail["thresholds"] = judged(state.thresholds, state.measured.figures(state.drained))
     return Conclusion(clean, tuple(reasons), detail)

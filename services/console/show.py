@@ -13,12 +13,14 @@ from analysis.recovery import sentence as recovery_sentence
 from analysis.thresholds import sentence
 from schemas.protocol import FAILED_VERDICTS, MACHINE
 from services.console.interleaved import interleaved_sentences
+from services.console.attributed import attributed_sentence, waiting_of
 from services.console.progress import rate_line
 from services.console.ways_in import way_in_sentences
 
 Report = dict[str, Any]
 REPEATED_FIGURES = ("p50", "p95", "p99")
 INTERVALS = "±: the 95 % interval, from how the seconds of this run vary"
+PARTS = {"kafka": "broker"}  # services whose part has another name in `room`
 SHOWN_NAMES = 5
 SHOWN_CHARACTERS = 100
 EXPIRED = (
@@ -63,6 +65,9 @@ def show_report(console: Console, report: Report) -> None:
         console.print(sentence_of_warm_up, soft_wrap=True, markup=False)
     for line in interleaved_sentences(report):
         console.print(line, soft_wrap=True, markup=False)
+    if sentence_of_late := attributed_sentence(report):
+        style = "yellow" if report["disturbed"] else ""
+        console.print(Text(sentence_of_late, style), soft_wrap=True)
     for row in report.get("thresholds", ()):
         style = "green" if row["passed"] else "bold red"
         console.print(Text(f"threshold {sentence(row)}", style), soft_wrap=True)
@@ -224,16 +229,21 @@ def _resources(report: Report) -> Table:
         padding=(0, 1, 0, 0),
     )
     table.add_column("service")
-    for column in ("CPU cores", "memory MB", "heap MB"):
+    for column in ("CPU cores", "waiting", "memory MB", "heap MB"):
         table.add_column(column, justify="right")
     rows = {name: one["resources"] for name, one in report["pipelines"].items()}
     rows.update(report["services"])
     for name in sorted(rows, key=lambda name: name == MACHINE):  # the sum comes last
         if name == MACHINE and (others := used_by_others(rows)) is not None:
-            table.add_row("other processes", f"{others:.2f}", "", "")
+            table.add_row("other processes", f"{others:.2f}", "", "", "")
         if figures := rows[name]:
             used = (figures.get(f"{name}_bytes_max") for name in ("memory", "heap_used"))
-            table.add_row(name, f"{figures['cpu_cores']:.2f}", *(_megabytes(one) for one in used))
+            waiting = waiting_of(report, PARTS.get(name, name))
+            cores = f"{figures['cpu_cores']:.2f}"
+            table.add_row(name, cores, waiting, *(_megabytes(one) for one in used))
+    if any(waiting_of(report, PARTS.get(name, name)) for name in rows):
+        table.caption = "waiting: for a core, of the time in which it wanted one"
+        table.caption_justify = "left"
     return table
 
 

@@ -71,6 +71,7 @@ def release_memory() -> None:
 log = structlog.get_logger()
 REMEMBERED_COMMANDS = 1_000
 TELL_LAG_MS = 10_000
+TELL_BEHIND_MS, BEHIND_MS = 1_000, 1_000  # more often while it is that far behind
 
 
 @dataclass(frozen=True)
@@ -263,7 +264,8 @@ class RunSession:
     def _follow_lag(self, state: Running, frontier: Frontier) -> None:
         self.lag_ms = frontier.behind_ms(now_ms(), state.started_ms)
         self._largest_lag_ms = max(self._largest_lag_ms, self.lag_ms)
-        if now_ms() - self._told_lag_ms >= TELL_LAG_MS:
+        is_behind = self._largest_lag_ms > BEHIND_MS
+        if now_ms() - self._told_lag_ms >= (TELL_BEHIND_MS if is_behind else TELL_LAG_MS):
             detail = {
                 "lag_ms": self.lag_ms,
                 "largest_lag_ms": self._largest_lag_ms,

@@ -50,6 +50,8 @@ def build() -> dash.Dashboard:
         _read(),
         _verdicts(),
         _used(),
+        _whose(),
+        _room(),
         _events(),
         _environment(),
         _others(),
@@ -283,6 +285,50 @@ ORDER BY cores DESC
 LIMIT 100
 """,
         {"cores": "short", "memory": "bytes", "heap": "bytes", "in collection": "s"},
+    )
+
+
+def _whose() -> table.Panel:
+    return rows(
+        About(
+            "Whose the late seconds are",
+            "Seconds well above the run's own level, and whether the generator, the broker, the "
+            "evaluator or the machine made them late, not the pipeline.",
+            "string",
+            height=5,
+            empty="The run is not concluded, or was before runs said this.",
+        ),
+        f"""
+SELECT
+    multiIf(disturbed IS NULL, 'not known', disturbed, 'disturbed', 'undisturbed') AS verdict,
+    late_seconds AS late,
+    seconds AS "of seconds",
+    said AS "in words"
+FROM run_attribution
+WHERE {THIS_RUN}
+""",
+        {"late": "short", "of seconds": "short"},
+    )
+
+
+def _room() -> table.Panel:
+    return rows(
+        About(
+            "Room",
+            "Cores that each part used in the measured phase, and the share of the time in which "
+            "it wanted to run that it waited for a core.",
+            "string",
+            height=9,
+            empty="The run is not concluded, or was before runs said this.",
+        ),
+        f"""
+SELECT part, cpu_cores AS cores, cpu_share AS "of the machine", waiting_share AS waiting
+FROM run_room
+WHERE {THIS_RUN}
+ORDER BY part = 'machine', cores DESC
+LIMIT 100
+""",
+        {"cores": "short", "of the machine": "percentunit", "waiting": "percentunit"},
     )
 
 

@@ -45,7 +45,8 @@ def measure(state: RunState, *stages: str, latency_ms: int = 4) -> None:
 
 
 def send_delays(state: RunState, histogram: dict[int, int], phase: str = "measure") -> None:
-    event = an_event(phase=phase, send_delays_us=list(histogram), counts=list(histogram.values()))
+    counts = {"send_delays_us": list(histogram), "counts": list(histogram.values())}
+    event = an_event(phase=phase, second=0, **counts)
     state.add("results.generator", event)
 
 

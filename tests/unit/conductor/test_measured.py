@@ -86,7 +86,7 @@ def test_what_came_before_the_bounds_were_known_counts_too() -> None:
 
 def test_what_was_sent_is_in_milliseconds() -> None:
     state = a_run("input.send_delay_p99_ms == 0.3", "input.records == 500")
-    event = an_event(phase="measure", send_delays_us=[100, 300], counts=[400, 100],
+    event = an_event(phase="measure", second=20_000, send_delays_us=[100, 300], counts=[400, 100],
                      acknowledged=500)  # fmt: skip
     state.add("results.generator", event)
     assert [passed for _, _, passed in rows(state)] == [True, True]

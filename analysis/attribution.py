@@ -1,0 +1,160 @@
+"""Whose the late seconds of a run are: the generator's, the broker's, the pipeline's, the
+evaluator's or the machine's. Pure; from evidence that the run took itself, second by second.
+
+    found = attribute(evidence)
+    found.disturbed, found.by, found.said
+
+A second of output time is late where the 95th percentile of what a stage published in it, counted
+from the scheduled time, is above the run's own level (analysis/lateness.py): the median of all
+seconds of that stage, and DEVIATIONS times their median absolute deviation, as a standard
+deviation; at least LEAST_MS and LEAST_SHARE of the level. It is late as well where the generator
+sent later than the workload allows.
+
+Its cause follows from where the time went, between scheduled, sent, appended and output, in that
+second and as many before it as its latency is long:
+
+- generator: the send delay is a good part of what the second is above the level;
+- broker: so is what is left between sent and appended;
+- evaluator: neither, and its reading was behind, so that it took cores to catch up;
+- pipeline: nothing of these, so that the time went between input and output;
+- machine: one of those, but what it waited for was a core: others or a hypervisor took cores, and
+  the part waited in the run queue. A part that stands still does not wait.
+
+Seconds right after one whose cause is not the pipeline are of that cause, while what piled up is
+worked off.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from analysis.lateness import (
+    BROKER,
+    EVALUATOR,
+    GENERATOR,
+    LEAST_SECONDS,
+    PIPELINE,
+    STEAL_SHARE,
+    Causes,
+    Evidence,
+    late_above_ms,
+    window_of,
+)
+from analysis.room import added, others_cores, steal_share
+from schemas.protocol import MACHINE
+
+PARTS = (GENERATOR, BROKER, PIPELINE, EVALUATOR, MACHINE)
+FOLLOWS_S = 3
+# So many seconds that are not the pipeline's make a run disturbed.
+DISTURBED_SECONDS, DISTURBED_SHARE = 2, 0.05
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """disturbed: None where too little is known. seconds: how many were looked at; late: the cause
+    of each late second; disturbed_by: parts; said: all of it in a sentence."""
+
+    disturbed: bool | None
+    seconds: int = 0
+    late: Mapping[int, str] = field(default_factory=dict)
+    disturbed_by: tuple[str, ...] = ()
+    said: str = ""
+
+    @property
+    def by(self) -> dict[str, int]:
+        """How many late seconds each part has."""
+        counts = Counter(self.late.values())
+        return {part: counts[part] for part in PARTS}
+
+
+def attribute(evidence: Evidence) -> Attribution:
+    """Whose each late second is, and whether the run was left alone."""
+    seconds = sorted({at for of in evidence.event_time_ms.values() for at in of})
+    if len(seconds) < LEAST_SECONDS:
+        return Attribution(None, len(seconds))
+    causes = Causes(evidence)
+    late = _followed(_late(evidence, causes), causes.worst)
+    disturbed_by = _disturbed_by(evidence, late, len(seconds))
+    found = Attribution(bool(disturbed_by), len(seconds), late, disturbed_by)
+    said = _sentence(found, evidence)
+    return Attribution(bool(disturbed_by), len(seconds), late, disturbed_by, said)
+
+
+def limited_by(evidence: Evidence) -> str:
+    """What kept a run from keeping up: the cause that most seconds of its later half have, taken
+    as if each were late. Empty where nothing is known."""
+    seconds = sorted({at for of in evidence.event_time_ms.values() for at in of})
+    causes = Causes(evidence, against_level=False)
+    later = Counter(causes.of(at) for at in seconds[len(seconds) // 2 :])
+    return later.most_common(1)[0][0] if later else ""
+
+
+def _late(evidence: Evidence, causes: Causes) -> dict[int, str]:
+    """The cause of every late second. Where the generator sent too late, that is no matter of a
+    level: such a run may be late from its beginning to its end."""
+    whole = Causes(evidence, against_level=False)
+    found = {}
+    for values in evidence.event_time_ms.values():
+        bound_ms = late_above_ms(values.values())
+        for at, value in values.items():
+            if _sent_too_late(evidence, at, value):
+                found[at] = whole.of(at)
+            elif bound_ms is not None and value > bound_ms and at not in found:
+                found[at] = causes.of(at)
+    return dict(sorted(found.items()))
+
+
+def _sent_too_late(evidence: Evidence, at: int, event_ms: float) -> bool:
+    allowed_ms = evidence.allowed_send_ms
+    if allowed_ms is None:
+        return False
+    return any(evidence.send_ms.get(one, 0.0) > allowed_ms for one in window_of(at, event_ms))
+
+
+def _followed(late: Mapping[int, str], worst: Callable[[int], float]) -> dict[int, str]:
+    """With the pipeline's seconds right after another part's given to that part, while they get no
+    later, FOLLOWS_S at most."""
+    found: dict[int, str] = {}
+    began_at: dict[int, int] = {}
+    for at, cause in late.items():
+        before = found.get(at - 1, PIPELINE)
+        found[at], began_at[at] = cause, at
+        follows = cause == PIPELINE != before and worst(at) <= worst(at - 1)
+        if follows and at - began_at[at - 1] <= FOLLOWS_S:
+            found[at], began_at[at] = before, began_at[at - 1]
+    return found
+
+
+def _disturbed_by(evidence: Evidence, late: Mapping[int, str], seconds: int) -> tuple[str, ...]:
+    counts = Counter(cause for cause in late.values() if cause != PIPELINE)
+    enough = max(DISTURBED_SECONDS, DISTURBED_SHARE * seconds)
+    found = {part for part, count in counts.items() if count >= enough}
+    if counts.total() >= enough and not found:
+        found.add(counts.most_common(1)[0][0])
+    others = _others_share(evidence)
+    if others is not None and others > evidence.others_allowed:
+        found.add(MACHINE)
+    machine = added(evidence.uses.get(MACHINE, {}).values())
+    if evidence.cores and (steal_share(machine, evidence.cores) or 0.0) > STEAL_SHARE:
+        found.add(MACHINE)
+    return tuple(part for part in PARTS if part in found)
+
+
+def _others_share(evidence: Evidence) -> float | None:
+    others = others_cores(evidence.uses)
+    return others / evidence.cores if others is not None and evidence.cores else None
+
+
+def _sentence(found: Attribution, evidence: Evidence) -> str:
+    late = len(found.late)
+    if late:
+        by = sorted(((n, part) for part, n in found.by.items() if n), key=lambda one: -one[0])
+        named = ", ".join(f"{n} by the {part}" for n, part in by)
+        said = f"{late} of {found.seconds} seconds were late: {named}"
+    else:
+        said = f"none of {found.seconds} seconds was late"
+    others, cores = others_cores(evidence.uses), evidence.cores
+    if others is not None and cores and others / cores > evidence.others_allowed:
+        said += f"; processes that are not of the run used {others:.2f} of {cores:g} cores"
+    head = "Disturbed" if found.disturbed else "Undisturbed"
+    return f"{head}: {said}."

@@ -1,0 +1,161 @@
+"""Which seconds of a run are late, and where the time of one second went. Pure.
+
+See analysis/attribution.py for what is made of it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from statistics import median
+
+from analysis.room import (
+    NOTHING,
+    Use,
+    Uses,
+    added,
+    others_cores,
+    pressure_share,
+    steal_share,
+    waiting_share,
+)
+from schemas.protocol import MACHINE
+
+GENERATOR, BROKER, PIPELINE, EVALUATOR = "generator", "broker", "pipeline", "evaluator"
+DEVIATIONS = 6
+LEAST_MS, LEAST_SHARE = 20.0, 0.5
+NORMAL = 1.4826  # a median absolute deviation as a standard deviation
+LEAST_SECONDS = 8  # fewer have no level
+GOOD_PART = 0.25
+BEHIND_MS = 2_000
+MOST_BACK_S = 60
+OTHERS_SHARE, STEAL_SHARE = 0.15, 0.05  # of the machine's processor time, in the seconds before
+OTHERS_SHARE_OF_RUN = 0.10
+WAITED_SHARE, PRESSURE_SHARE = 0.2, 0.6
+MANY_PARTS = 3
+
+Place = tuple[str, str]  # pipeline, stage
+BySecond = Mapping[int, float]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of each second of the measured phase. Seconds are epoch seconds.
+
+    event_time_ms, latest_ms: 95th percentiles of latency by second of output. send_ms: of the send
+    delay by second of schedule; allowed_send_ms: what the workload allows. behind_ms: how far the
+    evaluator was behind. uses: by part; a pipeline's part is its name, the broker's `broker`.
+    others_allowed: share of the processor time that others may take in the whole run.
+    """
+
+    event_time_ms: Mapping[Place, BySecond]
+    latest_ms: Mapping[Place, BySecond]
+    send_ms: BySecond = field(default_factory=dict)
+    allowed_send_ms: float | None = None
+    behind_ms: BySecond = field(default_factory=dict)
+    uses: Uses = field(default_factory=dict)
+    cores: float | None = None
+    others_allowed: float = OTHERS_SHARE_OF_RUN
+
+
+def late_above_ms(values: Iterable[float]) -> float | None:
+    """The latency above which a second is late; None for too few seconds."""
+    known = list(values)
+    if len(known) < LEAST_SECONDS:
+        return None
+    level = median(known)
+    spread = NORMAL * median(abs(value - level) for value in known)
+    return level + max(DEVIATIONS * spread, LEAST_SHARE * level, LEAST_MS)
+
+
+class Causes:
+    """Looks for the cause of single seconds. against_level: whether what is usual in the run is
+    taken off; without, a run that is late from its beginning to its end has a cause too."""
+
+    def __init__(self, evidence: Evidence, *, against_level: bool = True) -> None:
+        self._of = evidence
+        self._usual_send = _median(evidence.send_ms.values()) if against_level else 0.0
+        self._levels = {
+            place: _median(values.values()) if against_level else 0.0
+            for place, values in evidence.event_time_ms.items()
+        }
+        self._usual_upstream = {
+            place: _median(self._upstream(place, at) for at in values) if against_level else 0.0
+            for place, values in evidence.event_time_ms.items()
+        }
+
+    def of(self, at: int) -> str:
+        """The cause of one second, by the stage that is furthest above its level in it."""
+        place = self._worst_place(at)
+        event_ms = self._of.event_time_ms[place][at]
+        above_ms = max(1.0, event_ms - self._levels[place])
+        window = window_of(at, event_ms)
+        sent = [self._of.send_ms[one] for one in window if one in self._of.send_ms]
+        send_ms = max(0.0, max(sent, default=0.0) - self._usual_send)
+        upstream_ms = max(self._upstream(place, one) for one in window)
+        append_ms = upstream_ms - self._usual_upstream[place] - send_ms
+        part, owner = PIPELINE, place[0]
+        if append_ms >= GOOD_PART * above_ms:
+            part = owner = BROKER
+        elif send_ms >= GOOD_PART * above_ms:
+            part = owner = GENERATOR
+        elif max((self._of.behind_ms.get(one, 0.0) for one in window), default=0.0) > BEHIND_MS:
+            part = owner = EVALUATOR
+        return MACHINE if self._lacked_cores(owner, place[0], window) else part
+
+    def worst(self, at: int) -> float:
+        """How far above its level the latest stage of a second is, milliseconds."""
+        place = self._worst_place(at)
+        return self._of.event_time_ms[place][at] - self._levels[place]
+
+    def _worst_place(self, at: int) -> Place:
+        there = [place for place, values in self._of.event_time_ms.items() if at in values]
+        return max(there, key=lambda p: self._of.event_time_ms[p][at] - self._levels[p])
+
+    def _upstream(self, place: Place, at: int) -> float:
+        """From scheduled to appended: what event time adds to the latency from the input."""
+        event_ms = self._of.event_time_ms[place].get(at)
+        latest_ms = self._of.latest_ms.get(place, {}).get(at)
+        if event_ms is None or latest_ms is None:
+            return 0.0
+        return max(0.0, event_ms - latest_ms)
+
+    def _lacked_cores(self, owner: str, pipeline: str, window: Sequence[int]) -> bool:
+        """Whether a part was late for want of a core that none of its own took."""
+        cores, uses = self._of.cores, self._of.uses
+        if not cores or MACHINE not in uses:
+            return False
+        use = {part: added(of.get(at, NOTHING) for at in window) for part, of in uses.items()}
+        waited = waiting_share(use.get(owner, NOTHING))
+        if waited is not None and waited < WAITED_SHARE:
+            return False
+        for recent in (window, window[-2:]):
+            machine = added(uses[MACHINE].get(at, NOTHING) for at in recent)
+            taken = steal_share(machine, cores) or 0.0
+            others = (others_cores(uses, recent) or 0.0) / cores
+            if others >= OTHERS_SHARE or taken >= STEAL_SHARE:
+                return True
+        return self._stack_took_them(use, pipeline)
+
+    def _stack_took_them(self, use: Mapping[str, Use], pipeline: str) -> bool:
+        """Whether the machine is too small: it was under pressure, several parts waited, and what
+        was in use was not the pipeline's for the most part."""
+        machine = use[MACHINE]
+        if (pressure_share(machine) or 0.0) < PRESSURE_SHARE:
+            return False
+        shares = [waiting_share(one) or 0.0 for part, one in use.items() if part != MACHINE]
+        own_s = use.get(pipeline, NOTHING).cpu_s
+        return (
+            sum(share >= WAITED_SHARE for share in shares) >= MANY_PARTS
+            and own_s < machine.cpu_s / 2
+        )
+
+
+def window_of(at: int, latency_ms: float) -> range:
+    """The seconds in which what was published in one can have been held up."""
+    back_s = min(MOST_BACK_S, ceil(max(0.0, latency_ms) / 1000))
+    return range(at - back_s - 1, at + 1)
+
+
+def _median(values: Iterable[float]) -> float:
+    known = list(values)
+    return median(known) if known else 0.0

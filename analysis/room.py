@@ -1,0 +1,158 @@
+"""Whether the machine had room for all parts of a run, and which part waited for cores. Pure.
+
+    found = room({"generator": {second: Use(…)}, "machine": {…}}, cores=2)
+    room_sentence(found, cores=2)      # empty where there was room
+
+A thread that is ready to run and does not run waits in the run queue of a processor. waiting_share
+is the time that the threads of a part waited so, of all the time in which they wanted to run,
+waited and run. It is 0 on an idle machine and ½ where two threads share one core.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from schemas.protocol import MACHINE
+
+# Above this share of all cores, or of waiting, there is no room left.
+FULL_SHARE = 0.9
+WAITING_SHARE = 0.4
+LEAST_CORES = 0.05  # what uses less waits for nobody
+
+
+@dataclass(frozen=True)
+class Use:
+    """What one part used in some time. waited_s: of its threads in run queues; steal_s, pressure_s:
+    of the machine, what a hypervisor gave to others and how long some task waited for a processor.
+    None: nobody measured it."""
+
+    cpu_s: float
+    interval_s: float
+    waited_s: float | None = None
+    gc_s: float | None = None
+    steal_s: float | None = None
+    pressure_s: float | None = None
+
+
+NOTHING = Use(0.0, 0.0)
+Uses = Mapping[str, Mapping[int, Use]]
+"""By part, or `machine` for all of it, and epoch second."""
+
+
+def added(uses: Iterable[Use]) -> Use:
+    """What was used in all of these times."""
+    known = list(uses)
+
+    def total(name: str) -> float | None:
+        values = [value for use in known if (value := getattr(use, name)) is not None]
+        return sum(values) if values else None
+
+    return Use(
+        sum(use.cpu_s for use in known),
+        sum(use.interval_s for use in known),
+        *(total(name) for name in ("waited_s", "gc_s", "steal_s", "pressure_s")),
+    )
+
+
+def cores_of(use: Use) -> float:
+    """Mean cores in use; 0 where nothing was sampled."""
+    return use.cpu_s / use.interval_s if use.interval_s else 0.0
+
+
+def waiting_share(use: Use) -> float | None:
+    """Of the time in which the part wanted to run, the share in which it waited for a processor."""
+    if use.waited_s is None:
+        return None
+    wanted_s = use.cpu_s + use.waited_s
+    return use.waited_s / wanted_s if wanted_s else 0.0
+
+
+def steal_share(use: Use, cores: float) -> float | None:
+    """Of all processor time, what a hypervisor gave to others."""
+    if use.steal_s is None or not use.interval_s:
+        return None
+    return use.steal_s / (use.interval_s * cores)
+
+
+def pressure_share(use: Use) -> float | None:
+    """Of the time, the share in which some task of the machine waited for a processor."""
+    if use.pressure_s is None or not use.interval_s:
+        return None
+    return use.pressure_s / use.interval_s
+
+
+def others_cores(uses: Uses, seconds: Iterable[int] | None = None) -> float | None:
+    """Mean cores that processes used which are no part of the run; None where the machine was not
+    sampled, or where the collector saw nothing of the parts."""
+    if MACHINE not in uses or len(uses) < 3:  # the machine, the collector itself, and more
+        return None
+    asked = None if seconds is None else list(seconds)
+    parts: dict[str, Use] = {
+        part: added(of.values() if asked is None else (of.get(at, NOTHING) for at in asked))
+        for part, of in uses.items()
+    }
+    machine = parts.pop(MACHINE)
+    if not machine.interval_s:
+        return None
+    own_s = sum(use.cpu_s for use in parts.values())
+    return max(0.0, machine.cpu_s - own_s) / machine.interval_s
+
+
+def room(uses: Uses, cores: float | None) -> dict[str, dict[str, Any]]:
+    """What each part used and waited, over all of the time, as a report says it. The machine also
+    has what others used, and whether it is saturated. Empty where nothing was sampled."""
+    if not cores:
+        return {}
+    found: dict[str, dict[str, Any]] = {}
+    for part in sorted(uses, key=lambda part: (part == MACHINE, part)):
+        use = added(uses[part].values())
+        used = cores_of(use)
+        found[part] = {"cpu_cores": used, "cpu_share": used / cores}
+        found[part]["waiting_share"] = waiting_share(use)
+        if part == MACHINE:
+            found[part] |= {
+                "steal_share": steal_share(use, cores),
+                "cpu_pressure_share": pressure_share(use),
+                "others_cores": others_cores(uses),
+            }
+            waited = waited_for_cores(found)
+            found[part] |= {"saturated": bool(waited) or _is_full(found), "waited": waited}
+    return found
+
+
+def waited_for_cores(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The parts that waited for processors more than WAITING_SHARE, and of a full machine at least
+    the one that waited most; the longest first."""
+    parts = {
+        part: figures["waiting_share"]
+        for part, figures in found.items()
+        if part != MACHINE
+        and figures["waiting_share"] is not None
+        and figures["cpu_cores"] >= LEAST_CORES
+    }
+    most = max(parts.values(), default=None)
+    is_full = _is_full(found)
+    waited = [
+        part
+        for part, share in parts.items()
+        if share >= WAITING_SHARE or (is_full and share == most)
+    ]
+    return sorted(waited, key=lambda part: -parts[part])
+
+
+def _is_full(found: Mapping[str, Mapping[str, Any]]) -> bool:
+    machine = found.get(MACHINE, {})
+    return bool(machine.get("cpu_share", 0.0) + (machine.get("steal_share") or 0.0) >= FULL_SHARE)
+
+
+def room_sentence(found: Mapping[str, Mapping[str, Any]], cores: float | None) -> str:
+    """Whether the machine is saturated, and which parts waited; empty where it is not."""
+    machine = found.get(MACHINE, {})
+    if not machine.get("saturated"):
+        return ""
+    waits = [f"{part} {found[part]['waiting_share']:.0%}" for part in machine["waited"]]
+    of = f" of {cores:g}" if cores else ""
+    said = f"Saturated: {machine['cpu_cores']:.2f}{of} cores were in use"
+    if not waits:
+        return said + "."
+    return f"{said}, and of the time in which they wanted to run waited {', '.join(waits)}."

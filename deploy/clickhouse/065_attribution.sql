@@ -1,0 +1,43 @@
+-- Whose the late seconds of a run are, and whether every part had room.
+
+CREATE OR REPLACE VIEW tidegauge.run_attribution AS
+SELECT
+    run_id,
+    k.time AS time,
+    JSONExtract(k.detail, 'disturbed', 'Nullable(Bool)') AS disturbed,
+    JSONExtract(k.detail, 'late', 'disturbed_by', 'Array(String)') AS disturbed_by,
+    JSONExtractUInt(k.detail, 'late', 'of_seconds') AS seconds,
+    JSONExtractUInt(k.detail, 'late', 'seconds') AS late_seconds,
+    JSONExtract(k.detail, 'late', 'by', 'Map(String, UInt64)') AS late_by,
+    JSONExtractString(k.detail, 'late', 'said') AS said
+FROM
+(
+    SELECT run_id, time, detail
+    FROM tidegauge.results_conclusions
+    WHERE kind = 'run' AND JSONHas(detail, 'late')
+    ORDER BY run_id, time DESC, _offset DESC
+    LIMIT 1 BY run_id
+) AS k
+COMMENT 'One row per run: how many of its seconds were late, by which part, and what disturbed it. NULL: too little is known';
+
+CREATE OR REPLACE VIEW tidegauge.run_room AS
+SELECT
+    run_id,
+    entry.1 AS part,
+    JSONExtract(entry.2, 'cpu_cores', 'Nullable(Float64)') AS cpu_cores,
+    JSONExtract(entry.2, 'cpu_share', 'Nullable(Float64)') AS cpu_share,
+    JSONExtract(entry.2, 'waiting_share', 'Nullable(Float64)') AS waiting_share,
+    JSONExtract(entry.2, 'steal_share', 'Nullable(Float64)') AS steal_share,
+    JSONExtract(entry.2, 'cpu_pressure_share', 'Nullable(Float64)') AS cpu_pressure_share,
+    JSONExtract(entry.2, 'others_cores', 'Nullable(Float64)') AS others_cores,
+    JSONExtract(entry.2, 'saturated', 'Nullable(Bool)') AS saturated
+FROM
+(
+    SELECT run_id, detail
+    FROM tidegauge.results_conclusions
+    WHERE kind = 'run' AND JSONHas(detail, 'room')
+    ORDER BY run_id, time DESC, _offset DESC
+    LIMIT 1 BY run_id
+) AS k
+ARRAY JOIN JSONExtractKeysAndValuesRaw(k.detail, 'room') AS entry
+COMMENT 'One row per run and part, the machine too: cores used in the measured phase, their share of the machine, and of the time in which the part wanted to run the share in which it waited for a core';

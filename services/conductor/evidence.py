@@ -1,0 +1,164 @@
+"""What the bus says of each second of one run: whose is what was late, and was there room? Pure.
+
+watched = Watched(request)
+watched.add("results.latency", record)
+watched.told(phases)        # the conclusion's `disturbed`, `late` and `room`
+"""
+
+from collections import Counter, defaultdict
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from analysis.attribution import Attribution, attribute, limited_by
+from analysis.lateness import Evidence
+from analysis.room import Use, added, room, room_sentence
+from schemas import catalogue, protocol
+from schemas.details import EvaluationLag
+from schemas.percentiles import quantile
+from schemas.protocol import PhasePlan, RunRequest
+
+MOST_SECONDS = 10_800  # that are looked at; of a longer run the last
+OPEN_SECONDS = 40  # whose counts may still grow
+LEVEL = 0.95
+LONGEST_TELLING_S = 10  # between what the evaluator says of its lag
+BROKER = "kafka"
+Value = TypeVar("Value")
+
+
+class _Percentiles:
+    """The percentile LEVEL of each second, from counts that add up. Only those of the newest
+    seconds are kept whole."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, Counter[int]] = {}
+        self._closed: dict[int, float] = {}
+
+    def add(self, second_ms: int, values: list[int], counts: list[int]) -> None:
+        """Count values of one second."""
+        at = second_ms // 1000
+        if at in self._closed:
+            return
+        of_second = self._open.setdefault(at, Counter())
+        for value, count in zip(values, counts, strict=True):
+            of_second[value] += count
+        if len(self._open) > OPEN_SECONDS:
+            oldest = min(self._open)
+            _put(self._closed, oldest, float(quantile(self._open.pop(oldest), LEVEL) or 0))
+
+    def by_second(self) -> dict[int, float]:
+        """All of them, in order."""
+        now = {at: float(quantile(counts, LEVEL) or 0) for at, counts in self._open.items()}
+        return dict(sorted((self._closed | now).items()))
+
+
+class Watched:
+    """What has been seen of one run. It is given events of that run only."""
+
+    def __init__(self, request: RunRequest) -> None:
+        self._request = request
+        self._latencies: defaultdict[tuple[str, tuple[str, str]], _Percentiles]
+        self._latencies = defaultdict(_Percentiles)
+        self._send_delays_us = _Percentiles()
+        self._uses: defaultdict[str, dict[int, Use]] = defaultdict(dict)
+        self._behind_ms: dict[int, float] = {}
+        self._told_behind_s = 0
+
+    def add(self, topic: str, record: dict[str, Any]) -> None:
+        """Take in one event of the run."""
+        if topic == catalogue.RESOURCES:
+            self._add_use(record)
+        elif topic == catalogue.LIFECYCLE and record["event"] == protocol.EVALUATING:
+            lag_ms = EvaluationLag.model_validate_json(record["detail"]).largest_lag_ms
+            self._add_lag(record["time"] // 1000, lag_ms)
+        elif topic == catalogue.GENERATOR and record["phase"] == "measure":
+            self._send_delays_us.add(record["second"], record["send_delays_us"], record["counts"])
+        elif topic == catalogue.LATENCY and record["phase"] == "measure":
+            place = record["pipeline"], record["stage"]
+            of_place = self._latencies[record["definition"], place]
+            of_place.add(record["second"], record["latencies_ms"], record["counts"])
+
+    def _add_use(self, record: dict[str, Any]) -> None:
+        part = record["pipeline"] or record["service"]
+        middle_ms = record["time"] - 500 * record["interval_s"]
+        at = int(middle_ms // 1000)
+        use = Use(
+            record["cpu_seconds"],
+            record["interval_s"],
+            record.get("run_queue_wait_seconds"),
+            record.get("gc_seconds"),
+            record.get("steal_seconds"),
+            record.get("cpu_pressure_seconds"),
+        )
+        of_part = self._uses["broker" if part == BROKER else part]
+        _put(of_part, at, added((of_part[at], use)) if at in of_part else use)
+
+    def _add_lag(self, at: int, lag_ms: int) -> None:
+        since = max(self._told_behind_s, at - LONGEST_TELLING_S)
+        for second in range(since + 1, at + 1):
+            _put(self._behind_ms, second, float(lag_ms))
+        self._told_behind_s = at
+
+    def evidence(self, phases: PhasePlan) -> Evidence:
+        """Everything of the measured phase, and of the time until its last output."""
+        by_definition: dict[str, dict[tuple[str, str], dict[int, float]]] = defaultdict(dict)
+        for (definition, place), values in self._latencies.items():
+            by_definition[definition][place] = values.by_second()
+        event_time_ms = by_definition["event_time"]
+        ends = [
+            phases.measure_end_ms // 1000,
+            *(at + 1 for of in event_time_ms.values() for at in of),
+        ]
+        validity = self._request.workload.validity
+        evidence = Evidence(
+            event_time_ms=event_time_ms,
+            latest_ms=by_definition["latest"],
+            send_ms={at: us / 1000 for at, us in self._send_delays_us.by_second().items()},
+            allowed_send_ms=validity.max_send_delay_p99_ms,
+            behind_ms=self._behind_ms,
+            uses=self._between(phases.measure_start_ms // 1000, max(ends)),
+            cores=self._request.environment.get("cores"),
+        )
+        if validity.max_others_share is None:
+            return evidence
+        return replace(evidence, others_allowed=validity.max_others_share)
+
+    def _between(self, begin_s: int, end_s: int) -> dict[str, dict[int, Use]]:
+        found = {
+            part: {at: use for at, use in of.items() if begin_s <= at < end_s}
+            for part, of in self._uses.items()
+        }
+        return {part: of for part, of in found.items() if of}
+
+    def attribution(self, phases: PhasePlan) -> Attribution:
+        """Whose the late seconds are."""
+        return attribute(self.evidence(phases))
+
+    def limited_by(self, phases: PhasePlan) -> str:
+        """Which part kept the run from keeping up."""
+        return limited_by(self.evidence(phases))
+
+    def told(self, phases: PhasePlan) -> dict[str, Any]:
+        """All of it as a conclusion and a report say it."""
+        found = self.attribution(phases)
+        cores = self._request.environment.get("cores")
+        measured = self._between(phases.measure_start_ms // 1000, phases.measure_end_ms // 1000)
+        used = room(measured, cores)
+        said = " ".join(filter(None, (found.said, room_sentence(used, cores))))
+        return {
+            "disturbed": found.disturbed,
+            "late": {
+                "seconds": len(found.late),
+                "of_seconds": found.seconds,
+                "by": found.by,
+                "disturbed_by": list(found.disturbed_by),
+                "said": said,
+            },
+            "room": used,
+        }
+
+
+def _put(by_second: dict[int, Value], at: int, value: Value) -> None:
+    """Keep a value; of too many the one that came first goes."""
+    by_second[at] = value
+    if len(by_second) > MOST_SECONDS:
+        del by_second[next(iter(by_second))]

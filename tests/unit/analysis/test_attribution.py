@@ -1,0 +1,226 @@
+"""Whose late seconds are, by evidence with literal values."""
+
+from dataclasses import replace
+
+import pytest
+
+from analysis.attribution import attribute, limited_by
+from analysis.lateness import Evidence, late_above_ms
+from analysis.room import Use
+
+pytestmark = pytest.mark.unit
+
+PLACE = ("spark", "parse")
+SECONDS = range(1000, 1030)
+CALM = {at: 10.0 + at % 3 for at in SECONDS}  # level 11, spread 1
+
+
+def use(cpu_s: float, waited_s: float | None = 0.0, **more: float) -> Use:
+    """What a part used in a second."""
+    return Use(cpu_s, 1.0, waited_s, **more)
+
+
+USES = {
+    "generator": dict.fromkeys(SECONDS, use(0.1)),
+    "broker": dict.fromkeys(SECONDS, use(0.2)),
+    "spark": dict.fromkeys(SECONDS, use(0.4)),
+    "evaluator": dict.fromkeys(SECONDS, use(0.1)),
+    "machine": dict.fromkeys(SECONDS, use(0.9, None, steal_s=0.0, pressure_s=0.1)),
+}
+
+
+def evidence(**differently: object) -> Evidence:
+    """A run that nothing disturbs: 30 s, p95 of 10 to 12 ms, of which 8 to 10 from the input."""
+    calm = Evidence(
+        event_time_ms={PLACE: CALM},
+        latest_ms={PLACE: {at: value - 2 for at, value in CALM.items()}},
+        send_ms=dict.fromkeys(SECONDS, 1.0),
+        allowed_send_ms=1_000,
+        uses=USES,
+        cores=2,
+    )
+    return replace(calm, **differently)  # type: ignore[arg-type]
+
+
+def late(event_ms: float, latest_ms: float, *seconds: int, **differently: object) -> Evidence:
+    """The same with these seconds at other latencies."""
+    calm = evidence()
+    return evidence(
+        event_time_ms={PLACE: CALM | dict.fromkeys(seconds, event_ms)},
+        latest_ms={PLACE: {**calm.latest_ms[PLACE], **dict.fromkeys(seconds, latest_ms)}},
+        **differently,
+    )
+
+
+def with_use(part: str, use_of_it: Use, *seconds: int) -> dict[str, dict[int, Use]]:
+    """USES with something else for one part."""
+    return {**USES, part: {**USES[part], **dict.fromkeys(seconds, use_of_it)}}
+
+
+def test_a_run_without_late_seconds_is_undisturbed() -> None:
+    found = attribute(evidence())
+    assert (found.disturbed, dict(found.late)) == (False, {})
+    assert found.said == "Undisturbed: none of 30 seconds was late."
+
+
+def test_time_between_input_and_output_is_the_pipelines_and_disturbs_nothing() -> None:
+    found = attribute(late(400, 398, 1010, 1011, 1012))
+    assert dict(found.late) == dict.fromkeys((1010, 1011, 1012), "pipeline")
+    assert found.disturbed is False
+    assert found.said == "Undisturbed: 3 of 30 seconds were late: 3 by the pipeline."
+
+
+def test_time_between_scheduled_and_sent_is_the_generators() -> None:
+    sent = dict.fromkeys(SECONDS, 1.0) | {1010: 390.0, 1011: 390.0}
+    found = attribute(late(400, 9, 1010, 1011, send_ms=sent))
+    assert dict(found.late) == {1010: "generator", 1011: "generator"}
+    assert (found.disturbed, found.disturbed_by) == (True, ("generator",))
+
+
+def test_time_between_sent_and_appended_is_the_brokers() -> None:
+    found = attribute(late(900, 300, 1010, 1011))
+    assert dict(found.late) == {1010: "broker", 1011: "broker"}
+    assert found.said == "Disturbed: 2 of 30 seconds were late: 2 by the broker."
+
+
+def test_a_broker_that_stands_still_is_its_own_fault_on_a_busy_machine_too() -> None:
+    """What does not run does not wait in a run queue."""
+    uses = with_use("machine", use(1.9, None), 1010, 1011)
+    assert attribute(late(900, 300, 1010, 1011, uses=uses)).by["broker"] == 2
+
+
+@pytest.mark.parametrize(
+    ("event_ms", "latest_ms", "part"), [(400, 398, "spark"), (900, 300, "broker")]
+)
+def test_who_waits_for_a_core_that_others_have_is_late_by_the_machine(
+    event_ms: float, latest_ms: float, part: str
+) -> None:
+    uses = with_use("machine", use(1.9, None), 1009, 1010, 1011)
+    uses[part] = uses[part] | dict.fromkeys((1009, 1010, 1011), use(0.2, 0.3))
+    found = attribute(late(event_ms, latest_ms, 1010, 1011, uses=uses))
+    assert dict(found.late) == {1010: "machine", 1011: "machine"}
+    assert found.disturbed_by == ("machine",)
+
+
+def test_who_waits_for_a_core_that_its_own_threads_have_is_late_by_itself() -> None:
+    uses = with_use("spark", use(1.5, 1.5), 1010, 1011)
+    uses["machine"] = uses["machine"] | dict.fromkeys((1010, 1011), use(2.0, None, pressure_s=1.0))
+    assert attribute(late(400, 398, 1010, 1011, uses=uses)).by["pipeline"] == 2
+
+
+def test_a_host_that_takes_cores_away_is_the_machine() -> None:
+    stolen = use(0.9, None, steal_s=0.8)
+    uses = with_use("machine", stolen, 1009, 1010, 1011)
+    uses["spark"] = uses["spark"] | dict.fromkeys((1009, 1010, 1011), use(0.4, 0.4))
+    assert attribute(late(400, 398, 1010, 1011, uses=uses)).by["machine"] == 2
+
+
+def test_an_evaluator_that_catches_up_is_named() -> None:
+    behind = dict.fromkeys((1009, 1010), 5_000.0)
+    found = attribute(late(400, 398, 1010, 1011, behind_ms=behind))
+    assert dict(found.late) == {1010: "evaluator", 1011: "evaluator"}
+
+
+def test_what_piled_up_behind_a_late_second_is_of_its_cause() -> None:
+    """Worked off within three seconds; what comes later, or gets later, is the pipeline's own."""
+    calm = evidence()
+    values = {
+        1010: (900.0, 300.0),
+        1011: (800.0, 798.0),
+        1012: (500.0, 498.0),
+        1013: (700.0, 698.0),
+    }
+    found = attribute(
+        evidence(
+            event_time_ms={PLACE: CALM | {at: event for at, (event, _) in values.items()}},
+            latest_ms={
+                PLACE: {**calm.latest_ms[PLACE], **{at: v for at, (_, v) in values.items()}}
+            },
+        )
+    )
+    assert dict(found.late)[1010] == "broker"
+    assert dict(found.late)[1011] == "broker"
+    assert dict(found.late)[1013] == "pipeline"
+
+
+def test_a_generator_that_sends_later_than_allowed_is_late_from_begin_to_end() -> None:
+    """No second is above the level of such a run; the workload's own limit tells."""
+    slow = dict.fromkeys(SECONDS, 5_000.0)
+    found = attribute(
+        evidence(
+            event_time_ms={PLACE: slow},
+            latest_ms={PLACE: dict.fromkeys(SECONDS, 10.0)},
+            send_ms=dict.fromkeys(range(995, 1030), 4990.0),
+        )
+    )
+    assert len(found.late) == 30
+    assert found.disturbed_by == ("generator",)
+
+
+def test_a_run_beside_which_others_took_cores_is_disturbed_although_nothing_was_late() -> None:
+    uses = with_use("machine", use(1.3, None), *SECONDS)
+    found = attribute(evidence(uses=uses))
+    assert found.disturbed_by == ("machine",)
+    assert found.said == (
+        "Disturbed: none of 30 seconds was late; "
+        "processes that are not of the run used 0.50 of 2 cores."
+    )
+    assert attribute(evidence(uses=uses, others_allowed=0.3)).disturbed is False
+
+
+def test_one_late_second_is_named_and_does_not_make_a_run_disturbed() -> None:
+    found = attribute(late(900, 300, 1010))
+    assert (found.by["broker"], found.disturbed) == (1, False)
+
+
+def test_too_few_seconds_say_nothing() -> None:
+    assert attribute(Evidence({PLACE: {1: 5.0}}, {PLACE: {1: 4.0}})).disturbed is None
+
+
+@pytest.mark.parametrize(
+    ("values", "above"),
+    [
+        ([10.0] * 8, 30.0),  # 20 ms above a small level
+        ([1000.0] * 8, 1500.0),  # half of a large one
+        ([0.0, 100.0] * 8, 50 + 6 * 1.4826 * 50),  # six deviations of a restless one
+        ([10.0] * 7, None),
+    ],
+)
+def test_the_level_above_which_a_second_is_late(values: list[float], above: float | None) -> None:
+    assert late_above_ms(values) == (None if above is None else pytest.approx(above))
+
+
+@pytest.mark.parametrize(
+    ("event_ms", "latest_ms", "send_ms", "limit"),
+    [
+        (5_000.0, 10.0, 4_990.0, "generator"),
+        (5_000.0, 10.0, 5.0, "broker"),
+        (5_000.0, 4_900.0, 5.0, "pipeline"),
+    ],
+)
+def test_what_limits_a_run_is_where_its_time_goes(
+    event_ms: float, latest_ms: float, send_ms: float, limit: str
+) -> None:
+    found = limited_by(
+        evidence(
+            event_time_ms={PLACE: dict.fromkeys(SECONDS, event_ms)},
+            latest_ms={PLACE: dict.fromkeys(SECONDS, latest_ms)},
+            send_ms=dict.fromkeys(SECONDS, send_ms),
+        )
+    )
+    assert found == limit
+
+
+def test_a_full_machine_limits_a_run_whose_pipeline_has_little_of_it() -> None:
+    uses = {
+        "generator": dict.fromkeys(SECONDS, use(0.6, 0.4)),
+        "broker": dict.fromkeys(SECONDS, use(0.7, 0.5)),
+        "spark": dict.fromkeys(SECONDS, use(0.4, 0.4)),
+        "machine": dict.fromkeys(SECONDS, use(1.9, None, pressure_s=0.95)),
+    }
+    slow = {PLACE: dict.fromkeys(SECONDS, 5_000.0)}
+    assert limited_by(evidence(event_time_ms=slow, latest_ms=slow, uses=uses)) == "machine"
+
+
+def test_nothing_limits_what_was_not_seen() -> None:
+    assert limited_by(Evidence({}, {})) == ""
