@@ -1,0 +1,135 @@
+"""What a run saw of each second, from events with literal values."""
+
+import json
+from typing import Any
+
+import pytest
+
+from schemas import protocol
+from schemas.protocol import PhasePlan
+from services.conductor.evidence import MOST_SECONDS, OPEN_SECONDS, Watched
+from services.conductor.run_state import RunState
+from services.conductor.run_verdict import conclude
+from tests.unit.conductor.good_run import a_good_run
+from tests.unit.requests import a_lifecycle_event, a_request, an_event
+
+pytestmark = pytest.mark.unit
+
+START_S = 1_000
+PHASES = PhasePlan(load_start_ms=1000 * (START_S - 10), phases=a_request().workload.phases)
+PLACE = ("spark-realtime", "parse")
+
+
+def latency(at: int, definition: str, *values_ms: int, phase: str = "measure") -> dict[str, Any]:
+    """Outputs of one stage in a second."""
+    pipeline, stage = PLACE
+    where = {"pipeline": pipeline, "stage": stage, "definition": definition, "phase": phase}
+    counts = {"latencies_ms": list(values_ms), "counts": [1] * len(values_ms)}
+    return an_event(second=1000 * at, **where, **counts)
+
+
+def used(at: int, service: str, cpu_s: float, pipeline: str = "", **more: float) -> dict[str, Any]:
+    """A sample of the second that ends at `at`."""
+    about = {"service": service, "pipeline": pipeline, "interval_s": 1.0, "cpu_seconds": cpu_s}
+    return an_event(**about, **more) | {"time": 1000 * at}
+
+
+def watched() -> Watched:
+    """Thirty seconds with 95th percentiles of 12 and 10 ms, and a send delay of 1 ms."""
+    request = a_request().model_copy(update={"environment": {"cores": 2}})
+    found = Watched(request)
+    for at in range(START_S, START_S + 30):
+        found.add("results.latency", latency(at, "event_time", *[5] * 9, 12))
+        found.add("results.latency", latency(at, "latest", *[4] * 9, 10))
+        found.add("results.latency", latency(at, "mean", 900))
+        sent = {"phase": "measure", "second": 1000 * at, "send_delays_us": [1000], "counts": [10]}
+        found.add("results.generator", an_event(**sent))
+    return found
+
+
+def test_percentiles_of_each_second_by_definition() -> None:
+    found = watched()
+    found.add("results.latency", latency(START_S, "latest", 999, phase="warm_up"))
+    evidence = found.evidence(PHASES)
+    assert evidence.event_time_ms == {PLACE: dict.fromkeys(range(START_S, START_S + 30), 12.0)}
+    assert evidence.latest_ms == {PLACE: dict.fromkeys(range(START_S, START_S + 30), 10.0)}
+    assert evidence.send_ms == dict.fromkeys(range(START_S, START_S + 30), 1.0)
+    assert (evidence.cores, evidence.allowed_send_ms) == (2, 50)
+
+
+def test_counts_of_one_second_may_come_in_several_events() -> None:
+    found = watched()
+    found.add("results.latency", latency(START_S, "event_time", 70, 80, 90))
+    assert found.evidence(PHASES).event_time_ms[PLACE][START_S] == 90.0
+
+
+def test_a_second_that_is_long_over_stays_as_it_is() -> None:
+    found = watched()
+    for at in range(START_S + 30, START_S + 30 + OPEN_SECONDS):
+        found.add("results.latency", latency(at, "event_time", 5))
+    found.add("results.latency", latency(START_S, "event_time", *[900] * 100))
+    assert found.evidence(PHASES).event_time_ms[PLACE][START_S] == 12.0
+
+
+def test_what_parts_used_is_known_by_their_names_in_the_measured_phase() -> None:
+    found = watched()
+    for at in (START_S - 5, START_S + 1, START_S + 45):
+        found.add("results.resources", used(at, "kafka", 0.5, run_queue_wait_seconds=0.25))
+        found.add("results.resources", used(at, "runner", 0.5, "spark-realtime", gc_seconds=0.1))
+    uses = found.evidence(PHASES).uses
+    assert sorted(uses) == ["broker", "spark-realtime"]
+    assert list(uses["broker"]) == [START_S]  # the sample says what was used in the second before
+    assert uses["broker"][START_S].waited_s == 0.25
+    assert uses["spark-realtime"][START_S].gc_s == 0.1
+
+
+def test_the_evaluators_lag_is_that_of_the_time_since_it_was_told_last() -> None:
+    found = watched()
+    for at, lag_ms in ((START_S, 100), (START_S + 3, 4_000)):
+        detail = json.dumps({"lag_ms": 0, "largest_lag_ms": lag_ms, "cells": 0})
+        event = a_lifecycle_event(protocol.EVALUATING, detail) | {"time": 1000 * at}
+        found.add("results.lifecycle", event)
+    behind = found.evidence(PHASES).behind_ms
+    assert [behind.get(START_S + n) for n in range(-1, 5)] == [100, 100, 4000, 4000, 4000, None]
+
+
+def test_no_more_is_kept_than_three_hours() -> None:
+    found = watched()
+    for at in range(START_S, START_S + MOST_SECONDS + 100):
+        found.add("results.resources", used(at, "kafka", 0.5))
+        found.add("results.latency", latency(at, "event_time", 5))
+    phases = PHASES.phases.model_copy(update={"measure_s": 86_400})
+    evidence = found.evidence(PHASES.model_copy(update={"phases": phases}))
+    assert len(evidence.uses["broker"]) == MOST_SECONDS
+    assert len(evidence.event_time_ms[PLACE]) <= MOST_SECONDS + OPEN_SECONDS
+
+
+def test_the_workloads_own_limit_of_others_counts() -> None:
+    request = a_request()
+    validity = request.workload.validity.model_copy(update={"max_others_share": 0.4})
+    workload = request.workload.model_copy(update={"validity": validity})
+    found = Watched(request.model_copy(update={"workload": workload}))
+    assert found.evidence(PHASES).others_allowed == 0.4
+    assert Watched(request).evidence(PHASES).others_allowed == 0.1
+
+
+def test_a_conclusion_says_it() -> None:
+    state = a_good_run()
+    assert "late" not in conclude(state).detail
+    state.watched = watched()
+    state.begin_measuring(PHASES)
+    told = conclude(state).detail
+    assert (told["disturbed"], told["late"]["seconds"], told["late"]["of_seconds"]) == (
+        False,
+        0,
+        30,
+    )
+    assert told["late"]["said"] == "Undisturbed: none of 30 seconds was late."
+    assert told["room"] == {}
+
+
+def test_a_run_that_measured_nothing_is_neither_disturbed_nor_undisturbed() -> None:
+    state = RunState(a_request())
+    state.begin_measuring(PHASES)
+    told = conclude(state).detail
+    assert (told["disturbed"], told["late"]["of_seconds"], told["late"]["said"]) == (None, 0, "")
