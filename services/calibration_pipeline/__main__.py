@@ -16,7 +16,14 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 from schemas.engine import EnginePlan
-from services.calibration_pipeline.faults import CORRUPT, DROP, DUPLICATE, LATE, fault_of
+from services.calibration_pipeline.faults import (
+    CORRUPT,
+    DROP,
+    DUPLICATE,
+    LATE,
+    fault_of,
+    slowness_ms,
+)
 from services.calibration_pipeline.progress import Progress
 from services.calibration_pipeline.stages import Made, Stages
 from services.runtime.program import Voice, end_with_parent, read_plan
@@ -115,6 +122,7 @@ class Delayed:
         if fault == DROP:
             return
         delay_ms = self._settings["late_ms" if fault == LATE else "delay_ms"]
+        delay_ms += slowness_ms(made.due_ms, self._settings)
         value = self._stages.spoilt(made) if fault == CORRUPT else made.value
         topic = self._outputs[made.stage]
         for _ in range(2 if fault == DUPLICATE else 1):

@@ -25,6 +25,12 @@ def fault_of(number: int, settings: Mapping[str, Any]) -> str:
     return NONE
 
 
+def slowness_ms(due_ms: int, settings: Mapping[str, Any]) -> int:
+    """How much later an output comes that is due then: in one second of slow_every_s, slow_ms."""
+    every_s = settings["slow_every_s"]
+    return int(settings["slow_ms"]) if every_s and due_ms // 1000 % every_s == 0 else 0
+
+
 def address_number(*address: object) -> int:
     """A number that follows from an output's address alone: its keys and event time or window."""
     return crc32(" ".join(map(str, address)).encode())

@@ -113,7 +113,9 @@ class BreakableStack:
         finally:
             process.send_signal(signal.SIGCONT)
 
-    def begin_load(self, **differently: object) -> "subprocess.Popen[str]":
+    def begin_load(
+        self, pipeline: str = PIPELINE, **differently: object
+    ) -> "subprocess.Popen[str]":
         """A run of WORKLOAD on the calibration pipeline, 100 records/s for 15 s unless told
         differently. Its report goes to `report_path`."""
         usual = {"rate": 100, "measure_s": 15, "deadline_ms": DEADLINE_MS, "late_ms": 60_000}
@@ -124,7 +126,7 @@ class BreakableStack:
             "TIDEGAUGE_DATA": str(self.settings.data),
             "TIDEGAUGE_BASE_PORT": str(self.settings.base_port),
         }
-        command = [str(ROOT / "tidegauge"), "run", str(path), "--pipeline", PIPELINE]
+        command = [str(ROOT / "tidegauge"), "run", str(path), "--pipeline", pipeline]
         command += ["--report", str(self.report_path)]
         pipe = subprocess.PIPE
         return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)

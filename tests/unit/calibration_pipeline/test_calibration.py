@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from schemas.json_format import decode_json, encode_json
-from services.calibration_pipeline.faults import address_number, fault_of
+from services.calibration_pipeline.faults import address_number, fault_of, slowness_ms
 from services.calibration_pipeline.stages import Stages
 from services.runtime.definitions import load_pipeline
 from tests.traffic import CODEC, TRAFFIC
@@ -133,6 +133,21 @@ def test_the_number_says_what_is_spoilt(number, fault):
     assert fault_of(number, dict.fromkeys(ONE_IN, 0)) == "none"
 
 
+@pytest.mark.parametrize(
+    ("due_ms", "every_s", "later_ms"),
+    [
+        (5_000, 5, 300),
+        (5_999, 5, 300),
+        (6_000, 5, 0),
+        (4_999, 5, 0),
+        (5_000, 0, 0),
+        (7_000, 1, 300),
+    ],
+)
+def test_one_second_in_so_many_is_slow(due_ms, every_s, later_ms):
+    assert slowness_ms(due_ms, {"slow_every_s": every_s, "slow_ms": 300}) == later_ms
+
+
 def test_one_in_so_many_is_hit_exactly():
     twenty = dict.fromkeys(ONE_IN, 0) | {"drop_one_in": 20, "corrupt_one_in": 20}
     assert Counter(fault_of(number, twenty) for number in range(400)) == {
@@ -150,6 +165,8 @@ def test_the_calibration_that_comes_with_the_project_waits_50_ms_and_spoils_noth
     assert load_pipeline("calibration").settings == dict.fromkeys(ONE_IN, 0) | {
         "delay_ms": 50,
         "late_ms": 15_000,
+        "slow_every_s": 0,
+        "slow_ms": 500,
     }
 
 

@@ -1,0 +1,218 @@
+"""Runs in which something else than usual takes time, on purpose, and what the bus said of them.
+
+    python -m tests.faults.planted FOLDER 3      # three runs of each kind, written as recordings
+
+A recording is the request and phases of a run and its events that a conductor looks at, so that a
+test can replay it: `tests/unit/conductor/data/planted`.
+"""
+
+import json
+import lzma
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import psutil
+
+from schemas import protocol
+from services.conductor.run_state import BUS
+from services.runtime.settings import ServiceSettings
+from tests.faults.breakable_stack import (
+    BreakableStack,
+    Report,
+    breakable_stack,
+    eventually,
+)
+from tests.integration.service_process import Reader
+
+MEASURE_S = 24
+RATE = 400
+SEND_DELAY_ALLOWED_MS = 500
+WAIT_S = 6  # in the measured phase, before something is planted
+# A generator of which the client holds so few records, each for so long, sends about 1,000/s.
+CAPPED = {"TIDEGAUGE_GENERATOR_QUEUE_RECORDS": "100", "TIDEGAUGE_GENERATOR_LINGER_MS": "100"}
+ABOVE_CAP = 4_000
+SLOW = {"slow_every_s": 5, "slow_ms": 400}
+PIPELINE = """
+name = "planted"
+summary = "-"
+engine = "calibration"
+delay_ms = 5
+"""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is planted, and the part that a run must name for it; empty: none."""
+
+    name: str
+    part: str
+
+
+KINDS = (
+    Kind("nothing", ""),
+    Kind("hog", protocol.MACHINE),
+    Kind("paused_broker", "broker"),
+    Kind("slow_broker", "broker"),
+    Kind("capped_generator", "generator"),
+    Kind("paused_generator", "generator"),
+    Kind("slow_pipeline", "pipeline"),
+    Kind("paused_pipeline", "pipeline"),
+)
+
+
+def pass_time(seconds: float) -> None:
+    """Let so much time pass, also while the broker stands still."""
+    until_s = time.monotonic() + seconds
+    eventually(lambda: time.monotonic() >= until_s, f"{seconds:g} s pass")
+
+
+@contextmanager
+def flapping(process: psutil.Process, still_s: float, runs_s: float) -> Iterator[None]:
+    """A process stands still and runs in turns while the block runs."""
+    over = threading.Event()
+
+    def flap() -> None:
+        while not over.is_set():
+            process.send_signal(signal.SIGSTOP)
+            over.wait(still_s)
+            process.send_signal(signal.SIGCONT)
+            over.wait(runs_s)
+
+    thread = threading.Thread(target=flap)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _burn() -> None:
+    while os.getppid() != 1:
+        pass
+
+
+@contextmanager
+def hogs() -> Iterator[None]:
+    """Two programs on every core that do nothing but take it, while the block runs."""
+    programs = [
+        multiprocessing.get_context("spawn").Process(target=_burn, daemon=True)
+        for _ in range(2 * (os.cpu_count() or 1))
+    ]
+    for program in programs:
+        program.start()
+    try:
+        yield
+    finally:
+        for program in programs:
+            program.kill()
+            program.join()
+
+
+def _plant(stack: BreakableStack, kind: str) -> None:
+    """In the middle of a run."""
+    with ExitStack() as planted:
+        if kind == "hog":
+            planted.enter_context(hogs())
+            pass_time(8)
+        elif kind in ("paused_broker", "paused_generator", "paused_pipeline"):
+            part = {"broker": "kafka", "pipeline": "driver"}.get(kind.removeprefix("paused_"))
+            planted.enter_context(stack.paused(part or "generator"))
+            pass_time(2.5)
+        elif kind == "slow_broker":
+            (broker,) = stack.processes("kafka")
+            planted.enter_context(flapping(broker, still_s=0.25, runs_s=0.15))
+            pass_time(5)
+
+
+def planted_run(stack: BreakableStack, kind: str) -> Report:
+    """A run in which this was planted; its report. A capped generator is one of the stack."""
+    path = stack.settings.data / "planted.pipeline.toml"
+    settings = SLOW if kind == "slow_pipeline" else {}
+    path.write_text(PIPELINE + "".join(f"{name} = {value}\n" for name, value in settings.items()))
+    run = stack.begin_load(
+        pipeline=str(path),
+        rate=ABOVE_CAP if kind == "capped_generator" else RATE,
+        measure_s=MEASURE_S,
+        late_ms=SEND_DELAY_ALLOWED_MS,
+    )
+    stack.await_measuring()
+    pass_time(WAIT_S)
+    _plant(stack, kind)
+    _code, report, said = stack.ended(run)
+    assert report["late"], said
+    return report
+
+
+def environment_of(kind: str) -> dict[str, str]:
+    """What the stack needs in its environment for this."""
+    return CAPPED if kind == "capped_generator" else {}
+
+
+def recording(settings: ServiceSettings, run_id: str, kind: Kind) -> dict[str, Any]:
+    """What a conductor heard of a run."""
+    events = [
+        [topic, event]
+        for topic in BUS
+        for event in _events(settings, topic, run_id)
+        if event.get("definition") != "mean"
+    ]
+    return {"kind": kind.name, "part": kind.part, "run_id": run_id, "events": events}
+
+
+def _events(settings: ServiceSettings, topic: str, run_id: str) -> list[dict[str, Any]]:
+    reader = Reader(settings, topic)
+    try:
+        return reader.everything(run_id)
+    finally:
+        reader.close()
+
+
+def write(folder: Path, name: str, found: dict[str, Any]) -> None:
+    """Keep a recording."""
+    text = json.dumps(found, separators=(",", ":"), default=_milliseconds)
+    (folder / f"{name}.json.xz").write_bytes(lzma.compress(text.encode(), preset=9))
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A recording."""
+    found: dict[str, Any] = json.loads(lzma.decompress(path.read_bytes()))
+    return found
+
+
+def _milliseconds(value: Any) -> int:
+    return round(1000 * value.timestamp())
+
+
+def main() -> None:
+    """Record runs of every kind, or of those that are named."""
+    folder, times, wanted = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+    folder.mkdir(parents=True, exist_ok=True)
+    kinds = [kind for kind in KINDS if not wanted or kind.name in wanted]
+    for environment in ({}, CAPPED):
+        mine = [kind for kind in kinds if environment_of(kind.name) == environment]
+        if mine:
+            _record(folder, times, mine, environment)
+
+
+def _record(folder: Path, times: int, kinds: list[Kind], environment: dict[str, str]) -> None:
+    with TemporaryDirectory() as data, breakable_stack(Path(data), **environment) as stack:
+        for kind in times * kinds:
+            report = planted_run(stack, kind.name)
+            print(kind.name, report["run_id"], report["late"]["said"], flush=True)
+            found = recording(stack.settings, report["run_id"], kind)
+            write(folder, f"{kind.name}-{report['run_id'][-4:]}", found)
+
+
+if __name__ == "__main__":
+    main()
