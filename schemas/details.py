@@ -92,6 +92,8 @@ class StepJudged(StepBegun):
     measured_s: int
     sustained: bool
     reasons: tuple[str, ...]
+    undecided: bool = False
+    limited_by: str = ""
     cpu_share: float | None
     stages: dict[str, StageJudged]
 

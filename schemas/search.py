@@ -12,7 +12,7 @@ is acceptable, above q^b the rate is not sustained; in between it is tolerated: 
 when it must be acceptable again (queue-combined). A failed send fails under every policy.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -25,7 +25,8 @@ class SteadyLatency(Model):
     """Bounds of the policy steady-latency.
 
     max_rise: how fast the median may rise, seconds per second: what is below cannot be told from
-    the noise of a short step. max_cpu_share: of all cores, the pipeline's processes together.
+    the noise of a short step. max_cpu_share: of the cores that the pipeline may use, which is what
+    the rest of the machine leaves, all its processes together.
     """
 
     max_median_ms: int = Field(10_000, ge=1)
@@ -55,13 +56,19 @@ class QueueThresholds(Model):
         return self
 
 
+AUTO, AUTO_WARM_UP_S, LEAST_STEADY_S = "auto", 60, 10
+
+
 class Search(Model):
     """How the sustainable rate is searched, from the load's `rate_per_second` as the first guess.
 
     factor: between rates while one bound is unknown. precision: the search ends when the lowest
     rate not sustained is at most this share above the highest sustained one. step_s is measured
     after step_warm_up_s; confirm_s: the same of the last step, which repeats the highest sustained
-    rate for longer, so that what leaks slowly shows. max_steps and budget_s bound the whole search;
+    rate for longer, so that what leaks slowly shows, and of one that repeats what noise hid.
+    until_steady: warm-ups end earlier, when every stage is steady; `step_warm_up_s = "auto"` is
+    this with AUTO_WARM_UP_S. Pipelines that are not warm from the step before may take twice as
+    long. max_steps and budget_s bound the whole search;
     verify_share: the share of the rate found at which the run itself then takes place.
     """
 
@@ -70,14 +77,28 @@ class Search(Model):
     queue: QueueThresholds = QueueThresholds()
     factor: float = Field(2.0, gt=1, le=100)
     precision: float = Field(0.1, gt=0, le=1)
-    step_warm_up_s: int = Field(5, ge=0, le=3_600)
+    step_warm_up_s: int = Field(AUTO_WARM_UP_S, ge=0, le=3_600)
+    until_steady: bool = False
     step_s: int = Field(15, ge=3, le=86_400)
-    confirm_s: int = Field(30, ge=3, le=86_400)
+    confirm_s: int = Field(60, ge=3, le=86_400)
     min_rate_per_second: float = Field(10, gt=0)
     max_rate_per_second: float = Field(1_000_000, gt=0)
-    max_steps: int = Field(14, ge=1, le=1_000)
-    budget_s: float = Field(400, gt=0)
+    max_steps: int = Field(20, ge=1, le=1_000)
+    budget_s: float = Field(1_800, gt=0)
     verify_share: float = Field(0.9, gt=0, le=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _auto(cls, fields: Any) -> Any:
+        if isinstance(fields, dict) and fields.get("step_warm_up_s", AUTO) == AUTO:
+            return fields | {"step_warm_up_s": AUTO_WARM_UP_S, "until_steady": True}
+        return fields
+
+    @model_validator(mode="after")
+    def _long_enough(self) -> "Search":
+        if self.until_steady and self.step_warm_up_s < LEAST_STEADY_S:
+            raise ValueError(f"until_steady needs a step_warm_up_s of at least {LEAST_STEADY_S}")
+        return self
 
     @model_validator(mode="after")
     def _bounds_in_order(self) -> "Search":

@@ -9,6 +9,8 @@ SELECT
     JSONExtractFloat(detail, 'rate_per_second') AS rate_per_second,
     JSONExtractUInt(detail, 'measured_s') AS measured_s,
     JSONExtractBool(detail, 'sustained') AS sustained,
+    JSONExtractBool(detail, 'undecided') AS undecided,
+    JSONExtractString(detail, 'limited_by') AS limited_by,
     JSONExtract(detail, 'reasons', 'Array(String)') AS reasons,
     JSONExtract(detail, 'cpu_share', 'Nullable(Float64)') AS cpu_share,
     JSONExtractUInt(detail, 'failed_sends') AS failed_sends,
@@ -36,6 +38,7 @@ SELECT
     JSONExtractBool(detail, 'verified') AS verified,
     JSONExtract(detail, 'verified_at_per_second', 'Nullable(Float64)') AS verified_at_per_second,
     JSONExtract(detail, 'limit', 'Array(String)') AS limit_reasons,
+    JSONExtractString(detail, 'limited_by') AS limited_by,
     valid
 FROM tidegauge.results_conclusions AS c
 WHERE kind = 'sustainable_throughput'

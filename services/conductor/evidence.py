@@ -22,6 +22,7 @@ OPEN_SECONDS = 40  # whose counts may still grow
 LEVEL = 0.95
 LONGEST_TELLING_S = 10  # between what the evaluator says of its lag
 BROKER = "kafka"
+LOOKED_AT = ("warm_up", "measure")
 Value = TypeVar("Value")
 
 
@@ -56,9 +57,9 @@ class Watched:
 
     def __init__(self, request: RunRequest) -> None:
         self._request = request
-        self._latencies: defaultdict[tuple[str, tuple[str, str]], _Percentiles]
+        self._latencies: defaultdict[tuple[str, str, tuple[str, str]], _Percentiles]
         self._latencies = defaultdict(_Percentiles)
-        self._send_delays_us = _Percentiles()
+        self._send_delays_us: defaultdict[str, _Percentiles] = defaultdict(_Percentiles)
         self._uses: defaultdict[str, dict[int, Use]] = defaultdict(dict)
         self._behind_ms: dict[int, float] = {}
         self._told_behind_s = 0
@@ -70,11 +71,12 @@ class Watched:
         elif topic == catalogue.LIFECYCLE and record["event"] == protocol.EVALUATING:
             lag_ms = EvaluationLag.model_validate_json(record["detail"]).largest_lag_ms
             self._add_lag(record["time"] // 1000, lag_ms)
-        elif topic == catalogue.GENERATOR and record["phase"] == "measure":
-            self._send_delays_us.add(record["second"], record["send_delays_us"], record["counts"])
-        elif topic == catalogue.LATENCY and record["phase"] == "measure":
+        elif topic == catalogue.GENERATOR and record["phase"] in LOOKED_AT:
+            of_phase = self._send_delays_us[record["phase"]]
+            of_phase.add(record["second"], record["send_delays_us"], record["counts"])
+        elif topic == catalogue.LATENCY and record["phase"] in LOOKED_AT:
             place = record["pipeline"], record["stage"]
-            of_place = self._latencies[record["definition"], place]
+            of_place = self._latencies[record["phase"], record["definition"], place]
             of_place.add(record["second"], record["latencies_ms"], record["counts"])
 
     def _add_use(self, record: dict[str, Any]) -> None:
@@ -98,24 +100,26 @@ class Watched:
             _put(self._behind_ms, second, float(lag_ms))
         self._told_behind_s = at
 
-    def evidence(self, phases: PhasePlan) -> Evidence:
-        """Everything of the measured phase, and of the time until its last output."""
+    def evidence(self, phases: PhasePlan, phase: str = "measure") -> Evidence:
+        """Everything of a phase of the load, and of the time until its last output."""
         by_definition: dict[str, dict[tuple[str, str], dict[int, float]]] = defaultdict(dict)
-        for (definition, place), values in self._latencies.items():
-            by_definition[definition][place] = values.by_second()
+        for (of, definition, place), values in self._latencies.items():
+            if of == phase:
+                by_definition[definition][place] = values.by_second()
         event_time_ms = by_definition["event_time"]
         ends = [
             phases.measure_end_ms // 1000,
             *(at + 1 for of in event_time_ms.values() for at in of),
         ]
+        begin_ms = phases.measure_start_ms if phase == "measure" else phases.load_start_ms
         validity = self._request.workload.validity
         evidence = Evidence(
             event_time_ms=event_time_ms,
             latest_ms=by_definition["latest"],
-            send_ms={at: us / 1000 for at, us in self._send_delays_us.by_second().items()},
+            send_ms={at: us / 1000 for at, us in self._send_delays_us[phase].by_second().items()},
             allowed_send_ms=validity.max_send_delay_p99_ms,
             behind_ms=self._behind_ms,
-            uses=self._between(phases.measure_start_ms // 1000, max(ends)),
+            uses=self._between(begin_ms // 1000, max(ends)),
             cores=self._request.environment.get("cores"),
         )
         if validity.max_others_share is None:
@@ -134,8 +138,9 @@ class Watched:
         return attribute(self.evidence(phases))
 
     def limited_by(self, phases: PhasePlan) -> str:
-        """Which part kept the run from keeping up."""
-        return limited_by(self.evidence(phases))
+        """Which part kept the run from keeping up; of one that measured nothing, while it warmed
+        up."""
+        return limited_by(self.evidence(phases)) or limited_by(self.evidence(phases, "warm_up"))
 
     def told(self, phases: PhasePlan) -> dict[str, Any]:
         """All of it as a conclusion and a report say it."""

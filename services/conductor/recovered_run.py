@@ -107,7 +107,9 @@ def _add_conclusion(past: RecoveredRun, record: dict[str, Any]) -> None:
         past.concluded.add(record["run_id"])
     elif record["kind"] == "search_step":
         told = StepJudged.model_validate_json(record["detail"])
-        past.steps[told.step_run_id] = Done(told.rate_per_second, told.long, told.reasons)
+        past.steps[told.step_run_id] = Done(
+            told.rate_per_second, told.long, told.reasons, told.undecided, told.limited_by
+        )
         past.judged_ms = record["time"]
     elif record["kind"] == "sustainable_throughput":
         past.has_result = True

@@ -109,6 +109,10 @@ class Run:
         self._phase("conclude")
         return conclude(self._state)
 
+    def limited_by(self) -> str:
+        """Which part kept the pipelines from keeping up, of a run that has ended."""
+        return self._state.watched.limited_by(self.phases) if self.phases else ""
+
     def give_up(self, reason: str) -> Conclusion:
         """The conclusion of a run that does not take place."""
         self._state.failure = reason

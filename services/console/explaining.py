@@ -62,10 +62,12 @@ def _valid(rules: Validity) -> str:
 
 
 def _search(search: Search, guess: float) -> str:
+    at_most = "at most " if search.until_steady else ""
     return (
         f"Search: from {guess:g} records/s, times or divided by {search.factor:g}, then bisected "
-        f"until {search.precision:.0%} are left, in runs of {search.step_s} s; the rate found is "
-        f"confirmed for {search.confirm_s} s. A step counts as sustained by the policy "
+        f"until {search.precision:.0%} are left, in runs of {search.step_s} s after a warm-up of "
+        f"{at_most}{search.step_warm_up_s} s; for {search.confirm_s} s what noise hides is "
+        "repeated and the rate found is confirmed. A step counts as sustained by the policy "
         f"{search.policy}: {_policy(search)} The search takes at most {search.budget_s:.0f} s; "
         f"then comes the run at {search.verify_share:.0%} of the rate found."
     )
@@ -77,7 +79,8 @@ def _policy(search: Search) -> str:
         return (
             f"the median latency rises by at most {1000 * steady.max_rise:g} ms a second and stays "
             f"below {steady.max_median_ms} ms, everything is out {steady.max_drain_s:g} s after "
-            f"the end, and the pipeline uses less than {steady.max_cpu_share:.0%} of all cores."
+            f"the end, and the pipeline uses less than {steady.max_cpu_share:.0%} of the cores "
+            "that the rest of the machine leaves."
         )
     tolerated = {
         "queue-by-time": f"for up to {queue.tolerated_s:g} s",

@@ -140,6 +140,7 @@ def step_line(step: dict[str, Any]) -> str:
     if step["cpu_share"] is not None:
         figures.append(f"CPU {step['cpu_share']:.0%}")
     verdict = "sustained" if step["sustained"] else "NOT sustained: " + " ".join(step["reasons"])
+    verdict = "not decided, so it is repeated for longer" if step.get("undecided") else verdict
     length = f" for {step['measured_s']} s"
     return f"step {step['step']}: {step['rate_per_second']:.0f}/s{length} {verdict}" + "".join(
         f" · {figure}" for figure in figures
@@ -150,7 +151,7 @@ def rate_line(result: dict[str, Any]) -> str:
     """The result of a search in a sentence or two."""
     rate, (low, high) = result["rate_per_second"], result["interval_per_second"]
     if rate is None:
-        return "No sustainable rate was found."
+        return f"No sustainable rate was found. {limit_sentence(result)}".rstrip()
     above = f"below {high:.0f}/s" if high is not None else "with no upper end found"
     text = f"Sustainable: {rate:.0f} records/s (from {low:.0f}/s, {above}; {result['policy']})"
     if not result["confirmed"]:
@@ -160,7 +161,17 @@ def rate_line(result: dict[str, Any]) -> str:
         verdict = "was sustained"
     elif "verification" in result:
         verdict = "was NOT sustained"
-    return f"{text}. The run at {result['verified_at_per_second']:.0f}/s {verdict}."
+    text = f"{text}. {limit_sentence(result)}".rstrip()
+    return f"{text} The run at {result['verified_at_per_second']:.0f}/s {verdict}."
+
+
+def limit_sentence(result: dict[str, Any]) -> str:
+    """What kept the next higher rate from being sustained; empty where that is not known."""
+    limited_by = result.get("limited_by")
+    if not limited_by:
+        return ""
+    said = f"Limited by the {limited_by}"
+    return f"{said}." if limited_by == "pipeline" else f"{said}, not by the pipeline."
 
 
 def _figure(value: float | None) -> str:

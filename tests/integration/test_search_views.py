@@ -61,6 +61,8 @@ def test_every_step_has_its_evidence(engine):
             "rate_per_second": 8000,
             "measured_s": 15,
             "sustained": False,
+            "undecided": False,
+            "limited_by": "",
             "reasons": ["parse: median latency rises by 120 ms a second."],
             "cpu_share": 0.5,
             "failed_sends": 0,
@@ -78,6 +80,8 @@ def test_every_step_has_its_evidence(engine):
             "rate_per_second": 4000,
             "measured_s": 15,
             "sustained": False,
+            "undecided": False,
+            "limited_by": "",
             "reasons": ["The generator was late.", "Nothing was observed."],
             "cpu_share": None,
             "failed_sends": 0,
@@ -105,6 +109,7 @@ def test_the_result_is_there(engine):
         "verified": True,
         "verified_at_per_second": 5238,
         "limit_reasons": ["parse: median latency rises by 40 ms a second."],
+        "limited_by": "",
         "valid": True,
     }
 

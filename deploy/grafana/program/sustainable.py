@@ -116,7 +116,12 @@ SELECT
     JSONExtractUInt(detail, 'step') AS step,
     c.time AS time,
     JSONExtractFloat(detail, 'rate_per_second') AS rate,
-    if(JSONExtractBool(detail, 'sustained'), 'sustained', 'NOT sustained') AS result,
+    multiIf(
+        JSONExtractBool(detail, 'sustained'), 'sustained',
+        JSONExtractBool(detail, 'undecided'), 'not decided',
+        'NOT sustained'
+    ) AS result,
+    JSONExtractString(detail, 'limited_by') AS "limited by",
     JSONExtractUInt(detail, 'measured_s') AS measured,
     arrayMax(
         entry -> ifNull(JSONExtract(entry.2, 'highest_median_ms', 'Nullable(Float64)'), 0),
@@ -189,7 +194,8 @@ def _results() -> table.Panel:
         About(
             "Searches in this range of time",
             "Newest first. Confirmed: the rate was sustained again for longer. Verified: so was "
-            "the run at a share of it. Limit: why the next higher rate was not sustained.",
+            "the run at a share of it. Limited by: whose doing it is that the next higher rate was "
+            "not sustained.",
             "recps",
             width=24,
             empty=NO_SEARCH,
@@ -205,6 +211,7 @@ SELECT
     JSONExtract(detail, 'interval_per_second', 'Array(Nullable(Float64))')[2] AS "not sustained",
     if(JSONExtractBool(detail, 'confirmed'), 'yes', 'no') AS confirmed,
     if(JSONExtractBool(detail, 'verified'), 'yes', 'no') AS verified,
+    JSONExtractString(detail, 'limited_by') AS "limited by",
     arrayStringConcat(JSONExtract(detail, 'limit', 'Array(String)'), ' ') AS limit_reasons
 FROM {FOUND}
 ORDER BY c.time DESC

@@ -25,16 +25,19 @@ class Planned:
 
 @dataclass(frozen=True)
 class Done:
-    """A step that was carried out; refusals: why the rate was not sustained, empty if it was."""
+    """A step that was carried out; refusals: why the rate was not sustained, empty if it was;
+    undecided: noise hid it; limited_by: the part that kept the rate from being sustained."""
 
     rate_per_second: float
     long: bool
     refusals: tuple[str, ...] = ()
+    undecided: bool = False
+    limited_by: str = ""
 
     @property
     def sustained(self) -> bool:
         """Whether the rate was sustained."""
-        return not self.refusals
+        return not self.refusals and not self.undecided
 
 
 @dataclass(frozen=True)
@@ -59,13 +62,14 @@ class Found:
     It lies below what was sustained by as much as the policy cannot see, so that it does not exceed
     the capacity. interval: the capacity lies in it; the upper end is the lowest rate that was not
     sustained, None when every rate was. confirmed: a long step sustained it. limit: what ended the
-    sustained rates.
+    sustained rates; limited_by: the part that did, empty where that is not known.
     """
 
     rate_per_second: float | None
     interval: tuple[float, float | None]
     confirmed: bool
     limit: tuple[str, ...]
+    limited_by: str = ""
 
 
 def next_step(
@@ -74,9 +78,11 @@ def next_step(
     """The next step, or None when the search is over."""
     if len(steps) >= search.max_steps or spent_s >= search.budget_s:
         return None
+    if steps and steps[-1].undecided and not steps[-1].long:
+        return Planned(steps[-1].rate_per_second, long=True)
     # A rate that short steps sustain and a long one does not has a leak: from then on only long
     # steps tell.
-    only_long = any(step.long and not step.sustained for step in steps)
+    only_long = any(step.long and step.refusals for step in steps)
     low, high = _bracket(steps, only_long)
     rate = _between(low, high, search, guess_per_second)
     if rate is not None:
@@ -88,20 +94,21 @@ def next_step(
 
 def found(steps: Sequence[Done], search: Search) -> Found:
     """What the steps say."""
-    only_long = any(step.long and not step.sustained for step in steps)
+    only_long = any(step.long and step.refusals for step in steps)
     low, high = _bracket(steps, only_long)
-    limit = next((step.refusals for step in steps if step.rate_per_second == high), ())
+    at_limit = [step for step in steps if step.refusals and step.rate_per_second == high]
+    limit, limited_by = (at_limit[0].refusals, at_limit[0].limited_by) if at_limit else ((), "")
     if low is None:
-        return Found(None, (0.0, high), confirmed=False, limit=limit)
+        return Found(None, (0.0, high), confirmed=False, limit=limit, limited_by=limited_by)
     confirmed = _is_confirmed(steps, low)
     unseen = resolution(search, search.confirm_s if confirmed else search.step_s)
     rate = low / (1 + unseen)
-    return Found(rate, (rate, high), confirmed, limit)
+    return Found(rate, (rate, high), confirmed, limit, limited_by)
 
 
 def _bracket(steps: Sequence[Done], only_long: bool) -> tuple[float | None, float | None]:
     """Highest sustained rate below the lowest one that was not, and that one."""
-    high = min((s.rate_per_second for s in steps if not s.sustained), default=None)
+    high = min((s.rate_per_second for s in steps if s.refusals), default=None)
     sustained = [
         step.rate_per_second
         for step in steps

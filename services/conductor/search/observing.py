@@ -9,10 +9,16 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from schemas import catalogue
+from schemas import catalogue, protocol
 from schemas.percentiles import quantile
 from schemas.protocol import Drained, LoadFinished, PhasePlan
-from services.conductor.search.policies import Observation, Second, StageObserved
+from services.conductor.search.policies import (
+    HOPELESS_SECONDS,
+    Observation,
+    Second,
+    StageObserved,
+    hopeless,
+)
 
 # Expected outputs have exactly one of these verdicts; duplicates and unexpected ones come on top.
 EXPECTED = ("exact", "wrong", "missing", "late")
@@ -30,6 +36,9 @@ class StepEvents:
         self._latencies: dict[Place, dict[int, Counter[int]]] = defaultdict(
             lambda: defaultdict(Counter)
         )
+        self._newest: dict[Place, dict[int, Counter[int]]] = defaultdict(
+            lambda: defaultdict(Counter)
+        )
         self._cpu: list[tuple[int, str, float, float]] = []
 
     def add(self, topic: str, record: dict[str, Any]) -> None:
@@ -41,12 +50,27 @@ class StepEvents:
         elif topic == catalogue.LATENCY and record["definition"] == "latest":
             place, second = (record["pipeline"], record["stage"]), record["second"]
             self._out[place][second] += sum(record["counts"])
+            counts = dict(zip(record["latencies_ms"], record["counts"], strict=True))
+            newest = self._newest[place]
+            newest[second].update(counts)
+            if len(newest) > HOPELESS_SECONDS + 1:
+                del newest[min(newest)]
             if record["phase"] == "measure":
-                counts = dict(zip(record["latencies_ms"], record["counts"], strict=True))
                 self._latencies[place][second].update(counts)
-        elif topic == catalogue.RESOURCES and record["pipeline"]:
-            sample = (record["pipeline"], record["cpu_seconds"], record["interval_s"])
-            self._cpu.append((record["time"], *sample))
+        elif topic == catalogue.RESOURCES:
+            name = record["pipeline"] or record["service"]
+            if record["pipeline"] or name == protocol.MACHINE:
+                sample = (name, record["cpu_seconds"], record["interval_s"])
+                self._cpu.append((record["time"], *sample))
+
+    def hopeless(self, max_rise: float) -> str:
+        """Why nothing more needs to be seen of this rate, or an empty string."""
+        for (_pipeline, stage), seconds in self._newest.items():
+            whole = sorted(seconds)[:-1]
+            medians = {at // 1000: float(quantile(seconds[at], 0.5) or 0) for at in whole}
+            if hopeless(medians, max_rise):
+                return f"The median latency of {stage} rises without end."
+        return ""
 
     def observation(
         self,
@@ -100,15 +124,19 @@ class StepEvents:
                 yield Second(at_s, self._pushed[second_ms], queue)
 
     def _cpu_share(self, plan: PhasePlan, cores: int | None) -> float | None:
+        """Of the cores that the pipelines may use: all but what the rest of the machine uses."""
         samples = [
             sample
             for sample in self._cpu
             if plan.measure_start_ms <= sample[0] < plan.measure_end_ms
         ]
-        pipelines = {pipeline for _time, pipeline, _cpu, _interval in samples}
-        used = sum(
-            sum(cpu for _t, name, cpu, _i in samples if name == pipeline)
-            / sum(interval for _t, name, _c, interval in samples if name == pipeline)
-            for pipeline in pipelines
-        )
-        return used / cores if cores and pipelines else None
+        used: dict[str, float] = {}
+        for name in {name for _time, name, _cpu, _interval in samples}:
+            of_name = [(cpu, interval) for _t, of, cpu, interval in samples if of == name]
+            used[name] = sum(cpu for cpu, _ in of_name) / sum(interval for _, interval in of_name)
+        machine = used.pop(protocol.MACHINE, None)
+        own = sum(used.values())
+        if not cores or not used:
+            return None
+        left = cores - max(0.0, machine - own) if machine is not None else cores
+        return min(1.0, own / left) if left > 0 else 1.0

@@ -1,16 +1,20 @@
 """Whether a pipeline sustained a rate: why not, by the policies of `schemas/search.py`. Pure.
 
-refusals(observation, search) == () where it did
+judged(observation, search).sustained
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
-from statistics import median
 
+from analysis.slope import risen, slope
 from schemas.search import QueueThresholds, Search, SteadyLatency
 
 MIN_MEDIANS = 3
+# A latency has risen when its last third is so much above its first third.
+RISEN_MS, RISEN_SHARE = 50.0, 0.25
+LEAST_LATER_HALF = 10
+# A rate is given up early: so many times the slope that is not sustained, above so many ms.
+HOPELESS, HOPELESS_MS, HOPELESS_SECONDS = 5, 1_000.0, 15
 
 
 @dataclass(frozen=True)
@@ -41,8 +45,8 @@ class StageObserved:
 
 @dataclass(frozen=True)
 class Observation:
-    """One step as it was observed. cpu_share: mean use of all cores by the pipeline, None where
-    nobody measured it; trouble: why the step itself may not be used."""
+    """One step as it was observed. cpu_share: mean use by the pipeline of the cores that it may
+    use, None where nobody measured it; trouble: why the step itself may not be used."""
 
     stages: tuple[StageObserved, ...]
     intended: int = 0
@@ -51,9 +55,20 @@ class Observation:
     trouble: tuple[str, ...] = ()
 
 
-def refusals(observed: Observation, search: Search) -> tuple[str, ...]:
-    """Why the rate was not sustained, one sentence each; empty when it was."""
+@dataclass(frozen=True)
+class Judged:
+    """refusals: why the rate was not sustained, one sentence each. undecided: there are none, but
+    noise hides whether the latency rises; a longer step tells."""
+
+    refusals: tuple[str, ...] = ()
+    undecided: bool = False
+
+
+def judged(observed: Observation, search: Search, *, final: bool) -> Judged:
+    """Whether a step was sustained. final: no longer step follows, so that one that noise hides is
+    judged by its best estimate."""
     reasons = list(observed.trouble)
+    undecided = False
     if observed.failed_sends:
         reasons.append(f"{observed.failed_sends} of {observed.intended} sends failed.")
     if not observed.stages:
@@ -63,12 +78,18 @@ def refusals(observed: Observation, search: Search) -> tuple[str, ...]:
             reasons.append(f"{stage.name}: {stage.missing} outputs never came.")
         if search.policy == "steady-latency":
             reasons += _latency_refusals(stage, search.steady_latency)
+            rises = _rises(stage.medians_ms, search.steady_latency.max_rise, final=final)
+            undecided |= rises is None
+            reasons += [f"{stage.name}: {rises}"] if rises else []
         else:
             reasons += _queue_refusals(stage, search)
     share, most = observed.cpu_share, search.steady_latency.max_cpu_share
     if search.policy == "steady-latency" and share is not None and share >= most:
-        reasons.append(f"Mean CPU {share:.0%} of all cores, allowed below {most:.0%}.")
-    return tuple(reasons)
+        reasons.append(
+            f"Mean CPU {share:.0%} of the cores that the pipeline may use, "
+            f"allowed below {most:.0%}."
+        )
+    return Judged(tuple(reasons), undecided and not reasons)
 
 
 def resolution(search: Search, measured_s: float) -> float:
@@ -91,13 +112,36 @@ def resolution(search: Search, measured_s: float) -> float:
     return undetected / (1 - undetected)
 
 
-def rise(medians_ms: dict[int, float]) -> float:
-    """How fast medians rise, seconds per second: the median of the slopes between all pairs of
-    seconds (Theil-Sen), which a single pause of a garbage collector does not move. 0 for fewer than
-    two seconds."""
-    pairs = combinations(sorted(medians_ms.items()), 2)
-    slopes = [(late - early) / (then - now) / 1000 for (now, early), (then, late) in pairs]
-    return median(slopes) if slopes else 0.0
+def hopeless(medians_ms: dict[int, float], max_rise: float) -> bool:
+    """Whether a rate is so far from being sustained that nothing needs to be measured: the latest
+    medians are high and rise much faster than is allowed."""
+    latest = {second: medians_ms[second] for second in sorted(medians_ms)[-HOPELESS_SECONDS:]}
+    if len(latest) < HOPELESS_SECONDS or min(latest.values()) < HOPELESS_MS:
+        return False
+    return slope(latest).low / 1000 > HOPELESS * max_rise
+
+
+def _rises(medians_ms: dict[int, float], max_rise: float, *, final: bool) -> str | None:
+    """By how much latency rises, if it rises too fast; empty where it does not, None where noise
+    hides it. A slope alone is noise unless the level has risen too."""
+    if len(medians_ms) < MIN_MEDIANS:
+        return ""
+    later = _later_half(medians_ms)
+    whole, rest = slope(medians_ms), slope(later)
+    has_risen = _has_risen(medians_ms)
+    for part, of in ((whole, medians_ms), (rest, later)):
+        if part.low / 1000 > max_rise and _has_risen(of):
+            return f"median latency rises by {part.value:.0f} ms a second."
+    if final:
+        too_fast = whole.value / 1000 > max_rise and has_risen
+        return f"median latency rises by {whole.value:.0f} ms a second." if too_fast else ""
+    is_sure = whole.high / 1000 <= max_rise
+    return "" if is_sure or not (has_risen or whole.value / 1000 > max_rise) else None
+
+
+def _has_risen(medians_ms: dict[int, float]) -> bool:
+    first, by = risen(medians_ms)
+    return by > max(RISEN_MS, RISEN_SHARE * first)
 
 
 def _latency_refusals(stage: StageObserved, bounds: SteadyLatency) -> list[str]:
@@ -110,9 +154,6 @@ def _latency_refusals(stage: StageObserved, bounds: SteadyLatency) -> list[str]:
         reasons.append(
             f"{stage.name}: median latency {highest:.0f} ms, allowed below {bounds.max_median_ms}."
         )
-    steepest = max(rise(medians), rise(_later_half(medians)))
-    if steepest > bounds.max_rise:
-        reasons.append(f"{stage.name}: median latency rises by {1000 * steepest:.0f} ms a second.")
     if stage.drained_s >= bounds.max_drain_s:
         reasons.append(
             f"{stage.name}: drained {stage.drained_s:.0f} s after the end, "
@@ -125,7 +166,9 @@ def _later_half(medians_ms: dict[int, float]) -> dict[int, float]:
     """The later half, where a slow leak shows; nothing where that is too short to tell."""
     seconds = sorted(medians_ms)
     later = seconds[len(seconds) // 2 :]
-    return {second: medians_ms[second] for second in later} if len(later) >= 10 else {}
+    return (
+        {second: medians_ms[second] for second in later} if len(later) >= LEAST_LATER_HALF else {}
+    )
 
 
 def _queue_refusals(stage: StageObserved, search: Search) -> list[str]:

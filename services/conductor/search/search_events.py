@@ -2,9 +2,10 @@
 
 from typing import Any
 
+from analysis.slope import slope
 from schemas.protocol import RunRequest
 from services.conductor.search.bisection import Done, SoFar, found
-from services.conductor.search.policies import Observation, StageObserved, rise
+from services.conductor.search.policies import Observation, StageObserved
 
 
 def step_detail(done: Done, observed: Observation, request: RunRequest) -> dict[str, Any]:
@@ -14,6 +15,8 @@ def step_detail(done: Done, observed: Observation, request: RunRequest) -> dict[
         "long": done.long,
         "measured_s": request.workload.phases.measure_s,
         "sustained": done.sustained,
+        "undecided": done.undecided,
+        "limited_by": done.limited_by,
         "reasons": list(done.refusals),
         **observation_detail(observed),
     }
@@ -43,10 +46,13 @@ def result_detail(request: RunRequest, so_far: SoFar) -> dict[str, Any]:
         "interval_per_second": list(result.interval),
         "confirmed": result.confirmed,
         "limit": list(result.limit),
+        "limited_by": result.limited_by,
         "steps": [
             {
                 "rate_per_second": step.rate_per_second,
                 "sustained": step.sustained,
+                "undecided": step.undecided,
+                "limited_by": step.limited_by,
                 "reasons": list(step.refusals),
             }
             for step in so_far.steps
@@ -62,10 +68,12 @@ def result_detail(request: RunRequest, so_far: SoFar) -> dict[str, Any]:
 def _told_stage(stage: StageObserved) -> dict[str, Any]:
     medians = list(stage.medians_ms.values())
     queues = [second.queue for second in stage.seconds if second.queue is not None]
+    rise = slope(stage.medians_ms)
     return {
         "medians_ms": medians,
         "highest_median_ms": max(medians, default=None),
-        "rise_ms_per_s": round(1000 * rise(stage.medians_ms), 1),
+        "rise_ms_per_s": round(rise.value, 1),
+        "rise_interval_ms_per_s": [round(rise.low, 1), round(rise.high, 1)],
         "drained_s": stage.drained_s,
         "missing": stage.missing,
         "longest_queue_records": round(max(queues)) if queues else None,

@@ -19,7 +19,7 @@ from services.conductor.run_state import RunState
 from services.conductor.run_verdict import Conclusion
 from services.conductor.search.bisection import Done, Planned, SoFar, next_step
 from services.conductor.search.observing import StepEvents
-from services.conductor.search.policies import Observation, refusals
+from services.conductor.search.policies import Judged, Observation, judged
 from services.conductor.search.search_events import observation_detail, result_detail, step_detail
 from services.conductor.settings import ConductorSettings
 from services.runtime.events import Events
@@ -83,17 +83,25 @@ class Searching:
         run.tell(conclusion)
         if self._reason:
             return
-        done = Done(planned.rate_per_second, planned.long, refusals(observed, self._search))
+        found = judged(observed, self._search, final=planned.long)
+        done = done_step(planned, found, run)
         self._so_far = replace(self._so_far, steps=(*self._so_far.steps, done))
         self._tell("search_step", observed.trouble, about | step_detail(done, observed, request))
 
     def _observe(self, request: RunRequest, keep: bool) -> tuple[Run, Conclusion, Observation]:
         events = StepEvents(request.run_id)
+        max_rise = self._search.steady_latency.max_rise
+        gives_up = bool(request.step_of) and self._warm
+
+        def interrupted() -> str:
+            """Why the run should end: also when its rate is far from being sustained."""
+            return self._interrupted() or (events.hopeless(max_rise) if gives_up else "")
+
         run = Run(
             request,
             self._settings,
             self._events,
-            self._interrupted,
+            interrupted,
             listen=events.add,
             warm=self._warm,
         )
@@ -123,7 +131,7 @@ class Searching:
         else:
             request = at_rate(self.request, rate)
             run, conclusion, observed = self._observe(request, keep=False)
-            reasons = refusals(observed, self._search)
+            reasons = judged(observed, self._search, final=True).refusals
             report |= {"verified": not reasons, "verification": observation_detail(observed)}
             if reasons and conclusion.valid:
                 share = f"{self._search.verify_share:.0%}"
@@ -145,6 +153,12 @@ def can_stay_warm(request: RunRequest) -> bool:
     return all(one.complete is not None for one in specs if one.is_windowed)
 
 
+def done_step(planned: Planned, found: Judged, run: Run) -> Done:
+    """A step that was judged, and what limited it if it was not sustained."""
+    limited_by = run.limited_by() if found.refusals else ""
+    return Done(planned.rate_per_second, planned.long, found.refusals, found.undecided, limited_by)
+
+
 def keeps_up(state: RunState) -> bool:
     """Whether the pipelines are fit for the next step: nothing failed, nothing is behind."""
     drained = state.drained
@@ -161,13 +175,14 @@ def keeps_up(state: RunState) -> bool:
 
 def step_request(request: RunRequest, planned: Planned, number: int, warm: bool) -> RunRequest:
     """The run of one step: a shorter one of the same workload at another rate. Pipelines that are
-    not warm from a step before get twice the time for it."""
+    not warm from a step before get twice the time to get so."""
     search = request.workload.search
     assert search is not None
     phases = Phases(
         warm_up_s=search.step_warm_up_s * (1 if warm else 2),
         measure_s=search.confirm_s if planned.long else search.step_s,
         cool_down_s=STEP_COOL_DOWN_S,
+        until_steady=search.until_steady,
     )
     given_up_ms = int(1000 * search.steady_latency.max_drain_s)
     judgement = Judgement(

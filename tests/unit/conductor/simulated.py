@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from schemas.search import Search
 from services.conductor.search.bisection import Done, Found, found, next_step
-from services.conductor.search.policies import Observation, Second, StageObserved, refusals
+from services.conductor.search.policies import Observation, Second, StageObserved, judged
 
 TICKS = 10  # per second
 
@@ -59,5 +59,7 @@ def search_on(system: System, search: Search, guess: float, seed: int = 0) -> Fo
         observed = system.observe(
             planned.rate_per_second, search.step_warm_up_s, seconds, seed + len(steps)
         )
-        steps.append(Done(planned.rate_per_second, planned.long, refusals(observed, search)))
+        judgement = judged(observed, search, final=planned.long)
+        rate, long = planned.rate_per_second, planned.long
+        steps.append(Done(rate, long, judgement.refusals, judgement.undecided))
     return found(steps, search)

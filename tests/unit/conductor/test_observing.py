@@ -47,9 +47,10 @@ def pushed(second: int, records: int) -> tuple:
     return "results.generator", event
 
 
-def cpu(second: int, cpu_seconds: float, pipeline: str = "spark") -> tuple:
+def cpu(second: int, cpu_seconds: float, pipeline: str = "spark", service: str = "runner") -> tuple:
     event = {"run_id": "step", "time": T0 + 1000 * second, "pipeline": pipeline}
-    return "results.resources", event | {"cpu_seconds": cpu_seconds, "interval_s": 1.0}
+    used = {"service": service, "cpu_seconds": cpu_seconds, "interval_s": 1.0}
+    return "results.resources", event | used
 
 
 def observe(*events: tuple, cores: int | None = 2) -> Observation:
@@ -92,6 +93,26 @@ def test_processor_time_of_pipelines_is_a_share_of_all_cores_in_the_measure_phas
     assert observe(*events).cpu_share == 0.5
     assert observe(*events, cores=None).cpu_share is None
     assert observe(cores=2).cpu_share is None
+
+
+def test_a_pipeline_may_use_what_the_rest_of_the_machine_leaves() -> None:
+    """0.6 of the 2 - 0.8 cores that are left where the machine uses 1.4."""
+    pipeline = [cpu(second, 0.6) for second in (1, 2, 3)]
+    machine = [cpu(second, 1.4, "", "machine") for second in (1, 2, 3)]
+    assert observe(*pipeline, *machine).cpu_share == pytest.approx(0.5)
+    full = [cpu(second, 2.0, "", "machine") for second in (1, 2, 3)]
+    assert observe(*pipeline, *full).cpu_share == pytest.approx(1)
+
+
+def test_a_rate_whose_latency_rises_without_end_is_given_up() -> None:
+    step = StepEvents("step")
+    for second in range(20):
+        step.add(*latency(second, {2_000 + 400 * second: 5}, phase="warm_up"))
+    assert step.hopeless(0.03) == "The median latency of join rises without end."
+    calm = StepEvents("step")
+    for second in range(20):
+        calm.add(*latency(second, {2_000: 5}, phase="warm_up"))
+    assert calm.hopeless(0.03) == ""
 
 
 def test_sends_that_failed_are_told() -> None:

@@ -35,6 +35,9 @@ class Run:
         seconds = tuple(Second(at, round(rate), 0.0) for at in range(15))
         return Observation((StageObserved("parse", medians, seconds),))
 
+    def limited_by(self) -> str:
+        return "generator"
+
     def tell(self, conclusion: Conclusion) -> None:
         """Nobody listens."""
 
@@ -84,6 +87,11 @@ def test_it_repeats_the_step_that_was_lost_and_no_other(monkeypatch: pytest.Monk
     kind, result = events.conclusions[-1]
     assert kind == "sustainable_throughput"
     assert [step["rate_per_second"] for step in result["steps"]] == [500, 1000, 2000, 1414, 1000]
+    assert result["limited_by"] == "generator"
+    assert [step["limited_by"] for step in result["steps"]] == ["", "", "generator"] * 1 + [
+        "generator",
+        "",
+    ]
     assert (result["lost_steps"], result["verified"]) == ([f"{RUN_ID}-step-03"], True)
 
 

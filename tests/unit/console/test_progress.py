@@ -99,6 +99,18 @@ def test_a_rate_that_nobody_verified_is_not_told_as_refuted(fields, end) -> None
     assert rate_line(A_RESULT | fields).endswith(end)
 
 
+@pytest.mark.parametrize(
+    ("limited_by", "said"),
+    [
+        ("pipeline", "Limited by the pipeline. The run at"),
+        ("generator", "Limited by the generator, not by the pipeline. The run at"),
+        ("", "steady-latency). The run at"),
+    ],
+)
+def test_what_limited_a_search_is_said(limited_by: str, said: str) -> None:
+    assert said in rate_line(A_RESULT | {"limited_by": limited_by})
+
+
 def test_a_search_without_a_rate_says_so() -> None:
     nothing = A_RESULT | {"rate_per_second": None, "interval_per_second": [0.0, 10.0]}
     assert rate_line(nothing) == "No sustainable rate was found."
