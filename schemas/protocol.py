@@ -11,7 +11,7 @@ records whose body is the JSON of a model below; answers travel on `results.life
 other, each of them as above.
 """
 
-from typing import Any
+from typing import Any, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -98,6 +98,10 @@ FAILED = "failed"  # a service cannot go on with the run; detail: {"reason"}
 CONCLUDED = "concluded"  # detail: {"valid", "invalid_reasons"}
 
 
+CITATION: Final = "citation"
+Profile = Literal["", "citation"]
+
+
 def probe_run_id(run_id: str) -> str:
     """Run id of the records that prove, while a run is prepared, that everything works."""
     return f"{run_id}-probe"
@@ -126,6 +130,8 @@ class RunRequest(Model):
     workload; None in requests of versions before domains. published: by pipeline, the stages that
     it publishes, in order; topologies: where its stages have their rows from. interleaved: the
     pipelines are measured in turns, each on input topics of its own.
+    it publishes, in order; topologies: where its stages have their rows from. profile: `citation`
+    is for figures to be cited: nothing of how the JVMs run saves time.
     """
 
     run_id: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,80}$")
@@ -182,6 +188,7 @@ class RunRequest(Model):
         if self.interleaved is not None and set(self.interleaved.order) != names:
             raise ValueError("interleaved must be of the pipelines of the run")
         return self
+    profile: Profile = ""
 
     def stages_of(self, pipeline: Pipeline) -> tuple[Stage, ...]:
         """The stages that a pipeline publishes in this run, in order."""

@@ -90,7 +90,9 @@ class Validity(Model):
     is seen from records that are sent before the load; behind includes the shortest way.
     max_evaluator_lag_ms: how far the evaluation may be behind. Of the machine's processor time
     during the run: max_steal_share, what other machines on the same host took; max_others_share,
-    what processes took that are not of the stack.
+    what processes took that are not of the stack. must_be_steady: every stage was, when it began to
+    be measured; must_be_undisturbed: nothing but the pipeline made seconds late
+    (analysis/attribution.py). Where that is not known the rule is broken.
     """
 
     max_send_delay_p99_ms: float = Field(50, gt=0)
@@ -100,6 +102,8 @@ class Validity(Model):
     max_evaluator_lag_ms: int | None = Field(None, gt=0)
     max_steal_share: float | None = Field(None, ge=0, le=1)
     max_others_share: float | None = Field(None, ge=0, le=1)
+    must_be_steady: bool = False
+    must_be_undisturbed: bool = False
 
 
 def _checked_threshold(line: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 from analysis.thresholds import judged
 from schemas import protocol
 from schemas.percentiles import quantile
+from schemas.workload import Validity
 from services.conductor.run_state import RunState
 from services.runtime.events import Events
 
@@ -61,6 +62,8 @@ def conclude(state: RunState) -> Conclusion:
         detail |= state.watched.told(state.phases)
     if state.measured is not None:
         detail["thresholds"] = judged(state.thresholds, state.measured.figures(state.drained))
+    if not reasons:
+        reasons += _calm_reasons(state.request.workload.validity, detail)
     return Conclusion(clean, tuple(reasons), detail)
 
 
@@ -134,6 +137,23 @@ def _environment_reasons(state: RunState) -> list[str]:
             f"Processes that are not of the stack used {others:.0%} of the processor time, "
             f"allowed {rules.max_others_share:.0%}."
         )
+    return reasons
+
+
+def _calm_reasons(rules: Validity, detail: dict[str, Any]) -> list[str]:
+    """Of a run that had to be steady and undisturbed, what it was not."""
+    reasons = []
+    warm_up, late = detail["warm_up"], detail.get("late", {})
+    if rules.must_be_steady and not warm_up["steady"]:
+        what = "; ".join(warm_up["moving"])
+        is_known = warm_up["steady"] is not None
+        reasons.append(
+            f"It was not steady when it was measured: {what}."
+            if is_known
+            else "Whether it was steady when it was measured is not known."
+        )
+    if rules.must_be_undisturbed and detail.get("disturbed") is not False:
+        reasons.append(late.get("said") or "Whether anything disturbed it is not known.")
     return reasons
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TypeAlias, get_args
 
 from schemas.workload import AUTO, Transport
+from schemas.protocol import CITATION
+from schemas.workload import AUTO
 from services.console.completion import SHELLS
 from services.console.help import HELP, NONE
 
@@ -74,6 +76,13 @@ def _add_run(verbs: Verbs) -> None:
     )
     run.add_argument(
         "--repeat", type=int, default=1, metavar="N", help="so many runs; report the median one"
+        "--repeat", type=int, metavar="N", help="so many runs; report the median one (1)"
+    )
+    run.add_argument(
+        "--profile",
+        choices=(CITATION,),
+        default="",
+        help="for figures to be cited: steady, undisturbed, five runs, or a refusal",
     )
     run.add_argument(
         "--interleave",

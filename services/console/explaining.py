@@ -58,6 +58,10 @@ def _valid(rules: Validity) -> str:
         texts.append(f"the host gives others at most {rules.max_steal_share:.0%} of the time")
     if rules.max_others_share is not None:
         texts.append(f"other processes use at most {rules.max_others_share:.0%} of the cores")
+    if rules.must_be_steady:
+        texts.append("every stage is steady when it begins to be measured")
+    if rules.must_be_undisturbed:
+        texts.append("nothing but the pipeline makes seconds late")
     return f"Valid if {', '.join(texts[:-1])} and {texts[-1]}."
 
 

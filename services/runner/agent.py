@@ -20,7 +20,7 @@ from schemas.engine import (
     ReadyLine,
     UndecodableLine,
 )
-from schemas.protocol import PhasePlan, Pipeline, RunPlan
+from schemas.protocol import CITATION, PhasePlan, Pipeline, RunPlan
 from services.runner.lines import Undecodable, refusal
 from services.runner.processes import (
     PipelineProcess,
@@ -29,6 +29,7 @@ from services.runner.processes import (
     reap,
     start_process,
     stop_processes,
+    with_concurrent_collector,
 )
 from services.runner.session import Member, RunSession, engine_plan, in_start_order
 from services.runtime.clock import now_ms
@@ -161,6 +162,8 @@ class Agent:
         try:
             plan = plan_file(session.folder, name)
             place = installed(member.engine, self._settings)
+            if session.plan.request.profile == CITATION:
+                place = with_concurrent_collector(place)
             member.process = self._start(member.pipeline, place, plan, log)
         except OSError as error:
             self._fail(session, member, f"{name} cannot be started: {error}")

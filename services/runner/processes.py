@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ TAIL_BYTES = 65_536
 # What is read of a program's standard output at a time. One that says more waits for the next look.
 READ_BYTES, MAX_READS = 65_536, 4
 REASON_CHARACTERS = 600
+SERIAL, G1 = "-XX:+UseSerialGC", "-XX:+UseG1GC"
 # Lines of a log that do not say why: stack frames, and notices of a shutdown.
 NOT_MEANINGFUL = ("at ", "File ", "...", "Traceback (", "^", "~")
 # What of our environment a program needs to run at all: where it lives, its language, Java and
@@ -99,6 +100,14 @@ def start_process(pipeline: Pipeline, place: Installed, plan: Path, log: Path) -
     assert process.stdout is not None
     os.set_blocking(process.stdout.fileno(), False)
     return PipelineProcess(pipeline.name, process, log)
+
+
+def with_concurrent_collector(place: Installed) -> Installed:
+    """An engine whose JVM collects garbage as it does by default on a server, where its command
+    says to do so with one thread."""
+    command = tuple(G1 if one == SERIAL else one for one in place.engine.spec.command)
+    spec = place.engine.spec.model_copy(update={"command": command})
+    return replace(place, engine=replace(place.engine, spec=spec))
 
 
 def command_of(engine: Engine, settings: Mapping[str, Any]) -> list[str]:

@@ -1,6 +1,7 @@
 """The SparkSession of a driver. Every setting that is not Spark's default has its reason here."""
 
 import os
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -27,14 +28,15 @@ LOG_OPTION = f"-Dlog4j2.configurationFile={LOG4J.as_uri()}"
 JAVA_OPTIONS = (
     f"-Dorg.apache.avro.limits.string.maxLength={MAX_FIELD_BYTES}",
     f"-Dorg.apache.avro.limits.bytes.maxLength={MAX_FIELD_BYTES}",
-    # A heap of about a gigabyte with little alive: one thread collects it in milliseconds, without
-    # the threads of the default collector.
-    "-XX:+UseSerialGC",
     # The server of JMX beans is called through its class, which is the JVM's own (meters.py).
     "--add-exports=java.management/com.sun.jmx.mbeanserver=ALL-UNNAMED",
 )
+# A heap of about a gigabyte with little alive: one thread collects it in milliseconds, without the
+# threads of the default collector.
+COLLECTOR = "-XX:+UseSerialGC"
 # From here on the optimising compiler has done its work before anything is measured.
 LONG_WARM_UP_S = 60
+CHOOSES_COLLECTOR = re.compile(r"-XX:\+Use\w+GC").fullmatch  # a JVM takes one only
 ONLY_QUICK = ("-XX:TieredStopAtLevel=1",)
 # Ten times the default thresholds for the optimising compiler, which by default spends its time on
 # code that only starts Spark. With the collector above: 18 instead of 24 s of processor time until
@@ -97,7 +99,8 @@ def spark_conf(
     given = pipeline.spark_conf | settings.spark_conf
     master = given.get("spark.master") or settings.spark_master or f"local[{needed}]"
     compiler = compiler_options(pipeline, warm_up_s)
-    java_options = " ".join((*JAVA_OPTIONS, *compiler, *pipeline.jvm_options))
+    collector = () if any(map(CHOOSES_COLLECTOR, pipeline.jvm_options)) else (COLLECTOR,)
+    java_options = " ".join((*JAVA_OPTIONS, *collector, *compiler, *pipeline.jvm_options))
     conf = {
         "spark.master": master,
         "spark.jars": ",".join(jar_files),

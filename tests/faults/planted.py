@@ -154,6 +154,16 @@ def planted_run(stack: BreakableStack, kind: str) -> Report:
     return report
 
 
+def names_it(told: dict[str, Any], kind: Kind) -> bool:
+    """Whether a report, or a conclusion, says what was planted: of a slow pipeline that the late
+    seconds are its own and nothing disturbed it, of nothing that nothing did."""
+    late = told["late"]
+    if kind.part in ("", "pipeline"):
+        most = max(late["by"], key=late["by"].get) if late["seconds"] else ""
+        return told["disturbed"] is False and most in (kind.part, "pipeline")
+    return kind.part in late["disturbed_by"]
+
+
 def environment_of(kind: str) -> dict[str, str]:
     """What the stack needs in its environment for this."""
     return CAPPED if kind == "capped_generator" else {}

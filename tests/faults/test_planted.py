@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.faults.breakable_stack import BreakableStack, breakable_stack
-from tests.faults.planted import CAPPED, KINDS, Kind, planted_run
+from tests.faults.planted import CAPPED, KINDS, Kind, names_it, planted_run
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 CAPPED_KIND = "capped_generator"
@@ -21,17 +21,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BreakableStack]:
 def capped_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BreakableStack]:
     with breakable_stack(tmp_path_factory.mktemp("capped"), **CAPPED) as found:
         yield found
-
-
-def names_it(report: dict[str, object], kind: Kind) -> bool:
-    """Whether a report says what was planted: of a slow pipeline that the late seconds are its own
-    and nothing disturbed it, of nothing that nothing did."""
-    late = report["late"]
-    assert isinstance(late, dict)
-    if kind.part in ("", "pipeline"):
-        most = max(late["by"], key=late["by"].get) if late["seconds"] else ""
-        return not report["disturbed"] and most in (kind.part, "pipeline")
-    return kind.part in late["disturbed_by"]
 
 
 @pytest.mark.parametrize(

@@ -19,11 +19,21 @@ from services.console.choosing import (
     with_baseline,
     with_options,
 )
+from deploy.local.stack import Stack
+from schemas.protocol import Pipeline, Profile, Workload, parse_stages
+from services.console.choosing import chosen_pipelines, chosen_workload, with_baseline, with_options
 from services.console.ci import benchmark, junit
 from services.console.evaluating import evaluate_again
 from services.console.files import check_file, write_file
 from services.console.page.markdown import markdown
-from services.console.remote_stack import open_stack
+from services.console.profiles import (
+    check_quiet,
+    cited,
+    cited_pipelines,
+    cited_workload,
+    runs_of,
+)
+from services.console.remote_stack import RemoteStack, open_stack
 from services.console.report import build_report
 from services.console.run_command import perform
 from services.console.show import show_repetition, show_report, verdict_sentence
@@ -63,6 +73,7 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     )
     workload = checked(chosen, domain)
     pipelines = load_pipelines(chosen_pipelines(options.pipeline, workload))
+    workload, pipelines = _profiled(options, workload, pipelines)
     try:
         stages = parse_stages(options.stages, domain.spec.stage_names) if options.stages else ()
     except ValueError as error:
@@ -91,6 +102,10 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
             f"{workload.phases.measure_s} s are measured"
         )
     stack = open_stack(settings, has_gateway=workload.transport != "kafka")
+    stack = open_stack(settings)
+    is_lasting = bool(options.profile or workload.search)
+    stack = open_stack(settings, is_lasting=is_lasting)
+    _look_whether_quiet(options, stack)
     reports: list[dict[str, Any]] = []
     interrupted = False
     if not settings.store_url:
@@ -105,6 +120,9 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
         say(f"watch it at {dashboards(settings)}d/tidegauge-live")
         while len(reports) < options.repeat and not interrupted:
             request = at_sustainable_share(ask(workload), store_url(settings))
+            request = new_request(workload, pipelines, stages, domain.spec)
+            request = request.model_copy(update={"profile": options.profile})
+            request = at_sustainable_share(request, store_url(settings))
             interrupted = perform(request, settings, console, stack.check).interrupted
             reports.append(build_report(store_url(settings), request.run_id))
             if options.repeat > 1:
@@ -116,6 +134,23 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     if interrupted:
         return EXIT_INTERRUPTED
     return _exit_code(reports)
+
+
+def _profiled(
+    options: Namespace, workload: Workload, pipelines: tuple[Pipeline, ...]
+) -> tuple[Workload, tuple[Pipeline, ...]]:
+    """What is run under a profile, and how often. Raises DefinitionError."""
+    if not options.profile:
+        options.repeat = 1 if options.repeat is None else options.repeat
+        return workload, pipelines
+    options.repeat = runs_of(options.repeat)
+    return cited_workload(workload), cited_pipelines(pipelines)
+
+
+def _look_whether_quiet(options: Namespace, stack: Stack | RemoteStack) -> None:
+    """Under a profile, before anything of ours runs. Raises DefinitionError."""
+    if options.profile and not stack.status().running:
+        check_quiet()
 
 
 def _exit_code(reports: list[dict[str, Any]]) -> int:
@@ -139,7 +174,7 @@ def evaluate(options: Namespace, settings: ServiceSettings, console: Console) ->
 def _tell(options: Namespace, reports: list[dict[str, Any]], console: Console) -> None:
     """Show the report, and write it where it was asked for."""
     if options.repeat > 1:
-        report = _summary(reports, console)
+        report = _summary(reports, console, options.profile)
     else:
         (report,) = reports
         show_report(console, report)
@@ -158,10 +193,11 @@ def _files(options: Namespace) -> tuple[tuple[str, Path | None, Callable[[Any], 
     )
 
 
-def _summary(reports: list[dict[str, Any]], console: Console) -> dict[str, Any]:
+def _summary(reports: list[dict[str, Any]], console: Console, profile: Profile) -> dict[str, Any]:
     from analysis import repetition  # numpy takes longer to import than all the rest
 
     report = repetition.summarise(reports)
+    report = cited(report, reports) if profile else report
     show_report(console, report)
     show_repetition(console, report)
     return report

@@ -133,3 +133,31 @@ def test_a_run_that_measured_nothing_is_neither_disturbed_nor_undisturbed() -> N
     state.begin_measuring(PHASES)
     told = conclude(state).detail
     assert (told["disturbed"], told["late"]["of_seconds"], told["late"]["said"]) == (None, 0, "")
+
+
+def strict(state: RunState) -> RunState:
+    """The same under the rules of figures to be cited."""
+    rules = {"must_be_steady": True, "must_be_undisturbed": True}
+    validity = state.request.workload.validity.model_copy(update=rules)
+    workload = state.request.workload.model_copy(update={"validity": validity})
+    state.request = state.request.model_copy(update={"workload": workload})
+    return state
+
+
+def test_a_run_to_be_cited_is_invalid_where_nothing_is_known() -> None:
+    assert conclude(strict(a_good_run())).reasons == (
+        "Whether it was steady when it was measured is not known.",
+        "Whether anything disturbed it is not known.",
+    )
+
+
+def test_a_run_to_be_cited_is_invalid_when_it_was_disturbed() -> None:
+    state = strict(a_good_run())
+    state.watched = watched()
+    for at in (START_S + 10, START_S + 11):
+        state.watched.add("results.latency", latency(at, "event_time", *[900] * 100))
+    state.begin_measuring(PHASES)
+    assert conclude(state).reasons == (
+        "Whether it was steady when it was measured is not known.",
+        "Disturbed: 2 of 30 seconds were late: 2 by the broker.",
+    )

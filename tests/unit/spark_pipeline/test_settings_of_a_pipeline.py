@@ -125,6 +125,17 @@ def test_a_short_warm_up_is_not_spent_on_optimising(quick_compiler, warm_up_s, o
     assert found.endswith("-XX:X")  # the last one wins
 
 
+@pytest.mark.parametrize(
+    ("jvm_options", "collectors"),
+    [((), ["-XX:+UseSerialGC"]), (("-XX:+UseG1GC",), ["-XX:+UseG1GC"])],
+)
+def test_a_jvm_has_one_collector_that_of_the_pipeline_if_it_names_one(jvm_options, collectors):
+    given = pipeline(jvm_options=jvm_options)
+    conf = spark_conf(given, TRAFFIC, ("join",), 1, settings=SETTINGS, scratch=Path("/scratch"))
+    words = conf["spark.driver.extraJavaOptions"].split()
+    assert [word for word in words if word.endswith("GC")] == collectors
+
+
 def test_reading_begins_at_the_offsets_of_the_plan_in_both_input_topics():
     assert json.loads(starting_offsets(plan(), TRAFFIC.topics)) == {
         "traffic.flow": {"0": 3, "1": 0},

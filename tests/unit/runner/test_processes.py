@@ -1,0 +1,26 @@
+"""How the command of a pipeline's program is made."""
+
+from pathlib import Path
+
+import pytest
+
+from services.runner.processes import command_of, with_concurrent_collector
+from services.runtime.engines import load_engine
+from services.runtime.installed import Installed
+
+pytestmark = pytest.mark.unit
+
+
+def test_figures_to_be_cited_have_a_jvm_that_collects_as_on_a_server() -> None:
+    engine = load_engine("kafka-streams")
+    usual = command_of(engine, {"heap_mb": 512})
+    cited = with_concurrent_collector(Installed(engine, Path("x"))).engine
+    assert "-XX:+UseSerialGC" in usual
+    assert command_of(cited, {"heap_mb": 512}) == [
+        "-XX:+UseG1GC" if word == "-XX:+UseSerialGC" else word for word in usual
+    ]
+
+
+def test_an_engine_without_a_collector_in_its_command_stays_as_it_is() -> None:
+    place = Installed(load_engine("bytewax"), Path("x"))
+    assert with_concurrent_collector(place) == place
