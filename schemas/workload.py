@@ -146,6 +146,11 @@ class Workload(Model):
     looks for the sustainable rate first, beginning with the load's, and then takes place at a share
     of it. sustainable_share: the rate is this share of the one that was found last; the load's own
     is not used. kills: what is killed, when. thresholds: limits that its
+    it). search: the run looks for the sustainable rate first, beginning with the load's, and then
+    takes place at a share of it. sustainable_share: the rate is this share of the one that was
+    found last; the load's own is not used. floor_s: for so long a plain copy is measured before the
+    run (0: not), so that its latencies are seen beside those of the instrument. kills: what is
+    killed, when. thresholds: limits that its
     figures must hold (schemas/threshold.py).
     """
 
@@ -170,6 +175,7 @@ class Workload(Model):
     transport: Transport = "kafka"
     search: Search | None = None
     sustainable_share: float | None = Field(None, gt=0, le=10)
+    floor_s: int = Field(0, ge=0, le=600)
     kills: tuple[Kill, ...] = Field((), max_length=20)
     thresholds: tuple[ThresholdLine, ...] = Field((), max_length=50)
 

@@ -41,3 +41,17 @@ FROM
 ) AS k
 ARRAY JOIN JSONExtractKeysAndValuesRaw(k.detail, 'room') AS entry
 COMMENT 'One row per run and part, the machine too: cores used in the measured phase, their share of the machine, and of the time in which the part wanted to run the share in which it waited for a core';
+
+CREATE OR REPLACE VIEW tidegauge.run_floor AS
+SELECT
+    substring(l.run_id, 1, length(l.run_id) - length('-floor')) AS run_id,
+    l.count AS outputs,
+    p50_ms,
+    p90_ms,
+    p95_ms,
+    p99_ms,
+    max_ms,
+    mean_ms
+FROM tidegauge.latency_summary AS l
+WHERE endsWith(l.run_id, '-floor') AND phase = 'measure' AND definition = 'latest'
+COMMENT 'One row per run before which a plain copy was measured: what the instrument itself took';

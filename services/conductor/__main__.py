@@ -20,6 +20,7 @@ from schemas.mistakes import first_mistake
 from schemas.protocol import RunRequest
 from schemas.suite import Suite
 from services.conductor.cancellation import Cancellation, refuse
+from services.conductor.floor import measure_floor
 from services.conductor.history import read_back
 from services.conductor.orphaned_runs import conclude_orphan, conclude_steps
 from services.conductor.recovered_run import recovered_run
@@ -79,6 +80,8 @@ def carry_out(
     """Take a run to its conclusion. waiting: takes commands that come meanwhile; so_far: of its
     search."""
     interruptions = Cancellation(request, service, waiting)
+    if request.workload.floor_s and so_far is None:
+        measure_floor(request, settings, service.events, interruptions.reason)
     if request.workload.search:
         Searching(request, settings, service.events, interruptions.reason, so_far).execute()
     else:

@@ -21,6 +21,7 @@ from services.runtime.definitions import (
 from services.runtime.domains import Domain, load_domain, load_workload_of
 
 INTERLEAVED_PAIRS = 15
+FLOOR_S = 10
 _OPTIONS = {
     "thresholds": "--threshold",
     "rate_per_second": "--rate",
@@ -50,6 +51,7 @@ def with_options(
     transport: str | None = None,
     kill: str | None = None,
     thresholds: Sequence[str] = (),
+    floor: bool = False,
 ) -> Workload:
     """The workload with what was given on the command line. Raises DefinitionError."""
     if rate is not None and not 0 < rate < float("inf"):
@@ -58,6 +60,8 @@ def with_options(
         raise DefinitionError(f"--kill: one of {', '.join(get_args(KillTarget))}.")
     try:
         found = changed(workload, rate, duration_s, warm_up_s)
+        if floor and not found.floor_s:
+            found = found.model_copy(update={"floor_s": FLOOR_S})
         if thresholds:
             lines = [*found.thresholds, *thresholds]
             found = Workload.model_validate(found.model_dump() | {"thresholds": lines})

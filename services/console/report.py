@@ -11,7 +11,7 @@ from analysis.costs import core_seconds_per_million_records, cost_of_observing
 from analysis.expiry import seconds_expired
 from schemas.protocol import DEFINITIONS, VERDICTS
 from schemas.workload import DEFAULT_DOMAIN
-from services.console.attributed import taken_from
+from services.console.attributed import floor_of, taken_from
 from services.console.disturbances import add_recoveries
 from services.console.interleaved import add_interleaved
 from services.console.intervals import Intervals, read_intervals
@@ -81,6 +81,7 @@ def build_report(url: str, run_id: str) -> Report:
         "steady": conclusion["detail"].get("warm_up", {}).get("steady"),
         "invalid_reasons": conclusion["invalid_reasons"],
         **taken_from(conclusion["detail"]),
+        "floor": floor_of(url, run_id),
         "environment": request["environment"],
         "input": source,
         "way_in": way_in_of(url, run_id),

@@ -14,6 +14,7 @@ from analysis.thresholds import sentence
 from schemas.protocol import FAILED_VERDICTS, MACHINE
 from services.console.interleaved import interleaved_sentences
 from services.console.attributed import attributed_sentence, waiting_of
+from services.console.attributed import attributed_lines, waiting_of
 from services.console.progress import rate_line
 from services.console.ways_in import way_in_sentences
 
@@ -68,6 +69,8 @@ def show_report(console: Console, report: Report) -> None:
     if sentence_of_late := attributed_sentence(report):
         style = "yellow" if report["disturbed"] else ""
         console.print(Text(sentence_of_late, style), soft_wrap=True)
+    for line, style in attributed_lines(report):
+        console.print(Text(line, style), soft_wrap=True)
     for row in report.get("thresholds", ()):
         style = "green" if row["passed"] else "bold red"
         console.print(Text(f"threshold {sentence(row)}", style), soft_wrap=True)

@@ -40,7 +40,7 @@ RATE_PER_SECOND = 400
 FLOOR, FLOOR_ENGINES = "examples/toy_engine/pipeline.toml", "examples"
 FLOOR_NAME = "toy"
 # They check Tidegauge, or show how a program of one's own is measured.
-NO_ENGINES = ("calibration", "external-python")
+NO_ENGINES = ("calibration", "external-python", "floor")
 TRIES = 2  # of a run that is INVALID
 PERCENTILES = ("p50", "p95", "p99")
 Say = Callable[[str], None]

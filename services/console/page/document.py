@@ -14,6 +14,7 @@ from analysis.thresholds import sentence
 from schemas.protocol import MACHINE
 from services.console.interleaved import interleaved_sentences
 from services.console.attributed import attributed_sentence
+from services.console.attributed import attributed_sentence, floor_sentence
 from services.console.page.charts import Curve, Frame, amount, line_chart
 from services.console.page.ledger import ledger_bars, ledger_table
 from services.console.page.markup import Markup, document, element, joined, style_sheet
@@ -88,6 +89,7 @@ def _head(report: dict[str, Any], request: dict[str, Any]) -> Markup:
     remarks = [warmth] if (warmth := warm_up_sentence(report)) else []
     remarks += interleaved_sentences(report)
     remarks += way_in_sentences(report)
+    remarks += [floor] if (floor := floor_sentence(report)) else []
     remarks += [whose] if (whose := attributed_sentence(report)) else []
     remarks += [EXPIRED] if report.get("seconds_expired") else []
     remarks += [left_out_sentence(report["left_out"])] if report.get("left_out") else []

@@ -5,6 +5,7 @@ from typing import Any
 from analysis.thresholds import sentence
 from services.console.interleaved import interleaved_sentences
 from services.console.attributed import attributed_sentence
+from services.console.attributed import attributed_sentence, floor_sentence
 from services.console.page.ledger import in_words
 from services.console.show import (
     EXPIRED,
@@ -40,6 +41,8 @@ def markdown(report: dict[str, Any]) -> str:
         lines += ["", warmth]
     for line in interleaved_sentences(report):
         lines += ["", line]
+    if floor := floor_sentence(report):
+        lines += ["", floor]
     if whose := attributed_sentence(report):
         lines += ["", whose]
     if report.get("seconds_expired"):

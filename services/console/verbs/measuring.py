@@ -70,6 +70,7 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
         transport=options.transport,
         kill=options.kill,
         thresholds=options.threshold,
+        floor=options.floor,
     )
     workload = checked(chosen, domain)
     pipelines = load_pipelines(chosen_pipelines(options.pipeline, workload))

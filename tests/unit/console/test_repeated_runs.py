@@ -46,7 +46,7 @@ def refused_in_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "perform", lambda *_: next(outcomes))
     monkeypatch.setattr(measuring, "build_report", lambda _url, _run_id: {"number": 1})
     monkeypatch.setattr(measuring, "verdict_sentence", lambda _report: "VALID")
-    monkeypatch.setattr(measuring, "_summary", lambda reports, _console: {"of": reports})
+    monkeypatch.setattr(measuring, "_summary", lambda reports, *_: {"of": reports})
 
 
 @pytest.mark.usefixtures("refused_in_the_second")
@@ -62,6 +62,8 @@ def test_what_was_measured_before_a_refused_run_is_reported(tmp_path: Path) -> N
         markdown=None,
         junit=None,
         benchmark=None,
+        floor=False,
+        profile="",
     )
     with pytest.raises(RunError, match=r"^The run was refused"):
         measuring.run(options, ServiceSettings(data=tmp_path), Console(quiet=True))

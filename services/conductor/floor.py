@@ -1,0 +1,79 @@
+"""The floor of a run: what a plain copy takes on the same stack, measured for a while before it.
+
+It is a run of its own, `<run>-floor`, on the pipeline `floor`, which copies the records of one
+stage at a rate that any machine copies. A floor that cannot be measured ends no run.
+"""
+
+from collections.abc import Callable
+
+import structlog
+
+from schemas import protocol
+from schemas.domain import DomainSpec
+from schemas.load import Load
+from schemas.pipeline import Pipeline
+from schemas.protocol import Phases, RunRequest, floor_run_id
+from services.conductor.run import Run
+from services.conductor.settings import ConductorSettings
+from services.runtime.definitions import DefinitionError, load_pipeline
+from services.runtime.events import Events
+
+log = structlog.get_logger()
+PIPELINE = "floor"
+KINDS = ("copy", "decode")
+MOST_PER_SECOND = 1_000.0
+WARM_UP_S, COOL_DOWN_S, KEEP_UP_S = 4, 3, 4
+
+
+def measure_floor(
+    request: RunRequest,
+    settings: ConductorSettings,
+    events: Events,
+    interrupted: Callable[[], str],
+) -> None:
+    """Measure what a plain copy takes, and conclude that."""
+    try:
+        floor = floor_request(request, load_pipeline(PIPELINE))
+    except DefinitionError as error:
+        log.warning("no_floor", run_id=request.run_id, reason=str(error))
+        return
+    events.lifecycle(protocol.RUN_REQUESTED, floor.run_id, detail=floor)
+    Run(floor, settings, events, interrupted).execute()
+
+
+def floor_request(request: RunRequest, pipeline: Pipeline) -> RunRequest:
+    """The run that measures the floor of another. Raises DefinitionError for a domain without a
+    stage that can be copied."""
+    stage = _copied(request.domain)
+    workload = request.workload
+    rate = min(MOST_PER_SECOND, workload.load.peak_per_second or MOST_PER_SECOND)
+    changes = {
+        "load": Load(shape="constant", rate_per_second=rate),
+        "phases": Phases(warm_up_s=WARM_UP_S, measure_s=workload.floor_s, cool_down_s=COOL_DOWN_S),
+        "stages": (stage,),
+        "thresholds": (),
+        "kills": (),
+        "search": None,
+        "pipelines_start_s": 0,
+        "keep_up_s": KEEP_UP_S,
+        "floor_s": 0,
+    }
+    return request.model_copy(
+        update={
+            "run_id": floor_run_id(request.run_id),
+            "step_of": request.run_id,
+            "workload": workload.model_copy(update=changes),
+            "pipelines": (pipeline,),
+            "stages": (stage,),
+            "published": {pipeline.name: (stage,)},
+            "topologies": {pipeline.name: "independent"},
+        }
+    )
+
+
+def _copied(domain: DomainSpec | None) -> str:
+    for kind in KINDS:
+        for stage in domain.stages if domain else ():
+            if stage.kind == kind and stage.reads[0] not in (domain.stage_names if domain else ()):
+                return stage.name
+    raise DefinitionError("The domain has no stage that a plain copy can publish.")
