@@ -3,6 +3,7 @@
 An invalid run counts for nothing but is named.
 """
 
+from statistics import median
 from typing import Any
 
 from analysis.bootstrap import median_interval
@@ -30,7 +31,26 @@ def summarise(reports: list[Report]) -> Report:
             "confidence": CONFIDENCE,
             "intervals_by": "how runs vary",
             "pipelines": _intervals(valid),
+            "search": _searched(valid),
         }
+    }
+
+
+def _searched(reports: list[Report]) -> dict[str, Any] | None:
+    """What several searches found: each rate, by how much they differ as a share of the median, and
+    between what bounds all of them place it. None without a rate."""
+    results = [report["conclusion"].get("search") or {} for report in reports]
+    found = [one for one in results if one.get("rate_per_second") is not None]
+    if not found:
+        return None
+    rates = [one["rate_per_second"] for one in found]
+    lows, highs = zip(*(one["interval_per_second"] for one in found), strict=True)
+    return {
+        "rates_per_second": rates,
+        "median_per_second": median(rates),
+        "differ_by": (max(rates) - min(rates)) / median(rates),
+        "interval_per_second": [min(lows), None if None in highs else max(highs)],
+        "limited_by": [one.get("limited_by", "") for one in found],
     }
 
 

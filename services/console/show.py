@@ -300,10 +300,23 @@ def show_repetition(console: Console, report: Report) -> None:
                 for figure in REPEATED_FIGURES
             ]
             console.print(f"  {pipeline} {stage}: {', '.join(told)} ms", soft_wrap=True)
+    if searched := repeated.get("search"):
+        console.print(searches_sentence(searched), soft_wrap=True)
     console.print(
         f"[dim]median of the runs \\[between, at {repeated['confidence']:.0%} confidence, by how "
         "runs vary]; ± above is by how the seconds of one run vary[/dim]",
         soft_wrap=True,
+    )
+
+
+def searches_sentence(searched: dict[str, Any]) -> str:
+    """What several searches for the sustainable rate found."""
+    low, high = searched["interval_per_second"]
+    rates = ", ".join(f"{rate:.0f}" for rate in searched["rates_per_second"])
+    above = f"{low:.0f} and {high:.0f}/s" if high is not None else f"{low:.0f}/s and no known end"
+    return (
+        f"Searches found {rates} records/s: they differ by {searched['differ_by']:.0%}, and the "
+        f"sustainable rate is between {above}."
     )
 
 

@@ -19,7 +19,7 @@ from analysis.comparison import (
     sentence,
 )
 from analysis.repetition import median_run, summarise
-from services.console.show import show_repetition
+from services.console.show import searches_sentence, show_repetition
 from services.runtime.clickhouse import QueryError
 from tests.unit.console.test_show import a_report, a_stage
 
@@ -139,6 +139,20 @@ def test_an_invalid_run_counts_for_nothing_but_is_named() -> None:
         "high": 6.0,
         "values": [4, 6],
     }
+
+
+def test_several_searches_give_the_interval_that_they_found() -> None:
+    runs = [repeated("a", 4), repeated("b", 5)]
+    for run, rate, high in zip(runs, (40_000.0, 42_000.0), (44_000.0, 46_000.0), strict=True):
+        search = {"rate_per_second": rate, "interval_per_second": [rate, high], "limited_by": "x"}
+        run["conclusion"] = {"clean": True, "search": search}
+    searched = summarise(runs)["repetition"]["search"]
+    assert searched["interval_per_second"] == [40_000, 46_000]
+    assert searches_sentence(searched) == (
+        "Searches found 40000, 42000 records/s: they differ by 5%, and the sustainable rate is "
+        "between 40000 and 46000/s."
+    )
+    assert summarise([repeated("a", 4)])["repetition"]["search"] is None
 
 
 def test_without_a_valid_run_the_last_is_shown() -> None:
