@@ -20,13 +20,14 @@ second and as many before it as its latency is long:
 - machine: one of those, but what it waited for was a core: others or a hypervisor took cores, and
   the part waited in the run queue. A part that stands still does not wait.
 
-Seconds right after one whose cause is not the pipeline are of that cause, while what piled up is
-worked off.
+Seconds without any output before a late one are late with it. Seconds right after one whose cause
+is not the pipeline are of that cause, while what piled up is worked off.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from analysis.lateness import (
     BROKER,
@@ -73,11 +74,12 @@ def attribute(evidence: Evidence) -> Attribution:
     if len(seconds) < LEAST_SECONDS:
         return Attribution(None, len(seconds))
     causes = Causes(evidence)
-    late = _followed(_late(evidence, causes), causes.worst)
+    late = _with_silence(_followed(_late(evidence, causes), causes.worst), seconds)
     disturbed_by = _disturbed_by(evidence, late, len(seconds))
-    found = Attribution(bool(disturbed_by), len(seconds), late, disturbed_by)
+    counted = len(set(seconds) | set(late))
+    found = Attribution(bool(disturbed_by), counted, late, disturbed_by)
     said = _sentence(found, evidence)
-    return Attribution(bool(disturbed_by), len(seconds), late, disturbed_by, said)
+    return replace(found, said=said)
 
 
 def limited_by(evidence: Evidence) -> str:
@@ -125,6 +127,16 @@ def _followed(late: Mapping[int, str], worst: Callable[[int], float]) -> dict[in
     return found
 
 
+def _with_silence(late: Mapping[int, str], seconds: Sequence[int]) -> dict[int, str]:
+    """With the seconds in which nothing at all was published before a late one: they are as late as
+    what came after them."""
+    found = dict(late)
+    for before, at in pairwise(seconds):
+        if at in late:
+            found |= dict.fromkeys(range(before + 1, at), late[at])
+    return dict(sorted(found.items()))
+
+
 def _disturbed_by(evidence: Evidence, late: Mapping[int, str], seconds: int) -> tuple[str, ...]:
     counts = Counter(cause for cause in late.values() if cause != PIPELINE)
     enough = max(DISTURBED_SECONDS, DISTURBED_SHARE * seconds)
@@ -150,7 +162,8 @@ def _sentence(found: Attribution, evidence: Evidence) -> str:
     if late:
         by = sorted(((n, part) for part, n in found.by.items() if n), key=lambda one: -one[0])
         named = ", ".join(f"{n} by the {part}" for n, part in by)
-        said = f"{late} of {found.seconds} seconds were late: {named}"
+        were = "was" if late == 1 else "were"
+        said = f"{late} of {found.seconds} seconds {were} late: {named}"
     else:
         said = f"none of {found.seconds} seconds was late"
     others, cores = others_cores(evidence.uses), evidence.cores

@@ -32,6 +32,7 @@ OTHERS_SHARE, STEAL_SHARE = 0.15, 0.05  # of the machine's processor time, in th
 OTHERS_SHARE_OF_RUN = 0.10
 WAITED_SHARE, PRESSURE_SHARE = 0.2, 0.6
 MANY_PARTS = 3
+IDLE_SHARE = 0.1
 
 Place = tuple[str, str]  # pipeline, stage
 BySecond = Mapping[int, float]
@@ -126,7 +127,7 @@ class Causes:
             return False
         use = {part: added(of.get(at, NOTHING) for at in window) for part, of in uses.items()}
         waited = waiting_share(use.get(owner, NOTHING))
-        if waited is not None and waited < WAITED_SHARE:
+        if (waited is not None and waited < WAITED_SHARE) or self._stood_still(owner, window):
             return False
         for recent in (window, window[-2:]):
             machine = added(uses[MACHINE].get(at, NOTHING) for at in recent)
@@ -135,6 +136,16 @@ class Causes:
             if others >= OTHERS_SHARE or taken >= STEAL_SHARE:
                 return True
         return self._stack_took_them(use, pipeline)
+
+    def _stood_still(self, owner: str, window: Sequence[int]) -> bool:
+        """Whether a part did nothing in a second, and did not want to."""
+        of = self._of.uses.get(owner, {})
+        usual_s = _median(use.cpu_s for use in of.values())
+        seconds = [of[at] for at in window if at in of]
+        return any(
+            use.cpu_s < IDLE_SHARE * usual_s and (use.waited_s or 0.0) < IDLE_SHARE * use.interval_s
+            for use in seconds
+        )
 
     def _stack_took_them(self, use: Mapping[str, Use], pipeline: str) -> bool:
         """Whether the machine is too small: it was under pressure, several parts waited, and what

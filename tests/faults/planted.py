@@ -158,9 +158,11 @@ def names_it(told: dict[str, Any], kind: Kind) -> bool:
     """Whether a report, or a conclusion, says what was planted: of a slow pipeline that the late
     seconds are its own and nothing disturbed it, of nothing that nothing did."""
     late = told["late"]
-    if kind.part in ("", "pipeline"):
+    if not kind.part:
+        return told["disturbed"] is False
+    if kind.part == "pipeline":
         most = max(late["by"], key=late["by"].get) if late["seconds"] else ""
-        return told["disturbed"] is False and most in (kind.part, "pipeline")
+        return told["disturbed"] is False and most == kind.part
     return kind.part in late["disturbed_by"]
 
 

@@ -16,22 +16,39 @@ from schemas import catalogue
 
 RECORDED: Final = Path(__file__).with_name("data") / "recorded_run.jsonl.xz"
 Event = tuple[str, dict[str, Any]]
+ATTRIBUTED: Final = {
+    "disturbed": True,
+    "late": {
+        "seconds": 3,
+        "of_seconds": 20,
+        "by": {"broker": 2, "pipeline": 1},
+        "disturbed_by": ["broker"],
+        "said": "Disturbed: 3 of 20 seconds were late: 2 by the broker, 1 by the pipeline.",
+    },
+    "room": {
+        "broker": {"cpu_cores": 0.5, "cpu_share": 0.25, "waiting_share": 0.1},
+        "machine": {"cpu_cores": 1.5, "cpu_share": 0.75, "waiting_share": None},
+    },
+}
 
 
 def recorded() -> list[Event]:
     """(topic, record) of every event, in the order of their times."""
     lines = lzma.decompress(RECORDED.read_bytes()).decode().splitlines()
-    return [(topic, _as_chain(record)) for topic, record in map(json.loads, lines)]
+    return [(topic, _as_of_now(record)) for topic, record in map(json.loads, lines)]
 
 
-def _as_chain(record: dict[str, Any]) -> dict[str, Any]:
-    """The same; the request names a topology, so that what is shown of chains has something to
-    show."""
-    if record.get("event") != "run_requested":
+def _as_of_now(record: dict[str, Any]) -> dict[str, Any]:
+    """The same with what a later version says: the request names a topology, so that what is shown
+    of chains has something to show, and the conclusion says whose the late seconds are."""
+    detail = json.loads(record.get("detail", "{}"))
+    if record.get("event") == "run_requested":
+        detail["topologies"] = {one["name"]: "chained" for one in detail["pipelines"]}
+    elif record.get("kind") == "run":
+        detail |= ATTRIBUTED
+    else:
         return record
-    request = json.loads(record["detail"])
-    request["topologies"] = {one["name"]: "chained" for one in request["pipelines"]}
-    return record | {"detail": json.dumps(request)}
+    return record | {"detail": json.dumps(detail)}
 
 
 def run_of(events: Iterable[Event]) -> str:

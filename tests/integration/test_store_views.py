@@ -215,3 +215,83 @@ def test_a_run_is_one_row_from_its_request_to_its_conclusion(engine):
     assert (done["concluded"], done["valid"], done["clean"]) == (1, 0, 1)
     assert done["invalid_reasons"] == ["One.", "Two."]
     assert (begun["concluded"], begun["valid"], begun["clean"]) == (0, None, None)
+
+
+def concluded(run_id, **detail):
+    """The conclusion of a run."""
+    return {
+        "run_id": run_id,
+        "time": NEW_YEAR_MS,
+        "producer": "conductor",
+        "kind": "run",
+        "valid": True,
+        "invalid_reasons": [],
+        "detail": json.dumps({"clean": True, **detail}),
+    }
+
+
+def test_whose_the_late_seconds_are_is_one_row_per_run_that_said_so(engine):
+    late = {
+        "seconds": 3,
+        "of_seconds": 30,
+        "by": {"broker": 2, "pipeline": 1},
+        "disturbed_by": ["broker"],
+        "said": "Disturbed: 3 of 30 seconds were late.",
+    }
+    insert_events(
+        engine,
+        catalogue.CONCLUSIONS,
+        concluded("r", disturbed=True, late=late, room={}),
+        concluded("s", disturbed=None, late=late | {"by": {}, "disturbed_by": [], "said": ""}),
+        concluded("before"),
+    )
+    found, unknown = engine.rows(
+        "SELECT * EXCEPT (time) FROM tidegauge.run_attribution ORDER BY run_id"
+    )
+    assert found == {
+        "run_id": "r",
+        "disturbed": 1,
+        "disturbed_by": ["broker"],
+        "seconds": 30,
+        "late_seconds": 3,
+        "late_by": {"broker": 2, "pipeline": 1},
+        "said": "Disturbed: 3 of 30 seconds were late.",
+    }
+    assert unknown["disturbed"] is None
+
+
+def test_the_room_of_a_run_is_one_row_per_part(engine):
+    machine = {"steal_share": 0.0, "cpu_pressure_share": 0.5, "others_cores": 0.1}
+    room = {
+        "broker": {"cpu_cores": 0.5, "cpu_share": 0.25, "waiting_share": 0.125},
+        "machine": {"cpu_cores": 2.0, "cpu_share": 1.0, "waiting_share": None, "saturated": True}
+        | machine,
+    }
+    insert_events(engine, catalogue.CONCLUSIONS, concluded("r", room=room), concluded("before"))
+    broker, whole = engine.rows("SELECT * FROM tidegauge.run_room ORDER BY part")
+    assert (broker["part"], broker["cpu_cores"], broker["waiting_share"]) == ("broker", 0.5, 0.125)
+    assert (broker["saturated"], broker["others_cores"]) == (None, None)
+    assert (whole["saturated"], whole["cpu_pressure_share"], whole["waiting_share"]) == (
+        1,
+        0.5,
+        None,
+    )
+
+
+def test_the_floor_of_a_run_is_that_of_the_plain_copy_before_it(engine):
+    for run_id, latencies in (("r-floor", [1, 2, 9]), ("r", [50, 60, 70])):
+        event = {
+            "run_id": run_id,
+            "time": NEW_YEAR_MS,
+            "producer": "evaluator",
+            "pipeline": "floor",
+            "stage": "ingest",
+            "definition": "latest",
+            "phase": "measure",
+            "second": NEW_YEAR_MS,
+            "latencies_ms": latencies,
+            "counts": [98, 1, 1],
+        }
+        insert_events(engine, catalogue.LATENCY, event)
+    (row,) = engine.rows("SELECT * FROM tidegauge.run_floor")
+    assert (row["run_id"], row["outputs"], row["p50_ms"], row["p99_ms"]) == ("r", 100, 1, 2)

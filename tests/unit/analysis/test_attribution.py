@@ -102,6 +102,17 @@ def test_who_waits_for_a_core_that_others_have_is_late_by_the_machine(
     assert found.disturbed_by == ("machine",)
 
 
+def test_what_did_nothing_for_a_second_did_not_wait_for_a_core() -> None:
+    """Stopped for a second; before and after it waited, as others have the cores."""
+    uses = with_use("machine", use(1.9, None), 1009, 1010, 1011)
+    uses["broker"] = uses["broker"] | {
+        1009: use(0.2, 0.3),
+        1010: use(0.0, 0.0),
+        1011: use(0.3, 0.4),
+    }
+    assert attribute(late(900, 300, 1010, 1011, uses=uses)).by["broker"] == 2
+
+
 def test_who_waits_for_a_core_that_its_own_threads_have_is_late_by_itself() -> None:
     uses = with_use("spark", use(1.5, 1.5), 1010, 1011)
     uses["machine"] = uses["machine"] | dict.fromkeys((1010, 1011), use(2.0, None, pressure_s=1.0))
@@ -166,6 +177,16 @@ def test_a_run_beside_which_others_took_cores_is_disturbed_although_nothing_was_
         "processes that are not of the run used 0.50 of 2 cores."
     )
     assert attribute(evidence(uses=uses, others_allowed=0.3)).disturbed is False
+
+
+def test_seconds_of_silence_before_a_late_one_are_late_with_it() -> None:
+    calm = evidence()
+    silent = (1010, 1011)
+    values = {at: value for at, value in CALM.items() if at not in silent} | {1012: 2_900.0}
+    latest = {at: value - 2 for at, value in values.items()} | {1012: 90.0}
+    found = attribute(replace(calm, event_time_ms={PLACE: values}, latest_ms={PLACE: latest}))
+    assert dict(found.late) == {1010: "broker", 1011: "broker", 1012: "broker"}
+    assert found.said == "Disturbed: 3 of 30 seconds were late: 3 by the broker."
 
 
 def test_one_late_second_is_named_and_does_not_make_a_run_disturbed() -> None:
