@@ -122,6 +122,8 @@ class Interleaving(Model):
         """Whose turn it is in a second of the load."""
         return self.order[(second - self.first_s) // self.block_s % len(self.order)]
         return self.order[second // self.block_s % len(self.order)]
+
+
 def floor_run_id(run_id: str) -> str:
     """Run id of the plain copy that is measured before a run."""
     return f"{run_id}-floor"
@@ -133,9 +135,8 @@ class RunRequest(Model):
     step_of: the run whose search this one is a step of, or empty. domain: with the windows of the
     workload; None in requests of versions before domains. published: by pipeline, the stages that
     it publishes, in order; topologies: where its stages have their rows from. interleaved: the
-    pipelines are measured in turns, each on input topics of its own.
-    it publishes, in order; topologies: where its stages have their rows from. profile: `citation`
-    is for figures to be cited: nothing of how the JVMs run saves time.
+    pipelines are measured in turns, each on input topics of its own. profile: `citation` is for
+    figures to be cited: nothing of how the JVMs run saves time.
     """
 
     run_id: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,80}$")
@@ -150,6 +151,7 @@ class RunRequest(Model):
     published: dict[str, tuple[Stage, ...]] = Field(default_factory=dict)
     topologies: dict[str, Topology] = Field(default_factory=dict)
     interleaved: Interleaving | None = None
+    profile: Profile = ""
 
     @property
     def shares(self) -> "tuple[RunRequest, ...]":
@@ -192,7 +194,6 @@ class RunRequest(Model):
         if self.interleaved is not None and set(self.interleaved.order) != names:
             raise ValueError("interleaved must be of the pipelines of the run")
         return self
-    profile: Profile = ""
 
     def stages_of(self, pipeline: Pipeline) -> tuple[Stage, ...]:
         """The stages that a pipeline publishes in this run, in order."""

@@ -67,6 +67,7 @@ def floor_request(request: RunRequest, pipeline: Pipeline) -> RunRequest:
             "stages": (stage,),
             "published": {pipeline.name: (stage,)},
             "topologies": {pipeline.name: "independent"},
+            "interleaved": None,
         }
     )
 

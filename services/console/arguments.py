@@ -88,6 +88,8 @@ def _add_run(verbs: Verbs) -> None:
         "--interleave",
         action="store_true",
         help="measure two pipelines in turns, in blocks of one load, and say whether they differ",
+    )
+    run.add_argument(
         "--floor", action="store_true", help="measure a plain copy first, to compare with"
     )
     run.add_argument(

@@ -12,9 +12,8 @@ from analysis.intervals import margin
 from analysis.recovery import sentence as recovery_sentence
 from analysis.thresholds import sentence
 from schemas.protocol import FAILED_VERDICTS, MACHINE
-from services.console.interleaved import interleaved_sentences
-from services.console.attributed import attributed_sentence, waiting_of
 from services.console.attributed import attributed_lines, waiting_of
+from services.console.interleaved import interleaved_sentences
 from services.console.progress import rate_line
 from services.console.ways_in import way_in_sentences
 
@@ -64,12 +63,8 @@ def show_report(console: Console, report: Report) -> None:
     console.print(*lag_sentences(report), *cost_sentences(report), sep="\n", soft_wrap=True)
     if sentence_of_warm_up := warm_up_sentence(report):
         console.print(sentence_of_warm_up, soft_wrap=True, markup=False)
-    for line in interleaved_sentences(report):
-        console.print(line, soft_wrap=True, markup=False)
-    if sentence_of_late := attributed_sentence(report):
-        style = "yellow" if report["disturbed"] else ""
-        console.print(Text(sentence_of_late, style), soft_wrap=True)
-    for line, style in attributed_lines(report):
+    in_turns = [(line, "") for line in interleaved_sentences(report)]
+    for line, style in (*in_turns, *attributed_lines(report)):
         console.print(Text(line, style), soft_wrap=True)
     for row in report.get("thresholds", ()):
         style = "green" if row["passed"] else "bold red"

@@ -12,9 +12,8 @@ from typing import Any
 
 from analysis.thresholds import sentence
 from schemas.protocol import MACHINE
-from services.console.interleaved import interleaved_sentences
-from services.console.attributed import attributed_sentence
 from services.console.attributed import attributed_sentence, floor_sentence
+from services.console.interleaved import interleaved_sentences
 from services.console.page.charts import Curve, Frame, amount, line_chart
 from services.console.page.ledger import ledger_bars, ledger_table
 from services.console.page.markup import Markup, document, element, joined, style_sheet

@@ -3,9 +3,8 @@
 from typing import Any
 
 from analysis.thresholds import sentence
-from services.console.interleaved import interleaved_sentences
-from services.console.attributed import attributed_sentence
 from services.console.attributed import attributed_sentence, floor_sentence
+from services.console.interleaved import interleaved_sentences
 from services.console.page.ledger import in_words
 from services.console.show import (
     EXPIRED,

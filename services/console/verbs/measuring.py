@@ -11,7 +11,8 @@ from rich.console import Console
 
 from analysis.thresholds import ended_by_threshold
 from deploy.local.engines import install_engines
-from schemas.protocol import parse_stages
+from deploy.local.stack import Stack
+from schemas.protocol import Pipeline, Profile, Workload, parse_stages
 from services.console.choosing import (
     chosen_pipelines,
     chosen_workload,
@@ -19,9 +20,6 @@ from services.console.choosing import (
     with_baseline,
     with_options,
 )
-from deploy.local.stack import Stack
-from schemas.protocol import Pipeline, Profile, Workload, parse_stages
-from services.console.choosing import chosen_pipelines, chosen_workload, with_baseline, with_options
 from services.console.ci import benchmark, junit
 from services.console.evaluating import evaluate_again
 from services.console.files import check_file, write_file
@@ -120,9 +118,7 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
         )
         say(f"watch it at {dashboards(settings)}d/tidegauge-live")
         while len(reports) < options.repeat and not interrupted:
-            request = at_sustainable_share(ask(workload), store_url(settings))
-            request = new_request(workload, pipelines, stages, domain.spec)
-            request = request.model_copy(update={"profile": options.profile})
+            request = ask(workload).model_copy(update={"profile": options.profile})
             request = at_sustainable_share(request, store_url(settings))
             interrupted = perform(request, settings, console, stack.check).interrupted
             reports.append(build_report(store_url(settings), request.run_id))
