@@ -121,7 +121,6 @@ class Interleaving(Model):
     def turn(self, second: int) -> Name:
         """Whose turn it is in a second of the load."""
         return self.order[(second - self.first_s) // self.block_s % len(self.order)]
-        return self.order[second // self.block_s % len(self.order)]
 
 
 def floor_run_id(run_id: str) -> str:

@@ -145,13 +145,9 @@ class Workload(Model):
     it). transport: how records get in: straight to Kafka, or through the gateway. search: the run
     looks for the sustainable rate first, beginning with the load's, and then takes place at a share
     of it. sustainable_share: the rate is this share of the one that was found last; the load's own
-    is not used. kills: what is killed, when. thresholds: limits that its
-    it). search: the run looks for the sustainable rate first, beginning with the load's, and then
-    takes place at a share of it. sustainable_share: the rate is this share of the one that was
-    found last; the load's own is not used. floor_s: for so long a plain copy is measured before the
-    run (0: not), so that its latencies are seen beside those of the instrument. kills: what is
-    killed, when. thresholds: limits that its
-    figures must hold (schemas/threshold.py).
+    is not used. floor_s: for so long a plain copy is measured before the run (0: not), so that its
+    latencies are seen beside those of the instrument. kills: what is killed, when. thresholds:
+    limits that its figures must hold (schemas/threshold.py).
     """
 
     name: Name

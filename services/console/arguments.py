@@ -5,9 +5,8 @@ import textwrap
 from pathlib import Path
 from typing import TypeAlias, get_args
 
-from schemas.workload import AUTO, Transport
 from schemas.protocol import CITATION
-from schemas.workload import AUTO
+from schemas.workload import AUTO, Transport
 from services.console.completion import SHELLS
 from services.console.help import HELP, NONE
 
@@ -75,7 +74,6 @@ def _add_run(verbs: Verbs) -> None:
         help="how records get in, all but kafka through the gateway (the workload's: kafka)",
     )
     run.add_argument(
-        "--repeat", type=int, default=1, metavar="N", help="so many runs; report the median one"
         "--repeat", type=int, metavar="N", help="so many runs; report the median one (1)"
     )
     run.add_argument(

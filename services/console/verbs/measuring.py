@@ -100,10 +100,9 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
             f"in turns, blocks of {planned.interleaved.block_s} s: "
             f"{workload.phases.measure_s} s are measured"
         )
-    stack = open_stack(settings, has_gateway=workload.transport != "kafka")
-    stack = open_stack(settings)
     is_lasting = bool(options.profile or workload.search)
-    stack = open_stack(settings, is_lasting=is_lasting)
+    has_gateway = workload.transport != "kafka"
+    stack = open_stack(settings, is_lasting=is_lasting, has_gateway=has_gateway)
     _look_whether_quiet(options, stack)
     reports: list[dict[str, Any]] = []
     interrupted = False
