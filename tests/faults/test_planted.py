@@ -1,14 +1,43 @@
 """What a run names when something else than usual takes time on purpose, live."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
 
 from tests.faults.breakable_stack import BreakableStack, breakable_stack
-from tests.faults.planted import CAPPED, KINDS, Kind, names_it, planted_run
+from tests.faults.planted import (
+    ABOVE_CAP,
+    CAPPED,
+    KINDS,
+    SEND_DELAY_ALLOWED_MS,
+    Kind,
+    names_it,
+    planted_run,
+)
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 CAPPED_KIND = "capped_generator"
+SEARCH = f"""
+name = "capped"
+summary = "-"
+stages = ["parse"]
+keep_up_s = 4
+[load]
+shape = "constant"
+rate_per_second = {2 * ABOVE_CAP}
+[phases]
+warm_up_s = 3
+measure_s = 8
+[search]
+step_warm_up_s = 3
+step_s = 8
+confirm_s = 8
+max_steps = 2
+[validity]
+max_send_delay_p99_ms = {SEND_DELAY_ALLOWED_MS}
+max_clock_behind_ms = 30_000
+"""
 
 
 @pytest.fixture(scope="module")
@@ -38,3 +67,17 @@ def test_a_run_names_a_capped_generator(capped_stack: BreakableStack) -> None:
     report = planted_run(capped_stack, CAPPED_KIND)
     assert names_it(report, kind), report["late"]
     assert not report["valid"]
+
+
+def test_a_search_on_a_capped_generator_is_limited_by_the_generator(
+    capped_stack: BreakableStack,
+) -> None:
+    data = capped_stack.settings.data
+    workload, report = data / "capped.toml", data / "capped.json"
+    workload.write_text(SEARCH)
+    done = capped_stack.tidegauge(
+        *("run", str(workload), "--pipeline", "calibration", "--report", str(report))
+    )
+    found = json.loads(report.read_text())["conclusion"]["search"]
+    assert found["limited_by"] == "generator", done.stdout + done.stderr
+    assert "Limited by the generator, not by the pipeline." in done.stdout.replace("\n", " ")
