@@ -39,6 +39,7 @@ class StepEvents:
         self._newest: dict[Place, dict[int, Counter[int]]] = defaultdict(
             lambda: defaultdict(Counter)
         )
+        self._looked_at = 0
         self._cpu: list[tuple[int, str, float, float]] = []
 
     def add(self, topic: str, record: dict[str, Any]) -> None:
@@ -64,7 +65,12 @@ class StepEvents:
                 self._cpu.append((record["time"], *sample))
 
     def hopeless(self, max_rise: float) -> str:
-        """Why nothing more needs to be seen of this rate, or an empty string."""
+        """Why nothing more needs to be seen of this rate, or an empty string. Looked at once for
+        each second of output."""
+        latest = max((max(seconds) for seconds in self._newest.values()), default=0)
+        if latest == self._looked_at:
+            return ""
+        self._looked_at = latest
         for (_pipeline, stage), seconds in self._newest.items():
             whole = sorted(seconds)[:-1]
             medians = {at // 1000: float(quantile(seconds[at], 0.5) or 0) for at in whole}
