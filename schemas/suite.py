@@ -4,6 +4,8 @@
 conductor is given, with the workloads and pipelines themselves, one step per rate.
 """
 
+from typing import Literal
+
 from pydantic import Field, model_validator
 
 from schemas.model import Model, Name, Stage
@@ -29,6 +31,21 @@ class Pace(Model):
     failure_pause_s: int = Field(1800, ge=0, le=86_400)
 
 
+NoticeKind = Literal["change_point", "threshold", "invalid", "unclean", "part_down", "no_results"]
+
+
+class Notify(Model):
+    """Whom of the webhooks in the settings a suite tells, and of what, while it is carried out.
+
+    to: names of webhooks; all where empty. on: what is told; everything where empty.
+    no_results_minutes: in place of the setting; None leaves that.
+    """
+
+    to: tuple[Name, ...] = Field((), max_length=16)
+    on: tuple[NoticeKind, ...] = ()
+    no_results_minutes: float | None = Field(None, ge=0, le=100_000)
+
+
 class SuiteItem(Model):
     """One entry of a suite's file: a workload on pipelines, measured at once on the same input.
 
@@ -52,6 +69,7 @@ class SuiteFile(Model):
     name: Name
     summary: str
     pace: Pace = Pace()
+    notify: Notify = Notify()
     steps: tuple[SuiteItem, ...] = Field(min_length=1, max_length=MOST_STEPS)
 
 
@@ -87,6 +105,7 @@ class Suite(Model):
     name: Name
     summary: str = ""
     pace: Pace = Pace()
+    notify: Notify = Notify()
     steps: tuple[Step, ...] = Field(min_length=1, max_length=MOST_STEPS)
 
 

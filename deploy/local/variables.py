@@ -10,6 +10,7 @@ BROKER = "kafka"
 SECRET_SETTINGS = {
     "TIDEGAUGE_CLICKHOUSE_PASSWORD": "store",
     "TIDEGAUGE_CLICKHOUSE_PASSWORD_FILE": "store",
+    "TIDEGAUGE_WEBHOOKS": "conductor",
 }
 # The credentials of Kafka's clients.
 EVERY_SERVICE = "TIDEGAUGE_KAFKA_PROPERTIES"

@@ -4,9 +4,10 @@ sustainable rate, which is a series of runs, or a suite for ever.
     python -m services.conductor
 
 Reads `run`, `suite` and `cancel` on `control.runs`, leads the services through a run and publishes
-`results.lifecycle` and `results.conclusions`. Stops cleanly on SIGTERM: a run that is going on is
-concluded as not valid and what it started is stopped. One that was going on when a conductor was
-killed is concluded so by the next one; a search goes on from its last step.
+`results.lifecycle` and `results.conclusions`; a thread of it tells webhooks. Stops cleanly on
+SIGTERM: a run that is going on is concluded as not valid and what it started is stopped. One that
+was going on when a conductor was killed is concluded so by the next one; a search goes on from its
+last step.
 """
 
 import sys
@@ -22,6 +23,7 @@ from schemas.suite import Suite
 from services.conductor.cancellation import Cancellation, refuse
 from services.conductor.floor import measure_floor
 from services.conductor.history import read_back
+from services.conductor.notices.telling import Telling
 from services.conductor.orphaned_runs import conclude_orphan, conclude_steps
 from services.conductor.recovered_run import recovered_run
 from services.conductor.run import Run
@@ -50,6 +52,8 @@ def main() -> None:
     waiting: deque[dict[str, Any]] = deque()
     with serving(settings, "conductor", topics) as service:
         suites = Suites(settings, service.events, notes, notes.suite() or suite_of(settings))
+        telling = Telling(settings, settings.stack_id, lambda: suites.notify)
+        telling.start()
         search = left_open(settings, service.events, suites, notes)
         if search is not None:
             taken_up, so_far = search
@@ -65,6 +69,7 @@ def main() -> None:
                 log.info("run_begins", run_id=request.run_id, workload=request.workload.name)
                 carry_out(request, settings, service, suites, waiting=waiting)
                 notes.end_run()
+        telling.close()
         suites.close()
 
 

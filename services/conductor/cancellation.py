@@ -1,6 +1,7 @@
 """What may end the current run early."""
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -11,6 +12,9 @@ from services.runtime.events import Events
 from services.runtime.serving import Service
 
 MOST_WAITING = 16
+STOPPED = "The conductor was stopped."
+GAVE_WAY = "The run of the suite gave way to run"
+CANCELLED = "The run was"
 
 
 def refuse(events: Events, run_id: str, reason: str) -> None:
@@ -44,7 +48,7 @@ class Cancellation:
 
     def _reason(self) -> str:
         if self._service.stop.is_set():
-            return "The conductor was stopped."
+            return STOPPED
         command = self._service.commands.poll(0)
         if command is None:
             return ""
@@ -63,7 +67,7 @@ class Cancellation:
             refuse(self._service.events, command["run_id"], reason)
             return ""
         self._waiting.append(command)
-        return f"The run of the suite gave way to run {command['run_id']}."
+        return f"{GAVE_WAY} {command['run_id']}."
 
 
 def cancelled(body: str) -> str:
@@ -72,4 +76,9 @@ def cancelled(body: str) -> str:
         reason = Stop.model_validate_json(body).reason
     except ValidationError:
         reason = ""
-    return f"The run was {reason or 'cancelled'}."
+    return f"{CANCELLED} {reason or 'cancelled'}."
+
+
+def was_asked_for(reasons: Sequence[str]) -> bool:
+    """Whether a run is not valid because somebody ended it."""
+    return bool(reasons) and reasons[0].startswith((STOPPED, GAVE_WAY, CANCELLED))

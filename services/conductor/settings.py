@@ -2,11 +2,11 @@
 
 from pydantic import Field
 
-from services.runtime.settings import ServiceSettings
+from services.runtime.webhooks import WebhookSettings
 
 
-class ConductorSettings(ServiceSettings):
-    """What runs, and how long each step of a run may take, seconds.
+class ConductorSettings(WebhookSettings):
+    """What runs, how long each step of a run may take, seconds, and who is told of what.
 
     suite: name or file of the suite to run from the start, for ever; none if empty. stack_id: names
     one start of the whole stack (set by the local deployment).

@@ -107,7 +107,8 @@ def load_suite(name: str, directory: Path = SUITES_DIR) -> Suite:
     file = _load("suite", SuiteFile.model_validate, name, directory)
     steps = [step for item in file.steps for step in _steps(name, item)]
     try:
-        return Suite(name=file.name, summary=file.summary, pace=file.pace, steps=tuple(steps))
+        told = file.model_dump(include={"name", "summary", "pace", "notify"})
+        return Suite.model_validate({**told, "steps": tuple(steps)})
     except ValidationError as error:
         raise DefinitionError(f"suite {name}: {first_mistake(error)}.") from error
 

@@ -1,4 +1,8 @@
-"""Write every dashboard and the alerts: python -m deploy.grafana.program"""
+"""Write every dashboard and the alerts: python -m deploy.grafana.program
+
+`python -m deploy.grafana.program contact-points FILE` writes the alerts with a contact point for
+the webhooks of the settings, in place of the file of alerts.
+"""
 
 import json
 import sys
@@ -20,6 +24,9 @@ from deploy.grafana.program import (
     stages,
     sustainable,
 )
+from deploy.grafana.program.contact_points import with_contact_point
+from services.runtime.settings import load_settings
+from services.runtime.webhooks import WebhookSettings
 
 GRAFANA: Final = Path(__file__).parents[1]
 DASHBOARDS: Final = GRAFANA / "dashboards"
@@ -63,8 +70,19 @@ def _text(found: dict[str, Any]) -> str:
     return json.dumps(found, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def main() -> int:
+def write_contact_points(path: Path) -> None:
+    """Write the alerts so that the webhooks of the settings hear of them."""
+    provisioned = json.loads(ALERTS.read_text())
+    found = with_contact_point(provisioned, load_settings(WebhookSettings).webhooks)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(_text(found))
+
+
+def main(arguments: list[str]) -> int:
     """Write the files, and remove those of dashboards that are no more."""
+    if arguments[:1] == ["contact-points"]:
+        write_contact_points(Path(arguments[1]))
+        return 0
     written = dict(files())
     for path in DASHBOARDS.rglob("*.json"):
         if path not in written:
@@ -76,4 +94,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

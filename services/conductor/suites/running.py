@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from schemas import catalogue, protocol
 from schemas.mistakes import first_mistake
 from schemas.protocol import RunRequest, Workload
-from schemas.suite import Suite, SuitePosition, SuiteRun
+from schemas.suite import Notify, Suite, SuitePosition, SuiteRun
 from services.conductor.settings import ConductorSettings
 from services.conductor.suites.analysis import Analysis
 from services.conductor.suites.schedule import Place, next_place, pause_ms, skip_pause_ms
@@ -83,6 +83,11 @@ class Suites:
         self._notes.keep_suite(suite)
         self._suite, self._told, self._rested_ms = suite, None, 0
         self._skipped.clear()
+
+    @property
+    def notify(self) -> Notify:
+        """Who is told of what while this suite is carried out; everybody without one."""
+        return self._suite.notify if self._suite else Notify()
 
     def due(self) -> RunRequest | None:
         """The run to carry out now; None while there is no suite, a pause, or a busy machine, and

@@ -6,7 +6,6 @@ told in the log: a suite then begins anew, and a run that was left open is found
 """
 
 import json
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from schemas.mistakes import first_mistake
 from schemas.suite import Suite
 from services.conductor.suites.schedule import Place
+from services.runtime.whole_files import write_whole
 
 MOST_SUITES = 100
 MOST_BYTES = 16 * 1024 * 1024
@@ -115,10 +115,4 @@ class SuiteState:
 
     def _write(self, **changes: Any) -> None:
         self._noted = self._noted.model_copy(update=changes)
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        new = self._path.with_suffix(".new")
-        with new.open("w") as file:
-            file.write(self._noted.model_dump_json())
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self._path)
+        write_whole(self._path, self._noted.model_dump_json())

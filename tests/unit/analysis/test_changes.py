@@ -8,7 +8,7 @@ import pytest
 from analysis.changes.causes import likely_causes
 from analysis.changes.finding import find_changes, is_known
 from analysis.changes.series import Series, alike, assemble
-from services.console.changes import change_sentence
+from analysis.changes.words import change_sentence
 from tests.traffic import STAGES
 from tests.unit.analysis.histories import a_point, a_series
 from tests.unit.requests import a_request

@@ -238,6 +238,7 @@ def test_with_a_broker_of_ones_own_no_broker_is_started():
         ("TIDEGAUGE_CLICKHOUSE_PASSWORD", {"store"}),
         ("TIDEGAUGE_CLICKHOUSE_PASSWORD_FILE", {"store"}),
         ("TIDEGAUGE_KAFKA_PROPERTIES", set(SERVICES)),
+        ("TIDEGAUGE_WEBHOOKS", {"conductor"}),
         ("AWS_SECRET_ACCESS_KEY", {"runner"}),
         ("GRAFANA_TOKEN", {"runner"}),
         ("HOME", {"kafka", *SERVICES}),

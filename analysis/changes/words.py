@@ -1,0 +1,26 @@
+"""Changes in sentences. Pure."""
+
+from typing import Any
+
+METRICS = {
+    "p50_ms": ("median latency", "ms"),
+    "p99_ms": ("99th percentile of latency", "ms"),
+    "sustainable_rate_per_second": ("sustainable rate", "records/s"),
+}
+
+
+def change_sentence(change: dict[str, Any]) -> str:
+    """`join of spark-realtime, latency at 400/s: the median latency rose from 5 to 8 ms …`."""
+    before, after = change["before"]["median"], change["after"]["median"]
+    metric, unit = METRICS[change["metric"]]
+    by = "" if change["change"] is None else f" ({change['change']:+.0%})"
+    verb = "rose" if after > before else "fell"
+    causes = (
+        "likely causes:" if change["likely_causes"] else "nothing that is stored changed there."
+    )
+    return (
+        f"{change['stage']} of {change['pipeline']}, {change['workload']}: the "
+        f"{metric} {verb} from {before:g} to {after:g} {unit}{by} with run "
+        f"{change['first_run_after']} ({change['before']['runs']} runs before, "
+        f"{change['after']['runs']} since); {causes}"
+    )

@@ -1,0 +1,44 @@
+"""Grafana's contact point from the same settings as the conductor's webhooks, and alert rules that
+go straight to it, so that the policies somebody made in Grafana stay as they are.
+
+Grafana reads an address that is in a file itself (`$__file{…}`, as grafana.ini has it), so the file
+that is written here holds no secret of a `url_file`.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from services.runtime.webhooks import Webhook
+
+NAME: Final = "Tidegauge"
+TYPES: Final = {"json": "webhook", "slack": "slack", "teams": "teams"}
+
+
+def with_contact_point(
+    provisioned: Mapping[str, Any], webhooks: Mapping[str, Webhook]
+) -> dict[str, Any]:
+    """The alerting file with a contact point; as it is where there are no webhooks."""
+    if not webhooks:
+        return dict(provisioned)
+    receivers = [_receiver(name, one) for name, one in webhooks.items()]
+    groups = [group | {"rules": [_sent(one) for one in group["rules"]]} for group in
+              provisioned["groups"]]  # fmt: skip
+    point = {"orgId": 1, "name": NAME, "receivers": receivers}
+    return {**provisioned, "contactPoints": [point], "groups": groups}
+
+
+def _sent(rule: dict[str, Any]) -> dict[str, Any]:
+    return rule | {"notification_settings": {"receiver": NAME}}
+
+
+def _receiver(name: str, webhook: Webhook) -> dict[str, Any]:
+    settings = {"url": _value(webhook.url, webhook.url_file)}
+    if webhook.token_file:
+        settings["authorization_scheme"] = "Bearer"
+        settings["authorization_credentials"] = _value("", webhook.token_file)
+    uid = f"tidegauge-{name}"[:40]
+    return {"uid": uid, "type": TYPES[webhook.shape], "settings": settings}
+
+
+def _value(text: str, file: object) -> str:
+    return f"$__file{{{file}}}" if file else text.replace("$", "$$")

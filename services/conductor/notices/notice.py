@@ -1,0 +1,167 @@
+"""What of the results bus people are told, in their words. Pure.
+
+Looking(...).at(topic, record, place)     # a Notice, or None
+"""
+
+import json
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from analysis.changes.words import change_sentence
+from analysis.thresholds import sentence
+from schemas import catalogue, protocol
+from schemas.suite import NoticeKind
+from services.conductor.cancellation import was_asked_for
+from services.conductor.recovered_run import search_of
+
+TOPICS = (catalogue.LIFECYCLE, catalogue.CONCLUSIONS)
+MOST_RUNS = 100
+MOST_LINES = 20
+ON_PURPOSE_MS = 60_000  # a part that dies so long after it was killed on purpose is no news
+
+
+class Notice(BaseModel):
+    """One thing to tell. id: the same whenever it is sent. kinds: why it is told."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    at_ms: int
+    kinds: tuple[NoticeKind, ...]
+    title: str
+    lines: tuple[str, ...] = ()
+    run_id: str = ""
+
+    def concerns(self, kinds: Iterable[NoticeKind]) -> bool:
+        """Whether it is of one of these kinds, or of any where there are none."""
+        wanted = set(kinds)
+        return not wanted or bool(wanted & set(self.kinds))
+
+
+class Looking:
+    """Looks at one event after the other. What it remembers only makes titles better: what runs
+    are called, and what was killed on purpose."""
+
+    def __init__(self) -> None:
+        self._runs: OrderedDict[str, str] = OrderedDict()
+        self._killed_ms: dict[str, int] = {}
+
+    def at(self, topic: str, record: dict[str, Any], place: str) -> Notice | None:
+        """What an event says to people; place: where it is on the bus, which is its name."""
+        detail = json.loads(record["detail"])
+        if topic == catalogue.CONCLUSIONS:
+            return self._conclusion(record, detail, place)
+        if record["event"] == protocol.RUN_REQUESTED:
+            self._remember(record["run_id"], detail)
+        elif record["event"] == protocol.KILLED:
+            self._killed_ms[detail.get("target", "")] = record["time"]
+        elif record["event"] == protocol.PART_DOWN:
+            return self._part_down(record, detail, place)
+        return None
+
+    def _remember(self, run_id: str, request: dict[str, Any]) -> None:
+        pipelines = ", ".join(one["name"] for one in request["pipelines"])
+        self._runs[run_id] = f"{request['workload']['name']} on {pipelines}"
+        while len(self._runs) > MOST_RUNS:
+            self._runs.popitem(last=False)
+
+    def _part_down(
+        self, record: dict[str, Any], detail: dict[str, Any], place: str
+    ) -> Notice | None:
+        part = detail["part"]
+        known_as = "broker" if part == "kafka" else part
+        if record["time"] - self._killed_ms.get(known_as, -ON_PURPOSE_MS) < ON_PURPOSE_MS:
+            return None
+        next_s = "It is started again." if detail.get("restart", 1) else "The stack ends."
+        return Notice(
+            id=place,
+            at_ms=record["time"],
+            kinds=("part_down",),
+            title=f"{part} died",
+            lines=(detail["reason"], next_s),
+        )
+
+    def _conclusion(
+        self, record: dict[str, Any], detail: dict[str, Any], place: str
+    ) -> Notice | None:
+        if record["kind"] == "change_point":
+            return _change(record, detail, place)
+        if record["kind"] != "run" or search_of(record["run_id"]):
+            return None
+        return self._run(record, detail, place)
+
+    def _run(self, record: dict[str, Any], detail: dict[str, Any], place: str) -> Notice | None:
+        reasons = tuple(record["invalid_reasons"])
+        if was_asked_for(reasons):
+            return None
+        failed = [row for row in detail.get("thresholds") or () if not row["passed"]]
+        unclean = unclean_lines(detail.get("verdicts") or {})
+        kinds: list[NoticeKind] = []
+        kinds += ["threshold"] if failed else []
+        kinds += ["invalid"] if reasons else []
+        kinds += ["unclean"] if unclean else []
+        if not kinds:
+            return None
+        run = self._runs.get(record["run_id"], "")
+        words = [_WORDS[kind] for kind in kinds]
+        return Notice(
+            id=place,
+            at_ms=record["time"],
+            kinds=tuple(kinds),
+            title=f"{run or record['run_id']}: {' and '.join(words)}",
+            lines=(*map(sentence, failed), *reasons, *unclean)[:MOST_LINES],
+            run_id=record["run_id"],
+        )
+
+
+_WORDS: dict[NoticeKind, str] = {
+    "threshold": "a threshold failed",
+    "invalid": "INVALID",
+    "unclean": "outputs were not exact",
+}
+
+
+def unclean_lines(verdicts: dict[str, Any]) -> list[str]:
+    """A line per pipeline and stage with outputs that are not exact."""
+    lines = []
+    for pipeline, stages in sorted(verdicts.items()):
+        for stage, counts in stages.items():
+            found = [f"{counts[v]} {v}" for v in protocol.FAILED_VERDICTS if counts.get(v)]
+            lines += [f"{pipeline} {stage}: {', '.join(found)}"] if found else []
+    return lines
+
+
+def _change(record: dict[str, Any], detail: dict[str, Any], place: str) -> Notice:
+    what = f"{detail['stage']} of {detail['pipeline']}, {detail['workload']}"
+    return Notice(
+        id=place,
+        at_ms=record["time"],
+        kinds=("change_point",),
+        title=f"{what} got {'worse' if detail['worse'] else 'better'}",
+        lines=(change_sentence(detail), *detail["likely_causes"])[:MOST_LINES],
+        run_id=record["run_id"],
+    )
+
+
+def silence(since_ms: int, minutes: float, now_ms: int) -> Notice:
+    """No result has come for so long."""
+    return Notice(
+        id=f"no-results/{since_ms}",
+        at_ms=now_ms,
+        kinds=("no_results",),
+        title=f"No results for {minutes:g} minutes",
+        lines=("Nothing was measured: look at `tidegauge status`.",),
+    )
+
+
+def end_of_silence(since_ms: int, now_ms: int) -> Notice:
+    """Results come again."""
+    return Notice(
+        id=f"results-again/{since_ms}",
+        at_ms=now_ms,
+        kinds=("no_results",),
+        title=f"Results come again, after {(now_ms - since_ms) / 60_000:.0f} minutes",
+    )

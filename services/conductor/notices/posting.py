@@ -1,0 +1,76 @@
+"""One attempt to post a notice. It follows no redirection, and ends in bounded time."""
+
+import http.client
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+TOO_EARLY, TOO_MANY, REQUEST_TIMEOUT = 425, 429, 408
+LATER: Final = (REQUEST_TIMEOUT, TOO_EARLY, TOO_MANY)
+MOST_BYTES: Final = 2_000  # of an answer, in which nothing is looked for
+
+
+class NotTakenError(Exception):
+    """The receiver did not take it. for_good: another attempt would not help either."""
+
+    def __init__(self, reason: str, for_good: bool = False) -> None:
+        super().__init__(reason)
+        self.for_good = for_good
+
+
+def post(url: str, body: dict[str, Any], notice_id: str, token: str, timeout_s: float) -> None:
+    """Post a body as JSON. The id goes with it as Idempotency-Key. Raises NotTakenError, whose text
+    does not repeat the address."""
+    headers = {
+        "Content-Type": "application/json",
+        "Idempotency-Key": notice_id,
+        "User-Agent": "tidegauge",
+    }
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    parts = urlsplit(url)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    try:
+        with _connection(url, timeout_s) as connection:
+            connection.request("POST", path, json.dumps(body).encode(), headers)
+            answer = connection.getresponse()
+            answer.read(MOST_BYTES)
+    except (OSError, http.client.HTTPException) as error:
+        raise NotTakenError(f"it cannot be reached ({type(error).__name__})") from error
+    if not 200 <= answer.status < 300:
+        for_good = answer.status < 500 and answer.status not in LATER
+        raise NotTakenError(f"it answers {answer.status}", for_good)
+
+
+@contextmanager
+def _connection(url: str, timeout_s: float) -> Iterator[http.client.HTTPConnection]:
+    """A connection that is cut when its time is over, however slowly the other side writes."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    connection = (
+        http.client.HTTPSConnection(
+            host, parts.port, timeout=timeout_s, context=ssl.create_default_context()
+        )
+        if parts.scheme == "https"
+        else http.client.HTTPConnection(host, parts.port, timeout=timeout_s)
+    )
+    over = threading.Timer(timeout_s, _cut, (connection,))
+    over.daemon = True
+    over.start()
+    try:
+        yield connection
+    finally:
+        over.cancel()
+        connection.close()
+
+
+def _cut(connection: http.client.HTTPConnection) -> None:
+    found = connection.sock
+    if found is not None:
+        with suppress(OSError):
+            found.shutdown(socket.SHUT_RDWR)

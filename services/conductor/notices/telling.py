@@ -1,0 +1,188 @@
+"""The thread that looks at the bus and posts what is worth telling. It never holds up a run.
+
+telling = Telling(settings, stack_id, lambda: suite.notify)
+telling.start(); …; telling.close()
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from prometheus_client import Counter
+
+from schemas import catalogue, codec
+from schemas.details import read_event
+from schemas.suite import Notify
+from services.conductor.notices.notice import TOPICS, Looking, Notice, end_of_silence, silence
+from services.conductor.notices.outbox import Outbox, Quiet
+from services.conductor.notices.posting import NotTakenError, post
+from services.conductor.notices.shapes import SHAPES
+from services.runtime.clock import now_ms
+from services.runtime.events import RECORD_ERRORS
+from services.runtime.kafka import KafkaUnavailableError, assigned_consumer, watermarks
+from services.runtime.webhooks import Webhook, WebhookSettings
+
+POLL_S = 0.5
+MAX_RECORDS = 1_000
+LOOK_FOR_RESULTS_S = 5.0
+KEEP_POSITION_S = 30.0
+AGAIN_S = 5.0  # when the broker does not answer
+CLOSE_TIMEOUT_S = 2.0
+SENT = Counter("tidegauge_notices", "Messages to webhooks", ["webhook", "outcome"])
+log = structlog.get_logger()
+
+
+@dataclass
+class Receiver:
+    """A webhook and how it took what was sent last. due_s: monotonic time of the next attempt."""
+
+    webhook: Webhook
+    url: str
+    token: str
+    attempts: int = 0
+    due_s: float = 0.0
+
+
+class Telling:
+    """Tells the webhooks of the settings. Raises SecretFileError.
+
+    rules: what the suite says that is carried out now.
+    """
+
+    def __init__(
+        self, settings: WebhookSettings, stack_id: str, rules: Callable[[], Notify]
+    ) -> None:
+        self._settings, self._rules = settings, rules
+        self._receivers = {
+            name: Receiver(one, one.address(), one.token())
+            for name, one in settings.webhooks.items()
+        }
+        self._outbox = Outbox(settings.data, tuple(self._receivers), stack_id)
+        self._looking = Looking()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="telling", daemon=True)
+        self._looked_s = self._kept_s = 0.0
+
+    def start(self) -> None:
+        """Begin, where there is anybody to tell."""
+        if self._receivers:
+            self._thread.start()
+
+    def close(self) -> None:
+        """End, after what is being posted."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(CLOSE_TIMEOUT_S)
+
+    def _work(self) -> None:
+        while not self._stop.is_set():
+            consumer = assigned_consumer(self._settings, "conductor-notices", **_QUICK)
+            try:
+                self._begin(consumer)
+                while not self._stop.is_set():
+                    self._look(consumer)
+                    self._post_all()
+            except (KafkaException, KafkaUnavailableError, OSError) as error:
+                log.warning("telling_interrupted", reason=str(error))
+                self._stop.wait(AGAIN_S)
+            finally:
+                consumer.close()
+
+    def _begin(self, consumer: Consumer) -> None:
+        """Go on where the outbox ends; a new one begins with what comes from now on."""
+        for topic in TOPICS:
+            low, high = watermarks(consumer, TopicPartition(topic, 0))
+            at = self._outbox.next.get(topic, high)
+            self._outbox.next[topic] = high if at > high else max(at, low)
+        self._outbox.write()
+        consumer.assign([TopicPartition(topic, 0, self._outbox.next[topic]) for topic in TOPICS])
+
+    def _look(self, consumer: Consumer) -> None:
+        found = [self._read(one) for one in consumer.consume(MAX_RECORDS, POLL_S)]
+        now_s = time.monotonic()
+        if now_s - self._looked_s >= LOOK_FOR_RESULTS_S:
+            self._looked_s = now_s
+            found.append(self._look_for_results(consumer))
+        notices = [one for one in found if one is not None]
+        for notice in notices:
+            self._outbox.add(notice, self._told_of(notice))
+        if notices or now_s - self._kept_s >= KEEP_POSITION_S:
+            self._kept_s = now_s
+            self._outbox.write()
+
+    def _read(self, message: Message) -> Notice | None:
+        if message.error():
+            return None
+        topic, offset = message.topic(), message.offset()
+        self._outbox.next[topic] = offset + 1
+        try:
+            record = read_event(topic, message.value())
+            return self._looking.at(topic, record, f"{topic}/{offset}")
+        except codec.DecodeError:
+            return None  # others keep the dead letter
+        except RECORD_ERRORS:
+            log.exception("event_refused", topic=topic, offset=offset)
+            return None
+
+    def _look_for_results(self, consumer: Consumer) -> Notice | None:
+        """Whether the topic of latencies grows."""
+        minutes = self._rules().no_results_minutes
+        minutes = self._settings.no_results_minutes if minutes is None else minutes
+        _low, end = watermarks(consumer, TopicPartition(catalogue.LATENCY, 0))
+        quiet, now = self._outbox.quiet, now_ms()
+        if end != quiet.end:
+            self._outbox.quiet = Quiet(end=end, since_ms=now)
+            return end_of_silence(quiet.since_ms, now) if quiet.told else None
+        if quiet.told or not minutes or now - quiet.since_ms < minutes * 60_000:
+            return None
+        self._outbox.quiet = quiet.model_copy(update={"told": True})
+        return silence(quiet.since_ms, minutes, now)
+
+    def _told_of(self, notice: Notice) -> tuple[str, ...]:
+        rules = self._rules()
+        for name in set(rules.to) - set(self._receivers):
+            log.warning("no_such_webhook", webhook=name)
+        return tuple(
+            name
+            for name, receiver in self._receivers.items()
+            if (not rules.to or name in rules.to)
+            and notice.concerns(rules.on)
+            and notice.concerns(receiver.webhook.on)
+        )
+
+    def _post_all(self) -> None:
+        """One attempt for each webhook that has something to be sent and is due."""
+        for name, receiver in self._receivers.items():
+            notice = self._outbox.first(name)
+            if notice is not None and time.monotonic() >= receiver.due_s:
+                self._post(name, receiver, notice)
+
+    def _post(self, name: str, receiver: Receiver, notice: Notice) -> None:
+        body = SHAPES[receiver.webhook.shape](notice)
+        timeout_s = self._settings.webhook_timeout_s
+        try:
+            post(receiver.url, body, notice.id, receiver.token, timeout_s)
+        except NotTakenError as error:
+            old = now_ms() - notice.at_ms > self._settings.webhook_give_up_s * 1000
+            receiver.attempts += 1
+            receiver.due_s = time.monotonic() + self._pause_s(receiver.attempts)
+            dropped = error.for_good or old
+            SENT.labels(name, "dropped" if dropped else "failed").inc()
+            log.warning("notice_not_taken", webhook=name, reason=str(error), dropped=dropped)
+            if not dropped:
+                return
+        else:
+            receiver.attempts, receiver.due_s = 0, 0.0
+            SENT.labels(name, "sent").inc()
+        self._outbox.done(name)
+        self._outbox.write()
+
+    def _pause_s(self, attempts: int) -> float:
+        doubled = self._settings.webhook_retry_s * 2.0 ** min(attempts - 1, 30)
+        return min(doubled, self._settings.webhook_most_retry_s)
+
+
+_QUICK = {"fetch.min.bytes": 1, "fetch.wait.max.ms": 200}

@@ -1,0 +1,91 @@
+"""Where people want to be told: webhooks, from the settings of this machine only.
+
+    TIDEGAUGE_WEBHOOKS='{"team": {"shape": "slack", "url_file": "/etc/tidegauge/slack"}}'
+
+An address that is a secret, as those of Slack and Teams are, belongs into a file.
+"""
+
+from pathlib import Path
+from typing import Annotated, Final, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from schemas.suite import NoticeKind
+from services.runtime.hosts import LOOPBACK
+from services.runtime.secret_files import SecretFileError, given_secret
+from services.runtime.settings import ServiceSettings
+
+WebhookName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
+MOST_WEBHOOKS: Final = 16
+
+
+class Webhook(BaseModel):
+    """One receiver.
+
+    url, url_file: its address, or the file that holds it; https, or http on this machine. shape:
+    what is posted. on: what it is told of; everything where empty. token_file: a secret that is
+    sent as `Authorization: Bearer …`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    shape: Literal["json", "slack", "teams"] = "json"
+    url: str = ""
+    url_file: Path | None = None
+    token_file: Path | None = None
+    on: tuple[NoticeKind, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_address(self) -> Self:
+        if bool(self.url) == bool(self.url_file):
+            raise ValueError("needs either url or url_file")
+        if self.url:
+            check_address(self.url)
+        return self
+
+    def address(self) -> str:
+        """The address. Raises SecretFileError where its file cannot be used."""
+        if self.url_file is None:
+            return self.url
+        found = given_secret(self.url_file)
+        try:
+            check_address(found)
+        except ValueError as error:
+            raise SecretFileError(f"the address in {self.url_file} {error}") from error
+        return found
+
+    def token(self) -> str:
+        """The secret that is sent, or an empty text. Raises SecretFileError."""
+        return given_secret(self.token_file) if self.token_file else ""
+
+
+def check_address(url: str) -> None:
+    """Raises ValueError where nothing may be posted to an address. It does not repeat it."""
+    if not url.isascii() or not url.isprintable() or " " in url:
+        raise ValueError("must have nothing but printable ASCII")
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        host, port = "", 0
+    if not host or "@" in parts.netloc or port == 0:
+        raise ValueError("must be https://host[:port]/path, without a user")
+    if parts.scheme != "https" and not (parts.scheme == "http" and host in LOOPBACK):
+        raise ValueError("must be https://…; http:// is for this machine only")
+
+
+class WebhookSettings(ServiceSettings):
+    """Who is told, and how patiently.
+
+    no_results_minutes: how long no result may come before that is told; 0 never tells.
+    webhook_timeout_s: of one attempt. webhook_retry_s: before the second attempt; it doubles up to
+    webhook_most_retry_s. webhook_give_up_s: after which a message is dropped.
+    """
+
+    webhooks: dict[WebhookName, Webhook] = Field({}, max_length=MOST_WEBHOOKS)
+    no_results_minutes: float = Field(0, ge=0, le=100_000)
+    webhook_timeout_s: float = Field(5, gt=0, le=60)
+    webhook_retry_s: float = Field(2, gt=0, le=3600)
+    webhook_most_retry_s: float = Field(300, gt=0, le=86_400)
+    webhook_give_up_s: float = Field(86_400, gt=0, le=2_592_000)

@@ -1,0 +1,186 @@
+"""What people are told, and in which shape."""
+
+import json
+from typing import Any
+
+import pytest
+
+from schemas import catalogue
+from services.conductor.notices.notice import Looking, Notice, end_of_silence, silence
+from services.conductor.notices.shapes import plain, slack, teams
+
+pytestmark = pytest.mark.unit
+
+AT_MS = 1_700_000_000_000
+EXACT = {"exact": 9, "wrong": 0, "missing": 0, "late": 0, "duplicate": 0, "unexpected": 0}
+
+
+def lifecycle(event: str, run_id: str = "", at_ms: int = AT_MS, **detail: Any) -> dict[str, Any]:
+    return {"event": event, "run_id": run_id, "time": at_ms, "detail": json.dumps(detail)}
+
+
+def conclusion(
+    run_id: str = "run-1", kind: str = "run", reasons: tuple[str, ...] = (), **detail: Any
+) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "run_id": run_id,
+        "time": AT_MS,
+        "invalid_reasons": list(reasons),
+        "detail": json.dumps(detail),
+    }
+
+
+def told(record: dict[str, Any], *before: dict[str, Any]) -> Notice | None:
+    looking = Looking()
+    for one in before:
+        assert looking.at(catalogue.LIFECYCLE, one, "results.lifecycle/1") is None
+    topic = catalogue.CONCLUSIONS if "kind" in record else catalogue.LIFECYCLE
+    return looking.at(topic, record, f"{topic}/7")
+
+
+def test_a_good_run_is_not_told() -> None:
+    assert told(conclusion(clean=True, verdicts={"p": {"join": EXACT}}, thresholds=[])) is None
+
+
+def test_one_notice_says_all_that_is_wrong_with_a_run() -> None:
+    row = {"threshold": "join.p99_ms <= 50", "pipeline": "p", "stage": "join", "value": 63,
+           "passed": False}  # fmt: skip
+    verdicts = {"p": {"parse": EXACT, "join": EXACT | {"late": 2, "missing": 1}}}
+    request = {"workload": {"name": "latency"}, "pipelines": [{"name": "p"}]}
+    found = told(
+        conclusion(reasons=("The host gave 9% to others.",), verdicts=verdicts, thresholds=[row]),
+        lifecycle("run_requested", "run-1", **request),
+    )
+    assert found == Notice(
+        id="results.conclusions/7",
+        at_ms=AT_MS,
+        kinds=("threshold", "invalid", "unclean"),
+        title="latency on p: a threshold failed and INVALID and outputs were not exact",
+        lines=(
+            "failed: join.p99_ms <= 50; p join has 63",
+            "The host gave 9% to others.",
+            "p join: 1 missing, 2 late",
+        ),
+        run_id="run-1",
+    )
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "The run was interrupted.",
+        "The run of the suite gave way to run latency-2.",
+        "The conductor was stopped.",
+    ],
+)
+def test_a_run_that_somebody_ended_is_not_told(reason: str) -> None:
+    assert told(conclusion(reasons=(reason,))) is None
+
+
+def test_steps_of_a_search_are_not_told() -> None:
+    bad = {"p": {"join": EXACT | {"missing": 5}}}
+    assert told(conclusion("search-1-step-3", verdicts=bad)) is None
+    assert told(conclusion("search-1", verdicts=bad)) is not None
+
+
+def test_a_change_point_is_told_with_what_else_changed() -> None:
+    found = told(
+        conclusion(
+            "run-9",
+            "change_point",
+            workload="latency at 400/s",
+            pipeline="p",
+            stage="join",
+            metric="p50_ms",
+            first_run_after="run-9",
+            before={"median": 100.0, "runs": 8},
+            after={"median": 120.0, "runs": 4},
+            change=0.2,
+            worse=True,
+            likely_causes=["java: 21 → 25"],
+        )
+    )
+    assert found is not None
+    assert (found.kinds, found.run_id) == (("change_point",), "run-9")
+    assert found.title == "join of p, latency at 400/s got worse"
+    assert found.lines == (
+        "join of p, latency at 400/s: the median latency rose from 100 to 120 ms (+20%) with run "
+        "run-9 (8 runs before, 4 since); likely causes:",
+        "java: 21 → 25",
+    )
+
+
+def test_a_dead_part_is_told_unless_it_was_killed_on_purpose() -> None:
+    down = lifecycle("part_down", part="kafka", reason="it was killed by SIGKILL", restart=1)
+    found = told(down)
+    assert found is not None
+    assert (found.title, found.lines) == (
+        "kafka died",
+        ("it was killed by SIGKILL", "It is started again."),
+    )
+    killed = lifecycle("killed", "run-1", AT_MS - 59_000, target="broker", pids=[7])
+    assert told(down, killed) is None
+    assert told(down, killed | {"time": AT_MS - 60_000}) is not None
+
+
+def test_the_last_death_says_that_the_stack_ends() -> None:
+    found = told(lifecycle("part_down", part="store", reason="exit code 1", restart=0))
+    assert found is not None
+    assert found.lines == ("exit code 1", "The stack ends.")
+
+
+def test_silence_and_its_end_have_names_of_their_own() -> None:
+    began, ended = silence(AT_MS, 30, AT_MS + 1_800_000), end_of_silence(AT_MS, AT_MS + 2_400_000)
+    assert (began.title, ended.title) == (
+        "No results for 30 minutes",
+        "Results come again, after 40 minutes",
+    )
+    assert (began.id, ended.id) == (f"no-results/{AT_MS}", f"results-again/{AT_MS}")
+
+
+def test_a_receiver_may_want_only_some_kinds() -> None:
+    one = Notice(id="1", at_ms=0, kinds=("threshold", "invalid"), title="t")
+    assert one.concerns(())
+    assert one.concerns(("invalid", "part_down"))
+    assert not one.concerns(("part_down",))
+
+
+NOTICE = Notice(
+    id="results.conclusions/7",
+    at_ms=AT_MS,
+    kinds=("threshold",),
+    title="a < b & c",
+    lines=("x > 1",),
+    run_id="run-1",
+)
+
+
+def test_the_plain_shape_has_every_field() -> None:
+    assert plain(NOTICE) == {
+        "id": "results.conclusions/7",
+        "time": "2023-11-14T22:13:20.000+00:00",
+        "kinds": ["threshold"],
+        "title": "a < b & c",
+        "lines": ["x > 1"],
+        "run_id": "run-1",
+    }
+
+
+def test_slack_gets_one_text_in_which_no_link_can_be_hidden() -> None:
+    assert slack(NOTICE) == {"text": "*a &lt; b &amp; c*\n• x &gt; 1"}
+
+
+def test_teams_gets_an_adaptive_card() -> None:
+    body = teams(NOTICE)
+    (attachment,) = body["attachments"]
+    assert (body["type"], attachment["contentType"]) == (
+        "message",
+        "application/vnd.microsoft.card.adaptive",
+    )
+    assert attachment["content"]["version"] == "1.4"
+    runs = [block["inlines"][0] for block in attachment["content"]["body"]]
+    assert runs == [
+        {"type": "TextRun", "text": "a < b & c", "weight": "Bolder", "size": "Medium"},
+        {"type": "TextRun", "text": "x > 1"},
+    ]

@@ -1,0 +1,98 @@
+"""How notices are kept and posted."""
+
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from services.conductor.notices.notice import Notice
+from services.conductor.notices.outbox import MOST_WAITING, Outbox, Quiet
+from services.conductor.notices.posting import NotTakenError, post
+from tests.receiver import receiving
+
+pytestmark = pytest.mark.unit
+
+
+def a_notice(number: int) -> Notice:
+    return Notice(id=f"n{number}", at_ms=number, kinds=("invalid",), title=f"title {number}")
+
+
+def test_what_waits_is_there_after_a_restart_and_what_was_sent_is_not(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path, ("a", "b"), "stack-1")
+    outbox.add(a_notice(1), ("a", "b"))
+    outbox.add(a_notice(2), ("b",))
+    outbox.next["results.lifecycle"] = 5
+    outbox.quiet = Quiet(end=3, since_ms=9, told=True)
+    outbox.done("a")
+    outbox.write()
+    again = Outbox(tmp_path, ("a", "b"), "stack-1")
+    assert (again.first("a"), again.first("b")) == (None, a_notice(1))
+    assert again.next == {"results.lifecycle": 5}
+    assert again.quiet == Quiet(end=3, since_ms=9, told=True)
+    assert Outbox(tmp_path, ("a",), "stack-2").quiet == Quiet()
+
+
+def test_of_too_many_the_oldest_go(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path, ("a",), "")
+    for number in range(MOST_WAITING + 2):
+        outbox.add(a_notice(number), ("a",))
+    assert outbox.first("a") == a_notice(2)
+
+
+def test_a_file_that_makes_no_sense_counts_as_empty(tmp_path: Path) -> None:
+    (tmp_path / "notices.json").write_text('{"next": 3')
+    assert Outbox(tmp_path, ("a",), "").first("a") is None
+    assert (tmp_path / "notices.unreadable").read_text() == '{"next": 3'
+
+
+def test_the_id_and_the_token_go_as_headers() -> None:
+    with receiving() as receiver:
+        post(receiver.url, {"title": "t"}, "results.lifecycle/7", "word", 5)
+        assert receiver.bodies == [{"title": "t"}]
+        (headers,) = receiver.headers
+    assert headers["Idempotency-Key"] == "results.lifecycle/7"
+    assert headers["Authorization"] == "Bearer word"
+    assert headers["Content-Type"] == "application/json"
+
+
+@pytest.mark.parametrize(
+    ("status", "for_good"),
+    [(302, True), (400, True), (404, True), (408, False), (429, False), (500, False), (503, False)],
+)
+def test_which_answers_are_for_good(status: int, for_good: bool) -> None:
+    with receiving() as receiver:
+        receiver.answers = [status]
+        with pytest.raises(NotTakenError, match=f"^it answers {status}$") as caught:
+            post(receiver.url, {}, "1", "", 5)
+        assert caught.value.for_good is for_good
+        assert receiver.bodies == []  # it did not follow
+
+
+def test_a_receiver_that_is_not_there_is_asked_again() -> None:
+    with receiving() as receiver:
+        url = receiver.url
+    with pytest.raises(NotTakenError, match="cannot be reached") as caught:
+        post(url, {}, "1", "", 5)
+    assert not caught.value.for_good
+
+
+def test_a_receiver_that_writes_a_byte_now_and_then_is_cut_off() -> None:
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def drip() -> None:
+            connection, _address = server.accept()
+            with connection:
+                while not over.wait(0.05):
+                    try:
+                        connection.sendall(b"H")
+                    except OSError:
+                        return
+
+        thread = threading.Thread(target=drip, daemon=True)
+        thread.start()
+        with pytest.raises(NotTakenError):
+            post(f"http://127.0.0.1:{server.getsockname()[1]}/", {}, "1", "", 0.3)
+        over.set()
+        thread.join(5)
