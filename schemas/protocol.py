@@ -74,6 +74,9 @@ CLOCK_OFFSET = "clock_offset"
 EVALUATION_RESUMED = "evaluation_resumed"
 # every 10 s of a run from the evaluator; detail: {"lag_ms", "largest_lag_ms", "cells"}
 EVALUATING = "evaluating"
+# every few seconds of the load from the conductor; detail: {"steady": true, false or null where too
+# little is known, "moving": what of which stage still moves, a sentence each}
+STEADINESS = "steadiness"
 DRAINED = "drained"  # detail: Drained
 # from the gateway, when all frames of a load have come or none come any more; detail: how many were
 # sent, received, appended, lost, duplicates and refused, and how long they took

@@ -41,6 +41,7 @@ POLL_S = 0.1
 ABORT_AFTER_MS = 5_000  # of the measured phase: fewer outputs say little of a percentile
 JUDGE_EVERY_MS = 1_000
 LOOK_EVERY_MS = 1_000
+TELL_STEADINESS_EVERY_MS = 5_000
 MEASURE_LEAD_MS = 4_000  # from the command until what it says begins
 ASK_AGAIN_MS = 2_000
 WARM_INTERVALS = 1  # in which the outputs of pipelines that were kept must grow
@@ -86,6 +87,7 @@ class Run:
         self._prepared = False
         self._aborting: tuple[Threshold, ...] = ()
         self._judge_ms = 0
+        self._steadiness_ms: int | None = None  # when it is told next, while the load goes on
 
     def execute(self) -> None:
         """Run to the end. Always concludes, always stops what it started."""
@@ -160,6 +162,7 @@ class Run:
     def _load(self, phases: PhasePlan) -> None:
         until_steady = phases.phases.until_steady
         self._await_time(phases.load_start_ms)
+        self._steadiness_ms = now_ms() + TELL_STEADINESS_EVERY_MS
         known = {} if until_steady else {"end_ms": phases.measure_start_ms}
         self._phase("warm_up", start_ms=phases.load_start_ms, **known)
         if until_steady:
@@ -174,7 +177,7 @@ class Run:
                 self._measures(phases)
                 self._kill(start_ms)
         self._await_time(phases.load_end_ms)
-        self._aborting = ()
+        self._aborting, self._steadiness_ms = (), None
         self._await(
             lambda: self._state.load_finished is not None,
             self._settings.load_timeout_s,
@@ -246,6 +249,7 @@ class Run:
         )
 
     def _stop_parts(self, keep_pipelines: bool) -> None:
+        self._steadiness_ms = None
         reason = self._state.failure or "run finished"
         stop = Stop(reason=reason, keep_pipelines=keep_pipelines)
         self._events.command("stop", self.request.run_id, stop)
@@ -316,6 +320,15 @@ class Run:
     def _take_in(self, timeout_s: float = POLL_S) -> None:
         for topic, record in self._bus.poll(timeout_s):
             self._hear(topic, record)
+        self._tell_steadiness()
+
+    def _tell_steadiness(self) -> None:
+        """Say now and then what the warm-up would be judged by now, for those who look on."""
+        if self._steadiness_ms is None or now_ms() < self._steadiness_ms:
+            return
+        self._steadiness_ms = now_ms() + TELL_STEADINESS_EVERY_MS
+        found = self._state.warming.look(now_ms() - KNOWN_AFTER_MS)
+        self._tell(protocol.STEADINESS, {"steady": found.steady, "moving": list(found.moving)})
 
     def _hear(self, topic: str, record: dict[str, Any]) -> None:
         heard(self._state.add, topic, record)

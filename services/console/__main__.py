@@ -9,22 +9,26 @@ import signal
 import sys
 from types import FrameType
 
-from rich.console import Console
-
 from deploy.local.data_folder import UMASK
 from deploy.local.install import InstallError
 from deploy.local.stack import StackError
 from services.console.arguments import build_parser
 from services.console.checks import run_tests
 from services.console.run_command import RunError
+from services.console.terminal import Terminal
 from services.console.verbs import VERBS
-from services.console.verbs.common import EXIT_INTERRUPTED
+from services.console.verbs.common import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
 from services.runtime.clickhouse import QueryError
 from services.runtime.definitions import DefinitionError
 from services.runtime.engines import make_folders_absolute
 from services.runtime.kafka import KafkaUnavailableError
 from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import EXIT_USAGE, ServiceSettings, load_settings
+
+NOT_DONE = (
+    *(DefinitionError, InstallError, KafkaUnavailableError, QueryError, RunError),
+    SecretFileError,
+)
 
 
 def main(arguments: list[str]) -> int:
@@ -40,18 +44,20 @@ def main(arguments: list[str]) -> int:
         signal.signal(number, _interrupt)
     try:
         settings = load_settings(ServiceSettings)
-        return VERBS[options.verb](options, settings, Console(highlight=False))
+        terminal = Terminal(options.quiet, not options.no_color)
+        return VERBS[options.verb](options, settings, terminal)
     except StackError as error:
         for line in error.log_tail:
             print(f"  {line}", file=sys.stderr)
         print(f"tidegauge: {error}", file=sys.stderr)
         return error.exit_code
-    except (DefinitionError, QueryError, RunError, KafkaUnavailableError, SecretFileError) as error:
-        print(f"tidegauge: {error}", file=sys.stderr)
+    except NOT_DONE as error:
+        end = "." if isinstance(error, InstallError) else ""
+        print(f"tidegauge: {error}{end}", file=sys.stderr)
         return EXIT_USAGE
-    except InstallError as error:
-        print(f"tidegauge: {error}.", file=sys.stderr)
-        return EXIT_USAGE
+    except BrokenPipeError:  # such as `… | head`: nobody reads on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_PIPE_CLOSED
     except KeyboardInterrupt:
         print("tidegauge: interrupted.", file=sys.stderr)
         return EXIT_INTERRUPTED

@@ -11,6 +11,10 @@ from services.console.completion import SHELLS
 from services.console.help import HELP, NONE
 
 WIDTH = 92
+LOUDNESS = (
+    (("-q", "--quiet"), "results and errors only, no progress"),
+    (("--no-color",), "no colours; so does NO_COLOR in the environment"),
+)
 EPILOG = """\
 Exit codes: 0 done (run: valid and ledger clean), 1 it ran but is not so, 2 it could not be done,
 3 a threshold failed.
@@ -27,6 +31,8 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--data", type=Path, metavar="DIR", help="where state lives")
+    for option, what in LOUDNESS:
+        parser.add_argument(*option, action="store_true", help=what)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     _add_run(verbs)
     _add_study(verbs)
@@ -123,6 +129,7 @@ def _add_study(verbs: Verbs) -> None:
     study.add_argument(
         "--folder", type=Path, metavar="DIR", help="where the page is written (default: here)"
     )
+    study.add_argument("--json", action="store_true", help="the list as JSON")
 
 
 def _warm_up(text: str) -> int | str:
@@ -143,7 +150,8 @@ def _add_stack(verbs: Verbs) -> None:
     _verb(verbs, "down", "stop the stack and whatever a killed console left behind")
     status = _verb(verbs, "status", "what is running, and where")
     status.add_argument("--json", action="store_true", help="as JSON")
-    _verb(verbs, "doctor", "check this machine and the running stack, say what to do")
+    doctor = _verb(verbs, "doctor", "check this machine and the running stack, say what to do")
+    doctor.add_argument("--json", action="store_true", help="as JSON")
 
 
 def _add_results(verbs: Verbs) -> None:
@@ -154,6 +162,7 @@ def _add_results(verbs: Verbs) -> None:
         metavar="NAME",
         help="table (default), csv, json, md, parquet, tsv, or a format of ClickHouse's",
     )
+    sql.add_argument("--json", action="store_true", help="--format json; the examples as a list")
     sql.add_argument("--output", type=Path, metavar="FILE", help="write the answer to a file")
     sql.add_argument(
         "--examples",
@@ -179,10 +188,12 @@ def _add_results(verbs: Verbs) -> None:
     compare.add_argument("after", nargs="?", metavar="RUN[,RUN]", help="default: the same run")
     changes = _verb(verbs, "changes", "where the history of the runs shows a change")
     changes.add_argument("--json", action="store_true", help="as JSON")
-    _verb(verbs, "runs", "list the runs")
+    runs = _verb(verbs, "runs", "list the runs")
+    runs.add_argument("--json", action="store_true", help="as JSON")
     for noun in ("workloads", "pipelines", "domains", "engines", "suites"):
         one = _verb(verbs, noun, f"list the {noun}, or explain one")
         one.add_argument("name", nargs="?", metavar="NAME")
+        one.add_argument("--json", action="store_true", help="as JSON")
         if noun == "engines":
             one.add_argument("--install", action="store_true", help="install it now")
         if noun == "workloads":
@@ -227,9 +238,10 @@ def _verb(verbs: Verbs, name: str, text: str) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     # Also after the verb; SUPPRESS, so that a value before the verb is not overwritten.
-    parser.add_argument(
-        "--data", type=Path, metavar="DIR", default=argparse.SUPPRESS, help="where state lives"
-    )
+    unset = argparse.SUPPRESS
+    parser.add_argument("--data", type=Path, metavar="DIR", default=unset, help="where state lives")
+    for option, what in LOUDNESS:
+        parser.add_argument(*option, action="store_true", default=unset, help=what)
     return parser
 
 

@@ -2,8 +2,9 @@
 
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.syntax import Syntax
@@ -50,6 +51,11 @@ def example(number: int) -> Example:
         if each.number == number:
             return each
     raise DefinitionError(f"There is no example {number}; list them with: tidegauge sql --examples")
+
+
+def plain_examples() -> list[dict[str, Any]]:
+    """Every question with its query, as plain values."""
+    return [asdict(one) for one in examples()]
 
 
 def show_examples(console: Console) -> None:

@@ -64,11 +64,15 @@ def _services(services: list[dict[str, Any]]) -> Table:
     return table
 
 
-def show_runs(console: Console, url: str) -> None:
-    """All runs, newest first."""
-    rows = query(
+def all_runs(url: str) -> list[dict[str, Any]]:
+    """Rows of the view `runs`, newest first, without steps of searches. Raises QueryError."""
+    return query(
         url, "SELECT * FROM tidegauge.runs WHERE step_of = '' ORDER BY requested_at DESC LIMIT 200"
     )
+
+
+def show_runs(console: Console, rows: list[dict[str, Any]]) -> None:
+    """A table of runs."""
     if not rows:
         console.print("There is no run yet; start one with: tidegauge run")
         return

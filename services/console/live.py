@@ -1,4 +1,5 @@
-"""Show how a run is going: a live table on a terminal, a plain line every few seconds elsewhere."""
+"""Show how a run is going: a table that is drawn over on a terminal, a plain line every few seconds
+elsewhere, nothing where only results are wanted."""
 
 import time
 from types import TracebackType
@@ -9,10 +10,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from services.console.progress import PHASE_WORDS, Progress
+from services.console.progress import PHASE_WORDS, SHOWN_S, Progress
+from services.console.terminal import is_quiet, redraws, sparkline
 from services.runtime.clock import now_ms
 
 PLAIN_EVERY_S = 5.0
+WIDE = 100  # columns from which there is room for a sparkline
+STEADY_WORDS = {None: "", False: "steady", True: "moves"}
 
 
 class View(Protocol):
@@ -33,7 +37,9 @@ class View(Protocol):
 
 def open_view(console: Console) -> View:
     """The view that suits where the output goes."""
-    return LiveView(console) if console.is_terminal else PlainView(console)
+    if is_quiet(console):
+        return NoView()
+    return LiveView(console) if redraws(console) else PlainView(console)
 
 
 def headline(progress: Progress, time_ms: int) -> str:
@@ -49,7 +55,50 @@ def headline(progress: Progress, time_ms: int) -> str:
         parts.append(f"ready: {', '.join(progress.ready)}")
     if progress.input_records:
         parts.append(f"input {progress.input_rate():.0f} records/s")
+    if progress.steady is not None and progress.phase in ("warm_up", "measure"):
+        parts.append("steady" if progress.steady else "not steady yet")
     return " · ".join(parts)
+
+
+def live_table(progress: Progress, console: Console) -> Table:
+    """A row per pipeline and stage."""
+    table = Table(box=None, pad_edge=False)
+    is_wide = console.width >= WIDE
+    for column in ("pipeline", "stage"):
+        table.add_column(column)
+    for column in ("p50 ms", "p99 ms"):
+        table.add_column(column, justify="right")
+    if is_wide:
+        table.add_column(f"p99, last {SHOWN_S} s", width=SHOWN_S, no_wrap=True)
+    table.add_column("")
+    for column in ("exact", "other verdicts"):
+        table.add_column(column, justify="right")
+    for pipeline, stage, p50, p99, exact, others in progress.rows():
+        cells = [pipeline, stage, _or_dash(p50), _or_dash(p99)]
+        if is_wide:
+            values = progress.recent_p99s(pipeline, stage)
+            cells.append(sparkline(values, SHOWN_S, console.encoding))
+        cells += [STEADY_WORDS[progress.moves(pipeline, stage)], str(exact), str(others)]
+        table.add_row(*cells, style="red" if others else "")
+    return table
+
+
+class NoView:
+    """Shows nothing."""
+
+    def __enter__(self) -> "NoView":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        return None
+
+    def show(self, progress: Progress) -> None:
+        """Nothing."""
 
 
 class LiveView:
@@ -76,15 +125,7 @@ class LiveView:
         for line in progress.search[self._told :]:
             self._live.console.print(line, soft_wrap=True, markup=False)
         self._told = len(progress.search)
-        table = Table(box=None, pad_edge=False)
-        for column in ("pipeline", "stage"):
-            table.add_column(column)
-        for column in ("p50 ms", "p99 ms", "exact", "other verdicts"):
-            table.add_column(column, justify="right")
-        for pipeline, stage, p50, p99, exact, others in progress.rows():
-            style = "red" if others else ""
-            shown = [_or_dash(p50), _or_dash(p99), str(exact), str(others)]
-            table.add_row(pipeline, stage, *shown, style=style)
+        table = live_table(progress, self._live.console)
         note = Text("latency: latest input to output, last 5 s", style="dim")
         self._live.update(Group(Text(headline(progress, now_ms()), style="bold"), table, note))
 

@@ -22,6 +22,7 @@ BUS = (
     catalogue.CONCLUSIONS,
 )
 RECENT_S = 5
+SHOWN_S = 30  # of a sparkline
 
 PHASE_WORDS = {
     "": "waiting for the conductor",
@@ -39,7 +40,7 @@ PHASE_WORDS = {
 class Progress:
     """State of one run. done: concluded or refused; failures: one sentence each;
     interrupted: by whoever follows it; search: what a search for the sustainable rate has told, one
-    line per step."""
+    line per step; steady, moving: what the conductor said last of whether all is steady."""
 
     request: RunRequest
     phase: str = ""
@@ -60,6 +61,8 @@ class Progress:
     input_records: Counter[int] = field(default_factory=Counter)
     search: list[str] = field(default_factory=list)
     searching: str = ""
+    steady: bool | None = None
+    moving: tuple[str, ...] = ()
 
     def add(self, topic: str, record: dict[str, Any]) -> None:
         """Take in one event of a topic of BUS; events of other runs change nothing."""
@@ -93,6 +96,19 @@ class Progress:
             total.update(self.latencies[pipeline, stage, second])
         return total
 
+    def recent_p99s(self, pipeline: str, stage: str) -> list[int]:
+        """99th percentiles of `latest` of the last seconds that had outputs, oldest first."""
+        seconds = sorted(s for p, g, s in self.latencies if (p, g) == (pipeline, stage))
+        found = (quantile(self.latencies[pipeline, stage, s], 0.99) for s in seconds[-SHOWN_S:])
+        return [value for value in found if value is not None]
+
+    def moves(self, pipeline: str, stage: str) -> bool | None:
+        """Whether a stage still moves; None where that is not known."""
+        if self.steady is None:
+            return None
+        places = (f"{pipeline} {stage}:", f"{pipeline}:")
+        return any(sentence.startswith(places) for sentence in self.moving)
+
     def seconds_left(self, now_ms: int) -> float | None:
         """Until the phase ends by the schedule; None where that depends on events."""
         if self.phase_end_ms is None:
@@ -118,6 +134,8 @@ class Progress:
             if self.phase == "search":
                 rate = detail["rate_per_second"]
                 self.searching = f"step {detail['step']} at {rate:.0f} records/s"
+        elif event == protocol.STEADINESS:
+            self.steady, self.moving = detail["steady"], tuple(detail["moving"])
         elif event == protocol.READY:
             self.ready.append(record["pipeline"] or record["producer"])
         elif event == protocol.FAILED:

@@ -9,6 +9,7 @@ from schemas import catalogue
 from schemas.protocol import RunRequest, Stop
 from services.console.live import View, open_view
 from services.console.progress import BUS, Progress
+from services.console.terminal import is_quiet
 from services.runtime.bus import Bus
 from services.runtime.clickhouse import QueryError, query, store_url
 from services.runtime.events import open_events
@@ -44,7 +45,8 @@ def perform(
             try:
                 _follow(progress, bus, view, check_stack)
             except KeyboardInterrupt:
-                console.print("Interrupted; keeping what was measured. Once more to drop it.")
+                if not is_quiet(console):
+                    console.print("Interrupted; keeping what was measured. Once more to drop it.")
                 progress.interrupted = True
                 events.command("cancel", request.run_id, Stop(reason="interrupted"))
                 _follow(progress, bus, view, check_stack, CONCLUSION_TIMEOUT_S)

@@ -1,22 +1,28 @@
 """What several verbs need: exit codes, how progress is told, and where the store answers."""
 
+import json
 import signal
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Any
 
 from rich.console import Console
 
 from services.console.remote_stack import open_stack, public_address
 from services.console.store_session import store_session
+from services.console.terminal import is_quiet
 from services.runtime.settings import ServiceSettings
 
 EXIT_FAILED = 1
 EXIT_THRESHOLD = 3
 EXIT_INTERRUPTED = 128 + signal.SIGINT
+EXIT_PIPE_CLOSED = 128 + signal.SIGPIPE
 
 
 def teller(console: Console) -> Callable[[str], None]:
-    """How progress is told: a dim line each."""
+    """How progress is told: a dim line each, or not at all."""
+    if is_quiet(console):
+        return lambda _text: None
     return lambda text: console.print(f"[dim]{text}[/dim]", soft_wrap=True)
 
 
@@ -28,3 +34,8 @@ def answering(settings: ServiceSettings) -> AbstractContextManager[str]:
 def dashboards(settings: ServiceSettings) -> str:
     """Address of the dashboards."""
     return f"{public_address(settings)}/dashboards/"
+
+
+def print_json(value: Any) -> None:
+    """A value as JSON on standard output; of a line each, so that people can read it too."""
+    print(json.dumps(value, indent=2))

@@ -6,14 +6,14 @@ from argparse import Namespace
 from rich.console import Console
 
 from deploy.local.engines import install_engines
-from services.console import listing
+from services.console import listing, plain_lists
 from services.console.arguments import build_parser
 from services.console.benchmarks import run_benchmarks
 from services.console.completion import script
 from services.console.domains import new_domain, show_domains
 from services.console.engines import show_engines
 from services.console.suites import show_suites
-from services.console.verbs.common import teller
+from services.console.verbs.common import print_json, teller
 from services.runtime.definitions import DefinitionError
 from services.runtime.engines import load_engine
 from services.runtime.settings import ServiceSettings
@@ -21,13 +21,19 @@ from services.runtime.settings import ServiceSettings
 
 def workloads(options: Namespace, _settings: ServiceSettings, console: Console) -> int:
     """List the workloads, or explain one."""
-    listing.show_workloads(console, options.name, options.domain)
+    if options.json:
+        print_json(plain_lists.workloads(options.name, options.domain))
+    else:
+        listing.show_workloads(console, options.name, options.domain)
     return 0
 
 
 def pipelines(options: Namespace, _settings: ServiceSettings, console: Console) -> int:
     """List the pipelines, or explain one."""
-    listing.show_pipelines(console, options.name)
+    if options.json:
+        print_json(plain_lists.pipelines(options.name))
+    else:
+        listing.show_pipelines(console, options.name)
     return 0
 
 
@@ -37,13 +43,19 @@ def engines(options: Namespace, settings: ServiceSettings, console: Console) -> 
         if not options.name:
             raise DefinitionError("--install needs the name of an engine.")
         install_engines([load_engine(options.name)], settings, teller(console))
-    show_engines(console, options.name, settings)
+    if options.json:
+        print_json(plain_lists.engines(options.name, settings))
+    else:
+        show_engines(console, options.name, settings)
     return 0
 
 
 def domains(options: Namespace, _settings: ServiceSettings, console: Console) -> int:
     """List the domains, or explain one."""
-    show_domains(console, options.name)
+    if options.json:
+        print_json(plain_lists.domains(options.name))
+    else:
+        show_domains(console, options.name)
     return 0
 
 
@@ -60,7 +72,10 @@ def new(options: Namespace, _settings: ServiceSettings, console: Console) -> int
 
 def suites(options: Namespace, _settings: ServiceSettings, console: Console) -> int:
     """List the suites, or explain one."""
-    show_suites(console, options.name)
+    if options.json:
+        print_json(plain_lists.suites(options.name))
+    else:
+        show_suites(console, options.name)
     return 0
 
 

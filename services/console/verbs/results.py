@@ -1,6 +1,5 @@
 """Verbs that answer from the results: `sql`, `report`, `compare`, `changes`, `runs`, `grafana`."""
 
-import json
 from argparse import Namespace
 
 from rich.console import Console
@@ -14,7 +13,7 @@ from services.console.page.timelines import read_timelines
 from services.console.remote_stack import open_stack
 from services.console.report import build_report, latest_run, request_of
 from services.console.show import show_report
-from services.console.verbs.common import answering
+from services.console.verbs.common import answering, print_json
 from services.runtime.clickhouse import store_url
 from services.runtime.definitions import DefinitionError
 from services.runtime.settings import ServiceSettings
@@ -23,12 +22,16 @@ from services.runtime.settings import ServiceSettings
 def sql(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """Answer one query, or show questions to begin with."""
     if options.examples == 0:
-        asking.show_examples(console)
+        if options.json:
+            print_json(asking.plain_examples())
+        else:
+            asking.show_examples(console)
         return 0
     text = asking.example(options.examples).sql if options.examples else options.query
     if not text:
         raise DefinitionError("Give a query, or see: tidegauge sql --examples")
-    output_format = asking.format_of(options.format, options.output)
+    wanted = "json" if options.json else options.format
+    output_format = asking.format_of(wanted, options.output)
     check_file("--output", options.output)
     with answering(settings) as url:
         asking.answer(url, text, output_format, options.output)
@@ -48,7 +51,7 @@ def report(options: Namespace, settings: ServiceSettings, console: Console) -> i
     if options.markdown:
         print(markdown(found), end="")
     elif options.json:
-        print(json.dumps(found, indent=2))
+        print_json(found)
     elif options.html:
         console.print(f"Written to {options.html}", soft_wrap=True)
     else:
@@ -75,16 +78,20 @@ def changes(options: Namespace, settings: ServiceSettings, console: Console) -> 
 
         found = look_for_changes(settings, publishes=running)
     if options.json:
-        print(json.dumps(found, indent=2))
+        print_json(found)
     else:
         show_changes(console, found)
     return 0
 
 
-def runs(_options: Namespace, settings: ServiceSettings, console: Console) -> int:
+def runs(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """List the runs."""
     with answering(settings) as url:
-        listing.show_runs(console, url)
+        found = listing.all_runs(url)
+    if options.json:
+        print_json(found)
+    else:
+        listing.show_runs(console, found)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 import time
 from argparse import Namespace
+from dataclasses import asdict
 
 from rich.console import Console
 
@@ -10,7 +11,7 @@ from services.console import listing, rebuilding
 from services.console.doctor import examine, show
 from services.console.remote_stack import open_stack
 from services.console.suites import ask_for_suite
-from services.console.verbs.common import EXIT_FAILED, dashboards, teller
+from services.console.verbs.common import EXIT_FAILED, dashboards, print_json, teller
 from services.runtime.clickhouse import store_url
 from services.runtime.definitions import load_suite
 from services.runtime.engines import load_engine
@@ -57,9 +58,14 @@ def status(options: Namespace, settings: ServiceSettings, console: Console) -> i
     return 0
 
 
-def doctor(_options: Namespace, settings: ServiceSettings, console: Console) -> int:
+def doctor(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """Check the machine and the stack."""
-    return show(console, examine(settings, open_stack(settings).status().running))
+    findings = examine(settings, open_stack(settings).status().running)
+    if options.json:
+        found = [asdict(one) | ({"advice": ""} if one.good else {}) for one in findings]
+        print_json(found)
+        return 0 if all(one["good"] for one in found) else EXIT_FAILED
+    return show(console, findings)
 
 
 def rebuild(options: Namespace, settings: ServiceSettings, console: Console) -> int:

@@ -8,12 +8,19 @@ from rich.console import Console
 from schemas.mistakes import DefinitionError
 from services.console.files import write_file
 from services.console.page.article import html, markdown
+from services.console.plain_lists import studies
 from services.console.report import build_report
 from services.console.studies.carry_out import Interrupted, carry_out
 from services.console.studies.content import Cells, Measured, Standing, article
 from services.console.studies.notebook import Note, Notebook, open_notebook
 from services.console.studies.plan import Plan, PlannedRun, plan_of
-from services.console.verbs.common import EXIT_FAILED, EXIT_INTERRUPTED, answering, teller
+from services.console.verbs.common import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    answering,
+    print_json,
+    teller,
+)
 from services.runtime.clickhouse import QueryError
 from services.runtime.definitions import STUDIES_DIR, load_study, names
 from services.runtime.engines import load_engine
@@ -25,7 +32,10 @@ def study(options: Namespace, settings: ServiceSettings, console: Console) -> in
     """Carry a study out and write its page, or list the studies; 0 only if every run that can be
     done here is valid."""
     if not options.name:
-        _show(console)
+        if options.json:
+            print_json(studies())
+        else:
+            _show(console)
         return 0
     found, folder = load_study(options.name), options.folder or Path()
     if not folder.is_dir():

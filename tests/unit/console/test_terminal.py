@@ -1,0 +1,190 @@
+"""What a terminal shows, and what comes where there is none."""
+
+import io
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+
+import pytest
+from rich.console import Console
+
+from services.console.arguments import build_parser
+from services.console.live import LiveView, NoView, PlainView, open_view
+from services.console.progress import Progress
+from services.console.terminal import Terminal, sparkline
+from services.console.verbs import VERBS
+from services.console.verbs.common import teller
+from services.runtime.settings import ROOT, ServiceSettings
+from tests.unit.requests import a_lifecycle_event, a_request, an_event
+
+pytestmark = pytest.mark.unit
+
+
+def a_terminal(width: int = 120, environ: Mapping[str, str] | None = None) -> Console:
+    return Console(
+        file=io.StringIO(),
+        force_terminal=True,
+        width=width,
+        height=30,
+        color_system="standard",
+        _environ=environ or {"TERM": "xterm"},
+    )
+
+
+def a_measured_run() -> Progress:
+    progress = Progress(a_request())
+    progress.add(
+        "results.lifecycle",
+        a_lifecycle_event("phase_started", '{"start_ms": 0, "end_ms": 1}', phase="measure"),
+    )
+    for second, value in enumerate((8, 4, 2), start=1):
+        progress.add(
+            "results.latency",
+            an_event(
+                pipeline="spark-realtime", stage="join", definition="latest", phase="measure",
+                second=1000 * second, latencies_ms=[value], counts=[5],
+            ),
+        )  # fmt: skip
+    detail = {"steady": False, "moving": ["spark-realtime join: p50 went from 8 to 2 ms"]}
+    progress.add("results.lifecycle", a_lifecycle_event("steadiness", json.dumps(detail)))
+    return progress
+
+
+def shown(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_a_row_has_figures_a_sparkline_and_whether_it_moves() -> None:
+    console = a_terminal()
+    with open_view(console) as view:
+        assert isinstance(view, LiveView)
+        view.show(a_measured_run())
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown(console))
+    (row,) = {line.strip() for line in text.splitlines() if " join " in line}
+    assert row.split() == ["spark-realtime", "join", "4", "8", "█▅▃", "moves", "0", "0"]
+    (other,) = {line.strip() for line in text.splitlines() if " parse " in line}
+    assert other.split() == ["spark-realtime", "parse", "–", "–", "steady", "0", "0"]
+    assert "not steady yet" in text
+
+
+def test_it_draws_over_what_it_has_drawn() -> None:
+    console = a_terminal()
+    with open_view(console) as view:
+        for _ in range(3):
+            view.show(a_measured_run())
+    assert "\x1b[1A" in shown(console)  # up a line
+
+
+def test_a_narrow_terminal_has_no_sparkline() -> None:
+    console = a_terminal(width=99)
+    with open_view(console) as view:
+        view.show(a_measured_run())
+    assert "█" not in shown(console)
+
+
+def test_elsewhere_there_are_plain_lines() -> None:
+    console = Console(file=io.StringIO())
+    with open_view(console) as view:
+        assert isinstance(view, PlainView)
+        view.show(a_measured_run())
+    assert shown(console) == "measuring, 0 s left · not steady yet · p50/p99 ms: join 4/8\n"
+    assert isinstance(open_view(a_terminal(environ={"TERM": "dumb"})), PlainView)
+
+
+def test_a_quiet_terminal_shows_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal = Terminal(is_quiet=True)
+    assert isinstance(open_view(terminal), NoView)
+    teller(terminal)("starting kafka")
+    terminal.print("the report")
+    assert capsys.readouterr().out == "the report\n"
+
+
+def test_colours_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert not Terminal().no_color
+    assert Terminal(has_color=False).no_color
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert Terminal().no_color
+
+
+@pytest.mark.parametrize(
+    ("values", "drawn"),
+    [([], ""), ([0, 0], "▁▁"), ([1, 2, 4, 8], "▂▃▅█"), ([9, 8, 1], "█▂"), ([-3, 8], "▁█")],
+)
+def test_a_sparkline_goes_from_nothing_to_the_highest(values: list[float], drawn: str) -> None:
+    assert sparkline(values, 2 if len(values) == 3 else 9) == drawn
+
+
+def test_a_sparkline_of_a_terminal_without_unicode() -> None:
+    assert sparkline([0, 4, 8], 9, "ascii") == "_=#"
+
+
+def test_options_of_the_terminal_are_taken_before_and_after_the_verb() -> None:
+    parser = build_parser()
+    for words in (["-q", "--no-color", "runs"], ["runs", "--quiet", "--no-color"]):
+        found = parser.parse_args(words)
+        assert (found.quiet, found.no_color) == (True, True)
+    found = parser.parse_args(["runs"])
+    assert (found.quiet, found.no_color) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("words", "key", "value"),
+    [
+        (["workloads"], "name", "latency"),
+        (["pipelines"], "engine", "spark"),
+        (["domains"], "name", "gem_packs"),
+        (["engines"], "state", "needs no installation"),
+        (["suites"], "name", "default"),
+        (["study"], "name", "ospbench"),
+        (["sql", "--examples"], "number", 3),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_what_is_listed_is_there_as_json(
+    words: list[str], key: str, value: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = build_parser().parse_args([*words, "--json"])
+    assert VERBS[options.verb](options, ServiceSettings(), Terminal()) == 0
+    assert value in [row[key] for row in json.loads(capsys.readouterr().out)]
+
+
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [
+        (["workloads", "latency"], "phases"),
+        (["pipelines", "spark-realtime"], "stages"),
+        (["domains", "traffic"], "stages"),
+        (["engines", "calibration"], "abilities"),
+        (["suites", "default"], "pace"),
+    ],
+)
+def test_one_of_them_is_there_in_full(
+    words: list[str], field: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = build_parser().parse_args([*words, "--json"])
+    VERBS[options.verb](options, ServiceSettings(), Terminal())
+    found = json.loads(capsys.readouterr().out)
+    assert found["name"] == words[1]
+    assert field in found
+
+
+def test_errors_go_to_standard_error_and_a_closed_pipe_is_no_error() -> None:
+    command = [sys.executable, "-m", "services.console"]
+    done = subprocess.run(
+        [*command, "workloads", "nothing"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("tidegauge: There is no workload 'nothing'")
+    done = subprocess.run(
+        ["sh", "-c", '"$@" | true', "sh", *command, "workloads", "--json"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
