@@ -179,6 +179,7 @@ RULES = (
     Rule(TIDEGAUGE + "test documented", says="test_documented.py: [1-9]"),
     Rule("sed .* pipelines/spark-microbatch.toml > pipelines/mine.toml", succeeds),
     Rule(r"\.venv/bin/python -m deploy\.dependencies update", succeeds),
+    Rule(r"\.venv/bin/python examples/results\.py", stack="up", runs=1, says="p99"),
     Rule(r"\.venv/bin/python -m deploy\.grafana\.program contact-points \S+", succeeds),
     Rule(r"\.venv/bin/python -m deploy\.dependencies image generator"),
     # Only where it is installed already: a test downloads no program.

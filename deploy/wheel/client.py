@@ -1,0 +1,221 @@
+"""Results of runs in Python, as Arrow or pandas.
+
+    import tidegauge
+
+    with tidegauge.connect() as results:
+        results.sql("SELECT stage, p99_ms FROM figures WHERE run_id = {run:String}", run=run_id)
+
+Imports no other module of Tidegauge: whoever imports this shall not find its folders on their path.
+"""
+
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import pyarrow as pa
+
+STORE_PORT: Final = 2  # from the base port on: services/runtime/ports.py
+BASE_PORT: Final = 17_070
+TIMEOUT_S: Final = 60.0
+START_TIMEOUT_S: Final = 30.0
+STOP_TIMEOUT_S: Final = 10.0
+RUNS: Final = "SELECT * FROM tidegauge.runs WHERE step_of = '' ORDER BY requested_at"
+FIGURES: Final = (
+    "SELECT * FROM tidegauge.figures WHERE step_of = '' ORDER BY requested_at, pipeline, position"
+)
+LATENCIES: Final = (
+    "SELECT pipeline, stage, phase, second, latency_ms, sum(r.count) AS count"
+    " FROM tidegauge.results_latency AS r"
+    " WHERE run_id = {run_id:String} AND definition = {definition:String}"
+    " GROUP BY pipeline, stage, phase, second, latency_ms"
+    " ORDER BY pipeline, stage, second, latency_ms"
+)
+CHANGES: Final = "SELECT * FROM tidegauge.change_points ORDER BY time"
+
+
+class ConnectError(RuntimeError):
+    """The results cannot be asked, or a query was refused; the text says why."""
+
+
+class Rows:
+    """What a query answered. Anything that reads Arrow's C stream interface takes it as it is:
+    `polars.DataFrame(rows)`, `duckdb.from_arrow(rows)`.
+
+    arrow: the table.
+    """
+
+    def __init__(self, arrow: pa.Table) -> None:
+        self.arrow = arrow
+
+    def pandas(self) -> Any:
+        """A DataFrame."""
+        return self.arrow.to_pandas()
+
+    def __len__(self) -> int:
+        return int(self.arrow.num_rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.arrow.to_pylist())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.arrow.__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        return repr(self.pandas())
+
+    def _repr_html_(self) -> str:
+        return str(self.pandas()._repr_html_())
+
+
+class Results:
+    """The results of one data folder. Use it in `with`, or close it, where it started a store."""
+
+    def __init__(
+        self,
+        url: str,
+        user: str = "",
+        password: str = "",
+        store: "subprocess.Popen[bytes] | None" = None,
+    ) -> None:
+        self._url = url
+        self._headers = {"X-ClickHouse-User": user, "X-ClickHouse-Key": password} if user else {}
+        self._end = weakref.finalize(self, _end, store) if store else lambda: None
+
+    def runs(self) -> Rows:
+        """A row per run, oldest first, without steps of searches: the view `runs`."""
+        return self.sql(RUNS)
+
+    def figures(self) -> Rows:
+        """A row per run, pipeline and stage, with every setting and figure: the view `figures`."""
+        return self.sql(FIGURES)
+
+    def latencies(self, run_id: str, definition: str = "latest") -> Rows:
+        """Every latency of a run: how often each value, milliseconds, came in each second."""
+        return self.sql(LATENCIES, run_id=run_id, definition=definition)
+
+    def changes(self) -> Rows:
+        """The change points that were told, oldest first: the view `change_points`."""
+        return self.sql(CHANGES)
+
+    def sql(self, query: str, **parameters: object) -> Rows:
+        """The answer to any query. Parameters fill `{name:Type}` placeholders. Raises
+        ConnectError."""
+        fields = {f"param_{name}": str(value) for name, value in parameters.items()}
+        fields |= {"default_format": "ArrowStream", "database": "tidegauge"}
+        address = f"{self._url}/?{urllib.parse.urlencode(fields)}"
+        request = urllib.request.Request(address, query.encode(), self._headers, method="POST")
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+                data = answer.read()
+        except urllib.error.HTTPError as error:
+            raise ConnectError(error.read().decode(errors="replace").strip()) from error
+        except OSError as error:
+            raise ConnectError(f"{self._url} does not answer: {error}") from error
+        try:
+            return Rows(pa.ipc.open_stream(data).read_all())
+        except pa.ArrowInvalid as error:
+            raise ConnectError("the answer is no table; leave FORMAT out of the query") from error
+
+    def close(self) -> None:
+        """End the store that was started for this, if one was."""
+        self._end()
+
+    def __enter__(self) -> "Results":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def connect(
+    url: str = "",
+    *,
+    data: str | Path | None = None,
+    user: str = "reader",
+    password: str | None = None,
+) -> Results:
+    """The results of this machine, or of a store elsewhere.
+
+    url: where a store answers; else TIDEGAUGE_STORE_URL, else the running stack of
+    TIDEGAUGE_BASE_PORT, else a store that is started for as long as this process or the connection
+    lasts. data: the folder with the results; else TIDEGAUGE_DATA, else `.tidegauge`. password: else
+    that of `user` in the data folder, if it is there. Raises ConnectError.
+    """
+    root = _root()
+    default = Path.cwd() if (root / "client.py").is_file() else root
+    folder = Path(data or os.environ.get("TIDEGAUGE_DATA") or default / ".tidegauge").absolute()
+    address = url or os.environ.get("TIDEGAUGE_STORE_URL", "")
+    store = None
+    if not address:
+        port = int(os.environ.get("TIDEGAUGE_BASE_PORT") or BASE_PORT) + STORE_PORT
+        host = os.environ.get("TIDEGAUGE_HOST") or "127.0.0.1"
+        address = f"http://{host}:{port}"
+        if not _is_ready(address):
+            store = _start(root, folder, address)
+    secret = folder / "secrets" / f"clickhouse-{user}"
+    try:
+        found = secret.read_text().strip() if password is None else password
+    except OSError:
+        return Results(address, store=store)  # where nobody in particular may ask too
+    return Results(address, user, found, store)
+
+
+def _root() -> Path:
+    """The folder that has `services`: this one in a package, the checkout's otherwise."""
+    here = Path(__file__).resolve().parent
+    return here if (here / "services").is_dir() else here.parents[1]
+
+
+def _is_ready(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{address}/health/ready", timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def _start(root: Path, folder: Path, address: str) -> "subprocess.Popen[bytes]":
+    """A store without Kafka over the results of a folder. Raises ConnectError."""
+    if not (folder / "clickhouse").is_dir():
+        raise ConnectError(f"There are no results in {folder}; start with: tidegauge run")
+    told = {"TIDEGAUGE_OFFLINE": "true", "TIDEGAUGE_DATA": str(folder), "PYTHONPATH": str(root)}
+    log = folder / "logs" / "store-python.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "services.store"],
+            env=os.environ | told,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+    deadline_s = time.monotonic() + START_TIMEOUT_S
+    while not _is_ready(address):
+        if process.poll() is not None or time.monotonic() > deadline_s:
+            _end(process)
+            raise ConnectError(f"The store does not start; see {log}")
+        time.sleep(0.05)
+    return process
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
