@@ -301,8 +301,10 @@ class Drained(Model):
 class Stop(Model):
     """Body of `stop` and `cancel`.
 
-    keep_pipelines: the next run has the same pipelines and stages; its `prepare` finds them warm.
+    keep_pipelines: the next run has the same pipelines and stages; its `prepare` finds them warm
+    for keep_s.
     """
 
     reason: str = ""
+    keep_s: float = Field(60, gt=0, le=7200)
     keep_pipelines: bool = False

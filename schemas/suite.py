@@ -4,15 +4,18 @@
 conductor is given, with the workloads and pipelines themselves, one step per rate.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from schemas.model import Model, Name, Stage
 from schemas.pipeline import Pipeline
-from schemas.workload import Workload
+from schemas.workload import ThresholdLine, Workload
 
 MOST_STEPS = 200
+Kind = Literal["latency", "bursts", "searches", "failures", "calibration", "engines"]
+EVEN = ("constant", "replay")  # shapes of loads that are no bursts
+CALIBRATION = "calibration"
 
 
 class Pace(Model):
@@ -20,7 +23,9 @@ class Pace(Model):
 
     max_cpu_share: of all cores, on average over a run and the pause after it; the pause is as long
     as that needs, and at least pause_s. busy_share: while others use more than this share of the
-    cores the next run waits, but no longer than patience_s; 1 never waits.
+    cores the next run waits, but no longer than patience_s; 1 never waits. max_cores: the same as
+    max_cpu_share in cores; the lower one counts. hours_per_day: how long runs may last in any 24 h.
+    keep_warm_s: how long pipelines wait for the next run where it has the same ones; 0 keeps none.
     failure_pause_s: longest pause after runs that could not take place; it doubles up to this.
     """
 
@@ -29,6 +34,14 @@ class Pace(Model):
     busy_share: float = Field(0.4, gt=0, le=1)
     patience_s: int = Field(900, ge=0, le=604_800)
     failure_pause_s: int = Field(1800, ge=0, le=86_400)
+    max_cores: float | None = Field(None, gt=0)
+    hours_per_day: float = Field(24, gt=0, le=24)
+    keep_warm_s: int = Field(600, ge=0, le=3600)
+
+    def allowed_cores(self, cores: int) -> float:
+        """Cores that the suite may use on average, of so many."""
+        share = self.max_cpu_share * cores
+        return share if self.max_cores is None else min(share, self.max_cores)
 
 
 NoticeKind = Literal["change_point", "threshold", "invalid", "unclean", "part_down", "no_results"]
@@ -51,35 +64,71 @@ class SuiteItem(Model):
 
     pipelines, stages: the workload's own when there is none. rates: records per second, a step
     each; the workload's own when there is none, also where that is a share of the sustainable rate.
-    every_s: not more often than this; 0 is in every round.
+    every_s: not more often than this; 0 is in every round. kind: what the step asks, for the
+    rotation; as its workload says where there is none. thresholds: limits beside the workload's;
+    baseline: the run that those with `baseline` are held against; where there is none the last
+    valid run of the same workload and pipelines whose thresholds held.
     """
 
     workload: str
+    kind: Kind | None = None
+    thresholds: tuple[ThresholdLine, ...] = Field((), max_length=50)
+    baseline: str = Field("", max_length=100)
     pipelines: tuple[str, ...] = Field((), max_length=8)
     stages: tuple[Stage, ...] = ()
     rates: tuple[float, ...] = Field((), max_length=50)
     duration_s: int | None = None
-    warm_up_s: int | None = None
+    warm_up_s: int | Literal["auto"] | None = None
     every_s: int = Field(0, ge=0, le=31_536_000)
 
 
+Shares = dict[Kind, Annotated[float, Field(gt=0, le=1000)]]
+
+
 class SuiteFile(Model):
-    """A suite as it is written (`suites/NAME.toml`)."""
+    """A suite as it is written (`suites/NAME.toml`). rotation: shares of the time that runs take,
+    by kind of step; without one steps come in their order."""
 
     name: Name
     summary: str
     pace: Pace = Pace()
     notify: Notify = Notify()
+    rotation: Shares = Field(default_factory=dict)
     steps: tuple[SuiteItem, ...] = Field(min_length=1, max_length=MOST_STEPS)
 
 
 class Step(Model):
-    """One run of a suite. stages: empty: all of the domain. every_s: not more often than this."""
+    """One run of a suite. stages: empty: all of the domain. every_s: not more often than this.
+    asked: its kind, where the suite's file says it. baseline: as SuiteItem has it."""
 
     workload: Workload
     pipelines: tuple[Pipeline, ...] = Field(min_length=1, max_length=8)
     stages: tuple[Stage, ...] = ()
     every_s: int = Field(0, ge=0)
+    asked: Kind | None = None
+    baseline: str = ""
+
+    @property
+    def kind(self) -> Kind:
+        """What it asks: as the file says, or else by what its workload does."""
+        if self.asked:
+            return self.asked
+        if self.workload.search:
+            return "searches"
+        if self.workload.kills:
+            return "failures"
+        if all(one.engine == CALIBRATION for one in self.pipelines):
+            return "calibration"
+        return "latency" if self.workload.load.shape in EVEN else "bursts"
+
+    def same_pipelines(self, other: "Step") -> bool:
+        """Whether pipelines of one run could go on with the other."""
+        return (self.pipelines, self.stages, self.workload.domain, self.workload.windows) == (
+            other.pipelines,
+            other.stages,
+            other.workload.domain,
+            other.workload.windows,
+        )
 
     @model_validator(mode="after")
     def _searchable(self) -> "Step":
@@ -106,7 +155,18 @@ class Suite(Model):
     summary: str = ""
     pace: Pace = Pace()
     notify: Notify = Notify()
+    rotation: Shares = Field(default_factory=dict)
     steps: tuple[Step, ...] = Field(min_length=1, max_length=MOST_STEPS)
+
+    @model_validator(mode="after")
+    def _rotates_what_it_has(self) -> "Suite":
+        lacking = {step.kind for step in self.steps} ^ set(self.rotation)
+        if self.rotation and lacking:
+            raise ValueError(
+                "rotation must have a share for every kind of its steps and for no other: "
+                + ", ".join(sorted(lacking))
+            )
+        return self
 
 
 class SuiteRun(Model):

@@ -85,12 +85,23 @@ def carry_out(
     """Take a run to its conclusion. waiting: takes commands that come meanwhile; so_far: of its
     search."""
     interruptions = Cancellation(request, service, waiting)
-    if request.workload.floor_s and so_far is None:
+    if not request.suite:
+        suites.keeping.forget()
+    is_warm = bool(request.suite) and suites.is_warm
+    # What measures the floor would end the pipelines that wait.
+    if request.workload.floor_s and so_far is None and not is_warm:
         measure_floor(request, settings, service.events, interruptions.reason)
     if request.workload.search:
         Searching(request, settings, service.events, interruptions.reason, so_far).execute()
     else:
-        Run(request, settings, service.events, interruptions.reason).execute()
+        Run(
+            request,
+            settings,
+            service.events,
+            interruptions.reason,
+            warm=is_warm,
+            keep_s=suites.keep_s,
+        ).execute(lambda state: suites.keeps(request, state))
     if request.suite:
         suites.concluded(request, interruptions.interrupted)
 

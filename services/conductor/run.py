@@ -47,6 +47,16 @@ ASK_AGAIN_MS = 2_000
 WARM_INTERVALS = 1  # in which the outputs of pipelines that were kept must grow
 
 
+KEPT_S = 60.0  # between two steps of a search
+Keep = Callable[[RunState], bool]
+"""Whether the pipelines of a run go on with the next one."""
+
+
+def keep_none(_state: RunState) -> bool:
+    """They end with the run."""
+    return False
+
+
 class RunEndedError(Exception):
     """The run cannot go on; the text is one sentence."""
 
@@ -63,6 +73,7 @@ class Run:
     and returns a reason when the run should end, or an empty string.
 
     listen: is given every event of the run. warm: the pipelines were kept from the run before.
+    keep_s: how long they are kept for the next one, if they are.
     """
 
     def __init__(
@@ -74,6 +85,7 @@ class Run:
         *,
         listen: Callable[[str, dict[str, Any]], None] | None = None,
         warm: bool = False,
+        keep_s: float = KEPT_S,
     ) -> None:
         self.request = request
         self.phases: PhasePlan | None = None
@@ -82,6 +94,7 @@ class Run:
         self._interrupted = interrupted
         self._listen = listen
         self._warm = warm
+        self._keep_s = keep_s
         self._state = RunState(request)
         self._bus = Bus(settings, "conductor", self._state.topics, events)
         self._prepared = False
@@ -89,13 +102,11 @@ class Run:
         self._judge_ms = 0
         self._steadiness_ms: int | None = None  # when it is told next, while the load goes on
 
-    def execute(self) -> None:
-        """Run to the end. Always concludes, always stops what it started."""
-        self.tell(self.perform())
+    def execute(self, keep_pipelines: Keep = keep_none) -> None:
+        """Run to the end. Always concludes, always stops what it started or keeps it."""
+        self.tell(self.perform(keep_pipelines))
 
-    def perform(
-        self, keep_pipelines: Callable[[RunState], bool] = lambda _state: False
-    ) -> Conclusion:
+    def perform(self, keep_pipelines: Keep = keep_none) -> Conclusion:
         """Run to the end and stop what was started, but for pipelines that the next run shall find;
         the conclusion is not told yet."""
         try:
@@ -251,7 +262,7 @@ class Run:
     def _stop_parts(self, keep_pipelines: bool) -> None:
         self._steadiness_ms = None
         reason = self._state.failure or "run finished"
-        stop = Stop(reason=reason, keep_pipelines=keep_pipelines)
+        stop = Stop(reason=reason, keep_pipelines=keep_pipelines, keep_s=self._keep_s)
         self._events.command("stop", self.request.run_id, stop)
         if not self._prepared:
             return

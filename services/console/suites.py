@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
-from schemas.suite import Suite
+from schemas.suite import Pace, Suite
 from services.runtime.clickhouse import QueryError, query
 from services.runtime.clock import now_ms
 from services.runtime.definitions import SUITES_DIR, load_suite, names
@@ -40,15 +40,26 @@ def show_suites(console: Console, name: str | None) -> None:
     console.print(f"[bold]{suite.name}[/bold]  {suite.summary}", soft_wrap=True)
     for number, step in enumerate(suite.steps, 1):
         often = f", at most every {step.every_s} s" if step.every_s else ""
+        often += f" [{step.kind}]" if suite.rotation else ""
         length = f"{step.workload.phases.measure_s} s measured"
-        console.print(f"  {number}. {step.label}: {length}{often}", soft_wrap=True)
+        console.print(f"  {number}. {step.label}: {length}{often}", soft_wrap=True, markup=False)
+    shares = [f"{kind} {share:g}" for kind, share in suite.rotation.items()]
+    kept = f"Pipelines that the next run has too are kept for it, at most {pace.keep_warm_s} s."
     for line in (
-        f"At most {pace.max_cpu_share:.0%} of the processor on average, and {pace.pause_s} s of "
-        "pause at least between two runs.",
+        *([f"Shares of the time that runs take: {', '.join(shares)}."] if shares else []),
+        *([f"At most {pace.hours_per_day:g} h a day."] if pace.hours_per_day < 24 else []),
+        f"At most {_cores(pace)} on average, and {pace.pause_s} s of pause at least between two "
+        "runs.",
+        *([kept] if pace.keep_warm_s > pace.pause_s else []),
         f"Waits while others use more than {pace.busy_share:.0%} of it, at most "
         f"{pace.patience_s} s.",
     ):
         console.print(f"  {line}", soft_wrap=True)
+
+
+def _cores(pace: Pace) -> str:
+    share = f"{pace.max_cpu_share:.0%} of the processor"
+    return share if pace.max_cores is None else f"{share} and {pace.max_cores:g} cores"
 
 
 def suite_position(url: str) -> dict[str, Any] | None:

@@ -42,7 +42,7 @@ def handle_command(command: dict[str, Any], agent: Agent, events: Events) -> Non
     """Carry out one command; one that does not concern pipelines changes nothing."""
     run_id = command["run_id"]
     if command["command"] == "stop":
-        agent.stop(run_id, keeps_pipelines(command["body"]))
+        agent.stop(run_id, keep_s(command["body"]))
     elif command["command"] == "start":
         with contextlib.suppress(ValidationError):  # the evaluator fails the run
             agent.begin(run_id, PhasePlan.model_validate_json(command["body"]))
@@ -55,12 +55,13 @@ def handle_command(command: dict[str, Any], agent: Agent, events: Events) -> Non
             events.lifecycle(protocol.FAILED, run_id, detail={"reason": reason})
 
 
-def keeps_pipelines(body: str) -> bool:
-    """Whether a `stop` asks to keep the pipelines; one that cannot be read does not."""
+def keep_s(body: str) -> float:
+    """For how long a `stop` asks to keep the pipelines; one that cannot be read does not."""
     try:
-        return Stop.model_validate_json(body).keep_pipelines
+        stop = Stop.model_validate_json(body)
     except ValidationError:
-        return False
+        return 0
+    return stop.keep_s if stop.keep_pipelines else 0
 
 
 if __name__ == "__main__":

@@ -43,7 +43,6 @@ from services.runtime.trusted import pipeline_objection
 # Programs that start at once need as long as one after the other when they wait for cores, and some
 # of their own time limits are too short for that.
 STARTING_AT_ONCE = max(1, (os.cpu_count() or 1) // 2)
-KEPT_S = 60.0  # how long pipelines that were kept wait for the next run
 StartProcess = Callable[[Pipeline, Installed, Path, Path], PipelineProcess]
 
 
@@ -64,7 +63,7 @@ class Kept:
     """The run has ended; its pipelines wait for the next one."""
 
     session: RunSession
-    since_s: float
+    until_s: float
 
 
 class Agent:
@@ -170,14 +169,14 @@ class Agent:
             return
         self._log.info("pipeline_started", run_id=session.run_id, pipeline=name)
 
-    def stop(self, run_id: str, keep: bool = False) -> None:
+    def stop(self, run_id: str, keep_s: float = 0) -> None:
         """Stop the pipelines of a run, remove what only the run needed, and say so for every
-        pipeline (also one that had failed). keep: leave them for the next run, up to KEPT_S."""
+        pipeline (also one that had failed). keep_s: leave them for the next run so long."""
         if not isinstance(self._state, Running) or self._state.session.run_id != run_id:
             return
         session = self._state.session
-        if keep and session.can_serve(session.plan):
-            self._state = Kept(session, self._clock_s())
+        if keep_s and session.can_serve(session.plan):
+            self._state = Kept(session, self._clock_s() + keep_s)
         else:
             self._end(session)
         for pipeline in session.plan.request.pipelines:
@@ -208,7 +207,7 @@ class Agent:
         elif isinstance(self._state, Kept):
             for process in self._state.session.processes:
                 process.said()
-            if self._clock_s() - self._state.since_s > KEPT_S:
+            if self._clock_s() > self._state.until_s:
                 self._end(self._state.session)
 
     def _look_at(self, session: RunSession, member: Member) -> None:

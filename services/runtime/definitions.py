@@ -107,7 +107,7 @@ def load_suite(name: str, directory: Path = SUITES_DIR) -> Suite:
     file = _load("suite", SuiteFile.model_validate, name, directory)
     steps = [step for item in file.steps for step in _steps(name, item)]
     try:
-        told = file.model_dump(include={"name", "summary", "pace", "notify"})
+        told = file.model_dump(include={"name", "summary", "pace", "notify", "rotation"})
         return Suite.model_validate({**told, "steps": tuple(steps)})
     except ValidationError as error:
         raise DefinitionError(f"suite {name}: {first_mistake(error)}.") from error
@@ -169,6 +169,8 @@ def _steps(suite: str, item: SuiteItem) -> list[Step]:
             raise DefinitionError(
                 f"suite {suite}: {pipeline.name} runs none of the stages of {item.workload}."
             )
+    lines = (*base.thresholds, *item.thresholds)
+    base = base.model_copy(update={"thresholds": lines})
     try:
         return [
             Step(
@@ -176,6 +178,8 @@ def _steps(suite: str, item: SuiteItem) -> list[Step]:
                 pipelines=pipelines,
                 stages=stages,
                 every_s=item.every_s,
+                asked=item.kind,
+                baseline=item.baseline,
             )
             for rate in item.rates or (None,)
         ]

@@ -106,4 +106,4 @@ def test_the_port_is_that_of_the_stack():
     from deploy.wheel import client
 
     assert client.BASE_PORT == DEFAULT_BASE_PORT
-    assert client.STORE_PORT == PORT_OFFSETS["store"]
+    assert PORT_OFFSETS["store"] == client.STORE_PORT

@@ -17,9 +17,12 @@ from pydantic import ValidationError
 from schemas import catalogue, protocol
 from schemas.mistakes import first_mistake
 from schemas.protocol import RunRequest, Workload
-from schemas.suite import Notify, Suite, SuitePosition, SuiteRun
+from schemas.suite import Notify, Step, Suite, SuitePosition, SuiteRun
+from services.conductor.run_state import RunState
 from services.conductor.settings import ConductorSettings
 from services.conductor.suites.analysis import Analysis
+from services.conductor.suites.baselines import with_baseline
+from services.conductor.suites.keeping import Keeping, go_on
 from services.conductor.suites.schedule import Place, next_place, pause_ms, skip_pause_ms
 from services.conductor.suites.suite_state import SuiteState
 from services.conductor.suites.usage import Usage
@@ -28,7 +31,9 @@ from services.runtime.clickhouse import QueryError, store_url
 from services.runtime.clock import Clock, now_ms
 from services.runtime.definitions import DefinitionError
 from services.runtime.domains import load_domain
+from services.runtime.engines import load_engine
 from services.runtime.events import Events
+from services.runtime.installed import installed
 from services.runtime.requests import new_request
 from services.runtime.sustainable import at_sustainable_share
 
@@ -47,7 +52,8 @@ class Now:
 
 
 class Suites:
-    """The suite of this conductor, if there is one. Not thread-safe."""
+    """The suite of this conductor, if there is one. Not thread-safe. keeping: pipelines that wait
+    for its next run."""
 
     def __init__(
         self,
@@ -69,9 +75,13 @@ class Suites:
         self._measured: set[str] = set()
         self._skipped: dict[str, str] = {}
         self._rested_ms = 0
-        self._began_ms = clock()
+        self._began_ms = self._marked_ms = clock()
         self._waiting_since_ms: int | None = None
         self._told: Now | None = None
+        self.keeping = Keeping()
+        self._warm = False  # whether the run that goes on found its pipelines there
+        self._owed_ms = 0  # of rest, when the run before it ended
+        self._settings = settings
 
     def take(self, command: dict[str, Any]) -> None:
         """Begin with the suite of a `suite` command, or go on with it where it was."""
@@ -88,6 +98,31 @@ class Suites:
     def notify(self) -> Notify:
         """Who is told of what while this suite is carried out; everybody without one."""
         return self._suite.notify if self._suite else Notify()
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether the run of `due` finds its pipelines as the run before left them."""
+        return self._warm
+
+    @property
+    def keep_s(self) -> float:
+        """How long pipelines are kept for the next run, if they are."""
+        return max(1.0, self._suite.pace.keep_warm_s) if self._suite else 1.0
+
+    def keeps(self, request: RunRequest, state: RunState) -> bool:
+        """Whether the pipelines of a run that ends now stay for the next one: it has the same ones,
+        and comes soon enough."""
+        suite, run, now = self._suite, request.suite, self._clock()
+        if suite is None or run is None:
+            return False
+        at = replace(self._notes.place(suite.name), round=run.round, step=run.step - 1)
+        run_ms = now - self._began_ms
+        place, due_ms = next_place(suite, at.after(suite, self._began_ms, True, run_ms), now)
+        if due_ms > now + 1000 * suite.pace.pause_s:
+            return False
+        steps = suite.steps[run.step - 1], suite.steps[place.step]
+        until_ms = now + 1000 * suite.pace.keep_warm_s
+        return go_on(suite.pace, *steps) and self.keeping.keep(request, state, until_ms)
 
     def due(self) -> RunRequest | None:
         """The run to carry out now; None while there is no suite, a pause, or a busy machine, and
@@ -125,14 +160,19 @@ class Suites:
             heard(self._take_in, topic, record)
         suite, place, now = self._suite, self._notes.place(self._suite.name), self._clock()
         run_ms = now - self._began_ms
+        since_ms = now - self._marked_ms
         if not interrupted:
             took_place = request.run_id in self._measured
             at = replace(place, round=request.suite.round, step=request.suite.step - 1)
-            place = at.after(suite, self._began_ms, took_place)
+            place = at.after(suite, self._began_ms, took_place, run_ms)
             self._notes.keep_place(suite.name, place)
+        used_s = self._usage.own_cpu_seconds
         rest_ms = pause_ms(
-            suite.pace, run_ms, self._usage.own_cpu_seconds, self._cores, place.failures
+            suite.pace, since_ms - self._owed_ms, used_s, self._cores, place.failures
         )
+        self._owed_ms = rest_ms
+        self._usage.mark()
+        self._marked_ms = now
         self._rested_ms = now + rest_ms
         if request.run_id in self._measured:
             self._analysis.begin(request.run_id)
@@ -152,27 +192,46 @@ class Suites:
             domain = load_domain(workload.domain).spec
             request = new_request(workload, step.pipelines, step.stages, domain, position)
             request = at_sustainable_share(request, self._store)
+            request = with_baseline(request, step.baseline, self._store)
+            self._check_engines(step)
         except (DefinitionError, QueryError) as error:
             self._skip(suite, place, str(error))
             return None
         self._skipped.pop(step.label, None)
         run_id = request.run_id
+        self._warm = self.keeping.take(request, self._clock())
+        if self._warm:
+            environment = request.environment | {"pipelines": "kept from the run before"}
+            request = request.model_copy(update={"environment": environment})
         # Before anybody hears of it, so that it is accounted for.
         self._notes.begin_run(run_id, self._clock())
         self._begin(place, run_id)
         self._events.lifecycle(protocol.RUN_REQUESTED, run_id, detail=request)
         return request
 
+    def _check_engines(self, step: Step) -> None:
+        """Raises DefinitionError where an engine is not there: a suite installs none of those that
+        it only rotates through."""
+        for one in step.pipelines if step.kind == "engines" else ():
+            engine = load_engine(one.engine)
+            if installed(engine, self._settings).lacking():
+                raise DefinitionError(
+                    f"{engine.spec.name} is not installed: tidegauge engines {engine.spec.name}"
+                    " --install"
+                )
+
     def _begin(self, place: Place, run_id: str) -> None:
         self._began_ms, self._waiting_since_ms = self._clock(), None
-        self._usage.mark()
+        if not self._warm:  # else what they used in the pause counts too
+            self._usage.mark()
+            self._marked_ms, self._owed_ms = self._began_ms, 0
         self._tell(Now("running", place, run_id))
 
     def _skip(self, suite: Suite, place: Place, reason: str) -> None:
         """Go on with the next step, and say why; this one is tried again in the next round."""
         self._skipped[suite.steps[place.step].label] = reason
         self._tell(Now("skipping", place), reason)
-        place = place.given_up(suite)
+        place = place.given_up(suite, self._clock())
         self._notes.keep_place(suite.name, place)
         self._rested_ms = self._clock() + skip_pause_ms(suite, place.failures)
         self._waiting_since_ms = None

@@ -11,35 +11,57 @@ from pydantic import Field
 
 from schemas.suite import Pace, Suite
 
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+MOST_RECENT = 3_000
+SKIPPED_MS = 60_000  # what a turn that led to nothing counts
+
 
 @dataclass(frozen=True)
 class Place:
     """Where a suite is. round: from 1; step: of the next run, from 0; began_ms: when each step, by
     its label, was begun last; runs: concluded so far; failures: how many of the newest turns in a
-    row led to nothing: the run did not take place or the step was skipped."""
+    row led to nothing: the run did not take place or the step was skipped. spent_ms: time that runs
+    took, by kind; recent: begin and length of those of the last day, milliseconds."""
 
     round: Annotated[int, Field(ge=1)] = 1
     step: Annotated[int, Field(ge=0)] = 0
     began_ms: dict[str, int] = field(default_factory=dict)
     runs: int = 0
     failures: int = 0
+    spent_ms: dict[str, int] = field(default_factory=dict)
+    recent: tuple[tuple[int, int], ...] = ()
 
-    def after(self, suite: Suite, began_ms: int, took_place: bool) -> "Place":
-        """The place once the run of `step`, which began then, was concluded."""
+    def after(self, suite: Suite, began_ms: int, took_place: bool, run_ms: int = 0) -> "Place":
+        """The place once the run of `step`, which began then and took so long, was concluded."""
         labels = {step.label for step in suite.steps}
         began = {label: at for label, at in self.began_ms.items() if label in labels}
+        kind = suite.steps[self.step].kind
+        recent = [one for one in self.recent if one[0] > began_ms - DAY_MS]
         moved = replace(
             self,
+            spent_ms={**self.spent_ms, kind: self.spent_ms.get(kind, 0) + run_ms},
+            recent=(*recent, (began_ms, run_ms))[-MOST_RECENT:],
             began_ms={**began, suite.steps[self.step].label: began_ms},
             runs=self.runs + 1,
             failures=0 if took_place else self.failures + 1,
         )
         return moved.skip(suite)
 
-    def given_up(self, suite: Suite) -> "Place":
+    def given_up(self, suite: Suite, now_ms: int) -> "Place":
         """The place once `step` was skipped because it cannot take place now. It has not begun, so
-        it is due again in the next round."""
-        return replace(self, failures=self.failures + 1).skip(suite)
+        it is due again in the next round. In a rotation it has had its turn, so that others get
+        theirs."""
+        place = replace(self, failures=self.failures + 1)
+        if suite.rotation:
+            step = suite.steps[self.step]
+            spent_ms = self.spent_ms.get(step.kind, 0) + SKIPPED_MS
+            place = replace(
+                place,
+                began_ms={**self.began_ms, step.label: now_ms},
+                spent_ms={**self.spent_ms, step.kind: spent_ms},
+            )
+        return place.skip(suite)
 
     def skip(self, suite: Suite) -> "Place":
         """The place one step on."""
@@ -53,13 +75,71 @@ class Place:
 
 
 def next_place(suite: Suite, place: Place, now_ms: int) -> tuple[Place, int]:
-    """The place of the next run and the time from which it is due: the first step from here on that
-    is due now, or else the one that is due first. Steps that are not yet due again are skipped."""
+    """The place of the next run and the time from which it is due, by order or by the rotation."""
+    find = _rotated if suite.rotation else _in_order
+    found, due_ms = find(suite, place.within(suite), now_ms)
+    return found, max(due_ms, budget_ms(suite.pace, place, now_ms))
+
+
+def budget_ms(pace: Pace, place: Place, now_ms: int) -> int:
+    """From when on the runs of the last 24 h leave room for another, or now."""
+    spent = [one for one in place.recent if one[0] > now_ms - DAY_MS]
+    total_ms, from_ms = sum(length for _began, length in spent), now_ms
+    for began, length in spent:
+        if total_ms < pace.hours_per_day * HOUR_MS:
+            break
+        total_ms, from_ms = total_ms - length, began + DAY_MS
+    return from_ms
+
+
+def _rotated(suite: Suite, place: Place, now_ms: int) -> tuple[Place, int]:
+    """The step that follows, where it has the kind and the pipelines of the last one and has not
+    had its turn since; or else of the kind that has had least of its share, the step whose turn is
+    longest ago. Where none is due, the one that is due first."""
+    due = {number: _due_ms(suite, place, number) for number in range(len(suite.steps))}
+    ready = [number for number, at_ms in due.items() if at_ms <= now_ms]
+    if not ready:
+        number = min(due, key=lambda one: due[one])
+        return _at(place, number), due[number]
+    if place.step in ready and _goes_on(suite, place):
+        return place, now_ms
+    shares = suite.rotation
+
+    def turn(number: int) -> tuple[float, int, int]:
+        step = suite.steps[number]
+        spent = place.spent_ms.get(step.kind, 0) / shares[step.kind]
+        return spent, place.began_ms.get(step.label, -1), number
+
+    return _at(place, min(ready, key=turn)), now_ms
+
+
+def _goes_on(suite: Suite, place: Place) -> bool:
+    if place.step == 0:
+        return False
+    last, step = suite.steps[place.step - 1], suite.steps[place.step]
+    is_alike = last.kind == step.kind and last.same_pipelines(step)
+    began = place.began_ms
+    return is_alike and began.get(step.label, -1) < began.get(last.label, -1)
+
+
+def _at(place: Place, number: int) -> Place:
+    return replace(
+        place, step=number, round=place.round if number >= place.step else place.round + 1
+    )
+
+
+def _due_ms(suite: Suite, place: Place, number: int) -> int:
+    step = suite.steps[number]
+    return place.began_ms.get(step.label, -step.every_s * 1000) + step.every_s * 1000
+
+
+def _in_order(suite: Suite, place: Place, now_ms: int) -> tuple[Place, int]:
+    """The first step from here on that is due now, or else the one that is due first. Steps that
+    are not yet due again are skipped."""
     found: list[tuple[int, Place]] = []
-    at = place.within(suite)
+    at = place
     for _ in suite.steps:
-        step = suite.steps[at.step]
-        due_ms = at.began_ms.get(step.label, -step.every_s * 1000) + step.every_s * 1000
+        due_ms = _due_ms(suite, at, at.step)
         if due_ms <= now_ms:
             return at, now_ms
         found.append((due_ms, at))
@@ -74,7 +154,7 @@ def pause_ms(pace: Pace, run_ms: int, cpu_seconds: float, cores: int, failures: 
     Long enough for run and pause together to be within the share of the cores; longer and longer
     while runs fail.
     """
-    wanted_ms = 1000 * cpu_seconds / (pace.max_cpu_share * cores)
+    wanted_ms = 1000 * cpu_seconds / pace.allowed_cores(cores)
     rest_ms: int = max(pace.pause_s * 1000, round(wanted_ms) - run_ms)
     if not failures:
         return rest_ms

@@ -26,7 +26,8 @@ def up(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     suite = load_suite(options.suite) if options.suite else None
     stack, say = open_stack(settings, is_lasting=True), teller(console)
     if suite is not None and not settings.store_url:
-        used = {one.engine for step in suite.steps for one in step.pipelines}
+        wanted = [step for step in suite.steps if step.kind != "engines"]
+        used = {one.engine for step in wanted for one in step.pipelines}
         install_engines(map(load_engine, sorted(used)), settings, say)
     try:
         (stack.up_detached if options.detach else stack.up)(say)

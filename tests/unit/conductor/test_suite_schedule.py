@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.suite import Pace
+from schemas.suite import Pace, Suite
 from services.conductor.suites.schedule import Place, next_place, pause_ms, skip_pause_ms
 from tests.unit.conductor.suites import a_step, a_suite
 
@@ -102,7 +102,7 @@ def test_failures_are_counted_until_a_run_takes_place() -> None:
 
 def test_a_step_that_was_skipped_is_due_again_in_the_next_round() -> None:
     suite = a_suite(a_step(100, every_s=3600), a_step(200))
-    place = Place().given_up(suite)
+    place = Place().given_up(suite, 0)
     assert (place.step, place.failures, place.runs, place.began_ms) == (1, 1, 0, {})
     found, _due_ms = next_place(suite, place.after(suite, 0, took_place=True), 1000)
     assert (found.round, found.step) == (2, 0)
@@ -112,3 +112,83 @@ def test_only_whole_rounds_of_nothing_make_a_suite_rest() -> None:
     suite = a_suite(a_step(100), a_step(200), pause_s=60, failure_pause_s=300)
     pauses_s = [skip_pause_ms(suite, failures) // 1000 for failures in range(1, 9)]
     assert pauses_s == [0, 120, 120, 240, 240, 300, 300, 300]
+
+
+def a_rotation(*kinds: str, **shares: float) -> Suite:
+    """Steps of 100/s, 200/s … of these kinds."""
+    steps = [
+        a_step(100 * (number + 1)).model_copy(update={"asked": kind})
+        for number, kind in enumerate(kinds)
+    ]
+    return Suite.model_validate(
+        a_suite(*steps).model_dump() | {"rotation": shares or dict.fromkeys(kinds, 1)}
+    )
+
+
+def turns(suite: Suite, run_ms: dict[int, int], count: int) -> list[int]:
+    """Which steps have a turn, when those take so long."""
+    place, now_ms, seen = Place(), 0, []
+    for _ in range(count):
+        place, _due_ms = next_place(suite, place, now_ms)
+        seen.append(place.step)
+        place = place.after(suite, now_ms, took_place=True, run_ms=run_ms[place.step])
+        now_ms += run_ms[seen[-1]]
+    return seen
+
+
+def test_kinds_get_their_shares_of_time() -> None:
+    suite = a_rotation("latency", "searches", "failures", latency=3, searches=1, failures=1)
+    run_ms = {0: 60_000, 1: 300_000, 2: 100_000}
+    seen = turns(suite, run_ms, 200)
+    spent = [seen.count(step) * run_ms[step] for step in range(3)]
+    assert [round(each / sum(spent), 1) for each in spent] == [0.6, 0.2, 0.2]
+    assert seen[:3] == [0, 1, 2]
+
+
+def test_of_one_kind_every_step_has_its_turn() -> None:
+    suite = a_rotation("latency", "bursts", "bursts", "latency", latency=1, bursts=1)
+    other = suite.steps[2].model_copy(update={"stages": ("join",)})
+    suite = suite.model_copy(update={"steps": (*suite.steps[:2], other, suite.steps[3])})
+    assert turns(suite, dict.fromkeys(range(4), 1000), 6) == [0, 1, 3, 2, 0, 1]
+
+
+def test_steps_with_the_same_pipelines_follow_each_other() -> None:
+    suite = a_rotation("latency", "latency", "bursts", latency=1, bursts=1)
+    assert turns(suite, dict.fromkeys(range(3), 1000), 6) == [0, 1, 2, 2, 0, 1]
+
+
+def test_a_kind_whose_steps_cannot_take_place_does_not_keep_others_from_theirs() -> None:
+    suite = a_rotation("latency", "engines")
+    place, now_ms, seen = Place(), 0, []
+    for _ in range(6):
+        place, _due_ms = next_place(suite, place, now_ms)
+        seen.append(place.step)
+        if place.step == 1:
+            place = place.given_up(suite, now_ms)
+        else:
+            place = place.after(suite, now_ms, took_place=True, run_ms=60_000)
+        now_ms += 60_000
+    assert seen == [0, 1, 0, 1, 0, 1]
+
+
+def test_runs_take_no_more_hours_of_a_day_than_they_may() -> None:
+    suite = a_suite(a_step(100), hours_per_day=1)
+    recent = ((0, HOUR_MS // 2), (2 * HOUR_MS, HOUR_MS // 2))
+    place = Place(recent=recent)
+    assert next_place(suite, place, 3 * HOUR_MS)[1] == 24 * HOUR_MS  # the first is forgotten then
+    assert next_place(suite, place, 25 * HOUR_MS)[1] == 25 * HOUR_MS
+    less = replace(place, recent=recent[:1])
+    assert next_place(suite, less, 3 * HOUR_MS)[1] == 3 * HOUR_MS
+
+
+def test_a_bound_in_cores_counts_where_it_is_lower() -> None:
+    assert Pace(max_cpu_share=0.5).allowed_cores(8) == 4
+    assert Pace(max_cpu_share=0.5, max_cores=1).allowed_cores(8) == 1
+    assert pause_ms(Pace(max_cpu_share=0.5, max_cores=1, pause_s=0), 60_000, 90, 8, 0) == 30_000
+
+
+def test_a_rotation_has_a_share_for_each_kind_and_no_other() -> None:
+    with pytest.raises(ValueError, match="for no other: engines"):
+        a_rotation("latency", latency=1, engines=1)
+    with pytest.raises(ValueError, match="for no other: bursts"):
+        a_rotation("latency", "bursts", latency=1)

@@ -1,0 +1,122 @@
+"""What thresholds of a suite are held against, and when pipelines go on with its next run."""
+
+from typing import Any
+
+import pytest
+
+from analysis.thresholds import judged
+from schemas.mistakes import DefinitionError
+from schemas.protocol import Drained
+from schemas.suite import Pace
+from schemas.threshold import parse_threshold
+from services.conductor.run_state import RunState
+from services.conductor.suites import baselines
+from services.conductor.suites.baselines import as_figures, with_baseline
+from services.conductor.suites.keeping import Keeping, go_on
+from tests.unit.conductor.suites import a_step
+from tests.unit.requests import a_request
+
+pytestmark = pytest.mark.unit
+
+ROW: dict[str, Any] = {
+    "pipeline": "spark-realtime", "stage": "join", "measure_s": 30, "measured_outputs": 6000,
+    "cpu_cores": 0.5, "memory_bytes": 400_000_000, "core_seconds_per_million_records": 900.0,
+    "lag_records": 7, "exact": 6000, "wrong": 0, "missing": 1, "late": 0, "duplicate": 0,
+    "unexpected": 0, "input_records": 12_000, "input_per_second": 400.0,
+    "send_delay_p50_ms": 0.1, "send_delay_p99_ms": 2.0,
+}  # fmt: skip
+LATENCY: dict[str, Any] = {
+    "pipeline": "spark-realtime", "stage": "join", "definition": "latest", "min_ms": 1, "p50_ms": 5,
+    "p90_ms": 8, "p95_ms": 9, "p99_ms": 20, "p999_ms": 30, "max_ms": 40, "mean_ms": 5.5,
+}  # fmt: skip
+
+
+def asked(*thresholds: str) -> Any:
+    request = a_request()
+    workload = request.workload.model_copy(update={"thresholds": thresholds})
+    return request.model_copy(update={"workload": workload})
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("join.p99_ms <= 1", 20),
+        ("join.mean_ms <= 1", 5.5),
+        ("join.missing <= 0", 1),
+        ("join.records_per_second <= 1", 200),
+        ("pipeline.cpu_cores <= 0", 0.5),
+        ("pipeline.memory_mb <= 0", 400),
+        ("pipeline.lag_records <= 0", 7),
+        ("input.send_delay_p99_ms <= 0", 2.0),
+        ("input.records_per_second <= 0", 400.0),
+    ],
+)
+def test_every_figure_of_a_past_run_can_be_a_baseline(line: str, value: float) -> None:
+    (row,) = judged([parse_threshold(line)], as_figures([ROW], [LATENCY]))
+    assert row["value"] == value
+
+
+def test_a_baseline_becomes_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = {baselines.LAST: [{"run_id": "run-1"}], baselines.FIGURES: [ROW],
+               baselines.LATENCIES: [LATENCY]}  # fmt: skip
+    monkeypatch.setattr(baselines, "query", lambda _url, sql, **_: answers[sql])
+    found = with_baseline(asked("join.p99_ms <= 1.1 * baseline", "join.p50_ms <= 9"), "", "url")
+    assert found.workload.thresholds == (
+        "spark-realtime: join.p99_ms <= 22 # 1.1 * baseline (20 in run-1)",
+        "join.p50_ms <= 9",
+    )
+
+
+def test_without_a_run_to_compare_with_the_others_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(baselines, "query", lambda *_, **__: [])
+    found = with_baseline(asked("join.p99_ms <= baseline", "join.p50_ms <= 9"), "", "url")
+    assert found.workload.thresholds == ("join.p50_ms <= 9",)
+
+
+def test_a_named_run_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(baselines, "query", lambda *_, **__: [])
+    with pytest.raises(DefinitionError, match="baseline run-7: run-7 has no figure for"):
+        with_baseline(asked("join.p99_ms <= baseline"), "run-7", "url")
+
+
+def test_without_a_baseline_nothing_is_asked() -> None:
+    request = asked("join.p50_ms <= 9")
+    assert with_baseline(request, "", "nowhere") is request
+
+
+def a_good_state() -> RunState:
+    state = RunState(a_request())
+    counts = dict.fromkeys(("exact", "wrong", "missing", "late", "duplicate", "unexpected"), 0)
+    state.drained = Drained(verdicts={"spark-realtime": {"join": counts}})
+    return state
+
+
+def test_pipelines_that_were_kept_are_found_once_and_in_time() -> None:
+    request, keeping = a_request(), Keeping()
+    assert keeping.keep(request, a_good_state(), until_ms=600_000)
+    assert keeping.take(request, 500_000)
+    assert not keeping.take(request, 500_000)
+    assert keeping.keep(request, a_good_state(), until_ms=600_000)
+    assert not keeping.take(request, 590_000)  # they may be gone before it asks for them
+
+
+def test_other_pipelines_or_stages_are_not_those_that_were_kept() -> None:
+    request, keeping = a_request(), Keeping()
+    assert keeping.keep(request, a_good_state(), until_ms=600_000)
+    assert not keeping.take(request.model_copy(update={"stages": ("parse",)}), 0)
+
+
+def test_pipelines_of_a_run_that_failed_are_not_kept() -> None:
+    state = a_good_state()
+    state.failure = "gone"
+    assert not Keeping().keep(a_request(), state, until_ms=600_000)
+
+
+def test_which_steps_go_on_with_the_pipelines_of_another() -> None:
+    pace, one = Pace(pause_s=60), a_step(100)
+    assert go_on(pace, one, a_step(200))
+    assert not go_on(Pace(pause_s=60, keep_warm_s=60), one, a_step(200))
+    assert not go_on(pace, one, one.model_copy(update={"stages": ("join",)}))
+    for change in ({"kills": ({"target": "driver"},)}, {"pipelines_start_s": 5}):
+        workload = one.workload.model_copy(update=change)
+        assert not go_on(pace, one, one.model_copy(update={"workload": workload}))
