@@ -2,14 +2,18 @@
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from analysis.changes.causes import likely_causes
+from analysis.changes.season import without_season
 from analysis.changes.series import HIGHER_IS_BETTER, Point, Series
 from analysis.e_divisive import ChangePointConfig, change_points
 
 NEAR_RUNS = 2  # a change found again may move by so many runs as more become known
+# By how much medians must differ at least, in the metric's unit. Stamps are whole milliseconds,
+# whose rounding cancels in means only.
+LEAST_STEPS = {"mean_ms": 0.1}
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,8 @@ def find_changes(
     found = []
     for series in histories:
         points = series.points[-config.most_runs :]
-        splits = change_points([point.value for point in points], config)
+        step = LEAST_STEPS.get(series.metric, config.least_step)
+        splits = change_points(without_season(points), replace(config, least_step=step))
         edges = [0, *(split.index for split in splits), len(points)]
         for number, split in enumerate(splits):
             before = points[edges[number] : edges[number + 1]]

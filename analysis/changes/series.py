@@ -3,7 +3,8 @@
 Runs belong to one series when they had the same load, content, faults, windows, kills, stages and
 pipelines beside each other, and searched in the same way if they did; settings, versions and
 machines may differ, because that is what changes are about. Only valid runs that were no step of a
-search count. A search has no rate of its own: where it begins makes no other series.
+search count, and of these none that was not steady, unless most of a series were not. A search has
+no rate of its own: where it begins makes no other series.
 """
 
 import json
@@ -12,7 +13,7 @@ from typing import Any
 
 from services.runtime.clickhouse import query
 
-LATENCIES = ("p50_ms", "p99_ms")
+LATENCIES = ("mean_ms", "p50_ms", "p99_ms")
 SUSTAINABLE_RATE = "sustainable_rate_per_second"
 METRICS = (*LATENCIES, SUSTAINABLE_RATE)
 HIGHER_IS_BETTER = (SUSTAINABLE_RATE,)
@@ -21,14 +22,18 @@ LOAD = ("content", "faults", "kills", "pipelines_start_s", "search")
 MOST_RUNS = 1_000  # the newest, of all series together
 
 RUNS = (
-    "SELECT l.run_id AS run_id, min(l.time) AS at, anyIf(l.detail, l.event = 'run_requested')"
-    " AS request FROM tidegauge.results_lifecycle AS l WHERE l.run_id IN"
+    "SELECT l.run_id AS run_id, min(l.time) AS at, toUnixTimestamp64Milli(at) AS at_ms,"
+    " anyIf(l.detail, l.event = 'run_requested') AS request, any(s.steady) AS steady"
+    " FROM tidegauge.results_lifecycle AS l LEFT JOIN (SELECT run_id,"
+    " toNullable(any(JSONExtract(detail, 'warm_up', 'steady', 'Nullable(Bool)'))) AS steady"
+    " FROM tidegauge.results_conclusions WHERE kind = 'run' GROUP BY run_id) AS s"
+    " ON s.run_id = l.run_id WHERE l.run_id IN"
     " (SELECT r.run_id FROM tidegauge.runs AS r WHERE r.concluded AND r.valid AND r.step_of = ''"
     " ORDER BY r.requested_at DESC LIMIT {most:UInt32})"
     " GROUP BY l.run_id HAVING request != '' ORDER BY at, run_id"
 )
 FIGURES = (
-    "SELECT run_id, pipeline, stage, p50_ms, p99_ms FROM tidegauge.latency_summary"
+    "SELECT run_id, pipeline, stage, mean_ms, p50_ms, p99_ms FROM tidegauge.latency_summary"
     " WHERE phase = 'measure' AND definition = 'latest'"
 )
 RATES = (
@@ -46,19 +51,22 @@ USAGE = (
 @dataclass(frozen=True)
 class Point:
     """One run in a series. request: its whole request as JSON; others_cores: what processes of
-    others used on average meanwhile, None when it is not known."""
+    others used on average meanwhile, None when it is not known. at_ms: when it was asked for.
+    is_steady: None when it is not known."""
 
     run_id: str
     value: float
     request: dict[str, Any]
     others_cores: float | None = None
+    at_ms: int = 0
+    is_steady: bool | None = None
 
 
 @dataclass(frozen=True)
 class Series:
     """The history of one figure, oldest run first. workload: name, with its rate if constant;
-    metric: `p50_ms` or `p99_ms` of `latest`, or of a search `sustainable_rate_per_second`, whose
-    stage is all the stages that ran."""
+    metric: `mean_ms`, `p50_ms` or `p99_ms` of `latest`, or of a search
+    `sustainable_rate_per_second`, whose stage is all the stages that ran."""
 
     workload: str
     pipeline: str
@@ -77,16 +85,18 @@ def read_series(url: str) -> list[Series]:
     runs = query(url, RUNS, most=str(MOST_RUNS))
     requests = {row["run_id"]: json.loads(row["request"]) for row in runs}
     others = {row["run_id"]: row["others_cores"] for row in query(url, USAGE)}
-    return assemble(requests, [*query(url, FIGURES), *query(url, RATES)], others)
+    when = {row["run_id"]: (row["at_ms"], row["steady"]) for row in runs}
+    return assemble(requests, [*query(url, FIGURES), *query(url, RATES)], others, when)
 
 
 def assemble(
     requests: dict[str, dict[str, Any]],
     figures: list[dict[str, Any]],
     others: dict[str, float],
+    when: dict[str, tuple[int, bool | None]] | None = None,
 ) -> list[Series]:
     """Series of runs (by run id, oldest first), of their figures (rows with a column for each
-    metric) and the use of others. Pure."""
+    metric), the use of others, and when they were and whether steady. Pure."""
     by_run: dict[str, list[dict[str, Any]]] = {}
     for row in figures:
         by_run.setdefault(row["run_id"], []).append(row)
@@ -95,12 +105,20 @@ def assemble(
         for row in by_run.get(run_id, ()):
             for metric in (name for name in METRICS if name in row):
                 key = (alike(request), label(request), row["pipeline"], row["stage"], metric)
-                point = Point(run_id, float(row[metric]), request, others.get(run_id))
+                at_ms, is_steady = (when or {}).get(run_id, (0, None))
+                value = float(row[metric])
+                point = Point(run_id, value, request, others.get(run_id), at_ms, is_steady)
                 found.setdefault(key, []).append(point)
     return [
-        Series(workload, pipeline, stage, metric, tuple(points))
+        Series(workload, pipeline, stage, metric, steady_ones(points))
         for (_alike, workload, pipeline, stage, metric), points in found.items()
     ]
+
+
+def steady_ones(points: list[Point]) -> tuple[Point, ...]:
+    """Those of runs that were not found to move, where that is most of them; else all."""
+    found = tuple(point for point in points if point.is_steady is not False)
+    return found if 2 * len(found) > len(points) else tuple(points)
 
 
 def alike(request: dict[str, Any]) -> str:

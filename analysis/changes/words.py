@@ -3,6 +3,7 @@
 from typing import Any
 
 METRICS = {
+    "mean_ms": ("mean latency", "ms"),
     "p50_ms": ("median latency", "ms"),
     "p99_ms": ("99th percentile of latency", "ms"),
     "sustainable_rate_per_second": ("sustainable rate", "records/s"),

@@ -187,6 +187,7 @@ def _add_results(verbs: Verbs) -> None:
     compare.add_argument("before", metavar="RUN[,RUN]", help="one run or several of the same")
     compare.add_argument("after", nargs="?", metavar="RUN[,RUN]", help="default: the same run")
     changes = _verb(verbs, "changes", "where the history of the runs shows a change")
+    changes.add_argument("--explain", action="store_true", help="with all that else changed there")
     changes.add_argument("--json", action="store_true", help="as JSON")
     runs = _verb(verbs, "runs", "list the runs")
     runs.add_argument("--json", action="store_true", help="as JSON")

@@ -80,7 +80,7 @@ def changes(options: Namespace, settings: ServiceSettings, console: Console) -> 
     if options.json:
         print_json(found)
     else:
-        show_changes(console, found)
+        show_changes(console, found, options.explain)
     return 0
 
 

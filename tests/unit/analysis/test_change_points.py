@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.e_divisive import ChangePointConfig, _distances, _places, change_points, order
+from analysis.e_divisive import (
+    ChangePointConfig,
+    _distances,
+    _places,
+    block_length,
+    change_points,
+    order,
+)
 from tests.unit.analysis.histories import noisy
 
 pytestmark = pytest.mark.unit
@@ -45,15 +52,15 @@ def test_what_got_worse_and_better_again_is_two_changes() -> None:
 
 
 def test_a_real_change_that_is_too_small_to_matter_is_not_reported() -> None:
-    values = [100.0, 101.0] * 10 + [108.0, 109.0] * 10
+    values = [100.0, 101.0] * 10 + [103.0, 104.0] * 10
     assert change_points(values) == []
     assert [
-        split.index for split in change_points(values, ChangePointConfig(least_ratio=0.05))
+        split.index for split in change_points(values, ChangePointConfig(least_ratio=0.02))
     ] == [20]
 
 
 def test_three_runs_are_not_yet_enough_and_four_are() -> None:
-    before = noisy(8, 20, 100)
+    before = noisy(1, 20, 100)
     after = [200.0, 205.0, 195.0, 202.0]
     assert change_points(before + after[:3]) == []
     assert [split.index for split in change_points(before + after)] == [20]
@@ -83,3 +90,44 @@ def test_distances_are_those_of_the_definition(values: list[int]) -> None:
 def test_the_order_of_pairs_counts_equals_half() -> None:
     assert order(np.array([1.0, 2.0]), np.array([2.0, 3.0])) == 0.875  # 3 rise, 1 equal of 4
     assert order(np.array([3.0]), np.array([1.0])) == 1.0
+
+
+def steady(seed: int, runs: int, deviation: float = 0.03, alike: float = 0.0) -> list[float]:
+    """Means of runs around 5 ms that differ by so much; alike: how far each is like the last."""
+    random = np.random.default_rng(seed)
+    found, last = [], 0.0
+    for _ in range(runs):
+        last = alike * last + np.sqrt(1 - alike**2) * random.normal()
+        found.append(float(5 * np.exp(deviation * last)))
+    return found
+
+
+MEANS = ChangePointConfig(least_step=0.1)
+
+
+def test_a_tenth_is_found_where_runs_differ_by_three_percent() -> None:
+    for seed in range(10):
+        values = steady(seed, 24)
+        values[14:] = [1.1 * value for value in values[14:]]
+        found = [split.index for split in change_points(values, MEANS)]
+        assert len(found) == 1, seed
+        assert abs(found[0] - 14) <= 2, seed
+
+
+def test_runs_that_are_like_the_one_before_are_seldom_a_change() -> None:
+    found = [seed for seed in range(20) if change_points(steady(seed, 40, 0.04, 0.5), MEANS)]
+    assert len(found) <= 1
+
+
+def test_one_value_far_out_does_not_hide_a_tenth() -> None:
+    values = steady(3, 24)
+    values[14:] = [1.1 * value for value in values[14:]]
+    values[5] *= 10
+    assert [split.index for split in change_points(values, MEANS)] == [14]
+
+
+def test_blocks_are_as_long_as_neighbours_are_alike() -> None:
+    assert block_length(np.array(steady(1, 100)), []) == 1
+    assert block_length(np.array(steady(1, 100, alike=0.7)), []) == 6
+    assert block_length(np.array([5.0] * 9), []) == 1
+    assert block_length(np.array([5.0]), []) == 1

@@ -1,5 +1,6 @@
 """Changes as they are told, with what else changed there."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -7,7 +8,8 @@ import pytest
 
 from analysis.changes.causes import likely_causes
 from analysis.changes.finding import find_changes, is_known
-from analysis.changes.series import Series, alike, assemble
+from analysis.changes.season import without_season
+from analysis.changes.series import Point, Series, alike, assemble, steady_ones
 from analysis.changes.words import change_sentence
 from tests.traffic import STAGES
 from tests.unit.analysis.histories import a_point, a_series
@@ -160,3 +162,47 @@ def test_only_so_many_of_the_newest_runs_are_looked_at() -> None:
     series: Series = a_series(LOW + HIGH + HIGH * 20)
     assert find_changes([series]) == []
     assert len(find_changes([replace(series, points=series.points[:100])])) == 1
+
+
+HOUR_MS = 3_600_000
+
+
+def each_hour(days: int, value: Callable[[int, int], float]) -> list[Point]:
+    """A run every hour; value: by day and hour."""
+    return [
+        replace(a_point(24 * day + hour, value(day, hour)), at_ms=(24 * day + hour) * HOUR_MS)
+        for day in range(days)
+        for hour in range(24)
+    ]
+
+
+def test_what_every_evening_adds_is_taken_out() -> None:
+    points = each_hour(4, lambda _day, hour: 130.0 if hour >= 20 else 100.0)
+    assert without_season(points) == [100.0] * 96
+
+
+def test_a_change_that_stays_is_no_season() -> None:
+    points = each_hour(4, lambda day, _hour: 110.0 if day >= 2 else 100.0)
+    assert without_season(points) == [100.0] * 48 + [110.0] * 48
+
+
+def test_two_days_say_nothing_about_evenings() -> None:
+    points = each_hour(2, lambda _day, hour: 130.0 if hour >= 20 else 100.0)
+    assert without_season(points) == [point.value for point in points]
+
+
+def test_runs_that_were_not_steady_do_not_count_unless_most_were_not() -> None:
+    points = [
+        replace(a_point(n, 5.0), is_steady=known)
+        for n, known in enumerate((True, None, False, True))
+    ]
+    assert [point.run_id for point in steady_ones(points)] == ["run-00", "run-01", "run-03"]
+    moving = [replace(point, is_steady=False) for point in points[:3]]
+    assert steady_ones([*moving, points[3]]) == (*moving, points[3])
+
+
+def test_a_tenth_of_a_mean_below_a_millisecond_is_a_change() -> None:
+    series = replace(a_series([3.1, 3.0] * 6 + [3.4, 3.3] * 6), metric="mean_ms")
+    (change,) = find_changes([series])
+    assert (change.first_run_id, round(change.detail()["change"], 2)) == ("run-12", 0.1)
+    assert find_changes([replace(series, metric="p50_ms")]) == []

@@ -1,0 +1,42 @@
+"""What a time of day adds to a figure, taken out: a machine may be busier each evening. Pure."""
+
+import statistics
+from collections.abc import Sequence
+from itertools import groupby
+
+from analysis.changes.series import Point
+
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+SEASON_HOURS = 4
+LEAST_DAYS, LEAST_RUNS = 3, 5  # of which each time of day must have runs, and how many
+
+
+def without_season(points: Sequence[Point]) -> list[float]:
+    """The values as they would be at a middling time of day; as they are where too little is known.
+
+    What a time of day adds is the median of what its runs differ by, in proportion, from the median
+    of their day, so a change that stays is not taken for one.
+    """
+    values = [point.value for point in points]
+    if min(values, default=0) <= 0:
+        return values
+    days = {
+        day: statistics.median(values[n] for n in numbers)
+        for day, numbers in _grouped([point.at_ms // DAY_MS for point in points]).items()
+    }
+    times = _grouped([point.at_ms % DAY_MS // (SEASON_HOURS * HOUR_MS) for point in points])
+    seen = [{points[n].at_ms // DAY_MS for n in numbers} for numbers in times.values()]
+    if min(map(len, seen)) < LEAST_DAYS or min(map(len, times.values())) < LEAST_RUNS:
+        return values
+    for numbers in times.values():
+        usual = [values[n] / days[points[n].at_ms // DAY_MS] for n in numbers]
+        factor = statistics.median(usual)
+        for n in numbers:
+            values[n] /= factor
+    return values
+
+
+def _grouped(keys: Sequence[int]) -> dict[int, list[int]]:
+    """Positions by key."""
+    order = sorted(range(len(keys)), key=lambda n: keys[n])
+    return {key: list(found) for key, found in groupby(order, key=lambda n: keys[n])}
