@@ -162,7 +162,7 @@ RULES = (
     Rule(TIDEGAUGE + "(report|runs|sql)( .+)?", stack="up", runs=1),
     Rule(TIDEGAUGE + "compare RUN RUN", stack="up", runs=2),
     Rule(TIDEGAUGE + "evaluate RUN_ID", stack="up", runs=1),
-    Rule(TIDEGAUGE + "changes", stack="up", runs=1),
+    Rule(TIDEGAUGE + "changes( --explain)?", stack="up", runs=1),
     Rule(TIDEGAUGE + "rebuild", stack="up", runs=1),
     Rule("curl '.*'", stack="up", runs=1, says="run_id", engine="curl --version"),
     Rule(r"(GRAFANA_TOKEN=… )?" + TIDEGAUGE + r"grafana push --url \S+", stack="up", runs=1),
