@@ -48,9 +48,8 @@ for (pipeline, stage), part in measured.groupby(["pipeline", "stage"]):
 
 # %% Any other question, in SQL, and as Arrow.
 table = results.sql(
-    "SELECT verdict.1 AS verdict, sum(verdict.2) AS outputs FROM"
-    " (SELECT arrayJoin([('exact', exact), ('late', late), ('missing', missing)]) AS verdict"
-    " FROM figures WHERE run_id = {run:String}) GROUP BY verdict ORDER BY verdict",
+    "SELECT pipeline, stage, exact, late, missing FROM figures WHERE run_id = {run:String}"
+    " ORDER BY pipeline, position",
     run=newest,
 ).arrow
 print(table.to_pylist())
