@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from services.runtime.settings import ROOT
 
@@ -21,6 +21,9 @@ Model = Mapping[str, Any]
 
 class NotThereError(LookupError):
     """A dashboard, panel, query, variable or annotation that is asked for does not exist."""
+
+
+FIRST: Final = "overview"
 
 
 @dataclass(frozen=True)
@@ -46,9 +49,10 @@ class Dashboard:
 
 
 def load_dashboards(folder: Path = DASHBOARDS_DIR) -> tuple[Dashboard, ...]:
-    """Every `*.json` below the folder, in the order of folder and file name."""
+    """Every `*.json` below the folder, in the order of folder and file name, the overview first."""
     found = []
-    for path in sorted(folder.rglob("*.json")):
+    paths = folder.rglob("*.json")
+    for path in sorted(paths, key=lambda one: (one.parent, one.stem != FIRST, one)):
         state = path.stat()
         place = path.parent.relative_to(folder).as_posix()
         found.append(_loaded(path, "" if place == "." else place, state.st_mtime_ns, state.st_size))

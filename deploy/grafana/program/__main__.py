@@ -20,6 +20,7 @@ from deploy.grafana.program import (
     history,
     live,
     one_run,
+    overview,
     resources,
     stages,
     sustainable,
@@ -33,6 +34,7 @@ DASHBOARDS: Final = GRAFANA / "dashboards"
 FOLDER: Final = "Tidegauge"
 ALERTS: Final = GRAFANA / "provisioning" / "alerting" / "tidegauge.json"
 BUILDERS: Final = (
+    overview.build,
     live.build,
     stages.build,
     compare.build,

@@ -77,8 +77,9 @@ def _by_time() -> timeseries.Panel:
     return recurring.verdicts_over_time(
         About(
             "Verdicts over time",
-            "Every verdict at the second of the output; a missing one at that of its latest input.",
-            "short",
+            "Verdicts per second, at the second of the output; a missing one at that of its latest "
+            "input.",
+            "cps",
             empty=NOT_JUDGED,
         ),
         CHOSEN,
@@ -90,7 +91,7 @@ def _failed_by_time() -> timeseries.Panel:
         About(
             "Outputs that were not exact, over time",
             "The same without those that were exact, so that one in a million is seen.",
-            "short",
+            "cps",
             empty=NOT_JUDGED,
         ),
         CHOSEN,

@@ -11,21 +11,40 @@ NO_RUNS = (
     "No run of this workload was concluded in this range of time. A suite runs for ever:"
     " ./tidegauge up default"
 )
-OF_WORKLOAD = f"workload = ${{workload:sqlstring}} AND {sql.RUNS_OF_RANGE}"
+A_DAY_MS = 86_400_000  # a line over days without a run would say that there were some
+# Steps of searches are no runs of their own.
+OF_WORKLOAD = f"workload = ${{workload:sqlstring}} AND step_of = '' AND {sql.RUNS_OF_RANGE}"
 WORKLOADS = f"""
 SELECT workload
 FROM runs
-WHERE workload != '' AND {sql.RUNS_OF_RANGE}
+WHERE workload != '' AND step_of = '' AND {sql.RUNS_OF_RANGE}
 GROUP BY workload
-ORDER BY count() DESC, workload
+ORDER BY countIf(valid) DESC, count() DESC, workload
 LIMIT 200
 """
 THESE = """(
     SELECT run_id, ifNull(measure_at, requested_at) AS time
     FROM runs
-    WHERE workload = ${workload:sqlstring} AND valid
+    WHERE workload = ${workload:sqlstring} AND valid AND step_of = ''
         AND requested_at <= $__toTime AND concluded_at >= $__fromTime
 ) AS these"""
+# What valid runs of the workload measured; first a join, if there is one.
+PIPELINES = f"""
+SELECT toString(pipeline) AS value
+FROM latency_minutes
+WHERE phase = 'measure' AND run_id IN (SELECT run_id FROM {THESE})
+GROUP BY value
+ORDER BY uniq(run_id) DESC, value
+"""
+STAGES = f"""
+SELECT toString(stage) AS value
+FROM latency_minutes
+WHERE phase = 'measure' AND {sql.CHOSEN_PIPELINES} AND run_id IN (SELECT run_id FROM {THESE})
+GROUP BY value
+ORDER BY
+    value NOT IN (SELECT stage FROM run_stages WHERE kind IN ('join', 'window_join')),
+    {sql.stage_order("value")}
+"""
 CHOSEN = f"phase = 'measure' AND {sql.CHOSEN_PIPELINES} AND run_id IN (SELECT run_id FROM {THESE})"
 
 
@@ -38,10 +57,8 @@ def build() -> dash.Dashboard:
         "the points at which they changed.",
         (
             asked("workload", "Workload", "Workload to show", WORKLOADS, several=False),
-            asked("pipelines", "Pipelines", "Pipelines to show", sql.PIPELINE_VALUES, several=True),
-            asked(
-                "stage", "Stage", "Stage whose latency is shown", sql.STAGE_VALUES, several=False
-            ),
+            asked("pipelines", "Pipelines", "Pipelines to show", PIPELINES, several=True),
+            asked("stage", "Stage", "Stage whose latency is shown", STAGES, several=False),
             DEFINITION,
         ),
         since="now-30d",
@@ -132,6 +149,7 @@ ORDER BY time, series
 LIMIT 20000
 """,
         {},
+        gap_ms=A_DAY_MS,
     )
 
 
@@ -156,15 +174,16 @@ ORDER BY time, series
 LIMIT 20000
 """,
         {},
+        gap_ms=A_DAY_MS,
     )
 
 
 def _cost() -> timeseries.Panel:
     return graph(
         About(
-            "Processor seconds per million input records, run by run",
+            "Core-seconds per million input records, run by run",
             "What the processes of a pipeline used over the whole run, against its input.",
-            "s",
+            "none",
             empty=NO_RUNS,
         ),
         f"""
@@ -193,6 +212,7 @@ ORDER BY time, series
 LIMIT 20000
 """,
         {},
+        gap_ms=A_DAY_MS,
     )
 
 
@@ -218,6 +238,7 @@ ORDER BY time
 LIMIT 20000
 """,
         palette.PERCENTILES,
+        gap_ms=A_DAY_MS,
     )
 
 
@@ -239,6 +260,7 @@ ORDER BY time
 LIMIT 20000
 """,
         {"input": palette.GREY},
+        gap_ms=A_DAY_MS,
     )
 
 

@@ -5,7 +5,7 @@ from grafana_foundation_sdk.builders import stat, table, timeseries
 
 from deploy.grafana.program import palette, recurring, sql
 from deploy.grafana.program.frame import DEFINITION, asked, frame, placed
-from deploy.grafana.program.panels import About, figures, graph, rows
+from deploy.grafana.program.panels import About, graph, rows
 
 RATIO = ((None, palette.GOOD), (1.2, palette.DOUBTFUL), (1.5, palette.BAD))
 
@@ -68,26 +68,16 @@ def _ledger() -> stat.Panel:
 
 
 def _freshness() -> stat.Panel:
-    return figures(
+    return recurring.age(
         About(
             "Newest result",
-            "How long ago the newest event was produced that can be asked for here. It grows when "
-            "nothing runs, or when the store is behind.",
+            "How long ago the newest latency was published, and the newest sample of the "
+            "collector, which samples every second while a stack is up.",
             "s",
             width=4,
             height=6,
             empty="There are no results yet. Start a run: ./tidegauge run",
-        ),
-        """
-SELECT dateDiff('second', max(time), now64(3)) AS age
-FROM (
-    SELECT max(time) AS time FROM results_lifecycle
-    UNION ALL
-    SELECT max(time) AS time FROM results_resources
-)
-HAVING max(time) > toDateTime64(0, 3)
-""",
-        ((None, palette.GOOD), (60, palette.DOUBTFUL)),
+        )
     )
 
 

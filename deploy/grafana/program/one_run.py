@@ -9,6 +9,7 @@ from deploy.grafana.program.panels import (
     NONE_IS_GOOD,
     About,
     bars,
+    graph,
     heat_over_time,
     rows,
 )
@@ -20,7 +21,8 @@ WHERE {sql.RUNS_OF_RANGE}
 ORDER BY requested_at DESC
 LIMIT 500
 """
-THIS_RUN = "run_id = ${run:sqlstring}"
+# Samples between runs have no run; neither has a range of time without one.
+THIS_RUN = "run_id = ${run:sqlstring} AND run_id != ''"
 LATENCY = f"{THIS_RUN} AND definition = ${{definition:sqlstring}}"
 NOT_YET = "This run has measured nothing yet. Choose another, or a range of time it lies in."
 
@@ -167,17 +169,41 @@ ORDER BY pipeline, {sql.stage_order()}
 
 
 def _over_time(share: float) -> timeseries.Panel:
-    return recurring.latency_over_time(
+    name = f"p{share * 100:g}"
+    return graph(
         About(
-            f"Latency p{share * 100:g} by stage over time",
-            "Exact percentile of every point's own outputs, of all phases. A logarithmic axis.",
+            f"Latency {name} by stage over time",
+            "Exact percentile of every point's own outputs, of all phases; dashed, what a "
+            "threshold of the run allows. A logarithmic axis.",
             "ms",
             empty=NOT_YET,
         ),
-        share,
-        f"{LATENCY} AND $__timeFilter(second)",
-        source="results_latency",
-        at="second",
+        f"""
+WITH points AS
+(
+    SELECT
+        $__timeInterval(second) AS time,
+        {recurring.BY_STAGE} AS series,
+        {sql.exact(share)} AS latency_ms
+    FROM results_latency
+    WHERE {LATENCY} AND $__timeFilter(second)
+    GROUP BY time, series
+)
+SELECT time, series, toFloat64(latency_ms) AS latency_ms FROM points
+UNION ALL
+SELECT time, series, latency_ms
+FROM (SELECT DISTINCT time FROM points) AS moments
+CROSS JOIN
+(
+    SELECT concat('limit ', pipeline, ' ', stage) AS series, min(threshold_limit) AS latency_ms
+    FROM threshold_results
+    WHERE {THIS_RUN} AND position(threshold, '.{name}_ms') > 0
+    GROUP BY series
+) AS limits
+ORDER BY time, series
+""",
+        palette.STAGES,
+        logarithmic=True,
     )
 
 
@@ -254,8 +280,9 @@ def _verdicts() -> timeseries.Panel:
     return recurring.verdicts_over_time(
         About(
             "Verdicts over time",
-            "Every verdict at the second of the output; a missing one at that of its latest input.",
-            "short",
+            "Verdicts per second, at the second of the output; a missing one at that of its latest "
+            "input.",
+            "cps",
             empty=NOT_YET,
         ),
         f"{THIS_RUN} AND $__timeFilter(second)",
@@ -362,7 +389,9 @@ def _environment() -> table.Panel:
             empty="There is no run in this range of time.",
         ),
         f"""
-SELECT entry.1 AS part, trim(BOTH '"' FROM entry.2) AS value
+SELECT
+    entry.1 AS part,
+    if(startsWith(entry.2, '"'), JSONExtractString(concat('[', entry.2, ']'), 1), entry.2) AS value
 FROM results_lifecycle
 ARRAY JOIN JSONExtractKeysAndValuesRaw(detail, 'environment') AS entry
 WHERE {THIS_RUN} AND event = 'run_requested'

@@ -27,6 +27,10 @@ PLUGIN: Final = "grafana-clickhouse-datasource"
 DATASOURCE: Final = shared.DataSourceRef(type_val=PLUGIN, uid="${datasource}")
 TIMESERIES, TABLE = 0, 1  # the data source's `format`
 NOTHING: Final = "Nothing was measured in this range of time. Start a run: ./tidegauge run"
+# A line stops where nothing came for so long; of a shorter range than two days no point is farther
+# from the next than that.
+GAP_MS: Final = 180_000
+DASHED: Final = {"fill": "dash", "dash": [8, 6]}
 Thresholds = tuple[tuple[float | None, str], ...]
 
 
@@ -77,8 +81,10 @@ def graph(
     stacked: bool = False,
     logarithmic: bool = False,
     interval: str = "1s",
+    gap_ms: int = GAP_MS,
 ) -> timeseries.Panel:
-    """Lines over time. Colours go by the last word of a line's name."""
+    """Lines over time. Colours go by the last word of a line's name; one that begins with `limit`
+    is dashed. gap_ms: a line stops where nothing came for so long."""
     panel: timeseries.Panel = _about(timeseries.Panel(), about, sql, TIMESERIES)
     panel = (
         panel.interval(interval)
@@ -86,6 +92,8 @@ def graph(
         .fill_opacity(70 if bars else 15 if filled or stacked else 0)
         .draw_style(shared.GraphDrawStyle.BARS if bars else shared.GraphDrawStyle.LINE)
         .show_points(shared.VisibilityMode.AUTO)
+        .span_nulls(False)
+        .insert_nulls(False if bars else float(gap_ms))
         .legend(_legend())
         .tooltip(_tooltip())
     )
@@ -97,6 +105,8 @@ def graph(
         scale = common.ScaleDistributionConfig().type(shared.ScaleDistribution.LOG).log(10)
         panel = panel.scale_distribution(scale)
     _colour(panel, colours)
+    if "'limit " in sql:
+        panel = panel.override_by_regexp("/^limit /", [_property("custom.lineStyle", DASHED)])
     return panel
 
 

@@ -63,13 +63,13 @@ HAVING count() > 0
 def verdicts_over_time(
     about: About, where: str, verdicts: Iterable[str] = tuple(palette.VERDICTS)
 ) -> timeseries.Panel:
-    """These verdicts at the second of the output."""
+    """These verdicts per second, at the second of the output."""
     return graph(
         about,
         f"""
 SELECT
     $__timeInterval(second) AS time,
-    {sql.verdict_sums(verdicts)}
+    {sql.verdict_rates(verdicts)}
 FROM results_verdicts AS v
 WHERE {where}
 GROUP BY time
@@ -149,6 +149,28 @@ GROUP BY time
 ORDER BY time
 """,
         palette.PERCENTILES,
+    )
+
+
+def age(about: About) -> stat.Panel:
+    """How old the newest result is, and the newest sample of the collector."""
+    return figures(
+        about,
+        """
+SELECT
+    dateDiff('second', max(of_result), now64(3)) AS result,
+    dateDiff('second', max(of_sample), now64(3)) AS sample
+FROM
+(
+    SELECT max(l.time) AS of_result, toDateTime64(0, 3) AS of_sample
+    FROM results_latency AS l
+    WHERE run_id IN (SELECT run_id FROM runs ORDER BY requested_at DESC LIMIT 20)
+    UNION ALL
+    SELECT toDateTime64(0, 3) AS of_result, max(r.time) AS of_sample FROM results_resources AS r
+)
+HAVING max(of_result) > toDateTime64(0, 3)
+""",
+        ((None, palette.GOOD), (900, palette.DOUBTFUL)),
     )
 
 

@@ -78,6 +78,11 @@ def verdict_sums(verdicts: Iterable[str]) -> str:
     return ",\n    ".join(f"sum(v.{name}) AS {name}" for name in verdicts)
 
 
+def verdict_rates(verdicts: Iterable[str]) -> str:
+    """The same per second."""
+    return ",\n    ".join(f"sum(v.{name}) / $__interval_s AS {name}" for name in verdicts)
+
+
 # Bands of a heatmap and of a distribution: up to 1, 2, 5, 10, … milliseconds.
 BOUNDS_MS: Final = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 

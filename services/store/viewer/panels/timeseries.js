@@ -140,7 +140,8 @@ function drawn({ field, custom, name, colour, points, repeated }, axes, { interv
     axes.findIndex((axis) => axis.fields.includes(field)),
   );
   const logarithmic = axes[yAxisIndex]?.scale.type === "log";
-  const data = logarithmic ? points.map(([at, v]) => [at, v > 0 ? v : null]) : points;
+  const there = logarithmic ? points.map(([at, v]) => [at, v > 0 ? v : null]) : points;
+  const data = parted(there, custom.insertNulls, interval);
   const stacked = ["normal", "percent"].includes(custom.stacking?.mode);
   const stack = stacked ? `${yAxisIndex} ${custom.stacking.group ?? "A"}` : undefined;
   const base = { name, data, yAxisIndex, stack, color: colour, emphasis: { disabled: true } };
@@ -182,6 +183,17 @@ function drawn({ field, custom, name, colour, points, repeated }, axes, { interv
 }
 
 const hasNumber = (point) => point !== undefined && point[1] !== null;
+/** With a gap where nothing came for longer than `gap` milliseconds, and than three points. */
+function parted(points, gap, interval) {
+  if (typeof gap !== "number") return points;
+  const longest = Math.max(gap, 3 * interval);
+  return points.flatMap((point, i) => {
+    const before = points[i - 1];
+    const isApart = before && point[0] - before[0] > longest;
+    return isApart ? [[(before[0] + point[0]) / 2, null], point] : [point];
+  });
+}
+
 const joined = (spanNulls, interval) =>
   spanNulls === true || (typeof spanNulls === "number" && spanNulls >= interval);
 

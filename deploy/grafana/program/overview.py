@@ -1,0 +1,257 @@
+"""Overview: is it well?"""
+
+from grafana_foundation_sdk.builders import dashboard as dash
+from grafana_foundation_sdk.builders import stat, table
+
+from deploy.grafana.program import palette, recurring, sql
+from deploy.grafana.program.frame import frame, placed
+from deploy.grafana.program.links import TO_RUN
+from deploy.grafana.program.panels import NONE_IS_GOOD, About, figures, rows
+
+RATIO = ((None, palette.GOOD), (1.1, palette.DOUBTFUL), (1.5, palette.BAD))
+# A run that somebody ended is not valid either, and nothing to look at.
+ENDED = (
+    "match(arrayStringConcat(invalid_reasons), '^The (run was|run of the suite gave|conductor)')"
+)
+OF_RANGE = f"step_of = '' AND concluded AND {sql.RUNS_OF_RANGE}"
+WORSE = "kind = 'change_point' AND $__timeFilter(c.time) AND JSONExtractBool(detail, 'worse')"
+DIED = "event = 'part_down' AND $__timeFilter(e.time)"
+
+
+def build() -> dash.Dashboard:
+    """The dashboard."""
+    found = frame(
+        "overview",
+        "Overview",
+        "Is it well? What wants a look, how the newest run of every workload did against those "
+        "before it, and what runs.",
+        since="now-24h",
+        refresh="30s",
+    )
+    return placed(found, _well(), _age(), _looks(), _runs(), _newest())
+
+
+def _well() -> stat.Panel:
+    return figures(
+        About(
+            "Is it well? Anything but 0 wants a look",
+            "In this range of time: runs that may not be used (but for those that somebody ended), "
+            "valid runs with outputs that were not exact, runs over a threshold, figures that got "
+            "worse for good, processes that died, and records that could not be read.",
+            "short",
+            width=16,
+            height=6,
+            empty="No run was concluded in this range of time, so nothing is known."
+            " Start one: ./tidegauge run",
+        ),
+        f"""
+SELECT
+    countIf(NOT valid AND NOT {ENDED}) AS "runs INVALID",
+    countIf(valid AND NOT clean) AS "runs not exact",
+    (
+        SELECT uniqExact(run_id) FROM threshold_results AS c
+        WHERE NOT passed AND $__timeFilter(c.time)
+    ) AS "runs over a threshold",
+    (SELECT count() FROM results_conclusions AS c WHERE {WORSE}) AS "figures worse",
+    (SELECT count() FROM results_lifecycle AS e WHERE {DIED}) AS "parts died",
+    (SELECT count() FROM dead_letter AS d WHERE $__timeFilter(d.time)) AS "unreadable records"
+FROM runs
+WHERE {OF_RANGE}
+HAVING count() > 0
+""",
+        NONE_IS_GOOD,
+    )
+
+
+def _age() -> stat.Panel:
+    return recurring.age(
+        About(
+            "Newest result",
+            "How long ago the newest latency was published, and the newest sample of the "
+            "collector, which samples every second while a stack is up. An old result with a new "
+            "sample: nothing is measured. Both old: the stack is down, or the store is behind.",
+            "s",
+            width=8,
+            height=6,
+            empty="There are no results yet. Start a run: ./tidegauge run",
+        )
+    )
+
+
+def _looks() -> table.Panel:
+    return rows(
+        About(
+            "What wants a look",
+            "Newest first. Click a run to see all of it.",
+            "string",
+            width=14,
+            height=9,
+            empty="Nothing: what was measured in this range of time was valid, exact, within its"
+            " thresholds and no worse than before.",
+        ),
+        f"""
+SELECT time, what, why, run, from_ms, to_ms
+FROM
+(
+    SELECT
+        concluded_at AS time,
+        concat(workload, if(valid, ': not exact', ': INVALID')) AS what,
+        if(
+            valid, 'Outputs were wrong, missing, late or came again.',
+            arrayStringConcat(invalid_reasons, ' ')
+        ) AS why,
+        run_id AS run
+    FROM runs
+    WHERE {OF_RANGE} AND NOT (valid AND clean) AND NOT {ENDED}
+    UNION ALL
+    SELECT
+        c.time AS time,
+        'a threshold failed' AS what,
+        concat(threshold, ': ', pipeline, ' ', stage, ' has ', toString(ifNull(value, 0))) AS why,
+        run_id AS run
+    FROM threshold_results AS c
+    WHERE NOT passed AND $__timeFilter(c.time)
+    UNION ALL
+    SELECT
+        c.time AS time,
+        concat(JSONExtractString(detail, 'metric'), ' got worse') AS what,
+        concat(
+            JSONExtractString(detail, 'stage'), ' of ', JSONExtractString(detail, 'pipeline'), ', ',
+            JSONExtractString(detail, 'workload')
+        ) AS why,
+        run_id AS run
+    FROM results_conclusions AS c
+    WHERE {WORSE}
+    UNION ALL
+    SELECT
+        e.time AS time,
+        concat(JSONExtractString(detail, 'part'), ' died') AS what,
+        JSONExtractString(detail, 'reason') AS why,
+        '' AS run
+    FROM results_lifecycle AS e
+    WHERE {DIED}
+) AS looked
+LEFT JOIN
+(
+    SELECT
+        run_id,
+        toUnixTimestamp64Milli(requested_at) AS from_ms,
+        toUnixTimestamp64Milli(ifNull(concluded_at, now64(3))) + 5000 AS to_ms
+    FROM runs
+) AS k ON k.run_id = looked.run
+ORDER BY time DESC
+LIMIT 50
+""",
+        {"time": "dateTimeAsIso"},
+        links={"run": TO_RUN},
+        hidden=("from_ms", "to_ms"),
+    )
+
+
+def _runs() -> table.Panel:
+    return recurring.runs(
+        About(
+            "What runs now and ran last",
+            "The newest runs with the phase they are in, or how they ended.",
+            "string",
+            width=10,
+            height=9,
+            empty="No run was ever asked for. Start one: ./tidegauge run",
+        ),
+        "WHERE step_of = ''\nORDER BY requested_at DESC\nLIMIT 8",
+        ("workload", recurring.STATE),
+    )
+
+
+def _newest() -> table.Panel:
+    return rows(
+        About(
+            "The newest run of every workload, against those before it",
+            "Latency (latest) of the newest valid run of each workload and rate, beside the median "
+            "of up to 20 valid ones before it. Ratio is of the medians of latency; the highest "
+            "comes first. Without a run before it is empty.",
+            "ms",
+            width=24,
+            height=12,
+            empty="No valid run was ever concluded. Start one: ./tidegauge run",
+        ),
+        """
+WITH
+    asked AS
+    (
+        SELECT run_id, JSONExtractFloat(detail, 'workload', 'load', 'rate_per_second') AS rate
+        FROM results_lifecycle
+        WHERE event = 'run_requested'
+    ),
+    chosen AS
+    (
+        SELECT
+            k.run_id AS run_id,
+            concat(workload, if(rate > 0, concat(' at ', toString(rate), '/s'), '')) AS load,
+            k.requested_at AS at
+        FROM runs AS k
+        INNER JOIN asked ON asked.run_id = k.run_id
+        WHERE valid AND step_of = '' AND k.requested_at <= $__toTime
+        ORDER BY k.requested_at DESC
+        LIMIT 21 BY load, pipelines
+        LIMIT 500
+    ),
+    found AS
+    (
+        SELECT
+            chosen.load AS load, pipeline, stage, chosen.run_id AS run_id, chosen.at AS at,
+            p50_ms, p99_ms
+        FROM latency_summary AS l
+        INNER JOIN chosen ON chosen.run_id = l.run_id
+        WHERE definition = 'latest' AND phase = 'measure'
+            AND l.run_id IN (SELECT run_id FROM chosen)
+    ),
+    newest AS
+    (
+        SELECT
+            load, pipeline, stage, argMax(run_id, f.at) AS run, max(f.at) AS at,
+            argMax(p50_ms, f.at) AS p50, argMax(p99_ms, f.at) AS p99
+        FROM found AS f
+        GROUP BY load, pipeline, stage
+    ),
+    before AS
+    (
+        SELECT
+            load, pipeline, stage, count() AS runs,
+            quantileExactLow(0.5)(p50_ms) AS p50, quantileExactLow(0.5)(p99_ms) AS p99
+        FROM found
+        WHERE run_id NOT IN (SELECT run FROM newest)
+        GROUP BY load, pipeline, stage
+    )
+SELECT
+    n.load AS workload,
+    n.pipeline AS pipeline,
+    n.stage AS stage,
+    n.p50 AS p50,
+    if(b.runs = 0, NULL, b.p50) AS "p50 before",
+    n.p99 AS p99,
+    if(b.runs = 0, NULL, b.p99) AS "p99 before",
+    if(b.runs = 0, NULL, n.p50 / greatest(b.p50, 1)) AS ratio,
+    b.runs AS "runs before",
+    n.at AS measured,
+    n.run AS run,
+    toUnixTimestamp64Milli(n.at) AS from_ms,
+    toUnixTimestamp64Milli(n.at) + 600000 AS to_ms
+FROM newest AS n
+LEFT JOIN before AS b ON b.load = n.load AND b.pipeline = n.pipeline AND b.stage = n.stage
+ORDER BY ifNull(ratio, 0) DESC, workload, pipeline, stage
+LIMIT 200
+""",
+        {
+            "workload": "string",
+            "pipeline": "string",
+            "stage": "string",
+            "ratio": "none",
+            "runs before": "none",
+            "measured": "dateTimeAsIso",
+            "run": "string",
+        },
+        judged={"ratio": RATIO},
+        links={"run": TO_RUN},
+        hidden=("from_ms", "to_ms"),
+    )
