@@ -90,7 +90,7 @@ def _looks() -> table.Panel:
             " thresholds and no worse than before.",
         ),
         f"""
-SELECT time, what, why, run, from_ms, to_ms
+SELECT time, what, run, why, from_ms, to_ms
 FROM
 (
     SELECT
@@ -175,7 +175,7 @@ def _newest() -> table.Panel:
             height=12,
             empty="No valid run was ever concluded. Start one: ./tidegauge run",
         ),
-        """
+        f"""
 WITH
     asked AS
     (
@@ -239,7 +239,7 @@ SELECT
     toUnixTimestamp64Milli(n.at) + 600000 AS to_ms
 FROM newest AS n
 LEFT JOIN before AS b ON b.load = n.load AND b.pipeline = n.pipeline AND b.stage = n.stage
-ORDER BY ifNull(ratio, 0) DESC, workload, pipeline, stage
+ORDER BY ifNull(ratio, 0) DESC, workload, pipeline, {sql.stage_order("n.stage")}
 LIMIT 200
 """,
         {
