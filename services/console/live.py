@@ -11,11 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from services.console.progress import PHASE_WORDS, SHOWN_S, Progress
-from services.console.terminal import is_quiet, redraws, sparkline
+from services.console.terminal import heights, is_quiet, redraws
 from services.runtime.clock import now_ms
 
 PLAIN_EVERY_S = 5.0
-WIDE = 100  # columns from which there is room for a sparkline
+WIDE = 100  # columns from which there is room for a line of heights
 STEADY_WORDS = {None: "", False: "steady", True: "moves"}
 
 
@@ -77,7 +77,7 @@ def live_table(progress: Progress, console: Console) -> Table:
         cells = [pipeline, stage, _or_dash(p50), _or_dash(p99)]
         if is_wide:
             values = progress.recent_p99s(pipeline, stage)
-            cells.append(sparkline(values, SHOWN_S, console.encoding))
+            cells.append(heights(values, SHOWN_S, console.encoding))
         cells += [STEADY_WORDS[progress.moves(pipeline, stage)], str(exact), str(others)]
         table.add_row(*cells, style="red" if others else "")
     return table

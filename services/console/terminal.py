@@ -28,7 +28,7 @@ def redraws(console: Console) -> bool:
     return console.is_terminal and not console.is_dumb_terminal
 
 
-def sparkline(values: Sequence[float], width: int, encoding: str = "utf-8") -> str:
+def heights(values: Sequence[float], width: int, encoding: str = "utf-8") -> str:
     """The last `width` values as heights, from nothing to the highest."""
     blocks = BLOCKS if encoding.lower().startswith("utf") else PLAIN_BLOCKS
     shown = values[-width:]

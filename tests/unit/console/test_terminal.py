@@ -13,7 +13,7 @@ from rich.console import Console
 from services.console.arguments import build_parser
 from services.console.live import LiveView, NoView, PlainView, open_view
 from services.console.progress import Progress
-from services.console.terminal import Terminal, sparkline
+from services.console.terminal import Terminal, heights
 from services.console.verbs import VERBS
 from services.console.verbs.common import teller
 from services.runtime.settings import ROOT, ServiceSettings
@@ -57,7 +57,7 @@ def shown(console: Console) -> str:
     return console.file.getvalue()
 
 
-def test_a_row_has_figures_a_sparkline_and_whether_it_moves() -> None:
+def test_a_row_has_figures_a_heights_and_whether_it_moves() -> None:
     console = a_terminal()
     with open_view(console) as view:
         assert isinstance(view, LiveView)
@@ -78,7 +78,7 @@ def test_it_draws_over_what_it_has_drawn() -> None:
     assert "\x1b[1A" in shown(console)  # up a line
 
 
-def test_a_narrow_terminal_has_no_sparkline() -> None:
+def test_a_narrow_terminal_has_no_heights() -> None:
     console = a_terminal(width=99)
     with open_view(console) as view:
         view.show(a_measured_run())
@@ -115,12 +115,12 @@ def test_colours_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     ("values", "drawn"),
     [([], ""), ([0, 0], "▁▁"), ([1, 2, 4, 8], "▂▃▅█"), ([9, 8, 1], "█▂"), ([-3, 8], "▁█")],
 )
-def test_a_sparkline_goes_from_nothing_to_the_highest(values: list[float], drawn: str) -> None:
-    assert sparkline(values, 2 if len(values) == 3 else 9) == drawn
+def test_a_heights_goes_from_nothing_to_the_highest(values: list[float], drawn: str) -> None:
+    assert heights(values, 2 if len(values) == 3 else 9) == drawn
 
 
-def test_a_sparkline_of_a_terminal_without_unicode() -> None:
-    assert sparkline([0, 4, 8], 9, "ascii") == "_=#"
+def test_a_heights_of_a_terminal_without_unicode() -> None:
+    assert heights([0, 4, 8], 9, "ascii") == "_=#"
 
 
 def test_options_of_the_terminal_are_taken_before_and_after_the_verb() -> None:
