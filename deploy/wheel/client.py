@@ -21,8 +21,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-import pyarrow as pa
-
 STORE_PORT: Final = 2  # from the base port on: services/runtime/ports.py
 BASE_PORT: Final = 17_070
 TIMEOUT_S: Final = 60.0
@@ -53,7 +51,7 @@ class Rows:
     arrow: the table.
     """
 
-    def __init__(self, arrow: pa.Table) -> None:
+    def __init__(self, arrow: Any) -> None:
         self.arrow = arrow
 
     def pandas(self) -> Any:
@@ -109,6 +107,8 @@ class Results:
     def sql(self, query: str, **parameters: object) -> Rows:
         """The answer to any query. Parameters fill `{name:Type}` placeholders. Raises
         ConnectError."""
+        import pyarrow as pa  # only here: the command line imports this package too
+
         fields = {f"param_{name}": str(value) for name, value in parameters.items()}
         fields |= {"default_format": "ArrowStream", "database": "tidegauge"}
         address = f"{self._url}/?{urllib.parse.urlencode(fields)}"
