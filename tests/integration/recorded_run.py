@@ -111,3 +111,10 @@ def _concluded(run_id: str, at_ms: int, kind: str, detail: dict[str, Any]) -> Ev
     head = {"run_id": run_id, "time": at_ms, "producer": "conductor", "kind": kind}
     rest = {"valid": True, "invalid_reasons": [], "detail": json.dumps(detail)}
     return catalogue.CONCLUSIONS, head | rest
+
+
+def an_input_of_another_load(at_ms: int) -> Event:
+    """Of the run on something else, which nothing is compared with."""
+    named = {"run_id": "other", "time": at_ms, "producer": "evaluator", "second": at_ms}
+    place = {"topic": "traffic.flow", "pipeline": "", "stage": ""}
+    return catalogue.THROUGHPUT, named | place | {"records": 1, "bytes": 100}

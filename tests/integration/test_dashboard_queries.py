@@ -6,7 +6,6 @@ import re
 import pytest
 
 from deploy.grafana.program.__main__ import ALERTS
-from schemas import catalogue
 from services.runtime.grafana_macros import TimeRange, expand
 from services.store.engine import Query
 from tests.integration.dashboard_queries import (
@@ -17,6 +16,7 @@ from tests.integration.dashboard_queries import (
     queries,
 )
 from tests.integration.recorded_run import (
+    an_input_of_another_load,
     conclusions,
     phase_ms,
     recorded,
@@ -44,13 +44,6 @@ def engine(events, module_engine):
     trouble = [*troubles(run_id, middle_ms), *conclusions(run_id, middle_ms)]
     project(module_engine, [*events, *trouble, an_input_of_another_load(middle_ms)])
     return module_engine
-
-
-def an_input_of_another_load(at_ms):
-    """Of the run on something else, which nothing is compared with."""
-    named = {"run_id": "other", "time": at_ms, "producer": "evaluator", "second": at_ms}
-    place = {"topic": "traffic.flow", "pipeline": "", "stage": ""}
-    return catalogue.THROUGHPUT, named | place | {"records": 1, "bytes": 100}
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,11 @@ from services.runtime.settings import ServiceSettings
 from services.store.chdb_engine import ChdbEngine
 from services.store.ddl import ddl_statements
 from services.store.settings import StoreSettings
+from tests.benchmarks._results import NEW_YEAR_MS, latency_events, run_events
 from tests.integration.dashboard_queries import dashboards
 from tests.integration.kafka_broker import free_base_port
 from tests.integration.recorded_run import (
+    an_input_of_another_load,
     conclusions,
     phase_ms,
     recorded,
@@ -27,6 +29,17 @@ from tests.integration.store_process import until_ready
 
 pytestmark = pytest.mark.integration
 DASHBOARDS = dashboards()
+DAY_MS = 86_400_000
+HISTORY_RUNS, HISTORY_SECONDS = 30, 3
+# A time of which nothing is known, and a month with a run a day.
+STATES = {
+    "empty": (DAY_MS, 2 * DAY_MS),
+    "history": (NEW_YEAR_MS - DAY_MS, NEW_YEAR_MS + HISTORY_RUNS * DAY_MS),
+}
+SAID = """
+    [...document.querySelectorAll(".panel")].map((panel) => [
+      Number(panel.dataset.panel), panel.dataset.state,
+      panel.querySelector(".message").textContent])"""
 SETTLED = "document.documentElement?.dataset.state === 'settled'"
 NOT_DRAWN = """
     [...document.querySelectorAll(".panel")]
@@ -61,11 +74,20 @@ def site(recording, tmp_path_factory):
     engine.execute(ddl_statements())
     start_ms, end_ms = phase_ms(recording, "measure")
     run_id, middle_ms = run_of(recording), (start_ms + end_ms) // 2
-    project(engine, [*recording, *troubles(run_id, middle_ms), *conclusions(run_id, middle_ms)])
+    trouble = [*troubles(run_id, middle_ms), *conclusions(run_id, middle_ms)]
+    project(engine, [*recording, *trouble, an_input_of_another_load(middle_ms), *history()])
     engine.close()
     with running_service(settings, "store", TIDEGAUGE_OFFLINE="true") as process:
         until_ready(settings, process)
         yield f"http://127.0.0.1:{settings.port('store')}"
+
+
+def history():
+    """A run a day for a month."""
+    for number in range(HISTORY_RUNS):
+        start_ms = NEW_YEAR_MS + number * DAY_MS
+        yield from run_events(number, HISTORY_SECONDS, start_ms)
+        yield from latency_events(number, HISTORY_SECONDS, start_ms)
 
 
 @pytest.fixture(scope="module")
@@ -104,3 +126,37 @@ def test_every_panel_is_drawn_and_nothing_is_complained_of(
     browser.wait_until(SETTLED)
     assert browser.evaluate(BLANK) == []
     assert browser.complaints == []
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda each: each["title"])
+def test_without_data_a_panel_says_why_and_over_a_month_it_is_drawn(
+    dashboard, state, site, browser, pictures
+):
+    from_ms, to_ms = STATES[state]
+    browser.look(1280, 3000)
+    browser.complaints.clear()
+    browser.open(f"{site}/dashboards/d/{dashboard['uid']}?from={from_ms}&to={to_ms}&refresh=")
+    browser.wait_until(SETTLED)
+    why = {
+        panel["id"]: panel["fieldConfig"]["defaults"]["noValue"] for panel in dashboard["panels"]
+    }
+    for number, found, message in browser.evaluate(SAID):
+        assert found in ("drawn", "empty"), message
+        if found == "empty":
+            assert message == why[number]
+    for name, dark in (("light", False), ("dark", True)):
+        browser.look(1280, 3000, dark=dark)
+        browser.wait_until(SETTLED)
+        browser.screenshot(pictures / f"{dashboard['uid']}-{state}-{name}.png")
+    assert browser.complaints == []
+
+
+@pytest.mark.parametrize("uid", ["tidegauge-history", "tidegauge-overview"])
+def test_a_month_opens_on_what_has_data(uid, site, browser):
+    """History chooses a workload and a stage of it that were measured."""
+    from_ms, to_ms = STATES["history"]
+    browser.look(1280, 3000)
+    browser.open(f"{site}/dashboards/d/{uid}?from={from_ms}&to={to_ms}&refresh=")
+    browser.wait_until(SETTLED)
+    assert [found for _number, found, _message in browser.evaluate(SAID)].count("drawn") >= 4

@@ -189,17 +189,21 @@ WITH points AS
     WHERE {LATENCY} AND $__timeFilter(second)
     GROUP BY time, series
 )
-SELECT time, series, toFloat64(latency_ms) AS latency_ms FROM points
-UNION ALL
 SELECT time, series, latency_ms
-FROM (SELECT DISTINCT time FROM points) AS moments
-CROSS JOIN
+FROM
 (
-    SELECT concat('limit ', pipeline, ' ', stage) AS series, min(threshold_limit) AS latency_ms
-    FROM threshold_results
-    WHERE {THIS_RUN} AND position(threshold, '.{name}_ms') > 0
-    GROUP BY series
-) AS limits
+    SELECT time, series, toFloat64(latency_ms) AS latency_ms FROM points
+    UNION ALL
+    SELECT time, series, latency_ms
+    FROM (SELECT DISTINCT time FROM points) AS moments
+    CROSS JOIN
+    (
+        SELECT concat('limit ', pipeline, ' ', stage) AS series, min(threshold_limit) AS latency_ms
+        FROM threshold_results
+        WHERE {THIS_RUN} AND position(threshold, '.{name}_ms') > 0
+        GROUP BY series
+    ) AS limits
+)
 ORDER BY time, series
 """,
         palette.STAGES,

@@ -231,7 +231,7 @@ SELECT
     if(b.runs = 0, NULL, b.p50) AS "p50 before",
     n.p99 AS p99,
     if(b.runs = 0, NULL, b.p99) AS "p99 before",
-    if(b.runs = 0, NULL, n.p50 / greatest(b.p50, 1)) AS ratio,
+    if(b.runs = 0, NULL, greatest(n.p50, 1) / greatest(b.p50, 1)) AS ratio,
     b.runs AS "runs before",
     n.at AS measured,
     n.run AS run,
