@@ -20,6 +20,7 @@ from services.conductor.recovered_run import search_of
 TOPICS = (catalogue.LIFECYCLE, catalogue.CONCLUSIONS)
 MOST_RUNS = 100
 MOST_LINES = 20
+FLOOR = protocol.floor_run_id("")
 ON_PURPOSE_MS = 60_000  # a part that dies so long after it was killed on purpose is no news
 
 
@@ -89,7 +90,8 @@ class Looking:
     ) -> Notice | None:
         if record["kind"] == "change_point":
             return _change(record, detail, place)
-        if record["kind"] != "run" or search_of(record["run_id"]):
+        run_id = record["run_id"]
+        if record["kind"] != "run" or search_of(run_id) or run_id.endswith(FLOOR):
             return None
         return self._run(record, detail, place)
 

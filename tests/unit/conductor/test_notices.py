@@ -78,8 +78,9 @@ def test_a_run_that_somebody_ended_is_not_told(reason: str) -> None:
     assert told(conclusion(reasons=(reason,))) is None
 
 
-def test_steps_of_a_search_are_not_told() -> None:
+def test_steps_of_a_search_and_floors_are_not_told() -> None:
     bad = {"p": {"join": EXACT | {"missing": 5}}}
+    assert told(conclusion("run-1-floor", verdicts=bad)) is None
     assert told(conclusion("search-1-step-3", verdicts=bad)) is None
     assert told(conclusion("search-1", verdicts=bad)) is not None
 
