@@ -74,7 +74,7 @@ def service(name: str, command: tuple[str, ...] = (), after: tuple[str, ...] = (
         command=lambda _settings, _java: module,
         ready=lambda settings: answers_ready(settings.host, settings.port(name)),
         after=after,
-        ports=(name,),
+        ports=(name, "gateway_frames") if name == GATEWAY else (name,),
         niceness=NICENESS.get(name, 0),
     )
 
