@@ -48,6 +48,14 @@ class ClockOffset(Detail):
     offset_ms: float
 
 
+class SteadinessTold(Detail):
+    """Of `steadiness`: whether all is steady, and what moves, as it is told."""
+
+    steady: bool | None
+    moving: tuple[str, ...]
+    still: tuple[str, ...] = ()
+
+
 class PartDown(Detail):
     """Of `part_down`: which part of the deployment, and how it ended."""
 
@@ -130,6 +138,7 @@ EVENTS: dict[str, type[BaseModel]] = {
     protocol.EVALUATING: EvaluationLag,
     protocol.DRAINED: Drained,
     protocol.CLOCK_OFFSET: ClockOffset,
+    protocol.STEADINESS: SteadinessTold,
     protocol.PART_DOWN: PartDown,
     protocol.CONCLUDED: Concluded,
 }

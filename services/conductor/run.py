@@ -42,8 +42,10 @@ ABORT_AFTER_MS = 5_000  # of the measured phase: fewer outputs say little of a p
 JUDGE_EVERY_MS = 1_000
 LOOK_EVERY_MS = 1_000
 TELL_STEADINESS_EVERY_MS = 5_000
+MOST_TOLD = 10  # of what still moves
 MEASURE_LEAD_MS = 4_000  # from the command until what it says begins
 ASK_AGAIN_MS = 2_000
+MOST_KEEP_UP_S = 4  # where the warm-up itself goes on until all is steady
 WARM_INTERVALS = 1  # in which the outputs of pipelines that were kept must grow
 
 
@@ -161,7 +163,10 @@ class Run:
             return 0  # they are not there yet
         if self._warm:
             return WARM_INTERVALS
-        return math.ceil(workload.keep_up_s / SteadyOutputs.INTERVAL_S)
+        keep_up_s = workload.keep_up_s
+        if workload.phases.until_steady:
+            keep_up_s = min(keep_up_s, MOST_KEEP_UP_S)
+        return math.ceil(keep_up_s / SteadyOutputs.INTERVAL_S)
 
     def _plan_phases(self) -> PhasePlan:
         lead_ms = int(self._settings.start_lead_s * 1000)
@@ -201,14 +206,21 @@ class Run:
         at_ms = phases.load_start_ms + 1000 * LEAST_WARM_UP_S
         while at_ms < last_ms:
             self._await_time(at_ms)
-            if self._state.warming.look(now_ms() - KNOWN_AFTER_MS).steady:
-                warm_up_s = (now_ms() + MEASURE_LEAD_MS - phases.load_start_ms) // 1000
+            found = self._state.warming.look(now_ms() - KNOWN_AFTER_MS)
+            if found.steady:
+                soonest_s = (now_ms() + MEASURE_LEAD_MS - phases.load_start_ms) // 1000
+                warm_up_s = min(self._block_from(soonest_s), phases.phases.warm_up_s)
                 shorter = phases.phases.model_copy(update={"warm_up_s": warm_up_s})
                 phases = phases.model_copy(update={"phases": shorter})
                 self._events.command("measure", self.request.run_id, phases)
                 break
             at_ms = max(at_ms + LOOK_EVERY_MS, now_ms())
         return phases
+
+    def _block_from(self, second: int) -> int:
+        """The second of the load from then on with which a block of pipelines in turns begins."""
+        turns = self.request.interleaved
+        return second if turns is None else second + (turns.first_s - second) % turns.block_s
 
     def _measures(self, phases: PhasePlan) -> None:
         """From now on figures count, and thresholds that abort are looked at."""
@@ -339,7 +351,8 @@ class Run:
             return
         self._steadiness_ms = now_ms() + TELL_STEADINESS_EVERY_MS
         found = self._state.warming.look(now_ms() - KNOWN_AFTER_MS)
-        self._tell(protocol.STEADINESS, {"steady": found.steady, "moving": list(found.moving)})
+        told = {"moving": found.moving[:MOST_TOLD], "still": found.still[:MOST_TOLD]}
+        self._tell(protocol.STEADINESS, {"steady": found.steady, **told})
 
     def _hear(self, topic: str, record: dict[str, Any]) -> None:
         heard(self._state.add, topic, record)

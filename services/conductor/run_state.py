@@ -16,7 +16,7 @@ from schemas.threshold import Threshold, parse_threshold
 from services.conductor.evidence import Watched
 from services.conductor.measured import BUS as MORE
 from services.conductor.measured import Measured
-from services.conductor.warming import KNOWN_AFTER_MS, Steadiness, Warming
+from services.conductor.warming import Steadiness, Warming
 
 # Services that cannot go on with a run in whose middle they were started, and until when they are
 # needed.
@@ -89,10 +89,10 @@ class RunState:
             self.measured.begins(phases.measure_start_ms, phases.measure_end_ms)
 
     def steadiness(self) -> Steadiness:
-        """Whether the pipelines were steady when they began to be measured."""
+        """Whether the pipelines were steady while they were measured."""
         if self.phases is None:
-            return Steadiness(None)
-        return self.warming.look(self.phases.measure_start_ms)
+            return Steadiness(None, unknown="nothing was measured")
+        return self.warming.conclude(self.phases.measure_start_ms, self.phases.measure_end_ms)
 
     @property
     def thresholds(self) -> tuple[Threshold, ...]:
@@ -112,8 +112,7 @@ class RunState:
             self._add_deployment(record)
         if record["run_id"] != self.request.run_id:
             return
-        if self.phases is None or record["time"] < self.phases.measure_start_ms + KNOWN_AFTER_MS:
-            self.warming.add(topic, record)
+        self.warming.add(topic, record)
         self.watched.add(topic, record)
         if self.measured is not None:
             self.measured.add(topic, record)

@@ -55,6 +55,7 @@ def conclude(state: RunState) -> Conclusion:
     detail["warm_up"] = {
         "steady": found.steady,
         "moving": list(found.moving),
+        "unknown": found.unknown,
         "until_steady": state.request.workload.phases.until_steady,
         "seconds": state.phases.phases.warm_up_s if state.phases else None,
     }

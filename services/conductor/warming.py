@@ -1,106 +1,269 @@
-"""Whether the pipelines of a run are steady, from what the bus says while they warm up. Pure."""
+"""Whether the pipelines of a run are steady, from what the bus says of it. Pure.
 
+Of every second it keeps the median and the 95th percentile of each stage, the processor time and
+that of compilers of each pipeline, and how many records were sent.
+"""
+
+import math
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from analysis.steadiness import BLOCKS, Block, moving_cpu, moving_latency
+from analysis.steadiness import (
+    BLOCKS,
+    COST,
+    JIT_SHARE,
+    P50,
+    P95,
+    Figure,
+    Judged,
+    Points,
+    agree,
+    judge,
+    share_of_compilers,
+    together,
+)
 from schemas import catalogue
 from schemas.percentiles import quantile
 from schemas.protocol import RunRequest
+from schemas.workload import EVEN_SHAPES, Load, Workload
 
-LEAST_BLOCK_S, MOST_BLOCK_S = 4, 30
+LEAST_BLOCK_S, MOST_BLOCK_S = 4, 40
+LOOK_BACK_S = 30  # at so much of a warm-up as at a measured phase, where blocks differ by chance
 KNOWN_AFTER_MS = 2_000  # outputs of a second are on the bus so long after it
-KEPT_BLOCKS = BLOCKS + 2
+OPEN_S = 10  # seconds that may still get counts
+MOST_SECONDS = 4_096  # of more every other one goes
+PER_MILLION = 1_000_000
+TOO_FEW = "there are too few seconds with outputs"
+Place = tuple[str, str]
+What = tuple[Place, Figure]
 
 
 @dataclass(frozen=True)
 class Steadiness:
-    """steady: None where too little is known. moving: what was not, in words."""
+    """steady: None where too little is known, and unknown says why. moving: what was not, a
+    sentence each, what moved most first; still: the same as it is told while it goes on."""
 
     steady: bool | None
     moving: tuple[str, ...] = ()
+    still: tuple[str, ...] = ()
+    unknown: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What moves, as it is told afterwards and while it goes on. size: by what factor."""
+
+    sentence: str
+    still: str
+    size: float
+
+
+class Seconds(dict[int, float]):
+    """Values by second, thinned out when they become many."""
+
+    _every = 1
+
+    def put(self, second: int, value: float) -> None:
+        """Keep the value of a second."""
+        if second % self._every == 0:
+            self[second] = value
+        if len(self) > MOST_SECONDS:
+            self._every *= 2
+            for at in [at for at in self if at % self._every]:
+                del self[at]
+
+
+class Levels:
+    """Median and 95th percentile of a stage by second."""
+
+    def __init__(self) -> None:
+        self._p50, self._p95 = Seconds(), Seconds()
+        self._open: dict[int, Counter[int]] = {}
+        self._changed: set[int] = set()
+        self._newest = 0
+
+    def add(self, second: int, values: list[int], counts: list[int]) -> None:
+        """Take in some outputs of a second; of one that is long past nothing is taken any more."""
+        self._newest = max(self._newest, second)
+        if second < self._newest - OPEN_S:
+            return
+        known = self._open.setdefault(second, Counter())
+        for value, count in zip(values, counts, strict=True):
+            known[value] += count
+        self._changed.add(second)
+        if min(self._open) < self._newest - OPEN_S:
+            self._settle()
+
+    def of(self, figure: Figure) -> Points:
+        """P50 or P95 by second."""
+        self._settle()
+        return self._p50 if figure is P50 else self._p95
+
+    def _settle(self) -> None:
+        for second in self._changed:
+            for points, level in ((self._p50, 0.5), (self._p95, 0.95)):
+                points.put(second, float(quantile(self._open[second], level) or 0))
+        self._changed.clear()
+        for past in [at for at in self._open if at < self._newest - OPEN_S]:
+            del self._open[past]
+
+
+class Used:
+    """Processor seconds of a pipeline and of its compilers by second."""
+
+    def __init__(self) -> None:
+        self.cpu_s, self.jit_s = Seconds(), Seconds()
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Take in a sample; it belongs to the second in whose middle its interval has its own."""
+        interval_s = record["interval_s"]
+        second = int(record["time"] / 1000 - interval_s / 2)
+        self.cpu_s.put(second, record["cpu_seconds"] / interval_s)
+        if (jit_s := record.get("jit_seconds")) is not None:
+            self.jit_s.put(second, jit_s / interval_s)
+
+    def per_million(self, sent: Points) -> Points:
+        """Core-seconds per million records by second, of those in which some were sent."""
+        return {at: PER_MILLION * self.cpu_s[at] / sent[at] for at in self.cpu_s if sent.get(at)}
 
 
 class Warming:
-    """What the bus has said of one run's warm-up. It is given events of that run only."""
+    """What the bus has said of one run. It is given events of that run only."""
 
     def __init__(self, request: RunRequest) -> None:
         self._places = [
             (one.name, stage) for one in request.pipelines for stage in request.stages_of(one)
         ]
+        content = request.workload.content
         slides = [
-            one.window.slide_s
+            math.ceil(one.window.slide_s * content.second_ms / 1000)
             for one in (request.domain.stages if request.domain else ())
             if one.window is not None and one.name in request.stages
         ]
-        self.block_s = min(MOST_BLOCK_S, max([LEAST_BLOCK_S, *slides]))
-        self._latencies: defaultdict[tuple[str, str], dict[int, Counter[int]]] = defaultdict(dict)
-        self._used: defaultdict[str, dict[int, tuple[float, float]]] = defaultdict(dict)
+        self._cycle_s = cycle_of(request.workload.load)
+        turns = request.interleaved
+        self._in_turns = turns is not None
+        if turns is not None:  # so long that each pipeline has its turn
+            slides.append(3 * turns.block_s)
+        self.block_s = min(MOST_BLOCK_S, max([LEAST_BLOCK_S, self._cycle_s, *slides]))
+        self._changes = what_changes(request.workload)
+        self._levels: defaultdict[Place, Levels] = defaultdict(Levels)
+        self._used: defaultdict[str, Used] = defaultdict(Used)
+        self._sent = Seconds()
+        self._first_s, self._newest_s = math.inf, 0
 
     def add(self, topic: str, record: dict[str, Any]) -> None:
         """Take in one event of the run."""
         if topic == catalogue.RESOURCES and record["pipeline"]:
-            used = self._used[record["pipeline"]]
-            used[record["time"]] = record["cpu_seconds"], record["interval_s"]
-            self._forget(used, record["time"])
+            self._used[record["pipeline"]].add(record)
+        elif topic == catalogue.GENERATOR:
+            second = record["second"] // 1000
+            self._sent.put(second, self._sent.get(second, 0) + record["acknowledged"])
         elif topic == catalogue.LATENCY and record["definition"] == "latest":
-            seconds = self._latencies[record["pipeline"], record["stage"]]
-            counts = seconds.setdefault(record["second"], Counter())
-            for value, count in zip(record["latencies_ms"], record["counts"], strict=True):
-                counts[value] += count
-            self._forget(seconds, record["second"])
-
-    def _forget(self, by_time: dict[int, Any], newest_ms: int) -> None:
-        """Keep what the next look needs; what the measured phase adds makes no difference to it."""
-        kept_ms = 1000 * self.block_s * KEPT_BLOCKS
-        if len(by_time) > 2 * KEPT_BLOCKS * self.block_s:
-            for at_ms in [at for at in by_time if at < newest_ms - kept_ms]:
-                del by_time[at_ms]
+            place = record["pipeline"], record["stage"]
+            second = record["second"] // 1000
+            self._first_s = min(self._first_s, second)
+            self._newest_s = max(self._newest_s, second)
+            self._levels[place].add(second, record["latencies_ms"], record["counts"])
 
     def look(self, until_ms: int) -> Steadiness:
-        """Whether all stages and pipelines were steady over the last blocks before a time."""
-        end_ms = until_ms // 1000 * 1000
-        moving = []
-        for pipeline, stage in self._places:
-            blocks = self._blocks(pipeline, stage, end_ms)
-            if blocks is None:
-                return Steadiness(None)
-            what = moving_latency(blocks)
-            moving += [f"{pipeline} {stage}: {what}"] if what else []
+        """Whether all was steady at the end of a warm-up: in its last blocks, or, where these
+        differ by chance, in a longer time, up to its last block."""
+        end_s = until_ms // 1000
+        begin_s = end_s - max(LOOK_BACK_S, BLOCKS * self.block_s)
+        compilers = self._compilers(end_s - BLOCKS * self.block_s, end_s)
+        told = told_of(self._blocks(end_s), compilers)
+        if told.steady is False and self._first_s <= begin_s:
+            longer = told_of(self._judged(begin_s, end_s, self.block_s), compilers)
+            told = longer if longer.steady else told
+        return told
+
+    def conclude(self, begin_ms: int, until_ms: int) -> Steadiness:
+        """Whether a run was steady while it was measured. Where its measured phase is too short to
+        tell of a figure, the end of its warm-up tells."""
+        begin_s, end_s = begin_ms // 1000, min(until_ms // 1000, self._newest_s + 1)
+        found = self._blocks(begin_s)
+        if self._changes:
+            compilers = self._compilers(begin_s - BLOCKS * self.block_s, begin_s)
+            told = told_of(found, compilers)
+            return replace(told, unknown=told.unknown and self._changes)
+        longer = self._judged(begin_s - BLOCKS * self.block_s, end_s)
+        for what, measured in self._judged(begin_s, end_s).items():
+            found[what] = together(measured, longer[what], found[what])
+        return told_of(found, self._compilers(end_s - (end_s - begin_s) // 3, end_s))
+
+    def _blocks(self, end_s: int) -> dict[What, Judged]:
+        return self._each(lambda points, figure: agree(points, end_s, self.block_s, figure))
+
+    def _judged(self, begin_s: int, end_s: int, last_s: int = 0) -> dict[What, Judged]:
+        return self._each(
+            lambda points, figure: judge(
+                points, begin_s, end_s, figure, cycle_s=self._cycle_s, last_s=last_s
+            )
+        )
+
+    def _each(self, look: Callable[[Points, Figure], Judged]) -> dict[What, Judged]:
+        """What is found of every figure."""
+        found = {}
+        for place in self._places:
+            for figure in (P50, P95):
+                found[place, figure] = look(self._levels[place].of(figure), figure)
         for pipeline in dict.fromkeys(name for name, _ in self._places):
-            cores = self._cores(pipeline, end_ms)
-            what = moving_cpu(cores) if cores else ""
-            moving += [f"{pipeline}: {what}"] if what else []
-        return Steadiness(not moving, tuple(moving))
-
-    def _bounds(self, end_ms: int) -> list[tuple[int, int]]:
-        length_ms = 1000 * self.block_s
-        begin_ms = end_ms - BLOCKS * length_ms
-        return [(begin_ms + n * length_ms, begin_ms + (n + 1) * length_ms) for n in range(BLOCKS)]
-
-    def _blocks(self, pipeline: str, stage: str, end_ms: int) -> list[Block] | None:
-        """What a stage published in each block; None where one has nothing."""
-        found = []
-        seconds = self._latencies[pipeline, stage]
-        for begin_ms, until_ms in self._bounds(end_ms):
-            counts: Counter[int] = Counter()
-            for at_ms, one in seconds.items():
-                if begin_ms <= at_ms < until_ms:
-                    counts.update(one)
-            p50, p95 = quantile(counts, 0.5), quantile(counts, 0.95)
-            if p50 is None or p95 is None:
-                return None
-            found.append(Block(p50, p95))
+            if points := self._used[pipeline].per_million(self._sent_to(pipeline)):
+                found[(pipeline, ""), COST] = look(points, COST)
         return found
 
-    def _cores(self, pipeline: str, end_ms: int) -> list[float]:
-        """Cores that a pipeline used in each block; empty where that is not known of all."""
+    def _sent_to(self, pipeline: str) -> Points:
+        """Records by second, of pipelines in turns of its own turns, in which it publishes."""
+        if not self._in_turns:
+            return self._sent
+        places = [place for place in self._places if place[0] == pipeline]
+        turns = {at for place in places for at in self._levels[place].of(P50)}
+        return {at: records for at, records in self._sent.items() if at in turns}
+
+    def _compilers(self, begin_s: int, end_s: int) -> list[Finding]:
+        """Pipelines whose compilers still take a part of the processor time that matters."""
         found = []
-        for begin_ms, until_ms in self._bounds(end_ms):
-            samples = [s for at, s in self._used[pipeline].items() if begin_ms <= at < until_ms]
-            length_s = sum(interval_s for _, interval_s in samples)
-            if not length_s:
-                return []
-            found.append(sum(cpu_s for cpu_s, _ in samples) / length_s)
+        for pipeline, used in self._used.items():
+            share = share_of_compilers(used.jit_s, used.cpu_s, begin_s, end_s)
+            if share is not None and share > JIT_SHARE:
+                took = f"compilers took {share:.0%} of its processor time"
+                takes = f"compilers of {pipeline} still take {share:.0%} of its processor time"
+                found.append(Finding(f"{pipeline}: {took}", takes, 1 + share))
         return found
+
+
+def told_of(found: Mapping[What, Judged], compilers: Sequence[Finding]) -> Steadiness:
+    """What follows of all figures together."""
+    findings = [
+        Finding(
+            f"{' '.join(filter(None, place))}: {one.moved.sentence}",
+            one.moved.still(place[1] or place[0]),
+            one.moved.size,
+        )
+        for (place, figure), one in found.items()
+        if one.moved is not None and one.certain and not (figure is P95 and found[place, P50].moved)
+    ]
+    findings = sorted([*findings, *compilers], key=lambda finding: -finding.size)
+    if findings:
+        sentences = tuple(finding.sentence for finding in findings)
+        return Steadiness(False, sentences, tuple(finding.still for finding in findings))
+    if all(one.certain for one in found.values()):
+        return Steadiness(True)
+    names = dict.fromkeys(" ".join(place) for (place, _), one in found.items() if not one.certain)
+    return Steadiness(None, unknown=f"{TOO_FEW} of {', '.join(names).strip()}")
+
+
+def cycle_of(load: Load) -> int:
+    """After how many seconds a load repeats itself."""
+    periods = 2 if load.shape == "fluctuating" else 1  # high and low
+    return max(1, math.ceil(periods * load.period_s))
+
+
+def what_changes(workload: Workload) -> str:
+    """What makes a measured phase different from its beginning on purpose; empty where nothing."""
+    if workload.load.shape not in EVEN_SHAPES or workload.pipelines_start_s:
+        return "the load is not the same all the time"
+    return "something is killed while it is measured" if workload.kills else ""

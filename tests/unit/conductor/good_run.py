@@ -45,8 +45,14 @@ def measure(state: RunState, *stages: str, latency_ms: int = 4) -> None:
 
 
 def send_delays(state: RunState, histogram: dict[int, int], phase: str = "measure") -> None:
-    counts = {"send_delays_us": list(histogram), "counts": list(histogram.values())}
-    event = an_event(phase=phase, second=0, **counts)
+    counts = list(histogram.values())
+    event = an_event(
+        phase=phase,
+        second=0,
+        acknowledged=sum(counts),
+        send_delays_us=list(histogram),
+        counts=counts,
+    )
     state.add("results.generator", event)
 
 
