@@ -52,6 +52,9 @@ SELECT
     if(l.concluded_at IS NULL, NULL, if(c.conclusions > 0, c.valid, l.valid)) AS valid,
     if(l.concluded_at IS NULL, NULL, if(c.conclusions > 0, c.clean, l.clean)) AS clean,
     if(c.conclusions > 0, c.invalid_reasons, l.invalid_reasons) AS invalid_reasons,
+    c.steady AS steady,
+    c.warm_up_s AS warm_up_s,
+    c.moving AS moving,
     l.failures AS failures,
     l.step_of AS step_of
 FROM
@@ -91,12 +94,18 @@ LEFT JOIN
         count() AS conclusions,
         argMax(k.valid, (k.time, k._offset)) AS valid,
         argMax(JSONExtractBool(k.detail, 'clean'), (k.time, k._offset)) AS clean,
-        argMax(k.invalid_reasons, (k.time, k._offset)) AS invalid_reasons
+        argMax(k.invalid_reasons, (k.time, k._offset)) AS invalid_reasons,
+        argMax(JSONExtract(k.detail, 'warm_up', 'steady', 'Nullable(Bool)'), (k.time, k._offset))
+            AS steady,
+        argMax(JSONExtract(k.detail, 'warm_up', 'seconds', 'Nullable(Int64)'), (k.time, k._offset))
+            AS warm_up_s,
+        argMax(JSONExtract(k.detail, 'warm_up', 'moving', 'Array(String)'), (k.time, k._offset))
+            AS moving
     FROM tidegauge.results_conclusions AS k
     WHERE kind = 'run'
     GROUP BY run_id
 ) AS c ON c.run_id = l.run_id
-COMMENT 'One row per run: what was asked for, when each phase began, whether it may be used, whether every output was exact';
+COMMENT 'One row per run: what was asked for, when each phase began, whether it may be used, whether every output was exact, and whether it was steady while it was measured (moving: what was not)';
 
 CREATE OR REPLACE VIEW tidegauge.latest_run AS
 SELECT argMax(e.run_id, (e.time, e._offset)) AS run_id

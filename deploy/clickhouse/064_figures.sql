@@ -121,6 +121,7 @@ SELECT
     c.requested_at AS requested_at,
     r.valid AS valid,
     r.clean AS clean,
+    r.steady AS steady,
     r.step_of AS step_of,
     JSONExtractString(c.w, 'name') AS workload,
     ifNull(
@@ -144,7 +145,7 @@ SELECT
     JSONExtractFloat(c.w, 'load', 'rate_per_second') AS rate_per_second,
     JSONExtractString(c.w, 'load', 'shape') AS load_shape,
     JSONExtractString(c.w, 'content', 'format') AS format,
-    JSONExtractInt(c.w, 'phases', 'warm_up_s') AS warm_up_s,
+    ifNull(r.warm_up_s, JSONExtractInt(c.w, 'phases', 'warm_up_s')) AS warm_up_s,
     JSONExtractInt(c.w, 'phases', 'measure_s') AS measure_s,
     JSONExtractInt(c.w, 'judgement', 'deadline_ms') AS deadline_ms,
     JSONExtract(c.w, 'windows', 'Map(String, Int64)') AS windows,

@@ -42,7 +42,6 @@ ABORT_AFTER_MS = 5_000  # of the measured phase: fewer outputs say little of a p
 JUDGE_EVERY_MS = 1_000
 LOOK_EVERY_MS = 1_000
 TELL_STEADINESS_EVERY_MS = 5_000
-MOST_TOLD = 10  # of what still moves
 MEASURE_LEAD_MS = 4_000  # from the command until what it says begins
 ASK_AGAIN_MS = 2_000
 MOST_KEEP_UP_S = 4  # where the warm-up itself goes on until all is steady
@@ -351,7 +350,7 @@ class Run:
             return
         self._steadiness_ms = now_ms() + TELL_STEADINESS_EVERY_MS
         found = self._state.warming.look(now_ms() - KNOWN_AFTER_MS)
-        told = {"moving": found.moving[:MOST_TOLD], "still": found.still[:MOST_TOLD]}
+        told = {"moving": found.moving, "still": found.still}
         self._tell(protocol.STEADINESS, {"steady": found.steady, **told})
 
     def _hear(self, topic: str, record: dict[str, Any]) -> None:

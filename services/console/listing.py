@@ -13,6 +13,7 @@ from schemas.protocol import Workload
 from services.console.choosing import chosen_workload
 from services.console.explaining import explained
 from services.console.suites import position_sentence, skipped_sentences, suite_position
+from services.console.warmth import SHOWN
 from services.runtime.clickhouse import QueryError, query, store_url
 from services.runtime.definitions import (
     EXTERNAL,
@@ -48,7 +49,7 @@ def show_status(console: Console, settings: ServiceSettings, found: Any, as_json
     console.print(f"Kafka {fields['kafka']} · SQL {fields['clickhouse_http']}", soft_wrap=True)
     console.print(f"Dashboards {fields['dashboards']}", soft_wrap=True)
     run = fields["run"]
-    console.print(f"Run {run['run_id']}: {run['phase']}" if run else "No run is going on.")
+    console.print(_run_line(run) if run else "No run is going on.", soft_wrap=True, markup=False)
     if fields["suite"]:
         for line in (position_sentence(fields["suite"]), *skipped_sentences(fields["suite"])):
             console.print(line, soft_wrap=True, markup=False)
@@ -90,7 +91,8 @@ def _result(run: dict[str, Any]) -> str:
         return f"in {run['phase']}" if run["phase"] else "not concluded"
     if not run["valid"]:
         return "INVALID: " + " ".join(run["invalid_reasons"])
-    return "valid, ledger clean" if run["clean"] else "valid, ledger not clean"
+    words = "valid, ledger clean" if run["clean"] else "valid, ledger not clean"
+    return f"{words}, NOT steady" if run["steady"] == 0 else words
 
 
 def show_workloads(console: Console, name: str | None, domain: str | None = None) -> None:
@@ -155,6 +157,20 @@ def _current_run(url: str) -> dict[str, Any] | None:
             "SELECT run_id, workload, pipelines, phase FROM tidegauge.runs"
             " WHERE NOT concluded AND empty(failures) ORDER BY requested_at DESC LIMIT 1",
         )
+        told = query(
+            url,
+            "SELECT detail FROM tidegauge.results_lifecycle WHERE event = 'steadiness'"
+            " AND run_id = {run_id:String} ORDER BY time DESC, _offset DESC LIMIT 1",
+            run_id=rows[0]["run_id"] if rows else "",
+        )
     except QueryError:
         return None
-    return rows[0] if rows else None
+    if not rows:
+        return None
+    return rows[0] | {"still": json.loads(told[0]["detail"])["still"] if told else []}
+
+
+def _run_line(run: dict[str, Any]) -> str:
+    """What goes on, and while it warms up what still moves."""
+    still = "; ".join(run["still"][:SHOWN]) if run["phase"] == "warm_up" else ""
+    return f"Run {run['run_id']}: {run['phase']}" + (f" ({still})" if still else "")

@@ -47,17 +47,27 @@ def headline(progress: Progress, time_ms: int) -> str:
     words = PHASE_WORDS[progress.phase]
     if progress.phase == "search":
         words = f"{words}: {progress.searching}"
-    if progress.phase == "warm_up" and progress.request.workload.phases.until_steady:
-        words = f"{words} until all is steady"
+    if progress.phase == "warm_up":
+        words = warming(progress)
     left = progress.seconds_left(time_ms)
     parts = [words if left is None else f"{words}, {left:.0f} s left"]
     if progress.phase == "prepare" and progress.ready:
         parts.append(f"ready: {', '.join(progress.ready)}")
     if progress.input_records:
         parts.append(f"input {progress.input_rate():.0f} records/s")
-    if progress.steady is not None and progress.phase in ("warm_up", "measure"):
+    is_told = progress.phase == "warm_up" and progress.still
+    if progress.steady is not None and progress.phase in ("warm_up", "measure") and not is_told:
         parts.append("steady" if progress.steady else "not steady yet")
     return " · ".join(parts)
+
+
+def warming(progress: Progress) -> str:
+    """The warm-up, and what still moves: `warming up: p50 of join still falls, 14 → 9 ms`."""
+    until = " until all is steady" if progress.request.workload.phases.until_steady else ""
+    if not progress.still:
+        return PHASE_WORDS["warm_up"] + until
+    more = f" (and {len(progress.still) - 1} more)" if len(progress.still) > 1 else ""
+    return f"warming up{until}: {progress.still[0]}{more}"
 
 
 def live_table(progress: Progress, console: Console) -> Table:

@@ -40,7 +40,7 @@ PHASE_WORDS = {
 class Progress:
     """State of one run. done: concluded or refused; failures: one sentence each;
     interrupted: by whoever follows it; search: what a search for the sustainable rate has told, one
-    line per step; steady, moving: what the conductor said last of whether all is steady."""
+    line per step; steady, moving, still: what the conductor said last of whether all is steady."""
 
     request: RunRequest
     phase: str = ""
@@ -63,6 +63,7 @@ class Progress:
     searching: str = ""
     steady: bool | None = None
     moving: tuple[str, ...] = ()
+    still: tuple[str, ...] = ()
 
     def add(self, topic: str, record: dict[str, Any]) -> None:
         """Take in one event of a topic of BUS; events of other runs change nothing."""
@@ -136,6 +137,7 @@ class Progress:
                 self.searching = f"step {detail['step']} at {rate:.0f} records/s"
         elif event == protocol.STEADINESS:
             self.steady, self.moving = detail["steady"], tuple(detail["moving"])
+            self.still = tuple(detail.get("still", ()))
         elif event == protocol.READY:
             self.ready.append(record["pipeline"] or record["producer"])
         elif event == protocol.FAILED:

@@ -16,6 +16,7 @@ from services.console.disturbances import add_recoveries
 from services.console.interleaved import add_interleaved
 from services.console.intervals import Intervals, read_intervals
 from services.console.restarts import restarts_of
+from services.console.warmth import warm_up_of
 from services.console.ways_in import way_in_of
 from services.runtime.clickhouse import QueryError, query
 
@@ -79,6 +80,7 @@ def build_report(url: str, run_id: str) -> Report:
         "domain": domain_of(request),
         "valid": conclusion["valid"],
         "steady": conclusion["detail"].get("warm_up", {}).get("steady"),
+        "warm_up": warm_up_of(conclusion["detail"]),
         "invalid_reasons": conclusion["invalid_reasons"],
         **taken_from(conclusion["detail"]),
         "floor": floor_of(url, run_id),

@@ -30,6 +30,13 @@ ATTRIBUTED: Final = {
         "machine": {"cpu_cores": 1.5, "cpu_share": 0.75, "waiting_share": None},
     },
 }
+WARM_UP: Final = {
+    "steady": False,
+    "moving": ["spark-microbatch join: p50 fell by 200 ms in 8 s, from 900 to 700 ms"],
+    "unknown": "",
+    "until_steady": False,
+    "seconds": 7,
+}
 
 
 def recorded() -> list[Event]:
@@ -40,12 +47,13 @@ def recorded() -> list[Event]:
 
 def _as_of_now(record: dict[str, Any]) -> dict[str, Any]:
     """The same with what a later version says: the request names a topology, so that what is shown
-    of chains has something to show, and the conclusion says whose the late seconds are."""
+    of chains has something to show, and the conclusion says what moved and whose the late seconds
+    are."""
     detail = json.loads(record.get("detail", "{}"))
     if record.get("event") == "run_requested":
         detail["topologies"] = {one["name"]: "chained" for one in detail["pipelines"]}
     elif record.get("kind") == "run":
-        detail |= ATTRIBUTED
+        detail |= ATTRIBUTED | {"warm_up": WARM_UP}
     else:
         return record
     return record | {"detail": json.dumps(detail)}

@@ -9,7 +9,15 @@ from analysis import comparison, expiry
 from analysis.intervals import LEVELS, Seconds
 from analysis.intervals import intervals as intervals_of
 from schemas import catalogue, protocol
-from services.console import disturbances, interleaved, intervals, report, restarts
+from services.console import (
+    attributed,
+    disturbances,
+    interleaved,
+    intervals,
+    report,
+    restarts,
+    ways_in,
+)
 from services.console.page import timelines
 from services.runtime.clickhouse import QueryError
 from services.store.engine import Query
@@ -24,7 +32,7 @@ START_MS, END_MS = phase_ms(EVENTS, "measure")
 
 
 READERS = (
-    *(report, restarts, disturbances, interleaved, intervals),
+    *(report, restarts, disturbances, interleaved, intervals, attributed, ways_in),
     *(expiry, timelines, comparison),
 )
 

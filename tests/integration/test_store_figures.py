@@ -51,6 +51,7 @@ def test_settings_are_columns(figures, request_of_the_run):
         assert row["workload"] == workload["name"]
         assert row["rate_per_second"] == workload["load"]["rate_per_second"]
         assert row["measure_s"] == workload["phases"]["measure_s"]
+        assert (row["warm_up_s"], row["steady"]) == (7, False)
         assert (row["cores"], row["java"]) == (environment["cores"], environment["java"])
         assert row["packages"] == environment["packages"]
         assert (row["mode"], row["topology"]) == (pipeline["mode"], "chained")

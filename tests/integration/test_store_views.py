@@ -215,6 +215,7 @@ def test_a_run_is_one_row_from_its_request_to_its_conclusion(engine):
     assert (done["concluded"], done["valid"], done["clean"]) == (1, 0, 1)
     assert done["invalid_reasons"] == ["One.", "Two."]
     assert (begun["concluded"], begun["valid"], begun["clean"]) == (0, None, None)
+    assert (done["steady"], done["warm_up_s"], done["moving"]) == (None, None, [])
 
 
 def concluded(run_id, **detail):
@@ -295,3 +296,27 @@ def test_the_floor_of_a_run_is_that_of_the_plain_copy_before_it(engine):
         insert_events(engine, catalogue.LATENCY, event)
     (row,) = engine.rows("SELECT * FROM tidegauge.run_floor")
     assert (row["run_id"], row["outputs"], row["p50_ms"], row["p99_ms"]) == ("r", 100, 1, 2)
+
+
+def test_runs_say_whether_they_were_steady(engine):
+    moving = ["a join: p50 fell by 14 ms in 12 s, from 20 to 6 ms"]
+    asked = {"time": NEW_YEAR_MS, "producer": "console", "event": "run_requested", "pipeline": "",
+             "stage": "", "phase": "", "detail": "{}"}  # fmt: skip
+    insert_events(engine, catalogue.LIFECYCLE, *(asked | {"run_id": name} for name in "abcd"))
+    insert_events(
+        engine,
+        catalogue.CONCLUSIONS,
+        concluded("a", warm_up={"steady": True, "seconds": 23, "moving": []}),
+        concluded("b", warm_up={"steady": False, "seconds": 10, "moving": moving}),
+        concluded("c", warm_up={"steady": None, "seconds": 2, "moving": []}),
+    )
+    rows = engine.rows(
+        "SELECT run_id, steady, warm_up_s, moving FROM tidegauge.runs"
+        " WHERE run_id IN ('a', 'b', 'c', 'd') ORDER BY run_id"
+    )
+    assert [tuple(row.values()) for row in rows] == [
+        ("a", True, 23, []),
+        ("b", False, 10, moving),
+        ("c", None, 2, []),
+        ("d", None, None, []),
+    ]

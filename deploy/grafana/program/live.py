@@ -26,6 +26,7 @@ def build() -> dash.Dashboard:
         _runs(),
         _ledger(),
         _freshness(),
+        _last_seconds(),
         _baseline(),
         _latency(0.5),
         _latency(0.99),
@@ -78,6 +79,83 @@ def _freshness() -> stat.Panel:
             height=6,
             empty="There are no results yet. Start a run: ./tidegauge run",
         )
+    )
+
+
+def _last_seconds() -> table.Panel:
+    return rows(
+        About(
+            "The last ten seconds",
+            "Latency of the newest run in the last ten seconds that it has outputs of, whatever "
+            "its phase, and whether it is steady: of one that warms up or is measured, as the "
+            "conductor saw it last, with what moved most; of one that is over, by its measured "
+            "phase.",
+            "ms",
+            width=24,
+            height=7,
+        ),
+        f"""
+WITH
+    newest AS
+    (
+        SELECT run_id, max(second) AS until
+        FROM results_latency
+        WHERE $__timeFilter(second) AND {sql.CHOSEN_PIPELINES}
+        GROUP BY run_id
+        ORDER BY until DESC
+        LIMIT 1
+    ),
+    told AS
+    (
+        SELECT run_id, argMax(detail, (e.time, e._offset)) AS last
+        FROM results_lifecycle AS e
+        WHERE event = 'steadiness' AND run_id IN (SELECT run_id FROM newest)
+        GROUP BY run_id
+    )
+SELECT
+    l.run_id AS run,
+    multiIf(
+        r.steady = 1, 'steady',
+        r.steady = 0, concat('NOT steady: ', r.moving[1]),
+        r.concluded OR empty(told.last), 'not known',
+        JSONExtractBool(told.last, 'steady'), 'steady',
+        JSONExtractString(told.last, 'still', 1)
+    ) AS steadiness,
+    l.pipeline AS pipeline,
+    l.stage AS stage,
+    l.outputs AS outputs,
+    l.p50 AS p50,
+    l.p95 AS p95,
+    l.p99 AS p99
+FROM
+(
+    SELECT
+        run_id,
+        pipeline,
+        stage,
+        sum(count) AS outputs,
+        {sql.exact(0.5)} AS p50,
+        {sql.exact(0.95)} AS p95,
+        {sql.exact(0.99)} AS p99
+    FROM results_latency
+    WHERE $__timeFilter(second) AND definition = ${{definition:sqlstring}}
+        AND {sql.CHOSEN_PIPELINES}
+        AND run_id IN (SELECT run_id FROM newest)
+        AND second > (SELECT until FROM newest) - INTERVAL 10 SECOND
+    GROUP BY run_id, pipeline, stage
+) AS l
+LEFT JOIN told ON told.run_id = l.run_id
+LEFT JOIN runs AS r ON r.run_id = l.run_id
+ORDER BY pipeline, {sql.stage_order("l.stage")}
+LIMIT 100
+""",
+        {
+            "run": "string",
+            "steadiness": "string",
+            "pipeline": "string",
+            "stage": "string",
+            "outputs": "short",
+        },
     )
 
 

@@ -9,6 +9,7 @@ from deploy.grafana.program.panels import (
     NONE_IS_GOOD,
     About,
     bars,
+    figures,
     graph,
     heat_over_time,
     rows,
@@ -41,6 +42,7 @@ def build() -> dash.Dashboard:
         found,
         _about_it(),
         _offences(),
+        _moved(),
         _summary(),
         _cost(),
         _over_time(0.5),
@@ -66,7 +68,7 @@ def _about_it() -> table.Panel:
             "The run",
             "What was asked for and whether the result may be used; if not, why.",
             "string",
-            width=16,
+            width=12,
             height=5,
             empty="There is no run in this range of time.",
         ),
@@ -76,13 +78,16 @@ SELECT
     workload,
     {recurring.PIPELINES},
     {recurring.STATE},
+    {recurring.STEADINESS},
+    arrayStringConcat(moving, '; ') AS moving,
     {recurring.REASONS},
+    warm_up_s AS "warm-up",
     measure_at AS "measured from",
     dateDiff('second', measure_at, cool_down_at) AS "for"
 FROM runs
 WHERE {THIS_RUN}
 """,
-        {"measured from": "dateTimeAsIso", "for": "s"},
+        {"measured from": "dateTimeAsIso", "for": "s", "warm-up": "s"},
     )
 
 
@@ -92,11 +97,30 @@ def _offences() -> stat.Panel:
             "Outputs that were not exact",
             "Verdicts of the measure phase, all pipelines and stages together.",
             "short",
-            width=8,
+            width=7,
             height=5,
             empty=NOT_YET,
         ),
         f"{THIS_RUN} AND phase = 'measure'",
+    )
+
+
+def _moved() -> stat.Panel:
+    return figures(
+        About(
+            "Figures that still moved",
+            "Medians, 95th percentiles and processor time per record that differ between the first "
+            "and the last third of the measured phase and have a trend, and compilers that still "
+            "take a fifth of a pipeline's time. With any the run is not steady.",
+            "short",
+            width=5,
+            height=5,
+            empty="It is not known whether this run was steady.",
+        ),
+        f"""
+SELECT length(moving) AS figures FROM runs WHERE {THIS_RUN} AND steady IS NOT NULL
+""",
+        NONE_IS_GOOD,
     )
 
 

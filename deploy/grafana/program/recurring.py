@@ -19,6 +19,9 @@ PIPELINES: Final = "arrayStringConcat(pipelines, ', ') AS pipelines"
 STATE: Final = (
     "multiIf(NOT concluded, concat('in ', toString(phase)), valid, 'valid', 'INVALID') AS state"
 )
+STEADINESS: Final = (
+    "multiIf(steady IS NULL, 'not known', steady, 'steady', 'NOT steady') AS steadiness"
+)
 REASONS: Final = "arrayStringConcat(arrayConcat(invalid_reasons, failures), ' ') AS reasons"
 
 

@@ -30,8 +30,8 @@ from services.console.show import (
     restart_sentence,
     stage_cost,
     verdict_sentence,
-    warm_up_sentence,
 )
+from services.console.warmth import warm_up_sentence
 from services.console.ways_in import way_in_sentences
 
 STYLE = Path(__file__).with_name("style.css")
@@ -75,18 +75,19 @@ def page(report: dict[str, Any], request: dict[str, Any], timelines: Timelines |
 def _head(report: dict[str, Any], request: dict[str, Any]) -> Markup:
     source, delay = report["input"], report["input"]["send_delay_ms"]
     phases = request["workload"]["phases"]
+    warmed_s = (report.get("warm_up") or {}).get("seconds") or phases["warm_up_s"]
     facts = {
         "input records": f"{source['records']:,}".replace(",", " "),
         "input per second": amount(source["records_per_second"]),
         "measured": f"{phases['measure_s']} s",
+        "warm-up": f"{warmed_s} s",
         "send delay p50": _ms(delay["p50"]),
         "send delay p99": _ms(delay["p99"]),
     }
     clean = report["conclusion"].get("clean")
     kind = "bad" if not report["valid"] else "good" if clean else "mixed"
     cells = [element("div", element("dt", k), element("dd", v)) for k, v in facts.items()]
-    remarks = [warmth] if (warmth := warm_up_sentence(report)) else []
-    remarks += interleaved_sentences(report)
+    remarks = interleaved_sentences(report)
     remarks += way_in_sentences(report)
     remarks += [floor] if (floor := floor_sentence(report)) else []
     remarks += [whose] if (whose := attributed_sentence(report)) else []
@@ -99,9 +100,18 @@ def _head(report: dict[str, Any], request: dict[str, Any]) -> Markup:
         element("p", what, class_="soft"),
         element("p", request["workload"]["summary"]),
         element("p", verdict_sentence(report).plain, class_=f"verdict {kind}"),
+        *_warmth(report),
         *(element("p", remark, class_="soft") for remark in remarks),
         element("dl", *cells, class_="facts"),
     )
+
+
+def _warmth(report: dict[str, Any]) -> list[Markup]:
+    """Whether the run was steady: it stands out where it was not."""
+    sentence = warm_up_sentence(report)
+    if not sentence:
+        return []
+    return [element("p", sentence, class_="soft" if report["steady"] else "verdict mixed")]
 
 
 def _pipeline(name: str, pipeline: dict[str, Any], timelines: Timelines | None) -> Markup:

@@ -16,8 +16,8 @@ from services.console.show import (
     left_out_sentence,
     restart_sentence,
     verdict_sentence,
-    warm_up_sentence,
 )
+from services.console.warmth import warm_up_sentence
 from services.console.ways_in import way_in_sentences
 
 PERCENTILES = ("p50", "p90", "p95", "p99", "p999", "max", "mean")

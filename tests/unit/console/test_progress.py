@@ -51,6 +51,21 @@ def test_the_input_rate_leaves_out_the_second_that_is_not_over() -> None:
     assert progress.input_rate() == 401
 
 
+def test_the_headline_says_what_still_moves_while_it_warms_up() -> None:
+    progress = Progress(a_request())
+    progress.add("results.lifecycle", a_lifecycle_event("phase_started", phase="warm_up"))
+    assert headline(progress, 0) == "warm-up"
+    for still, said in (
+        ([], "warm-up"),
+        (["p50 of join still falls, 14 → 9 ms"], "warming up: p50 of join still falls, 14 → 9 ms"),
+        (["p50 of join still falls, 9 → 7 ms", "x"],
+         "warming up: p50 of join still falls, 9 → 7 ms (and 1 more)"),
+    ):  # fmt: skip
+        detail = json.dumps({"steady": None, "moving": still, "still": still})
+        progress.add("results.lifecycle", a_lifecycle_event("steadiness", detail))
+        assert headline(progress, 0) == said
+
+
 def test_the_headline_says_phase_and_time_left() -> None:
     progress = Progress(a_request())
     detail = '{"start_ms": 1000, "end_ms": 31000}'

@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from services.console.show import show_report, verdict_sentence
+from services.console.warmth import warm_up_of, warm_up_sentence
 
 pytestmark = pytest.mark.unit
 
@@ -76,6 +77,46 @@ def test_an_unclean_ledger_is_named_by_stage_and_verdict() -> None:
 def test_an_invalid_run_says_why() -> None:
     report = a_report() | {"valid": False, "invalid_reasons": ["The generator was late."]}
     assert verdict_sentence(report).plain == "INVALID: The generator was late."
+
+
+def warm_up(**found: Any) -> dict[str, Any]:
+    """A report of a run that was looked at."""
+    steady = found.pop("steady")
+    empty = {"seconds": 10, "until_steady": False, "moving": [], "unknown": ""}
+    return a_report() | {"steady": steady, "warm_up": empty | found}
+
+
+def test_a_run_that_was_steady_says_after_how_long() -> None:
+    report = warm_up(steady=True, seconds=23, until_steady=True)
+    assert warm_up_sentence(report) == "Steady while it was measured, after 23 s of warm-up."
+    assert "Steady while it was measured, after 23 s of warm-up." in shown(report)
+
+
+def test_a_run_that_was_not_steady_says_by_how_much_its_figures_still_move() -> None:
+    moving = ["a join: p50 fell by 14 ms in 12 s, from 20 to 6 ms", "a: b", "a: c", "a: d", "a: e"]
+    assert warm_up_sentence(warm_up(steady=False, moving=moving)) == (
+        "NOT STEADY while it was measured, after 10 s of warm-up; its figures still move: "
+        "a join: p50 fell by 14 ms in 12 s, from 20 to 6 ms; a: b; a: c; and 2 more. "
+        "Warm up with --warm-up auto."
+    )
+    auto = warm_up(steady=False, moving=["a: b"], seconds=180, until_steady=True)
+    assert warm_up_sentence(auto).endswith("move: a: b. Warm up for longer (--warm-up S).")
+
+
+def test_a_run_of_which_too_little_is_known_says_so() -> None:
+    report = warm_up(steady=None, unknown="there are too few seconds with outputs of a join")
+    assert "Not known to be steady: there are too few seconds with outputs of a join." in shown(
+        report
+    )
+    assert warm_up_sentence(a_report() | {"steady": None, "warm_up": None}) == ""
+
+
+def test_conclusions_of_earlier_versions_say_what_they_know() -> None:
+    earlier = {"warm_up": {"steady": True, "moving": [], "until_steady": True, "seconds": 35}}
+    assert warm_up_of(earlier) == {
+        "seconds": 35, "until_steady": True, "moving": [], "unknown": "",
+    }  # fmt: skip
+    assert warm_up_of({}) is None
 
 
 def test_the_cost_of_a_stage_is_its_median_less_that_of_the_stage_it_reads() -> None:

@@ -21,8 +21,15 @@ def test_all_stages_in_one_run_or_each_in_its_own():
 def test_a_scale_changes_parts_of_the_workload_only():
     (run, _other) = plan_of(study(), "small").runs
     assert run.workload.phases.measure_s == 7
-    assert run.workload.phases.warm_up_s == 10
+    assert run.workload.phases.until_steady
     assert run.workload.load.rate_per_second == 400
+
+
+def test_a_warm_up_in_seconds_replaces_one_until_all_is_steady():
+    phases = {"warm_up_s": 3, "measure_s": 8}
+    changed = experiment(scales={"small": {"workload": {"phases": phases}}})
+    (run, _other) = plan_of(study(experiments=[changed]), "small").runs
+    assert (run.workload.phases.warm_up_s, run.workload.phases.until_steady) == (3, False)
 
 
 def test_other_settings_are_another_run():

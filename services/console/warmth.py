@@ -1,0 +1,37 @@
+"""Whether a run was steady, for its report. Pure."""
+
+from typing import Any
+
+Report = dict[str, Any]
+FIELDS = ("seconds", "until_steady", "moving", "unknown")
+SHOWN = 3
+
+
+def warm_up_of(conclusion: dict[str, Any]) -> dict[str, Any] | None:
+    """How long a run warmed up and what still moved while it was measured, from the detail of its
+    conclusion; None of a run of a version that did not look."""
+    found = conclusion.get("warm_up")
+    if not found:
+        return None
+    empty: dict[str, Any] = {"seconds": None, "until_steady": False, "moving": [], "unknown": ""}
+    return {name: found.get(name, empty[name]) for name in FIELDS}
+
+
+def warm_up_sentence(report: Report) -> str:
+    """Whether a run was steady while it was measured, and what was not; empty where nobody
+    looked."""
+    warm_up = report.get("warm_up")
+    if not warm_up:
+        return ""
+    after = f"after {warm_up['seconds']} s of warm-up"
+    if report["steady"]:
+        return f"Steady while it was measured, {after}."
+    if report["steady"] is None:
+        return f"Not known to be steady: {warm_up['unknown']}." if warm_up["unknown"] else ""
+    moving = warm_up["moving"]
+    more = f"; and {len(moving) - SHOWN} more" if len(moving) > SHOWN else ""
+    longer = "for longer (--warm-up S)" if warm_up["until_steady"] else "with --warm-up auto"
+    return (
+        f"NOT STEADY while it was measured, {after}; its figures still move: "
+        f"{'; '.join(moving[:SHOWN])}{more}. Warm up {longer}."
+    )
