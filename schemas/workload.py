@@ -141,13 +141,14 @@ class Workload(Model):
     stages: those that are judged; empty: all of the domain.
     measures, source: what is measured, and where that is defined, in words. pipelines: what is
     measured unless the command names others. keep_up_s: how long they must have kept up with probe
-    traffic before the load starts. pipelines_start_s: they start so long after the load (0: before
-    it). transport: how records get in: straight to Kafka, or through the gateway. search: the run
-    looks for the sustainable rate first, beginning with the load's, and then takes place at a share
-    of it. sustainable_share: the rate is this share of the one that was found last; the load's own
-    is not used. floor_s: for so long a plain copy is measured before the run (0: not), so that its
-    latencies are seen beside those of the instrument. kills: what is killed, when. thresholds:
-    limits that its figures must hold (schemas/threshold.py).
+    traffic before the load starts; 4 s at most where the warm-up goes on until all is steady.
+    pipelines_start_s: they start so long after the load (0: before it). transport: how records get
+    in: straight to Kafka, or through the gateway. search: the run looks for the sustainable rate
+    first, beginning with the load's, and then takes place at a share of it. sustainable_share: the
+    rate is this share of the one that was found last; the load's own is not used. floor_s: for so
+    long a plain copy is measured before the run (0: not), so that its latencies are seen beside
+    those of the instrument. kills: what is killed, when. thresholds: limits that its figures must
+    hold (schemas/threshold.py).
     """
 
     name: Name

@@ -21,6 +21,7 @@ from services.calibration_pipeline.faults import (
     DROP,
     DUPLICATE,
     LATE,
+    falling_ms,
     fault_of,
     slowness_ms,
 )
@@ -111,7 +112,8 @@ class Delayed:
         self._producer, self._outputs = producer, outputs
         self._settings, self._stages = settings, stages
         self._count = itertools.count()
-        self._due: list[tuple[int, int, str, bytes | None, bytes]] = []
+        self._first_ms: float | None = None
+        self._due: list[tuple[float, int, str, bytes | None, bytes]] = []
 
     def __len__(self) -> int:
         return len(self._due)
@@ -123,6 +125,9 @@ class Delayed:
             return
         delay_ms = self._settings["late_ms" if fault == LATE else "delay_ms"]
         delay_ms += slowness_ms(made.due_ms, self._settings)
+        if made.number >= 0:
+            self._first_ms = made.due_ms if self._first_ms is None else self._first_ms
+            delay_ms += falling_ms(made.due_ms - self._first_ms, self._settings)
         value = self._stages.spoilt(made) if fault == CORRUPT else made.value
         topic = self._outputs[made.stage]
         for _ in range(2 if fault == DUPLICATE else 1):

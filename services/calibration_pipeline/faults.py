@@ -1,4 +1,4 @@
-"""Which outputs of a calibration pipeline are spoilt, and how: a pure function of their number.
+"""Which outputs of a calibration pipeline are spoilt or delayed, and how. Pure.
 
 The number of an output of one record is its sequence; that of every other output is
 `address_number`. Of every N in a row, the first is dropped, the second comes twice, the third late,
@@ -29,6 +29,13 @@ def slowness_ms(due_ms: int, settings: Mapping[str, Any]) -> int:
     """How much later an output comes that is due then: in one second of slow_every_s, slow_ms."""
     every_s = settings["slow_every_s"]
     return int(settings["slow_ms"]) if every_s and due_ms // 1000 % every_s == 0 else 0
+
+
+def falling_ms(elapsed_ms: float, settings: Mapping[str, Any]) -> float:
+    """What is left of the delay that falls, so long after the first record of a run."""
+    most_ms: int = settings["falling_ms"]
+    half_ms: int = 1000 * settings["falling_half_s"]
+    return most_ms * 0.5 ** (max(0.0, elapsed_ms) / half_ms) if most_ms else 0.0
 
 
 def address_number(*address: object) -> int:

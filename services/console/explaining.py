@@ -1,9 +1,9 @@
 """A workload in words: what it loads, what it measures, how that is judged, where it is defined."""
 
 from schemas.domain import DomainSpec
-from schemas.protocol import Load, Workload
+from schemas.protocol import Load, Phases, Workload
 from schemas.search import Search
-from schemas.workload import Validity
+from schemas.workload import LEAST_WARM_UP_S, Validity
 
 
 def explained(workload: Workload, domain: DomainSpec) -> list[str]:
@@ -12,7 +12,7 @@ def explained(workload: Workload, domain: DomainSpec) -> list[str]:
     lines = [
         f"Load: {load.shape}, {_given(load)}; in total on {' and '.join(domain.topics)}.",
         f"Content: {_content(workload)}.",
-        f"Phases: {phases.warm_up_s} s warm-up, {phases.measure_s} s measured, "
+        f"Phases: {_warm_up(phases)}, {phases.measure_s} s measured, "
         f"{phases.cool_down_s} s cool-down, then drained.",
         f"Judged: {', '.join(workload.stages or domain.stage_names)}. Late after "
         f"{judged.deadline_ms} ms, missing after {judged.give_up_ms} ms.",
@@ -63,6 +63,12 @@ def _valid(rules: Validity) -> str:
     if rules.must_be_undisturbed:
         texts.append("nothing but the pipeline makes seconds late")
     return f"Valid if {', '.join(texts[:-1])} and {texts[-1]}."
+
+
+def _warm_up(phases: Phases) -> str:
+    if not phases.until_steady:
+        return f"{phases.warm_up_s} s warm-up"
+    return f"warm-up until all is steady ({LEAST_WARM_UP_S} to {phases.warm_up_s} s)"
 
 
 def _search(search: Search, guess: float) -> str:

@@ -24,9 +24,9 @@ NONE = Help("", (("./tidegauge --help", "every verb"),))
 HELP: dict[str, Help] = {
     "run": Help(
         "Starts the stack unless it runs, prepares the pipelines until their outputs grow steadily,"
-        " sends the load (warm-up, measured phase, cool-down), waits until every expected output"
-        " has its verdict, and prints the report. What it started it stops. Ctrl-C ends the run and"
-        " keeps what it has measured, marked as INVALID."
+        " sends the load (warm-up until all is steady, measured phase, cool-down), waits until"
+        " every expected output has its verdict, and prints the report. What it started it stops."
+        " Ctrl-C ends the run and keeps what it has measured, marked as INVALID."
         "\n\nWORKLOAD is a name of `tidegauge workloads` or the path of a TOML file; a pipeline"
         " likewise, or external:NAME for a program that runs already and writes"
         " output.NAME.<stage>.",
@@ -36,7 +36,7 @@ HELP: dict[str, Help] = {
             ("./tidegauge run --rate 1000 --duration 60 --stages 1,2", "1000 records/s, a minute"),
             ("./tidegauge run --domain gem_packs", "other records: purchases in a game, and ads"),
             ("./tidegauge run --report report.json", "and the report as JSON"),
-            ("./tidegauge run --warm-up auto", "measure when every stage is steady"),
+            ("./tidegauge run --warm-up 60", "for a minute, no longer until all is steady"),
             ('./tidegauge run --threshold "join.p99_ms <= 50"', "exit code 3 when that fails"),
             ("./tidegauge run --repeat 5", "the median run of five, with confidence intervals"),
             (

@@ -5,6 +5,7 @@ only slow. Two more runs on the same stack try what needs no other: repeated run
 """
 
 import json
+import re
 import subprocess
 from collections import Counter
 from xml.etree import ElementTree
@@ -284,7 +285,7 @@ def test_a_warm_up_ends_when_all_is_steady_and_the_evaluation_can_be_repeated(ti
     warm_up = found["conclusion"]["warm_up"]
     assert (found["steady"], warm_up["until_steady"]) == (True, True)
     assert 10 <= warm_up["seconds"] <= 60
-    assert f"Steady when it was measured, after {warm_up['seconds']} s of warm-up." in done.stdout
+    assert f"Steady while it was measured, after {warm_up['seconds']} s of warm-up." in done.stdout
     # A hundred records a second, of two seconds.
     assert found["input"]["records"] == 200
     verdicts = found["pipelines"]["calibration"]["stages"]["parse"]["verdicts"]
@@ -292,6 +293,39 @@ def test_a_warm_up_ends_when_all_is_steady_and_the_evaluation_can_be_repeated(ti
     again = tidegauge("evaluate", found["run_id"])
     assert again.returncode == 0, again.stdout + again.stderr
     assert "EQUAL to the live result." in again.stdout
+
+
+FALLING = """
+name = "falling"
+summary = "As an engine that warms up while it is measured."
+mode = "calibration"
+stages = ["parse"]
+[calibration]
+delay_ms = 5
+falling_ms = 80
+falling_half_s = 10
+"""
+
+
+def test_a_delay_that_still_falls_while_it_is_measured_is_named(tidegauge):
+    """From the 2nd second to the 20th it goes from 75 to 25 ms: of the first third the median is
+    that of the 5th second, 62 ms, of the last that of the 17th, 30 ms."""
+    path = tidegauge.data / "falling.toml"
+    path.write_text(FALLING)
+    lengths = ("--warm-up", "2", "--duration", "18")
+    done, found = brief_run(tidegauge, "--pipeline", str(path), *lengths)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert found["steady"] is False
+    (moved,) = (one for one in found["warm_up"]["moving"] if "parse: p50" in one)
+    told = r"falling parse: p50 fell by (\d+)(?:\.5)? ms in 12 s, from (\d+)(?:\.5)? to (\d+)"
+    by_ms, before_ms, after_ms = map(int, re.match(told, moved).groups())
+    assert 20 <= by_ms <= 45
+    assert 50 <= before_ms <= 75
+    assert 25 <= after_ms <= 45
+    assert (
+        "NOT STEADY while it was measured, after 2 s of warm-up; its figures still move: fal"
+        in (done.stdout)
+    )
 
 
 def test_a_threshold_that_aborts_ends_the_run_early(tidegauge):

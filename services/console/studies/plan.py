@@ -12,7 +12,7 @@ from schemas.mistakes import DefinitionError, first_mistake
 from schemas.model import Stage
 from schemas.pipeline import Pipeline
 from schemas.study import Experiment, Limits, Scale, Study, System
-from schemas.workload import Workload
+from schemas.workload import AUTO, Workload
 from services.console.choosing import chosen_workload
 from services.runtime.definitions import load_pipeline
 from services.runtime.domains import Domain, checked
@@ -93,7 +93,10 @@ def _pipelines(study: Study) -> tuple[dict[str, Pipeline], dict[str, str]]:
 
 def _workload(experiment: Experiment, scale: Scale) -> tuple[Domain, Workload]:
     domain, workload = chosen_workload(experiment.workload, experiment.domain or None)
-    fields = _merged(workload.model_dump(exclude_unset=True), scale.workload)
+    fields = workload.model_dump(exclude_unset=True)
+    if fields.get("phases", {}).pop("until_steady", False):
+        fields["phases"]["warm_up_s"] = AUTO  # which a number in the study replaces
+    fields = _merged(fields, scale.workload)
     try:
         return domain, checked(Workload.model_validate(fields), domain)
     except ValidationError as error:

@@ -5,7 +5,12 @@ from collections import Counter
 import pytest
 
 from schemas.json_format import decode_json, encode_json
-from services.calibration_pipeline.faults import address_number, fault_of, slowness_ms
+from services.calibration_pipeline.faults import (
+    address_number,
+    falling_ms,
+    fault_of,
+    slowness_ms,
+)
 from services.calibration_pipeline.stages import Stages
 from services.runtime.definitions import load_pipeline
 from tests.traffic import CODEC, TRAFFIC
@@ -164,10 +169,20 @@ def test_an_output_has_the_number_of_its_address():
 def test_the_calibration_that_comes_with_the_project_waits_50_ms_and_spoils_nothing():
     assert load_pipeline("calibration").settings == dict.fromkeys(ONE_IN, 0) | {
         "delay_ms": 50,
+        "falling_ms": 0,
+        "falling_half_s": 10,
         "late_ms": 15_000,
         "slow_every_s": 0,
         "slow_ms": 500,
     }
+
+
+@pytest.mark.parametrize(
+    ("elapsed_ms", "left_ms"), [(-5, 80.0), (0, 80.0), (4_000, 40.0), (8_000, 20.0), (12_000, 10.0)]
+)
+def test_a_delay_that_falls_is_half_as_much_after_each_half_life(elapsed_ms, left_ms):
+    assert falling_ms(elapsed_ms, {"falling_ms": 80, "falling_half_s": 4}) == left_ms
+    assert falling_ms(elapsed_ms, {"falling_ms": 0, "falling_half_s": 4}) == 0.0
 
 
 def test_a_join_has_the_first_record_of_each_input_once():
