@@ -226,7 +226,7 @@ class EnginePlan(Model):
     output_offsets: by topic of `outputs`, where those of this run begin. outputs: by stage to
     publish its topic. wire_format: of the inputs; outputs are Avro, and copies what
     they copy. group: what the names of its consumer groups, transactions and internal topics begin
-    with. warm_up_s: how long the load goes on before anything is measured. folder: for files
+    with. warm_up_s: how long the load goes on at least before it is measured. folder: for files
     of the pipeline; it goes when the run has ended, and is there when the program is started again.
     """
 

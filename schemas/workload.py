@@ -59,6 +59,11 @@ class Phases(Model):
         return self
 
     @property
+    def least_warm_up_s(self) -> int:
+        """Seconds that the warm-up lasts at least."""
+        return LEAST_WARM_UP_S if self.until_steady else self.warm_up_s
+
+    @property
     def total_s(self) -> int:
         """Seconds that the load lasts."""
         return self.warm_up_s + self.measure_s + self.cool_down_s

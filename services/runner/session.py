@@ -113,6 +113,6 @@ def engine_plan(
         wire_format=request.workload.content.format,
         dead_letter_topic=catalogue.DEAD_LETTER,
         group=catalogue.engine_group(pipeline.name, request.run_id),
-        warm_up_s=request.workload.phases.warm_up_s,
+        warm_up_s=request.workload.phases.least_warm_up_s,
         folder=str(folder),
     )

@@ -115,7 +115,8 @@ def test_a_plan_is_the_same_after_its_way_over_the_bus():
 
 def test_a_warm_up_until_steady_has_a_cap_and_an_even_load():
     auto = Phases.model_validate({"warm_up_s": "auto"})
-    assert (auto.warm_up_s, auto.until_steady) == (180, True)
+    assert (auto.warm_up_s, auto.until_steady, auto.least_warm_up_s) == (180, True, 10)
+    assert Phases(warm_up_s=60).least_warm_up_s == 60
     assert Phases.model_validate(auto.model_dump()) == auto
     with pytest.raises(ValidationError, match="at least 10"):
         Phases(warm_up_s=5, until_steady=True)
