@@ -1,0 +1,39 @@
+"""What the comparison in turns says of recorded blocks of real runs: of the same little, of what
+was made slower nearly always the stage.
+
+The stages recorded take one to two milliseconds on a busy machine of two cores; a tenth of that is
+not found there.
+"""
+
+import numpy as np
+import pytest
+
+from services.console.choosing import INTERLEAVED_PAIRS
+from tests.unit.analysis.replays import recorded, replayed, slower
+
+pytestmark = pytest.mark.unit
+REPLAYS = 100
+RECORDED = recorded()
+
+
+@pytest.mark.parametrize("kind", sorted(RECORDED))
+def test_runs_of_the_same_differ_in_at_most_5_of_100(kind: str) -> None:
+    random = np.random.default_rng(20_261_123)
+    differing = sum(
+        any(one.is_real for figures in found.values() for one in figures.values())
+        for found in (replayed(RECORDED[kind], INTERLEAVED_PAIRS, random) for _ in range(REPLAYS))
+    )
+    assert differing <= 5
+
+
+@pytest.mark.parametrize("kind", sorted(RECORDED))
+def test_a_stage_that_is_slower_by_2_ms_is_found_in_at_least_95_of_100(kind: str) -> None:
+    random = np.random.default_rng(20_261_123)
+    stages = list(RECORDED[kind][0][0])
+    seen = 0
+    for number in range(REPLAYS):
+        stage = stages[number % len(stages)]
+        change = slower(random, ms=2.0)
+        found = replayed(RECORDED[kind], INTERLEAVED_PAIRS, random, stage, change)
+        seen += any(one.is_real and one.value > 0 for one in found[stage].values())
+    assert seen >= 95
