@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from services.evaluator.column_mapping import InputRows
-from services.evaluator.columns import UNKNOWN, Bools, Ints, by_value
+from services.evaluator.columns import UNKNOWN, Bools, Ints
 from services.evaluator.counted_windows import WindowState
 from services.evaluator.ledger import Ledger
+from services.runtime.cells import by_value
 
 _EVER = np.iinfo(np.int64).max
 

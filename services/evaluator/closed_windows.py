@@ -18,7 +18,7 @@ import numpy as np
 
 from schemas.domain import WINDOW_END, WINDOW_START, StageSpec, Window
 from services.evaluator.column_mapping import InputRows, RowSteps
-from services.evaluator.columns import UNKNOWN, Bools, Ints, by_value
+from services.evaluator.columns import UNKNOWN, Bools, Ints
 from services.evaluator.decode import Decoded
 from services.evaluator.outputs import Outputs
 from services.evaluator.stages import (
@@ -31,6 +31,7 @@ from services.evaluator.stages import (
     kinds_of,
 )
 from services.evaluator.window_results import Recipe, Results, joined_rows
+from services.runtime.cells import by_value
 
 GRACE_MS = 1_000
 

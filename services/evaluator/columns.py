@@ -6,8 +6,7 @@ array([0, 1, 0])
 """
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 UNKNOWN = -1
-MAX_STRETCHES = 64
 MAX_TABLE_CELLS = 1 << 24
 MAX_NAMES = 1 << 21
 
@@ -220,63 +218,6 @@ class KeyCodes:
         codes.insert(0, code)
         pairs_of = zip(self._dictionaries, codes, strict=True)
         return [dictionary.value(one) for dictionary, one in pairs_of]
-
-
-def by_value(values: Ints) -> Iterator[tuple[int, slice | Ints]]:
-    """Every distinct value once, with its rows in order: a slice where they lie together.
-
-    >>> list(by_value(np.array([4, 4, 9])))
-    [(4, slice(0, 2, None)), (9, slice(2, 3, None))]
-    """
-    if not len(values):
-        return
-    bounds = _bounds(values)
-    if len(bounds) <= MAX_STRETCHES and len({*values[bounds[:-1]].tolist()}) == len(bounds) - 1:
-        for start, end in pairwise(bounds):
-            yield int(values[start]), slice(start, end)
-        return
-    order = np.argsort(_narrow(values), kind="stable")
-    ordered = values[order]
-    for start, end in pairwise(_bounds(ordered)):
-        yield int(ordered[start]), order[start:end]
-
-
-def _bounds(values: Ints) -> list[int]:
-    """Where stretches of equal values begin, and the end."""
-    return [0, *(np.flatnonzero(values[1:] != values[:-1]) + 1).tolist(), len(values)]
-
-
-def _narrow(values: Ints) -> npt.NDArray[Any]:
-    """The same order in 16 bits where they suffice: numpy sorts those without comparing."""
-    low = values.min()
-    return (values - low).astype(np.uint16) if values.max() - low < 1 << 16 else values
-
-
-def count_cells(*columns: Ints) -> Iterator[tuple[list[int], int]]:
-    """Every distinct row of equally long columns, with how often it is there.
-
-    >>> list(count_cells(np.array([1, 1, 2]), np.array([5, 5, 5])))
-    [([1, 5], 2), ([2, 5], 1)]
-    """
-    if not len(columns[0]):
-        return
-    lows = [int(column.min()) for column in columns]
-    spans = [int(column.max()) - low + 1 for column, low in zip(columns, lows, strict=True)]
-    if math.prod(spans) >= 1 << 62:
-        cells, counts = np.unique(np.stack(columns, axis=1), axis=0, return_counts=True)
-        yield from zip(cells.tolist(), counts.tolist(), strict=True)
-        return
-    key = columns[0] - lows[0]
-    for column, low, span in zip(columns[1:], lows[1:], spans[1:], strict=True):
-        key = key * span + (column - low)
-    if math.prod(spans) <= 4 * len(key) + 4096:
-        every = np.bincount(key)
-        found = np.flatnonzero(every)
-        counts = every[found]
-    else:
-        found, counts = np.unique(key, return_counts=True)
-    rows = np.stack(np.unravel_index(found, spans), axis=1) + np.array(lows, np.int64)
-    yield from zip(rows.tolist(), counts.tolist(), strict=True)
 
 
 def first_of_each(values: Ints) -> Bools:

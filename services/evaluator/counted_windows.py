@@ -13,15 +13,7 @@ import numpy as np
 
 from schemas.domain import WINDOW_END, WINDOW_START, Aggregate, StageSpec
 from services.evaluator.column_mapping import Column, InputRows, RowSteps
-from services.evaluator.columns import (
-    Bools,
-    Columns,
-    Floats,
-    Ints,
-    KeyCodes,
-    by_value,
-    first_of_each,
-)
+from services.evaluator.columns import Bools, Columns, Floats, Ints, KeyCodes, first_of_each
 from services.evaluator.decode import Decoded
 from services.evaluator.outputs import Outputs
 from services.evaluator.stages import (
@@ -34,6 +26,7 @@ from services.evaluator.stages import (
     Values,
     kinds_of,
 )
+from services.runtime.cells import by_value
 
 _LAST = np.iinfo(np.int64).max
 

@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 
 from schemas.protocol import PHASES, VERDICTS
-from services.evaluator.columns import Ints, by_value, count_cells
+from services.evaluator.columns import Ints
 from services.evaluator.outputs import Outputs
 from services.evaluator.stages import Expected, Stage
-
-MAX_SAMPLES = 5  # of each verdict per event
+from services.runtime.cells import by_value, count_cells
+from services.runtime.reconciling import MAX_SAMPLES
 
 
 @dataclass

@@ -11,14 +11,7 @@ import numpy as np
 
 from schemas.domain import StageSpec
 from services.evaluator.column_mapping import Column, InputRows, RowSteps
-from services.evaluator.columns import (
-    Bools,
-    Columns,
-    Ints,
-    KeyCodes,
-    by_value,
-    first_of_each,
-)
+from services.evaluator.columns import Bools, Columns, Ints, KeyCodes, first_of_each
 from services.evaluator.decode import Decoded
 from services.evaluator.outputs import Outputs
 from services.evaluator.stages import (
@@ -33,6 +26,7 @@ from services.evaluator.stages import (
     Values,
     kinds_of,
 )
+from services.runtime.cells import by_value
 
 
 class JoinState:

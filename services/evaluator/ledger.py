@@ -24,9 +24,8 @@ from typing import Any
 import numpy as np
 
 from schemas.protocol import Judgement, PhasePlan
-from services.evaluator.columns import Columns, Ints, by_value, first_of_each
+from services.evaluator.columns import Columns, Ints, first_of_each
 from services.evaluator.counters import (
-    MAX_SAMPLES,
     EvictedMissing,
     MatchLog,
     StageCounters,
@@ -37,6 +36,8 @@ from services.evaluator.counters import (
 )
 from services.evaluator.outputs import Outputs, Unread, Waiting
 from services.evaluator.stages import Expected, Stage
+from services.runtime.cells import by_value
+from services.runtime.reconciling import MAX_SAMPLES
 
 _CELLS: dict[str, tuple[Any, Any]] = {"outputs": (np.uint32, 0), "missing": (np.bool_, False)}
 Sampler = Callable[[Stage, Outputs, int], dict[str, Any]]

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from services.evaluator.columns import Bools, Ints, by_value, first_of_each
+from services.evaluator.columns import Bools, Ints, first_of_each
+from services.runtime.cells import by_value
 
 Content = dict[str, np.ndarray[Any, Any]]
 PARTITION_BITS = 16  # beside 47 of milliseconds

@@ -18,9 +18,10 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaException
 from confluent_kafka import Message as KafkaMessage
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from services.evaluator.columns import Ints, by_value
+from services.evaluator.columns import Ints
 from services.evaluator.counters import pack_offsets
 from services.evaluator.evaluation import Batch
+from services.runtime.cells import by_value
 from services.runtime.clock import Clock, now_ms
 from services.runtime.kafka import KAFKA_TIMEOUT_S, KafkaUnavailableError, watermarks
 

@@ -18,7 +18,7 @@ from schemas import catalogue
 from schemas.protocol import PhasePlan, RunPlan
 from services.evaluator.column_mapping import NotJudgedError
 from services.evaluator.interleaved import AnyEvaluation, evaluation_of
-from services.evaluator.publishing import CountReconciler, Difference, read_published
+from services.evaluator.publishing import read_published
 from services.evaluator.reader import (
     ALL,
     FETCHING,
@@ -34,6 +34,7 @@ from services.evaluator.session import warm_up_process
 from services.evaluator.settings import EvaluatorSettings
 from services.runtime.kafka import KafkaUnavailableError, assigned_consumer
 from services.runtime.logs import configure_logs
+from services.runtime.reconciling import CountReconciler, Difference
 from services.runtime.replay import Record, read_commands
 from services.runtime.settings import EXIT_USAGE, load_settings
 

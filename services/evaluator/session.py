@@ -20,7 +20,7 @@ from services.evaluator.column_mapping import NotJudgedError
 from services.evaluator.columns import TooManyNamesError
 from services.evaluator.evaluation import check_judged
 from services.evaluator.interleaved import AnyEvaluation, evaluation_of
-from services.evaluator.publishing import NotRepeatableError, Publication, read_published
+from services.evaluator.publishing import Publication, read_published
 from services.evaluator.reader import (
     FETCHING,
     DeletedError,
@@ -45,6 +45,7 @@ from services.runtime.kafka import (
     assigned_consumer,
     end_offsets,
 )
+from services.runtime.reconciling import NotRepeatableError
 from services.runtime.replay import read_commands, unfinished
 
 YOUNG_OBJECTS = 200_000  # more than the messages of a batch, which die together

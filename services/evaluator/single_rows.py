@@ -20,7 +20,7 @@ from services.evaluator.column_mapping import (
     dtype_of,
     nullable_columns,
 )
-from services.evaluator.columns import UNKNOWN, Bools, Columns, Ints, by_value, first_of_each
+from services.evaluator.columns import UNKNOWN, Bools, Columns, Ints, first_of_each
 from services.evaluator.decode import Decoded
 from services.evaluator.outputs import Outputs
 from services.evaluator.stages import (
@@ -32,6 +32,7 @@ from services.evaluator.stages import (
     OutputColumns,
     equal_columns,
 )
+from services.runtime.cells import by_value
 
 BLOCK = 1 << 16  # sequences in a block
 _HEAD: dict[str, tuple[Any, Any]] = {

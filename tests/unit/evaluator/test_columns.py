@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.evaluator import columns
-from services.evaluator.columns import Pairs, by_value, count_cells, first_of_each
+from services.evaluator.columns import Pairs, first_of_each
+from services.runtime.cells import by_value, count_cells
 
 pytestmark = pytest.mark.unit
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from schemas.protocol import Pipeline, RunPlan
 from services.evaluator.counters import MAX_SAMPLES
 from services.evaluator.evaluation import Evaluation
-from services.evaluator.publishing import CountReconciler
+from services.runtime.reconciling import CountReconciler
 from tests.traffic import TRAFFIC
 from tests.unit.evaluator.oracle import expectations, judge
 from tests.unit.evaluator.records import (

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from schemas import catalogue
 from schemas.protocol import Stop
 from services.evaluator import session
-from services.evaluator.publishing import CountReconciler, NotRepeatableError, Published
+from services.evaluator.publishing import Published
 from services.evaluator.reader import DeletedError, check_kept
 from services.evaluator.session import RunSession
 from services.evaluator.settings import EvaluatorSettings
 from services.runtime.events import Events
 from services.runtime.kafka import KafkaUnavailableError, NoTopicError
+from services.runtime.reconciling import CountReconciler, NotRepeatableError
 from services.runtime.replay import unfinished
 from tests.traffic import TRAFFIC
 from tests.unit.evaluator.records import PHASES, START_MS, a_plan

@@ -1,0 +1,243 @@
+"""A watch: topics of somebody's own pipeline that are read, and how their records belong together.
+
+    name = "orders"
+
+    [kafka]
+    bootstrap = "kafka:9092"
+
+    [[inputs]]
+    topic = "orders"
+    format = "json"
+    identity = ["value.order_id"]
+
+    [[outputs]]
+    topic = "orders-enriched"
+    format = "avro-confluent"
+    identity = ["value.order.id"]
+
+    [registry]
+    url = "https://registry:8081"
+
+An input and the output that is made of it have the same identity. Latency is the time of the output
+less that of its (latest) input, in the times that the topics have: LogAppendTime or CreateTime.
+"""
+
+import re
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from schemas.domain import Topic
+from schemas.model import Model, Stage
+from schemas.secret_settings import looks_secret
+
+Format = Literal[
+    "bytes",
+    "json",
+    "avro",
+    "avro-single-object",
+    "avro-confluent",
+    "protobuf",
+    "protobuf-confluent",
+]
+AVRO: Final = ("avro", "avro-single-object", "avro-confluent")
+PROTOBUF: Final = ("protobuf", "protobuf-confluent")
+KeyFormat = Literal["text", "int", "long"]
+_PATH = re.compile(r"^(key|header\.[^.]{1,200}|value(\.[^.]{1,200}){1,10})$")
+
+
+def _checked_path(path: str) -> str:
+    if not _PATH.match(path):
+        raise ValueError("must be key, header.NAME or value.FIELD[.FIELD]")
+    return path
+
+
+WatchPath = Annotated[str, AfterValidator(_checked_path)]
+WatchName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
+MAX_RELATED = 64
+
+
+class WatchedKafka(Model):
+    """The cluster that is read. bootstrap: `host:port[,host:port]`; empty: the one that Tidegauge
+    itself uses. properties: of librdkafka, for security."""
+
+    bootstrap: str = Field("", max_length=2_000)
+    properties: dict[str, str] = Field(default_factory=dict, max_length=50)
+
+
+class Registry(Model):
+    """A schema registry with Confluent's HTTP interface. user and password for basic
+    authentication, or token as bearer. ca_path: PEM of the authorities, empty for the machine's."""
+
+    url: str = Field(pattern=r"^https?://[^\s]+$")
+    user: str = ""
+    password: str = Field("", repr=False)
+    token: str = Field("", repr=False)
+    ca_path: str = ""
+
+
+class WatchedTopic(Model):
+    """A topic and its records.
+
+    format: of the values. avro: one schema, without framing; avro-single-object: `C3 01` and the
+    fingerprint of one of `schemas`; avro-confluent: 0 and the id of a schema, which the registry or
+    `schema_ids` tells; protobuf: `message` of a descriptor set, -confluent: with that framing;
+    bytes: nothing but key and headers is looked at. schemas, schema_ids: files, `.avsc` or, of
+    Protobuf, one descriptor set. key: how a key is written: text is its bytes, int and long are
+    big-endian.
+    identity: paths that together tell a record from others. by: a path by whose values latency is
+    told apart.
+    """
+
+    topic: Topic
+    format: Format = "bytes"
+    schemas: tuple[str, ...] = Field((), max_length=100)
+    schema_ids: dict[str, str] = Field(default_factory=dict, max_length=1_000)
+    message: str = ""
+    key: KeyFormat = "text"
+    identity: tuple[WatchPath, ...] = Field(("key",), min_length=1, max_length=8)
+    by: WatchPath | Literal[""] = ""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All paths that are looked up in a record."""
+        return (*self.identity, *((self.by,) if self.by else ()))
+
+    @property
+    def needs_values(self) -> bool:
+        """Whether values are decoded."""
+        return any(path.startswith("value.") for path in self.paths)
+
+    @model_validator(mode="after")
+    def _can_be_decoded(self) -> "WatchedTopic":
+        if self.format == "bytes" and self.needs_values:
+            raise ValueError("a path into the value needs a format other than bytes")
+        if self.format == "avro" and len(self.schemas) != 1 and self.needs_values:
+            raise ValueError("the format avro needs one file in schemas")
+        if self.format == "avro-single-object" and not self.schemas and self.needs_values:
+            raise ValueError("the format avro-single-object needs files in schemas")
+        if self.format in PROTOBUF and not (len(self.schemas) == 1 and self.message):
+            raise ValueError(f"the format {self.format} needs one file in schemas, and message")
+        return self
+
+
+class Relation(Model):
+    """How many inputs an output has, and how long is waited for it.
+
+    one_to_one: every input has one output. filter: at most one; its absence is no loss. join: an
+    output has `inputs` records of one identity, by default one of each topic.
+    deadline_ms: an output later than this after its latest input is late; one that comes before its
+    input, by another clock, waits so long for it. give_up_ms: one that has not come by then is
+    missing. remember_ms: after that an output is no longer recognised as late or duplicate.
+    """
+
+    kind: Literal["one_to_one", "filter", "join"] = "one_to_one"
+    inputs: int = Field(0, ge=0, le=MAX_RELATED)
+    deadline_ms: int = Field(10_000, ge=1, le=86_400_000)
+    give_up_ms: int = Field(60_000, ge=1, le=86_400_000)
+    remember_ms: int = Field(120_000, ge=1, le=172_800_000)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "Relation":
+        if not self.deadline_ms <= self.give_up_ms <= self.remember_ms:
+            raise ValueError("deadline_ms, give_up_ms and remember_ms must be in this order")
+        if self.inputs and self.kind != "join":
+            raise ValueError("inputs belongs to a join")
+        return self
+
+
+class Watch(Model):
+    """A watch file.
+
+    stage: what the pipeline is called in tables and charts. begin: with what is appended from now
+    on, or with the earliest record that the topics hold. run_s: how long a run is; an hour, unless
+    for a trial. share: of the identities, by their hash; what is counted is exact on these.
+    max_records: how many inputs are remembered; of more, half of the identities are no longer
+    counted. groups: consumer groups whose lag is told.
+    """
+
+    name: WatchName
+    summary: str = ""
+    kafka: WatchedKafka = WatchedKafka()
+    registry: Registry | None = None
+    inputs: tuple[WatchedTopic, ...] = Field(min_length=1, max_length=8)
+    outputs: tuple[WatchedTopic, ...] = Field(min_length=1, max_length=8)
+    relation: Relation = Relation()
+    stage: Stage = "output"
+    begin: Literal["now", "earliest"] = "now"
+    run_s: int = Field(3_600, ge=5, le=86_400)
+    share: float = Field(1.0, gt=0, le=1)
+    max_records: int = Field(4_000_000, ge=1_000, le=100_000_000)
+    groups: tuple[str, ...] = Field((), max_length=50)
+
+    @property
+    def inputs_per_output(self) -> int:
+        """Records of one identity that make an output."""
+        if self.relation.kind != "join":
+            return 1
+        return self.relation.inputs or len(self.inputs)
+
+    def topics(self) -> tuple[str, ...]:
+        """All topics, inputs first."""
+        return tuple(one.topic for one in (*self.inputs, *self.outputs))
+
+    def public(self) -> dict[str, Any]:
+        """Everything that others may read, as JSON's types: without logins and schemas."""
+        fields = self.model_dump(mode="json", exclude={"kafka": {"properties"}})
+        if self.registry is not None:
+            fields["registry"] = {"url": self.registry.url}
+        for side in (*fields["inputs"], *fields["outputs"]):
+            del side["schemas"], side["schema_ids"]
+        return fields
+
+    @property
+    def has_secrets(self) -> bool:
+        """Whether it holds a password or a token."""
+        login = self.registry is not None and (self.registry.password or self.registry.token)
+        return bool(login) or any(
+            looks_secret(name, value) for name, value in self.kafka.properties.items()
+        )
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> "Watch":
+        topics = self.topics()
+        for topic in topics:
+            if topics.count(topic) > 1:
+                raise ValueError(f"the topic {topic} is named twice")
+        for side in (*self.inputs, *self.outputs):
+            framed = side.format == "avro-confluent" and side.needs_values
+            if framed and not side.schema_ids and self.registry is None:
+                raise ValueError(f"the schemas of {side.topic} need a registry or schema_ids")
+        if self.relation.kind == "join" and self.inputs_per_output < 2:
+            raise ValueError("a join has two inputs or more")
+        return self
+
+
+class WatchedWorkload(Model):
+    """What a run of a watch has in place of a workload: a name, and how outputs are judged."""
+
+    name: str
+    summary: str
+    judgement: dict[str, int]
+
+
+class WatchedPipeline(Model):
+    """What it has in place of a pipeline under test: its name."""
+
+    name: str
+    summary: str = ""
+    stages: tuple[Stage, ...]
+
+
+class WatchRun(Model):
+    """Detail of `watch_begun`: one run of a watch, by default an hour of it. Where a load's request
+    says the same it has the same name there (schemas.protocol.RunRequest)."""
+
+    run_id: str
+    watch: dict[str, Any]
+    start_ms: int
+    end_ms: int
+    workload: WatchedWorkload
+    pipelines: tuple[WatchedPipeline, ...]
+    stages: tuple[Stage, ...]
+    environment: dict[str, Any] = Field(default_factory=dict)

@@ -1,0 +1,124 @@
+"""Counts of events, less what was published of them before.
+
+Events are counts of cells that add up: records of a topic and second, outputs with one latency,
+verdicts of one kind. A process that takes over counts again and publishes, cell by cell, what it
+has counted less what was published:
+
+    counts = CountReconciler()
+    counts.deduct(topic, fields)       # for everything that was published already
+    counts.count(topic, fields)        # for everything it counts, until it has caught up
+    for topic, fields in counts.events(): ...
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from schemas import catalogue
+from schemas.protocol import VERDICTS
+
+MAX_SAMPLES = 5  # of each verdict per event
+Fields = dict[str, Any]
+COUNTED = (catalogue.THROUGHPUT, catalogue.LATENCY, catalogue.VERDICTS)
+# What an event is about, by topic; the rest of its fields are counts.
+_ADDRESS = {
+    catalogue.THROUGHPUT: ("topic", "pipeline", "stage", "second"),
+    catalogue.LATENCY: ("pipeline", "stage", "definition", "phase", "second"),
+    catalogue.VERDICTS: ("pipeline", "stage", "phase", "second"),
+}
+_NAMED = {catalogue.THROUGHPUT: ("records", "bytes"), catalogue.VERDICTS: VERDICTS}
+Address = tuple[Any, ...]
+
+
+class NotRepeatableError(RuntimeError):
+    """Counting again gave less than was published of what can only grow."""
+
+
+def counts_of(topic: str, fields: Fields) -> dict[Any, int]:
+    """The counts of one event by latency or by name."""
+    if topic == catalogue.LATENCY:
+        return dict(zip(fields["latencies_ms"], fields["counts"], strict=True))
+    return {name: fields[name] for name in _NAMED[topic]}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A count that came out otherwise than it was published: more, or less, by `by`."""
+
+    topic: str
+    address: Fields
+    name: Any
+    by: int
+
+    def __str__(self) -> str:
+        where = " ".join(str(value) for value in self.address.values() if value != "")
+        return f"{self.topic} {where}: {self.name} {self.by:+d}"
+
+
+class CountReconciler:
+    """Counts that are still to be published; negative where a verdict is to be taken back."""
+
+    def __init__(self) -> None:
+        self._cells: dict[tuple[str, Address], Counter[Any]] = defaultdict(Counter)
+        self._published_samples: set[int] = set()  # 8 bytes of hash each
+        self._samples: dict[tuple[str, Address], list[str]] = defaultdict(list)
+        self.counted = dict.fromkeys(COUNTED, 0)
+
+    def deduct(self, topic: str, fields: Fields) -> None:
+        """Take in one event that was published. What stays of it is the counts of its cells."""
+        self._add(topic, fields, -1)
+        self._published_samples.update(map(hash, fields.get("samples", ())))
+
+    def count(self, topic: str, fields: Fields) -> None:
+        """Take in one event that was counted again."""
+        self._add(topic, fields, 1)
+        for sample in fields.get("samples", ()):
+            kept = self._samples[topic, _address(topic, fields)]
+            if (
+                len(kept) < len(VERDICTS) * MAX_SAMPLES
+                and hash(sample) not in self._published_samples
+            ):
+                kept.append(sample)
+        self.counted[topic] += sum(
+            count for name, count in counts_of(topic, fields).items() if name != "bytes"
+        )
+
+    def differences(self) -> Iterator[Difference]:
+        """Every count that is not the same, in order of topic and address."""
+        for (topic, address), cells in sorted(self._cells.items()):
+            where = dict(zip(_ADDRESS[topic], address, strict=True))
+            for name, count in sorted(cells.items()):
+                if count:
+                    yield Difference(topic, where, name, count)
+
+    def events(self) -> Iterator[tuple[str, Fields]]:
+        """Topic and fields of the events that make the bus right. Raises NotRepeatableError."""
+        for (topic, address), cells in sorted(self._cells.items()):
+            counts = {name: count for name, count in cells.items() if count}
+            if not counts:
+                continue
+            if topic != catalogue.VERDICTS and min(counts.values()) < 0:
+                raise NotRepeatableError(
+                    f"{topic} {address}: counted {counts} less than was published"
+                )
+            samples = self._samples[topic, address]
+            where = dict(zip(_ADDRESS[topic], address, strict=True))
+            yield topic, where | _fields(topic, counts, samples)
+
+    def _add(self, topic: str, fields: Fields, sign: int) -> None:
+        cells = self._cells[topic, _address(topic, fields)]
+        for name, count in counts_of(topic, fields).items():
+            cells[name] += sign * count
+
+
+def _address(topic: str, fields: Fields) -> Address:
+    return tuple(fields[name] for name in _ADDRESS[topic])
+
+
+def _fields(topic: str, counts: dict[Any, int], samples: list[str]) -> Fields:
+    if topic == catalogue.LATENCY:
+        latencies = sorted(counts)
+        return {"latencies_ms": latencies, "counts": [counts[one] for one in latencies]}
+    named: Fields = {name: counts.get(name, 0) for name in _NAMED[topic]}
+    return named | {"samples": samples} if topic == catalogue.VERDICTS else named
