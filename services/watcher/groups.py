@@ -1,0 +1,187 @@
+"""Remembered inputs by identity: what an output can be the output of. Pure.
+
+A group is the input, or the inputs of a join, that make one output. Groups are kept in the order in
+which they are added, which is that of their times; each has a number that stays its own. An index
+of sorted blocks finds groups by identity. Blocks are merged when the newer is as large, so there
+are as many as a number of groups has binary digits.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from services.runtime.cells import Ints
+from services.watcher.identity import Hashes
+
+OPEN: Final = 0
+MISSING: Final = 1
+PAIRED: Final = 2
+FIRST_CELLS = 1 << 14
+_KINDS: dict[str, Any] = {
+    "hash": np.uint64,
+    "time_ms": np.int64,
+    "due_ms": np.int64,
+    "state": np.uint8,
+    "by": np.int32,
+}
+
+
+@dataclass(frozen=True)
+class Found:
+    """Groups with an identity that was asked for: asked is its position, number the group's; in
+    order of asked, then number."""
+
+    asked: Ints
+    number: Ints
+
+
+class Groups:
+    """Groups from number `first` up to `end`.
+
+    hash: of the identity. time_ms: of the latest input. due_ms: the same, or that of an earlier
+    group where records came out of order, so that it never falls. by: code of the field that
+    latency is told apart by.
+    """
+
+    def __init__(self) -> None:
+        self.first = self.end = 0
+        self._base = 0
+        self._columns = {name: np.empty(FIRST_CELLS, kind) for name, kind in _KINDS.items()}
+        self._blocks: list[tuple[Hashes, Ints]] = []
+
+    def __len__(self) -> int:
+        return self.end - self.first
+
+    def of(self, column: str, numbers: Ints) -> npt.NDArray[Any]:
+        """A column of some groups."""
+        found: npt.NDArray[Any] = self._columns[column][numbers - self._base]
+        return found
+
+    def column(self, column: str, first: int, end: int) -> npt.NDArray[Any]:
+        """A column of consecutive groups."""
+        return self._columns[column][first - self._base : end - self._base]
+
+    def set_state(self, numbers: Ints, state: int) -> None:
+        """Give groups another state."""
+        self._columns["state"][numbers - self._base] = state
+
+    def set_states(self, numbers: Ints, states: npt.NDArray[np.uint8]) -> None:
+        """Give each of some groups its state."""
+        self._columns["state"][numbers - self._base] = states
+
+    def add(self, hash_: Hashes, time_ms: Ints, by: npt.NDArray[np.int32]) -> None:
+        """Add open groups in order of time."""
+        count = len(hash_)
+        if not count:
+            return
+        self._make_room(count)
+        low, high = self.end - self._base, self.end - self._base + count
+        before = self._columns["due_ms"][low - 1] if len(self) else time_ms[0]
+        columns = {
+            "hash": hash_,
+            "time_ms": time_ms,
+            "due_ms": np.maximum.accumulate(np.maximum(time_ms, before)),
+            "state": OPEN,
+            "by": by,
+        }
+        for name, values in columns.items():
+            self._columns[name][low:high] = values
+        self._index(self.end, self.end + count)
+        self.end += count
+
+    def find(self, hash_: Hashes) -> Found:
+        """The groups of identities, which must differ."""
+        parts: list[tuple[Ints, Ints]] = []
+        order = np.argsort(hash_)
+        sorted_hash = hash_[order]
+        for block_hash, block_number in self._blocks:
+            low = np.searchsorted(block_hash, sorted_hash, "left")
+            high = np.searchsorted(block_hash, sorted_hash, "right")
+            hits = np.flatnonzero(high > low)
+            if not len(hits):
+                continue
+            lengths = (high - low)[hits]
+            starts = np.repeat(low[hits] - np.concatenate(([0], lengths.cumsum()[:-1])), lengths)
+            number = block_number[starts + np.arange(len(starts))]
+            asked = order[np.repeat(hits, lengths)]
+            alive = number >= self.first
+            parts.append((asked[alive], number[alive]))
+        if not parts:
+            return Found(np.empty(0, np.int64), np.empty(0, np.int64))
+        asked = np.concatenate([part[0] for part in parts])
+        number = np.concatenate([part[1] for part in parts])
+        by_both = np.lexsort((number, asked))
+        return Found(asked[by_both], number[by_both])
+
+    def until(self, due_before_ms: int, start: int) -> int:
+        """Number of the first group from `start` on that is not due before a time."""
+        due = self.column("due_ms", start, self.end)
+        return start + int(np.searchsorted(due, due_before_ms, "left"))
+
+    def forget(self, first: int) -> None:
+        """Forget the groups before a number."""
+        self.first = max(self.first, first)
+        self._blocks = [one for one in self._blocks if one[1].max() >= self.first]
+
+    def keep(self, least: "np.uint64 | int", limit: "np.uint64 | int") -> None:
+        """Keep only identities whose hash is in [least, limit)."""
+        hash_ = self.column("hash", self.first, self.end)
+        kept = (hash_ >= np.uint64(least)) & (hash_ < np.uint64(limit))
+        self.restore({name: self.column(name, self.first, self.end)[kept] for name in _KINDS})
+
+    def saved(self) -> dict[str, npt.NDArray[Any]]:
+        """All columns, for `restore`."""
+        return {name: self.column(name, self.first, self.end) for name in _KINDS}
+
+    def restore(self, columns: dict[str, npt.NDArray[Any]]) -> None:
+        """Have these groups and no others; they get numbers after all that were given before."""
+        self._base = self.first = self.end
+        self.end += len(columns["hash"])
+        self._columns = {name: np.array(columns[name], kind) for name, kind in _KINDS.items()}
+        self._blocks = []
+        self._index(self.first, self.end)
+
+    def _make_room(self, count: int) -> None:
+        """Move what is remembered to the front of columns that are large enough."""
+        if self.end - self._base + count <= len(self._columns["hash"]):
+            return
+        size = max(FIRST_CELLS, 2 * (len(self) + count))
+        for name, kind in _KINDS.items():
+            column = np.empty(size, kind)
+            column[: len(self)] = self.column(name, self.first, self.end)
+            self._columns[name] = column
+        self._base = self.first
+
+    def _index(self, first: int, end: int) -> None:
+        if first == end:
+            return
+        block = self._block(self.column("hash", first, end), np.arange(first, end))
+        while self._blocks and len(self._blocks[-1][0]) <= 2 * len(block[0]):
+            block = self._merged(self._blocks.pop(), block)
+        if len(block[0]):
+            self._blocks.append(block)
+
+    @staticmethod
+    def _block(hash_: Hashes, number: Ints) -> tuple[Hashes, Ints]:
+        order = np.argsort(hash_, kind="stable")
+        return hash_[order], number[order]
+
+    def _merged(
+        self, older: tuple[Hashes, Ints], newer: tuple[Hashes, Ints]
+    ) -> tuple[Hashes, Ints]:
+        """Both as one block, without what nobody asks for any more: forgotten groups, and paired
+        ones of an identity that has a younger group, of which outputs were judged already."""
+        hash_ = np.concatenate((older[0], newer[0]))
+        number = np.concatenate((older[1], newer[1]))
+        alive = number >= self.first
+        hash_, number = self._block(hash_[alive], number[alive])
+        if len(hash_) < 2:
+            return hash_, number
+        younger = (hash_[1:] == hash_[:-1]) & (number[1:] < self.end)
+        has_younger = np.append(younger, False)
+        wanted = ~has_younger
+        if has_younger.any():
+            wanted |= self.of("state", number) != PAIRED
+        return hash_[wanted], number[wanted]

@@ -1,0 +1,261 @@
+"""Verdicts on the outputs of a watched pipeline, from times and identities alone. Pure.
+
+In order of time, inputs before outputs of the same millisecond:
+
+- An output belongs to the oldest group of its identity that has none yet and is not given up; it is
+  exact, or late after the deadline.
+- Without one, to the oldest that was given up: what was missing is late after all.
+- Without one, it is a duplicate where a group of its identity has its output.
+- Without any, it waits at most the deadline for its input, by whose clock it came too early; its
+  latency is then negative. What waits in vain is unexpected.
+- A group without an output is missing when it is given up. It is forgotten later than that.
+
+Records are judged once everything before a time has been read, so verdicts follow from the topics
+and not from the order in which they are read.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from schemas.watch import Relation
+from services.runtime.cells import Ints
+from services.watcher.groups import MISSING, OPEN, PAIRED, Found, Groups
+from services.watcher.identity import Hashes
+
+Codes = npt.NDArray[np.int32]
+EXACT: Final = 0
+LATE: Final = 1
+DUPLICATE: Final = 2
+UNEXPECTED: Final = 3
+LOST: Final = 4  # missing
+FOUND: Final = 5  # was missing and is not any more
+NONE_MS: Final = -(1 << 62)
+
+
+@dataclass(frozen=True)
+class Records:
+    """Records of one side, one cell each: hash of the identity, time, partition of its topic, code
+    of the field that latency is told apart by."""
+
+    hash: Hashes
+    time_ms: Ints
+    place: Codes
+    by: Codes
+
+    def __len__(self) -> int:
+        return len(self.hash)
+
+    def take(self, rows: Any) -> "Records":
+        """Some of them."""
+        return Records(*(getattr(self, one.name)[rows] for one in fields(self)))
+
+    def in_order(self) -> "Records":
+        """The same in order of time; at the same time as they are."""
+        return self.take(np.argsort(self.time_ms, kind="stable"))
+
+
+def no_records() -> Records:
+    """None."""
+    none = np.empty(0, np.int32)
+    return Records(np.empty(0, np.uint64), np.empty(0, np.int64), none, none)
+
+
+def joined(parts: list[Records]) -> Records:
+    """All of some records."""
+    if len(parts) == 1:
+        return parts[0]
+    return Records(
+        *(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(Records))
+    )
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Verdicts, one cell each. input_ms, output_ms: times of the group and of the output, NONE_MS
+    where there is none; place: of the output, -1 without one; by: of the output or the group."""
+
+    verdict: npt.NDArray[np.uint8]
+    input_ms: Ints
+    output_ms: Ints
+    place: Codes
+    by: Codes
+
+
+class _Answers(NamedTuple):
+    """Which groups outputs belong to: rows of outputs and numbers of groups, verdicts, and which of
+    the groups were missing until now."""
+
+    row: Ints
+    number: Ints
+    verdict: npt.NDArray[np.uint8]
+    was_missing: npt.NDArray[np.bool_]
+
+
+class Ledger:
+    """Groups, outputs that wait for one, and what is said of both.
+
+    given_up: number of the first group that is not given up.
+    """
+
+    def __init__(self, relation: Relation) -> None:
+        self._relation = relation
+        self.groups = Groups()
+        self.waiting = no_records()
+        self.given_up = 0
+
+    def judge(self, inputs: Records, outputs: Records, before_ms: int) -> Judged:
+        """Take in all groups and outputs with times before `before_ms`, in order of time, that were
+        not taken in yet; returns what can be said now."""
+        self.groups.add(inputs.hash, inputs.time_ms, inputs.by)
+        outputs = joined([self.waiting, outputs]).in_order()
+        answers, left = self._answers(outputs)
+        judged = [part for one in answers for part in self._told(outputs, one)]
+        rest = outputs.take(left)
+        in_vain = rest.time_ms + self._relation.deadline_ms < before_ms
+        judged.append(self._in_vain(rest.take(in_vain)))
+        self.waiting = rest.take(~in_vain)
+        judged.append(self._give_up(before_ms))
+        self._forget(before_ms)
+        return _together(judged)
+
+    def _answers(self, outputs: Records) -> tuple[list[_Answers], Ints]:
+        """What outputs are answers to, and the rows of those that have found nothing."""
+        if not len(outputs):
+            return [], np.empty(0, np.int64)
+        names, who, often = np.unique(outputs.hash, return_inverse=True, return_counts=True)
+        found = self.groups.find(names)
+        groups_of = np.bincount(found.asked, minlength=len(names))
+        alone = (often == 1) & (groups_of == 1)
+        row_of = np.empty(len(names), np.int64)
+        row_of[who] = np.arange(len(outputs))
+        mine = alone[found.asked]
+        plain, rest = self._plain(outputs, row_of[found.asked[mine]], found.number[mine])
+        answers, left = [plain], [np.flatnonzero((groups_of == 0)[who]), rest]
+        several = ~alone & (groups_of > 0)
+        if several.any():
+            ordered, rest = self._one_by_one(outputs, who, several, found)
+            answers.append(ordered)
+            left.append(rest)
+        return answers, np.sort(np.concatenate(left))
+
+    def _plain(self, outputs: Records, rows: Ints, numbers: Ints) -> tuple[_Answers, Ints]:
+        """Identities with one output and one group."""
+        took_ms = outputs.time_ms[rows] - self.groups.of("time_ms", numbers)
+        state = self.groups.of("state", numbers)
+        verdict = np.where(took_ms <= self._relation.deadline_ms, EXACT, LATE).astype(np.uint8)
+        verdict[state == PAIRED] = DUPLICATE
+        earliest_ms = np.where(state == PAIRED, 0, -self._relation.deadline_ms)
+        good = (took_ms >= earliest_ms) & (took_ms <= self._relation.remember_ms)
+        numbers = numbers[good]
+        self.groups.set_state(numbers, PAIRED)
+        return _Answers(rows[good], numbers, verdict[good], state[good] == MISSING), rows[~good]
+
+    def _one_by_one(
+        self, outputs: Records, who: Ints, several: npt.NDArray[np.bool_], found: Found
+    ) -> tuple[_Answers, Ints]:
+        """Identities with several outputs or groups, each in order of time."""
+        rows = np.flatnonzero(several[who])
+        mine = several[found.asked]
+        numbers = found.number[mine]
+        starts = np.searchsorted(found.asked[mine], who[rows], "left").tolist()
+        ends = np.searchsorted(found.asked[mine], who[rows], "right").tolist()
+        times = self.groups.of("time_ms", numbers).tolist()
+        states = self.groups.of("state", numbers).tolist()
+        answers: list[tuple[int, int, int, bool]] = []
+        left: list[int] = []
+        for row, time_ms, start, end in zip(
+            rows.tolist(), outputs.time_ms[rows].tolist(), starts, ends, strict=True
+        ):
+            place, verdict = self._choose(time_ms, times[start:end], states[start:end])
+            if place < 0:
+                left.append(row)
+                continue
+            answers.append((row, start + place, verdict, states[start + place] == MISSING))
+            states[start + place] = PAIRED
+        self.groups.set_states(numbers, np.array(states, np.uint8))
+        table = np.array(answers, np.int64).reshape(-1, 4)
+        found_numbers, verdict_of = numbers[table[:, 1]], table[:, 2].astype(np.uint8)
+        told = _Answers(table[:, 0], found_numbers, verdict_of, table[:, 3].astype(bool))
+        return told, np.array(left, np.int64)
+
+    def _choose(self, time_ms: int, times: list[int], states: list[int]) -> tuple[int, int]:
+        """Which group of its identity an output belongs to, and its verdict; -1 where it is to
+        wait."""
+        relation, given_up, paired, later = self._relation, -1, -1, -1
+        for place, (at_ms, state) in enumerate(zip(times, states, strict=True)):
+            took_ms = time_ms - at_ms
+            if took_ms < 0:
+                if state != PAIRED and later < 0 and -took_ms <= relation.deadline_ms:
+                    later = place
+            elif took_ms > relation.remember_ms:
+                continue
+            elif state == PAIRED:
+                paired = place
+            elif took_ms <= relation.give_up_ms:
+                return place, EXACT if took_ms <= relation.deadline_ms else LATE
+            elif given_up < 0:
+                given_up = place
+        if given_up >= 0:
+            return given_up, LATE
+        return (paired, DUPLICATE) if paired >= 0 else (later, EXACT)
+
+    def _told(self, outputs: Records, found: _Answers) -> list[Judged]:
+        rows = outputs.take(found.row)
+        input_ms = self.groups.of("time_ms", found.number)
+        by = np.where(rows.by >= 0, rows.by, self.groups.of("by", found.number)).astype(np.int32)
+        back = found.was_missing
+        taken_back = Judged(
+            np.full(int(back.sum()), FOUND, np.uint8),
+            input_ms[back],
+            rows.time_ms[back],
+            rows.place[back],
+            by[back],
+        )
+        return [Judged(found.verdict, input_ms, rows.time_ms, rows.place, by), taken_back]
+
+    def _in_vain(self, outputs: Records) -> Judged:
+        """Outputs that have waited long enough: duplicates of one that came too early as well, or
+        unexpected."""
+        count = len(outputs)
+        verdict = np.full(count, UNEXPECTED, np.uint8)
+        input_ms = np.full(count, NONE_MS, np.int64)
+        names, who = np.unique(outputs.hash, return_inverse=True)
+        found = self.groups.find(names)
+        for name, number in zip(found.asked.tolist(), found.number.tolist(), strict=True):
+            at_ms = int(self.groups.of("time_ms", np.array([number]))[0])
+            came_ms = at_ms - outputs.time_ms
+            mine = (who == name) & (came_ms > 0) & (came_ms <= self._relation.deadline_ms)
+            verdict[mine] = DUPLICATE
+            input_ms[mine & (input_ms == NONE_MS)] = at_ms
+        return Judged(verdict, input_ms, outputs.time_ms, outputs.place, outputs.by)
+
+    def _give_up(self, before_ms: int) -> Judged:
+        """Groups that have waited long enough."""
+        start = max(self.given_up, self.groups.first)
+        end = self.groups.until(before_ms - self._relation.give_up_ms, start)
+        self.given_up = end
+        numbers = np.arange(start, end)
+        numbers = numbers[self.groups.of("state", numbers) == OPEN]
+        self.groups.set_state(numbers, MISSING)
+        count = len(numbers) if self._relation.kind != "filter" else 0
+        numbers = numbers[:count]
+        return Judged(
+            np.full(count, LOST, np.uint8),
+            self.groups.of("time_ms", numbers),
+            np.full(count, NONE_MS, np.int64),
+            np.full(count, -1, np.int32),
+            self.groups.of("by", numbers),
+        )
+
+    def _forget(self, before_ms: int) -> None:
+        end = self.groups.until(before_ms - self._relation.remember_ms, self.groups.first)
+        self.groups.forget(min(end, self.given_up))
+
+
+def _together(parts: list[Judged]) -> Judged:
+    return Judged(
+        *(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(Judged))
+    )
