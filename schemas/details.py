@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from schemas import catalogue, codec, protocol
 from schemas.mistakes import first_mistake
 from schemas.protocol import Drained, LoadFinished, RunRequest
+from schemas.watch import WatchRun
 
 
 class Detail(BaseModel):
@@ -134,6 +135,7 @@ EVENTS: dict[str, type[BaseModel]] = {
     protocol.FAILED: Reason,
     protocol.RUN_REFUSED: Reason,
     protocol.RUN_REQUESTED: RunRequest,
+    protocol.WATCH_BEGUN: WatchRun,
     protocol.LOAD_FINISHED: LoadFinished,
     protocol.EVALUATING: EvaluationLag,
     protocol.DRAINED: Drained,

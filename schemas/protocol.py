@@ -57,6 +57,12 @@ COMMANDS = ("run", "cancel", "prepare", "start", "measure", "drain", "stop", "su
 SERVICE_STARTED = "service_started"
 SERVICE_STOPPED = "service_stopped"
 RUN_REQUESTED = "run_requested"  # detail: the RunRequest and the environment
+# A watch begins to fill another run: an hour of its topics. detail: schemas.watch.WatchRun
+WATCH_BEGUN = "watch_begun"
+# A watch has seen something that people should know of; detail: {"kind", "watch", …}, the kind one
+# of topic_deleted, topic_appeared, partition_added, retention_overtook, undecodable, sampled,
+# not_repeatable
+WATCH_TROUBLE = "watch_trouble"
 RUN_REFUSED = "run_refused"  # detail: {"reason"}
 PREPARING = "preparing"  # detail: the RunPlan
 # from generator, evaluator, collector, and per pipeline from the runner; where several

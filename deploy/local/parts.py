@@ -19,7 +19,7 @@ from deploy.local.java import Java
 from services.runtime.settings import ServiceSettings
 
 READY_TIMEOUT_S = 1.0
-SERVICES = ("store", "evaluator", "collector", "generator", "runner", "conductor")
+SERVICES = ("store", "evaluator", "collector", "generator", "runner", "conductor", "watcher")
 GATEWAY = "gateway"  # only where a load comes in through it
 # Nobody waits for an insert, so the store's work is not to slow down the pipeline that is measured.
 NICENESS = {"store": 10}

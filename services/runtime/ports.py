@@ -14,6 +14,7 @@ PORT_OFFSETS = {
     "kafka_internal": 9,
     "gateway": 10,
     "gateway_frames": 11,
+    "watcher": 12,
 }
 # Linux takes ports of this range for outgoing connections.
 EPHEMERAL_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"

@@ -24,6 +24,8 @@ _KINDS: dict[str, Any] = {
     "time_ms": np.int64,
     "due_ms": np.int64,
     "state": np.uint8,
+    "place": np.int32,
+    "offset": np.int64,
     "by": np.int32,
 }
 
@@ -41,8 +43,8 @@ class Groups:
     """Groups from number `first` up to `end`.
 
     hash: of the identity. time_ms: of the latest input. due_ms: the same, or that of an earlier
-    group where records came out of order, so that it never falls. by: code of the field that
-    latency is told apart by.
+    group where records came out of order, so that it never falls. place, offset: code of the
+    partition and offset of the latest input. by: code of the field that latency is told apart by.
     """
 
     def __init__(self) -> None:
@@ -71,23 +73,19 @@ class Groups:
         """Give each of some groups its state."""
         self._columns["state"][numbers - self._base] = states
 
-    def add(self, hash_: Hashes, time_ms: Ints, by: npt.NDArray[np.int32]) -> None:
-        """Add open groups in order of time."""
-        count = len(hash_)
+    def add(self, **columns: npt.NDArray[Any]) -> None:
+        """Add open groups in order of time: hash, time_ms, place, offset and by of each."""
+        time_ms = columns["time_ms"]
+        count = len(time_ms)
         if not count:
             return
         self._make_room(count)
         low, high = self.end - self._base, self.end - self._base + count
         before = self._columns["due_ms"][low - 1] if len(self) else time_ms[0]
-        columns = {
-            "hash": hash_,
-            "time_ms": time_ms,
-            "due_ms": np.maximum.accumulate(np.maximum(time_ms, before)),
-            "state": OPEN,
-            "by": by,
-        }
+        columns["due_ms"] = np.maximum.accumulate(np.maximum(time_ms, before))
         for name, values in columns.items():
             self._columns[name][low:high] = values
+        self._columns["state"][low:high] = OPEN
         self._index(self.end, self.end + count)
         self.end += count
 
@@ -125,11 +123,11 @@ class Groups:
         self.first = max(self.first, first)
         self._blocks = [one for one in self._blocks if one[1].max() >= self.first]
 
-    def keep(self, least: "np.uint64 | int", limit: "np.uint64 | int") -> None:
-        """Keep only identities whose hash is in [least, limit)."""
-        hash_ = self.column("hash", self.first, self.end)
-        kept = (hash_ >= np.uint64(least)) & (hash_ < np.uint64(limit))
-        self.restore({name: self.column(name, self.first, self.end)[kept] for name in _KINDS})
+    def keep(self, limit: int) -> None:
+        """Keep only identities whose hash is below a limit."""
+        saved = self.saved()
+        kept = saved["hash"] < np.uint64(limit)
+        self.restore({name: column[kept] for name, column in saved.items()})
 
     def saved(self) -> dict[str, npt.NDArray[Any]]:
         """All columns, for `restore`."""

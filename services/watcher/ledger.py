@@ -37,12 +37,13 @@ NONE_MS: Final = -(1 << 62)
 
 @dataclass(frozen=True)
 class Records:
-    """Records of one side, one cell each: hash of the identity, time, partition of its topic, code
-    of the field that latency is told apart by."""
+    """Records of one side, one cell each: hash of the identity, time, code of the partition and
+    offset there, code of the field that latency is told apart by."""
 
     hash: Hashes
     time_ms: Ints
     place: Codes
+    offset: Ints
     by: Codes
 
     def __len__(self) -> int:
@@ -57,10 +58,13 @@ class Records:
         return self.take(np.argsort(self.time_ms, kind="stable"))
 
 
+_COLUMNS: Final = fields(Records)
+
+
 def no_records() -> Records:
     """None."""
-    none = np.empty(0, np.int32)
-    return Records(np.empty(0, np.uint64), np.empty(0, np.int64), none, none)
+    numbers, codes = np.empty(0, np.int64), np.empty(0, np.int32)
+    return Records(np.empty(0, np.uint64), numbers, codes, numbers, codes)
 
 
 def joined(parts: list[Records]) -> Records:
@@ -68,20 +72,29 @@ def joined(parts: list[Records]) -> Records:
     if len(parts) == 1:
         return parts[0]
     return Records(
-        *(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(Records))
+        *(np.concatenate([getattr(part, one.name) for part in parts]) for one in _COLUMNS)
     )
 
 
 @dataclass(frozen=True)
 class Judged:
     """Verdicts, one cell each. input_ms, output_ms: times of the group and of the output, NONE_MS
-    where there is none; place: of the output, -1 without one; by: of the output or the group."""
+    where there is none; place, offset: of the output, without one of the input; by: of the output
+    or the input."""
 
     verdict: npt.NDArray[np.uint8]
     input_ms: Ints
     output_ms: Ints
     place: Codes
+    offset: Ints
     by: Codes
+
+    def __len__(self) -> int:
+        return len(self.verdict)
+
+    def take(self, rows: Any) -> "Judged":
+        """Some of them."""
+        return Judged(*(getattr(self, one.name)[rows] for one in fields(self)))
 
 
 class _Answers(NamedTuple):
@@ -109,7 +122,7 @@ class Ledger:
     def judge(self, inputs: Records, outputs: Records, before_ms: int) -> Judged:
         """Take in all groups and outputs with times before `before_ms`, in order of time, that were
         not taken in yet; returns what can be said now."""
-        self.groups.add(inputs.hash, inputs.time_ms, inputs.by)
+        self.groups.add(**{one.name: getattr(inputs, one.name) for one in fields(inputs)})
         outputs = joined([self.waiting, outputs]).in_order()
         answers, left = self._answers(outputs)
         judged = [part for one in answers for part in self._told(outputs, one)]
@@ -120,6 +133,28 @@ class Ledger:
         judged.append(self._give_up(before_ms))
         self._forget(before_ms)
         return _together(judged)
+
+    def keep(self, limit: int) -> None:
+        """Keep only identities whose hash is below a limit."""
+        given_up = self.given_up - self.groups.first
+        hash_ = self.groups.column("hash", self.groups.first, self.groups.end)
+        kept_of_these = int((hash_[: max(0, given_up)] < np.uint64(limit)).sum())
+        self.groups.keep(limit)
+        self.given_up = self.groups.first + kept_of_these
+        self.waiting = self.waiting.take(self.waiting.hash < np.uint64(limit))
+
+    def saved(self) -> dict[str, npt.NDArray[Any]]:
+        """Everything that is remembered, for `restore`."""
+        given_up = max(0, self.given_up - self.groups.first)
+        waiting = {f"waiting_{one.name}": getattr(self.waiting, one.name) for one in _COLUMNS}
+        groups = {f"group_{name}": column for name, column in self.groups.saved().items()}
+        return {"given_up": np.array([given_up])} | waiting | groups
+
+    def restore(self, saved: dict[str, npt.NDArray[Any]]) -> None:
+        """Remember what was saved."""
+        self.waiting = Records(*(saved[f"waiting_{one.name}"] for one in _COLUMNS))
+        self.groups.restore({name: saved[f"group_{name}"] for name in self.groups.saved()})
+        self.given_up = self.groups.first + int(saved["given_up"][0])
 
     def _answers(self, outputs: Records) -> tuple[list[_Answers], Ints]:
         """What outputs are answers to, and the rows of those that have found nothing."""
@@ -212,9 +247,11 @@ class Ledger:
             input_ms[back],
             rows.time_ms[back],
             rows.place[back],
+            rows.offset[back],
             by[back],
         )
-        return [Judged(found.verdict, input_ms, rows.time_ms, rows.place, by), taken_back]
+        told = Judged(found.verdict, input_ms, rows.time_ms, rows.place, rows.offset, by)
+        return [told, taken_back]
 
     def _in_vain(self, outputs: Records) -> Judged:
         """Outputs that have waited long enough: duplicates of one that came too early as well, or
@@ -230,7 +267,7 @@ class Ledger:
             mine = (who == name) & (came_ms > 0) & (came_ms <= self._relation.deadline_ms)
             verdict[mine] = DUPLICATE
             input_ms[mine & (input_ms == NONE_MS)] = at_ms
-        return Judged(verdict, input_ms, outputs.time_ms, outputs.place, outputs.by)
+        return Judged(verdict, input_ms, outputs.time_ms, outputs.place, outputs.offset, outputs.by)
 
     def _give_up(self, before_ms: int) -> Judged:
         """Groups that have waited long enough."""
@@ -246,7 +283,8 @@ class Ledger:
             np.full(count, LOST, np.uint8),
             self.groups.of("time_ms", numbers),
             np.full(count, NONE_MS, np.int64),
-            np.full(count, -1, np.int32),
+            self.groups.of("place", numbers),
+            self.groups.of("offset", numbers),
             self.groups.of("by", numbers),
         )
 

@@ -16,7 +16,6 @@ from services.watcher.ledger import (
     UNEXPECTED,
     Ledger,
     Records,
-    joined,
     no_records,
 )
 from tests.unit.watcher.one_by_one import verdicts_of
@@ -32,6 +31,7 @@ def records(*pairs):
         np.array([one for one, _ in pairs], np.uint64),
         np.array([ms for _, ms in pairs], np.int64),
         np.zeros(count, np.int32),
+        np.arange(count),
         np.full(count, -1, np.int32),
     )
 
@@ -121,15 +121,33 @@ def test_verdicts_are_those_of_a_loop_however_the_records_are_cut(inputs, output
     assert {one: n for one, n in found.items() if n} == verdicts_of(inputs, outputs, RELATION)
 
 
+def of_hashes(hashes, time_ms):
+    return records(*((name, time_ms) for name in hashes.tolist()))
+
+
 def test_many_identities_are_found_whichever_block_they_are_in():
-    ledger, rng = Ledger(RELATION.model_copy(update={"remember_ms": 100_000})), np.random.default_rng(3)
-    hashes = rng.permutation(np.arange(1, 30_001).astype(np.uint64))
+    ledger = Ledger(RELATION.model_copy(update={"remember_ms": 100_000}))
+    hashes = np.random.default_rng(3).permutation(np.arange(1, 30_001))
     for step in range(30):
-        mine = hashes[1000 * step : 1000 * step + 1000]
-        times = np.full(1000, step, np.int64)
-        none = np.full(1000, -1, np.int32)
-        ledger.judge(Records(mine, times, none, none), no_records(), step + 1)
-    none = np.full(30_000, -1, np.int32)
-    outputs = Records(hashes, np.full(30_000, 31, np.int64), none, none)
-    verdicts = ledger.judge(no_records(), joined([outputs]), 32).verdict
-    assert np.bincount(verdicts).tolist()[:2] == [9_000, 21_000]
+        mine = of_hashes(hashes[1000 * step : 1000 * step + 1000], step)
+        ledger.judge(mine, no_records(), step + 1)
+    verdicts = ledger.judge(no_records(), of_hashes(hashes, 31), 32).verdict
+    assert np.bincount(verdicts)[:3].tolist() == [9_000, 21_000, 0]
+
+
+def test_what_is_forgotten_takes_no_room():
+    ledger = Ledger(RELATION)
+    for step in range(200):
+        ledger.judge(
+            of_hashes(np.arange(1_000) + 1_000 * step, 10 * step), no_records(), 10 * step + 1
+        )
+    assert len(ledger.groups) == 5_000
+
+
+def test_a_saved_ledger_goes_on_where_it_was():
+    ledger, other = Ledger(RELATION), Ledger(RELATION)
+    ledger.judge(records((1, 100), (2, 105)), records((1, 103), (3, 104)), 106)
+    other.restore(ledger.saved())
+    later = (records((3, 107)), records((2, 108), (1, 109)), 300)
+    expected = [(EXACT, 105, 108), (EXACT, 107, 104), (DUPLICATE, 100, 109)]
+    assert told(ledger.judge(*later)) == told(other.judge(*later)) == sorted(expected)

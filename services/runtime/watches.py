@@ -1,0 +1,119 @@
+"""The watches of a stack: `<data>/watches/NAME.json`, one definition each, schemas included.
+
+The command line writes them from the files of whoever owns the data folder, and the watcher follows
+what is in the folder: a watch goes on for as long as its file is there. Nobody else may read them,
+for they hold logins.
+"""
+
+import base64
+import json
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from schemas.mistakes import DefinitionError, first_mistake, unknown
+from schemas.watch import PROTOBUF, Watch
+
+MAX_SCHEMA_BYTES: Final = 16 * 1024 * 1024
+_OTHERS: Final = 0o077
+
+
+def read_watch(path: Path) -> Watch:
+    """A watch file, with what its schema files say in their place. Raises DefinitionError."""
+    try:
+        fields = tomllib.loads(path.read_text())
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise DefinitionError(f"{path} cannot be read: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
+        raise DefinitionError(f"{path} is not valid TOML: {error}.") from error
+    try:
+        watch = Watch.model_validate(fields)
+    except ValidationError as error:
+        raise DefinitionError(f"{path}: {first_mistake(error)}.") from error
+    if watch.has_secrets and mode & _OTHERS:
+        raise DefinitionError(f"{path} holds a secret and others may read it: chmod 600 {path}")
+    return _with_schemas(watch, path.parent)
+
+
+def keep_watch(data: Path, watch: Watch) -> bool:
+    """Have a watch go on; whether it is new or another than before. Raises OSError."""
+    folder = _folder(data)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = _path(data, watch.name)
+    text = _json(watch)
+    if path.is_file() and path.read_text() == text:
+        return False
+    beside = path.with_suffix(".new")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    beside.replace(path)
+    return True
+
+
+def kept_watch(data: Path, name: str) -> Watch:
+    """A watch that goes on. Raises OSError, ValueError."""
+    return Watch.model_validate_json(_path(data, name).read_bytes())
+
+
+def kept_watches(data: Path) -> dict[str, int]:
+    """Names of the watches that go on, and when each was written (nanoseconds)."""
+    found = {}
+    for path in sorted(_folder(data).glob("*.json")):
+        try:
+            found[path.stem] = path.stat().st_mtime_ns
+        except FileNotFoundError:
+            continue  # it was ended at this moment
+    return found
+
+
+def end_watch(data: Path, name: str) -> None:
+    """Have a watch end. Raises DefinitionError."""
+    try:
+        _path(data, name).unlink()
+    except FileNotFoundError as error:
+        raise DefinitionError(unknown("watch", name, [*kept_watches(data)])) from error
+
+
+def position_path(data: Path, name: str) -> Path:
+    """Where a watch writes down how far it is."""
+    return _folder(data) / f"{name}.position"
+
+
+def _with_schemas(watch: Watch, folder: Path) -> Watch:
+    fields: dict[str, Any] = json.loads(_json(watch))
+    for side in (*fields["inputs"], *fields["outputs"]):
+        is_binary = side["format"] in PROTOBUF
+        side["schemas"] = [_content(folder / one, is_binary) for one in side["schemas"]]
+        side["schema_ids"] = {
+            number: _content(folder / one, False) for number, one in side["schema_ids"].items()
+        }
+    return Watch.model_validate(fields)
+
+
+def _content(path: Path, is_binary: bool) -> str:
+    try:
+        data = path.read_bytes()
+        if len(data) > MAX_SCHEMA_BYTES:
+            raise DefinitionError(f"{path} is larger than {MAX_SCHEMA_BYTES} bytes.")
+        return base64.b64encode(data).decode() if is_binary else data.decode()
+    except OSError as error:
+        raise DefinitionError(f"{path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise DefinitionError(f"{path} is not text.") from error
+
+
+def _json(watch: Watch) -> str:
+    return watch.model_dump_json()
+
+
+def _folder(data: Path) -> Path:
+    return data / "watches"
+
+
+def _path(data: Path, name: str) -> Path:
+    return _folder(data) / f"{name}.json"

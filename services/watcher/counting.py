@@ -1,0 +1,194 @@
+"""From verdicts to events: counts by run and second, and samples of offenders. Pure."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from schemas import catalogue
+from schemas.protocol import VERDICTS
+from services.runtime.cells import Ints, count_cells
+from services.runtime.reconciling import MAX_SAMPLES
+from services.watcher.ledger import (
+    DUPLICATE,
+    EXACT,
+    FOUND,
+    LATE,
+    LOST,
+    NONE_MS,
+    UNEXPECTED,
+    Judged,
+)
+
+# By code of a verdict: its name, and the change of its count.
+NAMED: Final = {
+    EXACT: ("exact", 1),
+    LATE: ("late", 1),
+    DUPLICATE: ("duplicate", 1),
+    UNEXPECTED: ("unexpected", 1),
+    LOST: ("missing", 1),
+    FOUND: ("missing", -1),
+}
+MEASURE: Final = "measure"
+LATEST: Final = "latest"
+Fields = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Event:
+    """Fields of an event of a run, by its number."""
+
+    topic: str
+    run: int
+    fields: Fields
+
+
+@dataclass
+class RunTotals:
+    """What a run has had so far."""
+
+    verdicts: Counter[str] = field(default_factory=Counter)
+    inputs: int = 0
+    outputs: int = 0
+    refused: int = 0
+
+    def saved(self) -> Fields:
+        """As JSON's types."""
+        return {**vars(self), "verdicts": dict(self.verdicts)}
+
+
+class Counting:
+    """Counts of one watch by run: its number is its begin, in units of `run_ms`.
+
+    place_of: topic, partition of a code of places. pipeline, stage: what they are counted as.
+    """
+
+    def __init__(
+        self, pipeline: str, stage: str, run_ms: int, place_of: Callable[[int], tuple[str, int]]
+    ) -> None:
+        self._where = {"pipeline": pipeline, "stage": stage}
+        self._run_ms = run_ms
+        self._place_of = place_of
+        self.totals: dict[int, RunTotals] = defaultdict(RunTotals)
+        self._throughput: dict[tuple[str, bool, int], list[int]] = defaultdict(lambda: [0, 0])
+
+    def run_of(self, time_ms: int) -> int:
+        """The run that a time belongs to."""
+        return time_ms // self._run_ms
+
+    def add_records(self, topic: str, is_input: bool, times: Ints, sizes: Ints) -> None:
+        """Count records that were read, and the bytes of their values."""
+        seconds = times // 1000
+        low = int(seconds.min())
+        rows = seconds - low
+        if int(rows.max()) > 4 * len(rows) + 4096:
+            names, rows = np.unique(seconds, return_inverse=True)
+        else:
+            names = np.arange(low, int(seconds.max()) + 1)
+        counts = np.bincount(rows)
+        bytes_ = np.bincount(rows, sizes)
+        for place in np.flatnonzero(counts).tolist():
+            second = int(names[place])
+            cell = self._throughput[topic, is_input, second]
+            cell[0] += int(counts[place])
+            cell[1] += int(bytes_[place])
+            totals = self.totals[self.run_of(second * 1000)]
+            if is_input:
+                totals.inputs += int(counts[place])
+            else:
+                totals.outputs += int(counts[place])
+
+    def throughput_events(self) -> Iterator[Event]:
+        """What was read since the last call."""
+        taken, self._throughput = self._throughput, defaultdict(lambda: [0, 0])
+        for (topic, is_input, second), (records, bytes_) in sorted(taken.items()):
+            where = {"pipeline": "", "stage": ""} if is_input else self._where
+            counts = {"second": second * 1000, "records": records, "bytes": bytes_}
+            run = self.run_of(second * 1000)
+            yield Event(catalogue.THROUGHPUT, run, {"topic": topic, **where, **counts})
+
+    def events(self, judged: Judged, since_ms: int) -> Iterator[Event]:
+        """Latencies and verdicts of runs that a watch has: an output belongs to the run of its
+        input; one without, to that of its own time. Earlier than `since_ms` nothing is judged."""
+        about_ms = np.where(judged.input_ms == NONE_MS, judged.output_ms, judged.input_ms)
+        judged, about_ms = judged.take(about_ms >= since_ms), about_ms[about_ms >= since_ms]
+        if not len(judged):
+            return
+        run = about_ms // self._run_ms
+        yield from self._latencies(judged, run)
+        yield from self._verdicts(judged, run)
+
+    def _latencies(self, judged: Judged, run: Ints) -> Iterator[Event]:
+        timed = judged.verdict <= LATE
+        latency_ms = (judged.output_ms - judged.input_ms)[timed]
+        cells: dict[tuple[int, int], Counter[int]] = defaultdict(Counter)
+        second = judged.output_ms[timed] // 1000
+        for (number, at, latency), count in count_cells(run[timed], second, latency_ms):
+            cells[number, at][latency] += count
+        for (number, at), counts in sorted(cells.items()):
+            yield Event(
+                catalogue.LATENCY,
+                number,
+                {
+                    **self._where,
+                    "definition": LATEST,
+                    "phase": MEASURE,
+                    "second": at * 1000,
+                    "latencies_ms": sorted(counts),
+                    "counts": [counts[one] for one in sorted(counts)],
+                },
+            )
+
+    def _verdicts(self, judged: Judged, run: Ints) -> Iterator[Event]:
+        is_lost = (judged.verdict == LOST) | (judged.verdict == FOUND)
+        second = np.where(is_lost, judged.input_ms, judged.output_ms) // 1000
+        cells: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
+        verdicts = judged.verdict.astype(np.int64)
+        for (number, at, verdict), count in count_cells(run, second, verdicts):
+            name, change = NAMED[verdict]
+            cells[number, at][name] += change * count
+            self.totals[number].verdicts[name] += change * count
+        samples = self._samples(judged, run, second)
+        for (number, at), counts in sorted(cells.items()):
+            yield Event(
+                catalogue.VERDICTS,
+                number,
+                {
+                    **self._where,
+                    "phase": MEASURE,
+                    "second": at * 1000,
+                    **{verdict: counts[verdict] for verdict in VERDICTS},
+                    "samples": samples.get((number, at), []),
+                },
+            )
+
+    def _samples(self, judged: Judged, run: Ints, second: Ints) -> dict[tuple[int, int], list[str]]:
+        """Where some of the offenders are, of each verdict in each second."""
+        bad = np.flatnonzero((judged.verdict != EXACT) & (judged.verdict != FOUND))
+        found: dict[tuple[int, int], list[str]] = defaultdict(list)
+        kept: Counter[tuple[int, int, int]] = Counter()
+        columns = (run, second, judged.verdict, judged.place, judged.offset)
+        times = (judged.input_ms, judged.output_ms)
+        for row in bad[: 100 * MAX_SAMPLES].tolist():
+            number, at, verdict, place, offset = (int(column[row]) for column in columns)
+            kept[number, at, verdict] += 1
+            if kept[number, at, verdict] > MAX_SAMPLES:
+                continue
+            topic, partition = self._place_of(place)
+            sample: Fields = {"verdict": NAMED[verdict][0], "topic": topic}
+            sample |= {"partition": partition, "offset": offset}
+            for name, column in zip(("input_ms", "output_ms"), times, strict=True):
+                if column[row] != NONE_MS:
+                    sample[name] = int(column[row])
+            found[number, at].append(json.dumps(sample))
+        return found
+
+    def restore(self, totals: dict[str, Fields]) -> None:
+        """Go on from totals that were saved, by number of the run."""
+        for number, fields in totals.items():
+            self.totals[int(number)] = RunTotals(
+                Counter(fields["verdicts"]), fields["inputs"], fields["outputs"], fields["refused"]
+            )

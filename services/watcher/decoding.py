@@ -1,0 +1,212 @@
+"""Values of watched topics to records, in every format; and where a path leads in them.
+
+`decoder(topic, registry)` gives a function from the bytes of a value to the record as Python's
+types. It raises UndecodableError with the reason.
+"""
+
+import base64
+import io
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import fastavro
+from fastavro.schema import SchemaParseException, fingerprint, to_parsing_canonical_form
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError as ProtobufError
+
+from schemas.codec import HEADER_BYTES, MARKER, said_by
+from schemas.watch import AVRO, PROTOBUF, Registry, WatchedTopic
+from services.watcher.registry import SchemaIds, asking
+
+FRAME_BYTES: Final = 5  # of Confluent's framing: 0 and the id of the schema
+Decode = Callable[[bytes], Any]
+
+
+class UndecodableError(ValueError):
+    """A value is not a record; the text says why."""
+
+
+class NoFieldError(ValueError):
+    """A record does not have a field that a path names."""
+
+
+def decoder(topic: WatchedTopic, registry: Registry | None) -> Decode:
+    """How values of a topic are decoded. Raises ValueError where its schemas cannot be used."""
+    if topic.format == "json":
+        return decode_json
+    if topic.format in PROTOBUF:
+        return _protobuf(topic)
+    if topic.format in AVRO:
+        return _avro(topic, registry)
+    raise ValueError(f"values of {topic.topic} are bytes")
+
+
+def field_of(record: Any, path: list[str]) -> Any:
+    """The value at a path of field names; in a list, numbers are places. Raises NoFieldError."""
+    value = record
+    for name in path:
+        try:
+            value = value[int(name)] if isinstance(value, list) else value[name]
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise NoFieldError(f"it has no field {'.'.join(path)}") from error
+    return value
+
+
+def decode_json(value: bytes) -> Any:
+    """JSON in UTF-8."""
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise UndecodableError(f"no JSON: {said_by(error)}") from error
+
+
+def parsed(schemas: list[Any]) -> Any:
+    """The last of some Avro schemas, of which earlier ones are referred to. Raises ValueError."""
+    named: dict[str, Any] = {}
+    try:
+        for one in schemas:
+            found = fastavro.parse_schema(_plain(one), named_schemas=named, _force=True)
+    except (SchemaParseException, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"no Avro schema: {said_by(error)}") from error
+    return found
+
+
+def _plain(schema: Any) -> Any:
+    """Without logical types: an identity is what is written."""
+    if isinstance(schema, dict):
+        return {k: _plain(v) for k, v in schema.items() if k != "logicalType"}
+    return [_plain(one) for one in schema] if isinstance(schema, list) else schema
+
+
+def _avro(topic: WatchedTopic, registry: Registry | None) -> Decode:
+    if topic.format == "avro":
+        schema = parsed([json.loads(topic.schemas[0])])
+        return lambda value: datum(schema, value)
+    if topic.format == "avro-single-object":
+        return _single_object(topic.schemas)
+    ids = SchemaIds(topic.schema_ids, asking(registry) if registry else None)
+    return confluent_avro(ids)
+
+
+def confluent_avro(ids: SchemaIds) -> Decode:
+    """Avro with Confluent's framing."""
+    schemas: dict[bytes, Any] = {}
+
+    def decode(value: bytes) -> Any:
+        frame = value[:FRAME_BYTES]
+        schema = schemas.get(frame)
+        if schema is None:
+            if len(value) < FRAME_BYTES or value[0]:
+                raise UndecodableError("it does not begin with 0 and the id of a schema")
+            try:
+                schema = parsed(ids.schema(int.from_bytes(frame[1:], "big")))
+            except ValueError as error:
+                raise UndecodableError(str(error)) from error
+            schemas[frame] = schema
+        return datum(schema, value, FRAME_BYTES)
+
+    return decode
+
+
+def _single_object(texts: tuple[str, ...]) -> Decode:
+    schemas: Mapping[bytes, Any] = {
+        MARKER + bytes.fromhex(fingerprint(to_parsing_canonical_form(raw), "CRC-64-AVRO")): parsed(
+            [raw]
+        )
+        for raw in map(json.loads, texts)
+    }
+
+    def decode(value: bytes) -> Any:
+        schema = schemas.get(value[:HEADER_BYTES])
+        if schema is None:
+            is_marked = value[:2] == MARKER and len(value) >= HEADER_BYTES
+            what = f"fingerprint {value[2:HEADER_BYTES].hex()}" if is_marked else "begin"
+            raise UndecodableError(f"its {what} is that of no schema that was given")
+        return datum(schema, value, HEADER_BYTES)
+
+    return decode
+
+
+def datum(schema: Any, value: bytes, start: int = 0) -> Any:
+    """An Avro datum that begins at `start` and ends with the value."""
+    stream = io.BytesIO(value)
+    stream.seek(start)
+    try:
+        record = fastavro.schemaless_reader(stream, schema, None)
+    except Exception as error:  # fastavro raises many kinds for corrupt data; each means this
+        raise UndecodableError(f"no record of its schema: {said_by(error)}") from error
+    if stream.tell() != len(value):
+        raise UndecodableError("it has bytes after its end")
+    return record
+
+
+def _protobuf(topic: WatchedTopic) -> Decode:
+    message = message_of(topic.schemas[0], topic.message)
+    framed = topic.format == "protobuf-confluent"
+
+    def decode(value: bytes) -> Any:
+        try:
+            return _Message(message.FromString(value[_frame_end(value) :] if framed else value))
+        except ProtobufError as error:
+            raise UndecodableError(f"no {topic.message}: {said_by(error)}") from error
+
+    return decode
+
+
+def message_of(descriptors: str, name: str) -> Any:
+    """The class of a message, from a descriptor set in Base64. Raises ValueError."""
+    pool = descriptor_pool.DescriptorPool()
+    try:
+        files = descriptor_pb2.FileDescriptorSet.FromString(base64.b64decode(descriptors))
+        for file in files.file:
+            pool.Add(file)
+        return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+    except KeyError as error:
+        raise ValueError(f"the descriptor set has no message {name}") from error
+    except Exception as error:  # as many kinds as there are things to be wrong with it
+        raise ValueError(f"no descriptor set: {said_by(error)}") from error
+
+
+class _Message:
+    """Fields of a message by name, as a record has them."""
+
+    __slots__ = ("_message",)
+
+    def __init__(self, message: Any) -> None:
+        self._message = message
+
+    def __getitem__(self, name: str) -> Any:
+        field = self._message.DESCRIPTOR.fields_by_name[name]
+        value = getattr(self._message, name)
+        if field.message_type is None:
+            return list(value) if hasattr(value, "extend") else value
+        if hasattr(value, "MergeFrom") and not hasattr(value, "DESCRIPTOR"):
+            return [_Message(one) for one in value]
+        if field.has_presence and not self._message.HasField(name):
+            return None
+        return _Message(value)
+
+
+def _frame_end(value: bytes) -> int:
+    """Where the datum begins behind Confluent's framing of Protobuf: 0, the id, and the indexes of
+    the message as varints."""
+    if len(value) <= FRAME_BYTES or value[0]:
+        raise UndecodableError("it does not begin with 0 and the id of a schema")
+    count, place = _varint(value, FRAME_BYTES)
+    for _ in range(count):
+        _, place = _varint(value, place)
+    return place
+
+
+def _varint(value: bytes, place: int) -> tuple[int, int]:
+    """A zigzag number, and where it ends."""
+    number = shift = 0
+    while place < len(value) and shift < 64:
+        byte = value[place]
+        place += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), place
+        shift += 7
+    raise UndecodableError("its framing does not end")

@@ -1,0 +1,159 @@
+"""From the records of a watched topic to what is judged: identity, time, place."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+from confluent_kafka import Message
+
+from schemas.watch import KeyFormat, Registry, WatchedTopic
+from services.runtime.cells import Ints
+from services.watcher.decoding import Decode, NoFieldError, UndecodableError, decoder, field_of
+from services.watcher.identity import SEPARATOR, Hashes, hashes, text_of
+
+_BYTES: Final[dict[KeyFormat, int]] = {"int": 4, "long": 8}
+MAX_REASONS: Final = 20
+Find = Callable[[Message, Any], Any]
+
+
+@dataclass(frozen=True)
+class Extracted:
+    """Records of one topic that have an identity.
+
+    rows: their positions among the messages. by: texts of the field that latency is told apart by,
+    None where a record lacks it; empty where nothing is. refused: how many records have none, by
+    reason, and for each reason partition and offset of the first.
+    """
+
+    rows: Ints
+    hash: Hashes
+    by: list[bytes | None]
+    refused: dict[str, "Refused"] = field(default_factory=dict)
+
+
+@dataclass
+class Refused:
+    """Records that cannot be paired for one reason."""
+
+    partition: int
+    offset: int
+    count: int = 1
+
+
+class Extractor:
+    """Identities of the records of one topic. Raises ValueError where its schemas are wrong."""
+
+    def __init__(self, topic: WatchedTopic, registry: Registry | None) -> None:
+        self._decode: Decode | None = decoder(topic, registry) if topic.needs_values else None
+        self._identity = [_finder(path, topic.key) for path in topic.identity]
+        self._by = _finder(topic.by, topic.key) if topic.by else None
+        self._is_key = topic.identity == ("key",) and topic.key == "text" and self._by is None
+
+    def extract(self, messages: list[Message]) -> Extracted:
+        """What is to be judged of some messages."""
+        if self._is_key and self._decode is None:
+            return self._keys(messages)
+        rows: list[int] = []
+        identities: list[bytes] = []
+        by: list[bytes | None] = []
+        refused: dict[str, Refused] = {}
+        for row, message in enumerate(messages):
+            try:
+                record = self._record(message)
+                identities.append(self._text(message, record))
+            except (UndecodableError, NoFieldError) as error:
+                _refuse(refused, str(error), message)
+                continue
+            rows.append(row)
+            if self._by is not None:
+                by.append(self._told_apart(message, record))
+        return Extracted(np.array(rows, np.int64), hashes(identities), by, refused)
+
+    def _keys(self, messages: list[Message]) -> Extracted:
+        """Identities that are the bytes of keys."""
+        keys = list(map(Message.key, messages))
+        rows = np.arange(len(keys))
+        refused: dict[str, Refused] = {}
+        if None in keys:
+            for message, key in zip(messages, keys, strict=True):
+                if key is None:
+                    _refuse(refused, "it has no key", message)
+            rows = np.array([row for row, key in enumerate(keys) if key is not None], np.int64)
+            keys = [key for key in keys if key is not None]
+        return Extracted(rows, hashes(keys), [], refused)
+
+    def _record(self, message: Message) -> Any:
+        if self._decode is None:
+            return None
+        value = message.value()
+        if value is None:
+            raise UndecodableError("it has no value")
+        return self._decode(value)
+
+    def _text(self, message: Message, record: Any) -> bytes:
+        parts = []
+        for find in self._identity:
+            text = text_of(find(message, record))
+            if text is None:
+                raise NoFieldError("a part of its identity is null, a list or a record")
+            parts.append(text)
+        return parts[0] if len(parts) == 1 else SEPARATOR.join(parts)
+
+    def _told_apart(self, message: Message, record: Any) -> bytes | None:
+        assert self._by is not None
+        try:
+            return text_of(self._by(message, record))
+        except (UndecodableError, NoFieldError):
+            return None
+
+
+def _finder(path: str, key: KeyFormat) -> Find:
+    """How what a path names is found in a message and its decoded value."""
+    if path == "key":
+        return lambda message, _record: _key(message, key)
+    where, _, rest = path.partition(".")
+    if where == "header":
+        return lambda message, _record: _header(message, rest)
+    names = rest.split(".")
+    return lambda _message, record: field_of(record, names)
+
+
+def _key(message: Message, kind: KeyFormat) -> Any:
+    key = message.key()
+    if key is None:
+        raise NoFieldError("it has no key")
+    if kind == "text":
+        return key
+    if len(key) != _BYTES[kind]:
+        raise UndecodableError(f"its key of {len(key)} bytes is no {kind}")
+    return int.from_bytes(key, "big", signed=True)
+
+
+def _header(message: Message, name: str) -> Any:
+    """The last header of a name, as Kafka's clients have it."""
+    for found, value in reversed(message.headers() or ()):
+        if found == name:
+            return value
+    raise NoFieldError(f"it has no header {name}")
+
+
+def _refuse(refused: dict[str, Refused], reason: str, message: Message) -> None:
+    reason = reason if reason in refused or len(refused) < MAX_REASONS else "other reasons"
+    if reason in refused:
+        refused[reason].count += 1
+    else:
+        refused[reason] = Refused(message.partition(), message.offset())
+
+
+def stamps(messages: list[Message]) -> tuple[Ints, Ints]:
+    """Kind and epoch milliseconds of the time of each message."""
+    every = chain.from_iterable(map(Message.timestamp, messages))
+    kinds, times = np.fromiter(every, np.int64, 2 * len(messages)).reshape(-1, 2).T
+    return kinds, np.ascontiguousarray(times)
+
+
+def sizes(messages: list[Message]) -> Iterator[int]:
+    """Bytes of each value."""
+    return (0 if value is None else len(value) for value in map(Message.value, messages))

@@ -1,0 +1,106 @@
+"""Where a watch is, so that a process that is killed at any time loses nothing and counts nothing
+twice.
+
+A file holds everything that is remembered, the offsets up to which that was read, and where the bus
+ended when all of it had been published. Who goes on from there counts again what is behind these
+offsets, and publishes the difference to what is on the bus behind that end.
+"""
+
+import hashlib
+import io
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from schemas import catalogue, protocol
+from schemas.watch import Watch
+from services.runtime.kafka import assigned_consumer, ends_of
+from services.runtime.reconciling import COUNTED, CountReconciler
+from services.runtime.replay import decoded, read_spans
+from services.runtime.settings import ServiceSettings
+
+PUBLISHED: Final = (*COUNTED, catalogue.LIFECYCLE, catalogue.CONCLUSIONS)
+VERSION: Final = 1
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def digest(watch: Watch) -> str:
+    """Of what a position depends on: a watch of other topics, or with other rules, begins anew."""
+    fields = watch.model_dump(mode="json", exclude={"summary", "registry", "groups"})
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+
+
+def save(path: Path, arrays: Arrays, rest: dict[str, Any]) -> None:
+    """Write a position in place of the one before. Raises OSError."""
+    text = np.frombuffer(json.dumps({"version": VERSION} | rest).encode(), np.uint8)
+    beside = path.with_suffix(".new")
+    with beside.open("wb") as file:
+        np.savez(file, allow_pickle=False, rest=text, **arrays)
+    os.replace(beside, path)
+
+
+def load(path: Path) -> tuple[Arrays, dict[str, Any]] | None:
+    """What was saved; None where nothing was. Raises ValueError where it cannot be read."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as file:
+            arrays = dict(file)
+        rest = json.loads(arrays.pop("rest").tobytes())
+        if rest["version"] != VERSION:
+            raise ValueError(f"it is of version {rest['version']}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    return arrays, rest
+
+
+@dataclass
+class Published:
+    """What was published behind a position: counts by run id, and the events of runs."""
+
+    owed: dict[str, CountReconciler] = field(default_factory=dict)
+    events: set[tuple[str, str]] = field(default_factory=set)
+
+    def counts(self, run_id: str) -> CountReconciler:
+        """Those of one run."""
+        return self.owed.setdefault(run_id, CountReconciler())
+
+    def add(self, topic: str, record: dict[str, Any]) -> None:
+        """Take in one event."""
+        if topic in COUNTED:
+            self.counts(record["run_id"]).deduct(topic, record)
+        elif topic == catalogue.CONCLUSIONS:
+            self.events.add((record["run_id"], topic))
+        elif record["event"] in (protocol.WATCH_BEGUN, protocol.PHASE_STARTED, protocol.CONCLUDED):
+            self.events.add((record["run_id"], record["event"]))
+
+
+def bus_ends(settings: ServiceSettings) -> dict[str, int]:
+    """Where the topics of results end now. Raises KafkaException, KafkaUnavailableError."""
+    consumer = assigned_consumer(settings, "watcher-ends")
+    try:
+        return {topic: end for (topic, _), end in ends_of(consumer, PUBLISHED).items()}
+    finally:
+        consumer.close()
+
+
+def read_published(settings: ServiceSettings, producer: str, since: dict[str, int]) -> Published:
+    """What a producer has published behind some offsets. Raises as `bus_ends`."""
+    consumer = assigned_consumer(settings, "watcher-history", **{"fetch.min.bytes": 1})
+    found = Published()
+    try:
+        ends = ends_of(consumer, PUBLISHED)
+        spans = {place: (since.get(place[0], 0), end) for place, end in ends.items()}
+        for name, record in decoded(read_spans(consumer, spans)):
+            if record["producer"] == producer:
+                found.add(name.replace("_", ".", 1), record)
+    finally:
+        consumer.close()
+    return found

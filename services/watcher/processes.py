@@ -1,0 +1,98 @@
+"""The processes of the watches: one each, as long as its file is there."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from schemas import protocol
+from services.runtime.events import Events
+from services.runtime.watches import kept_watches
+
+LEAST_PAUSE_S: Final = 1.0
+MOST_PAUSE_S: Final = 60.0
+LASTING_S: Final = 120.0  # one that lived so long has begun well
+STOP_TIMEOUT_S: Final = 8.0
+log = structlog.get_logger()
+
+
+@dataclass
+class _Child:
+    """A process of a watch. version: of its file. pause_s: before it is started again."""
+
+    process: "subprocess.Popen[bytes]"
+    version: int
+    began_s: float
+    pause_s: float = LEAST_PAUSE_S
+    again_s: float | None = None
+
+
+def _start(name: str) -> "subprocess.Popen[bytes]":
+    """It ends when its standard input does, which this process holds."""
+    command = [sys.executable, "-m", "services.watcher.watching", name]
+    return subprocess.Popen(command, stdin=subprocess.PIPE)
+
+
+class Processes:
+    """Starts, restarts and ends the processes of the watches of a data folder."""
+
+    def __init__(
+        self,
+        data: Path,
+        events: Events,
+        start: Callable[[str], "subprocess.Popen[bytes]"] = _start,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._data = data
+        self._events = events
+        self._start = start
+        self._clock_s = clock_s
+        self._children: dict[str, _Child] = {}
+
+    def tend(self) -> None:
+        """See that exactly the watches that are wanted have a process."""
+        wanted = kept_watches(self._data)
+        for name, child in list(self._children.items()):
+            if wanted.get(name) != child.version:
+                self._end([child])
+                del self._children[name]
+        for name, version in wanted.items():
+            known = self._children.get(name)
+            if known is None:
+                self._children[name] = _Child(self._start(name), version, self._clock_s())
+            else:
+                self._revive(name, known)
+
+    def close(self) -> None:
+        """End all of them; they go on where they are when the watcher is started again."""
+        self._end(list(self._children.values()))
+
+    def _revive(self, name: str, child: _Child) -> None:
+        now_s = self._clock_s()
+        if child.again_s is None and child.process.poll() is not None:
+            lasted = now_s - child.began_s > LASTING_S
+            child.pause_s = LEAST_PAUSE_S if lasted else min(2 * child.pause_s, MOST_PAUSE_S)
+            child.again_s = now_s + child.pause_s
+            code = child.process.returncode
+            log.warning("watch_ended", watch=name, code=code, again_in_s=child.pause_s)
+            detail = {"kind": "ended", "watch": name, "code": code, "again_in_s": child.pause_s}
+            self._events.lifecycle(protocol.WATCH_TROUBLE, detail=detail)
+        elif child.again_s is not None and now_s >= child.again_s:
+            child.process, child.began_s, child.again_s = self._start(name), now_s, None
+
+    @staticmethod
+    def _end(children: list[_Child]) -> None:
+        for child in children:
+            child.process.terminate()
+        end_s = time.monotonic() + STOP_TIMEOUT_S
+        for child in children:
+            try:
+                child.process.wait(max(0.0, end_s - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                child.process.kill()
+                child.process.wait()

@@ -1,0 +1,120 @@
+"""Schemas by the ids that Confluent's framing carries: from files, or from a registry over HTTP.
+
+A schema never changes, so each is asked for once. One that is not found is asked for again after a
+while: it may have been registered since.
+"""
+
+import base64
+import json
+import ssl
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from schemas.codec import said_by
+from schemas.watch import Registry
+
+TIMEOUT_S: Final = 5.0
+ASK_AGAIN_S: Final = 30.0
+MAX_BYTES: Final = 4 * 1024 * 1024
+MAX_REFERENCES: Final = 200
+
+
+class SchemaMissingError(ValueError):
+    """A schema cannot be had; the text says why."""
+
+
+class SchemaIds:
+    """Avro schemas by id: a schema as JSON, and those that it refers to, each before who needs it.
+
+    known: `.avsc` texts by id. ask: the JSON at a path of the registry; None where there is none.
+    """
+
+    def __init__(
+        self,
+        known: Mapping[str, str],
+        ask: Callable[[str], Any] | None = None,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._found: dict[int, list[Any]] = {
+            int(number): [json.loads(text)] for number, text in known.items()
+        }
+        self._missing: dict[int, tuple[float, str]] = {}
+        self._ask = ask
+        self._clock_s = clock_s
+
+    def schema(self, number: int) -> list[Any]:
+        """The schema with an id, last, behind those that it refers to. Raises
+        SchemaMissingError."""
+        if number in self._found:
+            return self._found[number]
+        again_s, reason = self._missing.get(number, (0.0, ""))
+        if self._clock_s() < again_s:
+            raise SchemaMissingError(reason)
+        try:
+            found = self._asked(number)
+        except SchemaMissingError as error:
+            self._missing[number] = (self._clock_s() + ASK_AGAIN_S, str(error))
+            raise
+        self._found[number] = found
+        return found
+
+    def _asked(self, number: int) -> list[Any]:
+        if self._ask is None:
+            raise SchemaMissingError(f"schema {number} is in no file")
+        try:
+            answer = self._ask(f"/schemas/ids/{number}")
+            if answer.get("schemaType", "AVRO") != "AVRO":
+                raise SchemaMissingError(f"schema {number} is of the type {answer['schemaType']}")
+            before = self._referred(answer.get("references", ()), set())
+            return [*before, json.loads(answer["schema"])]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            if isinstance(error, SchemaMissingError):
+                raise
+            raise SchemaMissingError(f"schema {number} was not found: {said_by(error)}") from error
+
+    def _referred(self, references: Any, seen: set[tuple[str, int]]) -> list[Any]:
+        found: list[Any] = []
+        for one in references:
+            place = (str(one["subject"]), int(one["version"]))
+            if place in seen:
+                continue
+            seen.add(place)
+            if len(seen) > MAX_REFERENCES or self._ask is None:
+                raise SchemaMissingError(f"it refers to more than {MAX_REFERENCES} schemas")
+            subject = urllib.parse.quote(place[0], safe="")
+            answer = self._ask(f"/subjects/{subject}/versions/{place[1]}")
+            found += self._referred(answer.get("references", ()), seen)
+            found.append(json.loads(answer["schema"]))
+        return found
+
+
+def asking(registry: Registry) -> Callable[[str], Any]:
+    """Asks a registry: the JSON at a path. Raises OSError, ValueError."""
+    headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+    if registry.token:
+        headers["Authorization"] = f"Bearer {registry.token}"
+    elif registry.user:
+        login = base64.b64encode(f"{registry.user}:{registry.password}".encode()).decode()
+        headers["Authorization"] = f"Basic {login}"
+    context = ssl.create_default_context(cafile=registry.ca_path or None)
+    opener = urllib.request.build_opener(
+        urllib.request.HTTPSHandler(context=context), _NoRedirect()
+    )
+
+    def ask(path: str) -> Any:
+        request = urllib.request.Request(registry.url.rstrip("/") + path, headers=headers)
+        with opener.open(request, timeout=TIMEOUT_S) as answer:
+            return json.loads(answer.read(MAX_BYTES))
+
+    return ask
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A login must not be sent elsewhere."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None

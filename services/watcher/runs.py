@@ -1,0 +1,129 @@
+"""The runs of a watch: consecutive spans of time, by default hours. Each is begun and concluded on
+the bus like the run of a load, so that everything that knows runs knows these."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from schemas import catalogue, protocol
+from schemas.protocol import FAILED_VERDICTS, VERDICTS
+from schemas.watch import Watch, WatchedPipeline, WatchedWorkload, WatchRun
+from services.watcher.counting import MEASURE, Counting, Event, RunTotals
+
+MOST_REASONS: Final = 20
+
+
+def run_id_of(watch: Watch, run: int) -> str:
+    """Id of a run by its number: the same whoever asks."""
+    begin = datetime.fromtimestamp(run * watch.run_s, UTC)
+    return f"watch-{watch.name}-{begin:%Y%m%d-%H%M%S}"
+
+
+@dataclass
+class Runs:
+    """Which runs were begun and concluded; reasons: why a run must not be used, by its number."""
+
+    watch: Watch
+    environment: dict[str, Any]
+    begun: set[int] = field(default_factory=set)
+    concluded: set[int] = field(default_factory=set)
+    reasons: dict[int, list[str]] = field(default_factory=dict)
+
+    def begin(self, run: int) -> Iterator[Event]:
+        """The events by which a run begins, unless it has begun."""
+        if run in self.begun:
+            return
+        self.begun.add(run)
+        start_ms = 1000 * run * self.watch.run_s
+        end_ms = start_ms + 1000 * self.watch.run_s
+        relation = self.watch.relation
+        told = WatchRun(
+            run_id=run_id_of(self.watch, run),
+            watch=self.watch.public(),
+            start_ms=start_ms,
+            end_ms=end_ms,
+            workload=WatchedWorkload(
+                name=self.watch.name,
+                summary=self.watch.summary,
+                judgement={
+                    "deadline_ms": relation.deadline_ms,
+                    "give_up_ms": relation.give_up_ms,
+                },
+            ),
+            pipelines=(WatchedPipeline(name=self.watch.name, stages=(self.watch.stage,)),),
+            stages=(self.watch.stage,),
+            environment=self.environment,
+        )
+        yield _lifecycle(run, protocol.WATCH_BEGUN, detail=told.model_dump_json())
+        times = {"start_ms": start_ms, "end_ms": end_ms}
+        yield _lifecycle(run, protocol.PHASE_STARTED, phase=MEASURE, detail=json.dumps(times))
+
+    def object(self, run: int, reason: str) -> None:
+        """Note why a run must not be used."""
+        known = self.reasons.setdefault(run, [])
+        if reason not in known and len(known) < MOST_REASONS:
+            known.append(reason)
+
+    def due(self, before_ms: int) -> list[int]:
+        """Runs of which every input has its verdict once all before a time has been judged."""
+        wait_ms = self.watch.relation.give_up_ms
+        return [
+            run
+            for run in sorted(self.begun - self.concluded)
+            if 1000 * (run + 1) * self.watch.run_s + wait_ms < before_ms
+        ]
+
+    def conclude(self, run: int, totals: RunTotals, told: dict[str, Any]) -> Iterator[Event]:
+        """The events by which a run ends. told: what else people should know of it."""
+        self.concluded.add(run)
+        verdicts = {one: totals.verdicts[one] for one in VERDICTS}
+        refused = totals.refused
+        clean = verdicts["exact"] > 0 and not refused
+        clean &= not any(verdicts[one] for one in FAILED_VERDICTS)
+        reasons = self.reasons.pop(run, [])
+        watched = {"inputs": totals.inputs, "outputs": totals.outputs, "refused": refused}
+        detail = {
+            "clean": clean,
+            "verdicts": {self.watch.name: {self.watch.stage: verdicts}},
+            "watch": watched | told,
+        }
+        text = json.dumps(detail)
+        yield Event(
+            catalogue.CONCLUSIONS,
+            run,
+            {"kind": "run", "valid": not reasons, "invalid_reasons": reasons, "detail": text},
+        )
+        end = {"valid": not reasons, "clean": clean, "invalid_reasons": reasons}
+        yield _lifecycle(run, protocol.CONCLUDED, detail=json.dumps(end))
+
+    def forget(self, counting: Counting, before_ms: int) -> None:
+        """Forget runs that were concluded long ago."""
+        wait_ms = 2 * self.watch.relation.remember_ms
+        for run in sorted(self.concluded):
+            if 1000 * (run + 1) * self.watch.run_s + wait_ms < before_ms:
+                counting.totals.pop(run, None)
+                self.concluded.discard(run)
+                self.begun.discard(run)
+
+
+def _lifecycle(run: int, event: str, **fields: Any) -> Event:
+    return Event(catalogue.LIFECYCLE, run, {"event": event, **fields})
+
+
+def said_of_times(times: dict[str, set[str]], leaders: list[int], apart_ms: int | None) -> str:
+    """Whose clocks the times of a watch are by, in a sentence. times: kinds of time by topic;
+    apart_ms: how far the clocks of the leaders are apart as seen from here."""
+    by_producers = sorted(topic for topic, kinds in times.items() if "CreateTime" in kinds)
+    if by_producers:
+        return (
+            f"The times of {', '.join(by_producers)} are CreateTime, by the clocks of producers: "
+            "latencies have the error of these clocks."
+        )
+    if len(leaders) < 2:
+        return "All times are LogAppendTime, by the clock of one broker."
+    return (
+        f"All times are LogAppendTime, by the clocks of {len(leaders)} brokers, which seem "
+        f"{apart_ms or 0} ms apart: a latency between two of them has that error."
+    )

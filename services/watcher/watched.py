@@ -1,0 +1,187 @@
+"""One watch without Kafka: records go in, events come out once all before a time have been read."""
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Message
+
+from schemas.watch import Watch
+from services.runtime.cells import Ints, by_value
+from services.watcher.counting import Counting, Event
+from services.watcher.extracting import Extractor, Refused, sizes, stamps
+from services.watcher.identity import Hashes
+from services.watcher.joining import Joining
+from services.watcher.ledger import Ledger, Records, joined, no_records
+from services.watcher.reading import Place
+
+WHOLE: Final = 1 << 64  # the limit below which every hash is
+MOST_UNREAD: Final = 1_000_000  # records that wait for partitions that are behind
+KINDS: Final = {TIMESTAMP_LOG_APPEND_TIME: "LogAppendTime", TIMESTAMP_CREATE_TIME: "CreateTime"}
+
+
+class Watched:
+    """A watch in progress.
+
+    since_ms: what is earlier is known of, so that its outputs are not unexpected, and not judged.
+    limit: identities whose hash is not below it are not counted. times: which kinds of time were
+    seen, by topic. refused: by topic and reason, records without an identity since last asked.
+    """
+
+    def __init__(self, watch: Watch, since_ms: int) -> None:
+        self.watch = watch
+        self.since_ms = since_ms
+        self.before_ms = 0
+        self.limit = min(WHOLE, int(watch.share * WHOLE))
+        self.times: dict[str, set[str]] = {}
+        self.refused: dict[tuple[str, str], Refused] = {}
+        self._places: list[Place] = []
+        self._codes: dict[Place, int] = {}
+        topics = (*watch.inputs, *watch.outputs)
+        self._extractors = {one.topic: Extractor(one, watch.registry) for one in topics}
+        self._inputs = frozenset(one.topic for one in watch.inputs)
+        self._joining = Joining(watch.inputs_per_output, watch.relation.give_up_ms)
+        self.ledger = Ledger(watch.relation)
+        self.counting = Counting(watch.name, watch.stage, 1000 * watch.run_s, self._place_of)
+        self._unread = {True: [no_records()], False: [no_records()]}  # inputs, outputs
+
+    @property
+    def share(self) -> float:
+        """Share of the identities that is counted."""
+        return self.limit / WHOLE
+
+    @property
+    def unread(self) -> int:
+        """Records that wait until earlier ones have been read."""
+        return sum(len(part) for side in self._unread.values() for part in side)
+
+    def take(self, topic: str, messages: list[Message]) -> list[tuple[Place, int, int]]:
+        """Take in records of one topic as read. Returns partition, offset and time of the last of
+        each partition."""
+        kinds, times = stamps(messages)
+        names = {KINDS.get(one, "none") for one in np.unique(kinds).tolist()}
+        self.times.setdefault(topic, set()).update(names)
+        count = len(messages)
+        partitions = np.fromiter(map(Message.partition, messages), np.int64, count)
+        offsets = np.fromiter(map(Message.offset, messages), np.int64, count)
+        codes = np.empty(count, np.int32)
+        last = []
+        for partition, rows in by_value(partitions):
+            place = (topic, partition)
+            codes[rows] = self._code(place)
+            last.append((place, int(offsets[rows][-1]), int(times[rows].max())))
+        self._count(topic, times, messages)
+        found = self._extractors[topic].extract(messages)
+        self._refuse(topic, found.refused, int(times.max()))
+        mine = self._sampled(found.hash)
+        rows = found.rows[mine]
+        self._unread[topic in self._inputs].append(
+            Records(
+                found.hash[mine],
+                times[rows],
+                codes[rows],
+                offsets[rows],
+                np.full(len(rows), -1, np.int32),
+            )
+        )
+        return last
+
+    def advance(self, before_ms: int) -> Iterator[Event]:
+        """Judge everything before a time, up to which all has been read. Events follow from the
+        records; how they are cut does not."""
+        self.before_ms = max(self.before_ms, before_ms)
+        inputs = self._read(True, self.before_ms)
+        outputs = self._read(False, self.before_ms)
+        groups = self._joining.complete(inputs, self.before_ms)
+        judged = self.ledger.judge(groups, outputs, self.before_ms)
+        yield from self.counting.throughput_events()
+        yield from self.counting.events(judged, self.since_ms)
+
+    def halve(self) -> None:
+        """Count half of the identities only, from now on."""
+        self.limit //= 2
+        self._joining.keep(self.limit)
+        self.ledger.keep(self.limit)
+        for is_input, parts in self._unread.items():
+            whole = joined(parts)
+            self._unread[is_input] = [whole.take(self._sampled(whole.hash))]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more is remembered than is allowed."""
+        return len(self.ledger.groups) + len(self._joining.waiting) > self.watch.max_records
+
+    def saved(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+        """Arrays and JSON, for `restore`."""
+        arrays = self.ledger.saved() | self._joining.saved()
+        for is_input, parts in self._unread.items():
+            whole = joined(parts)
+            for one in fields(Records):
+                arrays[f"unread_{int(is_input)}_{one.name}"] = getattr(whole, one.name)
+        totals = {str(run): totals.saved() for run, totals in self.counting.totals.items()}
+        rest = {
+            "since_ms": self.since_ms,
+            "before_ms": self.before_ms,
+            "limit": self.limit,
+            "alone": self._joining.alone,
+            "times": {topic: sorted(kinds) for topic, kinds in self.times.items()},
+            "places": self._places,
+            "totals": totals,
+        }
+        return arrays, rest
+
+    def restore(self, arrays: dict[str, npt.NDArray[Any]], rest: dict[str, Any]) -> None:
+        """Go on from what was saved."""
+        self.since_ms, self.before_ms = rest["since_ms"], rest["before_ms"]
+        self.limit, self._joining.alone = rest["limit"], rest["alone"]
+        self.times = {topic: set(kinds) for topic, kinds in rest["times"].items()}
+        for topic, partition in rest["places"]:
+            self._code((topic, partition))
+        self.counting.restore(rest["totals"])
+        self.ledger.restore(arrays)
+        self._joining.restore(arrays)
+        for side in self._unread:
+            columns = (arrays[f"unread_{int(side)}_{one.name}"] for one in fields(Records))
+            self._unread[side] = [Records(*columns)]
+
+    def _read(self, is_input: bool, before_ms: int) -> Records:
+        """Records of a side before a time, in order; the others wait on."""
+        whole = joined(self._unread[is_input])
+        early = whole.time_ms < before_ms
+        self._unread[is_input] = [whole.take(~early)]
+        mine = whole.take(early)
+        return mine.take(np.lexsort((mine.offset, mine.place, mine.time_ms)))
+
+    def _count(self, topic: str, times: Ints, messages: list[Message]) -> None:
+        lengths = np.fromiter(sizes(messages), np.int64, len(messages))
+        judged = times >= self.since_ms
+        if judged.any():
+            is_input = topic in self._inputs
+            self.counting.add_records(topic, is_input, times[judged], lengths[judged])
+
+    def _refuse(self, topic: str, refused: dict[str, Refused], time_ms: int) -> None:
+        for reason, one in refused.items():
+            if time_ms >= self.since_ms:
+                self.counting.totals[self.counting.run_of(time_ms)].refused += one.count
+            known = self.refused.get((topic, reason))
+            if known is None:
+                self.refused[topic, reason] = one
+            else:
+                known.count += one.count
+
+    def _sampled(self, hash_: Hashes) -> npt.NDArray[np.bool_]:
+        if self.limit == WHOLE:
+            return np.ones(len(hash_), bool)
+        return hash_ < np.uint64(self.limit)
+
+    def _place_of(self, code: int) -> Place:
+        return self._places[code]
+
+    def _code(self, place: Place) -> int:
+        code = self._codes.get(place)
+        if code is None:
+            code = self._codes[place] = len(self._places)
+            self._places.append(place)
+        return code
