@@ -23,7 +23,7 @@ MOST_RUNS = 1_000  # the newest, of all series together
 
 RUNS = (
     "SELECT l.run_id AS run_id, min(l.time) AS at, toUnixTimestamp64Milli(at) AS at_ms,"
-    " anyIf(l.detail, l.event = 'run_requested') AS request, any(s.steady) AS steady"
+    " anyIf(l.detail, l.event IN ('run_requested', 'watch_begun')) AS request, any(s.steady) AS steady"
     " FROM tidegauge.results_lifecycle AS l LEFT JOIN (SELECT run_id,"
     " toNullable(any(JSONExtract(detail, 'warm_up', 'steady', 'Nullable(Bool)'))) AS steady"
     " FROM tidegauge.results_conclusions WHERE kind = 'run' GROUP BY run_id) AS s"
@@ -124,7 +124,7 @@ def steady_ones(points: list[Point]) -> tuple[Point, ...]:
 def alike(request: dict[str, Any]) -> str:
     """Equal for runs that can be compared."""
     workload = request["workload"]
-    load = dict(workload["load"])
+    load = dict(workload.get("load", {}))  # a watch has none
     if workload.get("search"):
         load.pop("rate_per_second", None)  # where it begins, not what is measured
     told = [workload["name"], load, windows_of(request), *(workload.get(name) for name in LOAD)]
@@ -145,6 +145,6 @@ def windows_of(request: dict[str, Any]) -> dict[str, int]:
 def label(request: dict[str, Any]) -> str:
     """The workload for people: its name, and its rate where it has one."""
     workload = request["workload"]
-    rate = None if workload.get("search") else workload["load"].get("rate_per_second")
+    rate = None if workload.get("search") else workload.get("load", {}).get("rate_per_second")
     name = str(workload["name"])
     return f"{name} at {rate:g}/s" if rate else name

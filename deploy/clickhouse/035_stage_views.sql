@@ -42,7 +42,7 @@ FROM
             arrayMap(spec -> JSONExtractString(spec, 'reads', 1), specs)
         ) AS reads_of
     FROM tidegauge.results_lifecycle AS e
-    WHERE event = 'run_requested'
+    WHERE event IN ('run_requested', 'watch_begun')
     ORDER BY run_id, e.time, e._offset
     LIMIT 1 BY run_id
 )
@@ -61,7 +61,7 @@ FROM
 (
     SELECT run_id, e.time AS requested_at, detail AS request
     FROM tidegauge.results_lifecycle AS e
-    WHERE event = 'run_requested'
+    WHERE event IN ('run_requested', 'watch_begun')
     ORDER BY run_id, e.time, e._offset
     LIMIT 1 BY run_id
 )

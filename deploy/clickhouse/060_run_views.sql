@@ -60,11 +60,11 @@ SELECT
 FROM
 (
     WITH
-        anyIf(detail, event = 'run_requested') AS request,
+        anyIf(detail, event IN ('run_requested', 'watch_begun')) AS request,
         anyIf(detail, event = 'concluded') AS conclusion
     SELECT
         run_id,
-        ifNull(minOrNullIf(e.time, event = 'run_requested'), min(e.time)) AS requested_at,
+        ifNull(minOrNullIf(e.time, event IN ('run_requested', 'watch_begun')), min(e.time)) AS requested_at,
         JSONExtractString(request, 'workload', 'name') AS workload,
         arrayMap(
             p -> JSONExtractString(p, 'name'), JSONExtractArrayRaw(request, 'pipelines')

@@ -13,7 +13,7 @@ WITH
             JSONExtract(request, 'stages', 'Array(String)') AS asked,
             JSONExtractArrayRaw(request, 'pipelines') AS described
         FROM tidegauge.results_lifecycle AS e
-        WHERE event = 'run_requested'
+        WHERE event IN ('run_requested', 'watch_begun')
         ORDER BY run_id, e.time, e._offset
         LIMIT 1 BY run_id
     ),

@@ -36,6 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     _add_run(verbs)
     _add_study(verbs)
+    _add_watch(verbs)
     _add_stack(verbs)
     _add_results(verbs)
     _add_grafana(verbs)
@@ -130,6 +131,13 @@ def _add_study(verbs: Verbs) -> None:
         "--folder", type=Path, metavar="DIR", help="where the page is written (default: here)"
     )
     study.add_argument("--json", action="store_true", help="the list as JSON")
+
+
+def _add_watch(verbs: Verbs) -> None:
+    watch = _verb(verbs, "watch", "measure a pipeline of your own, without a load; or list watches")
+    watch.add_argument("file", nargs="?", type=Path, metavar="FILE.toml", help="what is watched")
+    watch.add_argument("--detach", action="store_true", help="leave it on and return")
+    watch.add_argument("--end", metavar="NAME", help="end a watch that is left on")
 
 
 def _warm_up(text: str) -> int | str:

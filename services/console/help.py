@@ -56,6 +56,19 @@ HELP: dict[str, Help] = {
             ("./tidegauge study ospbench --scale small", "within an hour and a half"),
         ),
     ),
+    "watch": Help(
+        "Reads input and output topics of a pipeline that you run, pairs their records, and says"
+        " how long each took, what is missing and what came twice; every hour of it is a run. It"
+        " writes nothing to these topics and joins no group. It starts the stack unless it runs."
+        " With --detach the watch stays on until it is ended. docs/watch-your-pipeline.md begins"
+        " with a file.",
+        (
+            ("./tidegauge watch orders.toml", "until Ctrl-C"),
+            ("./tidegauge watch orders.toml --detach", "in the background"),
+            ("./tidegauge watch", "which watches there are"),
+            ("./tidegauge watch --end orders", "end one; its runs stay"),
+        ),
+    ),
     "up": Help(
         "Starts broker and services and stays until Ctrl-C, or returns with --detach. Every `run`"
         " then attaches to them and starts at once. With SUITE, a name of `tidegauge suites` or the"

@@ -18,6 +18,7 @@ from services.console.intervals import Intervals, read_intervals
 from services.console.restarts import restarts_of
 from services.console.warmth import warm_up_of
 from services.console.ways_in import way_in_of
+from services.console.watched import is_watched, watched_input, watched_until_ms
 from services.runtime.clickhouse import QueryError, query
 
 Report = dict[str, Any]
@@ -31,7 +32,8 @@ def build_report(url: str, run_id: str) -> Report:
     What only the counts of every second tell is left out where they have expired.
     """
     request, conclusion = request_of(url, run_id), _conclusion(url, run_id)
-    bounds = _measure_bounds(url, run_id)
+    watched = is_watched(request)
+    bounds = _measure_bounds(url, run_id, watched)
     pipelines: dict[str, Any] = {
         pipeline["name"]: {
             "stages": {
@@ -62,13 +64,17 @@ def build_report(url: str, run_id: str) -> Report:
     _add_latencies(url, run_id, cells, told)
     _add_costs(url, run_id, cells)
     services: dict[str, Any] = {}
-    if not expired:
+    if not expired and not watched:
         add_recoveries(url, run_id, request["workload"], pipelines)
     if bounds:
         _add_throughput(url, run_id, cells, bounds)
         _add_lags(url, run_id, cells, bounds)
         services = _add_resources(url, run_id, cells, bounds)
-    source = _input(url, run_id, bounds)
+    source = (
+        watched_input(url, run_id, _seconds(bounds) if bounds else 0.0)
+        if watched
+        else _input(url, run_id, bounds)
+    )
     for pipeline in pipelines.values():
         if used := pipeline["resources"]:
             used["core_seconds_per_million_records"] = core_seconds_per_million_records(
@@ -100,7 +106,9 @@ def build_report(url: str, run_id: str) -> Report:
 
 
 def domain_of(request: dict[str, Any]) -> str:
-    """Name of the domain of a run, given its request as JSON."""
+    """Name of the domain of a run, given its request as JSON; a watch has none."""
+    if is_watched(request):
+        return ""
     domain = request.get("domain") or {"name": request["workload"].get("domain", DEFAULT_DOMAIN)}
     return str(domain["name"])
 
@@ -153,7 +161,7 @@ def request_of(url: str, run_id: str) -> dict[str, Any]:
     rows = query(
         url,
         "SELECT detail FROM tidegauge.results_lifecycle"
-        " WHERE run_id = {run_id:String} AND event = 'run_requested' LIMIT 1",
+        " WHERE run_id = {run_id:String} AND event IN ('run_requested', 'watch_begun') LIMIT 1",
         run_id=run_id,
     )
     if not rows:
@@ -185,9 +193,10 @@ def _conclusion(url: str, run_id: str) -> dict[str, Any]:
     }
 
 
-def _measure_bounds(url: str, run_id: str) -> tuple[str, str] | None:
+def _measure_bounds(url: str, run_id: str, watched: bool) -> tuple[str, str] | None:
     """Begin and end of what was measured, epoch milliseconds. Where the run ended early the end is
-    that of the last second for which records were sent; None where there is none."""
+    that of the last second for which records were sent, or read by a watch; None where there is
+    none."""
     rows = query(
         url,
         "SELECT phase, detail FROM tidegauge.results_lifecycle WHERE run_id = {run_id:String}"
@@ -201,7 +210,8 @@ def _measure_bounds(url: str, run_id: str) -> tuple[str, str] | None:
     if not isinstance(start_ms, int) or not isinstance(end_ms, int):
         raise QueryError(f"The phase_started of run {run_id!r} does not say when it was measured.")
     if "cool_down" not in begun:
-        end_ms = min(end_ms, _sent_until_ms(url, run_id))
+        until_ms = watched_until_ms if watched else _sent_until_ms
+        end_ms = min(end_ms, until_ms(url, run_id))
     return (str(start_ms), str(end_ms)) if start_ms < end_ms else None
 
 

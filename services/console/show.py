@@ -17,6 +17,7 @@ from services.console.interleaved import interleaved_sentences
 from services.console.progress import rate_line
 from services.console.warmth import warm_up_sentence
 from services.console.ways_in import way_in_sentences
+from services.console.watched import watch_sentences
 
 Report = dict[str, Any]
 REPEATED_FIGURES = ("p50", "p95", "p99")
@@ -33,12 +34,10 @@ EXPIRED = (
 def show_report(console: Console, report: Report) -> None:
     """Print a report of `report.build_report`."""
     source = report["input"]
-    delay = source["send_delay_ms"]
     console.print()
     console.print(
         f"[bold]{report['workload']}[/bold]  run {report['run_id']}",
-        f"input {source['records']} records, {source['records_per_second']:.1f}/s; "
-        f"send delay p50 {_ms(delay['p50'])}, p99 {_ms(delay['p99'])}, max {_ms(delay['max'])} ms",
+        input_sentence(source),
         *way_in_sentences(report),
         sep="\n",
         soft_wrap=True,
@@ -66,12 +65,40 @@ def show_report(console: Console, report: Report) -> None:
         style = "" if report["steady"] else "yellow"
         console.print(Text(warmth, style), soft_wrap=True)
     in_turns = [(line, "") for line in interleaved_sentences(report)]
+    if sentence_of_warm_up := warm_up_sentence(report):
+        console.print(sentence_of_warm_up, soft_wrap=True, markup=False)
+    in_turns = [(line, "") for line in (*interleaved_sentences(report), *watch_sentences(report))]
     for line, style in (*in_turns, *attributed_lines(report)):
         console.print(Text(line, style), soft_wrap=True)
     for row in report.get("thresholds", ()):
         style = "green" if row["passed"] else "bold red"
         console.print(Text(f"threshold {sentence(row)}", style), soft_wrap=True)
     console.print(verdict_sentence(report), soft_wrap=True)
+
+
+def input_sentence(source: dict[str, Any]) -> str:
+    """How much input there was, and how late it was sent, where somebody sent it on a schedule."""
+    delay = source["send_delay_ms"]
+    text = f"input {source['records']} records, {source['records_per_second']:.1f}/s"
+    if delay["p50"] is None:
+        return text
+    late = ", ".join(f"{name} {_ms(delay[name])}" for name in ("p50", "p99", "max"))
+    return f"{text}; send delay {late} ms"
+
+
+def warm_up_sentence(report: Report) -> str:
+    """Whether the run was steady when it began to be measured, and what was not; empty where that
+    is not known."""
+    warm_up = report["conclusion"].get("warm_up", {})
+    seconds = warm_up.get("seconds")
+    if report.get("steady"):
+        return f"Steady when it was measured, after {seconds} s of warm-up."
+    if report.get("steady") is None:
+        return ""
+    return (
+        f"NOT STEADY when it was measured, after {seconds} s of warm-up: "
+        f"{'; '.join(warm_up['moving'])}. Warm up for longer, or with --warm-up auto."
+    )
 
 
 def left_out_sentence(left_out: list[str]) -> str:

@@ -49,8 +49,8 @@ def hashes(values: Sequence[bytes]) -> Hashes:
     table = np.zeros((len(values), 8 * words), np.uint8)
     table[np.arange(8 * words) < lengths[:, None]] = np.frombuffer(b"".join(values), np.uint8)
     found = _mixed(lengths.astype(np.uint64))
-    for column in table.view("<u8").T:
-        found = _mixed(found ^ column)
+    for number, column in enumerate(table.view("<u8").T):
+        found = np.where(lengths > 8 * number, _mixed(found ^ column), found)
     return found
 
 

@@ -33,6 +33,7 @@ from services.console.show import (
 )
 from services.console.warmth import warm_up_sentence
 from services.console.ways_in import way_in_sentences
+from services.console.watched import watch_sentences
 
 STYLE = Path(__file__).with_name("style.css")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -83,7 +84,17 @@ def _head(report: dict[str, Any], request: dict[str, Any]) -> Markup:
         "warm-up": f"{warmed_s} s",
         "send delay p50": _ms(delay["p50"]),
         "send delay p99": _ms(delay["p99"]),
+    phases = request["workload"].get("phases")  # a watch has none
+    facts = {
+        "input records": f"{source['records']:,}".replace(",", " "),
+        "input per second": amount(source["records_per_second"]),
     }
+    if phases is not None:
+        facts |= {
+            "measured": f"{phases['measure_s']} s",
+            "send delay p50": _ms(delay["p50"]),
+            "send delay p99": _ms(delay["p99"]),
+        }
     clean = report["conclusion"].get("clean")
     kind = "bad" if not report["valid"] else "good" if clean else "mixed"
     cells = [element("div", element("dt", k), element("dd", v)) for k, v in facts.items()]
@@ -91,6 +102,7 @@ def _head(report: dict[str, Any], request: dict[str, Any]) -> Markup:
     remarks += way_in_sentences(report)
     remarks += [floor] if (floor := floor_sentence(report)) else []
     remarks += [whose] if (whose := attributed_sentence(report)) else []
+    remarks += watch_sentences(report)
     remarks += [EXPIRED] if report.get("seconds_expired") else []
     remarks += [left_out_sentence(report["left_out"])] if report.get("left_out") else []
     what = f"run {report['run_id']} · {', '.join(report['pipelines'])}"

@@ -19,6 +19,7 @@ from services.console.show import (
 )
 from services.console.warmth import warm_up_sentence
 from services.console.ways_in import way_in_sentences
+from services.console.watched import watch_sentences
 
 PERCENTILES = ("p50", "p90", "p95", "p99", "p999", "max", "mean")
 
@@ -44,6 +45,8 @@ def markdown(report: dict[str, Any]) -> str:
         lines += ["", floor]
     if whose := attributed_sentence(report):
         lines += ["", whose]
+    for text in watch_sentences(report):
+        lines += ["", text]
     if report.get("seconds_expired"):
         lines += ["", EXPIRED]
     if report.get("left_out"):

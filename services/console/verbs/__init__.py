@@ -1,10 +1,11 @@
 """The verbs: each takes its options, settings and a console, and returns the exit code."""
 
-from services.console.verbs import definitions, measuring, results, stack, studying
+from services.console.verbs import definitions, measuring, results, stack, studying, watching
 
 VERBS = {
     "run": measuring.run,
     "study": studying.study,
+    "watch": watching.watch,
     "up": stack.up,
     "down": stack.down,
     "status": stack.status,

@@ -1,0 +1,117 @@
+"""The verb `watch`."""
+
+import time
+from argparse import Namespace
+from collections.abc import Callable
+
+from rich.console import Console
+
+from schemas.watch import Watch
+from services.console.remote_stack import open_stack
+from services.console.verbs.common import dashboards, teller
+from services.runtime.clickhouse import QueryError, query, store_url
+from services.runtime.definitions import DefinitionError
+from services.runtime.settings import ServiceSettings
+from services.runtime.watches import end_watch, keep_watch, kept_watches, position_path, read_watch
+
+LOOK_S = 0.25
+TELL_S = 10.0
+END_S = 20.0
+FIGURES = (
+    "SELECT sum(l.count) AS outputs, quantileExactWeighted(0.5)(latency_ms, l.count) AS p50_ms,"
+    " quantileExactWeighted(0.99)(latency_ms, l.count) AS p99_ms, max(latency_ms) AS max_ms"
+    " FROM tidegauge.results_latency AS l WHERE pipeline = {name:String}"
+    " AND startsWith(run_id, 'watch-') AND l.time > now64(3) - toIntervalSecond(10)"
+    " HAVING outputs > 0"
+)
+VERDICTS = (
+    "SELECT sum(v.missing) AS missing, sum(v.late) AS late, sum(v.duplicate) AS duplicate,"
+    " sum(v.unexpected) AS unexpected FROM tidegauge.results_verdicts AS v"
+    " WHERE pipeline = {name:String} AND startsWith(run_id, 'watch-')"
+    " AND v.time > now64(3) - toIntervalSecond(10)"
+)
+
+
+def watch(options: Namespace, settings: ServiceSettings, console: Console) -> int:
+    """Watch a pipeline until Ctrl-C, or return at once with --detach; or list watches, or end
+    one."""
+    if settings.store_url:
+        raise DefinitionError(
+            "The services run elsewhere (TIDEGAUGE_STORE_URL): put the watch into the folder"
+            " watches of the data of the watcher there."
+        )
+    if options.end:
+        end_watch(settings.data, options.end)
+        console.print(f"The watch {options.end} is ended.")
+        return 0
+    if options.file is None:
+        _list(console, settings)
+        return 0
+    found = read_watch(options.file)
+    stack, say = open_stack(settings, is_lasting=True), teller(console)
+    try:
+        (stack.up_detached if options.detach else stack.up)(say)
+        was_there = found.name in kept_watches(settings.data)
+        is_new = keep_watch(settings.data, found)
+        _say_what(console, settings, found, "begins" if is_new else "goes on")
+        if options.detach or (was_there and stack.attached):
+            return 0
+        _follow(console, settings, found, stack.check)
+    except KeyboardInterrupt:
+        _end(settings, found.name, stack.check)
+        console.print(f"The watch {found.name} is ended; its runs stay: tidegauge runs")
+    finally:
+        if not options.detach:
+            stack.close(say)
+    return 0
+
+
+def _say_what(console: Console, settings: ServiceSettings, found: Watch, what: str) -> None:
+    inputs = ", ".join(one.topic for one in found.inputs)
+    outputs = ", ".join(one.topic for one in found.outputs)
+    console.print(f"The watch {found.name} {what}: {inputs} → {outputs}", soft_wrap=True)
+    console.print(f"Watch it at {dashboards(settings)}d/tidegauge-live", soft_wrap=True)
+
+
+def _follow(
+    console: Console, settings: ServiceSettings, found: Watch, check: Callable[[], None]
+) -> None:
+    told_s = time.monotonic()
+    while True:
+        check()
+        if time.monotonic() - told_s >= TELL_S:
+            told_s = time.monotonic()
+            console.print(_figures(store_url(settings), found.name), soft_wrap=True)
+        time.sleep(LOOK_S)
+
+
+def _figures(url: str, name: str) -> str:
+    """The last ten seconds in a line."""
+    try:
+        rows, (bad,) = query(url, FIGURES, name=name), query(url, VERDICTS, name=name)
+    except QueryError as error:
+        return f"The store does not answer: {error}"
+    wrong = ", ".join(f"{count} {verdict}" for verdict, count in bad.items() if int(count))
+    if not rows:
+        return f"no output was paired in the last 10 s{'; ' if wrong else ''}{wrong}"
+    row = rows[0]
+    latency = f"p50 {row['p50_ms']}, p99 {row['p99_ms']}, max {row['max_ms']} ms"
+    return f"{int(row['outputs']) / TELL_S:.1f} pairs/s, {latency}; {wrong or 'nothing amiss'}"
+
+
+def _end(settings: ServiceSettings, name: str, check: Callable[[], None]) -> None:
+    """End a watch and wait until it has concluded what it began."""
+    if name in kept_watches(settings.data):
+        end_watch(settings.data, name)
+    end_s = time.monotonic() + END_S
+    while position_path(settings.data, name).exists() and time.monotonic() < end_s:
+        check()
+        time.sleep(LOOK_S)
+
+
+def _list(console: Console, settings: ServiceSettings) -> None:
+    names = [*kept_watches(settings.data)]
+    for name in names:
+        console.print(name)
+    if not names:
+        console.print("There is no watch; begin one with: tidegauge watch FILE.toml")

@@ -1,0 +1,55 @@
+"""What reports say of runs that are hours of a watch, which have no load and no generator."""
+
+from typing import Any
+
+from services.runtime.clickhouse import query
+
+Report = dict[str, Any]
+
+
+def is_watched(request: dict[str, Any]) -> bool:
+    """Whether a run is one of a watch, given its request as JSON."""
+    return "watch" in request
+
+
+def watched_until_ms(url: str, run_id: str) -> int:
+    """End of the last second in which a record was read; 0 without one. Raises QueryError."""
+    rows = query(
+        url,
+        "SELECT toUnixTimestamp64Milli(max(second)) + 1000 AS until_ms"
+        " FROM tidegauge.results_throughput WHERE run_id = {run_id:String} HAVING count() > 0",
+        run_id=run_id,
+    )
+    return int(rows[0]["until_ms"]) if rows else 0
+
+
+def watched_input(url: str, run_id: str, seconds: float) -> dict[str, Any]:
+    """The input of a report, counted from the topics. Raises QueryError."""
+    rows = query(
+        url,
+        "SELECT sum(records) AS total FROM tidegauge.results_throughput"
+        " WHERE run_id = {run_id:String} AND pipeline = ''",
+        run_id=run_id,
+    )
+    records = int(rows[0]["total"])
+    return {
+        "records": records,
+        "records_per_second": records / seconds if seconds else 0.0,
+        "send_delay_ms": dict.fromkeys(("p50", "p99", "max")),
+    }
+
+
+def watch_sentences(report: Report) -> list[str]:
+    """By whose clocks the latencies of a watch are, and what was not counted."""
+    told = report["conclusion"].get("watch")
+    if told is None:
+        return []
+    found = [told["times"]]
+    if told["share"] < 1:
+        found.append(
+            f"One in {1 / told['share']:g} identities was counted, by hash; verdicts and latencies "
+            "are exact on these."
+        )
+    if told["refused"]:
+        found.append(f"{told['refused']} records have no identity and were not judged.")
+    return found

@@ -1,0 +1,27 @@
+"""Records of watched topics as Kafka's client gives them."""
+
+import io
+
+import fastavro
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
+
+from schemas.watch import Watch
+
+
+def message(topic, value=None, key=None, ms=1_000, partition=0, offset=0, headers=None):
+    """One record."""
+    stamp = (TIMESTAMP_LOG_APPEND_TIME, ms)
+    return Message(topic, partition, offset, key, value, headers, None, stamp, 0)
+
+
+def a_watch(**fields):
+    """A watch of the topics `in` and `out` by key; fields replace what it says."""
+    plain = {"name": "w", "inputs": [{"topic": "in"}], "outputs": [{"topic": "out"}]}
+    return Watch.model_validate(plain | fields)
+
+
+def datum(schema, record):
+    """A record in plain Avro."""
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), record)
+    return out.getvalue()

@@ -1,0 +1,157 @@
+"""A watch without Kafka: from records to events, however they are read."""
+
+import json
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas import catalogue
+from services.watcher.identity import hashes
+from services.watcher.ledger import DUPLICATE, EXACT, LATE, LOST, UNEXPECTED
+from services.watcher.watched import WHOLE, Watched
+from tests.unit.watcher.one_by_one import verdicts_of
+from tests.unit.watcher.records import a_watch, message
+
+pytestmark = pytest.mark.unit
+
+RELATION = {"deadline_ms": 10, "give_up_ms": 20, "remember_ms": 50}
+NAMES = {EXACT: "exact", LATE: "late", DUPLICATE: "duplicate", UNEXPECTED: "unexpected"}
+
+
+def records(topic, pairs):
+    return [
+        message(topic, None, str(name).encode(), ms, offset=offset)
+        for offset, (name, ms) in enumerate(sorted(pairs, key=lambda one: one[1]))
+    ]
+
+
+def totals(events):
+    """Latencies and verdicts over all runs."""
+    latencies, verdicts = Counter(), Counter()
+    for event in events:
+        if event.topic == catalogue.LATENCY:
+            fields = event.fields
+            latencies.update(dict(zip(fields["latencies_ms"], fields["counts"], strict=True)))
+        elif event.topic == catalogue.VERDICTS:
+            for name in ("exact", "late", "missing", "duplicate", "unexpected"):
+                verdicts[name] += event.fields[name]
+    return +latencies, +verdicts
+
+
+def expected(found):
+    latencies, verdicts = Counter(), Counter()
+    for (verdict, input_ms, output_ms), count in found.items():
+        verdicts["missing" if verdict == LOST else NAMES[verdict]] += count
+        if verdict in (EXACT, LATE):
+            latencies[output_ms - input_ms] += count
+    return latencies, verdicts
+
+
+some = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 200)), max_size=40)
+
+
+@settings(max_examples=200, deadline=None)
+@given(some, some, st.lists(st.tuples(st.booleans(), st.integers(1, 9)), max_size=12))
+def test_counts_follow_from_the_topics_and_not_from_how_they_are_read(inputs, outputs, reads):
+    watch = a_watch(begin="earliest", relation=RELATION)
+    watched, events = Watched(watch, 0), []
+    left = {"in": records("in", inputs), "out": records("out", outputs)}
+    read_ms = {"in": -1, "out": -1}
+
+    def read(topic, count):
+        mine, left[topic] = left[topic][:count], left[topic][count:]
+        if mine:
+            ((_, _, read_ms[topic]),) = watched.take(topic, mine)
+        events.extend(watched.advance(min(read_ms.values())))
+
+    for is_input, count in (*reads, (True, 99), (False, 99)):
+        read("in" if is_input else "out", count)
+    events += watched.advance(1_000)
+    assert totals(events) == expected(verdicts_of(inputs, outputs, watch.relation))
+
+
+def test_a_sample_is_exact_on_the_identities_that_it_has():
+    watch = a_watch(begin="earliest", relation=RELATION, share=0.25)
+    watched = Watched(watch, 0)
+    inputs = [(number, number % 150) for number in range(2_000)]
+    outputs = [(number, ms + 3) for number, ms in inputs if number % 7]
+    watched.take("in", records("in", inputs))
+    watched.take("out", records("out", outputs))
+    mine = {
+        number for number in range(2_000) if hashes([str(number).encode()]).tolist()[0] < WHOLE // 4
+    }
+    assert 400 < len(mine) < 600
+    kept = [[one for one in side if one[0] in mine] for side in (inputs, outputs)]
+    found = totals(list(watched.advance(1_000)))
+    assert found == expected(verdicts_of(*kept, watch.relation))
+
+
+def test_a_join_has_the_time_of_the_last_of_its_inputs():
+    watch = a_watch(
+        inputs=[{"topic": "in"}, {"topic": "also"}],
+        relation={"kind": "join", **RELATION},
+        begin="earliest",
+    )
+    watched = Watched(watch, 0)
+    watched.take("in", records("in", [(1, 100), (2, 100), (3, 100)]))
+    watched.take("also", records("also", [(1, 105), (2, 90)]))
+    events = list(watched.advance(101))
+    watched.take("out", records("out", [(1, 107), (2, 104)]))
+    latencies, verdicts = totals([*events, *watched.advance(1_000)])
+    assert (latencies, verdicts) == ({2: 1, 4: 1}, {"exact": 2})
+
+
+def test_what_came_before_the_watch_began_is_known_and_not_judged():
+    watch = a_watch(relation=RELATION)
+    watched = Watched(watch, 100)
+    watched.take("in", records("in", [(1, 95), (2, 98), (3, 101)]))
+    watched.take("out", records("out", [(1, 103), (3, 104), (4, 99)]))
+    events = list(watched.advance(1_000))
+    assert totals(events) == ({3: 1}, {"exact": 1})
+    read = [e.fields for e in events if e.topic == catalogue.THROUGHPUT]
+    assert [(one["topic"], one["records"]) for one in read] == [("in", 1), ("out", 2)]
+
+
+def test_offenders_say_where_they_are():
+    watched = Watched(a_watch(begin="earliest", relation=RELATION), 0)
+    watched.take("in", [message("in", None, b"a", 100, partition=3, offset=17)])
+    watched.take("out", [message("out", None, b"b", 105, partition=1, offset=9)])
+    events = [one for one in watched.advance(1_000) if one.topic == catalogue.VERDICTS]
+    samples = [json.loads(text) for one in events for text in one.fields["samples"]]
+    assert samples == [
+        {"verdict": "unexpected", "topic": "out", "partition": 1, "offset": 9, "output_ms": 105},
+        {"verdict": "missing", "topic": "in", "partition": 3, "offset": 17, "input_ms": 100},
+    ]
+
+
+def test_a_full_memory_counts_half_of_the_identities_from_then_on():
+    relation = {"deadline_ms": 10, "give_up_ms": 10_000, "remember_ms": 10_000}
+    watched = Watched(a_watch(begin="earliest", relation=relation, max_records=1_000), 0)
+    inputs = [(number, 100) for number in range(1_001)]
+    watched.take("in", records("in", inputs))
+    list(watched.advance(101))
+    assert watched.is_full
+    watched.halve()
+    assert (watched.is_full, watched.share) == (False, 0.5)
+    watched.take("out", records("out", [(number, 104) for number in range(1_001)]))
+    _, verdicts = totals(list(watched.advance(30_000)))
+    kept = sum(hashes([str(n).encode()]).tolist()[0] < WHOLE // 2 for n in range(1_001))
+    assert verdicts == {"exact": kept}
+
+
+def test_a_watch_goes_on_from_what_was_saved():
+    watch = a_watch(begin="earliest", relation=RELATION)
+    first, second = Watched(watch, 0), Watched(watch, 0)
+    inputs, outputs = [(1, 100), (2, 105), (3, 130)], [(1, 103), (2, 131), (9, 132)]
+    first.take("in", records("in", inputs))
+    first.take("out", records("out", outputs[:1]))
+    before = list(first.advance(104))
+    arrays, rest = first.saved()
+    second.restore(arrays, json.loads(json.dumps(rest)))
+    after = []
+    for one in (first, second):
+        one.take("out", records("out", outputs[1:]))
+        after.append(totals([*before, *one.advance(1_000)]))
+    assert after[0] == after[1] == expected(verdicts_of(inputs, outputs, watch.relation))
