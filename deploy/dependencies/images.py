@@ -9,6 +9,7 @@ from deploy.dependencies.lock import Pin, subset
 # Packages that are not called like the module they bring, underscores aside.
 PACKAGE_OF = {
     "faust": "faust-streaming",
+    "google": "protobuf",
     "mode": "mode-streaming",
     "yaml": "pyyaml",
     "zmq": "pyzmq",
@@ -28,6 +29,7 @@ SERVICES = (
     "collector",
     "conductor",
     "store",
+    "watcher",
     "console",
 )
 

@@ -81,7 +81,7 @@ def end_watch(data: Path, name: str) -> None:
 
 def position_path(data: Path, name: str) -> Path:
     """Where a watch writes down how far it is."""
-    return _folder(data) / f"{name}.position"
+    return data / "watching" / f"{name}.position"
 
 
 def _with_schemas(watch: Watch, folder: Path) -> Watch:

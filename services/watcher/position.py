@@ -7,7 +7,6 @@ offsets, and publishes the difference to what is on the bus behind that end.
 """
 
 import hashlib
-import io
 import json
 import os
 from dataclasses import dataclass, field
@@ -36,11 +35,16 @@ def digest(watch: Watch) -> str:
 
 
 def save(path: Path, arrays: Arrays, rest: dict[str, Any]) -> None:
-    """Write a position in place of the one before. Raises OSError."""
-    text = np.frombuffer(json.dumps({"version": VERSION} | rest).encode(), np.uint8)
+    """Write a position in place of the one before: a line of JSON, then the arrays' bytes. Raises
+    OSError."""
+    names = [[name, column.dtype.str, len(column)] for name, column in arrays.items()]
+    head = json.dumps({"version": VERSION, "arrays": names, "rest": rest}).encode() + b"\n"
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     beside = path.with_suffix(".new")
     with beside.open("wb") as file:
-        np.savez(file, allow_pickle=False, rest=text, **arrays)
+        file.write(head)
+        for column in arrays.values():
+            file.write(np.ascontiguousarray(column).data)
     os.replace(beside, path)
 
 
@@ -50,15 +54,17 @@ def load(path: Path) -> tuple[Arrays, dict[str, Any]] | None:
         data = path.read_bytes()
     except FileNotFoundError:
         return None
+    arrays, place = {}, data.find(b"\n") + 1
     try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as file:
-            arrays = dict(file)
-        rest = json.loads(arrays.pop("rest").tobytes())
-        if rest["version"] != VERSION:
-            raise ValueError(f"it is of version {rest['version']}")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        head = json.loads(data[:place])
+        if head["version"] != VERSION:
+            raise ValueError(f"it is of version {head['version']}")
+        for name, kind, count in head["arrays"]:
+            arrays[name] = np.frombuffer(data, kind, count, place)
+            place += arrays[name].nbytes
+    except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
-    return arrays, rest
+    return arrays, head["rest"]
 
 
 @dataclass

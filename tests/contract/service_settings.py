@@ -18,6 +18,7 @@ SETTINGS: dict[str, type[ServiceSettings]] = {
     "generator": GeneratorSettings,
     "runner": SparkSettings,
     "store": StoreSettings,
+    "watcher": ServiceSettings,
 }
 PREFIX = "TIDEGAUGE_"
 

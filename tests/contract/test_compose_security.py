@@ -51,7 +51,7 @@ def test_a_container_reaches_only_those_that_it_asks() -> None:
     assert members == {
         "tables": {"clickhouse", "store", "grafana"},
         "published": {"store"},
-        "outside": {"grafana"},
+        "outside": {"grafana", "watcher"},
     }
     inside = {network for network, given in networks.items() if given == {"internal": True}}
     assert inside == {"bus", "tables"}
@@ -100,7 +100,7 @@ def test_nobody_speaks_to_kafka_before_it_knows_who_may_do_what() -> None:
     assert PARTS["access"]["depends_on"] == {"kafka": {"condition": "service_healthy"}}
     waits = {"access": {"condition": "service_completed_successfully"}}
     assert PARTS["conductor"]["depends_on"] == waits
-    after_the_conductor = {"generator", "runner", "evaluator", "collector", "store"}
+    after_the_conductor = {"generator", "runner", "evaluator", "collector", "store", "watcher"}
     assert {name for name, part in PARTS.items() if "conductor" in part.get("depends_on", {})} == (
         after_the_conductor
     )

@@ -45,6 +45,7 @@ ENDS = [
     ours("grafana"),
     ours("runner"),
     ours("store", 17072),
+    ours("watcher"),
     others("kafka", "tidegauge", KAFKA, 9094),
     others("open", "tidegauge", KAFKA, 9092),
     others("exporter", "tidegauge", KAFKA, 9404),
@@ -130,7 +131,16 @@ def reached(resources: list[Resource], sides: str = "both") -> set[tuple[str, st
     }
 
 
-SERVICES = {"collector", "conductor", "console", "evaluator", "generator", "runner", "store"}
+SERVICES = {
+    "collector",
+    "conductor",
+    "console",
+    "evaluator",
+    "generator",
+    "runner",
+    "store",
+    "watcher",
+}
 SAME_PODS = {("kafka", "exporter"), ("open", "exporter")}
 OF_THE_BASE = {
     *((client, "kafka") for client in {*SERVICES, "access"}),

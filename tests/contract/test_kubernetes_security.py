@@ -27,6 +27,7 @@ SECRETS = {
     "grafana": {"clickhouse_reader", "grafana_admin"},
     "runner": {"kafka"},
     "store": {"kafka", "clickhouse_admin", "clickhouse_reader", "clickhouse_server"},
+    "watcher": {"kafka"},
 }
 AS_FOLDERS = {"brokers", "grafana"}  # whose own readers follow links; a service refuses them
 ASKS_THE_API = {("tidegauge-spark", "runner")}  # makes its executors
@@ -90,7 +91,7 @@ def test_no_kind_that_makes_pods_is_passed_over() -> None:
     assert {each["kind"] for each in [*BASE, *FIVE, *EXECUTORS, RUN]} | {
         "Pod"
     } == makes | makes_none
-    assert len({each.name for each in PODS}) == 13
+    assert len({each.name for each in PODS}) == 14
 
 
 @EVERY

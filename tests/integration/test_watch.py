@@ -1,0 +1,147 @@
+"""Watches of a pipeline that was never made for Tidegauge, against a brute force."""
+
+import json
+import time
+from collections import Counter
+
+import psutil
+import pytest
+
+from schemas import catalogue
+from schemas.watch import Watch
+from services.runtime.kafka import assigned_consumer, end_offsets
+from services.runtime.replay import decoded, read_spans
+from services.runtime.watches import keep_watch
+from tests.integration.kafka_broker import own_broker  # noqa: F401
+from tests.integration.service_process import running_service
+from tests.integration.watched_pipeline import (
+    Load,
+    Pipeline,
+    as_json,
+    brute_force,
+    cluster_state,
+    faulty,
+    identified,
+    make_topics,
+    run_of,
+    told_by,
+)
+
+pytestmark = pytest.mark.integration
+
+RELATION = {"deadline_ms": 2_000, "give_up_ms": 4_000, "remember_ms": 8_000}
+RUN_S = 5
+
+
+def a_watch(broker, name, **fields):
+    plain = {
+        "name": name,
+        "kafka": {"bootstrap": broker.bootstrap},
+        "relation": RELATION,
+        "begin": "earliest",
+        "run_s": RUN_S,
+    }
+    return Watch.model_validate(plain | fields)
+
+
+def published(broker):
+    """Schema name and fields of every result on the bus."""
+    topics = (catalogue.LIFECYCLE, catalogue.LATENCY, catalogue.VERDICTS, catalogue.CONCLUSIONS)
+    consumer = assigned_consumer(broker, "tests-bus", **{"fetch.min.bytes": 1})
+    spans = {(topic, 0): (0, *end_offsets(consumer, topic)) for topic in topics}
+    found = list(decoded(read_spans(consumer, spans)))
+    consumer.close()
+    return found
+
+
+def concluded(records, watch):
+    """Conclusions of a watch by number of the run."""
+    return {
+        run_of(watch, record["run_id"]): record
+        for name, record in records
+        if name == "results_conclusions" and record["run_id"].startswith(f"watch-{watch.name}-")
+    }
+
+
+def await_conclusion(broker, watch, time_ms, deadline_s=60):
+    """Wait until the run that a time belongs to is concluded; returns what was published."""
+    run, end_s = time_ms // (1000 * watch.run_s), time.monotonic() + deadline_s
+    while run not in concluded(records := published(broker), watch):
+        assert time.monotonic() < end_s, [one for one in records if one[0] == "results_lifecycle"]
+        time.sleep(0.2)  # between two looks, within the deadline
+    return records
+
+
+def await_pairs(broker, watch, count, deadline_s=60):
+    """Wait until so many outputs have been paired."""
+    end_s = time.monotonic() + deadline_s
+    while sum(map(Counter.total, told_by(published(broker), watch)[0].values())) < count:
+        assert time.monotonic() < end_s
+        time.sleep(0.2)  # between two looks, within the deadline
+
+
+def order_id(message):
+    return str(json.loads(message.value())["order"]["id"])
+
+
+def process_of(service, name):
+    """The process of a watch."""
+    end_s = time.monotonic() + 20
+    while time.monotonic() < end_s:
+        for child in psutil.Process(service.pid).children():
+            if child.cmdline()[-1:] == [name]:
+                return child
+        time.sleep(0.05)
+    raise AssertionError(f"there is no process of {name}")
+
+
+def test_every_count_is_that_of_a_brute_force_though_processes_are_killed(broker, tmp_path):
+    make_topics(broker.bootstrap, orders=2, shipped=3)
+    watch = a_watch(
+        broker,
+        "orders",
+        inputs=[{"topic": "orders", "format": "json", "identity": ["value.order.id"]}],
+        outputs=[{"topic": "shipped"}],
+    )
+    keep_watch(tmp_path, watch)
+
+    def order(number):
+        yield "orders", str(number % 7).encode(), as_json(order={"id": number}, size=3), None
+        if number % 500 == 0:
+            yield "orders", b"x", b"{", None
+            yield "shipped", b"nobody-%d" % number, b"", None
+
+    def shipped(message):
+        try:
+            number = json.loads(message.value())["order"]["id"]
+        except ValueError:
+            return []
+        return faulty(number, ("shipped", str(number).encode(), b"done", None))
+
+    load = Load(broker.bootstrap, order, count=9_000, per_second=1_000)
+    pipeline = Pipeline(broker.bootstrap, ["orders"], shipped)
+    with running_service(broker, "watcher", tmp_path) as service:
+        pipeline.start()
+        load.start()
+        watching = process_of(service, "orders")
+        await_pairs(broker, watch, 1_500)
+        before = cluster_state(broker.bootstrap, ("orders", "shipped"))
+        watching.kill()
+        await_pairs(broker, watch, 4_000)
+    with running_service(broker, "watcher", tmp_path) as service:
+        load.join()
+        pipeline.end()
+        inputs = identified(broker.bootstrap, ["orders"], order_id)
+        outputs = identified(broker.bootstrap, ["shipped"], lambda m: m.key().decode())
+        last_ms = max(ms for _, ms in (*inputs, *outputs))
+        records = await_conclusion(broker, watch, last_ms)
+        assert cluster_state(broker.bootstrap, ("orders", "shipped")) == before
+    assert told_by(records, watch) == brute_force(watch, inputs, outputs)
+    found = concluded(records, watch)
+    assert len(found) >= 2
+    details = [json.loads(one["detail"]) for one in found.values()]
+    assert all(one["valid"] for one in found.values())
+    assert sum(one["watch"]["refused"] for one in details) == 18
+    assert {one["watch"]["times"] for one in details} == {
+        "All times are LogAppendTime, by the clock of one broker."
+    }
