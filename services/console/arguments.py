@@ -138,6 +138,14 @@ def _add_watch(verbs: Verbs) -> None:
     watch.add_argument("file", nargs="?", type=Path, metavar="FILE.toml", help="what is watched")
     watch.add_argument("--detach", action="store_true", help="leave it on and return")
     watch.add_argument("--end", metavar="NAME", help="end a watch that is left on")
+    watch.add_argument(
+        "--infer",
+        nargs=2,
+        metavar=("INPUT", "OUTPUT"),
+        help="look at two topics, and print a file with the best guess",
+    )
+    watch.add_argument("--kafka", default="", metavar="HOST:PORT", help="where these topics are")
+    watch.add_argument("--registry", default="", metavar="URL", help="where their schemas are")
 
 
 def _warm_up(text: str) -> int | str:

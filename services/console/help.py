@@ -63,6 +63,7 @@ HELP: dict[str, Help] = {
         " With --detach the watch stays on until it is ended. docs/watch-your-pipeline.md begins"
         " with a file.",
         (
+            ("./tidegauge watch --infer orders shipped --kafka kafka:9092", "a file to begin with"),
             ("./tidegauge watch orders.toml", "until Ctrl-C"),
             ("./tidegauge watch orders.toml --detach", "in the background"),
             ("./tidegauge watch", "which watches there are"),

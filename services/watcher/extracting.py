@@ -13,7 +13,7 @@ from services.runtime.cells import Ints
 from services.watcher.decoding import Decode, NoFieldError, UndecodableError, decoder, field_of
 from services.watcher.identity import SEPARATOR, Hashes, hashes, text_of
 
-_BYTES: Final[dict[KeyFormat, int]] = {"int": 4, "long": 8}
+KEY_BYTES: Final[dict[KeyFormat, int]] = {"int": 4, "long": 8}
 MAX_REASONS: Final = 20
 Find = Callable[[Message, Any], Any]
 
@@ -126,7 +126,7 @@ def _key(message: Message, kind: KeyFormat) -> Any:
         raise NoFieldError("it has no key")
     if kind == "text":
         return key
-    if len(key) != _BYTES[kind]:
+    if len(key) != KEY_BYTES[kind]:
         raise UndecodableError(f"its key of {len(key)} bytes is no {kind}")
     return int.from_bytes(key, "big", signed=True)
 

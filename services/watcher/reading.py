@@ -19,8 +19,15 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from schemas.watch import WatchedKafka
 from services.runtime.clock import Clock, now_ms
-from services.runtime.kafka import KAFKA_TIMEOUT_S, KafkaUnavailableError, partition_ids
+from services.runtime.kafka import (
+    KAFKA_TIMEOUT_S,
+    KafkaUnavailableError,
+    open_client_properties,
+    partition_ids,
+)
+from services.runtime.settings import ServiceSettings
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -309,3 +316,15 @@ def first_offsets(consumer: Consumer, places: Iterable[Place]) -> dict[Place, in
 def _is_gone(error: KafkaError) -> bool:
     codes = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
     return error.code() in (*codes, KafkaError._UNKNOWN_PARTITION)
+
+
+def client_properties(kafka: WatchedKafka, name: str, settings: ServiceSettings) -> dict[str, Any]:
+    """librdkafka properties of the clients of a watch."""
+    if not kafka.bootstrap:
+        return open_client_properties(settings, f"watch-{name}") | kafka.properties
+    return {
+        "bootstrap.servers": kafka.bootstrap,
+        "client.id": f"tidegauge-watch-{name}",
+        "log_level": 3,
+        **kafka.properties,
+    }

@@ -20,7 +20,7 @@ from schemas.watch import Watch
 from services.runtime.clock import now_ms
 from services.runtime.environment import environment
 from services.runtime.events import Events
-from services.runtime.kafka import KafkaUnavailableError, event_producer, open_client_properties
+from services.runtime.kafka import KafkaUnavailableError, event_producer
 from services.runtime.logs import configure_logs
 from services.runtime.program import end_with_parent
 from services.runtime.reconciling import COUNTED, NotRepeatableError
@@ -36,6 +36,7 @@ from services.watcher.reading import (
     Place,
     Trouble,
     WatchReader,
+    client_properties,
     first_offsets,
     offsets_at,
 )
@@ -255,7 +256,7 @@ def open_watching(watch: Watch, settings: ServiceSettings) -> Watching:
     """A watch that begins, or goes on where it was. Raises KafkaException, KafkaUnavailableError,
     ValueError where its schemas or its position are wrong."""
     producer = f"watch-{watch.name}"
-    client = properties_of(watch, settings)
+    client = client_properties(watch.kafka, watch.name, settings)
     consumer, admin = Consumer(client | READING), AdminClient(client)
     reader = WatchReader(consumer, admin, watch.topics())
     events = Events(event_producer(settings, producer), producer)
@@ -282,18 +283,6 @@ def open_watching(watch: Watch, settings: ServiceSettings) -> Watching:
     published = position.read_published(settings, producer, rest["bus"])
     watching.behind = CatchingUp(published, reader.ends(), began_ms)
     return watching
-
-
-def properties_of(watch: Watch, settings: ServiceSettings) -> dict[str, Any]:
-    """librdkafka properties of the clients of a watch."""
-    if not watch.kafka.bootstrap:
-        return open_client_properties(settings, f"watch-{watch.name}") | watch.kafka.properties
-    return {
-        "bootstrap.servers": watch.kafka.bootstrap,
-        "client.id": f"tidegauge-watch-{watch.name}",
-        "log_level": 3,
-        **watch.kafka.properties,
-    }
 
 
 if __name__ == "__main__":

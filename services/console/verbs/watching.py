@@ -1,5 +1,9 @@
 """The verb `watch`."""
 
+import json
+import os
+import subprocess
+import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable
@@ -11,7 +15,7 @@ from services.console.remote_stack import open_stack
 from services.console.verbs.common import dashboards, teller
 from services.runtime.clickhouse import QueryError, query, store_url
 from services.runtime.definitions import DefinitionError
-from services.runtime.settings import ServiceSettings
+from services.runtime.settings import ROOT, ServiceSettings
 from services.runtime.watches import end_watch, keep_watch, kept_watches, position_path, read_watch
 
 LOOK_S = 0.25
@@ -35,6 +39,8 @@ VERDICTS = (
 def watch(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """Watch a pipeline until Ctrl-C, or return at once with --detach; or list watches, or end
     one."""
+    if options.infer:
+        return _infer(options, settings)
     if settings.store_url:
         raise DefinitionError(
             "The services run elsewhere (TIDEGAUGE_STORE_URL): put the watch into the folder"
@@ -64,6 +70,18 @@ def watch(options: Namespace, settings: ServiceSettings, console: Console) -> in
         if not options.detach:
             stack.close(say)
     return 0
+
+
+def _infer(options: Namespace, settings: ServiceSettings) -> int:
+    """Print a guess, in a process of the watcher's."""
+    registry = {"url": options.registry} if options.registry else None
+    told = json.dumps({"kafka": {"bootstrap": options.kafka}, "registry": registry})
+    variables = {"TIDEGAUGE_DATA": str(settings.data.absolute()), "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-m", "services.watcher.inferring", told, *options.infer],
+        env=os.environ | variables,
+        check=False,
+    ).returncode
 
 
 def _say_what(console: Console, settings: ServiceSettings, found: Watch, what: str) -> None:

@@ -1,0 +1,273 @@
+"""A guess at a watch file, from some hundred records of both topics:
+
+    python -m services.watcher.inferring '{"kafka": {…}, "registry": {…}}' INPUT OUTPUT
+
+It prints the file, with what was seen as comments, and writes nothing anywhere.
+"""
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+
+from schemas.watch import Format, KeyFormat, Registry, WatchedKafka
+from services.runtime.kafka import KAFKA_TIMEOUT_S, KafkaUnavailableError, partition_ids
+from services.runtime.settings import ServiceSettings, load_settings
+from services.watcher.decoding import Decode, UndecodableError, confluent_avro, decode_json
+from services.watcher.extracting import KEY_BYTES
+from services.watcher.identity import text_of
+from services.watcher.reading import READING, client_properties
+from services.watcher.registry import SchemaIds, asking
+
+OUTPUTS_READ: Final = 500
+INPUTS_READ: Final = 5_000
+READ_S: Final = 10.0
+MOST_PATHS: Final = 200
+MOST_DEPTH: Final = 6
+GOOD: Final = 0.9
+MARKER: Final = b"\xc3\x01"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Records of a topic and what they seem to be. values: decoded, None where they are not."""
+
+    topic: str
+    messages: list[Message]
+    format: Format
+    key: KeyFormat
+    values: list[Any]
+
+    def texts(self) -> dict[str, list[bytes | None]]:
+        """By path the text of each record, of the paths that most records have."""
+        found: dict[str, list[bytes | None]] = {}
+        for number, (message, value) in enumerate(zip(self.messages, self.values, strict=True)):
+            for path, text in _leaves(message, value, self.key):
+                if path not in found and len(found) < MOST_PATHS:
+                    found[path] = [None] * len(self.messages)
+                if path in found:
+                    found[path][number] = text
+        return {
+            path: texts
+            for path, texts in found.items()
+            if len(texts) - texts.count(None) >= GOOD * len(texts)
+        }
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A path of the input and one of the output with the same values. found: share of outputs whose
+    identity an input has; distinct: share of inputs whose identity no other has."""
+
+    input_path: str
+    output_path: str
+    found: float
+    distinct: float
+
+    @property
+    def score(self) -> tuple[float, float, int]:
+        """The greater the better; of equals, the simpler path."""
+        length = len(self.input_path) + len(self.output_path)
+        return (round(self.found * self.distinct, 2), self.found, -length)
+
+
+def guesses(inputs: Seen, outputs: Seen) -> list[Guess]:
+    """Pairs of paths with common values, best first."""
+    sides = inputs.texts(), outputs.texts()
+    found = []
+    for input_path, texts in sides[0].items():
+        names = Counter(text for text in texts if text is not None)
+        distinct = sum(count == 1 for count in names.values()) / max(1, names.total())
+        for output_path, theirs in sides[1].items():
+            known = [text for text in theirs if text is not None]
+            share = sum(text in names for text in known) / max(1, len(known))
+            if share > 0.5 and distinct > 0.1:
+                found.append(Guess(input_path, output_path, share, distinct))
+    return sorted(found, key=lambda one: one.score, reverse=True)
+
+
+def seen(topic: str, messages: list[Message], ids: SchemaIds | None) -> Seen:
+    """What records seem to be."""
+    values = [message.value() or b"" for message in messages]
+    kind = _format(values)
+    decode: Decode | None = decode_json if kind == "json" else None
+    if kind == "avro-confluent" and ids is not None:
+        decode = confluent_avro(ids)
+    decoded = []
+    for value in values:
+        try:
+            decoded.append(decode(value) if decode else None)
+        except UndecodableError:
+            decoded.append(None)
+    return Seen(topic, messages, kind, _key_format(messages), decoded)
+
+
+def _format(values: list[bytes]) -> Format:
+    def most(count: int) -> bool:
+        return bool(values) and count >= GOOD * len(values)
+
+    if most(sum(_is_json(value) for value in values)):
+        return "json"
+    if most(sum(value[:2] == MARKER for value in values)):
+        return "avro-single-object"
+    if most(sum(value[:2] == b"\0\0" and len(value) > 5 for value in values)):
+        return "avro-confluent"
+    return "bytes"
+
+
+def _is_json(value: bytes) -> bool:
+    try:
+        return isinstance(json.loads(value), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _key_format(messages: list[Message]) -> KeyFormat:
+    keys = [key for key in map(Message.key, messages) if key is not None]
+    if any(not key.isascii() or b"\0" in key for key in keys):
+        for kind, size in KEY_BYTES.items():
+            if all(len(key) == size for key in keys):
+                return kind
+    return "text"
+
+
+def _leaves(message: Message, value: Any, key: KeyFormat) -> Iterator[tuple[str, bytes]]:
+    raw = message.key()
+    if raw is not None and key == "text":
+        yield "key", raw
+    elif raw is not None and len(raw) == KEY_BYTES[key]:
+        yield "key", str(int.from_bytes(raw, "big", signed=True)).encode()
+    for name, content in message.headers() or ():
+        if content is not None and "." not in name:
+            yield f"header.{name}", content
+    yield from _fields(value, "value", 0)
+
+
+def _fields(value: Any, path: str, depth: int) -> Iterator[tuple[str, bytes]]:
+    if isinstance(value, dict) and depth < MOST_DEPTH:
+        for name, inner in value.items():
+            if "." not in name:
+                yield from _fields(inner, f"{path}.{name}", depth + 1)
+    elif depth and not isinstance(value, bool) and (text := text_of(value)):
+        yield path, text
+
+
+def newest(consumer: Consumer, topic: str, count: int) -> list[Message]:
+    """About the newest so many records of a topic. Raises KafkaException, NoTopicError."""
+    partitions = partition_ids(consumer, topic)
+    each, ends = max(1, count // len(partitions)), {}
+    begins = []
+    for number in partitions:
+        place = TopicPartition(topic, number)
+        low, high = consumer.get_watermark_offsets(place, KAFKA_TIMEOUT_S)
+        place.offset = max(low, high - each)
+        if place.offset < high:
+            begins.append(place)
+            ends[number] = high
+    consumer.assign(begins)
+    found: list[Message] = []
+    deadline_s = time.monotonic() + READ_S
+    while ends and time.monotonic() < deadline_s:
+        for message in consumer.consume(5_000, 0.2):
+            if message.error() is None:
+                found.append(message)
+            if message.error() is not None or message.offset() + 1 >= ends.get(
+                message.partition(), 0
+            ):
+                ends.pop(message.partition(), None)
+    return found
+
+
+def written(
+    kafka: WatchedKafka, registry: Registry | None, inputs: Seen, outputs: Seen
+) -> Iterable[str]:
+    """The lines of a watch file."""
+    found = guesses(inputs, outputs)
+    best = found[0] if found else None
+    name = "".join(c if c.isalnum() else "-" for c in inputs.topic.lower()).strip("-")[:40]
+    yield f"# A guess from {len(inputs.messages)} records of {inputs.topic} and"
+    yield f"# {len(outputs.messages)} of {outputs.topic}. Look at every line."
+    yield f'name = "{name or "watch"}"'
+    yield ""
+    yield "[kafka]"
+    yield f'bootstrap = "{kafka.bootstrap}"'
+    if registry is not None:
+        yield ""
+        yield "[registry]"
+        yield f'url = "{registry.url}"'
+    for side, of, path in (
+        ("inputs", inputs, best.input_path if best else "key"),
+        ("outputs", outputs, best.output_path if best else "key"),
+    ):
+        yield from _side(side, of, path)
+    yield ""
+    if best is None:
+        yield "# No path of the input has the values of one of the output: say what they share."
+        return
+    yield f"# {best.found:.0%} of the outputs have an identity that one of the inputs has, and"
+    yield f"# {best.distinct:.0%} of the inputs have one that no other has."
+    if best.distinct < GOOD:
+        yield "# An identity that comes again is paired in order; one that is unique is better."
+    for other in found[1:4]:
+        yield f"# Also: {other.input_path} = {other.output_path}, found {other.found:.0%}."
+    yield from _relation(inputs, outputs, best)
+
+
+def _side(side: str, of: Seen, path: str) -> Iterator[str]:
+    yield ""
+    yield f"[[{side}]]"
+    yield f'topic = "{of.topic}"'
+    yield f'format = "{of.format}"'
+    if of.key != "text":
+        yield f'key = "{of.key}"'
+    if of.format == "avro-single-object":
+        yield "schemas = []  # .avsc files, beside this one"
+    if of.format == "avro-confluent" and all(value is None for value in of.values):
+        yield "# No schema was found for these values: it needs --registry. It may be Protobuf."
+    yield f"identity = {json.dumps([path])}"
+
+
+def _relation(inputs: Seen, outputs: Seen, best: Guess) -> Iterator[str]:
+    """What share of the inputs, between the first and the last output, has an output."""
+    times = [message.timestamp()[1] for message in outputs.messages]
+    known = set(outputs.texts()[best.output_path])
+    between = [
+        text in known
+        for text, message in zip(inputs.texts()[best.input_path], inputs.messages, strict=True)
+        if min(times) <= message.timestamp()[1] <= max(times)
+    ]
+    share = sum(between) / len(between) if between else 1.0
+    yield ""
+    yield "[relation]"
+    yield f"# {share:.0%} of the inputs that came while these outputs did have one."
+    yield f'kind = "{"one_to_one" if share > GOOD else "filter"}"'
+
+
+def main() -> None:
+    """Print the guess. Ends with one sentence where the topics cannot be read."""
+    told, input_topic, output_topic = json.loads(sys.argv[1]), sys.argv[2], sys.argv[3]
+    kafka = WatchedKafka.model_validate(told["kafka"])
+    registry = Registry.model_validate(told["registry"]) if told["registry"] else None
+    settings = load_settings(ServiceSettings)
+    ids = SchemaIds({}, asking(registry)) if registry else None
+    consumer = Consumer(client_properties(kafka, "infer", settings) | READING)
+    try:
+        inputs = seen(input_topic, newest(consumer, input_topic, INPUTS_READ), ids)
+        outputs = seen(output_topic, newest(consumer, output_topic, OUTPUTS_READ), ids)
+    except (KafkaException, KafkaUnavailableError) as error:
+        sys.exit(f"tidegauge: {error}")
+    finally:
+        consumer.close()
+    for one in (inputs, outputs):
+        if not one.messages:
+            sys.exit(f"tidegauge: there are no records in {one.topic}.")
+    print("\n".join(written(kafka, registry, inputs, outputs)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""What is guessed of two topics."""
+
+import json
+import tomllib
+
+import pytest
+
+from schemas.watch import Watch, WatchedKafka
+from services.watcher.inferring import guesses, seen, written
+from services.watcher.registry import SchemaIds
+from tests.unit.watcher.records import datum, message
+
+pytestmark = pytest.mark.unit
+
+SHIPPED = {
+    "type": "record",
+    "name": "Shipped",
+    "fields": [{"name": "order", "type": "string"}, {"name": "region", "type": "string"}],
+}
+KAFKA = WatchedKafka(bootstrap="kafka:9092")
+
+
+def orders(count=300):
+    return [
+        message(
+            "orders",
+            json.dumps({"id": f"o-{n}", "customer": {"name": f"c{n % 7}"}, "n": n}).encode(),
+            f"c{n % 7}".encode(),
+            1_000 + n,
+        )
+        for n in range(count)
+    ]
+
+
+def shipped(count=300, every=1):
+    return [
+        message(
+            "shipped",
+            b"\0\0\0\0\x03" + datum(SHIPPED, {"order": f"o-{n}", "region": "north"}),
+            f"c{n % 7}".encode(),
+            1_010 + n,
+        )
+        for n in range(0, count, every)
+    ]
+
+
+def guessed(inputs, outputs):
+    ids = SchemaIds({"3": json.dumps(SHIPPED)})
+    sides = seen("orders", inputs, ids), seen("shipped", outputs, ids)
+    text = "\n".join(written(KAFKA, None, *sides))
+    return tomllib.loads(text) | {"text": text}
+
+
+def test_the_identity_is_the_path_whose_values_are_found_and_unlike_each_other():
+    found = guessed(orders(), shipped())
+    assert found["inputs"] == [
+        {"topic": "orders", "format": "json", "identity": ["value.id"]},
+    ]
+    assert found["outputs"] == [
+        {"topic": "shipped", "format": "avro-confluent", "identity": ["value.order"]},
+    ]
+    assert found["relation"] == {"kind": "one_to_one"}
+    assert "100% of the outputs have an identity that one of the inputs has" in found["text"]
+
+
+def test_inputs_without_an_output_make_it_a_filter():
+    assert guessed(orders(), shipped(every=3))["relation"] == {"kind": "filter"}
+
+
+def test_what_is_guessed_is_a_watch_file():
+    found = guessed(orders(), shipped())
+    found.pop("text")
+    found["registry"] = {"url": "http://registry:8081"}
+    assert Watch.model_validate(found).name == "orders"
+
+
+def test_keys_that_are_numbers_are_told_from_texts():
+    inputs = [message("a", b"\x01", n.to_bytes(8, "big"), n) for n in range(50)]
+    outputs = [message("b", json.dumps({"id": n}).encode(), None, n) for n in range(50)]
+    sides = seen("a", inputs, None), seen("b", outputs, None)
+    assert [one.key for one in sides] == ["long", "text"]
+    best = guesses(*sides)[0]
+    assert (best.input_path, best.output_path, best.found) == ("key", "value.id", 1.0)
+
+
+def test_topics_that_share_nothing_say_so():
+    inputs = [message("a", b"x", b"k%d" % n, n) for n in range(50)]
+    outputs = [message("b", b"y", b"q%d" % n, n) for n in range(50)]
+    text = "\n".join(written(KAFKA, None, seen("a", inputs, None), seen("b", outputs, None)))
+    assert "No path of the input has the values of one of the output" in text
