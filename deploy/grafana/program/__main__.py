@@ -24,6 +24,7 @@ from deploy.grafana.program import (
     resources,
     stages,
     sustainable,
+    watch,
 )
 from deploy.grafana.program.contact_points import with_contact_point
 from services.runtime.settings import load_settings
@@ -36,6 +37,7 @@ ALERTS: Final = GRAFANA / "provisioning" / "alerting" / "tidegauge.json"
 BUILDERS: Final = (
     overview.build,
     live.build,
+    watch.build,
     stages.build,
     compare.build,
     sustainable.build,

@@ -399,7 +399,7 @@ def _events() -> table.Panel:
         f"""
 SELECT e.time AS time, producer, event, phase, substring(detail, 1, 200) AS detail
 FROM results_lifecycle AS e
-WHERE {THIS_RUN} AND event NOT IN ('evaluating', 'run_requested', 'preparing')
+WHERE {THIS_RUN} AND event NOT IN ('evaluating', 'run_requested', 'watch_begun', 'preparing')
 ORDER BY e.time, _offset
 LIMIT 500
 """,
@@ -422,7 +422,7 @@ SELECT
     if(startsWith(entry.2, '"'), JSONExtractString(concat('[', entry.2, ']'), 1), entry.2) AS value
 FROM results_lifecycle
 ARRAY JOIN JSONExtractKeysAndValuesRaw(detail, 'environment') AS entry
-WHERE {THIS_RUN} AND event = 'run_requested'
+WHERE {THIS_RUN} AND event IN ('run_requested', 'watch_begun')
 LIMIT 50
 """,
     )

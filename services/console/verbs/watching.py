@@ -88,7 +88,7 @@ def _say_what(console: Console, settings: ServiceSettings, found: Watch, what: s
     inputs = ", ".join(one.topic for one in found.inputs)
     outputs = ", ".join(one.topic for one in found.outputs)
     console.print(f"The watch {found.name} {what}: {inputs} → {outputs}", soft_wrap=True)
-    console.print(f"Watch it at {dashboards(settings)}d/tidegauge-live", soft_wrap=True)
+    console.print(f"Watch it at {dashboards(settings)}d/tidegauge-watch", soft_wrap=True)
 
 
 def _follow(
