@@ -1,0 +1,61 @@
+"""A shop with a topic of orders, and a loop that ships them: something to watch.
+
+    python examples/watched/shop.py kafka:9092
+
+It makes the topics `orders` and `shipped` where they are missing, and goes on until Ctrl-C. Order
+999 is never shipped.
+"""
+
+import json
+import sys
+import time
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+ORDERS, SHIPPED = "orders", "shipped"
+ORDERS_PER_SECOND = 100
+
+
+def main(bootstrap: str) -> None:
+    """Order and ship until interrupted."""
+    kafka = {"bootstrap.servers": bootstrap}
+    make_topics(AdminClient(kafka))
+    producer = Producer(kafka | {"linger.ms": 2})
+    consumer = Consumer(kafka | {"group.id": "shop", "auto.offset.reset": "latest"})
+    consumer.subscribe([ORDERS])
+    number, begin_s = 0, time.time()
+    try:
+        while True:
+            while number < (time.time() - begin_s) * ORDERS_PER_SECOND:
+                order = {"id": f"{int(begin_s)}-{number}", "articles": number % 5 + 1}
+                producer.produce(ORDERS, json.dumps({"order": order}), f"customer-{number % 50}")
+                number += 1
+            for message in consumer.consume(100, 0.01):
+                if message.error() is None:
+                    ship(producer, json.loads(message.value())["order"]["id"])
+            producer.poll(0)
+    except KeyboardInterrupt:
+        producer.flush(10)
+        consumer.close()
+
+
+def ship(producer: Producer, order: str) -> None:
+    """Publish that an order is on its way; some are forgotten."""
+    if not order.endswith("-999"):
+        producer.produce(SHIPPED, json.dumps({"at": time.time()}), order)
+
+
+def make_topics(admin: AdminClient) -> None:
+    """Topics that take their time from the broker."""
+    config = {"message.timestamp.type": "LogAppendTime"}
+    there = admin.list_topics(timeout=10).topics
+    missing = [
+        NewTopic(name, 2, 1, config=config) for name in (ORDERS, SHIPPED) if name not in there
+    ]
+    for future in (admin.create_topics(missing) if missing else {}).values():
+        future.result(10)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
