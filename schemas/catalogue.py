@@ -45,6 +45,7 @@ RESOURCES = "results.resources"
 METRICS = "results.metrics"
 CONCLUSIONS = "results.conclusions"
 PAIRS = "results.pairs"
+SLICES = "results.slices"
 RESULTS = (
     LIFECYCLE,
     LATENCY,
@@ -56,6 +57,7 @@ RESULTS = (
     CONCLUSIONS,
     PAIRS,
     METRICS,
+    SLICES,
 )
 
 

@@ -170,7 +170,11 @@ FINITE = {
 # What a run goes through, a search before all others.
 PHASES = ("search", "prepare", *protocol.PHASES, "drain", "conclude")
 # Histograms: the field with the values, beside `counts`.
-VALUES = {catalogue.GENERATOR: "send_delays_us", catalogue.LATENCY: "latencies_ms"}
+VALUES = {
+    catalogue.GENERATOR: "send_delays_us",
+    catalogue.LATENCY: "latencies_ms",
+    catalogue.SLICES: "latencies_ms",
+}
 
 
 def read_event(topic: str, value: bytes | None) -> dict[str, Any]:

@@ -208,6 +208,9 @@ class Watch(Model):
             framed = side.format == "avro-confluent" and side.needs_values
             if framed and not side.schema_ids and self.registry is None:
                 raise ValueError(f"the schemas of {side.topic} need a registry or schema_ids")
+        fields = {side.by for side in (*self.inputs, *self.outputs) if side.by}
+        if len(fields) > 1:
+            raise ValueError(f"latency is told apart by one field, not by {' and '.join(fields)}")
         if self.relation.kind == "join" and self.inputs_per_output < 2:
             raise ValueError("a join has two inputs or more")
         return self

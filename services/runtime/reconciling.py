@@ -26,8 +26,10 @@ _ADDRESS = {
     catalogue.THROUGHPUT: ("topic", "pipeline", "stage", "second"),
     catalogue.LATENCY: ("pipeline", "stage", "definition", "phase", "second"),
     catalogue.VERDICTS: ("pipeline", "stage", "phase", "second"),
+    catalogue.SLICES: ("pipeline", "stage", "dimension", "value", "minute"),
 }
 _NAMED = {catalogue.THROUGHPUT: ("records", "bytes"), catalogue.VERDICTS: VERDICTS}
+HISTOGRAMS = (catalogue.LATENCY, catalogue.SLICES)
 Address = tuple[Any, ...]
 
 
@@ -37,7 +39,7 @@ class NotRepeatableError(RuntimeError):
 
 def counts_of(topic: str, fields: Fields) -> dict[Any, int]:
     """The counts of one event by latency or by name."""
-    if topic == catalogue.LATENCY:
+    if topic in HISTOGRAMS:
         return dict(zip(fields["latencies_ms"], fields["counts"], strict=True))
     return {name: fields[name] for name in _NAMED[topic]}
 
@@ -63,7 +65,7 @@ class CountReconciler:
         self._cells: dict[tuple[str, Address], Counter[Any]] = defaultdict(Counter)
         self._published_samples: set[int] = set()  # 8 bytes of hash each
         self._samples: dict[tuple[str, Address], list[str]] = defaultdict(list)
-        self.counted = dict.fromkeys(COUNTED, 0)
+        self.counted = Counter(dict.fromkeys(COUNTED, 0))
 
     def deduct(self, topic: str, fields: Fields) -> None:
         """Take in one event that was published. What stays of it is the counts of its cells."""
@@ -117,7 +119,7 @@ def _address(topic: str, fields: Fields) -> Address:
 
 
 def _fields(topic: str, counts: dict[Any, int], samples: list[str]) -> Fields:
-    if topic == catalogue.LATENCY:
+    if topic in HISTOGRAMS:
         latencies = sorted(counts)
         return {"latencies_ms": latencies, "counts": [counts[one] for one in latencies]}
     named: Fields = {name: counts.get(name, 0) for name in _NAMED[topic]}

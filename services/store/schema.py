@@ -46,6 +46,7 @@ def _kept(settings: StoreSettings) -> dict[str, tuple[int, str]]:
         "results_resources": (settings.keep_idle_resources_days, " WHERE run_id = ''"),
         "dead_letter": (settings.keep_dead_letter_days, ""),
         "results_pairs": (settings.keep_pairs_days, ""),
+        "results_slices": (settings.keep_slices_days, ""),
         "results_metrics": (settings.keep_metrics_days, ""),
     }
 

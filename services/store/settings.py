@@ -75,6 +75,7 @@ class StoreSettings(ServiceSettings):
     keep_idle_resources_days: int = Field(30, ge=0, le=36_500)
     keep_dead_letter_days: int = Field(90, ge=0, le=36_500)
     keep_pairs_days: int = Field(30, ge=0, le=36_500)
+    keep_slices_days: int = Field(90, ge=0, le=36_500)
     keep_metrics_days: int = Field(30, ge=0, le=36_500)
 
     @property

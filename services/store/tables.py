@@ -78,9 +78,14 @@ def _table(
     return Table(record, topic, record, schema, explode, values, counts, times)
 
 
-_VALUES = {catalogue.LATENCY: ("latencies_ms",), catalogue.GENERATOR: ("send_delays_us",)}
+_VALUES = {
+    catalogue.LATENCY: ("latencies_ms",),
+    catalogue.GENERATOR: ("send_delays_us",),
+    catalogue.SLICES: ("latencies_ms",),
+}
 _EXPLODE = {
     catalogue.LATENCY: {"latencies_ms": "latency_ms", "counts": "count"},
+    catalogue.SLICES: {"latencies_ms": "latency_ms", "counts": "count"},
     catalogue.PAIRS: {
         "phases": "phase",
         "verdicts": "verdict",

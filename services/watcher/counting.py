@@ -4,14 +4,16 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from schemas import catalogue
 from schemas.protocol import VERDICTS
+from schemas.watch import Watch
 from services.runtime.cells import Ints, count_cells
 from services.runtime.reconciling import MAX_SAMPLES
+from services.watcher.events import Event, Fields
 from services.watcher.ledger import (
     DUPLICATE,
     EXACT,
@@ -22,6 +24,7 @@ from services.watcher.ledger import (
     UNEXPECTED,
     Judged,
 )
+from services.watcher.slices import Slices
 
 # By code of a verdict: its name, and the change of its count.
 NAMED: Final = {
@@ -34,16 +37,6 @@ NAMED: Final = {
 }
 MEASURE: Final = "measure"
 LATEST: Final = "latest"
-Fields = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Event:
-    """Fields of an event of a run, by its number."""
-
-    topic: str
-    run: int
-    fields: Fields
 
 
 @dataclass
@@ -63,14 +56,17 @@ class RunTotals:
 class Counting:
     """Counts of one watch by run: its number is its begin, in units of `run_ms`.
 
-    place_of: topic, partition of a code of places. pipeline, stage: what they are counted as.
+    place_of: topic, partition of a code of places.
     """
 
-    def __init__(
-        self, pipeline: str, stage: str, run_ms: int, place_of: Callable[[int], tuple[str, int]]
-    ) -> None:
-        self._where = {"pipeline": pipeline, "stage": stage}
-        self._run_ms = run_ms
+    def __init__(self, watch: Watch, place_of: Callable[[int], tuple[str, int]]) -> None:
+        self._where = {"pipeline": watch.name, "stage": watch.stage}
+        self._run_ms = run_ms = 1000 * watch.run_s
+        sides = (*watch.inputs, *watch.outputs)
+        field = next((one.by for one in sides if one.by), "")
+        self.slices = Slices(
+            self._where, run_ms, field, lambda code: "{}-{}".format(*place_of(code))
+        )
         self._place_of = place_of
         self.totals: dict[int, RunTotals] = defaultdict(RunTotals)
         self._throughput: dict[tuple[str, bool, int], list[int]] = defaultdict(lambda: [0, 0])
@@ -118,6 +114,7 @@ class Counting:
         if not len(judged):
             return
         run = about_ms // self._run_ms
+        self.slices.add(judged, run)
         yield from self._latencies(judged, run)
         yield from self._verdicts(judged, run)
 

@@ -23,7 +23,8 @@ from services.runtime.reconciling import COUNTED, CountReconciler
 from services.runtime.replay import decoded, read_spans
 from services.runtime.settings import ServiceSettings
 
-PUBLISHED: Final = (*COUNTED, catalogue.LIFECYCLE, catalogue.CONCLUSIONS)
+SUMMED: Final = (*COUNTED, catalogue.SLICES)
+PUBLISHED: Final = (*SUMMED, catalogue.LIFECYCLE, catalogue.CONCLUSIONS)
 VERSION: Final = 1
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -80,7 +81,7 @@ class Published:
 
     def add(self, topic: str, record: dict[str, Any]) -> None:
         """Take in one event."""
-        if topic in COUNTED:
+        if topic in SUMMED:
             self.counts(record["run_id"]).deduct(topic, record)
         elif topic == catalogue.CONCLUSIONS:
             self.events.add((record["run_id"], topic))

@@ -10,7 +10,8 @@ from typing import Any, Final
 from schemas import catalogue, protocol
 from schemas.protocol import FAILED_VERDICTS, VERDICTS
 from schemas.watch import Watch, WatchedPipeline, WatchedWorkload, WatchRun
-from services.watcher.counting import MEASURE, Counting, Event, RunTotals
+from services.watcher.counting import MEASURE, Counting, RunTotals
+from services.watcher.events import Event
 
 MOST_REASONS: Final = 20
 

@@ -10,7 +10,8 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Me
 
 from schemas.watch import Watch
 from services.runtime.cells import Ints, by_value
-from services.watcher.counting import Counting, Event
+from services.watcher.counting import Counting
+from services.watcher.events import Event
 from services.watcher.extracting import Extractor, Refused, sizes, stamps
 from services.watcher.identity import Hashes
 from services.watcher.joining import Joining
@@ -44,7 +45,7 @@ class Watched:
         self._inputs = frozenset(one.topic for one in watch.inputs)
         self._joining = Joining(watch.inputs_per_output, watch.relation.give_up_ms)
         self.ledger = Ledger(watch.relation)
-        self.counting = Counting(watch.name, watch.stage, 1000 * watch.run_s, self._place_of)
+        self.counting = Counting(watch, self._place_of)
         self._unread = {True: [no_records()], False: [no_records()]}  # inputs, outputs
 
     @property
@@ -77,13 +78,16 @@ class Watched:
         self._refuse(topic, found.refused, int(times.max()))
         mine = self._sampled(found.hash)
         rows = found.rows[mine]
+        by = np.full(len(rows), -1, np.int32)
+        if found.by:
+            by = self.counting.slices.values.codes(found.by)[mine]
         self._unread[topic in self._inputs].append(
             Records(
                 found.hash[mine],
                 times[rows],
                 codes[rows],
                 offsets[rows],
-                np.full(len(rows), -1, np.int32),
+                by,
             )
         )
         return last
@@ -128,6 +132,7 @@ class Watched:
             "alone": self._joining.alone,
             "times": {topic: sorted(kinds) for topic, kinds in self.times.items()},
             "places": self._places,
+            "values": self.counting.slices.values.names,
             "totals": totals,
         }
         return arrays, rest
@@ -140,6 +145,7 @@ class Watched:
         for topic, partition in rest["places"]:
             self._code((topic, partition))
         self.counting.restore(rest["totals"])
+        self.counting.slices.values.restore(rest["values"])
         self.ledger.restore(arrays)
         self._joining.restore(arrays)
         for side in self._unread:

@@ -15,7 +15,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from schemas import protocol
+from schemas import catalogue, protocol
 from schemas.watch import Watch
 from services.runtime.clock import now_ms
 from services.runtime.environment import environment
@@ -23,14 +23,15 @@ from services.runtime.events import Events
 from services.runtime.kafka import KafkaUnavailableError, event_producer
 from services.runtime.logs import configure_logs
 from services.runtime.program import end_with_parent
-from services.runtime.reconciling import COUNTED, NotRepeatableError
+from services.runtime.reconciling import NotRepeatableError
 from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import ServiceSettings, load_settings
 from services.runtime.stopping import stop_on_signals
 from services.runtime.watches import kept_watch, kept_watches, position_path
 from services.watcher import position
-from services.watcher.counting import Event
-from services.watcher.position import Published
+from services.watcher.events import Event
+from services.watcher.group_lag import GroupLag
+from services.watcher.position import SUMMED, Published
 from services.watcher.reading import (
     READING,
     Place,
@@ -49,6 +50,7 @@ BYTES_PER_SAVED_S: Final = 4_000_000  # a large position is written less often
 MOST_READ: Final = 20_000
 READ_S: Final = 0.25
 REPORT_S: Final = 30.0
+ASK_LAG_S: Final = 5.0
 BUS_WAIT_S: Final = 10.0
 log = structlog.get_logger()
 
@@ -83,10 +85,12 @@ class Watching:
     watched: Watched
     runs: Runs
     path: Path
+    lag: GroupLag
     behind: CatchingUp | None = None
     _troubles: list[Trouble] = field(default_factory=list)
     _refusals_s: float = 0.0
     _saved_s: float = 0.0
+    _asked_s: float = 0.0
     _save_every_s: float = SAVE_S
 
     def step(self) -> None:
@@ -102,12 +106,14 @@ class Watching:
         frontier_ms = self.reader.frontier_ms()
         if frontier_ms is not None:
             self._judge(frontier_ms)
+        self._tell_lag()
         self._tell_troubles()
         if time.monotonic() - self._saved_s > self._save_every_s and self.behind is None:
             self.save()
 
     def save(self) -> None:
         """Write down where the watch is. Raises BusSilentError, KafkaException, OSError."""
+        self._publish(self.watched.counting.slices.take())
         self._flush()
         arrays, rest = self.watched.saved()
         bus = position.bus_ends(self.settings)
@@ -123,6 +129,7 @@ class Watching:
 
     def end(self) -> None:
         """Conclude what has begun: nobody wants the watch any more."""
+        self._publish(self.watched.counting.slices.take())
         for run in sorted(self.runs.begun - self.runs.concluded):
             told = self._told() | {"until_ms": self.watched.before_ms}
             self._publish(self.runs.conclude(run, self.watched.counting.totals[run], told))
@@ -167,7 +174,7 @@ class Watching:
     def _is_told(self, event: Event, run_id: str) -> bool:
         """Whether an event is not to be published now: it was, or its counts come at the end."""
         assert self.behind is not None
-        if event.topic in COUNTED:
+        if event.topic in SUMMED:
             self.behind.published.counts(run_id).count(event.topic, event.fields)
             return True
         name = event.fields.get("event", event.topic)
@@ -177,6 +184,7 @@ class Watching:
         behind = self.behind
         if behind is None or not behind.is_over(self.reader.positions, self.watched.before_ms):
             return
+        self._publish(self.watched.counting.slices.take())
         self.behind = None
         for run_id, counts in behind.published.owed.items():
             try:
@@ -195,10 +203,20 @@ class Watching:
             if run_id_of(self.watch, run) == run_id and event == protocol.CONCLUDED:
                 self.runs.concluded.add(run)
 
+    def _tell_lag(self) -> None:
+        if not self.watch.groups or time.monotonic() - self._asked_s < ASK_LAG_S:
+            return
+        self._asked_s = time.monotonic()
+        fields = self.lag.ask()
+        if fields is not None:
+            run_id = run_id_of(self.watch, self.watched.counting.run_of(now_ms()))
+            source = f"watch-{self.watch.name}"
+            self.events.publish(catalogue.METRICS, run_id, source=source, **fields)
+
     def _tell_troubles(self) -> None:
         now_s = time.monotonic()
-        troubles, self.reader.troubles = [*self._troubles, *self.reader.troubles], []
-        self._troubles = []
+        troubles = [*self._troubles, *self.reader.troubles, *self.lag.troubles]
+        self._troubles, self.reader.troubles, self.lag.troubles = [], [], []
         if self.watched.refused and now_s - self._refusals_s > REPORT_S:
             self._refusals_s = now_s
             for (topic, reason), first in self.watched.refused.items():
@@ -265,7 +283,8 @@ def open_watching(watch: Watch, settings: ServiceSettings) -> Watching:
     began_ms = now_ms()
     watched = Watched(watch, began_ms if watch.begin == "now" else 0)
     runs = Runs(watch, environment())
-    watching = Watching(watch, settings, events, reader, watched, runs, path)
+    lag = GroupLag(admin, watch.groups)
+    watching = Watching(watch, settings, events, reader, watched, runs, path, lag)
     if saved is None or saved[1]["watch"] != position.digest(watch):
         places = reader.places()
         if watch.begin == "now":

@@ -49,6 +49,7 @@ def test_the_fixed_topics_are_these():
         "results.conclusions",
         "results.pairs",
         "results.metrics",
+        "results.slices",
     ]
 
 

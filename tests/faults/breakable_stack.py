@@ -36,10 +36,10 @@ DEADLINE_MS = 60_000
 # A budget that many deaths do not use up, without longer and longer waiting.
 GENEROUS = {"TIDEGAUGE_MAX_RESTARTS": "50", "TIDEGAUGE_RESTART_WINDOW_S": "1"}
 # Rows stay, whatever times they have.
-KINDS = ("LATENCY", "PROGRESS", "IDLE_RESOURCES", "DEAD_LETTER", "PAIRS", "METRICS")
+KINDS = ("LATENCY", "PROGRESS", "IDLE_RESOURCES", "DEAD_LETTER", "PAIRS", "METRICS", "SLICES")
 FOR_EVER = {f"TIDEGAUGE_KEEP_{kind}_DAYS": "0" for kind in KINDS}
 # Topics of which an event becomes several rows.
-SEVERAL_ROWS = (catalogue.LATENCY, catalogue.PAIRS, catalogue.METRICS)
+SEVERAL_ROWS = (catalogue.LATENCY, catalogue.PAIRS, catalogue.METRICS, catalogue.SLICES)
 # Nothing but the fault itself shall make a run INVALID or an output late, however busy the machine.
 WORKLOAD = """
 name = "{name}"

@@ -83,6 +83,7 @@ DEFINED = dict.fromkeys(
         "results_resources",
         "dead_letter",
         "results_pairs",
+        "results_slices",
         "results_metrics",
     ),
     "MergeTree ORDER BY x SETTINGS y = 1",
@@ -108,6 +109,7 @@ def test_retention_is_left_alone_where_it_is_right_and_removed_where_all_is_kept
         keep_idle_resources_days=0,
         keep_dead_letter_days=0,
         keep_pairs_days=0,
+        keep_slices_days=0,
         keep_metrics_days=0,
     )
     defined = DEFINED | {

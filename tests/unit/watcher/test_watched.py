@@ -114,6 +114,42 @@ def test_what_came_before_the_watch_began_is_known_and_not_judged():
     assert [(one["topic"], one["records"]) for one in read] == [("in", 1), ("out", 2)]
 
 
+def test_latency_is_told_apart_by_partition_and_by_a_field_up_to_a_bound():
+    topics = {
+        "inputs": [{"topic": "in"}],
+        "outputs": [{"topic": "out", "by": "header.land"}],
+    }
+    watched = Watched(a_watch(**topics, begin="earliest", relation=RELATION), 0)
+    watched.take("in", records("in", [(number, 100) for number in range(210)]))
+    outputs = [
+        message(
+            "out",
+            None,
+            str(number).encode(),
+            101 + number % 2,
+            partition=number % 2,
+            offset=number,
+            headers=[("land", b"l%d" % number)] if number else None,
+        )
+        for number in range(210)
+    ]
+    for number in (0, 1):
+        watched.take("out", outputs[number::2])
+    list(watched.advance(1_000))
+    found = {
+        (one.fields["dimension"], one.fields["value"]): dict(
+            zip(one.fields["latencies_ms"], one.fields["counts"], strict=True)
+        )
+        for one in watched.counting.slices.take()
+    }
+    assert found["partition", "out-0"] == {1: 105}
+    assert found["partition", "out-1"] == {2: 105}
+    assert found["header.land", "l17"] == {2: 1}
+    assert len([name for name in found if name[0] == "header.land"]) == 201
+    assert sum(found["header.land", "(others)"].values()) == 9
+    assert not list(watched.counting.slices.take())
+
+
 def test_offenders_say_where_they_are():
     watched = Watched(a_watch(begin="earliest", relation=RELATION), 0)
     watched.take("in", [message("in", None, b"a", 100, partition=3, offset=17)])

@@ -1,0 +1,15 @@
+"""What a watch says, before it has an id and a time."""
+
+from dataclasses import dataclass
+from typing import Any
+
+Fields = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Event:
+    """Fields of an event of a run, by its number."""
+
+    topic: str
+    run: int
+    fields: Fields
