@@ -89,22 +89,26 @@ class Published:
             self.events.add((record["run_id"], record["event"]))
 
 
-def bus_ends(settings: ServiceSettings) -> dict[str, int]:
-    """Where the topics of results end now. Raises KafkaException, KafkaUnavailableError."""
+def bus_ends(settings: ServiceSettings) -> list[tuple[str, int, int]]:
+    """Topic, partition and end of the topics of results now. Raises KafkaException,
+    KafkaUnavailableError."""
     consumer = assigned_consumer(settings, "watcher-ends")
     try:
-        return {topic: end for (topic, _), end in ends_of(consumer, PUBLISHED).items()}
+        return [(*place, end) for place, end in ends_of(consumer, PUBLISHED).items()]
     finally:
         consumer.close()
 
 
-def read_published(settings: ServiceSettings, producer: str, since: dict[str, int]) -> Published:
+def read_published(
+    settings: ServiceSettings, producer: str, since: list[tuple[str, int, int]]
+) -> Published:
     """What a producer has published behind some offsets. Raises as `bus_ends`."""
     consumer = assigned_consumer(settings, "watcher-history", **{"fetch.min.bytes": 1})
     found = Published()
     try:
         ends = ends_of(consumer, PUBLISHED)
-        spans = {place: (since.get(place[0], 0), end) for place, end in ends.items()}
+        begins = {(topic, partition): offset for topic, partition, offset in since}
+        spans = {place: (begins.get(place, 0), end) for place, end in ends.items()}
         for name, record in decoded(read_spans(consumer, spans)):
             if record["producer"] == producer:
                 found.add(name.replace("_", ".", 1), record)

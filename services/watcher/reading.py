@@ -149,6 +149,7 @@ class WatchReader:
         """Read from these offsets on."""
         self._places = {place: _State(offset) for place, offset in positions.items()}
         self._assign()
+        self._look(self.clock())
 
     def read(self, most: int, timeout_s: float) -> Iterator[tuple[str, list[Message]]]:
         """The next records, in stretches of one topic. Raises KafkaException for what does not

@@ -9,7 +9,7 @@ import pytest
 
 from schemas import catalogue
 from schemas.watch import Watch
-from services.runtime.kafka import assigned_consumer, end_offsets
+from services.runtime.kafka import assigned_consumer, ends_of
 from services.runtime.replay import decoded, read_spans
 from services.runtime.watches import keep_watch
 from tests.integration.kafka_broker import own_broker  # noqa: F401
@@ -48,7 +48,7 @@ def published(broker):
     """Schema name and fields of every result on the bus."""
     topics = (catalogue.LIFECYCLE, catalogue.LATENCY, catalogue.VERDICTS, catalogue.CONCLUSIONS)
     consumer = assigned_consumer(broker, "tests-bus", **{"fetch.min.bytes": 1})
-    spans = {(topic, 0): (0, *end_offsets(consumer, topic)) for topic in topics}
+    spans = {place: (0, end) for place, end in ends_of(consumer, topics).items()}
     found = list(decoded(read_spans(consumer, spans)))
     consumer.close()
     return found
@@ -84,12 +84,12 @@ def order_id(message):
     return str(json.loads(message.value())["order"]["id"])
 
 
-def process_of(service, name):
+def process_of(service, name, other_than=0):
     """The process of a watch."""
     end_s = time.monotonic() + 20
     while time.monotonic() < end_s:
         for child in psutil.Process(service.pid).children():
-            if child.cmdline()[-1:] == [name]:
+            if child.cmdline()[-1:] == [name] and child.pid != other_than:
                 return child
         time.sleep(0.05)
     raise AssertionError(f"there is no process of {name}")
@@ -127,6 +127,7 @@ def test_every_count_is_that_of_a_brute_force_though_processes_are_killed(broker
         await_pairs(broker, watch, 1_500)
         before = cluster_state(broker.bootstrap, ("orders", "shipped"))
         watching.kill()
+        process_of(service, "orders", other_than=watching.pid)
         await_pairs(broker, watch, 4_000)
     with running_service(broker, "watcher", tmp_path) as service:
         load.join()
