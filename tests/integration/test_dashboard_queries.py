@@ -24,6 +24,7 @@ from tests.integration.recorded_run import (
     troubles,
 )
 from tests.integration.store_engine import project
+from tests.integration.watched_run import watch_events
 
 pytestmark = pytest.mark.integration
 DASHBOARDS = dashboards()
@@ -42,7 +43,8 @@ def engine(events, module_engine):
     start_ms, end_ms = phase_ms(events, "measure")
     run_id, middle_ms = run_of(events), (start_ms + end_ms) // 2
     trouble = [*troubles(run_id, middle_ms), *conclusions(run_id, middle_ms)]
-    project(module_engine, [*events, *trouble, an_input_of_another_load(middle_ms)])
+    watched = watch_events(middle_ms)
+    project(module_engine, [*events, *trouble, *watched, an_input_of_another_load(middle_ms)])
     return module_engine
 
 
@@ -140,8 +142,12 @@ def test_the_alert_of_the_ledger_names_what_was_wrong(ranges, ask):
     sql = dict(alert_queries(ALERTS))["The ledger is not clean"]
     rows = ask(expand(sql, ranges["an hour"], 1, {}))
     failed = [(row["pipeline"], row["stage"], row["outputs"]) for row in rows if row["outputs"]]
-    # 51 outputs of the recorded run were late; the other is of `troubles`.
-    assert sorted(failed) == [("spark-microbatch", "parse", 1), ("spark-microbatch", "sliding", 51)]
+    # 51 outputs of the recorded run were late; the others are of `troubles` and of the watch.
+    assert sorted(failed) == [
+        ("orders", "output", 4),
+        ("spark-microbatch", "parse", 1),
+        ("spark-microbatch", "sliding", 51),
+    ]
 
 
 def test_the_alert_of_change_points_is_about_those_for_the_worse(ranges, ask):

@@ -26,6 +26,7 @@ from tests.integration.recorded_run import (
 from tests.integration.service_process import running_service
 from tests.integration.store_engine import project
 from tests.integration.store_process import until_ready
+from tests.integration.watched_run import watch_events
 
 pytestmark = pytest.mark.integration
 DASHBOARDS = dashboards()
@@ -76,6 +77,8 @@ def site(recording, tmp_path_factory):
     run_id, middle_ms = run_of(recording), (start_ms + end_ms) // 2
     trouble = [*troubles(run_id, middle_ms), *conclusions(run_id, middle_ms)]
     project(engine, [*recording, *trouble, an_input_of_another_load(middle_ms), *history()])
+    more = [*troubles(run_id, middle_ms), *conclusions(run_id, middle_ms)]
+    project(engine, [*recording, *more, *watch_events(middle_ms)])
     engine.close()
     with running_service(settings, "store", TIDEGAUGE_OFFLINE="true") as process:
         until_ready(settings, process)

@@ -45,7 +45,7 @@ SELECT toString(stage) AS value
 FROM results_throughput
 WHERE stage != '' AND $__timeFilter(second)
 GROUP BY value
-ORDER BY {stage_order("value")}
+ORDER BY {stage_order("value")}, value
 """
 # Of the pipeline chosen; first a join, if there is one.
 STAGE_OF_PIPELINE_VALUES: Final = f"""

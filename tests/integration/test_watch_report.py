@@ -1,0 +1,102 @@
+"""A run of a watch is a run: report, page, lists and views say what it measured."""
+
+import json
+
+import pytest
+from rich.console import Console
+
+from analysis import expiry
+from analysis.changes.series import RUNS as RUNS_OF_HISTORY
+from analysis.changes.series import assemble
+from services.console import interleaved, intervals, report, restarts, watched
+from services.console.page import timelines
+from services.console.page.document import page
+from services.console.page.markdown import markdown
+from services.console.page.timelines import read_timelines
+from services.console.show import show_report
+from services.store.engine import Query
+from tests.integration.store_engine import project
+from tests.integration.watched_run import run_id, watch_events
+
+pytestmark = pytest.mark.integration
+
+START_MS = 1_800_000_000_000
+READERS = (report, restarts, interleaved, intervals, watched, expiry, timelines)
+VERDICTS = {"exact": 4, "wrong": 0, "missing": 1, "late": 1, "duplicate": 1, "unexpected": 1}
+
+
+@pytest.fixture
+def ask(engine, monkeypatch):
+    def query(_url, sql, **parameters):
+        answer = engine.answer(Query(sql, "JSONEachRow", parameters=parameters))
+        return [json.loads(line) for line in answer.data.decode().splitlines()]
+
+    for module in READERS:
+        monkeypatch.setattr(module, "query", query)
+    project(engine, watch_events(START_MS))
+    return lambda sql, **parameters: query("", sql, **parameters)
+
+
+@pytest.fixture
+def found(ask):
+    return report.build_report("", run_id(START_MS))
+
+
+def test_a_report_says_latencies_verdicts_and_rates(found):
+    cell = found["pipelines"]["orders"]["stages"]["output"]
+    latest = cell["latency_ms"]["latest"]
+    assert cell["verdicts"] == VERDICTS
+    assert cell["outputs"] == 7
+    assert (latest["count"], latest["p50"], latest["p99"], latest["max"]) == (5, 4, 250, 250)
+    assert found["input"]["records"] == 6
+    assert found["input"]["records_per_second"] == 6.0
+    assert cell["records_per_second"] == 7.0
+    assert (found["workload"], found["domain"], found["valid"]) == ("orders", "", True)
+    assert found["conclusion"]["clean"] is False
+
+
+def test_people_read_it_in_every_form(found, ask):
+    request = report.request_of("", found["run_id"])
+    console = Console(record=True, width=160)
+    show_report(console, found)
+    lines = read_timelines("", found["run_id"], expired=found["seconds_expired"])
+    for text in (console.export_text(), markdown(found), page(found, request, lines)):
+        assert "All times are LogAppendTime, by the clock of one broker." in text
+        assert "1 missing" in text
+        assert "send delay p50" not in text
+
+
+def test_it_is_in_the_lists_and_views(ask):
+    (run,) = ask("SELECT * FROM tidegauge.runs")
+    assert (run["run_id"], run["workload"], run["pipelines"]) == (
+        "watch-orders-20270115-080000",
+        "orders",
+        ["orders"],
+    )
+    assert (run["concluded"], run["valid"], run["clean"]) == (True, True, False)
+    (figures,) = ask("SELECT pipeline, stage, p50_ms, missing, deadline_ms FROM tidegauge.figures")
+    assert figures == {
+        "pipeline": "orders",
+        "stage": "output",
+        "p50_ms": 4,
+        "missing": 1,
+        "deadline_ms": 100,
+    }
+
+
+def test_latency_is_told_by_partition_and_field(ask):
+    rows = ask("SELECT dimension, value, count, p50_ms FROM tidegauge.latency_by_slice ORDER BY 1")
+    assert [tuple(row.values()) for row in rows] == [
+        ("header.land", "x", 5, 4),
+        ("partition", "shipped-0", 5, 4),
+    ]
+
+
+def test_it_is_part_of_the_history(ask):
+    (row,) = ask(RUNS_OF_HISTORY, most="10")
+    figures = ask("SELECT run_id, pipeline, stage, p50_ms, p99_ms FROM tidegauge.latency_summary")
+    series = assemble({row["run_id"]: json.loads(row["request"])}, figures, {})
+    assert [(one.workload, one.metric, one.points[0].value) for one in series] == [
+        ("orders", "p50_ms", 4.0),
+        ("orders", "p99_ms", 250.0),
+    ]

@@ -1,0 +1,70 @@
+"""A run of a watch as its events are on the bus, made by the watcher's own code from records."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from schemas import catalogue, protocol
+from schemas.watch import Watch
+from services.watcher.events import Event
+from services.watcher.group_lag import LAG
+from services.watcher.runs import Runs, run_id_of, said_of_times
+from services.watcher.watched import Watched
+from tests.unit.watcher.records import message
+
+WATCH = Watch.model_validate(
+    {
+        "name": "orders",
+        "summary": "Orders of the shop.",
+        "inputs": [{"topic": "orders"}],
+        "outputs": [{"topic": "shipped", "by": "header.land"}],
+        "relation": {"deadline_ms": 100, "give_up_ms": 200, "remember_ms": 400},
+        "begin": "earliest",
+        "run_s": 3_600,
+    }
+)
+PRODUCER = "watch-orders"
+TOOK_MS = (3, 4, 4, 9, 250)  # of five outputs; the last is late
+
+
+def watch_events(start_ms: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(topic, record) of a run of which the topics have six inputs and seven outputs: one is lost,
+    one comes twice, and one comes from nowhere."""
+    watched, runs = Watched(WATCH, 0), Runs(WATCH, {"host": "here"})
+    inputs = [message("orders", b"12345", b"o%d" % n, start_ms + n, offset=n) for n in range(6)]
+    outputs = []
+    for number, took_ms in enumerate(TOOK_MS):
+        place = {"offset": number, "headers": [("land", b"x")]}
+        at_ms = start_ms + number + took_ms
+        outputs.append(message("shipped", b"1", b"o%d" % number, at_ms, **place))
+    again = message("shipped", b"1", b"o0", start_ms + 20, offset=5)
+    nobody = message("shipped", b"1", b"x", start_ms + 21, offset=6)
+    watched.take("orders", inputs)
+    watched.take("shipped", [*outputs[:4], again, nobody, outputs[4]])
+    run = watched.counting.run_of(start_ms)
+    counted = [*watched.advance(start_ms + 10_000), *watched.counting.slices.take()]
+    told = {"share": 1.0, "times": said_of_times(watched.times, [1], None)}
+    concluded = runs.conclude(run, watched.counting.totals[run], told)
+    for event in runs.begin(run):
+        yield _record(event, 1000 * run * WATCH.run_s)
+    for event in [*counted, *concluded]:
+        yield _record(event, start_ms)
+    lag = {"names": [LAG], "labels": [{"group": "shop", "topic": "orders", "partition": "0"}]}
+    lag |= {"kinds": ["gauge"], "values": [3.0], "increases": [None], "interval_s": None}
+    yield _record(Event(catalogue.METRICS, run, {"source": PRODUCER, **lag}), start_ms)
+    trouble = {"kind": "undecodable", "watch": "orders", "topic": "orders", "records": 2}
+    fields = {"event": protocol.WATCH_TROUBLE, "detail": json.dumps(trouble)}
+    yield _record(Event(catalogue.LIFECYCLE, run, fields), start_ms)
+
+
+def run_id(start_ms: int) -> str:
+    """Id of the run that `watch_events` begins."""
+    return run_id_of(WATCH, start_ms // (1000 * WATCH.run_s))
+
+
+def _record(event: Event, at_ms: int) -> tuple[str, dict[str, Any]]:
+    head = {"run_id": run_id_of(WATCH, event.run), "time": at_ms, "producer": PRODUCER}
+    rest: dict[str, Any] = {}
+    if event.topic == catalogue.LIFECYCLE:
+        rest = {"pipeline": "", "stage": "", "phase": ""}
+    return event.topic, head | rest | event.fields
