@@ -13,7 +13,19 @@ from services.runtime.kafka import assigned_consumer, ends_of
 from services.runtime.replay import decoded, read_spans
 from services.runtime.watches import keep_watch
 from tests.integration.kafka_broker import own_broker  # noqa: F401
+from tests.integration.registry_double import Registry, serving
 from tests.integration.service_process import running_service
+from tests.integration.watched_formats import (
+    IDENTITIES,
+    ORDER,
+    SITE,
+    SITE_REFERENCE,
+    Translating,
+    joined,
+    record_of_every_format,
+    sampled,
+    sides,
+)
 from tests.integration.watched_pipeline import (
     Load,
     Pipeline,
@@ -146,3 +158,44 @@ def test_every_count_is_that_of_a_brute_force_though_processes_are_killed(broker
     assert {one["watch"]["times"] for one in details} == {
         "All times are LogAppendTime, by the clock of one broker."
     }
+
+
+def test_watches_of_every_format_go_on_beside_each_other(broker, tmp_path):
+    """Avro of a registry into Protobuf; keys that are longs into JSON; headers; a join of two
+    topics; a filter, of which a quarter is counted."""
+    topics = ("f_avro", "f_proto", "f_long", "f_json", "f_in", "f_out", "f_left", "f_right")
+    make_topics(broker.bootstrap, **dict.fromkeys((*topics, "f_joined", "f_few"), 2))
+    with serving(Registry("reader", "secret")) as registry:
+        registry.schemas[7] = {"schema": json.dumps(ORDER), "references": [SITE_REFERENCE]}
+        registry.subjects["/subjects/site/versions/2"] = {"schema": json.dumps(SITE)}
+        watches = [a_watch(broker, name, **fields) for name, fields in sides(registry).items()]
+        for watch in watches:
+            keep_watch(tmp_path, watch)
+        load = Load(broker.bootstrap, record_of_every_format, count=4_000, per_second=500)
+        inputs = ["f_avro", "f_long", "f_in", "f_left", "f_right"]
+        pipeline = Pipeline(broker.bootstrap, inputs, Translating())
+        with running_service(broker, "watcher", tmp_path):
+            pipeline.start()
+            load.start()
+            load.join()
+            pipeline.end()
+            found = {
+                watch.name: [
+                    identified(broker.bootstrap, [one.topic for one in side], identity)
+                    for side, identity in zip((watch.inputs, watch.outputs), by_hand, strict=True)
+                ]
+                for watch, by_hand in zip(watches, IDENTITIES, strict=True)
+            }
+            for watch in watches:
+                inputs, outputs = found[watch.name]
+                last_ms = max(ms for _, ms in (*inputs, *outputs))
+                records = await_conclusion(broker, watch, last_ms)
+                if watch.name == "joined":
+                    inputs = joined(inputs)
+                if watch.share < 1:
+                    inputs, outputs = sampled(inputs, 0.25), sampled(outputs, 0.25)
+                    assert 500 < len(inputs) < 1_500
+                expected = brute_force(watch, inputs, outputs)
+                assert told_by(records, watch) == expected, watch.name
+                assert sum(map(Counter.total, expected[0].values())) > 200
+        assert registry.asked == ["/schemas/ids/7", "/subjects/site/versions/2"]
