@@ -18,6 +18,7 @@ from services.console.progress import rate_line
 from services.console.warmth import warm_up_sentence
 from services.console.ways_in import way_in_sentences
 from services.console.watched import watch_sentences
+from services.console.ways_in import way_in_sentences
 
 Report = dict[str, Any]
 REPEATED_FIGURES = ("p50", "p95", "p99")

@@ -153,6 +153,7 @@ RULES = (
     Rule(TIDEGAUGE + "doctor", examines, stack="up", says="store is ready"),
     Rule(TIDEGAUGE + "(workloads|pipelines|suites|domains|engines)( .+)?"),
     Rule(TIDEGAUGE + "study"),
+    Rule(TIDEGAUGE + "watch", says="There is no watch"),
     Rule(TIDEGAUGE + "new domain orders( .*)?", says="Wrote .*orders"),
     Rule(TIDEGAUGE + "completion bash"),
     Rule(r'eval "\$\(./tidegauge completion bash\)"', says="-F _tidegauge"),

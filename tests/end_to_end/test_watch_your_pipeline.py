@@ -66,7 +66,7 @@ class Reader:
                 break
         os.killpg(process.pid, signal.SIGINT)
         rest, _ = process.communicate(timeout=100)
-        assert re.search(pattern, "".join(lines)), "".join(lines) + rest
+        assert re.search(pattern, "".join(lines), re.M), "".join(lines) + rest
         return "".join(lines) + rest
 
 

@@ -37,7 +37,7 @@ class Load(threading.Thread):
     """Sends numbered records: `record(number)` is topic, key, value and headers of each."""
 
     def __init__(self, bootstrap, record, count, per_second):
-        super().__init__(name="load")
+        super().__init__(name="load", daemon=True)
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
         self._record, self._count, self._per_second = record, count, per_second
 
@@ -57,7 +57,7 @@ class Pipeline(threading.Thread):
     and topic, key, value and headers."""
 
     def __init__(self, bootstrap, topics, made):
-        super().__init__(name="pipeline")
+        super().__init__(name="pipeline", daemon=True)
         base = {"bootstrap.servers": bootstrap}
         self._consumer = Consumer(
             base | {"group.id": "shop", "auto.offset.reset": "earliest", "fetch.wait.max.ms": 10}

@@ -34,6 +34,7 @@ from services.console.show import (
 from services.console.warmth import warm_up_sentence
 from services.console.ways_in import way_in_sentences
 from services.console.watched import watch_sentences
+from services.console.ways_in import way_in_sentences
 
 STYLE = Path(__file__).with_name("style.css")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"

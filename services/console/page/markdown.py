@@ -20,6 +20,7 @@ from services.console.show import (
 from services.console.warmth import warm_up_sentence
 from services.console.ways_in import way_in_sentences
 from services.console.watched import watch_sentences
+from services.console.ways_in import way_in_sentences
 
 PERCENTILES = ("p50", "p90", "p95", "p99", "p999", "max", "mean")
 
