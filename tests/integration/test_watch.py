@@ -3,6 +3,7 @@
 import json
 import time
 from collections import Counter
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -101,8 +102,9 @@ def process_of(service, name, other_than=0):
     end_s = time.monotonic() + 20
     while time.monotonic() < end_s:
         for child in psutil.Process(service.pid).children():
-            if child.cmdline()[-1:] == [name] and child.pid != other_than:
-                return child
+            with suppress(psutil.Error):  # one that was killed, for one
+                if child.cmdline()[-1:] == [name] and child.pid != other_than:
+                    return child
         time.sleep(0.05)
     raise AssertionError(f"there is no process of {name}")
 
