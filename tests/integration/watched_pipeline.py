@@ -103,7 +103,9 @@ def faulty(number, record):
 
 def everything(bootstrap, topic):
     """Every record of a topic now."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "brute-force"})
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "brute-force", "enable.auto.commit": False}
+    )
     partitions = consumer.list_topics(topic, 10).topics[topic].partitions
     ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), 10) for p in partitions}
     left = {p: high for p, (low, high) in ends.items() if low < high}
