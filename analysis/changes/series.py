@@ -23,7 +23,8 @@ MOST_RUNS = 1_000  # the newest, of all series together
 
 RUNS = (
     "SELECT l.run_id AS run_id, min(l.time) AS at, toUnixTimestamp64Milli(at) AS at_ms,"
-    " anyIf(l.detail, l.event IN ('run_requested', 'watch_begun')) AS request, any(s.steady) AS steady"
+    " anyIf(l.detail, l.event IN ('run_requested', 'watch_begun')) AS request,"
+    " any(s.steady) AS steady"
     " FROM tidegauge.results_lifecycle AS l LEFT JOIN (SELECT run_id,"
     " toNullable(any(JSONExtract(detail, 'warm_up', 'steady', 'Nullable(Bool)'))) AS steady"
     " FROM tidegauge.results_conclusions WHERE kind = 'run' GROUP BY run_id) AS s"

@@ -77,8 +77,7 @@ def site(recording, tmp_path_factory):
     run_id, middle_ms = run_of(recording), (start_ms + end_ms) // 2
     trouble = [*troubles(run_id, middle_ms), *conclusions(run_id, middle_ms)]
     project(engine, [*recording, *trouble, an_input_of_another_load(middle_ms), *history()])
-    more = [*troubles(run_id, middle_ms), *conclusions(run_id, middle_ms)]
-    project(engine, [*recording, *more, *watch_events(middle_ms)])
+    project(engine, watch_events(middle_ms))
     engine.close()
     with running_service(settings, "store", TIDEGAUGE_OFFLINE="true") as process:
         until_ready(settings, process)
