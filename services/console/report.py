@@ -17,7 +17,6 @@ from services.console.interleaved import add_interleaved
 from services.console.intervals import Intervals, read_intervals
 from services.console.restarts import restarts_of
 from services.console.warmth import warm_up_of
-from services.console.ways_in import way_in_of
 from services.console.watched import is_watched, watched_input, watched_until_ms
 from services.console.ways_in import way_in_of
 from services.runtime.clickhouse import QueryError, query

@@ -16,7 +16,6 @@ from services.console.attributed import attributed_lines, waiting_of
 from services.console.interleaved import interleaved_sentences
 from services.console.progress import rate_line
 from services.console.warmth import warm_up_sentence
-from services.console.ways_in import way_in_sentences
 from services.console.watched import watch_sentences
 from services.console.ways_in import way_in_sentences
 
@@ -65,9 +64,6 @@ def show_report(console: Console, report: Report) -> None:
     if warmth := warm_up_sentence(report):
         style = "" if report["steady"] else "yellow"
         console.print(Text(warmth, style), soft_wrap=True)
-    in_turns = [(line, "") for line in interleaved_sentences(report)]
-    if sentence_of_warm_up := warm_up_sentence(report):
-        console.print(sentence_of_warm_up, soft_wrap=True, markup=False)
     in_turns = [(line, "") for line in (*interleaved_sentences(report), *watch_sentences(report))]
     for line, style in (*in_turns, *attributed_lines(report)):
         console.print(Text(line, style), soft_wrap=True)
@@ -85,21 +81,6 @@ def input_sentence(source: dict[str, Any]) -> str:
         return text
     late = ", ".join(f"{name} {_ms(delay[name])}" for name in ("p50", "p99", "max"))
     return f"{text}; send delay {late} ms"
-
-
-def warm_up_sentence(report: Report) -> str:
-    """Whether the run was steady when it began to be measured, and what was not; empty where that
-    is not known."""
-    warm_up = report["conclusion"].get("warm_up", {})
-    seconds = warm_up.get("seconds")
-    if report.get("steady"):
-        return f"Steady when it was measured, after {seconds} s of warm-up."
-    if report.get("steady") is None:
-        return ""
-    return (
-        f"NOT STEADY when it was measured, after {seconds} s of warm-up: "
-        f"{'; '.join(warm_up['moving'])}. Warm up for longer, or with --warm-up auto."
-    )
 
 
 def left_out_sentence(left_out: list[str]) -> str:

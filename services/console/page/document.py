@@ -32,7 +32,6 @@ from services.console.show import (
     verdict_sentence,
 )
 from services.console.warmth import warm_up_sentence
-from services.console.ways_in import way_in_sentences
 from services.console.watched import watch_sentences
 from services.console.ways_in import way_in_sentences
 
@@ -76,23 +75,16 @@ def page(report: dict[str, Any], request: dict[str, Any], timelines: Timelines |
 
 def _head(report: dict[str, Any], request: dict[str, Any]) -> Markup:
     source, delay = report["input"], report["input"]["send_delay_ms"]
-    phases = request["workload"]["phases"]
-    warmed_s = (report.get("warm_up") or {}).get("seconds") or phases["warm_up_s"]
-    facts = {
-        "input records": f"{source['records']:,}".replace(",", " "),
-        "input per second": amount(source["records_per_second"]),
-        "measured": f"{phases['measure_s']} s",
-        "warm-up": f"{warmed_s} s",
-        "send delay p50": _ms(delay["p50"]),
-        "send delay p99": _ms(delay["p99"]),
     phases = request["workload"].get("phases")  # a watch has none
     facts = {
         "input records": f"{source['records']:,}".replace(",", " "),
         "input per second": amount(source["records_per_second"]),
     }
     if phases is not None:
+        warmed_s = (report.get("warm_up") or {}).get("seconds") or phases["warm_up_s"]
         facts |= {
             "measured": f"{phases['measure_s']} s",
+            "warm-up": f"{warmed_s} s",
             "send delay p50": _ms(delay["p50"]),
             "send delay p99": _ms(delay["p99"]),
         }

@@ -18,7 +18,6 @@ from services.console.show import (
     verdict_sentence,
 )
 from services.console.warmth import warm_up_sentence
-from services.console.ways_in import way_in_sentences
 from services.console.watched import watch_sentences
 from services.console.ways_in import way_in_sentences
 
