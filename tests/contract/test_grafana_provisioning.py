@@ -260,4 +260,4 @@ def test_every_dashboard_is_one_that_grafana_saves() -> None:
     assert [found["title"] for found in files if not is_a_dashboard(found)] == []
     assert not any(is_a_dashboard(files[0] | broken) for broken in BROKEN_DASHBOARDS)
     for name in ("uid", "title"):  # two alike take the right to write from their provider
-        assert len({found[name] for found in files}) == len(files) == 9
+        assert len({found[name] for found in files}) == len(files) == 10
