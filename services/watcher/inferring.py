@@ -257,8 +257,9 @@ def main() -> None:
     ids = SchemaIds({}, asking(registry)) if registry else None
     consumer = Consumer(client_properties(kafka, "infer", settings) | READING)
     try:
-        inputs = seen(input_topic, newest(consumer, input_topic, INPUTS_READ), ids)
+        # Outputs first: then their inputs are there to be read.
         outputs = seen(output_topic, newest(consumer, output_topic, OUTPUTS_READ), ids)
+        inputs = seen(input_topic, newest(consumer, input_topic, INPUTS_READ), ids)
     except (KafkaException, KafkaUnavailableError) as error:
         sys.exit(f"tidegauge: {error}")
     finally:
