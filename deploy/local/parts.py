@@ -19,8 +19,9 @@ from deploy.local.java import Java
 from services.runtime.settings import ServiceSettings
 
 READY_TIMEOUT_S = 1.0
-SERVICES = ("store", "evaluator", "collector", "generator", "runner", "conductor", "watcher")
-GATEWAY = "gateway"  # only where a load comes in through it
+SERVICES = ("store", "evaluator", "collector", "generator", "runner", "conductor")
+# Of a stack that is left on; the gateway also where a single run needs it.
+GATEWAY, WATCHER = "gateway", "watcher"
 # Nobody waits for an insert, so the store's work is not to slow down the pipeline that is measured.
 NICENESS = {"store": 10}
 
@@ -84,10 +85,14 @@ def stack_parts(
 ) -> tuple[Part, ...]:
     """The parts of a whole stack; the broker only when it is not somebody else's.
 
-    is_lasting: whether the stack is to be left on, and not for a single run; it has a gateway then.
-    has_gateway: whether one for a single run has.
+    is_lasting: whether the stack is to be left on, and not for a single run; it has a gateway and
+    a watcher then. has_gateway: whether one for a single run has.
     """
-    names = (*SERVICES, GATEWAY) if has_gateway or is_lasting else SERVICES
+    names: tuple[str, ...] = SERVICES
+    if has_gateway or is_lasting:
+        names = (*names, GATEWAY)
+    if is_lasting:
+        names = (*names, WATCHER)
     if settings.kafka_bootstrap:
         return tuple(service(name) for name in names)
     kafka = replace(KAFKA, command=partial(broker_command, is_lasting=is_lasting))

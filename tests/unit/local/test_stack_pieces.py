@@ -209,7 +209,7 @@ def test_the_broker_listens_where_the_settings_say_and_makes_no_topics_by_itself
 
 
 def test_every_part_has_its_own_ports_and_starts_after_parts_that_exist():
-    parts = stack_parts(ServiceSettings(), has_gateway=True)
+    parts = stack_parts(ServiceSettings(), is_lasting=True)
     ports = [port for part in parts for port in part.ports]
     assert sorted(ports) == sorted(PORT_OFFSETS)
     names = {part.name for part in parts}
