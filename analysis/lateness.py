@@ -74,6 +74,7 @@ class Causes:
 
     def __init__(self, evidence: Evidence, *, against_level: bool = True) -> None:
         self._of = evidence
+        self._against_level = against_level
         self._usual_send = _median(evidence.send_ms.values()) if against_level else 0.0
         self._levels = {
             place: _median(values.values()) if against_level else 0.0
@@ -101,6 +102,8 @@ class Causes:
             part = owner = GENERATOR
         elif max((self._of.behind_ms.get(one, 0.0) for one in window), default=0.0) > BEHIND_MS:
             part = owner = EVALUATOR
+        if not self._waited_so_long(owner, above_ms, window):
+            return part
         return MACHINE if self._lacked_cores(owner, place[0], window) else part
 
     def worst(self, at: int) -> float:
@@ -120,6 +123,17 @@ class Causes:
             return 0.0
         return max(0.0, event_ms - latest_ms)
 
+    def _waited_so_long(self, owner: str, late_ms: float, window: Sequence[int]) -> bool:
+        """Whether a part waited for cores, beyond what is usual, a good part of how late it is, and
+        did not just stand still. True where nobody knows how long it waited."""
+        of = self._of.uses.get(owner, {})
+        waits = {at: use.waited_s for at, use in of.items() if use.waited_s is not None}
+        if not waits:
+            return True
+        usual_s = _median(waits.values()) if self._against_level else 0.0
+        beyond_s = sum(waits[at] - usual_s for at in window if at in waits)
+        return beyond_s >= GOOD_PART * late_ms / 1000 and not self._stood_still(owner, window)
+
     def _lacked_cores(self, owner: str, pipeline: str, window: Sequence[int]) -> bool:
         """Whether a part was late for want of a core that none of its own took."""
         cores, uses = self._of.cores, self._of.uses
@@ -127,7 +141,7 @@ class Causes:
             return False
         use = {part: added(of.get(at, NOTHING) for at in window) for part, of in uses.items()}
         waited = waiting_share(use.get(owner, NOTHING))
-        if (waited is not None and waited < WAITED_SHARE) or self._stood_still(owner, window):
+        if waited is not None and waited < WAITED_SHARE:
             return False
         for recent in (window, window[-2:]):
             machine = added(uses[MACHINE].get(at, NOTHING) for at in recent)

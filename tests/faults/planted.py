@@ -38,9 +38,8 @@ MEASURE_S = 24
 RATE = 400
 SEND_DELAY_ALLOWED_MS = 500
 WAIT_S = 6  # in the measured phase, before something is planted
-# A generator of which the client holds so few records, each for so long, sends about 1,000/s.
-CAPPED = {"TIDEGAUGE_GENERATOR_QUEUE_RECORDS": "100", "TIDEGAUGE_GENERATOR_LINGER_MS": "100"}
-ABOVE_CAP = 4_000
+# A generator that has a tenth of the time sends in bursts, up to so much too late.
+STILL_S, RUNS_S = 1.0, 0.1
 SLOW = {"slow_every_s": 5, "slow_ms": 400}
 PIPELINE = """
 name = "planted"
@@ -119,6 +118,14 @@ def hogs() -> Iterator[None]:
             program.join()
 
 
+@contextmanager
+def capped(stack: BreakableStack) -> Iterator[None]:
+    """The generator has little of the time while the block runs."""
+    (generator,) = stack.processes("generator")
+    with flapping(generator, STILL_S, RUNS_S):
+        yield
+
+
 def _plant(stack: BreakableStack, kind: str) -> None:
     """In the middle of a run."""
     with ExitStack() as planted:
@@ -129,6 +136,9 @@ def _plant(stack: BreakableStack, kind: str) -> None:
             part = {"broker": "kafka", "pipeline": "driver"}.get(kind.removeprefix("paused_"))
             planted.enter_context(stack.paused(part or "generator"))
             pass_time(2.5)
+        elif kind == "capped_generator":
+            planted.enter_context(capped(stack))
+            pass_time(8)
         elif kind == "slow_broker":
             (broker,) = stack.processes("kafka")
             planted.enter_context(flapping(broker, still_s=0.25, runs_s=0.15))
@@ -136,13 +146,13 @@ def _plant(stack: BreakableStack, kind: str) -> None:
 
 
 def planted_run(stack: BreakableStack, kind: str) -> Report:
-    """A run in which this was planted; its report. A capped generator is one of the stack."""
+    """A run in which this was planted; its report."""
     path = stack.settings.data / "planted.pipeline.toml"
     settings = SLOW if kind == "slow_pipeline" else {}
     path.write_text(PIPELINE + "".join(f"{name} = {value}\n" for name, value in settings.items()))
     run = stack.begin_load(
         pipeline=str(path),
-        rate=ABOVE_CAP if kind == "capped_generator" else RATE,
+        rate=RATE,
         measure_s=MEASURE_S,
         late_ms=SEND_DELAY_ALLOWED_MS,
     )
@@ -164,11 +174,6 @@ def names_it(told: dict[str, Any], kind: Kind) -> bool:
         most = max(late["by"], key=late["by"].get) if late["seconds"] else ""
         return told["disturbed"] is False and most == kind.part
     return kind.part in late["disturbed_by"]
-
-
-def environment_of(kind: str) -> dict[str, str]:
-    """What the stack needs in its environment for this."""
-    return CAPPED if kind == "capped_generator" else {}
 
 
 def recording(settings: ServiceSettings, run_id: str, kind: Kind) -> dict[str, Any]:
@@ -211,14 +216,7 @@ def main() -> None:
     folder, times, wanted = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     folder.mkdir(parents=True, exist_ok=True)
     kinds = [kind for kind in KINDS if not wanted or kind.name in wanted]
-    for environment in ({}, CAPPED):
-        mine = [kind for kind in kinds if environment_of(kind.name) == environment]
-        if mine:
-            _record(folder, times, mine, environment)
-
-
-def _record(folder: Path, times: int, kinds: list[Kind], environment: dict[str, str]) -> None:
-    with TemporaryDirectory() as data, breakable_stack(Path(data), **environment) as stack:
+    with TemporaryDirectory() as data, breakable_stack(Path(data)) as stack:
         for kind in times * kinds:
             report = planted_run(stack, kind.name)
             print(kind.name, report["run_id"], report["late"]["said"], flush=True)

@@ -7,17 +7,16 @@ import pytest
 
 from tests.faults.breakable_stack import BreakableStack, breakable_stack
 from tests.faults.planted import (
-    ABOVE_CAP,
-    CAPPED,
     KINDS,
+    RATE,
     SEND_DELAY_ALLOWED_MS,
     Kind,
+    capped,
     names_it,
     planted_run,
 )
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
-CAPPED_KIND = "capped_generator"
 SEARCH = f"""
 name = "capped"
 summary = "-"
@@ -25,7 +24,7 @@ stages = ["parse"]
 keep_up_s = 4
 [load]
 shape = "constant"
-rate_per_second = {2 * ABOVE_CAP}
+rate_per_second = {RATE}
 [phases]
 warm_up_s = 3
 measure_s = 8
@@ -46,38 +45,26 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BreakableStack]:
         yield found
 
 
-@pytest.fixture(scope="module")
-def capped_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BreakableStack]:
-    with breakable_stack(tmp_path_factory.mktemp("capped"), **CAPPED) as found:
-        yield found
-
-
 @pytest.mark.parametrize(
     "kind",
-    [kind for kind in KINDS if kind.name not in (CAPPED_KIND, "nothing")],
-    ids=lambda k: k.name,
+    [kind for kind in KINDS if kind.part],
+    ids=lambda kind: kind.name,
 )
 def test_a_run_names_what_was_planted(stack: BreakableStack, kind: Kind) -> None:
     report = planted_run(stack, kind.name)
     assert names_it(report, kind), report["late"]
 
 
-def test_a_run_names_a_capped_generator(capped_stack: BreakableStack) -> None:
-    (kind,) = (kind for kind in KINDS if kind.name == CAPPED_KIND)
-    report = planted_run(capped_stack, CAPPED_KIND)
-    assert names_it(report, kind), report["late"]
-    assert not report["valid"]
-
-
 def test_a_search_on_a_capped_generator_is_limited_by_the_generator(
-    capped_stack: BreakableStack,
+    stack: BreakableStack,
 ) -> None:
-    data = capped_stack.settings.data
+    data = stack.settings.data
     workload, report = data / "capped.toml", data / "capped.json"
     workload.write_text(SEARCH)
-    done = capped_stack.tidegauge(
-        *("run", str(workload), "--pipeline", "calibration", "--report", str(report))
-    )
+    with capped(stack):
+        done = stack.tidegauge(
+            *("run", str(workload), "--pipeline", "calibration", "--report", str(report))
+        )
     found = json.loads(report.read_text())["conclusion"]["search"]
     assert found["limited_by"] == "generator", done.stdout + done.stderr
     assert "Limited by the generator, not by the pipeline." in done.stdout.replace("\n", " ")

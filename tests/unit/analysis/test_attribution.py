@@ -102,6 +102,14 @@ def test_who_waits_for_a_core_that_others_have_is_late_by_the_machine(
     assert found.disturbed_by == ("machine",)
 
 
+def test_a_wait_that_is_shorter_than_the_second_is_late_or_usual_explains_nothing() -> None:
+    uses = with_use("machine", use(1.9, None), 1009, 1010, 1011)
+    uses["spark"] = uses["spark"] | dict.fromkeys((1009, 1010, 1011), use(0.05, 0.03))
+    assert attribute(late(2_400, 2_398, 1010, 1011, uses=uses)).by["pipeline"] == 2
+    busy = {"spark": dict.fromkeys(SECONDS, use(0.2, 0.3))}
+    assert attribute(late(400, 398, 1010, 1011, uses=uses | busy)).by["pipeline"] == 2
+
+
 def test_what_did_nothing_for_a_second_did_not_wait_for_a_core() -> None:
     """Stopped for a second; before and after it waited, as others have the cores."""
     uses = with_use("machine", use(1.9, None), 1009, 1010, 1011)
