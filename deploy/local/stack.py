@@ -224,12 +224,13 @@ class Stack:
         self._state, self._processes, self._supervisor = None, {}, None
 
     def _is_whole(self, found: StackState) -> bool:
-        """Whether every part of a recorded stack was started and has an owner that lives.
+        """Whether every part that is wanted was started, and the stack has an owner that lives.
 
-        Without one nobody starts parts again, and a run may still be going on.
+        Without one nobody starts parts again, and a run may still be going on. A stack that is left
+        on has parts that a single run does without.
         """
         known = {service.name for service in found.services}
-        whole = found.phase == RUNNING and known == {part.name for part in self._parts}
+        whole = found.phase == RUNNING and known >= {part.name for part in self._parts}
         return whole and is_alive(found.owner)
 
     def _goes_on(self, found: StackState) -> bool:
