@@ -25,7 +25,7 @@ DEVIATIONS = 6
 LEAST_MS, LEAST_SHARE = 20.0, 0.5
 NORMAL = 1.4826  # a median absolute deviation as a standard deviation
 LEAST_SECONDS = 8  # fewer have no level
-GOOD_PART = 0.25
+GOOD_PART, GOOD_WAIT = 0.25, 0.33
 BEHIND_MS = 2_000
 MOST_BACK_S = 60
 OTHERS_SHARE, STEAL_SHARE = 0.15, 0.05  # of the machine's processor time, in the seconds before
@@ -124,15 +124,17 @@ class Causes:
         return max(0.0, event_ms - latest_ms)
 
     def _waited_so_long(self, owner: str, late_ms: float, window: Sequence[int]) -> bool:
-        """Whether a part waited for cores, beyond what is usual, a good part of how late it is, and
-        did not just stand still. True where nobody knows how long it waited."""
+        """Whether a part waited for cores in some second, beyond what is usual, a third as long as
+        it is late, of that second at most, and did not just stand still. True where nobody knows
+        how long it waited."""
         of = self._of.uses.get(owner, {})
         waits = {at: use.waited_s for at, use in of.items() if use.waited_s is not None}
         if not waits:
             return True
         usual_s = _median(waits.values()) if self._against_level else 0.0
-        beyond_s = sum(waits[at] - usual_s for at in window if at in waits)
-        return beyond_s >= GOOD_PART * late_ms / 1000 and not self._stood_still(owner, window)
+        beyond_s = max((waits[at] - usual_s for at in window if at in waits), default=0.0)
+        enough_s = GOOD_WAIT * min(1.0, late_ms / 1000)
+        return beyond_s >= enough_s and not self._stood_still(owner, window)
 
     def _lacked_cores(self, owner: str, pipeline: str, window: Sequence[int]) -> bool:
         """Whether a part was late for want of a core that none of its own took."""

@@ -40,7 +40,7 @@ SEND_DELAY_ALLOWED_MS = 500
 WAIT_S = 6  # in the measured phase, before something is planted
 # A generator that has a tenth of the time sends in bursts, up to so much too late.
 STILL_S, RUNS_S = 1.0, 0.1
-SLOW = {"slow_every_s": 5, "slow_ms": 400}
+SLOW = {"slow_every_s": 8, "slow_ms": 400}
 PIPELINE = """
 name = "planted"
 summary = "-"

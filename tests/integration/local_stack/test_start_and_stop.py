@@ -65,6 +65,17 @@ def test_a_broker_keeps_its_topics_and_nothing_temporary_when_the_stack_starts_a
     assert cluster_ids[0] == cluster_ids[1]
 
 
+def test_a_run_attaches_to_a_stack_that_has_more_parts_than_it_needs(settings, double):
+    first = Stack(settings, (double("store"), double("collector")))
+    second = Stack(settings, (double("store"),))
+    first.up()
+    second.up()
+    assert second.attached
+    second.close()
+    assert first.status().running
+    first.close()
+
+
 def test_a_second_stack_of_the_same_folder_attaches_and_leaves_it_running(settings, double):
     parts = (double("store"),)
     first, second = Stack(settings, parts), Stack(settings, parts)

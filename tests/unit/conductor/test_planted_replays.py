@@ -1,0 +1,110 @@
+"""Recorded runs in which something was planted (tests/faults/planted.py), replayed a hundred times
+each kind that is recorded: what is planted is named rightly in at least 95, and nothing where
+nothing is.
+
+A replay cuts the measured phase at random, drops some of the outputs, and hears the events in
+another order and in other pieces, as another evaluator could have told them.
+"""
+
+import json
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from schemas import catalogue, protocol
+from schemas.protocol import PhasePlan, Phases, RunRequest
+from services.conductor.evidence import Watched
+from tests.faults.planted import KINDS, Kind, names_it, read
+
+pytestmark = pytest.mark.unit
+
+FOLDER = Path(__file__).parent / "data" / "planted"
+REPLAYS, RIGHTLY = 100, 95
+MOST_CUT_S = 3
+COUNTED = {catalogue.LATENCY: "latencies_ms", catalogue.GENERATOR: "send_delays_us"}
+Event = tuple[str, dict[str, Any]]
+
+
+@cache
+def recordings(kind: str) -> tuple[dict[str, Any], ...]:
+    """Runs of this kind."""
+    return tuple(read(path) for path in sorted(FOLDER.glob(f"{kind}-*.json.xz")))
+
+
+RECORDED = [kind for kind in KINDS if any(FOLDER.glob(f"{kind.name}-*.json.xz"))]
+
+
+@pytest.mark.parametrize("kind", RECORDED, ids=lambda kind: kind.name)
+def test_what_was_planted_is_named_rightly(kind: Kind) -> None:
+    found = [replayed(recordings(kind.name), seed) for seed in range(REPLAYS)]
+    wrong = [told["late"] for told in found if not names_it(told, kind)]
+    assert len(wrong) <= REPLAYS - RIGHTLY, wrong[:3]
+
+
+def replayed(runs: tuple[dict[str, Any], ...], seed: int) -> dict[str, Any]:
+    """What one of these runs would have concluded, had it been a little different."""
+    chance = Random(seed)
+    run = runs[seed % len(runs)]
+    request, phases = _plan(run)
+    begin_ms = phases.measure_start_ms + 1000 * chance.randint(0, MOST_CUT_S)
+    end_ms = phases.measure_end_ms - 1000 * chance.randint(0, MOST_CUT_S)
+    keep = chance.uniform(0.6, 1.0)
+    events = [
+        piece
+        for topic, event in run["events"]
+        for piece in _pieces(topic, _cut(topic, event, begin_ms, end_ms), keep, chance)
+    ]
+    chance.shuffle(events)
+    watched = Watched(request)
+    for topic, event in events:
+        watched.add(topic, event)
+    shorter = Phases(
+        warm_up_s=(begin_ms - phases.load_start_ms) // 1000,
+        measure_s=(end_ms - begin_ms) // 1000,
+        cool_down_s=phases.phases.cool_down_s,
+    )
+    return watched.told(PhasePlan(load_start_ms=phases.load_start_ms, phases=shorter))
+
+
+def _plan(run: dict[str, Any]) -> tuple[RunRequest, PhasePlan]:
+    lifecycle = [event for topic, event in run["events"] if topic == catalogue.LIFECYCLE]
+    (asked,) = (one for one in lifecycle if one["event"] == protocol.RUN_REQUESTED)
+    request = RunRequest.model_validate_json(asked["detail"])
+    begun_ms = {
+        one["phase"]: json.loads(one["detail"])["start_ms"]
+        for one in lifecycle
+        if one["phase"] in ("warm_up", "measure")
+    }
+    warm_up_s = (begun_ms["measure"] - begun_ms["warm_up"]) // 1000
+    phases = request.workload.phases.model_copy(update={"warm_up_s": warm_up_s})
+    return request, PhasePlan(load_start_ms=begun_ms["warm_up"], phases=phases)
+
+
+def _cut(topic: str, event: dict[str, Any], begin_ms: int, end_ms: int) -> dict[str, Any]:
+    """An event that is not of the measured phase any more says so."""
+    if topic not in COUNTED or event["phase"] != "measure":
+        return event
+    if event["second"] < begin_ms:
+        return event | {"phase": "warm_up"}
+    # What is scheduled later is not measured; its outputs come after that.
+    return event | {"phase": "cool_down"} if event["second"] >= end_ms else event
+
+
+def _pieces(topic: str, event: dict[str, Any], keep: float, chance: Random) -> list[Event]:
+    """The counts of an event without some of them, in two events."""
+    if topic not in COUNTED:
+        return [(topic, event)]
+    halves: list[dict[int, int]] = [{}, {}]
+    for value, count in zip(event[COUNTED[topic]], event["counts"], strict=True):
+        for _ in range(count):
+            if chance.random() < keep:
+                half = halves[chance.randrange(2)]
+                half[value] = half.get(value, 0) + 1
+    return [
+        (topic, event | {COUNTED[topic]: list(half), "counts": list(half.values())})
+        for half in halves
+        if half
+    ]
