@@ -76,6 +76,8 @@ class Stack:
         self.settings = settings.model_copy(update={"data": settings.data.absolute()})
         self.attached = False
         self._parts = stack_parts(self.settings) if parts is None else parts
+        # What may be found running: one that is left on has parts that a single run does without.
+        self._known = (*stack_parts(self.settings, is_lasting=True), *self._parts)
         self._file = StateFile(self.settings.data)
         self._detached = detached
         self._ready_deadline_s = ready_deadline_s
@@ -98,7 +100,7 @@ class Stack:
                 return
             if found is not None:
                 on_progress("ending what an earlier start left behind")
-                end_stack(self._file, found, self._parts)
+                end_stack(self._file, found, self._known)
             self._start(on_progress)
 
     def up_detached(self, on_progress: Progress = _quiet) -> None:
@@ -117,7 +119,7 @@ class Stack:
             found = self._read()
             if found is not None:
                 on_progress("stopping the stack")
-                end_stack(self._file, found, self._parts)
+                end_stack(self._file, found, self._known)
         self._forget()
         return found is not None
 
@@ -131,7 +133,7 @@ class Stack:
 
     def status(self) -> StackStatus:
         """What runs now. Asks every part, so it takes some seconds when one hangs."""
-        return describe(self.settings, self._read(), self._parts)
+        return describe(self.settings, self._read(), self._known)
 
     def check(self) -> None:
         """See that every part lives; call it a few times a second.
