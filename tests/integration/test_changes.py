@@ -106,9 +106,10 @@ def test_a_planted_slowdown_is_told_once_with_its_place_and_cause(broker, tmp_pa
 
         last = f"planted-{RUNS - 1:02}"
         found = [one for one in look(settings, "--publish", "--after", last) if planted(one)]
-        # Both figures of the join and the rate, with the run that had the setting first; the
+        # All figures of the join and the rate, with the run that had the setting first; the
         # latency of parse shows nothing.
         assert {(one["stage"], one["metric"]) for one in found} == {
+            ("join", "mean_ms"),
             ("join", "p50_ms"),
             ("join", "p99_ms"),
             ("parse", "sustainable_rate_per_second"),
@@ -120,14 +121,14 @@ def test_a_planted_slowdown_is_told_once_with_its_place_and_cause(broker, tmp_pa
         }
 
         conclusions = Reader(settings, catalogue.CONCLUSIONS)
-        told = conclusions.until(f"planted-{PLANTED}", lambda records: len(records) == 5)
+        told = conclusions.until(f"planted-{PLANTED}", lambda records: len(records) == 6)
         conclusions.close()
-        kinds = ["run", "sustainable_throughput", *["change_point"] * 3]
+        kinds = ["run", "sustainable_throughput", *["change_point"] * 4]
         assert [record["kind"] for record in told] == kinds
 
-        until_projected(settings, 3)
+        until_projected(settings, 4)
         again = [one for one in look(settings, "--publish") if planted(one)]
-        assert [one["new"] for one in again] == [False] * 3
+        assert [one["new"] for one in again] == [False] * 4
 
 
 def planted(change):
