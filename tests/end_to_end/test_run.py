@@ -122,7 +122,8 @@ def test_the_report_can_be_asked_for_again(run, tidegauge: CommandLine) -> None:
     done = tidegauge("report", "--json")
     assert json.loads(done.stdout) == run
     (line,) = [line for line in tidegauge("runs").stdout.splitlines() if run["run_id"] in line]
-    assert line.rstrip().endswith("valid, ledger clean")
+    assert "  valid, ledger clean" in line
+    assert ("NOT steady" in line) == (run["steady"] is False)
 
 
 def test_the_report_is_also_a_page_of_its_own(run, tidegauge: CommandLine) -> None:
