@@ -4,12 +4,12 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
+from services.runtime.group_offsets import LAG, Place, committed_offsets, newest_offsets
 from services.watcher.reading import Trouble
 
-LAG: Final = "kafka_consumergroup_lag"
 TIMEOUT_S: Final = 5.0
 MAX_PARTITIONS: Final = 5_000
 
@@ -51,28 +51,8 @@ class GroupLag:
             "increases": [None] * count,
         }
 
-    def _lags(self, group: str) -> dict[tuple[str, int], int]:
-        asked = self.admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group)], request_timeout=TIMEOUT_S
-        )
-        found = asked[group].result(TIMEOUT_S).topic_partitions
-        committed = {
-            (one.topic, one.partition): one.offset
-            for one in found[:MAX_PARTITIONS]
-            if not one.error and one.offset >= 0
-        }
-        if not committed:
-            return {}
-        ends = self.admin.list_offsets(
-            {TopicPartition(*place): OffsetSpec.latest() for place in committed},
-            request_timeout=TIMEOUT_S,
-        )
-        lags = {}
-        for place, future in ends.items():
-            try:
-                end = future.result(TIMEOUT_S).offset
-            except KafkaException:
-                continue  # the topic is gone, and with it what was committed of it
-            where = (place.topic, place.partition)
-            lags[where] = max(0, end - committed[where])
-        return lags
+    def _lags(self, group: str) -> dict[Place, int]:
+        told = list(committed_offsets(self.admin, group, TIMEOUT_S).items())[:MAX_PARTITIONS]
+        committed = {place: offset for place, offset in told if offset >= 0}
+        ends = newest_offsets(self.admin, committed, TIMEOUT_S)
+        return {place: max(0, end - committed[place]) for place, end in ends.items()}

@@ -8,18 +8,15 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Final
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from services.collector.metrics.samples import GAUGE, NoAnswerError, Sample
+from services.runtime.group_offsets import LAG, Place, committed_offsets, newest_offsets
 
 NAME: Final = "kafka"
-LAG: Final = "kafka_consumergroup_lag"
 MAX_GROUPS: Final = 200
 MAX_PARTITIONS: Final = 5000
-
-Place = tuple[str, int]
-"""Topic and partition."""
 
 
 def lags(committed: Mapping[str, Mapping[Place, int]], ends: Mapping[Place, int]) -> list[Sample]:
@@ -78,25 +75,9 @@ class ConsumerGroups:
         return groups
 
     def _committed(self, admin: AdminClient, group: str) -> dict[Place, int]:
-        asked = admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group)], request_timeout=self._timeout_s
-        )
-        found = asked[group].result(self._timeout_s).topic_partitions
-        return {(each.topic, each.partition): each.offset for each in found if not each.error}
+        return committed_offsets(admin, group, self._timeout_s)
 
     def _ends(self, admin: AdminClient, places: set[Place]) -> dict[Place, int]:
         if len(places) > MAX_PARTITIONS:
             raise NoAnswerError(f"groups have offsets of more than {MAX_PARTITIONS} partitions")
-        if not places:
-            return {}
-        asked = admin.list_offsets(
-            {TopicPartition(*place): OffsetSpec.latest() for place in places},
-            request_timeout=self._timeout_s,
-        )
-        ends = {}
-        for partition, future in asked.items():
-            try:
-                ends[partition.topic, partition.partition] = future.result(self._timeout_s).offset
-            except KafkaException:
-                continue  # the topic is gone, and with it what was committed of it
-        return ends
+        return newest_offsets(admin, places, self._timeout_s)
