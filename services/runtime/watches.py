@@ -7,7 +7,6 @@ for they hold logins.
 
 import base64
 import json
-import os
 import tomllib
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +15,7 @@ from pydantic import ValidationError
 
 from schemas.mistakes import DefinitionError, first_mistake, unknown
 from schemas.watch import PROTOBUF, Watch
+from services.runtime.whole_files import write_whole
 
 MAX_SCHEMA_BYTES: Final = 16 * 1024 * 1024
 _OTHERS: Final = 0o077
@@ -41,17 +41,11 @@ def read_watch(path: Path) -> Watch:
 
 def keep_watch(data: Path, watch: Watch) -> bool:
     """Have a watch go on; whether it is new or another than before. Raises OSError."""
-    folder = _folder(data)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = _path(data, watch.name)
     text = _json(watch)
     if path.is_file() and path.read_text() == text:
         return False
-    beside = path.with_suffix(".new")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-    beside.replace(path)
+    write_whole(path, text)
     return True
 
 

@@ -1,15 +1,24 @@
-"""Small files that are replaced in one step: a kill at any time leaves the old or the new one."""
+"""Files that are replaced in one step: a kill at any time leaves the old or the new one."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Replace a file; its folder is made where it is missing. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_suffix(".new")
-    with new.open("w") as file:
-        file.write(text)
+    """Replace a file of text; see write_parts."""
+    write_parts(path, [text.encode()])
+
+
+def write_parts(path: Path, parts: Iterable[bytes | memoryview]) -> None:
+    """Replace a file by bytes one after the other. Only its owner may read it. Its folder is made
+    where it is missing. Raises OSError."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    new = path.with_name(f"{path.name}.new")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        for part in parts:
+            file.write(part)
         file.flush()
         os.fsync(file.fileno())
     new.replace(path)

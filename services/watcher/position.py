@@ -8,7 +8,6 @@ offsets, and publishes the difference to what is on the bus behind that end.
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +21,7 @@ from services.runtime.kafka import assigned_consumer, ends_of
 from services.runtime.reconciling import COUNTED, CountReconciler
 from services.runtime.replay import decoded, read_spans
 from services.runtime.settings import ServiceSettings
+from services.runtime.whole_files import write_parts
 
 SUMMED: Final = (*COUNTED, catalogue.SLICES)
 PUBLISHED: Final = (*SUMMED, catalogue.LIFECYCLE, catalogue.CONCLUSIONS)
@@ -40,13 +40,7 @@ def save(path: Path, arrays: Arrays, rest: dict[str, Any]) -> None:
     OSError."""
     names = [[name, column.dtype.str, len(column)] for name, column in arrays.items()]
     head = json.dumps({"version": VERSION, "arrays": names, "rest": rest}).encode() + b"\n"
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    beside = path.with_suffix(".new")
-    with beside.open("wb") as file:
-        file.write(head)
-        for column in arrays.values():
-            file.write(np.ascontiguousarray(column).data)
-    os.replace(beside, path)
+    write_parts(path, [head, *(np.ascontiguousarray(one).data for one in arrays.values())])
 
 
 def load(path: Path) -> tuple[Arrays, dict[str, Any]] | None:

@@ -4,12 +4,12 @@ The results themselves are in the store; a study that was interrupted goes on fr
 """
 
 import json
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from schemas.mistakes import DefinitionError
+from services.runtime.whole_files import write_whole
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,8 @@ class Notebook:
 
     def write(self) -> None:
         """Write the file."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps({key: [vars(note) for note in own] for key, own in self.notes.items()})
-        new = self.path.with_suffix(".new")
-        new.write_text(text)
-        os.replace(new, self.path)
+        write_whole(self.path, text)
 
 
 def open_notebook(data: Path, study: str, scale: str) -> Notebook:
