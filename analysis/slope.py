@@ -30,10 +30,15 @@ def slope(values: Mapping[int, float]) -> Slope:
     if not slopes:
         return Slope()
     count, pair_count = len(values), len(slopes)
-    spread = Z_95 * sqrt(count * (count - 1) * (2 * count + 5) / 18)
+    spread = Z_95 * sqrt(spread_of_pairs(count))
     low = max(0, round((pair_count - spread) / 2) - 1)
     high = min(pair_count - 1, round((pair_count + spread) / 2))
     return Slope(median(slopes), slopes[low], slopes[high])
+
+
+def spread_of_pairs(count: int) -> float:
+    """Variance of Kendall's statistic of so many values without ties."""
+    return count * (count - 1) * (2 * count + 5) / 18
 
 
 def risen(values: Mapping[int, float]) -> tuple[float, float]:

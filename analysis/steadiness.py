@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 from statistics import median
 
+from analysis.slope import spread_of_pairs
+
 BLOCKS = 3
 LEAST_VALUES = 6  # with fewer a trend cannot be told from chance
 ENOUGH_VALUES = 20  # in which a trend that matters would have been found
@@ -170,14 +172,10 @@ def chance_of_trend(values: Sequence[float]) -> float:
     normal approximation with ties."""
     rising = sum((b > a) - (b < a) for a, b in combinations(values, 2))
     n = len(values)
-    variance = _spread(n) - sum(_spread(ties) for ties in Counter(values).values())
+    variance = spread_of_pairs(n) - sum(map(spread_of_pairs, Counter(values).values()))
     if not rising or variance <= 0:
         return 1.0
-    return math.erfc((abs(rising) - 1) / math.sqrt(variance / 18) / math.sqrt(2))
-
-
-def _spread(n: int) -> int:
-    return n * (n - 1) * (2 * n + 5)
+    return math.erfc((abs(rising) - 1) / math.sqrt(variance) / math.sqrt(2))
 
 
 def share_of_compilers(jit_s: Points, cpu_s: Points, begin_s: int, end_s: int) -> float | None:

@@ -3,7 +3,7 @@ elsewhere, nothing where only results are wanted."""
 
 import time
 from types import TracebackType
-from typing import Protocol
+from typing import Protocol, Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -96,7 +96,7 @@ def live_table(progress: Progress, console: Console) -> Table:
 class NoView:
     """Shows nothing."""
 
-    def __enter__(self) -> "NoView":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -140,7 +140,7 @@ class LiveView:
         self._live.update(Group(Text(headline(progress, now_ms()), style="bold"), table, note))
 
 
-class PlainView:
+class PlainView(NoView):
     """One line at every change of phase and every few seconds."""
 
     def __init__(self, console: Console) -> None:
@@ -148,17 +148,6 @@ class PlainView:
         self._phase: str | None = None
         self._shown_s = 0.0
         self._told = 0
-
-    def __enter__(self) -> "PlainView":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        return None
 
     def show(self, progress: Progress) -> None:
         """Print a line when there is something new to say."""
