@@ -16,7 +16,7 @@ from schemas import protocol
 from schemas.protocol import RunPlan
 from services.gateway.receivers import Refusal, open_receiver
 from services.gateway.way_in import WayIn
-from services.runtime.events import Events
+from services.runtime.events import Events, Refused
 from services.runtime.kafka import KafkaUnavailableError, idempotent_producer
 from services.runtime.logs import configure_logs
 from services.runtime.serving import serving
@@ -25,32 +25,6 @@ from services.runtime.settings import ServiceSettings, load_settings
 SERVICE = "gateway"
 IDLE_S, BUSY_S = 0.5, 0.1
 QUEUE_RECORDS = 32_000
-
-
-class RefusedFrame:
-    """What was no frame. Speaks like a Kafka message, so that it can become a dead letter."""
-
-    def __init__(self, transport: str, refusal: Refusal) -> None:
-        self._transport, self._refusal = transport, refusal
-
-    def topic(self) -> str:
-        """Where it came in."""
-        return f"gateway:{self._transport}"
-
-    def partition(self) -> int:
-        """None: -1."""
-        return -1
-
-    def offset(self) -> int:
-        """None: -1."""
-        return -1
-
-    def key(self) -> None:
-        """None."""
-
-    def value(self) -> bytes:
-        """Its begin."""
-        return self._refusal.data
 
 
 class Gateway:
@@ -111,8 +85,9 @@ class Gateway:
         self._events.lifecycle(protocol.WAY_IN, self._run_id, detail=detail)
 
     def _keep_refused(self, refusal: Refusal) -> None:
-        frame: Any = RefusedFrame(self._transport, refusal)
-        self._events.dead_letter(frame, f"no frame of the run: {refusal.reason}", self._run_id)
+        reason = f"no frame of the run: {refusal.reason}"
+        frame = Refused(f"gateway:{self._transport}", refusal.data, reason)
+        self._events.dead_letter(frame, reason, self._run_id)
 
     def _fail(self, run_id: str, reason: str) -> None:
         self._log.error("run_failed", run_id=run_id, reason=reason)

@@ -21,7 +21,7 @@ from schemas.engine import (
     UndecodableLine,
 )
 from schemas.protocol import CITATION, PhasePlan, Pipeline, RunPlan
-from services.runner.lines import Undecodable, refusal
+from services.runner.lines import refused
 from services.runner.processes import (
     PipelineProcess,
     last_meaningful_line,
@@ -253,7 +253,8 @@ class Agent:
                 )
         elif isinstance(line, UndecodableLine):
             if line.topic in session.plan.start_offsets:
-                self._events.dead_letter(Undecodable(line), refusal(line, name), session.run_id)
+                what = refused(line, name)
+                self._events.dead_letter(what, what.reason, session.run_id)
         elif isinstance(line, FailedLine):
             reason = " ".join(line.reason.split())[:REASON_CHARACTERS]
             where = f"{name} {line.stage}" if line.stage else name

@@ -6,6 +6,7 @@ from pydantic import ValidationError
 
 from schemas.engine import LINE, Line, UndecodableLine
 from schemas.mistakes import first_mistake
+from services.runtime.events import Refused
 
 MAX_LINE_BYTES = 256 * 1024
 # Of what is no line of the contract and goes to the log.
@@ -70,35 +71,9 @@ def _parsed(raw: bytes) -> Line | str:
         return f"no line of the contract ({error}): {text}"
 
 
-@dataclass(frozen=True)
-class Undecodable:
-    """A value that a program could not decode. Speaks like a Kafka message, so that it can become a
-    dead letter."""
-
-    line: UndecodableLine
-
-    def topic(self) -> str:
-        """Of the input."""
-        return self.line.topic
-
-    def partition(self) -> int:
-        """-1 where the program does not know it."""
-        return self.line.partition
-
-    def offset(self) -> int:
-        """-1 where the program does not know it."""
-        return self.line.offset
-
-    def key(self) -> None:
-        """Programs do not say it."""
-
-    def value(self) -> bytes | None:
-        """As much as the program said."""
-        return self.line.value
-
-
-def refusal(line: UndecodableLine, pipeline: str) -> str:
-    """Why a dead letter is one, in a sentence."""
+def refused(line: UndecodableLine, pipeline: str) -> Refused:
+    """What a program could not decode, with the reason in a sentence."""
     said = len(line.value or b"")
     cut = f"; its value of {line.bytes} bytes is cut to {said}" if line.bytes > said else ""
-    return f"{pipeline}: the value does not decode{cut}"
+    reason = f"{pipeline}: the value does not decode{cut}"
+    return Refused(line.topic, line.value, reason, line.partition, line.offset)

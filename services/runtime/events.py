@@ -6,6 +6,7 @@ Events are never dropped: when the client's bounded queue is full, publishing wa
 import json
 import uuid
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -30,6 +31,37 @@ RECORD_ERRORS = (
 # Of a dead letter. A record may be as large as the broker and the client take, 1 MB unless told
 # otherwise; what wraps it has to be smaller.
 MAX_KEY_BYTES, MAX_VALUE_BYTES, MAX_REASON_CHARACTERS = 50_000, 900_000, 2_000
+
+
+@dataclass(frozen=True)
+class Refused:
+    """What cannot be used and is no record of Kafka. Speaks like one, so that it can become a dead
+    letter. source: where it was; part, at: its partition and offset or line, -1: none."""
+
+    source: str
+    data: bytes | None
+    reason: str
+    part: int = -1
+    at: int = -1
+
+    def topic(self) -> str:
+        """The source."""
+        return self.source
+
+    def partition(self) -> int:
+        """Its partition, or -1."""
+        return self.part
+
+    def offset(self) -> int:
+        """Its offset or line, or -1."""
+        return self.at
+
+    def key(self) -> None:
+        """None."""
+
+    def value(self) -> bytes | None:
+        """What there is of it."""
+        return self.data
 
 
 class Events:
@@ -82,7 +114,7 @@ class Events:
         self._send(catalogue.CONTROL, run_id, codec.encode("control_command", record))
         self.flush()
 
-    def dead_letter(self, message: Message, reason: str, run_id: str = "") -> None:
+    def dead_letter(self, message: Message | Refused, reason: str, run_id: str = "") -> None:
         """Keep a record that could not be used, with where it was and why: whole, or the begin of
         one of more than 900 kB, and then the reason says so."""
         key, value = message.key(), message.value()

@@ -16,6 +16,8 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from services.runtime.events import Refused
+
 MAX_ROWS = 1_000_000
 # A time outside these years is in another unit, or no time at all.
 _FIRST_YEAR, _LAST_YEAR = 1900, 2199
@@ -41,43 +43,12 @@ class FieldSpec:
     high: float = math.inf
 
 
-@dataclass(frozen=True)
-class BadRow:
-    """A row that cannot be used: its line in the file (from 1; in Parquet, its row), the reason,
-    and the row as it is. Speaks like a Kafka message, so that it can become a dead letter."""
-
-    path: str
-    line: int
-    reason: str
-    text: str
-
-    def topic(self) -> str:
-        """The file."""
-        return self.path
-
-    def partition(self) -> int:
-        """None: -1."""
-        return -1
-
-    def offset(self) -> int:
-        """The line."""
-        return self.line
-
-    def key(self) -> bytes | None:
-        """None."""
-        return None
-
-    def value(self) -> bytes:
-        """The row, UTF-8."""
-        return self.text.encode()
-
-
 @dataclass
 class Read:
     """What was read. rows: values by name of the field."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
-    bad_rows: list[BadRow] = field(default_factory=list)
+    bad_rows: list[Refused] = field(default_factory=list)
 
 
 def read_rows(path: Path, fields: Sequence[FieldSpec], columns: Mapping[str, str]) -> Read:
@@ -97,7 +68,7 @@ def read_rows(path: Path, fields: Sequence[FieldSpec], columns: Mapping[str, str
                 read.rows.append(values_of(row, fields, named))
             except ValueError as error:
                 text = row if isinstance(row, str) else json.dumps(row, default=str)
-                read.bad_rows.append(BadRow(str(path), line, str(error), text))
+                read.bad_rows.append(Refused(str(path), text.encode(), str(error), at=line))
     except (OSError, UnicodeDecodeError, csv.Error, pa.ArrowInvalid) as error:
         raise InputError(f"{path} cannot be read: {error}.") from error
     if not read.rows:

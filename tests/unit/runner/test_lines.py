@@ -10,8 +10,7 @@ from services.runner.lines import (
     MAX_LOGGED_CHARACTERS,
     MAX_LOGGED_LINES,
     Lines,
-    Undecodable,
-    refusal,
+    refused,
 )
 
 pytestmark = pytest.mark.unit
@@ -40,10 +39,10 @@ def test_a_value_that_does_not_decode_is_a_dead_letter_with_where_it_was():
     said = json.dumps(told | {"value": "AAE=", "bytes": 9}) + "\n"
     ((line,), logged) = Lines().feed(said.encode())
     assert logged == []
-    found = Undecodable(line)
+    found = refused(line, "x")
     assert (found.topic(), found.partition(), found.offset()) == ("a", 2, 7)
     assert (found.key(), found.value()) == (None, b"\x00\x01")
-    assert refusal(line, "x") == "x: the value does not decode; its value of 9 bytes is cut to 2"
+    assert found.reason == "x: the value does not decode; its value of 9 bytes is cut to 2"
 
 
 def test_a_line_may_come_in_pieces():

@@ -86,7 +86,7 @@ def test_a_time_of_nanoseconds_in_parquet_is_a_bad_row_and_the_others_make_a_rec
     table = {"site": ["A"] * 3, "at": times, "cars": [1] * 3, "kmh": [1.5] * 3}
     pq.write_table(pa.table(table), path)
     observations, bad_rows = read(path)
-    assert [bad.line for bad in bad_rows] == [2, 3]
+    assert [bad.offset() for bad in bad_rows] == [2, 3]
     assert recording.recording_of(observations).times_us.tolist() == [NOON_US]
 
 
@@ -105,7 +105,7 @@ def test_parquet_keeps_its_types_and_counts_rows(tmp_path):
         ("A", NOON_US),
         ("B", NOON_US),
     ]
-    assert [(bad.line, bad.reason) for bad in bad_rows] == [(2, "site is empty")]
+    assert [(bad.offset(), bad.reason) for bad in bad_rows] == [(2, "site is empty")]
 
 
 @pytest.mark.parametrize(
