@@ -155,4 +155,4 @@ def room_sentence(found: Mapping[str, Mapping[str, Any]], cores: float | None) -
     said = f"Saturated: {machine['cpu_cores']:.2f}{of} cores were in use"
     if not waits:
         return said + "."
-    return f"{said}, and of the time in which they wanted to run waited {', '.join(waits)}."
+    return f"{said}. Share of its runnable time that a part waited for a core: {', '.join(waits)}."
