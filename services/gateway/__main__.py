@@ -17,7 +17,7 @@ from schemas.protocol import RunPlan
 from services.gateway.receivers import Refusal, open_receiver
 from services.gateway.way_in import WayIn
 from services.runtime.events import Events, Refused
-from services.runtime.kafka import KafkaUnavailableError, idempotent_producer
+from services.runtime.kafka import KafkaUnavailableError, frame_tag, idempotent_producer
 from services.runtime.logs import configure_logs
 from services.runtime.serving import serving
 from services.runtime.settings import ServiceSettings, load_settings
@@ -66,7 +66,11 @@ class Gateway:
         producer = idempotent_producer(settings, "gateway", **properties)
         self._run_id, self._transport, self._is_told = request.run_id, transport, False
         self._way_in = WayIn(
-            request.run_id, request.input_topics, receiver, producer, self._keep_refused
+            frame_tag(settings, request.run_id),
+            request.input_topics,
+            receiver,
+            producer,
+            self._keep_refused,
         )
         self._events.lifecycle(protocol.READY, request.run_id, detail={"transport": transport})
         self._log.info("way_in_opened", run_id=request.run_id, transport=transport)

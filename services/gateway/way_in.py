@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 
-from schemas.frame import END, Frame, FrameError, decode, tag_of
+from schemas.frame import END, Frame, FrameError, decode
 from schemas.percentiles import quantile
 from services.gateway.arrivals import LEVELS, Arrivals
 from services.gateway.receivers import KEPT_BYTES, Receiver, Refusal
@@ -27,11 +27,12 @@ Refused = Callable[[Refusal], None]
 
 
 class WayIn:
-    """Receives the frames of a run. refused: called with the first MAX_KEPT of what is none."""
+    """Receives the frames of a run. tag: what they begin with. refused: called with the first
+    MAX_KEPT of what is none."""
 
     def __init__(
         self,
-        run_id: str,
+        tag: bytes,
         topics: Sequence[str],
         receiver: Receiver,
         producer: Producer,
@@ -40,7 +41,7 @@ class WayIn:
         self.arrivals = Arrivals()
         self.error = ""
         self.ended = threading.Event()
-        self._tag = tag_of(run_id)
+        self._tag = tag
         self._topics = topics
         self._receiver = receiver
         self._producer = producer

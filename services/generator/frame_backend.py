@@ -15,13 +15,14 @@ from typing import Any, Protocol
 import numpy as np
 from confluent_kafka import KafkaException, TopicPartition
 
-from schemas.frame import END, LENGTH, MAX_DATAGRAM_BYTES, Frame, encode, tag_of
+from schemas.frame import END, LENGTH, MAX_DATAGRAM_BYTES, Frame, encode
 from services.generator.librdkafka import ClientError
 from services.generator.message_batch import MessageBatch
 from services.generator.settings import GeneratorSettings
 from services.runtime.kafka import (
     KafkaUnavailableError,
     assigned_consumer,
+    frame_tag,
     partition_ids,
     watermarks,
 )
@@ -198,7 +199,7 @@ class FrameBackend:
         self._is_udp = transport == "udp"
         self._patience_s = UDP_QUIET_S if self._is_udp else settings.generator_delivery_timeout_s
         self._numbers = {topic: number for number, topic in enumerate(topics)}
-        self._tag, self._stream = tag_of(run_id), stream
+        self._tag, self._stream = frame_tag(settings, run_id), stream
         self._sequence = 0
         self._delivered: Callable[[int, int, int], None] = lambda *_: None
         # Seconds of what was sent and is not acknowledged, and how many of each, in order.

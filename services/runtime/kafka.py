@@ -13,6 +13,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
+from schemas.frame import tag_of
 from services.runtime.settings import ServiceSettings
 
 KAFKA_TIMEOUT_S = 15.0
@@ -73,6 +74,12 @@ def idempotent_producer(settings: ServiceSettings, client: str, **properties: An
             **properties,
         }
     )
+
+
+def frame_tag(settings: ServiceSettings, run_id: str) -> bytes:
+    """What the frames of a run on its way in begin with: only who can log in to Kafka as a service
+    knows it. Raises SecretFileError."""
+    return tag_of(run_id, settings.client_properties.get("sasl.password", ""))
 
 
 def event_producer(settings: ServiceSettings, client: str) -> Producer:

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from schemas.frame import END, HEAD_BYTES, MARKER, Frame, FrameError, decode, encode, tag_of
 from services.gateway import arrivals
 from services.gateway.arrivals import Arrivals
+from services.runtime.kafka import frame_tag
+from services.runtime.settings import ServiceSettings
 
 pytestmark = pytest.mark.unit
 
@@ -30,6 +32,20 @@ def test_a_frame_has_these_bytes():
 def test_runs_have_tags_of_their_own():
     assert tag_of("r1") != tag_of("r2")
     assert len(TAG) == 8
+
+
+def test_who_does_not_know_the_secret_does_not_know_the_tag():
+    assert tag_of("r1", "secret") != tag_of("r1", "another")
+    assert tag_of("r1", "secret") != TAG
+    assert tag_of("r1", "secret") == tag_of("r1", "secret")
+
+
+def test_the_tag_of_a_stack_needs_the_password_of_its_services(tmp_path):
+    own, other = (ServiceSettings(data=tmp_path / name) for name in ("a", "b"))
+    assert frame_tag(own, "r1") not in (TAG, frame_tag(other, "r1"))
+    assert frame_tag(own, "r1") == tag_of("r1", own.kafka_secret.read_text().strip())
+    elsewhere = ServiceSettings(data=tmp_path, kafka_bootstrap="kafka.example:9092")
+    assert frame_tag(elsewhere, "r1") == TAG
 
 
 @pytest.mark.parametrize(
