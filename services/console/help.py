@@ -115,7 +115,7 @@ HELP: dict[str, Help] = {
         (("./tidegauge rebuild", "refuses where the bus has lost records; --force goes on"),),
     ),
     "report": Help(
-        "Prints the report of a run from ClickHouse, the latest by default.",
+        "Prints the report of a run from ClickHouse, by default the latest that is concluded.",
         (
             ("./tidegauge report", "the latest run again"),
             ("./tidegauge report 20260101-120000-abcd --json", "for programs"),

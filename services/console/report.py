@@ -146,10 +146,12 @@ class _Cells:
 
 
 def latest_run(url: str) -> str:
-    """The run that was asked for last. Raises QueryError when there is none."""
+    """The newest run that is concluded; of none, the newest. A watch has always one that is not.
+    Raises QueryError when there is none."""
     rows = query(
         url,
-        "SELECT run_id FROM tidegauge.runs WHERE step_of = '' ORDER BY requested_at DESC LIMIT 1",
+        "SELECT run_id FROM tidegauge.runs WHERE step_of = ''"
+        " ORDER BY concluded DESC, requested_at DESC LIMIT 1",
     )
     if not rows:
         raise QueryError("There is no run yet; start one with: tidegauge run")

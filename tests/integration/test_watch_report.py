@@ -16,7 +16,7 @@ from services.console.page.timelines import read_timelines
 from services.console.show import show_report
 from services.store.engine import Query
 from tests.integration.store_engine import project
-from tests.integration.watched_run import run_id, watch_events
+from tests.integration.watched_run import begun_events, run_id, watch_events
 
 pytestmark = pytest.mark.integration
 
@@ -67,6 +67,23 @@ def test_people_read_it_in_every_form(found, ask):
         assert "All times are LogAppendTime, by the clock of one broker." in text
         assert "1 missing" in text
         assert "send delay p50" not in text
+
+
+def test_the_latest_run_is_one_that_is_concluded_while_the_watch_goes_on(engine, ask):
+    project(engine, begun_events(START_MS + 3_600_000))
+    assert len(ask("SELECT * FROM tidegauge.runs")) == 2
+    assert report.latest_run("") == run_id(START_MS)
+
+
+def test_of_runs_that_are_not_concluded_it_is_the_newest(engine, monkeypatch):
+    def query(_url, sql, **parameters):
+        answer = engine.answer(Query(sql, "JSONEachRow", parameters=parameters))
+        return [json.loads(line) for line in answer.data.decode().splitlines()]
+
+    monkeypatch.setattr(report, "query", query)
+    for hour in range(2):
+        project(engine, begun_events(START_MS + 3_600_000 * hour))
+    assert report.latest_run("") == run_id(START_MS + 3_600_000)
 
 
 def test_it_is_in_the_lists_and_views(ask):

@@ -57,6 +57,13 @@ def watch_events(start_ms: int) -> Iterator[tuple[str, dict[str, Any]]]:
     yield _record(Event(catalogue.LIFECYCLE, run, fields), start_ms)
 
 
+def begun_events(start_ms: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(topic, record) of a run of the watch that has only begun."""
+    run = start_ms // (1000 * WATCH.run_s)
+    for event in Runs(WATCH, {"host": "here"}).begin(run):
+        yield _record(event, 1000 * run * WATCH.run_s)
+
+
 def run_id(start_ms: int) -> str:
     """Id of the run that `watch_events` begins."""
     return run_id_of(WATCH, start_ms // (1000 * WATCH.run_s))
