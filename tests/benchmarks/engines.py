@@ -4,8 +4,9 @@ Steady: runs of the workload `latency` at 400 records/s after a warm-up, the sta
 for at once. Backlog: see _catch_up.py, one stage at a time, which also tells how long the program
 takes from its start to its first output. The floor is the toy engine of `examples/`: a loop in
 plain Python. A figure is the median over the rounds, with a bootstrap interval as `_low` and
-`_high`. Ratios are to the floor. What cannot be installed or fails is told in one sentence and left
-out. _engines_page.py makes a table and a picture of the figures.
+`_high`; after a single round a latency has the interval of the blocks of its run. Ratios are to the
+floor. What cannot be installed or fails is told in one sentence and left out. _engines_page.py
+makes a table and a picture of the figures.
 
 Settings, by environment variable: TIDEGAUGE_BENCH_PIPELINES (names with commas; default: all that
 are an engine's), TIDEGAUGE_BENCH_STAGES (1-3), TIDEGAUGE_BENCH_ROUNDS (3), TIDEGAUGE_BENCH_WARM_UP
@@ -70,9 +71,11 @@ class Asked:
 
 @dataclass
 class Found:
-    """Values of every figure by its name, one of each round. failed: pipelines that gave none."""
+    """Values of every figure by its name, one of each round. intervals: low and high by the blocks
+    of the latest run. failed: pipelines that gave none."""
 
     values: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
 
     def note(self, name: str, value: float | None) -> None:
@@ -86,8 +89,11 @@ class Found:
         for name, values in self.values.items():
             interval = median_interval(values)
             figures[name] = interval.value
-            if interval.low is not None and interval.high is not None:
-                figures |= {f"{name}_low": interval.low, f"{name}_high": interval.high}
+            low, high = interval.low, interval.high
+            if len(values) == 1:
+                low, high = self.intervals.get(name, (None, None))
+            if low is not None and high is not None:
+                figures |= {f"{name}_low": low, f"{name}_high": high}
         return figures
 
 
@@ -186,7 +192,10 @@ def note_run(found: Found, name: str, report: dict[str, Any]) -> None:
     for stage, cell in measured["stages"].items():
         latest = cell["latency_ms"].get("latest", {})
         for percentile in PERCENTILES:
-            found.note(f"{name}_{stage}_{percentile}_ms", latest.get(percentile))
+            figure = f"{name}_{stage}_{percentile}_ms"
+            found.note(figure, latest.get(percentile))
+            if interval := (latest.get("intervals") or {}).get(percentile):
+                found.intervals[figure] = (interval[0], interval[1])
     used = measured["resources"]
     found.note(f"{name}_steady_core_s_per_million", used.get("core_seconds_per_million_records"))
     memory = used.get("memory_bytes_max")

@@ -33,16 +33,22 @@ def test_a_ratio_above_one_is_better_than_the_floor():
     }
 
 
-def test_a_figure_is_the_median_of_its_rounds_with_an_interval():
+def test_a_figure_is_the_median_of_its_rounds_with_an_interval_and_one_round_has_its_runs():
     found = Found()
     for value in (3, 1, 2):
         found.note("x_join_p50_ms", value)
+    found.intervals["x_join_p50_ms"] = (1.5, 2.5)
+    found.note("x_join_p99_ms", 5)
+    found.intervals["x_join_p99_ms"] = (4.5, 5.5)
     found.note("x_start_s", 7)
     found.note("x_start_s", None)
     assert found.figures() == {
         "x_join_p50_ms": 2.0,
         "x_join_p50_ms_low": 1.0,
         "x_join_p50_ms_high": 3.0,
+        "x_join_p99_ms": 5.0,
+        "x_join_p99_ms_low": 4.5,
+        "x_join_p99_ms_high": 5.5,
         "x_start_s": 7.0,
     }
 
