@@ -11,10 +11,10 @@ The file is replaced in one step whenever something changes and removed when the
      "detached": false,            true when the owner is nobody's terminal
      "services": [{"name": "kafka", "pid": 2, "birth": "…/4712", "state": "ready", "restarts": 0}]}
 
-birth tells a process from others with its pid (services/runtime/births.py), which may be somebody
-else's by now. A service's state is "starting", "ready" or "restarting" (it has ended and is started
-again in a moment); restarts is how often it was started again. The services are in the order in
-which they were first started; each leads a session of its own, whose id is its pid.
+birth tells a process from others with its pid (services/runtime/process_identity.py), which may be
+somebody else's by now. A service's state is "starting", "ready" or "restarting" (it has ended and
+is started again in a moment); restarts is how often it was started again. The services are in the
+order in which they were first started; each leads a session of its own, whose id is its pid.
 """
 
 import fcntl
@@ -40,7 +40,7 @@ class LockTimeoutError(Exception):
 
 @dataclass(frozen=True)
 class Identity:
-    """One process, for ever: its pid and its birth (services/runtime/births.py)."""
+    """One process, for ever: its pid and its birth (services/runtime/process_identity.py)."""
 
     pid: int
     birth: str

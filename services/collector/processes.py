@@ -15,7 +15,7 @@ from services.collector.jvm import Jvm
 from services.collector.measures import Counters, Gauges
 from services.collector.run_queue import RunQueue
 from services.collector.stack import StackService
-from services.runtime.births import birth_of
+from services.runtime.process_identity import birth_of
 from services.runtime.program import pipeline_of
 
 PIPELINE_SERVICE = "runner"

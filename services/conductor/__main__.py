@@ -17,9 +17,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from schemas import catalogue, protocol
-from schemas.mistakes import first_mistake
 from schemas.protocol import RunRequest
 from schemas.suite import Suite
+from schemas.validation_errors import first_mistake
 from services.conductor.cancellation import Cancellation, refuse
 from services.conductor.floor import measure_floor
 from services.conductor.history import read_back

@@ -13,7 +13,7 @@ from analysis.attribution import Attribution, attribute, limited_by
 from analysis.lateness import Evidence
 from analysis.room import Use, added, room, room_sentence
 from schemas import catalogue, protocol
-from schemas.details import EvaluationLag
+from schemas.event_payloads import EvaluationLag
 from schemas.percentiles import quantile
 from schemas.protocol import PhasePlan, RunRequest
 

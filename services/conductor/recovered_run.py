@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from schemas import catalogue, protocol
-from schemas.details import StepBegun, StepJudged
+from schemas.event_payloads import StepBegun, StepJudged
 from schemas.protocol import RunRequest
 from services.conductor.run_verdict import Conclusion
 from services.conductor.search.bisection import Done, SoFar

@@ -19,7 +19,7 @@ from schemas.domain import DomainSpec
 from schemas.protocol import LoadFinished, PhasePlan, RunPlan, RunRequest, Stop
 from schemas.threshold import Threshold
 from schemas.workload import LEAST_WARM_UP_S
-from services.conductor.killing import kill_part
+from services.conductor.fault_injection import kill_part
 from services.conductor.run_state import RunState
 from services.conductor.run_verdict import Conclusion, conclude
 from services.conductor.settings import ConductorSettings

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from schemas import catalogue, protocol
-from schemas.details import ClockOffset, EvaluationLag, PartDown, Ready, Reason
+from schemas.event_payloads import ClockOffset, EvaluationLag, PartDown, Ready, Reason
 from schemas.protocol import Drained, LoadFinished, PhasePlan, RunRequest
 from schemas.threshold import Threshold, parse_threshold
 from services.conductor.evidence import Watched
@@ -107,7 +107,7 @@ class RunState:
 
     def add(self, topic: str, record: dict[str, Any]) -> None:
         """Take in one event of a topic of BUS; events of other runs change nothing. Each must
-        say what it must (schemas/details.py)."""
+        say what it must (schemas/event_payloads.py)."""
         if topic == catalogue.LIFECYCLE and not record["run_id"]:
             self._add_deployment(record)
         if record["run_id"] != self.request.run_id:

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from schemas import protocol
 from schemas.codec import said_by
-from schemas.mistakes import first_mistake
 from schemas.protocol import Drained, LoadFinished, PhasePlan, RunPlan
+from schemas.validation_errors import first_mistake
 from services.evaluator.clock_offset import Readiness
 from services.evaluator.column_mapping import NotJudgedError
 from services.evaluator.columns import TooManyNamesError

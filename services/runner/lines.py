@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pydantic import ValidationError
 
 from schemas.engine import LINE, Line, UndecodableLine
-from schemas.mistakes import first_mistake
+from schemas.validation_errors import first_mistake
 from services.runtime.events import Refused
 
 MAX_LINE_BYTES = 256 * 1024

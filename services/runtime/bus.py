@@ -11,7 +11,7 @@ import structlog
 from confluent_kafka import TopicPartition
 
 from schemas import codec
-from schemas.details import read_event
+from schemas.event_payloads import read_event
 from services.runtime.events import RECORD_ERRORS, Events
 from services.runtime.kafka import assigned_consumer, ends_of
 from services.runtime.settings import ServiceSettings

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from schemas.mistakes import DefinitionError, first_mistake, unknown
 from schemas.protocol import Pipeline, Workload
 from schemas.study import Study
 from schemas.suite import Step, Suite, SuiteFile, SuiteItem
+from schemas.validation_errors import DefinitionError, first_mistake, unknown
 from services.runtime.engines import checked_pipeline, stages_published
 from services.runtime.settings import ROOT
 

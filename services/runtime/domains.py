@@ -27,7 +27,7 @@ from pydantic import ConfigDict, ValidationError
 from schemas.codec import said_by
 from schemas.content import Content
 from schemas.domain import HEADER, DomainSpec
-from schemas.mistakes import DefinitionError, first_mistake, unknown
+from schemas.validation_errors import DefinitionError, first_mistake, unknown
 from schemas.workload import Workload
 from services.runtime.definitions import load_workload
 from services.runtime.settings import ROOT

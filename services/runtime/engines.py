@@ -15,9 +15,9 @@ from pydantic import ValidationError
 
 from schemas.domain import DomainSpec
 from schemas.engine import Ability, EngineSpec, Topology
-from schemas.mistakes import DefinitionError, first_mistake, unknown
 from schemas.model import Stage
 from schemas.pipeline import Pipeline, secret_among
+from schemas.validation_errors import DefinitionError, first_mistake, unknown
 from services.runtime.settings import ROOT
 
 FILE = "engine.toml"

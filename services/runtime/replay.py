@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from pydantic import ValidationError
 
 from schemas import catalogue, codec
-from schemas.details import check_event
+from schemas.event_payloads import check_event
 from schemas.protocol import PhasePlan, RunPlan
 from services.runtime.kafka import (
     KAFKA_TIMEOUT_S,

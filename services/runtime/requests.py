@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pydantic import ValidationError
 
 from schemas.domain import DomainSpec
-from schemas.mistakes import DefinitionError, first_mistake
 from schemas.protocol import Interleaving, Pipeline, RunRequest, Stage, Workload
 from schemas.suite import SuiteRun
+from schemas.validation_errors import DefinitionError, first_mistake
 from services.runtime.chains import rewired
 from services.runtime.engines import stages_published, topology_of
 from services.runtime.environment import environment

@@ -18,7 +18,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from schemas.mistakes import first_mistake
+from schemas.validation_errors import first_mistake
 from services.runtime.kafka_security import login_properties, security
 from services.runtime.ports import DEFAULT_BASE_PORT, PORT_OFFSETS
 from services.runtime.secret_files import existing_secret, kept_secret

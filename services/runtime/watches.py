@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from schemas.mistakes import DefinitionError, first_mistake, unknown
+from schemas.validation_errors import DefinitionError, first_mistake, unknown
 from schemas.watch import PROTOBUF, Watch
 from services.runtime.whole_files import write_whole
 

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from schemas.engine import EnginePlan
-from schemas.mistakes import DefinitionError
+from schemas.validation_errors import DefinitionError
 from services.runtime.program import Voice, end_with_parent, read_plan
 from services.runtime.settings import load_settings
 from services.runtime.stopping import stop_on_signals

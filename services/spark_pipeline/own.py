@@ -13,7 +13,7 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 
 from schemas.domain import DomainSpec, StageSpec
-from schemas.mistakes import DefinitionError
+from schemas.validation_errors import DefinitionError
 from services.runtime.domains import domain_module
 from services.runtime.trusted import trusted_domain
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from schemas.mistakes import first_mistake
+from schemas.validation_errors import first_mistake
 from services.runtime.grafana_macros import (
     ALL,
     MacroError,

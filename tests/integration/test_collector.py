@@ -17,8 +17,8 @@ from schemas import catalogue, protocol
 from schemas.protocol import Stop
 from services.collector.processes import Processes
 from services.collector.stack import StackService
-from services.runtime.births import birth_of
 from services.runtime.events import open_events
+from services.runtime.process_identity import birth_of
 from tests.integration.service_process import Reader, has_event, running_service
 
 pytestmark = pytest.mark.integration

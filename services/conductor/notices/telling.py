@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from prometheus_client import Counter
 
 from schemas import catalogue, codec
-from schemas.details import read_event
+from schemas.event_payloads import read_event
 from schemas.suite import Notify
 from services.conductor.notices.notice import TOPICS, Looking, Notice, end_of_silence, silence
 from services.conductor.notices.outbox import Outbox, Quiet

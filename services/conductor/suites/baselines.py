@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from analysis.thresholds import Figures, resolved
-from schemas.mistakes import DefinitionError
 from schemas.protocol import VERDICTS, RunRequest
 from schemas.threshold import LATENCY_FIGURES, parse_threshold
+from schemas.validation_errors import DefinitionError
 from services.runtime.clickhouse import query
 
 LAST = (

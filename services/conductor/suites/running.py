@@ -15,9 +15,9 @@ import structlog
 from pydantic import ValidationError
 
 from schemas import catalogue, protocol
-from schemas.mistakes import first_mistake
 from schemas.protocol import RunRequest, Workload
 from schemas.suite import Notify, Step, Suite, SuitePosition, SuiteRun
+from schemas.validation_errors import first_mistake
 from services.conductor.run_state import RunState
 from services.conductor.settings import ConductorSettings
 from services.conductor.suites.analysis import Analysis

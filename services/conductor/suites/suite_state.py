@@ -13,8 +13,8 @@ from typing import Any
 import structlog
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from schemas.mistakes import first_mistake
 from schemas.suite import Suite
+from schemas.validation_errors import first_mistake
 from services.conductor.suites.schedule import Place
 from services.runtime.whole_files import write_whole
 

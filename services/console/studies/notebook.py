@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from schemas.mistakes import DefinitionError
+from schemas.validation_errors import DefinitionError
 from services.runtime.whole_files import write_whole
 
 

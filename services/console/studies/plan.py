@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from schemas.mistakes import DefinitionError, first_mistake
 from schemas.model import Stage
 from schemas.pipeline import Pipeline
 from schemas.study import Experiment, Limits, Scale, Study, System
+from schemas.validation_errors import DefinitionError, first_mistake
 from schemas.workload import AUTO, Workload
 from services.console.choosing import chosen_workload
 from services.runtime.definitions import load_pipeline

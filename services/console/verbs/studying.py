@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from schemas.mistakes import DefinitionError
+from schemas.validation_errors import DefinitionError
 from services.console.files import write_file
 from services.console.page.article import html, markdown
 from services.console.plain_lists import studies

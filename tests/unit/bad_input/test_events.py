@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import codec, protocol
-from schemas.details import read_event
+from schemas.event_payloads import read_event
 from services.conductor.recovered_run import recovered_run
 from services.conductor.run_state import RunState
 from services.conductor.run_verdict import conclude

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from analysis.thresholds import judged
-from schemas.mistakes import DefinitionError
 from schemas.protocol import Drained
 from schemas.suite import Pace
 from schemas.threshold import parse_threshold
+from schemas.validation_errors import DefinitionError
 from services.conductor.run_state import RunState
 from services.conductor.suites import baselines
 from services.conductor.suites.baselines import as_figures, with_baseline

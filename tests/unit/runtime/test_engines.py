@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from schemas.domain import DomainSpec
-from schemas.mistakes import DefinitionError
 from schemas.pipeline import Pipeline
 from schemas.protocol import RunRequest
+from schemas.validation_errors import DefinitionError
 from schemas.workload import Load, Workload
 from services.runtime.definitions import load_pipeline
 from services.runtime.domains import load_domain

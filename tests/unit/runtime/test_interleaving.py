@@ -3,8 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from schemas.mistakes import DefinitionError
 from schemas.protocol import Interleaving, Load, Phases, RunPlan, RunRequest, Workload
+from schemas.validation_errors import DefinitionError
 from services.runner.session import engine_plan, served
 from services.runtime.definitions import load_pipeline
 from services.runtime.domains import load_domain

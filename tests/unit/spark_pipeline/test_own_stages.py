@@ -5,7 +5,7 @@ from textwrap import dedent
 
 import pytest
 
-from schemas.mistakes import DefinitionError
+from schemas.validation_errors import DefinitionError
 from services.runtime.domains import load_domain
 from services.runtime.trusted import keep_definitions
 from services.spark_pipeline.outputs import Source, outputs

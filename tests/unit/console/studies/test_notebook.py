@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.mistakes import DefinitionError
+from schemas.validation_errors import DefinitionError
 from services.console.studies.notebook import Note, open_notebook
 
 pytestmark = pytest.mark.unit

@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.mistakes import DefinitionError
+from schemas.validation_errors import DefinitionError
 from services.console.studies.plan import plan_of
 from tests.unit.console.studies.reports import experiment, study
 

@@ -7,7 +7,7 @@ import sys
 import psutil
 import pytest
 
-from services.runtime.births import birth_of
+from services.runtime.process_identity import birth_of
 
 pytestmark = pytest.mark.unit
 

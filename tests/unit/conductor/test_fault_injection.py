@@ -9,8 +9,8 @@ import psutil
 import pytest
 
 from schemas.pipeline import Pipeline
-from services.conductor.killing import kill_part
-from services.runtime.births import birth_of
+from services.conductor.fault_injection import kill_part
+from services.runtime.process_identity import birth_of
 
 pytestmark = pytest.mark.unit
 

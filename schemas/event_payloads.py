@@ -12,8 +12,8 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from schemas import catalogue, codec, protocol
-from schemas.mistakes import first_mistake
 from schemas.protocol import Drained, LoadFinished, RunRequest
+from schemas.validation_errors import first_mistake
 from schemas.watch import WatchRun
 
 
