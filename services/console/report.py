@@ -9,12 +9,22 @@ from typing import Any
 
 from analysis.costs import core_seconds_per_million_records, cost_of_observing
 from analysis.expiry import seconds_expired
-from schemas.protocol import DEFINITIONS, VERDICTS
+from schemas.protocol import VERDICTS
 from schemas.workload import DEFAULT_DOMAIN
 from services.console.attributed import floor_of, taken_from
 from services.console.disturbances import add_recoveries
 from services.console.interleaved import add_interleaved
-from services.console.intervals import Intervals, read_intervals
+from services.console.intervals import read_intervals
+from services.console.report_figures import (
+    Cells,
+    add_costs,
+    add_lags,
+    add_latencies,
+    add_resources,
+    add_throughput,
+    add_verdicts,
+    seconds_of,
+)
 from services.console.restarts import restarts_of
 from services.console.warmth import warm_up_of
 from services.console.watched import is_watched, watched_input, watched_until_ms
@@ -22,8 +32,6 @@ from services.console.ways_in import way_in_of
 from services.runtime.clickhouse import QueryError, query
 
 Report = dict[str, Any]
-USED = ("cpu_cores", "cpu_seconds", "memory_bytes_max", "heap_used_bytes_max")
-PERCENTILES = ("min", "p50", "p90", "p95", "p99", "p999", "max", "mean")
 
 
 def build_report(url: str, run_id: str) -> Report:
@@ -53,25 +61,25 @@ def build_report(url: str, run_id: str) -> Report:
         }
         for pipeline in request["pipelines"]
     }
-    cells = _Cells(pipelines)
+    cells = Cells(pipelines)
     deadline_ms = request["workload"]["judgement"]["deadline_ms"]
     expired = seconds_expired(url, run_id)
     for name, restarts in restarts_of(url, run_id, deadline_ms, expired=expired).items():
         if (pipeline := cells.pipeline(name)) is not None:
             pipeline["restarts"] = restarts
-    _add_verdicts(url, run_id, cells)
-    told = read_intervals(url, run_id, _seconds(bounds)) if bounds and not expired else {}
-    _add_latencies(url, run_id, cells, told)
-    _add_costs(url, run_id, cells)
+    add_verdicts(url, run_id, cells)
+    told = read_intervals(url, run_id, seconds_of(bounds)) if bounds and not expired else {}
+    add_latencies(url, run_id, cells, told)
+    add_costs(url, run_id, cells)
     services: dict[str, Any] = {}
     if not expired and not watched:
         add_recoveries(url, run_id, request["workload"], pipelines)
     if bounds:
-        _add_throughput(url, run_id, cells, bounds)
-        _add_lags(url, run_id, cells, bounds)
-        services = _add_resources(url, run_id, cells, bounds)
+        add_throughput(url, run_id, cells, bounds)
+        add_lags(url, run_id, cells, bounds)
+        services = add_resources(url, run_id, cells, bounds)
     source = (
-        watched_input(url, run_id, _seconds(bounds) if bounds else 0.0)
+        watched_input(url, run_id, seconds_of(bounds) if bounds else 0.0)
         if watched
         else _input(url, run_id, bounds)
     )
@@ -117,32 +125,6 @@ def stages_of(request: dict[str, Any], pipeline: dict[str, Any]) -> list[str]:
     """The stages that a pipeline publishes in a run, in order, given the request as JSON."""
     asked = [stage for stage in request["stages"] if stage in pipeline["stages"]]
     return list(request.get("published", {}).get(pipeline["name"], asked))
-
-
-class _Cells:
-    """The parts of a report by what a row says of itself.
-
-    unknown: what rows are about that the run's plan does not have; their figures are left out.
-    """
-
-    def __init__(self, pipelines: dict[str, Any]) -> None:
-        self.unknown: set[str] = set()
-        self._pipelines = pipelines
-
-    def pipeline(self, name: str) -> dict[str, Any] | None:
-        """What is said of a pipeline; None where the plan does not have it."""
-        found: dict[str, Any] | None = self._pipelines.get(name)
-        if found is None:
-            self.unknown.add(name)
-        return found
-
-    def stage(self, row: dict[str, Any]) -> dict[str, Any] | None:
-        """What is said of the stage of a row; None where the plan does not have it."""
-        stages = self._pipelines.get(row["pipeline"], {}).get("stages", {})
-        found: dict[str, Any] | None = stages.get(row["stage"])
-        if found is None:
-            self.unknown.add(f"{row['pipeline']} {row['stage']}")
-        return found
 
 
 def latest_run(url: str) -> str:
@@ -240,121 +222,6 @@ def _input(url: str, run_id: str, bounds: tuple[str, str] | None) -> dict[str, A
     records = int(row.get("acknowledged", 0))
     return {
         "records": records,
-        "records_per_second": records / _seconds(bounds) if bounds else 0.0,
+        "records_per_second": records / seconds_of(bounds) if bounds else 0.0,
         "send_delay_ms": {name: row.get(f"send_delay_{name}_ms") for name in ("p50", "p99", "max")},
     }
-
-
-def _seconds(bounds: tuple[str, str]) -> float:
-    return (int(bounds[1]) - int(bounds[0])) / 1000
-
-
-def _add_verdicts(url: str, run_id: str, cells: _Cells) -> None:
-    rows = query(
-        url,
-        "SELECT * FROM tidegauge.verdict_totals"
-        " WHERE run_id = {run_id:String} AND phase = 'measure'",
-        run_id=run_id,
-    )
-    for row in rows:
-        if (cell := cells.stage(row)) is None:
-            continue
-        cell["verdicts"] = {verdict: int(row[verdict]) for verdict in VERDICTS}
-        cell["outputs"] = sum(int(row[verdict]) for verdict in VERDICTS if verdict != "missing")
-
-
-def _add_latencies(url: str, run_id: str, cells: _Cells, told: Intervals) -> None:
-    """told: the intervals that are known."""
-    rows = query(
-        url,
-        "SELECT * FROM tidegauge.latency_summary"
-        " WHERE run_id = {run_id:String} AND phase = 'measure'",
-        run_id=run_id,
-    )
-    known = [row for row in rows if row["definition"] in DEFINITIONS]
-    for row in sorted(known, key=lambda row: DEFINITIONS.index(row["definition"])):
-        if (cell := cells.stage(row)) is not None:
-            figures = {name: row[f"{name}_ms"] for name in PERCENTILES}
-            intervals = told.get((row["pipeline"], row["stage"], row["definition"]))
-            latency = {"count": row["count"], **figures, "intervals": intervals}
-            cell["latency_ms"][row["definition"]] = latency
-    cells.unknown |= {
-        f"definition {row['definition']}" for row in rows if row["definition"] not in DEFINITIONS
-    }
-
-
-def _add_costs(url: str, run_id: str, cells: _Cells) -> None:
-    """What each stage of a chain adds to the nearest measured stage that it is made of there."""
-    rows = query(
-        url,
-        "SELECT pipeline, stage, stage_before, p50_cost_ms, p99_cost_ms FROM tidegauge.stage_cost"
-        " WHERE run_id = {run_id:String} AND phase = 'measure' AND definition = 'latest'"
-        " AND stage_before IS NOT NULL",
-        run_id=run_id,
-    )
-    for row in rows:
-        if (cell := cells.stage(row)) is not None:
-            figures = {name: row[f"{name}_cost_ms"] for name in ("p50", "p99")}
-            cell["cost_ms"] = {"stage_before": row["stage_before"], **figures}
-
-
-def _add_throughput(url: str, run_id: str, cells: _Cells, bounds: tuple[str, str]) -> None:
-    rows = query(
-        url,
-        "SELECT pipeline, stage, sum(records) AS total FROM tidegauge.results_throughput"
-        " WHERE run_id = {run_id:String} AND pipeline != ''"
-        " AND second >= fromUnixTimestamp64Milli({start:Int64})"
-        " AND second < fromUnixTimestamp64Milli({end:Int64}) GROUP BY pipeline, stage",
-        run_id=run_id,
-        start=bounds[0],
-        end=bounds[1],
-    )
-    for row in rows:
-        if (cell := cells.stage(row)) is not None:
-            cell["records_per_second"] = row["total"] / _seconds(bounds)
-
-
-def _add_lags(url: str, run_id: str, cells: _Cells, bounds: tuple[str, str]) -> None:
-    """How many records a stage of each pipeline had not read yet: the most, and at the end."""
-    rows = query(
-        url,
-        "SELECT pipeline, max(most) AS most_records, max(newest) AS end_records FROM"
-        " (SELECT pipeline, stage, max(p.lag_records) AS most,"
-        " argMax(p.lag_records, (p.time, p._offset)) AS newest"
-        " FROM tidegauge.results_pipeline AS p"
-        " WHERE run_id = {run_id:String} AND p.lag_records IS NOT NULL"
-        " AND p.time >= fromUnixTimestamp64Milli({start:Int64})"
-        " AND p.time < fromUnixTimestamp64Milli({end:Int64})"
-        " GROUP BY pipeline, stage) GROUP BY pipeline",
-        run_id=run_id,
-        start=bounds[0],
-        end=bounds[1],
-    )
-    for row in rows:
-        if (pipeline := cells.pipeline(row["pipeline"])) is not None:
-            figures = {"max": int(row["most_records"]), "end": int(row["end_records"])}
-            pipeline["lag_records"] = figures
-
-
-def _add_resources(url: str, run_id: str, cells: _Cells, bounds: tuple[str, str]) -> dict[str, Any]:
-    rows = query(
-        url,
-        "SELECT service, pipeline, sum(r.cpu_seconds) AS cpu_seconds,"
-        " cpu_seconds / sum(interval_s) AS cpu_cores, max(memory_bytes) AS memory_bytes_max,"
-        " max(heap_used_bytes) AS heap_used_bytes_max"
-        " FROM tidegauge.results_resources AS r WHERE run_id = {run_id:String}"
-        " AND time >= fromUnixTimestamp64Milli({start:Int64})"
-        " AND time < fromUnixTimestamp64Milli({end:Int64})"
-        " GROUP BY service, pipeline ORDER BY service, pipeline",
-        run_id=run_id,
-        start=bounds[0],
-        end=bounds[1],
-    )
-    services: dict[str, Any] = {}
-    for row in rows:
-        figures = {name: row[name] for name in USED}
-        if not row["pipeline"]:
-            services[row["service"]] = figures
-        elif (pipeline := cells.pipeline(row["pipeline"])) is not None:
-            pipeline["resources"] = figures
-    return services

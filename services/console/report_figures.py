@@ -1,0 +1,155 @@
+"""The figures of a report by pipeline and stage: verdicts, latencies, rates, lags and resources."""
+
+from typing import Any
+
+from schemas.protocol import DEFINITIONS, VERDICTS
+from services.console.intervals import Intervals
+from services.runtime.clickhouse import query
+
+USED = ("cpu_cores", "cpu_seconds", "memory_bytes_max", "heap_used_bytes_max")
+PERCENTILES = ("min", "p50", "p90", "p95", "p99", "p999", "max", "mean")
+
+
+class Cells:
+    """The parts of a report by what a row says of itself.
+
+    unknown: what rows are about that the run's plan does not have; their figures are left out.
+    """
+
+    def __init__(self, pipelines: dict[str, Any]) -> None:
+        self.unknown: set[str] = set()
+        self._pipelines = pipelines
+
+    def pipeline(self, name: str) -> dict[str, Any] | None:
+        """What is said of a pipeline; None where the plan does not have it."""
+        found: dict[str, Any] | None = self._pipelines.get(name)
+        if found is None:
+            self.unknown.add(name)
+        return found
+
+    def stage(self, row: dict[str, Any]) -> dict[str, Any] | None:
+        """What is said of the stage of a row; None where the plan does not have it."""
+        stages = self._pipelines.get(row["pipeline"], {}).get("stages", {})
+        found: dict[str, Any] | None = stages.get(row["stage"])
+        if found is None:
+            self.unknown.add(f"{row['pipeline']} {row['stage']}")
+        return found
+
+
+def seconds_of(bounds: tuple[str, str]) -> float:
+    """The seconds between two times in epoch milliseconds."""
+    return (int(bounds[1]) - int(bounds[0])) / 1000
+
+
+def add_verdicts(url: str, run_id: str, cells: Cells) -> None:
+    """Verdicts of each stage, and how many outputs they are."""
+    rows = query(
+        url,
+        "SELECT * FROM tidegauge.verdict_totals"
+        " WHERE run_id = {run_id:String} AND phase = 'measure'",
+        run_id=run_id,
+    )
+    for row in rows:
+        if (cell := cells.stage(row)) is None:
+            continue
+        cell["verdicts"] = {verdict: int(row[verdict]) for verdict in VERDICTS}
+        cell["outputs"] = sum(int(row[verdict]) for verdict in VERDICTS if verdict != "missing")
+
+
+def add_latencies(url: str, run_id: str, cells: Cells, told: Intervals) -> None:
+    """Latencies of each stage by definition, in ms. told: the intervals that are known."""
+    rows = query(
+        url,
+        "SELECT * FROM tidegauge.latency_summary"
+        " WHERE run_id = {run_id:String} AND phase = 'measure'",
+        run_id=run_id,
+    )
+    known = [row for row in rows if row["definition"] in DEFINITIONS]
+    for row in sorted(known, key=lambda row: DEFINITIONS.index(row["definition"])):
+        if (cell := cells.stage(row)) is not None:
+            figures = {name: row[f"{name}_ms"] for name in PERCENTILES}
+            intervals = told.get((row["pipeline"], row["stage"], row["definition"]))
+            latency = {"count": row["count"], **figures, "intervals": intervals}
+            cell["latency_ms"][row["definition"]] = latency
+    cells.unknown |= {
+        f"definition {row['definition']}" for row in rows if row["definition"] not in DEFINITIONS
+    }
+
+
+def add_costs(url: str, run_id: str, cells: Cells) -> None:
+    """What each stage of a chain adds to the nearest measured stage that it is made of there."""
+    rows = query(
+        url,
+        "SELECT pipeline, stage, stage_before, p50_cost_ms, p99_cost_ms FROM tidegauge.stage_cost"
+        " WHERE run_id = {run_id:String} AND phase = 'measure' AND definition = 'latest'"
+        " AND stage_before IS NOT NULL",
+        run_id=run_id,
+    )
+    for row in rows:
+        if (cell := cells.stage(row)) is not None:
+            figures = {name: row[f"{name}_cost_ms"] for name in ("p50", "p99")}
+            cell["cost_ms"] = {"stage_before": row["stage_before"], **figures}
+
+
+def add_throughput(url: str, run_id: str, cells: Cells, bounds: tuple[str, str]) -> None:
+    """Outputs per second of each stage."""
+    rows = query(
+        url,
+        "SELECT pipeline, stage, sum(records) AS total FROM tidegauge.results_throughput"
+        " WHERE run_id = {run_id:String} AND pipeline != ''"
+        " AND second >= fromUnixTimestamp64Milli({start:Int64})"
+        " AND second < fromUnixTimestamp64Milli({end:Int64}) GROUP BY pipeline, stage",
+        run_id=run_id,
+        start=bounds[0],
+        end=bounds[1],
+    )
+    for row in rows:
+        if (cell := cells.stage(row)) is not None:
+            cell["records_per_second"] = row["total"] / seconds_of(bounds)
+
+
+def add_lags(url: str, run_id: str, cells: Cells, bounds: tuple[str, str]) -> None:
+    """How many records a stage of each pipeline had not read yet: the most, and at the end."""
+    rows = query(
+        url,
+        "SELECT pipeline, max(most) AS most_records, max(newest) AS end_records FROM"
+        " (SELECT pipeline, stage, max(p.lag_records) AS most,"
+        " argMax(p.lag_records, (p.time, p._offset)) AS newest"
+        " FROM tidegauge.results_pipeline AS p"
+        " WHERE run_id = {run_id:String} AND p.lag_records IS NOT NULL"
+        " AND p.time >= fromUnixTimestamp64Milli({start:Int64})"
+        " AND p.time < fromUnixTimestamp64Milli({end:Int64})"
+        " GROUP BY pipeline, stage) GROUP BY pipeline",
+        run_id=run_id,
+        start=bounds[0],
+        end=bounds[1],
+    )
+    for row in rows:
+        if (pipeline := cells.pipeline(row["pipeline"])) is not None:
+            figures = {"max": int(row["most_records"]), "end": int(row["end_records"])}
+            pipeline["lag_records"] = figures
+
+
+def add_resources(url: str, run_id: str, cells: Cells, bounds: tuple[str, str]) -> dict[str, Any]:
+    """What each pipeline used; returns the same of the services that are no pipeline's."""
+    rows = query(
+        url,
+        "SELECT service, pipeline, sum(r.cpu_seconds) AS cpu_seconds,"
+        " cpu_seconds / sum(interval_s) AS cpu_cores, max(memory_bytes) AS memory_bytes_max,"
+        " max(heap_used_bytes) AS heap_used_bytes_max"
+        " FROM tidegauge.results_resources AS r WHERE run_id = {run_id:String}"
+        " AND time >= fromUnixTimestamp64Milli({start:Int64})"
+        " AND time < fromUnixTimestamp64Milli({end:Int64})"
+        " GROUP BY service, pipeline ORDER BY service, pipeline",
+        run_id=run_id,
+        start=bounds[0],
+        end=bounds[1],
+    )
+    services: dict[str, Any] = {}
+    for row in rows:
+        figures = {name: row[name] for name in USED}
+        if not row["pipeline"]:
+            services[row["service"]] = figures
+        elif (pipeline := cells.pipeline(row["pipeline"])) is not None:
+            pipeline["resources"] = figures
+    return services
