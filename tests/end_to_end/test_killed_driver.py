@@ -15,7 +15,7 @@ from tests.end_to_end.workload_files import NEVER_LATE, changed_workload
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
-BASE_PORT = 21_270
+BASE_PORT = 21_670
 DEADLINE_S = 240
 
 
