@@ -18,6 +18,7 @@ from deploy.dependencies.lock import Pin, UnknownPackageError, read_lock
 from deploy.dependencies.materials import (
     bundled_jars,
     deployed,
+    engine,
     fetched_jars,
     java_runtime,
     packages,
@@ -69,6 +70,8 @@ def components() -> Iterator[Component]:
         yield from packages(read_lock((DEPLOY / "local" / tools).read_text()), reviewed, {})
     for ivy_file in ("ivy.xml", "bench.xml"):
         yield from fetched_jars(DEPLOY / "local" / ivy_file, reviewed)
+    for folder in sorted({file.parent for file in ROOT.glob("engines/*/*.lock")}):
+        yield engine(folder, version(), reviewed | licences)
     yield from vendored_scripts(ROOT / "services/store/viewer/vendor", reviewed)
     files = (*sorted(DEPLOY.rglob("*.yaml")), *sorted(DEPLOY.glob("images/Dockerfile*")))
     yield from deployed((path.read_text() for path in files), reviewed)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from deploy.dependencies.licences import UNKNOWN
-from deploy.dependencies.lock import Pin
+from deploy.dependencies.lock import Pin, read_lock
 from deploy.dependencies.sbom import Component
 from deploy.local.jars import ivy_dependencies
 from deploy.local.jars_lock import read_jars_lock
@@ -26,6 +26,7 @@ _IMAGE = re.compile(
 )
 _PLUGIN = re.compile(r"\b(grafana-[a-z-]+-datasource)@(\d[\w.]*)")
 _OURS = "tidegauge/"
+OWN = "Apache-2.0"
 
 
 def reviewed_licences() -> dict[str, str]:
@@ -55,12 +56,29 @@ def packages(
         )
 
 
-def fetched_jars(ivy_file: Path, licences: Mapping[str, str]) -> Iterator[Component]:
-    """The jars of an Ivy file, which names every one of them, with the SHA-256 of its lock."""
+def engine(folder: Path, version: str, licences: Mapping[str, str]) -> Component:
+    """An engine: the packages and jars that are installed once it is asked for.
+
+    version: of Tidegauge. licences: by package and by package URL.
+    """
+    parts: list[Component] = []
+    if (lock := folder / "requirements.lock").is_file():
+        parts += packages(read_lock(lock.read_text()), licences, {})
+    if (ivy_file := folder / "ivy.xml").is_file():
+        parts += fetched_jars(ivy_file, licences, f"{folder.name}/jars")
+    base = f"pkg:generic/tidegauge-engine-{folder.name}"
+    return Component("application", base, folder.name, version, licence=OWN, parts=tuple(parts))
+
+
+def fetched_jars(
+    ivy_file: Path, licences: Mapping[str, str], folder: str = ".jars"
+) -> Iterator[Component]:
+    """The jars of an Ivy file, which names every one of them, with the SHA-256 of its lock. folder:
+    where they are put."""
     lock = read_jars_lock(ivy_file.with_suffix(".lock").read_text())
     for path, group, name, version in ivy_dependencies(ivy_file):
         purl = f"pkg:maven/{group}/{name}"
-        notes = {"path": f".jars/{path.as_posix()}"}
+        notes = {"path": f"{folder}/{path.as_posix()}"}
         licence = licences.get(purl, UNKNOWN)
         yield Component("library", purl, name, version, group, licence, lock[path], notes=notes)
 

@@ -62,7 +62,7 @@ def bill(components: Iterable[Component], pins: tuple[Pin, ...], version: str) -
 
 
 def _described(component: Component, within: str = "") -> dict[str, Any]:
-    place = component.notes.get("path", component.name)
+    place = component.notes.get("path", f"{component.name}@{component.version}")
     ref = f"{within}#{place}" if within else component.purl
     described: dict[str, Any] = {
         "type": component.kind,

@@ -13,13 +13,14 @@ from deploy.dependencies.licences import UNKNOWN
 from deploy.dependencies.lock import read_lock
 from deploy.dependencies.materials import bundled_jars, deployed, packages, reviewed_licences
 from deploy.dependencies.sbom import Component, bill
-from deploy.local.jars_lock import jars_lock
+from deploy.local.jars_lock import jars_lock, read_jars_lock
 from services.runtime.settings import ROOT
 
 pytestmark = pytest.mark.contract
 
 UPDATE = "run: .venv/bin/python -m deploy.dependencies update"
 A, B = "a" * 64, "b" * 64
+WITH_JARS = {"dstreams", "flink", "kafka_streams", "storm"}
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +98,27 @@ def test_all_but_packages_have_a_known_licence(listed: list[dict[str, Any]]) -> 
     assert lacking == [], "look it up and write it into reviewed.json"
     named_freely = [each["purl"] for each in listed if "license" in each["licenses"][0]]
     assert [purl for purl in named_freely if not purl.startswith("pkg:pypi/")] == []
+
+
+def test_an_engine_has_the_packages_and_jars_of_its_locks_with_their_licences(
+    listed: list[dict[str, Any]],
+) -> None:
+    engines = {each["name"]: each["components"] for each in listed if each["type"] == "application"}
+    assert set(engines) == {path.parent.name for path in ROOT.glob("engines/*/*.lock")}
+    for name, parts in engines.items():
+        folder = ROOT / "engines" / name
+        jars = read_jars_lock((folder / "ivy.lock").read_text()) if name in WITH_JARS else {}
+        found = {
+            each["properties"][0]["value"]: digests(each) for each in parts if "hashes" in each
+        }
+        assert found == {f"{name}/jars/{path}": [digest] for path, digest in jars.items()}
+        lock = folder / "requirements.lock"
+        pins = read_lock(lock.read_text()) if lock.is_file() else ()
+        purls = [each["purl"] for each in parts if each["purl"].startswith("pkg:pypi/")]
+        assert purls == [f"pkg:pypi/{pin.name}@{pin.version}" for pin in pins]
+        assert [each["name"] for each in parts if licence(each) == UNKNOWN] == []
+    (pathway,) = (each for each in engines["pathway"] if each["name"] == "pathway")
+    assert licence(pathway) == "BUSL-1.1"
 
 
 def test_the_chart_library_and_the_java_runtime_are_listed(listed: list[dict[str, Any]]) -> None:
@@ -181,7 +203,7 @@ def test_a_bill_of_one_package_with_what_it_bundles() -> None:
             "components": [
                 {
                     "type": "library",
-                    "bom-ref": "pkg:pypi/one@1.0#two",
+                    "bom-ref": "pkg:pypi/one@1.0#two@2.0",
                     "name": "two",
                     "version": "2.0",
                     "hashes": [{"alg": "SHA-256", "content": B}],
