@@ -64,7 +64,8 @@ class SuiteItem(Model):
 
     pipelines, stages: the workload's own when there is none. rates: records per second, a step
     each; the workload's own when there is none, also where that is a share of the sustainable rate.
-    every_s: not more often than this; 0 is in every round. kind: what the step asks, for the
+    scale: share of the bursts or the backlog. every_s: not more often than this; 0 is in every
+    round. kind: what the step asks, for the
     rotation; as its workload says where there is none. thresholds: limits beside the workload's;
     baseline: the run that those with `baseline` are held against; where there is none the last
     valid run of the same workload and pipelines whose thresholds held.
@@ -79,6 +80,7 @@ class SuiteItem(Model):
     rates: tuple[float, ...] = Field((), max_length=50)
     duration_s: int | None = None
     warm_up_s: int | Literal["auto"] | None = None
+    scale: float | None = Field(None, gt=0, le=1)
     every_s: int = Field(0, ge=0, le=31_536_000)
 
 

@@ -70,6 +70,12 @@ def _add_run(verbs: Verbs) -> None:
         "--warm-up", type=_warm_up, metavar="S|auto", help="seconds before that, or until steady"
     )
     run.add_argument(
+        "--scale",
+        type=float,
+        metavar="SHARE",
+        help="of the bursts or the backlog of a workload (1)",
+    )
+    run.add_argument(
         "--input", type=Path, metavar="FILE", help="observations of your own, CSV or Parquet"
     )
     run.add_argument(

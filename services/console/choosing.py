@@ -46,6 +46,7 @@ def with_options(
     duration_s: int | None,
     warm_up_s: int | str | None,
     *,
+    scale: float | None = None,
     input_path: Path | None = None,
     wire_format: str | None = None,
     transport: str | None = None,
@@ -59,7 +60,7 @@ def with_options(
     if kill is not None and kill not in get_args(KillTarget):
         raise DefinitionError(f"--kill: one of {', '.join(get_args(KillTarget))}.")
     try:
-        found = changed(workload, rate, duration_s, warm_up_s)
+        found = changed(workload, rate, duration_s, warm_up_s, scale)
         if floor and not found.floor_s:
             found = found.model_copy(update={"floor_s": FLOOR_S})
         if thresholds:

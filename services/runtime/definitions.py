@@ -123,23 +123,47 @@ def changed(
     rate_per_second: float | None = None,
     measure_s: int | None = None,
     warm_up_s: int | str | None = None,
+    scale: float | None = None,
 ) -> Workload:
-    """A workload with another rate or other lengths where given. Raises ValidationError.
+    """A workload with another rate or other lengths where given. Raises ValidationError, and
+    DefinitionError where there is nothing to scale.
 
+    scale: share of the records of each burst, and of the time in which a backlog gathers.
     A shorter measure phase shortens what lies within it in proportion: when something is killed,
     when pipelines start, the parts of a load before; and the steps of a search.
     """
     fields = workload.model_dump()
+    if scale is not None:
+        _scale(fields, scale)
     if rate_per_second is not None:
         fields["load"]["rate_per_second"] = rate_per_second
         fields["sustainable_share"] = None
     if measure_s is not None:
-        if 0 < measure_s < workload.phases.measure_s:
-            _shorten(fields, measure_s / workload.phases.measure_s)
+        if 0 < measure_s < fields["phases"]["measure_s"]:
+            _shorten(fields, measure_s / fields["phases"]["measure_s"])
         fields["phases"]["measure_s"] = measure_s
     if warm_up_s is not None:
         fields["phases"] |= {"warm_up_s": warm_up_s, "until_steady": False}
     return Workload.model_validate(fields)
+
+
+def _scale(fields: dict[str, Any], share: float) -> None:
+    if not 0 < share <= 1:
+        raise DefinitionError("A scale must be above 0 and at most 1.")
+    load, start_s = fields["load"], fields["pipelines_start_s"]
+    bursts = [each for each in (load, *load["parts"]) if each["burst_records"]]
+    if not bursts and not start_s:
+        raise DefinitionError(
+            f"The workload {fields['name']} has no burst and no backlog to scale."
+        )
+    for each in bursts:
+        each["burst_records"] = max(1, round(each["burst_records"] * share))
+    if start_s:
+        sooner_s = max(1, round(start_s * share))
+        for part in load["parts"]:
+            part["for_s"] *= sooner_s / start_s
+        fields["pipelines_start_s"] = sooner_s
+        fields["phases"]["measure_s"] -= start_s - sooner_s
 
 
 def _shorten(fields: dict[str, Any], share: float) -> None:
@@ -174,7 +198,7 @@ def _steps(suite: str, item: SuiteItem) -> list[Step]:
     try:
         return [
             Step(
-                workload=changed(base, rate, item.duration_s, item.warm_up_s),
+                workload=changed(base, rate, item.duration_s, item.warm_up_s, item.scale),
                 pipelines=pipelines,
                 stages=stages,
                 every_s=item.every_s,

@@ -24,7 +24,7 @@ BASE_PORT = 21_470
 SHORT = {
     "latency": 10,
     "undecodable": 10,
-    "single-burst": 30,
+    "single-burst": 60,
     "periodic-burst": 30,
     "fluctuating": 60,
     "skew": 10,
@@ -38,6 +38,7 @@ SHORT = {
     "sustainable-throughput": 12,
     "large-windows": 30,
 }
+SCALES = {"single-burst": "0.04", "periodic-burst": "0.25"}
 # The search comes last but one, so that the rate it finds is known to at-90-percent.
 SEARCH = "sustainable-throughput"
 LAST = (SEARCH, "at-90-percent")
@@ -61,7 +62,16 @@ def test_a_shortened_workload_ends_with_0_or_a_true_reason(
     tidegauge: CommandLine, name: str
 ) -> None:
     path = report_of(tidegauge, name)
-    options = ("--warm-up", "3", "--duration", str(SHORT.get(name, 10)), "--report", str(path))
+    scale = ("--scale", SCALES[name]) if name in SCALES else ()
+    options = (
+        *scale,
+        "--warm-up",
+        "3",
+        "--duration",
+        str(SHORT.get(name, 10)),
+        "--report",
+        str(path),
+    )
     done = tidegauge("run", name, *options)
     if name == "at-90-percent" and not knows_a_rate(tidegauge):
         assert done.returncode == 2
@@ -85,7 +95,8 @@ def test_a_shortened_workload_ends_with_0_or_a_true_reason(
 @pytest.mark.parametrize(("domain", "name"), OF_DOMAINS)
 def test_a_workload_of_a_domain_is_clean(tidegauge: CommandLine, domain: str, name: str) -> None:
     path = report_of(tidegauge, f"{domain}-{name}")
-    options = ("--warm-up", "3", "--duration", "20", "--report", str(path))
+    scale = ("--scale", SCALES[name]) if name in SCALES else ()
+    options = (*scale, "--warm-up", "3", "--duration", "20", "--report", str(path))
     done = tidegauge("run", name, "--domain", domain, *options)
     assert path.exists(), done.stdout + done.stderr
     report = json.loads(path.read_text())

@@ -63,6 +63,7 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
         options.rate,
         options.duration,
         options.warm_up,
+        scale=options.scale,
         input_path=options.input,
         wire_format=options.format,
         transport=options.transport,

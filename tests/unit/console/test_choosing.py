@@ -38,6 +38,25 @@ def test_a_shorter_duration_shortens_what_lies_within_it() -> None:
     assert [part.for_s for part in short.load.parts] == [5, 0]
 
 
+def test_a_scale_makes_bursts_smaller_and_a_backlog_shorter() -> None:
+    burst = Load(shape="periodic_burst", rate_per_second=400, burst_records=38_000, period_s=10)
+    small = with_options(a_workload(load=burst), None, None, None, scale=0.25)
+    assert (small.load.burst_records, small.phases.measure_s) == (9_500, 60)
+    parts = (Load(rate_per_second=6000, for_s=30), Load(rate_per_second=400))
+    backlog = a_workload(load=Load(shape="sequence", parts=parts), pipelines_start_s=30)
+    shorter = with_options(backlog, None, None, None, scale=0.1)
+    assert [part.for_s for part in shorter.load.parts] == [3, 0]
+    assert (shorter.pipelines_start_s, shorter.phases.measure_s) == (3, 33)
+
+
+@pytest.mark.parametrize("scale", [0, 1.5, float("nan")])
+def test_a_scale_is_a_share_of_something(scale: float) -> None:
+    with pytest.raises(DefinitionError, match="above 0 and at most 1"):
+        with_options(a_workload(), None, None, None, scale=scale)
+    with pytest.raises(DefinitionError, match="w has no burst and no backlog to scale"):
+        with_options(a_workload(), None, None, None, scale=0.5)
+
+
 def test_a_longer_duration_leaves_the_rest_as_it_is() -> None:
     given = a_workload(kills=(Kill(target="driver", at_s=30),))
     assert with_options(given, None, 600, None).kills[0].at_s == 30

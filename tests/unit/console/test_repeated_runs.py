@@ -20,7 +20,7 @@ ASKED = {
     "pipeline": "calibration",
     "stages": None,
     **dict.fromkeys(
-        ("domain", "rate", "duration", "warm_up", "input", "format", "kill", "transport")
+        ("domain", "rate", "duration", "warm_up", "scale", "input", "format", "kill", "transport")
     ),
 }
 
