@@ -19,8 +19,9 @@ A window is due in one of two ways. With `complete`, when all its records are th
 records say how many there are. Without, when event time has passed its end.
 """
 
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -307,7 +308,8 @@ class DomainSpec(Model):
     def resolved(self, windows: dict[str, int]) -> "DomainSpec":
         """The same with the lengths of windows that a workload gives, in seconds: by
         `<stage>_s`, and `<stage>_slide_s` for one that slides. What is not given stays; a change
-        slides by what it reads. Raises ValueError."""
+        slides by what it reads, and `<column>_s` is how far one of its columns goes back. Raises
+        ValueError."""
         left = dict(windows)
         fields = self.model_dump()
         sizes: dict[str, int] = {}
@@ -319,6 +321,7 @@ class DomainSpec(Model):
             window["size_s"] = left.pop(f"{stage['name']}_s", window["size_s"])
             if stage["kind"] == "change":
                 window["slide_s"] = sizes.get(stage["reads"][0], window["slide_s"])
+                _go_back(stage["changes"], left, window["slide_s"])
             else:
                 fallback = window["size_s"] if tumbles else window["slide_s"]
                 window["slide_s"] = left.pop(f"{stage['name']}_slide_s", fallback)
@@ -328,3 +331,12 @@ class DomainSpec(Model):
                 f"windows names {next(iter(left))!r}, which no stage of {self.name} has"
             )
         return DomainSpec.model_validate(fields)
+
+
+def _go_back(changes: Sequence[dict[str, Any]], given: dict[str, int], slide_s: int) -> None:
+    """Take how far columns of a change go back out of what is given, in seconds."""
+    for change in changes:
+        back_s = given.pop(f"{change['column']}_s", change["back"] * slide_s)
+        if back_s % slide_s:
+            raise ValueError(f"{change['column']}_s must be a multiple of {slide_s}")
+        change["back"] = back_s // slide_s

@@ -7,6 +7,7 @@ from schemas.protocol import RunPlan
 from services.evaluator import evaluation
 from services.evaluator.column_mapping import InputRows
 from services.evaluator.evaluation import Evaluation
+from services.runtime.domains import load_domain, load_workload_of
 from tests.traffic import TRAFFIC
 from tests.unit.evaluator.records import (
     BUILT_IN,
@@ -99,6 +100,26 @@ def test_a_sliding_window_compares_its_three_newest_parts_and_needs_all_four():
         run.add(*second_of(second, flow, speed))
     run.add(out("sliding", slid((1.0, 2.0), (0.6, 1.0)), 8))
     assert verdicts(run) == {"exact": 1}
+
+
+LOOK_BACK = load_workload_of(load_domain("traffic"), "look-back").windows
+
+
+def test_changes_go_back_as_far_as_the_workload_says():
+    run = a_run("sliding", LOOK_BACK)
+    flows = {0: 20, 5: 40, 10: 60}
+    for second in range(11):
+        run.add(*second_of(second, flows.get(second, 99), 50.0))
+    fields = slid((0.5, 2.0), (0.0, 0.0)) | {"window_end": START_MS + 11_000}
+    run.add(Output("sliding", MEASURE_MS + 500, fields))
+    assert verdicts(run) == {"exact": 1}
+
+
+def test_a_change_that_goes_back_by_no_whole_part_is_refused():
+    with pytest.raises(ValueError, match="flow_change_short_s must be a multiple of 2"):
+        TRAFFIC.resolved({"tumbling_s": 2, "sliding_s": 8, "flow_change_short_s": 5})
+    with pytest.raises(ValueError, match="the window of sliding must be longer"):
+        TRAFFIC.resolved(LOOK_BACK | {"sliding_s": 10})
 
 
 def test_a_sliding_window_whose_oldest_part_is_missing_is_not_expected():
