@@ -3,8 +3,10 @@
 All figures are of the measure phase; see `report.build_report` for the rows.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
+from analysis.intervals import mean_bounds
 from schemas.protocol import MACHINE
 
 # The broker and the pipelines are what is measured; all else is there to measure them.
@@ -16,6 +18,17 @@ Figures = dict[str, Any]
 def core_seconds_per_million_records(cpu_seconds: float, records: int) -> float | None:
     """Processor time of a pipeline per million input records; None without input."""
     return 1e6 * cpu_seconds / records if records else None
+
+
+def scaled_bounds(
+    cost: float | None, cores: float, by_sample: Sequence[float]
+) -> list[float] | None:
+    """Between what a cost lies that is in proportion to the mean cores, given those of each sample,
+    by how they vary; None where they are too few."""
+    bounds = mean_bounds(by_sample)
+    if cost is None or bounds is None or not cores:
+        return None
+    return [max(0.0, cost * bound / cores) for bound in bounds]
 
 
 def cost_of_observing(services: dict[str, Figures]) -> Figures:

@@ -76,6 +76,20 @@ def intervals(seconds: Seconds, outputs: Mapping[int, int]) -> dict[str, Bounds 
     return found
 
 
+def mean_bounds(values: Sequence[float]) -> Bounds | None:
+    """Lower and upper bound of the mean of values that follow each other in time; None where there
+    are too few."""
+    count = len(values)
+    mean = sum(values) / count if count else 0.0
+    moved = [value - mean for value in values]
+    alike = autocorrelation(moved)
+    independent = count * (1 - alike) / (1 + alike)
+    if independent < LEAST_SECONDS:
+        return None
+    within = _half_width(moved, independent) / count
+    return mean - within, mean + within
+
+
 def autocorrelation(values: Iterable[float]) -> float:
     """Of neighbours, without the bias that so few of them have (Kendall 1954); 0 to MOST_ALIKE.
     values: deviations, whose sum is zero."""

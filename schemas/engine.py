@@ -97,7 +97,8 @@ class Ability(Model):
     pipeline must have. starts_first: whether such a pipeline is started before others. topology:
     where a stage that reads a stage has its rows from. independent: it computes them from the
     inputs again, by itself; chained: from the stage that it reads, in the same program; via-topics:
-    from the output topic of the stage that it reads.
+    from the output topic of the stage that it reads. scales_by: settings that are its number of
+    workers; none where it has none to set.
     """
 
     when: dict[Column, tuple[str, ...]] = Field(default_factory=dict)
@@ -107,6 +108,7 @@ class Ability(Model):
     requires: dict[Column, tuple[str, ...]] = Field(default_factory=dict)
     starts_first: bool = False
     topology: Topology = "independent"
+    scales_by: tuple[Column, ...] = Field((), max_length=8)
 
     @model_validator(mode="after")
     def _says_all(self) -> "Ability":
@@ -199,6 +201,9 @@ class EngineSpec(Model):
             for name in (*ability.when, *ability.requires):
                 if name not in self.settings:
                     raise ValueError(f"abilities name {name}, which is no setting")
+            for name in ability.scales_by:
+                if name not in self.settings or self.settings[name].type != "integer":
+                    raise ValueError(f"scales_by names {name}, which is no setting of integers")
         for name in (name for word in self.command for name in PLACE.findall(word)):
             setting = self.settings.get(name)
             if setting is None or not (setting.type == "integer" or setting.choices):

@@ -19,6 +19,7 @@ from schemas.domain import DomainSpec
 from schemas.engine import Topology
 from schemas.model import Model, Name, Stage, parse_stages
 from schemas.pipeline import Pipeline
+from schemas.scaling import Scaled
 from schemas.suite import SuiteRun
 from schemas.workload import (
     Content,
@@ -144,8 +145,9 @@ class RunRequest(Model):
     step_of: the run whose search this one is a step of, or empty. domain: with the windows of the
     workload; None in requests of versions before domains. published: by pipeline, the stages that
     it publishes, in order; topologies: where its stages have their rows from. interleaved: the
-    pipelines are measured in turns, each on input topics of its own. profile: `citation` is for
-    figures to be cited: nothing of how the JVMs run saves time.
+    pipelines are measured in turns, each on input topics of its own. scaled: its part of a series
+    with more and more workers. profile: `citation` is for figures to be cited: nothing of how the
+    JVMs run saves time.
     """
 
     run_id: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,80}$")
@@ -160,13 +162,23 @@ class RunRequest(Model):
     published: dict[str, tuple[Stage, ...]] = Field(default_factory=dict)
     topologies: dict[str, Topology] = Field(default_factory=dict)
     interleaved: Interleaving | None = None
+    scaled: Scaled | None = None
     profile: Profile = ""
 
     @property
     def shares(self) -> "tuple[RunRequest, ...]":
-        """The request as those see it who read the same input: itself, or where its pipelines are
-        measured in turns, one request for each of them, with its own input topics."""
-        if self.interleaved is None or self.domain is None:
+        """The request as those see it who read the same input, with their input topics: one, or
+        where its pipelines are measured in turns, one for each of them."""
+        partitions = self.workload.partitions
+        if self.domain is None:
+            return (self,)
+        if partitions is not None:
+            own = {
+                "domain": _with_topics_of(self.domain, f"{partitions}-partitions"),
+                "workload": self.workload.model_copy(update={"partitions": None}),
+            }
+            return self.model_copy(update=own).shares
+        if self.interleaved is None:
             return (self,)
         return tuple(
             self.model_copy(
@@ -212,9 +224,9 @@ class RunRequest(Model):
         return self.published.get(pipeline.name, asked)
 
 
-def _with_topics_of(domain: DomainSpec, pipeline: str) -> DomainSpec:
+def _with_topics_of(domain: DomainSpec, whose: str) -> DomainSpec:
     inputs = tuple(
-        one.model_copy(update={"topic": f"{one.topic}.{pipeline}"}) for one in domain.inputs
+        one.model_copy(update={"topic": f"{one.topic}.{whose}"}) for one in domain.inputs
     )
     return DomainSpec.model_validate(domain.model_dump() | {"inputs": inputs})
 

@@ -8,6 +8,7 @@ from schemas.content import Content
 from schemas.faults import Faults
 from schemas.load import Load
 from schemas.model import Model, Name, Stage
+from schemas.scaling import MOST_PARTITIONS, Scaling
 from schemas.search import Search
 from schemas.threshold import parse_threshold
 
@@ -148,8 +149,10 @@ class Workload(Model):
     measured unless the command names others. keep_up_s: how long they must have kept up with probe
     traffic before the load starts; 4 s at most where the warm-up goes on until all is steady.
     pipelines_start_s: they start so long after the load (0: before it). transport: how records get
-    in: straight to Kafka, or through the gateway. search: the run looks for the sustainable rate
-    first, beginning with the load's, and then takes place at a share of it. sustainable_share: the
+    in: straight to Kafka, or through the gateway. partitions: of each input and output topic, which
+    are topics of their own then; None: as the settings of the services say. search: the run looks
+    for the sustainable rate first, beginning with the load's, and then takes place at a share of
+    it. scaling: it does so again and again, with more workers each time. sustainable_share: the
     rate is this share of the one that was found last; the load's own is not used. floor_s: for so
     long a plain copy is measured before the run (0: not), so that its latencies are seen beside
     those of the instrument. kills: what is killed, when. thresholds: limits that its figures must
@@ -175,7 +178,9 @@ class Workload(Model):
     keep_up_s: int = Field(16, ge=2, le=600)
     pipelines_start_s: int = Field(0, ge=0, le=3_600)
     transport: Transport = "kafka"
+    partitions: int | None = Field(None, ge=1, le=MOST_PARTITIONS)
     search: Search | None = None
+    scaling: Scaling | None = None
     sustainable_share: float | None = Field(None, gt=0, le=10)
     floor_s: int = Field(0, ge=0, le=600)
     kills: tuple[Kill, ...] = Field((), max_length=20)
@@ -197,6 +202,8 @@ class Workload(Model):
     def _searchable(self) -> "Workload":
         if self.search and self.load.shape != "constant":
             raise ValueError("a search needs a load of the shape 'constant'")
+        if self.scaling and not self.search:
+            raise ValueError("scaling needs a search")
         if self.sustainable_share and self.load.shape != "constant":
             raise ValueError("sustainable_share needs a load of the shape 'constant'")
         if self.phases.until_steady and self.load.shape not in EVEN_SHAPES:

@@ -54,6 +54,8 @@ def floor_request(request: RunRequest, pipeline: Pipeline) -> RunRequest:
         "thresholds": (),
         "kills": (),
         "search": None,
+        "scaling": None,
+        "partitions": None,
         "pipelines_start_s": 0,
         "keep_up_s": KEEP_UP_S,
         "floor_s": 0,
@@ -68,6 +70,7 @@ def floor_request(request: RunRequest, pipeline: Pipeline) -> RunRequest:
             "published": {pipeline.name: (stage,)},
             "topologies": {pipeline.name: "independent"},
             "interleaved": None,
+            "scaled": None,
         }
     )
 

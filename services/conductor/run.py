@@ -294,7 +294,8 @@ class Run:
 
     def _start_offsets(self) -> dict[str, tuple[int, ...]]:
         """Create the topics of the run, then note where every one of them ends now."""
-        domain, partitions = self._domain(), self._settings.input_partitions
+        domain = self._domain()
+        partitions = self.request.workload.partitions or self._settings.input_partitions
         topics = [
             topic
             for each in self.request.domains
@@ -307,9 +308,15 @@ class Run:
         ensure_topics(admin, topics, self._settings.replication)
         consumer = assigned_consumer(self._settings, "conductor-offsets")
         try:
-            return {topic.name: end_offsets(consumer, topic.name) for topic in topics}
+            found = {topic.name: end_offsets(consumer, topic.name) for topic in topics}
         finally:
             consumer.close()
+        for name, offsets in found.items():
+            if self.request.workload.partitions not in (None, len(offsets)):
+                raise RunEndedError(
+                    f"{name} has {len(offsets)} partitions since it was made, not {partitions}."
+                )
+        return found
 
     def _domain(self) -> DomainSpec:
         if self.request.domain is None:

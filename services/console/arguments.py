@@ -87,6 +87,11 @@ def _add_run(verbs: Verbs) -> None:
         help="how records get in, all but kafka through the gateway (the workload's: kafka)",
     )
     run.add_argument(
+        "--workers",
+        metavar="N[,N]",
+        help="a search with each number of workers; how the pipeline scales (the workload's)",
+    )
+    run.add_argument(
         "--repeat", type=int, metavar="N", help="so many runs; report the median one (1)"
     )
     run.add_argument(

@@ -25,6 +25,8 @@ def explained(workload: Workload, domain: DomainSpec) -> list[str]:
         lines.append(f"The pipelines start {workload.pipelines_start_s} s after the load.")
     if workload.search:
         lines.append(_search(workload.search, load.rate_per_second))
+    if workload.scaling:
+        lines.append(_scaling(workload))
     if workload.sustainable_share:
         lines.append(
             f"Rate: {workload.sustainable_share:.0%} of the sustainable rate that was found last "
@@ -81,6 +83,17 @@ def _search(search: Search, guess: float) -> str:
         f"{search.policy}: {_policy(search)} The search takes at most {search.budget_s:.0f} s; "
         f"then comes the run at {search.verify_share:.0%} of the rate found."
     )
+
+
+def _scaling(workload: Workload) -> str:
+    assert workload.scaling is not None
+    each = (
+        f"{workload.partitions} partitions of each topic"
+        if workload.partitions
+        else f"{workload.scaling.partitions_per_worker} partition(s) of each topic for every worker"
+    )
+    workers = ", ".join(map(str, workload.scaling.workers))
+    return f"Scaling: such a search with each of these numbers of workers: {workers}; {each}."
 
 
 def _policy(search: Search) -> str:

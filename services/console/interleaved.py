@@ -69,7 +69,10 @@ def add_interleaved(url: str, run_id: str, request: dict[str, Any], report: Repo
             stage["records_per_second"] *= len(range(*turns.measured_s)) / max(1, len(mine))
         if pipeline["resources"]:
             cost = _cost(url, run_id, name, mine)
-            pipeline["resources"]["core_seconds_per_million_records"] = cost
+            pipeline["resources"] |= {
+                "core_seconds_per_million_records": cost,
+                "core_seconds_interval": None,
+            }
     if not report["seconds_expired"]:
         found = blocks_of(turns)
         report["interleaved"] = judged(latencies_of(url, run_id), turns.said, found, report)

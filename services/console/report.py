@@ -7,7 +7,7 @@ takes exact percentiles from raw counts.
 import json
 from typing import Any
 
-from analysis.costs import core_seconds_per_million_records, cost_of_observing
+from analysis.costs import core_seconds_per_million_records, cost_of_observing, scaled_bounds
 from analysis.expiry import seconds_expired
 from schemas.protocol import VERDICTS
 from schemas.workload import DEFAULT_DOMAIN
@@ -26,6 +26,7 @@ from services.console.report_figures import (
     seconds_of,
 )
 from services.console.restarts import restarts_of
+from services.console.scaling import scalability_of
 from services.console.warmth import warm_up_of
 from services.console.watched import is_watched, watched_input, watched_until_ms
 from services.console.ways_in import way_in_of
@@ -85,10 +86,12 @@ def build_report(url: str, run_id: str) -> Report:
     )
     for pipeline in pipelines.values():
         if used := pipeline["resources"]:
-            used["core_seconds_per_million_records"] = core_seconds_per_million_records(
-                used["cpu_seconds"], source["records"]
+            cost = core_seconds_per_million_records(used["cpu_seconds"], source["records"])
+            used["core_seconds_per_million_records"] = cost
+            used["core_seconds_interval"] = scaled_bounds(
+                cost, used["cpu_cores"], used.pop("cpu_cores_by_sample")
             )
-    report = {
+    report: Report = {
         "run_id": run_id,
         "workload": request["workload"]["name"],
         "domain": domain_of(request),
@@ -111,6 +114,13 @@ def build_report(url: str, run_id: str) -> Report:
     }
     add_interleaved(url, run_id, request, report)
     return report
+
+
+def build_whole_report(url: str, run_id: str) -> Report:
+    """The same with the key `scalability`: what the series says that the run is a part of, null
+    where it is of none. Raises QueryError."""
+    report = build_report(url, run_id)
+    return report | {"scalability": scalability_of(url, request_of(url, run_id), build_report)}
 
 
 def domain_of(request: dict[str, Any]) -> str:

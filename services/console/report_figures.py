@@ -136,7 +136,9 @@ def add_resources(url: str, run_id: str, cells: Cells, bounds: tuple[str, str]) 
         url,
         "SELECT service, pipeline, sum(r.cpu_seconds) AS cpu_seconds,"
         " cpu_seconds / sum(interval_s) AS cpu_cores, max(memory_bytes) AS memory_bytes_max,"
-        " max(heap_used_bytes) AS heap_used_bytes_max"
+        " max(heap_used_bytes) AS heap_used_bytes_max,"
+        " groupArrayIf((toUnixTimestamp64Milli(time), r.cpu_seconds, interval_s), r.pipeline != '')"
+        " AS samples"
         " FROM tidegauge.results_resources AS r WHERE run_id = {run_id:String}"
         " AND time >= fromUnixTimestamp64Milli({start:Int64})"
         " AND time < fromUnixTimestamp64Milli({end:Int64})"
@@ -151,5 +153,6 @@ def add_resources(url: str, run_id: str, cells: Cells, bounds: tuple[str, str]) 
         if not row["pipeline"]:
             services[row["service"]] = figures
         elif (pipeline := cells.pipeline(row["pipeline"])) is not None:
-            pipeline["resources"] = figures
+            by_sample = [used / (of_s or 1) for _at, used, of_s in sorted(row["samples"])]
+            pipeline["resources"] = figures | {"cpu_cores_by_sample": by_sample}
     return services

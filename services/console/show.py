@@ -15,6 +15,7 @@ from schemas.protocol import FAILED_VERDICTS, MACHINE
 from services.console.attributed import attributed_lines, waiting_of
 from services.console.interleaved import interleaved_sentences
 from services.console.progress import rate_line
+from services.console.scaling import scaling_table
 from services.console.warmth import warm_up_sentence
 from services.console.watched import watch_sentences
 from services.console.ways_in import way_in_sentences
@@ -71,6 +72,15 @@ def show_report(console: Console, report: Report) -> None:
         style = "green" if row["passed"] else "bold red"
         console.print(Text(f"threshold {sentence(row)}", style), soft_wrap=True)
     console.print(verdict_sentence(report), soft_wrap=True)
+    _show_scaling(console, report)
+
+
+def _show_scaling(console: Console, report: Report) -> None:
+    """The series that the run is a part of, if it is."""
+    if found := report.get("scalability"):
+        console.print()
+        console.print(scaling_table(found))
+        console.print(*found["said"], sep="\n", soft_wrap=True, markup=False, highlight=False)
 
 
 def input_sentence(source: dict[str, Any]) -> str:
@@ -259,7 +269,8 @@ def lag_sentences(report: Report) -> list[str]:
 def cost_sentences(report: Report) -> list[str]:
     """What each pipeline cost per record, and what it cost to watch; where it is known."""
     texts = [
-        f"{name} used {per_million:.0f} core-seconds per million input records."
+        f"{name} used {per_million:.0f}{_within(one['resources'])} core-seconds per million input "
+        "records."
         for name, one in report["pipelines"].items()
         if (per_million := one["resources"].get("core_seconds_per_million_records")) is not None
     ]
@@ -268,6 +279,14 @@ def cost_sentences(report: Report) -> list[str]:
         share = f", {observing['share']:.0%} of what the machine used" if observing["share"] else ""
         texts.append(f"Observing took {observing['cpu_cores']:.2f} cores{share}.")
     return texts
+
+
+def _within(used: dict[str, Any]) -> str:
+    bounds = used.get("core_seconds_interval")
+    if bounds is None:
+        return ""
+    cost = used["core_seconds_per_million_records"]
+    return f" ±{max(cost - bounds[0], bounds[1] - cost):.0f}"
 
 
 def _ms(value: float | None) -> str:

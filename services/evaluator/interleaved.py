@@ -58,4 +58,7 @@ AnyEvaluation = Evaluation | InterleavedEvaluation
 
 def evaluation_of(plan: RunPlan, phases: PhasePlan) -> AnyEvaluation:
     """What evaluates a run."""
-    return (Evaluation if plan.request.interleaved is None else InterleavedEvaluation)(plan, phases)
+    if plan.request.interleaved is not None:
+        return InterleavedEvaluation(plan, phases)
+    (request,) = plan.request.shares  # with the topics that it reads
+    return Evaluation(plan.model_copy(update={"request": request}), phases)

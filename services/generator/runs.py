@@ -180,7 +180,7 @@ class Runs:
         if index == 0:
             for row in records.bad_rows:
                 self._events.dead_letter(row, row.reason, request.run_id)
-        return dataset_plan(request, request.domain, records, index, count)
+        return dataset_plan(request, request.domains[0], records, index, count)
 
     def _rehearse(self, run: Run) -> None:
         """Encode a second of the load without sending it. The first time takes a second of

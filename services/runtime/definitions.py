@@ -184,6 +184,10 @@ def _steps(suite: str, item: SuiteItem) -> list[Step]:
     from services.runtime.domains import load_domain  # which reads workloads by this module
 
     base = load_workload(item.workload)
+    if base.scaling is not None:
+        raise DefinitionError(
+            f"suite {suite}: {item.workload} is a series of runs, for `run` only."
+        )
     named = item.pipelines or base.pipelines or (DEFAULT_PIPELINE,)
     pipelines = load_pipelines(named)
     stages = item.stages or base.stages

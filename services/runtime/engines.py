@@ -107,6 +107,24 @@ def checked_pipeline(given: dict[str, Any]) -> Pipeline:
     return pipeline
 
 
+def with_workers(pipeline: Pipeline, workers: int, name: str) -> Pipeline:
+    """The pipeline with so many workers and another name, as its engine says what a worker is.
+    Raises DefinitionError, also where the engine does not say it."""
+    settings = _ability_of(pipeline).scales_by
+    if not settings:
+        raise DefinitionError(
+            f"{pipeline.name}: {pipeline.engine} has no setting for a number of workers "
+            f"(scales_by in its {FILE})."
+        )
+    fields = pipeline.model_dump() | {"name": name} | dict.fromkeys(settings, workers)
+    try:
+        return checked_pipeline(fields)
+    except ValidationError as error:
+        raise DefinitionError(f"{workers} workers: {first_mistake(error)}.") from error
+    except ValueError as error:
+        raise DefinitionError(f"{workers} workers: {error}.") from error
+
+
 def _with_engine(given: dict[str, Any]) -> dict[str, Any]:
     """The fields of a file; in one of a version before engines the mode says which it is."""
     if "engine" in given or MODE not in given:

@@ -22,11 +22,18 @@ class SparkPipeline(Pipeline):
     max_records_per_batch: int = 1_000_000
     checkpoint_interval_ms: int = 1000
     shuffle_partitions: int = 1
+    workers: int = 0
+    standalone: bool = False
     state_store: Literal["rocksdb", "hdfs"] = "rocksdb"
     driver_memory_mb: int = 1024
     quick_compiler: bool = False
     jvm_options: tuple[str, ...] = ()
     spark_conf: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def has_own_cluster(self) -> bool:
+        """Whether its executors are processes of a cluster of its own, on this machine."""
+        return self.standalone and self.mode == "micro-batch"
 
     @property
     def closes_windows(self) -> bool:

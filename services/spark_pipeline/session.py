@@ -4,8 +4,10 @@ import os
 import re
 import shlex
 import sys
+import tempfile
 from pathlib import Path
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from schemas.domain import ROW_KINDS, DomainSpec
@@ -97,14 +99,20 @@ def spark_conf(
     jar_files = sorted(str(path) for path in (settings.jars / "spark").glob("*.jar"))
     needed = slots(pipeline, domain, stages, input_partitions)
     given = pipeline.spark_conf | settings.spark_conf
-    master = given.get("spark.master") or settings.spark_master or f"local[{needed}]"
+    # Real-time mode needs all slots; batches wait for one.
+    workers = pipeline.workers if pipeline.mode == "micro-batch" else 0
+    cores, memory_mb = workers or needed, pipeline.driver_memory_mb
+    local = f"local[{cores}]"
+    if pipeline.has_own_cluster:
+        local = f"local-cluster[{cores},1,{memory_mb}]"
+    master = given.get("spark.master") or settings.spark_master or local
     compiler = compiler_options(pipeline, warm_up_s)
     collector = () if any(map(CHOOSES_COLLECTOR, pipeline.jvm_options)) else (COLLECTOR,)
     java_options = " ".join((*JAVA_OPTIONS, *collector, *compiler, *pipeline.jvm_options))
     conf = {
         "spark.master": master,
         "spark.jars": ",".join(jar_files),
-        "spark.driver.memory": f"{pipeline.driver_memory_mb}m",
+        "spark.driver.memory": f"{memory_mb}m",
         # What the JVM leaves when it is ended goes with the run's folder, not into /tmp for ever.
         "spark.driver.extraJavaOptions": (
             f'{LOG_OPTION} "-Djava.io.tmpdir={scratch}" {java_options}'
@@ -140,12 +148,14 @@ def spark_conf(
             "org.apache.spark.sql.execution.streaming.checkpointing"
             ".FileSystemBasedCheckpointFileManager"
         )
-    if not master.startswith("local"):
+    if master != "local" and not master.startswith("local["):
         # Executors are processes of their own. No more than needed: several pipelines share the
         # cluster.
-        conf["spark.cores.max"] = str(needed)
-        conf["spark.executor.memory"] = f"{pipeline.driver_memory_mb}m"
+        conf["spark.cores.max"] = str(cores)
+        conf["spark.executor.memory"] = f"{memory_mb}m"
         conf["spark.executor.extraJavaOptions"] = java_options
+        if workers:
+            conf["spark.executor.cores"] = "1"
     if pipeline.mode == "real-time":
         # The latency floor of a shuffle: how long a network buffer waits to fill (default ~50).
         conf["spark.shuffle.streaming.networkBufferMaxWaitTimeMs"] = "2"
@@ -171,6 +181,8 @@ def open_session(name: str, conf: dict[str, str], scratch: Path) -> SparkSession
     The settings reach the JVM in a file that is gone when it has started: all users of the machine
     see the arguments of its processes.
     """
+    if conf["spark.master"].startswith("local-cluster"):
+        os.environ |= _of_own_cluster(conf["spark.driver.host"], scratch)
     path = scratch / "spark.properties"
     path.unlink(missing_ok=True)
     path.touch(mode=0o600, exist_ok=False)
@@ -183,6 +195,15 @@ def open_session(name: str, conf: dict[str, str], scratch: Path) -> SparkSession
         return SparkSession.builder.getOrCreate()
     finally:
         path.unlink()
+
+
+def _of_own_cluster(host: str, scratch: Path) -> dict[str, str]:
+    """Variables of a cluster within the driver. Its workers write where Spark is installed, so they
+    get a folder that leads there, and listen at the address of this machine's name."""
+    home = Path(tempfile.mkdtemp(prefix="home-", dir=scratch))
+    for one in Path(pyspark.__path__[0]).iterdir():
+        (home / one.name).symlink_to(one)
+    return {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": host, "SPARK_LOCAL_HOSTNAME": host}
 
 
 def effective(spark: SparkSession, conf: dict[str, str]) -> dict[str, object]:

@@ -197,6 +197,7 @@ def step_request(request: RunRequest, planned: Planned, number: int, warm: bool)
         update={
             "run_id": f"{request.run_id}-step-{number:02}",
             "step_of": request.run_id,
+            "scaled": None,
             "seed": request.seed + number,
             "workload": workload,
         }

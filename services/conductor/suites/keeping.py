@@ -48,4 +48,4 @@ def go_on(pace: Pace, last: Step, following: Step) -> bool:
 def served(request: RunRequest) -> tuple[object, ...]:
     """What must be the same for pipelines to go on with a run, as the runner has it too."""
     published = tuple(request.stages_of(pipeline) for pipeline in request.pipelines)
-    return request.pipelines, published, request.domain, request.workload.content.format
+    return request.pipelines, published, request.domains, request.workload.content.format

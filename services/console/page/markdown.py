@@ -6,6 +6,7 @@ from analysis.thresholds import sentence
 from services.console.attributed import attributed_sentence, floor_sentence
 from services.console.interleaved import interleaved_sentences
 from services.console.page.ledger import in_words
+from services.console.scaling import scaling_header, scaling_rows
 from services.console.show import (
     EXPIRED,
     INTERVALS,
@@ -56,6 +57,8 @@ def markdown(report: dict[str, Any]) -> str:
         for restart in pipeline.get("restarts", ()):
             lines += [restart_sentence(name, pipeline, restart), ""]
         lines += _table(pipeline["stages"])
+    if found := report.get("scalability"):
+        lines += ["", f"## {found['pipeline']} by workers", "", *_scaling(found)]
     rows = report.get("thresholds", ())
     lines += ["", "## Thresholds", "", *(f"- {sentence(row)}" for row in rows)] if rows else []
     told = "Latency in milliseconds, from the latest contributing input to the output"
@@ -76,6 +79,12 @@ def _table(stages: dict[str, Any]) -> list[str]:
         rate = f"{cell['records_per_second']:.0f}"
         lines.append(_row([stage, *figures, rate, in_words(cell["verdicts"])]))
     return lines
+
+
+def _scaling(found: dict[str, Any]) -> list[str]:
+    header = list(scaling_header(found))
+    rows = [_row(list(row)) for row in scaling_rows(found)]
+    return [_row(header), _row(["---:"] * len(header)), *rows, "", " ".join(found["said"])]
 
 
 def _row(cells: list[str]) -> str:

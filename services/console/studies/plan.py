@@ -93,6 +93,10 @@ def _pipelines(study: Study) -> tuple[dict[str, Pipeline], dict[str, str]]:
 
 def _workload(experiment: Experiment, scale: Scale) -> tuple[Domain, Workload]:
     domain, workload = chosen_workload(experiment.workload, experiment.domain or None)
+    if workload.scaling is not None:
+        raise DefinitionError(
+            f"experiment {experiment.name}: {workload.name} is a series of runs, for `run` only."
+        )
     fields = workload.model_dump(exclude_unset=True)
     if fields.get("phases", {}).pop("until_steady", False):
         fields["phases"]["warm_up_s"] = AUTO  # which a number in the study replaces

@@ -12,7 +12,7 @@ from rich.console import Console
 from analysis.thresholds import ended_by_threshold
 from deploy.local.engines import install_engines
 from deploy.local.stack import Stack
-from schemas.protocol import Pipeline, Profile, Workload, parse_stages
+from schemas.protocol import Pipeline, Profile, Stage, Workload, parse_stages
 from services.console.choosing import (
     chosen_pipelines,
     chosen_workload,
@@ -32,8 +32,9 @@ from services.console.profiles import (
     runs_of,
 )
 from services.console.remote_stack import RemoteStack, open_stack
-from services.console.report import build_report
+from services.console.report import build_whole_report
 from services.console.run_command import perform
+from services.console.series import parts_of, scaling_of
 from services.console.show import show_repetition, show_report, verdict_sentence
 from services.console.verbs.common import (
     EXIT_FAILED,
@@ -44,7 +45,7 @@ from services.console.verbs.common import (
 )
 from services.runtime.clickhouse import store_url
 from services.runtime.definitions import DefinitionError, load_pipelines
-from services.runtime.domains import checked
+from services.runtime.domains import Domain, checked
 from services.runtime.engines import load_engine
 from services.runtime.requests import new_request, not_published
 from services.runtime.settings import ServiceSettings
@@ -71,13 +72,11 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
         thresholds=options.threshold,
         floor=options.floor,
     )
-    workload = checked(chosen, domain)
+    workload = scaling_of(checked(chosen, domain), options.workers)
     pipelines = load_pipelines(chosen_pipelines(options.pipeline, workload))
     workload, pipelines = _profiled(options, workload, pipelines)
-    try:
-        stages = parse_stages(options.stages, domain.spec.stage_names) if options.stages else ()
-    except ValueError as error:
-        raise DefinitionError(f"--stages: {error}.") from error
+    parts = parts_of(workload, pipelines)
+    stages = _stages(options, domain)
     if not 1 <= options.repeat <= MOST_REPEATS:
         raise DefinitionError(f"--repeat must be from 1 to {MOST_REPEATS}.")
     for option, path, _ in _files(options):
@@ -85,14 +84,8 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
 
     say = teller(console)
     # Before anything starts: it may be refused.
-    ask = partial(
-        new_request,
-        pipelines=pipelines,
-        stages=stages,
-        domain=domain.spec,
-        interleave=options.interleave,
-    )
-    planned = ask(workload)
+    ask = partial(new_request, stages=stages, domain=domain.spec, interleave=options.interleave)
+    planned = ask(parts[0].workload, parts[0].pipelines)
     for sentence in not_published(planned):
         say(sentence)
     if planned.interleaved is not None and options.duration is None:
@@ -112,18 +105,23 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     try:
         stack.up(say)
         if not settings.store_url:
-            keep_definitions(settings.data, [workload], pipelines, [domain])
+            measured = [pipeline for part in parts for pipeline in part.pipelines]
+            keep_definitions(settings.data, [workload], measured, [domain])
         workload = with_baseline(
             workload, [one.name for one in pipelines], options.baseline, store_url(settings)
         )
         say(f"watch it at {dashboards(settings)}d/tidegauge-live")
-        while len(reports) < options.repeat and not interrupted:
-            request = ask(workload).model_copy(update={"profile": options.profile})
+        parts = parts_of(workload, pipelines)
+        planned_runs = options.repeat * len(parts)
+        while len(reports) < planned_runs and not interrupted:
+            part = parts[len(reports) % len(parts)]
+            request = part.of_series(ask(part.workload, part.pipelines), reports)
+            request = request.model_copy(update={"profile": options.profile})
             request = at_sustainable_share(request, store_url(settings))
             interrupted = perform(request, settings, console, stack.check).interrupted
-            reports.append(build_report(store_url(settings), request.run_id))
-            if options.repeat > 1:
-                say(f"run {len(reports)} of {options.repeat}: {verdict_sentence(reports[-1])}")
+            reports.append(build_whole_report(store_url(settings), request.run_id))
+            if planned_runs > 1:
+                say(f"run {len(reports)} of {planned_runs}: {verdict_sentence(reports[-1])}")
     finally:
         stack.close(say)
         if reports:
@@ -133,6 +131,14 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     return _exit_code(reports)
 
 
+def _stages(options: Namespace, domain: Domain) -> tuple[Stage, ...]:
+    """Those that --stages names. Raises DefinitionError."""
+    try:
+        return parse_stages(options.stages, domain.spec.stage_names) if options.stages else ()
+    except ValueError as error:
+        raise DefinitionError(f"--stages: {error}.") from error
+
+
 def _profiled(
     options: Namespace, workload: Workload, pipelines: tuple[Pipeline, ...]
 ) -> tuple[Workload, tuple[Pipeline, ...]]:
@@ -140,6 +146,8 @@ def _profiled(
     if not options.profile:
         options.repeat = 1 if options.repeat is None else options.repeat
         return workload, pipelines
+    if workload.scaling is not None:
+        raise DefinitionError("--profile is for one number of workers.")
     options.repeat = runs_of(options.repeat)
     return cited_workload(workload), cited_pipelines(pipelines)
 
@@ -170,10 +178,10 @@ def evaluate(options: Namespace, settings: ServiceSettings, console: Console) ->
 
 def _tell(options: Namespace, reports: list[dict[str, Any]], console: Console) -> None:
     """Show the report, and write it where it was asked for."""
-    if options.repeat > 1:
+    if options.repeat > 1 and not reports[-1].get("scalability"):
         report = _summary(reports, console, options.profile)
     else:
-        (report,) = reports
+        report = reports[-1]  # of a series it has all runs
         show_report(console, report)
     for option, path, write in _files(options):
         if path is not None:

@@ -11,7 +11,7 @@ from services.console.page.document import page
 from services.console.page.markdown import markdown
 from services.console.page.timelines import read_timelines
 from services.console.remote_stack import open_stack
-from services.console.report import build_report, latest_run, request_of
+from services.console.report import build_whole_report, latest_run, request_of
 from services.console.show import show_report
 from services.console.verbs.common import answering, print_json
 from services.runtime.clickhouse import store_url
@@ -43,7 +43,7 @@ def report(options: Namespace, settings: ServiceSettings, console: Console) -> i
     check_file("--html", options.html)
     with answering(settings) as url:
         run_id = options.run_id or latest_run(url)
-        found = build_report(url, run_id)
+        found = build_whole_report(url, run_id)
         if options.html:
             lines = read_timelines(url, run_id, expired=found["seconds_expired"])
             text = page(found, request_of(url, run_id), lines)

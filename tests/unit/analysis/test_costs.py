@@ -5,6 +5,7 @@ import pytest
 from analysis.costs import (
     core_seconds_per_million_records,
     cost_of_observing,
+    scaled_bounds,
     used_by_others,
 )
 
@@ -18,6 +19,14 @@ def cores(**services: float) -> dict[str, dict[str, float]]:
 def test_the_cost_of_a_pipeline_is_per_record_that_came_in() -> None:
     assert core_seconds_per_million_records(27.0, 12_000) == 2250.0
     assert core_seconds_per_million_records(27.0, 0) is None
+
+
+def test_a_cost_has_the_interval_of_the_cores_that_were_used() -> None:
+    # 2 ± 0.515 cores (tests of the intervals), and 100 for the 2.
+    low, high = scaled_bounds(100.0, 2.0, [1.0, 3.0] * 10) or (0, 0)
+    assert (low, high) == (pytest.approx(74.3, abs=0.2), pytest.approx(125.7, abs=0.2))
+    assert scaled_bounds(100.0, 2.0, [1.0]) is None
+    assert scaled_bounds(None, 2.0, [1.0, 3.0] * 10) is None
 
 
 def test_observing_is_all_but_the_broker() -> None:

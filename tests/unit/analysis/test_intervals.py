@@ -12,6 +12,7 @@ from analysis.intervals import (
     autocorrelation,
     intervals,
     margin,
+    mean_bounds,
     student_t,
 )
 from schemas.percentiles import quantile
@@ -80,6 +81,17 @@ def test_the_mean_has_the_interval_of_students_t() -> None:
     assert found is not None
     assert found["mean"] == pytest.approx((10.485, 11.515), abs=0.001)  # 11 ± 2.245 · 1.026 / √20
     assert found["p99"] is None  # of 20 outputs none is above it
+
+
+def test_the_mean_of_a_series_has_bounds_too() -> None:
+    # Ten 1s and ten 3s in turns: mean 2, deviation √(20/19), error √(1/19) = 0.229; kurtosis 3 is
+    # taken, so 9.5 degrees of freedom, t = 2.244.
+    low, high = mean_bounds([1.0, 3.0] * 10) or (0, 0)
+    assert (low, high) == (pytest.approx(2 - 0.515, abs=2e-3), pytest.approx(2 + 0.515, abs=2e-3))
+    assert mean_bounds([1.0, 3.0] * 4) is None  # eight values
+    assert mean_bounds([1.0] * 20 + [3.0] * 20) is None  # neighbours that are all alike
+    assert mean_bounds([]) is None
+    assert mean_bounds([7.0] * 10) == (7.0, 7.0)
 
 
 def test_too_few_seconds_have_no_intervals_and_those_that_are_all_alike_too() -> None:

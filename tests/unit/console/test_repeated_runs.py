@@ -22,6 +22,7 @@ ASKED = {
     **dict.fromkeys(
         ("domain", "rate", "duration", "warm_up", "scale", "input", "format", "kill", "transport")
     ),
+    "workers": None,
 }
 
 
@@ -44,7 +45,7 @@ def refused_in_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes = ends()
     monkeypatch.setattr(measuring, "open_stack", lambda _settings, **_: NoStack())
     monkeypatch.setattr(measuring, "perform", lambda *_: next(outcomes))
-    monkeypatch.setattr(measuring, "build_report", lambda _url, _run_id: {"number": 1})
+    monkeypatch.setattr(measuring, "build_whole_report", lambda _url, _run_id: {"number": 1})
     monkeypatch.setattr(measuring, "verdict_sentence", lambda _report: "VALID")
     monkeypatch.setattr(measuring, "_summary", lambda reports, *_: {"of": reports})
 

@@ -67,3 +67,16 @@ def test_an_output_is_expected_of_the_pipeline_only_that_was_given_its_input() -
 
 def test_a_run_on_one_input_has_one_evaluation() -> None:
     assert isinstance(evaluation_of(a_plan(("parse",)), PHASES), Evaluation)
+
+
+def test_a_run_with_partitions_of_its_own_is_judged_by_its_own_topics() -> None:
+    request = a_plan(("parse",)).request
+    workload = request.workload.model_copy(update={"partitions": 4})
+    plan = RunPlan(request=request.model_copy(update={"workload": workload}), start_offsets={})
+    evaluation = evaluation_of(plan, PHASES)
+    assert isinstance(evaluation, Evaluation)
+    assert set(evaluation.topics) == {
+        "traffic.flow.4-partitions",
+        "traffic.speed.4-partitions",
+        "output.p.parse",
+    }

@@ -20,6 +20,7 @@ from services.runtime.engines import (
     make_folders_absolute,
     reason_against,
     stages_published,
+    with_workers,
 )
 from services.runtime.requests import new_request, not_published
 from tests.traffic import TRAFFIC
@@ -269,6 +270,24 @@ def test_an_engine_of_ones_own_is_a_folder(tmp_path: Path, monkeypatch):
         assert set(load_engines()) >= {"calibration", "external", "spark", "toy"}
     one = checked_pipeline({"name": "p", "summary": "-", "engine": "toy"})
     assert stages_published(one, TRAFFIC, ("ingest", "parse")) == (("ingest",), {"parse": "no"})
+
+
+def test_an_engine_of_ones_own_names_the_settings_that_are_its_workers(tmp_path: Path, monkeypatch):
+    able = 'can = ["copy", "decode", "filter", "lookup", "join", "window_join", "aggregate counted"'
+    able += ', "aggregate closed", "change counted", "change closed"]\nscales_by = ["loops"]\n'
+    text = TOY.replace('can = ["copy"]\n', able)
+    setting = '[settings.loops]\ntype = "integer"\ndefault = 1\nmax = 8\nhelp = "x"\n'
+    monkeypatch.setenv("TIDEGAUGE_ENGINES", str(tmp_path))
+    (tmp_path / "engine.toml").write_text(text + setting)
+    one = checked_pipeline({"name": "p", "summary": "-", "engine": "toy"})
+    three = with_workers(one, 3, "p-w3")
+    assert (three.name, three.settings) == ("p-w3", {"loops": 3})
+    with pytest.raises(DefinitionError, match=r"^9 workers: loops: must be at most 8\.$"):
+        with_workers(one, 9, "p-w9")
+    for wrong in ("", setting.replace("integer", "number").replace("= 1", "= 1.0")):
+        (tmp_path / "engine.toml").write_text(text + wrong)
+        with pytest.raises(DefinitionError, match="scales_by names loops, which is no setting of"):
+            load_engine("toy")
 
 
 def test_folders_of_engines_mean_the_same_to_processes_elsewhere(tmp_path: Path, monkeypatch):

@@ -57,6 +57,28 @@ def test_a_cluster_that_the_pipeline_names_itself_is_one_too():
     assert "avro.limits.string.maxLength" in found["spark.executor.extraJavaOptions"]
 
 
+@pytest.mark.parametrize(
+    ("fields", "settings", "expected"),
+    [
+        ({"workers": 3}, {}, ("local[3]", None, None)),
+        ({"workers": 3}, {"spark_master": "spark://h:7077"}, ("spark://h:7077", "3", "1")),
+        ({}, {"spark_master": "spark://h:7077"}, ("spark://h:7077", "9", None)),
+        ({"workers": 3, "standalone": True}, {}, ("local-cluster[3,1,1024]", "3", "1")),
+        ({"standalone": True}, {}, ("local-cluster[9,1,1024]", "9", None)),
+        # It would wait for ever for the tasks that have no slot.
+        ({"workers": 3, "standalone": True, "mode": "real-time"}, {}, ("local[9]", None, None)),
+    ],
+)
+def test_batches_have_as_many_workers_as_the_pipeline_says(fields, settings, expected):
+    given = PIPELINE.model_copy(update={"mode": "micro-batch"} | fields)
+    scratch = Path("/scratch")
+    found = spark_conf(
+        given, TRAFFIC, ("parse", "join"), 2, settings=SparkSettings(**settings), scratch=scratch
+    )
+    names = ("spark.master", "spark.cores.max", "spark.executor.cores")
+    assert tuple(found.get(name) for name in names) == expected
+
+
 def test_what_the_jvm_leaves_behind_goes_with_the_folder_of_the_run():
     found = spark_conf(
         PIPELINE, TRAFFIC, ("parse",), 1, settings=SparkSettings(), scratch=Path("/with a blank")

@@ -1,0 +1,244 @@
+"""How a pipeline scales with its workers: a law fitted to what was measured, and where it is no
+evidence any more. Pure.
+
+The Universal Scalability Law (Gunther 2008, arXiv:0808.1431) gives the rate of N workers:
+
+    X(N) = λN / (1 + σ(N - 1) + κN(N - 1))
+
+λ is the rate of one; contention σ is the share of the work that only one can do at a time, and
+coherency κ what each pair of workers costs. N / X(N) is linear in 1/λ, σ/λ and κ/λ, so the law with
+the least relative errors follows from linear least squares, with 0 ≤ σ ≤ 1 and κ ≥ 0. Intervals are
+percentiles of laws that are fitted to resampled rates: of each number of workers one of its
+searches is drawn, and a rate within the bounds that this search has found.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.bootstrap import SEED
+from analysis.lateness import PIPELINE
+
+UNKNOWNS = 3
+RESAMPLES = 1_000
+CONFIDENCE = 0.95
+FURTHER = (2, 4)  # times the most workers that were measured
+NAMED_PARTS = 3
+Floats: TypeAlias = NDArray[np.float64]
+Interval: TypeAlias = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Point:
+    """What was measured with one number of workers.
+
+    bounds: of each search between what rates it places the capacity; the upper one is None where no
+    rate was too high. limited_by: the parts that kept rates from being sustained. free_cores: what
+    all else left of the machine's cores, None where it is not known; taken: what that else used, by
+    part.
+    """
+
+    workers: int
+    bounds: tuple[tuple[float, float | None], ...] = ()
+    limited_by: tuple[str, ...] = ()
+    cores: float | None = None
+    free_cores: float | None = None
+    taken: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def rate(self) -> float:
+        """The median of the rates that were found."""
+        return float(np.median([low for low, _high in self.bounds]))
+
+    @property
+    def objection(self) -> str:
+        """Why the rate says nothing of how the pipeline scales; empty where it is evidence."""
+        others = [part for part in self.limited_by if part != PIPELINE]
+        if not self.bounds:
+            return "no rate was sustained"
+        if any(high is None for _low, high in self.bounds):
+            return "no rate that was tried was too high"
+        if self.cores and self.workers > self.cores:
+            return f"the machine has {self.cores:g} cores{self._taken}"
+        if self.free_cores is None:
+            return "it is not known how many cores were free"
+        if self.workers > self.free_cores:
+            return f"{self.free_cores:.1f} of {self.cores:g} cores were free{self._taken}"
+        return f"the {' and the '.join(others)} was the limit" if others else ""
+
+    @property
+    def _taken(self) -> str:
+        most = sorted(self.taken.items(), key=lambda one: -one[1])[:NAMED_PARTS]
+        used = ", ".join(f"{part} {cores:.2f}" for part, cores in most)
+        return f" and {used} of them were in use by others" if used else ""
+
+
+@dataclass(frozen=True)
+class Law:
+    """The law with its three numbers."""
+
+    rate_of_one: float
+    contention: float
+    coherency: float
+
+    def rate(self, workers: int) -> float:
+        """The rate of so many workers."""
+        more = workers - 1
+        slower = 1 + self.contention * more + self.coherency * workers * more
+        return self.rate_of_one * workers / slower
+
+    @property
+    def peak_workers(self) -> int | None:
+        """With how many workers the rate is highest; None where more are always better."""
+        if not self.coherency:
+            return None
+        about = math.sqrt((1 - self.contention) / self.coherency)
+        return max((max(1, math.floor(about)), max(1, math.ceil(about))), key=self.rate)
+
+
+def fitted(rates: Sequence[tuple[int, float]]) -> Law | None:
+    """The law with the least squares of relative errors, given pairs of workers and rate; None
+    where fewer than three numbers of workers leave it undetermined."""
+    if len({workers for workers, _rate in rates}) < UNKNOWNS:
+        return None
+    workers, rate = (np.asarray(one, dtype=np.float64) for one in zip(*rates, strict=True))
+    more = workers - 1
+    found: list[tuple[float, Law]] = []
+    # Within its bounds the best law is that of all three numbers or has one on its bound.
+    for fixed, crosses in product((None, 0.0, 1.0), (True, False)):
+        columns = [np.ones_like(more), more] if fixed is None else [1 + fixed * more]
+        columns += [workers * more] if crosses else []
+        matrix = np.stack(columns, axis=1) * (rate / workers)[:, None]
+        solved = np.linalg.lstsq(matrix, np.ones_like(more))[0]
+        inverse = float(solved[0])
+        if inverse <= 0:
+            continue
+        contention = float(solved[1]) / inverse if fixed is None else fixed
+        coherency = float(solved[-1]) / inverse if crosses else 0.0
+        if 0 <= contention <= 1 and coherency >= 0:
+            errors = float(np.square(matrix @ solved - 1).sum())
+            found.append((errors, Law(1 / inverse, contention, coherency)))
+    return min(found, key=lambda one: one[0])[1]
+
+
+def scalability(points: Sequence[Point]) -> dict[str, Any]:
+    """What the points say, as a report has it. law: None where it is not determined; of_workers:
+    what it is fitted to; predicted: by number of workers, measured and further, with intervals;
+    evidence: the numbers of workers that are, objections: why the others are not."""
+    evidence = [one for one in points if not one.objection]
+    known = [one for one in points if one.bounds]
+    used = evidence if len(evidence) >= UNKNOWNS else known
+    law = fitted([(one.workers, one.rate) for one in used])
+    found: dict[str, Any] = {
+        "law": None,
+        "predicted": [],
+        "evidence": [one.workers for one in evidence],
+        "objections": {str(one.workers): one.objection for one in points if one.objection},
+        "confidence": CONFIDENCE,
+    }
+    if law is not None:
+        laws = resampled(used)
+        most = max(one.workers for one in points)
+        asked = [one.workers for one in points] + [most * times for times in FURTHER]
+        found["law"] = {
+            "of_workers": [one.workers for one in used],
+            "rate_of_one": _interval(law.rate_of_one, [one.rate_of_one for one in laws]),
+            "contention": _interval(law.contention, [one.contention for one in laws]),
+            "coherency": _interval(law.coherency, [one.coherency for one in laws]),
+            "peak_workers": law.peak_workers,
+        }
+        found["predicted"] = [
+            {"workers": workers, "is_measured": workers <= most}
+            | {"rate_per_second": _interval(law.rate(workers), [one.rate(workers) for one in laws])}
+            for workers in asked
+        ]
+    return found | {"said": list(_said(points, found))}
+
+
+def resampled(points: Sequence[Point]) -> list[Law]:
+    """Laws of rates that are as likely as those found, from a fixed seed."""
+    random = np.random.default_rng(SEED)
+    laws = []
+    for _ in range(RESAMPLES):
+        rates = []
+        for one in points:
+            low, high = one.bounds[random.integers(len(one.bounds))]
+            rates.append((one.workers, low if high is None else random.uniform(low, high)))
+        law = fitted(rates)
+        assert law is not None
+        laws.append(law)
+    return laws
+
+
+def _interval(value: float, drawn: Sequence[float]) -> Interval:
+    share = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(drawn, (share, 1 - share))
+    return {"value": value, "low": float(low), "high": float(high)}
+
+
+def _said(points: Sequence[Point], found: Mapping[str, Any]) -> list[str]:
+    """Sentences: what is evidence, what is not and why, what the law says, and where it ends."""
+    evidence, law = found["evidence"], found["law"]
+    said = [_evidence(evidence)]
+    said += [
+        f"{counted([one.workers])} {_is([one.workers])} not: {one.objection}."
+        for one in points
+        if one.objection
+    ]
+    if law is None:
+        having = [one.workers for one in points if one.bounds]
+        said.append(
+            f"A law of {UNKNOWNS} unknowns needs rates of {UNKNOWNS} numbers of workers; there "
+            f"{_is([len(having)])} {len(having)}, so none is fitted and nothing is extrapolated."
+        )
+        return said
+    share, pair = law["contention"], law["coherency"]
+    said.append(
+        f"Universal Scalability Law of {counted(law['of_workers'])}: one carries "
+        f"{_rates(law['rate_of_one'])}, contention {_shares(share)}, coherency {_shares(pair)}."
+    )
+    if set(law["of_workers"]) - set(evidence):
+        said.append("It is a law of this machine: its limits are in it as if the pipeline's.")
+    peak = law["peak_workers"]
+    further = [one for one in found["predicted"] if not one["is_measured"]]
+    told = " and ".join(f"{one['workers']} {_rates(one['rate_per_second'])}" for one in further)
+    said.append(
+        f"More than {counted([max(one.workers for one in points)])} were not measured, so that is "
+        f"extrapolation: {told}" + (f"; most with {peak}." if peak else ".")
+    )
+    return said
+
+
+def _evidence(evidence: Sequence[int]) -> str:
+    if not evidence:
+        return "Nothing here is evidence of how the pipeline scales."
+    return (
+        f"{counted(evidence)} {_is(evidence)} evidence of how the pipeline scales: every one had a "
+        "core, and the pipeline was the limit."
+    )
+
+
+def counted(numbers: Sequence[int]) -> str:
+    """`1 worker`, `1, 2 and 4 workers`."""
+    texts = [str(number) for number in numbers]
+    words = " and ".join([", ".join(texts[:-1]), texts[-1]]) if len(texts) > 1 else texts[0]
+    return f"{words} worker{'' if list(numbers) == [1] else 's'}"
+
+
+def _is(numbers: Sequence[int]) -> str:
+    return "is" if len(numbers) == 1 and list(numbers) == [1] else "are"
+
+
+def _rates(figure: Interval) -> str:
+    low, high = (f"{figure[name]:,.0f}" for name in ("low", "high"))
+    return f"{figure['value']:,.0f}/s ({low} to {high})"
+
+
+def _shares(figure: Interval) -> str:
+    low, high = (f"{100 * figure[name]:.3g}" for name in ("low", "high"))
+    return f"{100 * figure['value']:.3g} % ({low} to {high} %)"

@@ -1,0 +1,26 @@
+-- Series of searches with more and more workers.
+
+CREATE OR REPLACE VIEW tidegauge.scalability AS
+SELECT
+    q.run_id AS run_id,
+    q.requested_at AS requested_at,
+    JSONExtractString(q.scaled, 'series') AS series,
+    JSONExtractString(q.scaled, 'pipeline') AS pipeline,
+    JSONExtractUInt(q.scaled, 'workers') AS workers,
+    JSONExtractUInt(q.scaled, 'partitions') AS partitions,
+    s.stages AS stages,
+    s.rate_per_second AS rate_per_second,
+    s.interval_per_second AS interval_per_second,
+    s.limited_by AS limited_by,
+    s.verified AS verified,
+    s.valid AS valid
+FROM
+(
+    SELECT run_id, e.time AS requested_at, JSONExtractRaw(detail, 'scaled') AS scaled
+    FROM tidegauge.results_lifecycle AS e
+    WHERE event = 'run_requested' AND JSONType(detail, 'scaled') = 'Object'
+    ORDER BY run_id, e.time, e._offset
+    LIMIT 1 BY run_id
+) AS q
+INNER JOIN tidegauge.sustainable_rates AS s USING (run_id)
+COMMENT 'A row for each search of a series with more and more workers: the rate found and where the capacity lies; figures has what the run at a share of it measured';

@@ -1,0 +1,85 @@
+"""A pipeline with more and more workers: the runs of which such a series is made.
+
+Each number of workers is a run with a search before it, of the pipeline under a name of its own and
+on topics with as many partitions as the workload says.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from schemas.mistakes import DefinitionError
+from schemas.protocol import Pipeline, RunRequest, Workload
+from schemas.scaling import Scaled, Scaling
+from services.runtime.engines import with_workers
+
+Report = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one run of a series measures; a command without a series has one part, itself.
+
+    scaled: without the series, whose name is only known when its first run is asked for.
+    """
+
+    workload: Workload
+    pipelines: tuple[Pipeline, ...]
+    scaled: Scaled | None = None
+
+    def of_series(self, request: RunRequest, before: Sequence[Report]) -> RunRequest:
+        """The request of this part, given the reports of those before it: its search begins with
+        the rate found last."""
+        if self.scaled is None:
+            return request
+        series = before[0]["scalability"]["series"] if before else request.run_id
+        found = [one["conclusion"].get("search", {}).get("rate_per_second") for one in before]
+        rate = next((one for one in reversed(found) if one), None)
+        changes: dict[str, Any] = {"scaled": self.scaled.model_copy(update={"series": series})}
+        if rate is not None:
+            changes["workload"] = request.workload.at_rate(float(f"{rate:.4g}"))
+        return request.model_copy(update=changes)
+
+
+def scaling_of(workload: Workload, given: str | None) -> Workload:
+    """The workload with the numbers of workers that --workers gives. Raises DefinitionError."""
+    if given is None:
+        return workload
+    if workload.search is None:
+        raise DefinitionError(
+            f"--workers needs a workload with a search, such as scalability; {workload.name} has "
+            "none."
+        )
+    try:
+        workers = tuple(int(one) for one in given.split(","))
+        scaling = workload.scaling or Scaling()
+        scaling = Scaling(workers=workers, partitions_per_worker=scaling.partitions_per_worker)
+    except ValueError as error:
+        raise DefinitionError(
+            f"--workers must be rising whole numbers such as 1,2,4, not {given!r}."
+        ) from error
+    return workload.model_copy(update={"scaling": scaling})
+
+
+def parts_of(workload: Workload, pipelines: tuple[Pipeline, ...]) -> tuple[Part, ...]:
+    """The runs of a command, in order. Raises DefinitionError where the pipeline cannot be given a
+    number of workers."""
+    if workload.scaling is None:
+        return (Part(workload, pipelines),)
+    if len(pipelines) != 1:
+        raise DefinitionError("--workers needs one pipeline: --pipeline A.")
+    return tuple(_part(workload, pipelines[0], workers) for workers in workload.scaling.workers)
+
+
+def _part(workload: Workload, pipeline: Pipeline, workers: int) -> Part:
+    assert workload.scaling is not None
+    partitions = workload.partitions or workers * workload.scaling.partitions_per_worker
+    try:
+        scaled = with_workers(pipeline, workers, f"{pipeline.name}-w{workers}-p{partitions}")
+    except DefinitionError as error:
+        raise DefinitionError(f"--workers: {error}") from error
+    return Part(
+        workload.model_copy(update={"partitions": partitions, "scaling": None}),
+        (scaled,),
+        Scaled(series="", pipeline=pipeline.name, workers=workers, partitions=partitions),
+    )
