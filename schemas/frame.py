@@ -6,11 +6,13 @@ by ZeroMQ a message; by TCP its length goes before it, 4 bytes. All numbers are 
     4 bytes  MARKER
     8 bytes  tag of the run (`tag_of`), so that a frame of another run is refused
     2 bytes  stream: which of several generators
-    1 byte   topic: number of the input of the domain, in its order; END: no record
+    1 byte   topic: number of the input of the domain, in its order; END, HELLO: no record
     1 byte   0
     8 bytes  sequence of the frame in its stream, from 0; of END: how many there were
     8 bytes  when it was sent, nanoseconds since the epoch by the sender's clock
     2 bytes  length of the key
+
+A connection begins with HELLO, so that the gateway can tell it from those of strangers.
 """
 
 import struct
@@ -18,7 +20,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 MARKER = b"TGF1"
-END = 255
+END, HELLO = 255, 254
 MAX_FRAME_BYTES = 1024 * 1024
 MAX_DATAGRAM_BYTES = 65_507  # what a datagram of UDP can hold over IPv4
 _HEAD = struct.Struct(">4s8sHBBQQH")
@@ -32,7 +34,7 @@ class FrameError(ValueError):
 
 @dataclass(frozen=True)
 class Frame:
-    """A record and when it was sent. key, value: empty for END."""
+    """A record and when it was sent. key, value: empty for END and HELLO."""
 
     tag: bytes
     stream: int

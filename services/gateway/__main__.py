@@ -61,12 +61,13 @@ class Gateway:
         if request.workload.transport == "kafka" or request.domain is None:
             return
         transport, settings = request.workload.transport, self._settings
-        receiver = open_receiver(transport, settings.host, settings.port("gateway_frames"))
+        tag = frame_tag(settings, request.run_id)
+        receiver = open_receiver(transport, settings.host, settings.port("gateway_frames"), tag)
         properties = {"linger.ms": 0, "queue.buffering.max.messages": QUEUE_RECORDS}
         producer = idempotent_producer(settings, "gateway", **properties)
         self._run_id, self._transport, self._is_told = request.run_id, transport, False
         self._way_in = WayIn(
-            frame_tag(settings, request.run_id),
+            tag,
             request.input_topics,
             receiver,
             producer,

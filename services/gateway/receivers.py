@@ -9,14 +9,15 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
-from schemas.frame import LENGTH, MAX_FRAME_BYTES
+from schemas.frame import LENGTH, MARKER, MAX_FRAME_BYTES
 
 MAX_CONNECTIONS = 64
-# A connection without a whole frame for so long gives way: at once where a frame has begun,
-# otherwise when another one comes and there is no room.
+# A frame that has not come to its end after so long ends its connection.
 PATIENCE_S = 10.0
+# A connection without a frame of the run for so long gives way when another one finds no room.
+GREETING_S = 1.0
 READ_BYTES = 256 * 1024
 RECEIVE_BUFFER_BYTES = 8 * 1024 * 1024
 AT_ONCE = 1_000  # frames between two looks at anything else
@@ -35,7 +36,7 @@ Arrival = tuple[bytes | Refusal, int]
 
 
 class Receiver(Protocol):
-    """Reads frames from the network. turned_away: connections that found no room."""
+    """Reads frames from the network. turned_away: connections that found no room or gave way."""
 
     turned_away: int
 
@@ -46,27 +47,33 @@ class Receiver(Protocol):
         """Close the port."""
 
 
-def open_receiver(transport: str, host: str, port: int) -> Receiver:
-    """The receiver of a transport. Raises OSError when the port is taken."""
-    kinds: dict[str, Any] = {"tcp": TcpReceiver, "udp": UdpReceiver, "zeromq": ZeromqReceiver}
-    found: Receiver = kinds[transport](host, port)
-    return found
+def open_receiver(transport: str, host: str, port: int, tag: bytes = b"") -> Receiver:
+    """The receiver of a transport. tag: of the frames of the run. Raises OSError when the port is
+    taken."""
+    if transport == "tcp":
+        return TcpReceiver(host, port, tag)
+    return UdpReceiver(host, port) if transport == "udp" else ZeromqReceiver(host, port)
 
 
 @dataclass(eq=False)
 class _Connection:
-    """One client. since_s: when its last whole frame came, or it itself."""
+    """One client. since_s: when its last frame of the run came, or it itself; begun_s: when the
+    frame began that is not whole yet; is_known: whether it has sent a frame of the run."""
 
     socket: socket.socket
     since_s: float
+    begun_s: float = 0.0
+    is_known: bool = False
     buffer: bytearray = field(default_factory=bytearray)
 
 
 class TcpReceiver:
-    """Frames with their length before them, from at most MAX_CONNECTIONS connections."""
+    """Frames with their length before them, from at most MAX_CONNECTIONS connections. Those that
+    have sent a frame of the run keep their place; strangers give way."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, tag: bytes = b"") -> None:
         self.turned_away = 0
+        self._ours = MARKER + tag
         self._connections: set[_Connection] = set()
         self._server = socket.create_server((host, port), backlog=128)
         self._server.setblocking(False)
@@ -78,10 +85,10 @@ class TcpReceiver:
         for key, _ in self._selector.select(timeout_s):
             if key.data is None:
                 self._accept()
-            else:
+            elif key.data in self._connections:  # it may have just given way
                 yield from self._read(key.data)
         limit_s = time.monotonic() - PATIENCE_S
-        for one in [each for each in self._connections if each.buffer and each.since_s < limit_s]:
+        for one in [each for each in self._connections if each.buffer and each.begun_s < limit_s]:
             yield self._refused(one, "the frame did not come to its end in time")
 
     def _accept(self) -> None:
@@ -90,9 +97,10 @@ class TcpReceiver:
         except OSError:  # it has gone again
             return
         if len(self._connections) >= MAX_CONNECTIONS:
-            oldest = min(self._connections, key=lambda one: one.since_s)
-            if oldest.since_s > time.monotonic() - PATIENCE_S:
-                self.turned_away += 1
+            self.turned_away += 1
+            strangers = (one for one in self._connections if not one.is_known)
+            oldest = min(strangers, key=lambda one: one.since_s, default=None)
+            if oldest is None or oldest.since_s > time.monotonic() - GREETING_S:
                 client.close()
                 return
             self._drop(oldest)
@@ -115,8 +123,8 @@ class TcpReceiver:
                 self._drop(one)
             return
         received_ns = time.time_ns()
+        was_empty, at = not one.buffer, 0
         one.buffer += data
-        at = 0
         while len(one.buffer) - at >= LENGTH.size:
             (length,) = LENGTH.unpack_from(one.buffer, at)
             if length > MAX_FRAME_BYTES:
@@ -125,10 +133,14 @@ class TcpReceiver:
             begin, end = at + LENGTH.size, at + LENGTH.size + length
             if end > len(one.buffer):
                 break
-            yield bytes(one.buffer[begin:end]), received_ns
-            one.since_s = time.monotonic()
+            frame = bytes(one.buffer[begin:end])
+            if frame.startswith(self._ours):
+                one.since_s, one.is_known = time.monotonic(), True
+            yield frame, received_ns
             at = end
         del one.buffer[:at]
+        if at or was_empty:
+            one.begun_s = time.monotonic()
 
     def _refused(self, one: _Connection, reason: str) -> Arrival:
         data = bytes(one.buffer[:KEPT_BYTES])

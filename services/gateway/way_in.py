@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 
-from schemas.frame import END, Frame, FrameError, decode
+from schemas.frame import END, HELLO, Frame, FrameError, decode
 from schemas.percentiles import quantile
 from services.gateway.arrivals import LEVELS, Arrivals
 from services.gateway.receivers import KEPT_BYTES, Receiver, Refusal
@@ -110,6 +110,8 @@ class WayIn:
             except FrameError as error:
                 self._refuse(Refusal(data[:KEPT_BYTES], str(error)))
                 continue
+            if frame.topic == HELLO:
+                continue
             self._newest_s = time.monotonic()
             if self.arrivals.add(frame, received_ns):
                 self._waiting.append((frame, received_ns))
@@ -118,7 +120,7 @@ class WayIn:
     def _check(self, frame: Frame) -> None:
         if frame.tag != self._tag:
             raise FrameError("it is of another run")
-        if frame.topic >= len(self._topics) and frame.topic != END:
+        if frame.topic >= len(self._topics) and frame.topic not in (END, HELLO):
             raise FrameError(f"the domain has no input of number {frame.topic}")
 
     def _refuse(self, what: Refusal) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from confluent_kafka import KafkaException, TopicPartition
 
-from schemas.frame import END, LENGTH, MAX_DATAGRAM_BYTES, Frame, encode
+from schemas.frame import END, HELLO, LENGTH, MAX_DATAGRAM_BYTES, Frame, encode
 from services.generator.librdkafka import ClientError
 from services.generator.message_batch import MessageBatch
 from services.generator.settings import GeneratorSettings
@@ -52,11 +52,13 @@ class Link(Protocol):
 
 
 class TcpLink:
-    """A connection that is made again where it breaks; frames that were on their way are lost."""
+    """A connection that is made again where it breaks; frames that were on their way are lost.
+    greeting: the frame that each begins with."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
+    def __init__(self, address: tuple[str, int], greeting: bytes) -> None:
         self.last_error = ""
         self._address = address
+        self._greeting = LENGTH.pack(len(greeting)) + greeting
         self._rest = bytearray()
         self._retry_s = 0.0
         self._socket: socket.socket | None = None
@@ -73,6 +75,7 @@ class TcpLink:
     def _connect(self) -> None:
         connected = socket.create_connection(self._address, timeout=CONNECT_S)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.sendall(self._greeting)
         connected.setblocking(False)
         self._socket = connected
 
@@ -180,6 +183,13 @@ class ZeromqLink:
         self._context.term()
 
 
+def open_link(transport: str, address: tuple[str, int], greeting: bytes) -> Link:
+    """The link of a transport. Raises ClientError where no gateway answers."""
+    if transport == "tcp":
+        return TcpLink(address, greeting)
+    return UdpLink(address) if transport == "udp" else ZeromqLink(address)
+
+
 class FrameBackend:
     """A ProducerBackend whose records go through a gateway.
 
@@ -194,12 +204,12 @@ class FrameBackend:
         run_id: str,
         stream: int,
     ) -> None:
-        kinds: dict[str, Any] = {"tcp": TcpLink, "udp": UdpLink, "zeromq": ZeromqLink}
-        self._link: Link = kinds[transport](settings.gateway_address)
+        self._tag, self._stream = frame_tag(settings, run_id), stream
+        hello = encode(Frame(self._tag, stream, HELLO, 0, time.time_ns()))
+        self._link = open_link(transport, settings.gateway_address, hello)
         self._is_udp = transport == "udp"
         self._patience_s = UDP_QUIET_S if self._is_udp else settings.generator_delivery_timeout_s
         self._numbers = {topic: number for number, topic in enumerate(topics)}
-        self._tag, self._stream = frame_tag(settings, run_id), stream
         self._sequence = 0
         self._delivered: Callable[[int, int, int], None] = lambda *_: None
         # Seconds of what was sent and is not acknowledged, and how many of each, in order.

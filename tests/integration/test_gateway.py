@@ -2,14 +2,20 @@
 told of them is what the topics hold."""
 
 import json
+import resource
 import socket
 import threading
+from contextlib import suppress
 
+import psutil
 import pytest
 
 from schemas import catalogue, protocol
 from schemas.catalogue import domain_topics
+from schemas.frame import LENGTH, MAX_FRAME_BYTES
 from schemas.protocol import Stop
+from services.gateway.receivers import MAX_CONNECTIONS, READ_BYTES
+from services.gateway.way_in import MAX_KEPT
 from services.runtime.domains import load_domain
 from services.runtime.events import open_events
 from services.runtime.kafka import admin_client, assigned_consumer, end_offsets
@@ -51,14 +57,19 @@ class Dropping:
 
 
 @pytest.fixture(scope="module")
-def gateway(broker):
+def gateway_process(broker):
     with (
-        running_service(broker, "gateway", TIDEGAUGE_INSTANCE="the-gateway"),
+        running_service(broker, "gateway", TIDEGAUGE_INSTANCE="the-gateway") as process,
         readers(broker, catalogue.LIFECYCLE) as (lifecycle,),
     ):
         lifecycle.until("", started("the-gateway"))
         ensure_topics(admin_client(broker, "tests"), domain_topics(FLIGHTS.spec, 2))
-        yield broker
+        yield psutil.Process(process.pid)
+
+
+@pytest.fixture
+def gateway(broker, gateway_process):
+    return broker
 
 
 def way_in(settings, run_id, transport, meanwhile=lambda: None, **variables):
@@ -138,6 +149,61 @@ def test_strangers_change_nothing_and_are_told(gateway):
     assert told["refused"] >= 4
     for one in strangers:
         one.close()
+
+
+@pytest.fixture
+def files():
+    """How many files this process may open now."""
+    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    yield most
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
+
+
+# What each says, in turns: nothing, a frame that is too long, garbage of a frame's length, and the
+# begin of a frame that never goes on.
+STRANGERS = (b"", LENGTH.pack(MAX_FRAME_BYTES + 1), LENGTH.pack(100) + bytes(100), b"\0\0\0")
+
+
+def test_ten_thousand_strangers_are_bounded_and_counted_and_nothing_of_the_run_is_lost(
+    gateway, gateway_process, files
+):
+    count = min(10_000, files - 1_000)
+    address, strangers, seen = ("127.0.0.1", gateway.port("gateway_frames")), [], []
+
+    def look():
+        seen.append((gateway_process.num_fds(), gateway_process.memory_info().rss))
+
+    def crowd():
+        look()
+        for number in range(count):
+            strangers.append(socket.create_connection(address, timeout=10))
+            with suppress(BrokenPipeError, ConnectionResetError):
+                strangers[-1].send(STRANGERS[number % len(STRANGERS)])
+            if number % 500 == 0:
+                look()
+        look()
+
+    run_id = "with-ten-thousand"
+    told, load, sequences = way_in(gateway, run_id, "tcp", crowd)
+    assert len(strangers) == count
+    assert sequences == list(range(SENT))
+    assert (told["lost"], told["not_appended"], load["failed"]) == (0, 0, 0)
+    assert count - MAX_CONNECTIONS <= told["turned_away"] + told["refused"]
+    assert told["turned_away"] <= count
+    (files_before, memory_before), *crowded = seen
+    assert max(files for files, _ in crowded) <= files_before + MAX_CONNECTIONS
+    # Each holds at most a frame and what is read at once.
+    most_bytes = MAX_CONNECTIONS * (MAX_FRAME_BYTES + READ_BYTES)
+    assert max(memory for _, memory in crowded) <= memory_before + most_bytes
+    with readers(gateway, catalogue.DEAD_LETTER) as (letters,):
+        kept = letters.everything(run_id)
+    assert len(kept) == min(told["refused"], MAX_KEPT)
+    for one in strangers:
+        one.close()
+    # It has closed its port, and what it held is free.
+    assert gateway_process.num_fds() <= files_before
+    assert gateway_process.memory_info().rss <= memory_before + 32 * 1024 * 1024
 
 
 def test_without_a_gateway_the_run_fails_with_one_sentence(broker):

@@ -82,6 +82,21 @@ def test_a_frame_that_comes_too_slowly_ends_its_connection(tcp, monkeypatch):
     assert client.recv(1) == b""
 
 
+def test_a_frame_has_time_to_come_however_long_there_was_none_before_it(tcp, monkeypatch):
+    receiver, connect = tcp
+    monkeypatch.setattr(receivers, "PATIENCE_S", 0.2)
+    client = connect()
+    client.send(framed(b"first"))
+    assert until(receiver, 1) == [b"first"]
+    end = time.monotonic() + 0.3
+    while time.monotonic() < end:
+        assert list(receiver.receive(0.05)) == []
+    client.send(framed(b"second")[:6])
+    assert list(receiver.receive(0.05)) == []
+    client.send(framed(b"second")[6:])
+    assert until(receiver, 1) == [b"second"]
+
+
 def test_a_connection_that_ends_within_a_frame_is_told(tcp):
     receiver, connect = tcp
     client = connect()
@@ -105,14 +120,73 @@ def test_connections_are_bounded_and_idle_ones_give_way(tcp, monkeypatch):
         list(receiver.receive(0.05))
     assert receiver.turned_away == 1
     assert late.recv(1) == b""
-    monkeypatch.setattr(receivers, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(receivers, "GREETING_S", 0.0)
     welcome = connect()
     welcome.send(framed(b"here"))
     assert until(receiver, 1) == [b"here"]
     assert idle[0].recv(1) == b""
+    assert receiver.turned_away == 2
 
 
-def test_a_thousand_connections_leave_the_one_that_sends_alone(tcp):
+@pytest.fixture
+def of_a_run(monkeypatch):
+    """A receiver of the run with the tag `tag of r`, with room for two, of which strangers give way
+    at once."""
+    port = free_port()
+    receiver = TcpReceiver(HOST, port, b"tag of r")
+    monkeypatch.setattr(receivers, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(receivers, "GREETING_S", 0.0)
+    clients = []
+
+    def connect(*frames):
+        clients.append(socket.create_connection((HOST, port)))
+        for frame in frames:
+            clients[-1].send(framed(frame))
+        assert until(receiver, len(frames)) == list(frames)
+        list(receiver.receive(0.05))
+        return clients[-1]
+
+    yield receiver, connect
+    receiver.close()
+    for one in clients:
+        one.close()
+
+
+def test_who_has_sent_a_frame_of_the_run_keeps_its_place_and_strangers_give_way(of_a_run):
+    receiver, connect = of_a_run
+    sender = connect(b"TGF1tag of r and more")
+    stranger = connect(b"TGF1tag of q and more")
+    assert receiver.turned_away == 0
+    other = connect()
+    assert stranger.recv(1) == b""
+    third = connect(b"TGF1tag of r, me too")
+    assert other.recv(1) == b""
+    assert receiver.turned_away == 2
+    late = connect()
+    assert late.recv(1) == b""  # nobody is a stranger any more
+    for one in (sender, third):
+        one.send(framed(b"TGF1tag of r again"))
+        assert until(receiver, 1) == [b"TGF1tag of r again"]
+    assert receiver.turned_away == 3
+
+
+def test_what_a_connection_sends_while_it_gives_way_ends_nothing(of_a_run):
+    receiver, connect = of_a_run
+    sender = connect(b"TGF1tag of r and more")
+    stranger = connect()
+    connect()
+    for _ in range(20):
+        another = socket.create_connection(sender.getpeername())
+        stranger.send(b"x")  # ready to be read when it has just been closed
+        list(receiver.receive(0.05))
+        list(receiver.receive(0.0))
+        stranger = another
+    sender.send(framed(b"TGF1tag of r again"))
+    assert b"TGF1tag of r again" in until(receiver, 1)
+    stranger.close()
+
+
+def test_hundreds_of_connections_leave_the_one_that_sends_alone(tcp):
     receiver, connect = tcp
     sender = connect()
     sender.send(framed(b"one"))
