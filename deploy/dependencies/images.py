@@ -24,6 +24,7 @@ BESIDES: dict[str, tuple[str, ...]] = {
 RUNNER = "runner"  # its image has the programs of all engines
 SERVICES = (
     "generator",
+    "gateway",
     "runner",
     "evaluator",
     "collector",

@@ -15,6 +15,7 @@ SETTINGS: dict[str, type[ServiceSettings]] = {
     "conductor": ConductorSettings,
     "console": ServiceSettings,
     "evaluator": EvaluatorSettings,
+    "gateway": ServiceSettings,
     "generator": GeneratorSettings,
     "runner": SparkSettings,
     "store": StoreSettings,

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from deploy.dependencies.images import SERVICES
+from services.generator.settings import GeneratorSettings
 from services.runtime.definitions import load_pipeline
 from services.runtime.ports import PORT_OFFSETS
 from services.runtime.settings import ROOT, ServiceSettings
@@ -61,6 +62,18 @@ def test_every_setting_is_one_of_the_service_that_gets_it(monkeypatch) -> None:
         for variable in given:
             monkeypatch.delenv(variable)
     assert unknown_settings("generator", {f"{PREFIX}NO_SUCH_THING"}) == {"TIDEGAUGE_NO_SUCH_THING"}
+
+
+def test_the_generator_finds_the_gateway(monkeypatch) -> None:
+    monkeypatch.setenv(
+        "TIDEGAUGE_GENERATOR_GATEWAY",
+        PARTS["generator"]["environment"]["TIDEGAUGE_GENERATOR_GATEWAY"],
+    )
+    host, port = GeneratorSettings().gateway_address
+    assert host in PARTS
+    assert port == ServiceSettings().port("gateway_frames")
+    assert PARTS["gateway"]["networks"] == PARTS["generator"]["networks"] == ["bus"]
+    assert "ports" not in PARTS["gateway"]
 
 
 def test_every_health_check_of_ours_asks_its_own_service() -> None:

@@ -95,12 +95,14 @@ def test_services_have_their_secret_of_kafka_and_nobody_else_that_of_the_broker(
 def test_nobody_speaks_to_kafka_before_it_knows_who_may_do_what() -> None:
     assert PARTS["access"]["command"] == ["python", "-m", "deploy.kafka"]
     assert PARTS["access"]["restart"] == "no"
-    assert PARTS["access"]["environment"] == PARTS["generator"]["environment"]
+    assert PARTS["access"]["environment"] == PARTS["evaluator"]["environment"]
     assert PARTS["access"]["image"] == PARTS["conductor"]["image"]
     assert PARTS["access"]["depends_on"] == {"kafka": {"condition": "service_healthy"}}
     waits = {"access": {"condition": "service_completed_successfully"}}
     assert PARTS["conductor"]["depends_on"] == waits
-    after_the_conductor = {"generator", "runner", "evaluator", "collector", "store", "watcher"}
+    after_the_conductor = {
+        *("generator", "gateway", "runner", "evaluator", "collector", "store", "watcher")
+    }
     assert {name for name, part in PARTS.items() if "conductor" in part.get("depends_on", {})} == (
         after_the_conductor
     )

@@ -13,6 +13,7 @@ from deploy.dependencies.images import SERVICES
 from deploy.local.broker_access import access_properties
 from services.collector.settings import CollectorSettings
 from services.console.arguments import build_parser
+from services.generator.settings import GeneratorSettings
 from services.runtime.ports import DEFAULT_BASE_PORT, PORT_OFFSETS
 from services.runtime.settings import ROOT, ServiceSettings
 from tests.contract.kustomize import Resource, build
@@ -118,11 +119,34 @@ def test_every_service_runs_its_command_and_answers_on_its_port() -> None:
         assert service_of(container["command"]) == service
         assert (ROOT / "services" / service / "__main__.py").is_file()
         port = DEFAULT_BASE_PORT + PORT_OFFSETS[service]
-        assert container["ports"] == [{"name": "http", "containerPort": port}]
+        assert container["ports"][0] == {"name": "http", "containerPort": port}
+        assert len(container["ports"]) == 1 or service == "gateway"
         assert container["readinessProbe"]["httpGet"] == {"path": "/health/ready", "port": "http"}
         assert container["livenessProbe"]["httpGet"] == {"path": "/health/live", "port": "http"}
         ports = named(BASE, "Service", service.replace("_", "-"))["spec"]["ports"]
         assert ports[0] == {"name": "http", "port": port, "targetPort": "http"}
+
+
+def test_the_generator_finds_the_gateway_by_tcp_and_by_udp(monkeypatch) -> None:
+    (told,) = (
+        one["value"]
+        for one in ours(BASE)["generator"]["env"]
+        if one["name"] == "TIDEGAUGE_GENERATOR_GATEWAY"
+    )
+    monkeypatch.setenv("TIDEGAUGE_GENERATOR_GATEWAY", told)
+    frames = DEFAULT_BASE_PORT + PORT_OFFSETS["gateway_frames"]
+    assert GeneratorSettings().gateway_address == ("gateway", frames)
+    listens = ours(BASE)["gateway"]["ports"][1:]
+    assert [(one["containerPort"], one.get("protocol", "TCP")) for one in listens] == [
+        (frames, "TCP"),
+        (frames, "UDP"),
+    ]
+    served = named(BASE, "Service", "gateway")["spec"]["ports"][1:]
+    assert [(one["port"], one.get("protocol", "TCP"), one["targetPort"]) for one in served] == [
+        (frames, "TCP", "frames"),
+        (frames, "UDP", "datagrams"),
+    ]
+    assert {one["name"] for one in listens} == {"frames", "datagrams"}
 
 
 @pytest.mark.parametrize(

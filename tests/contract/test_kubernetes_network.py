@@ -41,6 +41,7 @@ ENDS = [
     ours("conductor"),
     ours("console"),
     ours("evaluator"),
+    ours("gateway", 17081),
     ours("generator"),
     ours("grafana"),
     ours("runner"),
@@ -136,6 +137,7 @@ SERVICES = {
     "conductor",
     "console",
     "evaluator",
+    "gateway",
     "generator",
     "runner",
     "store",
@@ -144,6 +146,7 @@ SERVICES = {
 SAME_PODS = {("kafka", "exporter"), ("open", "exporter")}
 OF_THE_BASE = {
     *((client, "kafka") for client in {*SERVICES, "access"}),
+    ("generator", "gateway"),
     ("runner", "open"),  # its pipelines
     *SAME_PODS,
     ("collector", "exporter"),

@@ -23,6 +23,7 @@ SECRETS = {
     "conductor": {"kafka", "clickhouse_reader"},
     "console": {"kafka", "clickhouse_reader"},
     "evaluator": {"kafka"},
+    "gateway": {"kafka"},
     "generator": {"kafka"},
     "grafana": {"clickhouse_reader", "grafana_admin"},
     "runner": {"kafka"},
@@ -91,7 +92,7 @@ def test_no_kind_that_makes_pods_is_passed_over() -> None:
     assert {each["kind"] for each in [*BASE, *FIVE, *EXECUTORS, RUN]} | {
         "Pod"
     } == makes | makes_none
-    assert len({each.name for each in PODS}) == 14
+    assert len({each.name for each in PODS}) == 15
 
 
 @EVERY

@@ -36,6 +36,7 @@ class Containers:
             "TIDEGAUGE_HOST": "127.0.0.1",
             "TIDEGAUGE_DATA": str(self.data(name)),
             "TIDEGAUGE_STORE_URL": f"http://127.0.0.1:{self.kafka.port('store')}",
+            "TIDEGAUGE_GENERATOR_GATEWAY": f"127.0.0.1:{self.kafka.port('gateway_frames')}",
         }
         # There is no ClickHouse server here, so the store keeps its own engine.
         given = {

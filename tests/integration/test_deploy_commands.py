@@ -19,7 +19,7 @@ from tests.traffic import INPUTS
 pytestmark = pytest.mark.integration
 
 # In the order in which they wait for each other.
-STARTED = ("conductor", "generator", "runner", "evaluator", "collector", "store")
+STARTED = ("conductor", "generator", "gateway", "runner", "evaluator", "collector", "store")
 READY_DEADLINE_S = 90
 TIMEOUT_S = 10
 CLOSED_TOPICS = (catalogue.CONTROL, catalogue.DEAD_LETTER, *INPUTS, *catalogue.RESULTS)
@@ -83,6 +83,19 @@ def test_a_run_is_measured_whose_pipeline_has_no_login(stack: Containers) -> Non
         " FROM verdict_totals WHERE phase = 'measure' FORMAT TSV",
     )
     assert judged.stdout.split() == ["500", "0"], judged.stdout + judged.stderr
+
+
+def test_records_come_in_through_the_gateway_with_the_secret_that_is_mounted(
+    stack: Containers,
+) -> None:
+    given = ("--pipeline", "external-python", "--stages", "parse", "--transport", "tcp")
+    done = stack.console("run", "smoke", *given)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = stack.console(
+        "sql", "SELECT transport, sent, appended, lost, refused FROM ways_in FORMAT TSV"
+    )
+    # 100/s for 2 s of warm-up, 5 s that are measured and 3 s after it.
+    assert told.stdout.split() == ["tcp", "1000", "1000", "0", "0"], told.stdout + told.stderr
 
 
 @pytest.mark.parametrize("topic", CLOSED_TOPICS)
