@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from schemas.mistakes import DefinitionError
 from schemas.protocol import Pipeline, RunRequest, Workload
 from schemas.scaling import Scaled, Scaling
+from schemas.validation_errors import DefinitionError
 from services.runtime.engines import with_workers
 
 Report = dict[str, Any]

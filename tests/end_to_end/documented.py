@@ -214,6 +214,7 @@ CHANGES = (
     # The program of examples/ in the place of Flink: it does these stages.
     Change("external:flink --stages 1,2", "external:flink --stages 0,1"),
     # Shorter.
+    Change("--workers 1,2,4", "--workers 1,2"),
     Change(r"study (ospbench|karimov)( --scale \w+)?", "study ospbench --scale tiny"),
     Change(r"--duration \d+", "--duration 5"),
     Change(r"--warm-up \d+", "--warm-up 4"),
@@ -250,6 +251,7 @@ SHORT_OF = {
     "large-windows": {"measure_s": "24"},  # its first window is there after 15 to 18 s
     "single-burst": {"pipelines_start_s": "2"},
     "sustainable-throughput": {"rate_per_second": "400"},
+    "scalability": {"rate_per_second": "400"},
 }
 
 

@@ -36,9 +36,14 @@ SHORT = {
     "smoke": 5,
     "at-90-percent": 10,
     "sustainable-throughput": 12,
+    "scalability": 3,
     "large-windows": 30,
 }
-SCALES = {"single-burst": "0.04", "periodic-burst": "0.25"}
+OPTIONS = {
+    "single-burst": ("--scale", "0.04"),
+    "periodic-burst": ("--scale", "0.25"),
+    "scalability": ("--workers", "1,2"),
+}
 # The search comes last but one, so that the rate it finds is known to at-90-percent.
 SEARCH = "sustainable-throughput"
 LAST = (SEARCH, "at-90-percent")
@@ -62,24 +67,17 @@ def test_a_shortened_workload_ends_with_0_or_a_true_reason(
     tidegauge: CommandLine, name: str
 ) -> None:
     path = report_of(tidegauge, name)
-    scale = ("--scale", SCALES[name]) if name in SCALES else ()
-    options = (
-        *scale,
-        "--warm-up",
-        "3",
-        "--duration",
-        str(SHORT.get(name, 10)),
-        "--report",
-        str(path),
-    )
-    done = tidegauge("run", name, *options)
+    options = ("--warm-up", "3", "--duration", str(SHORT.get(name, 10)), "--report", str(path))
+    done = tidegauge("run", name, *options, *OPTIONS.get(name, ()))
     if name == "at-90-percent" and not knows_a_rate(tidegauge):
         assert done.returncode == 2
         assert "No sustainable rate is known for spark-microbatch" in done.stderr
         return
     assert path.exists(), done.stdout + done.stderr
     report = json.loads(path.read_text())
-    good = report["valid"] and report["conclusion"]["clean"]
+    runs = [{"valid": report["valid"], "clean": report["conclusion"]["clean"]}]
+    runs += [run for one in points_of(report) for run in one["runs"]]
+    good = all(run["valid"] and run["clean"] for run in runs)
     assert done.returncode == (0 if good else 1), done.stdout + done.stderr
     for verdicts in verdicts_of(report):
         assert verdicts["wrong"] == verdicts["unexpected"] == 0, done.stdout
@@ -95,9 +93,8 @@ def test_a_shortened_workload_ends_with_0_or_a_true_reason(
 @pytest.mark.parametrize(("domain", "name"), OF_DOMAINS)
 def test_a_workload_of_a_domain_is_clean(tidegauge: CommandLine, domain: str, name: str) -> None:
     path = report_of(tidegauge, f"{domain}-{name}")
-    scale = ("--scale", SCALES[name]) if name in SCALES else ()
-    options = (*scale, "--warm-up", "3", "--duration", "20", "--report", str(path))
-    done = tidegauge("run", name, "--domain", domain, *options)
+    options = ("--warm-up", "3", "--duration", "20", "--report", str(path))
+    done = tidegauge("run", name, "--domain", domain, *options, *OPTIONS.get(name, ()))
     assert path.exists(), done.stdout + done.stderr
     report = json.loads(path.read_text())
     for verdicts in verdicts_of(report):
@@ -124,6 +121,11 @@ def verdicts_of(report: dict[str, Any]) -> list[dict[str, int]]:
     """The counts of every pipeline and stage."""
     stages = [cell for one in report["pipelines"].values() for cell in one["stages"].values()]
     return [cell["verdicts"] for cell in stages]
+
+
+def points_of(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """What was measured with each number of workers; nothing of other workloads."""
+    return (report["scalability"] or {}).get("points", [])
 
 
 def nothing(_report: dict[str, Any]) -> None:
@@ -161,6 +163,16 @@ def has_found_a_rate(report: dict[str, Any]) -> None:
     assert search["steps"]
 
 
+def has_a_rate_for_each_number_of_workers(report: dict[str, Any]) -> None:
+    points = points_of(report)
+    assert [(one["workers"], one["partitions"]) for one in points] == [(1, 1), (2, 2)]
+    for one in points:
+        if all(run["valid"] for run in one["runs"]):
+            assert one["rate_per_second"]["value"] > 0
+    assert report["scalability"]["law"] is None
+    assert "nothing is extrapolated" in report["scalability"]["said"][-1]
+
+
 def shows_the_delay(report: dict[str, Any]) -> None:
     parse = report["pipelines"]["calibration"]["stages"]["parse"]
     assert parse["latency_ms"]["latest"]["min"] >= 50
@@ -172,4 +184,5 @@ CHECKS = {
     "failure": was_killed,
     "sustainable-throughput": has_found_a_rate,
     "calibration": shows_the_delay,
+    "scalability": has_a_rate_for_each_number_of_workers,
 }

@@ -5,10 +5,10 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from schemas.mistakes import DefinitionError
 from schemas.protocol import Load, RunPlan, RunRequest, Workload
 from schemas.scaling import Scaled, Scaling
 from schemas.search import Search
+from schemas.validation_errors import DefinitionError
 from services.console.page.scaling import scaling_section
 from services.console.scaling import judged, scaling_header, scaling_rows, scaling_table
 from services.console.series import parts_of, scaling_of
