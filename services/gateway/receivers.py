@@ -4,10 +4,13 @@
 where what came is none, a Refusal.
 """
 
+import os
 import selectors
 import socket
+import struct
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -22,6 +25,8 @@ READ_BYTES = 256 * 1024
 RECEIVE_BUFFER_BYTES = 8 * 1024 * 1024
 AT_ONCE = 1_000  # frames between two looks at anything else
 KEPT_BYTES = 4_096  # of what is no frame
+# Where libzmq tells of connections: the number of an event, and that of a file.
+TOLD, EVENT = "inproc://told", struct.Struct("=Hi")
 
 
 @dataclass(frozen=True)
@@ -186,12 +191,16 @@ class UdpReceiver:
 
 
 class ZeromqReceiver:
-    """A message of a PULL socket is a frame. libzmq keeps connections and reconnects."""
+    """A message of a PULL socket is a frame. libzmq keeps connections, and knows no limit to them:
+    those beyond MAX_CONNECTIONS are shut down as soon as it tells of them."""
 
     def __init__(self, host: str, port: int) -> None:
         import zmq
 
         self.turned_away = 0
+        self._port = port
+        self._open: set[int] = set()
+        self._accepted = zmq.EVENT_ACCEPTED
         self._again: type[Exception] = zmq.Again
         self._no_wait = zmq.NOBLOCK
         self._context = zmq.Context()
@@ -200,6 +209,10 @@ class ZeromqReceiver:
         self._socket.setsockopt(zmq.RCVHWM, AT_ONCE)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.HANDSHAKE_IVL, int(1000 * PATIENCE_S))
+        self._socket.monitor(TOLD, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
+        self._told = self._context.socket(zmq.PAIR)
+        self._told.setsockopt(zmq.RCVHWM, 0)  # else libzmq waits for us when there is much to tell
+        self._told.connect(TOLD)
         try:
             self._socket.bind(f"tcp://{host}:{port}")
         except zmq.ZMQError as error:
@@ -208,6 +221,7 @@ class ZeromqReceiver:
 
     def receive(self, timeout_s: float) -> Iterator[Arrival]:
         """See Receiver."""
+        self._keep_bounds()
         if not self._socket.poll(int(1000 * timeout_s)):
             return
         for _ in range(AT_ONCE):
@@ -217,7 +231,31 @@ class ZeromqReceiver:
                 return
             yield data, time.time_ns()
 
+    def _keep_bounds(self) -> None:
+        """Shut down connections that are too many."""
+        for _ in range(AT_ONCE):
+            try:
+                event, _address = self._told.recv_multipart(self._no_wait)
+            except self._again:
+                return
+            number, file = EVENT.unpack(event)
+            if number != self._accepted:
+                self._open.discard(file)
+            elif len(self._open) < MAX_CONNECTIONS:
+                self._open.add(file)
+            else:
+                self.turned_away += 1
+                self._shut_down(file)
+
+    def _shut_down(self, file: int) -> None:
+        """libzmq closes it then. It may have done so already, and the number may be another's."""
+        with suppress(OSError), socket.socket(fileno=os.dup(file)) as found:
+            if found.getsockname()[1] == self._port:
+                found.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         """See Receiver."""
+        self._socket.disable_monitor()
+        self._told.close(0)
         self._socket.close()
         self._context.term()

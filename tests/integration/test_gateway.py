@@ -5,6 +5,7 @@ import json
 import resource
 import socket
 import threading
+import time
 from contextlib import suppress
 
 import psutil
@@ -165,8 +166,9 @@ def files():
 STRANGERS = (b"", LENGTH.pack(MAX_FRAME_BYTES + 1), LENGTH.pack(100) + bytes(100), b"\0\0\0")
 
 
-def test_ten_thousand_strangers_are_bounded_and_counted_and_nothing_of_the_run_is_lost(
-    gateway, gateway_process, files
+@pytest.mark.parametrize("transport", ["tcp", "zeromq"])
+def test_ten_thousand_strangers_are_bounded_and_nothing_of_the_run_is_lost(
+    gateway, gateway_process, files, transport
 ):
     count = min(10_000, files - 1_000)
     address, strangers, seen = ("127.0.0.1", gateway.port("gateway_frames")), [], []
@@ -182,19 +184,26 @@ def test_ten_thousand_strangers_are_bounded_and_counted_and_nothing_of_the_run_i
                 strangers[-1].send(STRANGERS[number % len(STRANGERS)])
             if number % 500 == 0:
                 look()
+        # libzmq has accepted connections before it tells of them.
+        end = time.monotonic() + 10
+        while gateway_process.num_fds() > seen[0][0] + MAX_CONNECTIONS:
+            assert time.monotonic() < end, gateway_process.num_fds()
+            time.sleep(0.05)
         look()
 
-    run_id = "with-ten-thousand"
-    told, load, sequences = way_in(gateway, run_id, "tcp", crowd)
+    run_id = f"with-ten-thousand-by-{transport}"
+    told, load, sequences = way_in(gateway, run_id, transport, crowd)
     assert len(strangers) == count
     assert sequences == list(range(SENT))
     assert (told["lost"], told["not_appended"], load["failed"]) == (0, 0, 0)
-    assert count - MAX_CONNECTIONS <= told["turned_away"] + told["refused"]
-    assert told["turned_away"] <= count
-    (files_before, memory_before), *crowded = seen
-    assert max(files for files, _ in crowded) <= files_before + MAX_CONNECTIONS
+    # Silent ones and those in the middle of a frame; by TCP what is no frame is counted, too.
+    assert count // 2 - MAX_CONNECTIONS <= told["turned_away"] <= count
+    if transport == "tcp":
+        assert count - MAX_CONNECTIONS <= told["turned_away"] + told["refused"]
+        assert max(files for files, _ in seen) <= seen[0][0] + MAX_CONNECTIONS
     # Each holds at most a frame and what is read at once.
     most_bytes = MAX_CONNECTIONS * (MAX_FRAME_BYTES + READ_BYTES)
+    (files_before, memory_before), *crowded = seen
     assert max(memory for _, memory in crowded) <= memory_before + most_bytes
     with readers(gateway, catalogue.DEAD_LETTER) as (letters,):
         kept = letters.everything(run_id)

@@ -2,6 +2,7 @@
 
 import socket
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -229,6 +230,47 @@ def test_a_message_of_zeromq_is_a_frame_and_other_clients_change_nothing():
     client.close(0)
     context.term()
     receiver.close()
+
+
+def test_connections_to_zeromq_are_bounded_and_who_was_there_stays(monkeypatch):
+    import zmq
+
+    monkeypatch.setattr(receivers, "MAX_CONNECTIONS", 3)
+    port = free_port()
+    receiver = ZeromqReceiver(HOST, port)
+    context = zmq.Context()
+    client = context.socket(zmq.PUSH)
+    client.connect(f"tcp://{HOST}:{port}")
+    client.send(b"first")
+    assert until(receiver, 1) == [b"first"]
+    strangers = [socket.create_connection((HOST, port), timeout=5) for _ in range(10)]
+    end = time.monotonic() + 5
+    while receiver.turned_away < 8:
+        assert time.monotonic() < end, receiver.turned_away
+        list(receiver.receive(0.05))
+    greetings = [one.recv(10) for one in strangers]
+    # libzmq greets whom it accepts; two stay, and the others read the end of what it said.
+    ended = [one for one, said in zip(strangers, greetings, strict=True) if is_ended(one, said)]
+    assert len(ended) == receiver.turned_away == 8
+    client.send(b"second")
+    assert until(receiver, 1) == [b"second"]
+    strangers[0].close()
+    strangers[1].close()
+    client.close(0)
+    context.term()
+    receiver.close()
+    for one in strangers:
+        one.close()
+
+
+def is_ended(one, said):
+    """Whether a connection is at its end after what was read of it; nothing more is said to it."""
+    one.settimeout(0.2)
+    with suppress(TimeoutError, ConnectionResetError):
+        while said:
+            said = one.recv(64)
+        return True
+    return not said
 
 
 def test_a_port_that_is_taken_is_an_os_error():
