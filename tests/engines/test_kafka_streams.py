@@ -1,5 +1,7 @@
-"""Kafka Streams: both implementations exact in every domain, killed, and in transactions."""
+"""Kafka Streams: both implementations exact in every domain, killed, in transactions, and with more
+and more threads."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -7,6 +9,7 @@ from confluent_kafka.admin import AdminClient
 
 from schemas.catalogue import ENGINE_PREFIX
 from services.runtime.settings import ServiceSettings
+from tests.end_to_end.workload_files import changed_workload
 from tests.engines.runs import Runs, runs_of
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
@@ -86,3 +89,43 @@ def test_the_dsl_too_tells_a_value_that_is_no_record(dsl: Runs) -> None:
     told, planted = dsl.dead_letters()
     assert planted.total() > 5
     assert told == planted
+
+
+SHORT = {
+    "rate_per_second = 8000": "rate_per_second = 200",
+    'step_warm_up_s = "auto"': "step_warm_up_s = 3",
+    "max_steps = 12": "max_steps = 2",
+    "max_send_delay_p99_ms = 500": "max_send_delay_p99_ms = 10_000",
+}
+
+
+def test_one_and_two_threads_are_measured_on_as_many_partitions(processors: Runs) -> None:
+    data, command = processors.command.data, processors.command
+    short, path = changed_workload("scalability", data / "short.toml", SHORT), data / "series.json"
+    lengths = ("--warm-up", "3", "--duration", "5", "--workers", "1,2")
+    done = command("run", str(short), *lengths, "--report", str(path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(path.read_text())["scalability"]
+    assert [(one["workers"], one["partitions"]) for one in found["points"]] == [(1, 1), (2, 2)]
+    for one in found["points"]:
+        # Two steps: 200 and 400 records/s, both sustained; 3 % more would not be seen.
+        assert one["rate_per_second"]["value"] == pytest.approx(400 / 1.03, rel=0.01)
+        assert one["rate_per_second"]["high"] is None
+        assert one["objection"] == "no rate that was tried was too high"
+        assert one["core_seconds_per_million_records"]["value"] > 0
+        assert one["stages"]["tumbling"]["p50"]["value"] >= 0
+    assert found["law"] is None
+    asked = "SELECT partitions, settings['threads'] AS threads, wrong, missing FROM figures"
+    rows = command("sql", f"{asked} WHERE pipeline LIKE 'kafka-streams-w%'", "--json")
+    told = [json.loads(line) for line in rows.stdout.splitlines()]
+    assert {(one["partitions"], one["threads"]) for one in told} == {(1, "1"), (2, "2")}
+    assert all(one["wrong"] == one["missing"] == 0 for one in told)
+    again = command("report", found["series"], "--markdown")
+    assert "## kafka-streams by workers" in again.stdout
+    assert "nothing is extrapolated" in again.stdout
+    page = command("report", found["series"], "--html", str(data / "series.html"))
+    assert page.returncode == 0, page.stderr
+    assert "Sustainable rate by workers" in (data / "series.html").read_text()
+    refused = command("run", str(short), "--pipeline", "bytewax", "--workers", "1,2")
+    assert refused.returncode == 2
+    assert "bytewax has no setting for a number of workers" in refused.stderr

@@ -5,13 +5,14 @@ import json
 import pytest
 
 from schemas import catalogue
+from services.console import scaling
 from services.runtime import sustainable
 from services.runtime.definitions import DefinitionError
 from services.runtime.sustainable import at_sustainable_share
 from services.store.engine import Query
 from tests.integration.store_engine import insert_events
 from tests.unit.conductor.search_events import A_RESULT, A_SILENT_STEP, A_STEP
-from tests.unit.requests import a_request
+from tests.unit.requests import a_lifecycle_event, a_request
 
 pytestmark = pytest.mark.integration
 
@@ -42,6 +43,14 @@ def engine(module_engine):
         }
         events.append(event)
     insert_events(module_engine, catalogue.CONCLUSIONS, *events)
+    scaled = {"series": "r2", "pipeline": "p", "workers": 2, "partitions": 4}
+    asked = {"r1": None, "r2": scaled | {"workers": 1, "partitions": 2}, "r3": scaled, "r6": scaled}
+    requested = [
+        a_lifecycle_event("run_requested", json.dumps({"scaled": part}))
+        | {"run_id": run_id, "time": 1_600_000_000_000 + offset}
+        for offset, (run_id, part) in enumerate(asked.items())
+    ]
+    insert_events(module_engine, catalogue.LIFECYCLE, *requested)
     return module_engine
 
 
@@ -112,6 +121,23 @@ def test_the_result_is_there(engine):
         "limited_by": "",
         "valid": True,
     }
+
+
+def test_a_series_has_a_row_for_each_search_that_is_over(engine):
+    names = "run_id, series, pipeline, workers, partitions, rate_per_second, limited_by, valid"
+    assert rows(engine, f"SELECT {names} FROM tidegauge.scalability ORDER BY run_id") == [
+        {
+            **{"run_id": "r2", "series": "r2", "pipeline": "p", "workers": 1, "partitions": 2},
+            **{"rate_per_second": 900, "limited_by": "", "valid": True},
+        },
+        {
+            **{"run_id": "r3", "series": "r2", "pipeline": "p", "workers": 2, "partitions": 4},
+            **{"rate_per_second": 1000, "limited_by": "", "valid": True},
+        },
+    ]
+    found = rows(engine, scaling.RUNS, series="r2")
+    assert [one["run_id"] for one in found] == ["r2", "r3", "r6"]
+    assert json.loads(found[0]["detail"])["scaled"]["workers"] == 1
 
 
 def at_nine_tenths(engine, monkeypatch, *stages):
