@@ -87,13 +87,13 @@ def _search(search: Search, guess: float) -> str:
 
 def _scaling(workload: Workload) -> str:
     assert workload.scaling is not None
-    each = (
-        f"{workload.partitions} partitions of each topic"
-        if workload.partitions
-        else f"{workload.scaling.partitions_per_worker} partition(s) of each topic for every worker"
-    )
     workers = ", ".join(map(str, workload.scaling.workers))
-    return f"Scaling: such a search with each of these numbers of workers: {workers}; {each}."
+    own, times = workload.partitions, workload.scaling.partitions_per_worker
+    partitions = str(own) if own else f"as many as workers, times {times}"
+    return (
+        f"Scaling: such a search with each of these numbers of workers: {workers}. Partitions of "
+        f"each topic: {partitions}."
+    )
 
 
 def _policy(search: Search) -> str:

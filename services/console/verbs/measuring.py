@@ -147,7 +147,7 @@ def _profiled(
         options.repeat = 1 if options.repeat is None else options.repeat
         return workload, pipelines
     if workload.scaling is not None:
-        raise DefinitionError("--profile is for one number of workers.")
+        raise DefinitionError("--profile is not for a series with several numbers of workers.")
     options.repeat = runs_of(options.repeat)
     return cited_workload(workload), cited_pipelines(pipelines)
 

@@ -9,11 +9,12 @@ from schemas.protocol import Load, RunPlan, RunRequest, Workload
 from schemas.scaling import Scaled, Scaling
 from schemas.search import Search
 from schemas.validation_errors import DefinitionError
+from services.console.explaining import explained
 from services.console.page.scaling import scaling_section
 from services.console.scaling import judged, scaling_header, scaling_rows, scaling_table
 from services.console.series import parts_of, scaling_of
 from services.runner.session import engine_plan
-from services.runtime.definitions import load_pipeline, load_workload
+from services.runtime.definitions import load_pipeline, load_suite, load_workload
 from services.runtime.domains import load_domain
 from services.runtime.requests import new_request
 from services.runtime.settings import ServiceSettings
@@ -230,3 +231,21 @@ def test_terminal_and_page_show_the_table_and_what_is_said():
     assert "no evidence" in page  # the shade to the right of the last number that is
     none = judged("S", "p", [[a_run(1, 1000, valid=False)]])
     assert "nothing is extrapolated" in str(scaling_section(none))
+
+
+def test_a_workload_says_in_words_that_it_is_a_series():
+    assert explained(WORKLOAD, TRAFFIC)[-1] == (
+        "Scaling: such a search with each of these numbers of workers: 1, 4. Partitions of each "
+        "topic: as many as workers, times 2."
+    )
+    fixed = WORKLOAD.model_copy(update={"partitions": 4})
+    assert explained(fixed, TRAFFIC)[-1].endswith("Partitions of each topic: 4.")
+
+
+def test_what_is_one_run_of_a_suite_or_a_study_is_no_series(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('name = "mine"\nsummary = "x"\n[[steps]]\nworkload = "scalability"\n')
+    with pytest.raises(DefinitionError, match="scalability is a series of runs, for `run` only"):
+        load_suite(str(path))
+    with pytest.raises(ValueError, match="scaling needs a search"):
+        Workload(name="w", summary="-", load=Load(rate_per_second=1), scaling=Scaling())
