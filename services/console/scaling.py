@@ -5,6 +5,7 @@ All of it is read from the runs of the series, so any of them has it at any time
 
 import json
 from collections.abc import Callable, Sequence
+from statistics import median
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -59,7 +60,7 @@ def _point(runs: Sequence[Report]) -> Report:
     valid = [one for one in reports if one["valid"]]
     searches = [one["conclusion"].get("search") or {} for one in valid]
     rates = [tuple(one["interval_per_second"]) for one in searches if one.get("rate_per_second")]
-    limits = [one.get("limited_by", "") for one in searches]
+    limits = dict.fromkeys(one["limited_by"] for one in searches if one.get("limited_by"))
     free = [room for one in valid if (room := _room(one)) is not None]
     free_cores, taken = min(free, key=lambda one: one[0]) if free else (None, {})
     cores = next((one["environment"].get("cores") for one in reports), None)
@@ -69,14 +70,14 @@ def _point(runs: Sequence[Report]) -> Report:
         "partitions": runs[0]["partitions"],
         "runs": [_run(one) for one in reports],
         "rate_per_second": _rate(rates),
-        "limited_by": [one for one in dict.fromkeys(limits) if one],
+        "limited_by": list(limits),
         "free_cores": free_cores,
         "stages": _stages(valid),
         "core_seconds_per_million_records": _over_runs([_cost(one) for one in valid]),
         "point": {
             "workers": workers,
             "bounds": tuple(rates),
-            "limited_by": tuple(one for one in dict.fromkeys(limits) if one),
+            "limited_by": tuple(limits),
             "cores": cores,
             "free_cores": free_cores,
             "taken": taken,
@@ -112,11 +113,10 @@ def _rate(bounds: Sequence[tuple[float, float | None]]) -> Report | None:
     """The median rate, and between what bounds all searches place it."""
     if not bounds:
         return None
-    lows = sorted(low for low, _high in bounds)
+    lows = [low for low, _high in bounds]
     highs = [high for _low, high in bounds if high is not None]
-    middle = (lows[(len(lows) - 1) // 2] + lows[len(lows) // 2]) / 2
     high = max(highs) if len(highs) == len(bounds) else None
-    return {"value": middle, "low": lows[0], "high": high}
+    return {"value": median(lows), "low": min(lows), "high": high}
 
 
 def _stages(reports: Sequence[Report]) -> Report:

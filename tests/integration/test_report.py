@@ -15,7 +15,9 @@ from services.console import (
     interleaved,
     intervals,
     report,
+    report_figures,
     restarts,
+    scaling,
     ways_in,
 )
 from services.console.page import timelines
@@ -32,8 +34,8 @@ START_MS, END_MS = phase_ms(EVENTS, "measure")
 
 
 READERS = (
-    *(report, restarts, disturbances, interleaved, intervals, attributed, ways_in),
-    *(expiry, timelines, comparison),
+    *(report, report_figures, restarts, disturbances, interleaved, intervals, attributed, ways_in),
+    *(scaling, expiry, timelines, comparison),
 )
 
 
@@ -322,3 +324,16 @@ def test_how_far_behind_a_pipeline_read_is_of_all_its_stages_in_the_measured_pha
         "spark-microbatch": "chained",
     }
     assert all("heap_used_bytes_max" in one["resources"] for one in found.values())
+
+
+def test_what_a_pipeline_cost_has_the_interval_of_its_samples(build):
+    used = {name: one["resources"] for name, one in build(EVENTS)["pipelines"].items()}
+    cost = used["calibration"]["core_seconds_per_million_records"]
+    # 0.118 to 0.137 cores, by 25 samples.
+    low, high = (bound / used["calibration"]["cpu_cores"] for bound in (0.118452, 0.137314))
+    assert used["calibration"]["core_seconds_interval"] == [
+        pytest.approx(cost * low, rel=1e-4),
+        pytest.approx(cost * high, rel=1e-4),
+    ]
+    # Its samples fall while it warms up: as many as eight independent ones.
+    assert used["spark-microbatch"]["core_seconds_interval"] is None

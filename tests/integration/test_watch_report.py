@@ -8,7 +8,16 @@ from rich.console import Console
 from analysis import expiry
 from analysis.changes.series import RUNS as RUNS_OF_HISTORY
 from analysis.changes.series import assemble
-from services.console import attributed, interleaved, intervals, report, restarts, watched, ways_in
+from services.console import (
+    attributed,
+    interleaved,
+    intervals,
+    report,
+    report_figures,
+    restarts,
+    watched,
+    ways_in,
+)
 from services.console.page import timelines
 from services.console.page.document import page
 from services.console.page.markdown import markdown
@@ -22,7 +31,7 @@ pytestmark = pytest.mark.integration
 
 START_MS = 1_800_000_000_000
 READERS = (
-    *(attributed, report, restarts, interleaved, intervals),
+    *(attributed, report, report_figures, restarts, interleaved, intervals),
     *(watched, ways_in, expiry, timelines),
 )
 VERDICTS = {"exact": 4, "wrong": 0, "missing": 1, "late": 1, "duplicate": 1, "unexpected": 1}

@@ -138,7 +138,7 @@ def test_a_law_of_evidence_leaves_out_what_is_none():
         ({}, ""),
         ({"limited_by": ("generator",)}, "the generator was the limit"),
         ({"limited_by": ("pipeline", "broker")}, "the broker was the limit"),
-        ({"bounds": ()}, "no rate was sustained"),
+        ({"bounds": ()}, "no valid search found a rate"),
         ({"bounds": ((100.0, None),)}, "no rate that was tried was too high"),
         ({"free_cores": None}, "it is not known how many cores were free"),
         ({"free_cores": 1.9}, "1.9 of 16 cores were free"),
@@ -154,8 +154,8 @@ def test_nothing_at_all_is_said_so():
     found = scalability([Point(1, cores=2), Point(2, cores=2)])
     assert found["said"] == [
         "Nothing here is evidence of how the pipeline scales.",
-        "1 worker is not: no rate was sustained.",
-        "2 workers are not: no rate was sustained.",
+        "1 worker is not: no valid search found a rate.",
+        "2 workers are not: no valid search found a rate.",
         "A law of 3 unknowns needs rates of 3 numbers of workers; there are 0, so none is fitted "
         "and nothing is extrapolated.",
     ]

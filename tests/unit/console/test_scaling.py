@@ -216,7 +216,7 @@ def test_what_was_not_measured_is_a_dash():
         "free cores",
     )
     assert scaling_rows(found) == [("1", "1", "– 1 INVALID", "–", "–")]
-    assert found["points"][0]["objection"] == "no rate was sustained"
+    assert found["points"][0]["objection"] == "no valid search found a rate"
 
 
 def test_terminal_and_page_show_the_table_and_what_is_said():
