@@ -1,0 +1,48 @@
+"""A run that wants topics of its own: the conductor makes them, with as many partitions as it says.
+
+Nobody else answers, so no run gets beyond its preparation.
+"""
+
+import json
+
+import pytest
+
+from schemas import catalogue, protocol
+from services.runtime.events import open_events
+from tests.integration.service_process import Reader, has_event, running_service, started
+from tests.unit.requests import a_request
+
+pytestmark = pytest.mark.integration
+
+QUICK = {"TIDEGAUGE_PREPARE_TIMEOUT_S": "0.5", "TIDEGAUGE_STOP_TIMEOUT_S": "0.1"}
+
+
+def asked(run_id, partitions):
+    request = a_request("p-w1")
+    workload = request.workload.model_copy(update={"partitions": partitions})
+    update = {"run_id": run_id, "workload": workload, "stages": ("parse",)}
+    return request.model_copy(update=update)
+
+
+def test_a_run_has_topics_with_its_own_partitions_and_none_with_another_number(broker, tmp_path):
+    lifecycle = Reader(broker, catalogue.LIFECYCLE)
+    try:
+        with running_service(broker, "conductor", tmp_path, TIDEGAUGE_INSTANCE="of-parts", **QUICK):
+            lifecycle.until("", started("of-parts"))
+            for run_id, partitions in (("of-four", 4), ("of-two", 2)):
+                open_events(broker, "tests").command("run", run_id, asked(run_id, partitions))
+                lifecycle.until(run_id, has_event(protocol.CONCLUDED))
+        four, two = (lifecycle.everything(run_id) for run_id in ("of-four", "of-two"))
+    finally:
+        lifecycle.close()
+    (plan,) = (json.loads(one["detail"]) for one in four if one["event"] == protocol.PREPARING)
+    assert {topic: len(offsets) for topic, offsets in plan["start_offsets"].items()} == {
+        "traffic.flow.4-partitions": 4,
+        "traffic.speed.4-partitions": 4,
+        "output.p-w1.parse": 4,
+    }
+    (ended,) = (json.loads(one["detail"]) for one in two if one["event"] == protocol.CONCLUDED)
+    assert ended["invalid_reasons"] == [
+        "output.p-w1.parse has 4 partitions since it was made, not 2."
+    ]
+    assert not has_event(protocol.PREPARING)(two)
