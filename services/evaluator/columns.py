@@ -7,6 +7,7 @@ array([0, 1, 0])
 
 import math
 from collections.abc import Hashable, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -79,17 +80,21 @@ class Dictionary:
         return None if code == UNKNOWN else self.values[code]
 
     def _look_up(self, values: list[Any], or_unknown: bool) -> Ints:
-        codes = np.empty(len(values), np.int64)
-        for position, value in enumerate(values):
-            code = self._codes.get(value, UNKNOWN)
-            if code == UNKNOWN and len(self.values) >= MAX_NAMES:
-                if not or_unknown:
-                    raise TooManyNamesError(f"The inputs have more than {MAX_NAMES:,} names.")
-            elif code == UNKNOWN:
-                code = self._codes[value] = len(self.values)
-                self.values.append(value)
-            codes[position] = code
+        """Codes of distinct values."""
+        known = map(self._codes.get, values, repeat(UNKNOWN))
+        codes = np.fromiter(known, np.int64, len(values))
+        for position in np.flatnonzero(codes == UNKNOWN).tolist():
+            codes[position] = self._new(values[position], or_unknown)
         return codes
+
+    def _new(self, value: Hashable, or_unknown: bool) -> int:
+        if len(self.values) >= MAX_NAMES:
+            if not or_unknown:
+                raise TooManyNamesError(f"The inputs have more than {MAX_NAMES:,} names.")
+            return UNKNOWN
+        self._codes[value] = len(self.values)
+        self.values.append(value)
+        return len(self.values) - 1
 
 
 class Pairs:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +18,11 @@ import pyruhvro
 
 from schemas.codec import HEADER_BYTES, MARKER, DecodeError, Records, said_by
 from schemas.json_format import decode_json
-from services.evaluator.columns import Bools, Ints
+from services.evaluator.columns import UNKNOWN, Bools, Ints
 
 _HEADER_FIELDS = {"header_marker": "long", "header_fingerprint": "double"}
 _MARKER_AS_LONG = -98
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,14 @@ class Refused:
     reason: str
 
 
+def at_places(values: list[Value], places: Ints) -> list[Value]:
+    """Those of the values that are at these places, in their order; `values` itself where they are
+    all of them."""
+    if len(places) == len(values):
+        return values
+    return list(map(values.__getitem__, places.tolist()))
+
+
 Decoder = Callable[
     [Records, tuple[str, ...], list[bytes | None]], tuple[list[Decoded], list[Refused]]
 ]
@@ -98,20 +107,25 @@ def decode(
             return [_decoded(codec, records[0], every, values)], []  # type: ignore[arg-type]
         except (TypeError, ValueError):  # something in it is no record: find out what
             pass
-    places: dict[bytes, list[int]] = {codec.header(record): [] for record in records}
-    refused: list[Refused] = []
-    for place, value in enumerate(values):
-        mine = places.get(value[:HEADER_BYTES]) if value is not None else None
-        if mine is None:
-            refused.append(Refused(place, _why(codec, records, value)))
-        else:
-            mine.append(place)
+    kinds = _kinds(codec, records, values)
+    refused = [
+        Refused(place, _why(codec, records, values[place]))
+        for place in np.flatnonzero(kinds == UNKNOWN).tolist()
+    ]
     decoded = []
-    for record in records:
-        rows = np.array(places[codec.header(record)], np.int64)
+    for kind, record in enumerate(records):
+        rows = np.flatnonzero(kinds == kind)
         if len(rows):
             decoded.append(_decode_record(codec, record, rows, values, refused))
     return decoded, refused
+
+
+def _kinds(codec: Records, records: tuple[str, ...], values: list[bytes | None]) -> Ints:
+    """Which of the records each value is by its header, as a place in `records`."""
+    headers = pc.binary_slice(pa.array(values, pa.binary()), 0, HEADER_BYTES)
+    wanted = pa.array([codec.header(record) for record in records], pa.binary())
+    found = pc.index_in(headers, value_set=wanted).fill_null(UNKNOWN)
+    return np.asarray(found.to_numpy(zero_copy_only=False), np.int64)
 
 
 def _decode_record(
@@ -121,7 +135,7 @@ def _decode_record(
     values: list[bytes | None],
     refused: list[Refused],
 ) -> Decoded:
-    data: list[bytes] = [values[place] for place in places]  # type: ignore[misc]
+    data: list[bytes] = at_places(values, places)  # type: ignore[arg-type]
     try:
         return _decoded(codec, record, places, data)
     except ValueError:

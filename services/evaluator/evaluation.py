@@ -20,7 +20,7 @@ from services.evaluator.append_order import AppendOrder
 from services.evaluator.column_mapping import NotJudgedError
 from services.evaluator.columns import Ints
 from services.evaluator.counters import Throughput
-from services.evaluator.decode import Decoded, Refused, decode, input_decoder
+from services.evaluator.decode import Decoded, Refused, at_places, decode, input_decoder
 from services.evaluator.ledger import Ledger
 from services.evaluator.oracles import Oracles
 from services.evaluator.outputs import Keys, UndecodableCopies, judged_keys
@@ -51,7 +51,7 @@ def check_judged(plan: RunPlan, instances: int) -> None:
     Evaluation(plan, PhasePlan(load_start_ms=0, phases=request.workload.phases))
 
 
-def digests(values: list[bytes]) -> Ints:
+def digests(values: list[bytes | None]) -> Ints:
     """64-bit hashes of whole encoded values, comparable within this process."""
     return np.fromiter(map(hash, values), np.int64, len(values))
 
@@ -240,16 +240,14 @@ class Evaluation:
 
     def _keys(self, batch: Batch, spec: StageSpec, decoded: Decoded) -> Keys | None:
         assert batch.keys is not None
-        keys = batch.keys
-        if len(decoded) < len(keys):
-            keys = [keys[place] for place in decoded.places]
+        keys = at_places(batch.keys, decoded.places)
         inputs = self._domain.inputs_of(spec.name)
         of_input = next((one.key for one in inputs if one.record == decoded.record), "")
         return judged_keys(keys, decoded.coded(spec.key or of_input))
 
     @staticmethod
     def _digests(batch: Batch, decoded: Decoded) -> Ints:
-        return digests([batch.values[place] or b"" for place in decoded.places])
+        return digests(at_places(batch.values, decoded.places))
 
     def _evict(self, now_ms: int) -> None:
         """Forget the oldest groups that are settled: those older than KEEP_S that lack nothing, and

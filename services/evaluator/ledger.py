@@ -241,8 +241,12 @@ class Ledger:
         cells = self._cells.setdefault(int(rows.group[0]), Columns(_CELLS))
         cells.ensure(int(rows.index.max()) + 1)
         before = cells["outputs"][rows.index]
-        first = first_of_each(rows.index) & (before == 0)
-        np.add.at(cells["outputs"], rows.index, 1)
+        distinct = first_of_each(rows.index)
+        first = distinct & (before == 0)
+        if distinct.all():
+            cells["outputs"][rows.index] = before + 1
+        else:
+            np.add.at(cells["outputs"], rows.index, 1)
         phase = phase_codes(self.plan, expected.scheduled_us)
         if not first.all():
             again = self._unexplained(rows, before, np.flatnonzero(~first))

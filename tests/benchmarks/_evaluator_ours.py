@@ -1,4 +1,7 @@
-"""Evaluates the filled topics as the service does, bound to one core: `… PLAN_FILE`."""
+"""Evaluates the filled topics as the service does, bound to one core: `… PLAN_FILE [client]`.
+
+client: only reads and decodes, which is the least that any evaluator of these topics has to do.
+"""
 
 import json
 import os
@@ -6,49 +9,101 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
+
 from schemas import protocol
-from services.evaluator.session import RunSession, warm_up_process
+from schemas.protocol import PhasePlan, RunPlan
+from services.evaluator.decode import decode
+from services.evaluator.reader import Reader
+from services.evaluator.session import RunSession, release_memory, warm_up_process
 from services.evaluator.settings import EvaluatorSettings
 from services.runtime.events import open_events
 from services.runtime.settings import load_settings
-from tests.benchmarks._evaluator_topics import PER_TOPIC, read_plan
+from tests.benchmarks._evaluator_topics import OF_STAGE, RUN_ID, messages_of, read_plan
+from tests.traffic import CODEC, TRAFFIC
+
+MEBIBYTE = 1024 * 1024
+READ_S = 0.05  # a read that finds fewer records than it may waits so long for more
 
 
 def main() -> None:
-    """Print messages and seconds from the first read to the last verdict, as JSON."""
+    """Print messages and seconds from the first read to the last verdict, and memory, as JSON."""
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     plan, phases = read_plan(Path(sys.argv[1]))
     warm_up_process()
     settings = load_settings(EvaluatorSettings)
     current = RunSession(settings, open_events(settings, "bench"))
-    for number, (name, body) in enumerate((("prepare", plan), ("start", phases))):
-        current.command(
-            {
-                "command_id": str(number),
-                "run_id": plan.request.run_id,
-                "issued_at": time.time_ns() // 1_000_000 + 1_000,
-                "command": name,
-                "body": body.model_dump_json(),
-            }
-        )
-    assert current.reader is not None
-    begin_s = published_s = time.perf_counter()
-    messages = 0
-    while messages < 4 * PER_TOPIC:
-        for batch in current.reader.read(settings.batch_records, settings.poll_s):
-            messages += len(batch.batch.values)
+    _command(current, plan, "prepare", plan)
+    _command(current, plan, "start", phases)
+    reader = current.reader
+    assert reader is not None
+    messages = messages_of(plan.request.stages)
+    begin_s, begin_cpu_s = time.perf_counter(), time.process_time()
+    if sys.argv[2:] == ["client"]:
+        _decode_only(reader, messages, settings)
+    else:
+        _evaluate(current, reader, messages, settings)
+    found = {
+        "messages": messages,
+        "seconds": time.perf_counter() - begin_s,
+        "cpu_seconds": time.process_time() - begin_cpu_s,
+    }
+    held_mb = psutil.Process().memory_info().rss / MEBIBYTE
+    if not sys.argv[2:]:
+        _check(current, plan.request.stages)
+    _command(current, plan, "stop", protocol.Stop(reason="run finished"))
+    reader.close()
+    release_memory()
+    left_mb = psutil.Process().memory_info().rss / MEBIBYTE
+    print(json.dumps(found | {"memory_mb": held_mb, "memory_given_back_mb": left_mb}))
+
+
+def _command(
+    current: RunSession, plan: RunPlan, name: str, body: RunPlan | PhasePlan | protocol.Stop
+) -> None:
+    current.command(
+        {
+            "command_id": name,
+            "run_id": plan.request.run_id,
+            "issued_at": time.time_ns() // 1_000_000 + 1_000,
+            "command": name,
+            "body": body.model_dump_json(),
+        }
+    )
+
+
+def _evaluate(
+    current: RunSession, reader: Reader, messages: int, settings: EvaluatorSettings
+) -> None:
+    published_s = time.perf_counter()
+    while messages > 0:
+        for batch in reader.read(settings.batch_records, READ_S):
+            messages -= len(batch.batch.values)
             current.add(batch)
         if time.perf_counter() - published_s >= settings.publish_s:
-            current.advance(current.reader.frontier())
+            current.advance(reader.frontier())
             published_s = time.perf_counter()
-    current.advance(current.reader.frontier())
-    seconds = time.perf_counter() - begin_s
+    current.advance(reader.frontier())
+
+
+def _decode_only(reader: Reader, messages: int, settings: EvaluatorSettings) -> None:
+    records = {one.topic: (one.record,) for one in TRAFFIC.inputs}
+    while messages > 0:
+        for found in reader.read(settings.batch_records, READ_S):
+            batch = found.batch
+            stage = batch.topic.rpartition(".")[2]
+            of_topic = records.get(batch.topic) or TRAFFIC.records_of(stage)
+            assert not decode(CODEC, tuple(dict.fromkeys(of_topic)), batch.values)[1]
+            messages -= len(batch.values)
+
+
+def _check(current: RunSession, stages: tuple[str, ...]) -> None:
+    """Every output has its verdict."""
     assert current.publication is not None
-    verdicts = current.publication.totals["bench"]["parse"]
-    assert verdicts["exact"] == 2 * PER_TOPIC, verdicts
-    assert all(verdicts[one] == 0 for one in protocol.FAILED_VERDICTS), verdicts
-    current.reader.close()
-    print(json.dumps({"messages": messages, "seconds": seconds}))
+    verdicts = current.publication.totals[RUN_ID]
+    for stage in stages:
+        assert verdicts[stage]["exact"] == OF_STAGE[stage], (stage, verdicts[stage])
+        assert all(verdicts[stage][one] == 0 for one in protocol.FAILED_VERDICTS), verdicts
 
 
 if __name__ == "__main__":

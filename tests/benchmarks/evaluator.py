@@ -1,57 +1,93 @@
 """How many messages the evaluator pairs and judges in a second on one core, against Faust alone.
 
-Topics are filled beforehand with inputs and the outputs of stage 1. Then, in turn, each in a
-process of its own bound to one core:
-- ours: a run as the service evaluates it (read, decode, pair, judge, count, encode and publish
-  events); only Faust's channel, one message per batch, is left out;
+Topics are filled beforehand with inputs and the outputs of all five stages. Then, in turn, each in
+a process of its own bound to one core:
+- stages: a run of five stages as the service evaluates it (read, decode, pair, judge, count, encode
+  and publish events); only Faust's channel, one message per batch, is left out;
+- parse: the same of stage 1 alone, most of whose messages are the largest ones;
+- client: only reads and decodes the messages of the five stages, which bounds what is possible;
 - the peer: a Faust agent that gets every event, counts it and looks at its time.
 The broker has the other cores. A rate is that of the messages, inputs and outputs, from the first
-read to the last verdict.
+read to the last verdict, in a second of processor time: on a busy machine a second on the wall has
+less of it, and rates by that are told too. Memory is that of the process in the end, and when it
+has been given back.
 """
 
 import json
 import os
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from services.runtime.settings import ROOT
-from tests.benchmarks._evaluator_topics import PER_TOPIC, fill
+from tests.benchmarks._evaluator_topics import fill, messages_of
 from tests.benchmarks._measured import Measured
 from tests.integration.kafka_broker import running_broker
+from tests.traffic import STAGES
 
-ROUNDS = 3
+ROUNDS = int(os.environ.get("TIDEGAUGE_BENCH_ROUNDS", "3"))
 PEER_MESSAGES = 60_000
 TIMEOUT_S = 120
+KINDS = {
+    "stages": ("_evaluator_ours", "stages"),
+    "parse": ("_evaluator_ours", "parse"),
+    "client": ("_evaluator_ours", "stages", "client"),
+    "faust": ("_evaluator_faust", "parse"),
+}
 
 
 def measure(say: Callable[[str], None], scratch: Path) -> Measured:
     """Rates in messages/s of one core, medians of the rounds."""
-    rates: dict[str, list[float]] = {"ours": [], "faust": []}
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
     with running_broker(scratch) as settings:
-        say(f"filling topics with {4 * PER_TOPIC:,} messages …")
-        plan = fill(settings, scratch)
+        say(f"filling topics with {messages_of(STAGES):,} messages …")
+        plans = fill(settings, scratch)
         for number in range(ROUNDS):
-            for name, found in rates.items():
-                found.append(_rate(name, settings.bootstrap, plan, scratch))
-                say(f"round {number + 1}: {name} {found[-1]:,.0f} messages/s")
-    ours, faust = median(rates["ours"]), median(rates["faust"])
+            for kind, (module, plan, *more) in KINDS.items():
+                command = [f"tests.benchmarks.{module}", str(plans[plan]), *more]
+                one = _run(command, settings.bootstrap, scratch / module)
+                found[kind].append(one)
+                by_wall = one["messages"] / one["seconds"]
+                said = f"{rate(one):,.0f} messages per core-second, {by_wall:,.0f} a second"
+                say(f"round {number + 1}: {kind} {said}")
+    rates = {kind: median(map(rate, all_of)) for kind, all_of in found.items()}
+    figures = {
+        "evaluator_messages_per_core_second": rates["stages"],
+        "evaluator_parse_alone_messages_per_core_second": rates["parse"],
+        "evaluator_client_and_decoding_messages_per_core_second": rates["client"],
+        "faust_per_event_messages_per_core_second": rates["faust"],
+    }
+    for kind in ("stages", "faust"):
+        walls = [one["messages"] / one["seconds"] for one in found[kind]]
+        figures[f"{kind}_messages_per_second"] = median(walls)
+    for name in ("memory_mb", "memory_given_back_mb"):
+        figures[f"evaluator_{name}"] = max(one[name] for one in found["stages"])
     return Measured(
-        {"evaluator_messages_per_second": ours, "faust_per_event_messages_per_second": faust},
-        {"evaluator_to_faust_per_event": ours / faust},
+        figures,
+        {
+            "evaluator_to_faust_per_event": rates["stages"] / rates["faust"],
+            "evaluator_to_client_and_decoding": rates["stages"] / rates["client"],
+        },
     )
 
 
-def _rate(name: str, bootstrap: str, plan: Path, scratch: Path) -> float:
+def rate(one: dict[str, Any]) -> float:
+    """Messages per second of processor time."""
+    return float(one["messages"]) / float(one["cpu_seconds"])
+
+
+def _run(command: list[str], bootstrap: str, data: Path) -> dict[str, Any]:
     variables = {
         "TIDEGAUGE_KAFKA_BOOTSTRAP": bootstrap,
-        "TIDEGAUGE_DATA": str(scratch / name),
+        "TIDEGAUGE_DATA": str(data),
         "TIDEGAUGE_BENCH_MESSAGES": str(PEER_MESSAGES),
     }
-    found = subprocess.run(
-        [sys.executable, "-m", f"tests.benchmarks._evaluator_{name}", str(plan)],
+    done = subprocess.run(
+        [sys.executable, "-m", *command],
         cwd=ROOT,
         env=os.environ | variables,
         stdout=subprocess.PIPE,
@@ -59,5 +95,6 @@ def _rate(name: str, bootstrap: str, plan: Path, scratch: Path) -> float:
         check=True,
     )
     # Faust shows and hides a cursor around what is said.
-    said = json.loads(found.stdout[found.stdout.index(b"{") : found.stdout.rindex(b"}") + 1])
-    return float(said["messages"]) / float(said["seconds"])
+    text = done.stdout[done.stdout.index(b"{") : done.stdout.rindex(b"}") + 1]
+    found: dict[str, Any] = json.loads(text)
+    return found
