@@ -66,6 +66,7 @@ class Ledger:
         self.plan = plan
         self._cells: dict[int, Columns] = {}
         self._unsettled: set[int] = set()  # groups in which something may be due
+        self._answered: set[int] = set()  # those of them in which nothing was, at the last look
         self._unread = Unread()
         self._waiting = Waiting()
         self.has_missing = False  # whether anything was ever called missing
@@ -113,6 +114,7 @@ class Ledger:
         """Judge waiting outputs again where new inputs are known: in these groups of inputs."""
         changed = {fed for one in touched for fed in self.stage.fed_by(one)}
         self._unsettled.update(one for one in changed if not self._is_evicted(one))
+        self._answered -= changed
         again = self._waiting.take([one for one in self._waiting.groups() if one in changed])
         if again is not None:
             self._judge(again)
@@ -130,18 +132,28 @@ class Ledger:
         the frontier are judged."""
         limit_ms = output_frontier_ms - self._judgement.give_up_ms
         for group in self._open_groups():
-            at, expected = self._open(group)
-            gone = expected.due_ms < limit_ms
-            self._cells[group]["missing"][at[gone]] = True
-            self.has_missing |= bool(gone.any())
-            times = expected.latest_ms[gone]
-            phase = phase_codes(self.plan, expected.scheduled_us[gone])
-            self._count("missing", phase, times)
-            for row in first_of_each_second(times, MAX_SAMPLES):
-                sample = missing_sample(self.stage, group, int(at[gone][row]))
-                self.tally.add_sample(int(phase[row]), int(times[row]), sample)
+            if group not in self._answered:
+                self._sweep_group(group, limit_ms)
             if self.stage.newest_ms(group) < limit_ms:
                 self._unsettled.discard(group)
+                self._answered.discard(group)
+
+    def _sweep_group(self, group: int, limit_ms: int) -> None:
+        at, expected = self._open(group)
+        if not len(at):
+            self._answered.add(group)
+            return
+        gone = expected.due_ms < limit_ms
+        if not gone.any():
+            return
+        self._cells[group]["missing"][at[gone]] = True
+        self.has_missing = True
+        times = expected.latest_ms[gone]
+        phase = phase_codes(self.plan, expected.scheduled_us[gone])
+        self._count("missing", phase, times)
+        for row in first_of_each_second(times, MAX_SAMPLES):
+            sample = missing_sample(self.stage, group, int(at[gone][row]))
+            self.tally.add_sample(int(phase[row]), int(times[row]), sample)
 
     def reopen(self, part: int, keys: Ints) -> None:
         """Take back what is called missing of windows that get more inputs: of `keys` in one
@@ -151,6 +163,7 @@ class Ledger:
             if cells is None or not cells["missing"].any():
                 continue
             self._unsettled.add(group)
+            self._answered.discard(group)
             at = np.intersect1d(np.flatnonzero(cells["missing"]), keys)
             expected = self.stage.expected(group, at)
             cells["missing"][at] = False
@@ -161,6 +174,8 @@ class Ledger:
         """Expected outputs of the measure phase that have no verdict yet."""
         total = 0
         for group in self._open_groups():
+            if group in self._answered:
+                continue
             _at, expected = self._open(group)
             total += int((phase_codes(self.plan, expected.scheduled_us) == MEASURE).sum())
         return total
@@ -170,6 +185,7 @@ class Ledger:
         count as duplicates."""
         self._evicted_before = before
         self._unsettled = {group for group in self._unsettled if group >= before}
+        self._answered &= self._unsettled
         for group in sorted(group for group in self._cells if group < before):
             missing = np.flatnonzero(self._cells.pop(group)["missing"])
             if len(missing):

@@ -63,6 +63,7 @@ class SequenceState:
                 self._names.append(name)
         self._names = list(dict.fromkeys(self._names))
         self.blocks: dict[int, Columns] = {}
+        self.sizes: dict[int, int] = {}  # by block, places up to the last record
         self.newest_ms: dict[int, int] = {}
         self._touched: set[int] = set()
         self._evicted_before: int | None = None
@@ -85,6 +86,7 @@ class SequenceState:
         if not len(at):
             return
         self._touched.add(block)
+        self.sizes[block] = max(self.sizes.get(block, 0), int(at.max()) + 1)
         newest_ms = int(rows.appended_ms[picked].max())
         self.newest_ms[block] = max(self.newest_ms.get(block, NEVER), newest_ms)
         cells["seen"][at] = 1
@@ -126,7 +128,7 @@ class SequenceState:
         """Forget the blocks below `before`."""
         self._evicted_before = before
         for block in [block for block in self.blocks if block < before]:
-            del self.blocks[block], self.newest_ms[block]
+            del self.blocks[block], self.newest_ms[block], self.sizes[block]
 
     def cells(self) -> int:
         """Cells in memory."""
@@ -191,9 +193,8 @@ class SingleRows(Oracle):
         return Outputs(group, index, appended_ms, content)
 
     def size(self, group: int) -> int:
-        """Places in a block."""
-        cells = self.state.blocks.get(group)
-        return cells.size if cells else 0
+        """Places in a block, up to its last record."""
+        return self.state.sizes.get(group, 0)
 
     def expected(self, group: int, at: Ints) -> Expected:
         """What the inputs imply at places of a block."""
