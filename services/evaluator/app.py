@@ -21,7 +21,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, Gauge, generate_latest
 
 from schemas import catalogue, codec
 from services.evaluator.reader import Frontier, Reader, TimestampError
-from services.evaluator.session import RunSession
+from services.evaluator.session import RunSession, release_memory
 from services.evaluator.settings import EvaluatorSettings
 from services.runtime.kafka_security import security
 
@@ -137,7 +137,7 @@ async def read_runs(
     while not service.should_stop:
         if reader is not session.reader:
             if reader is not None:
-                await loop.run_in_executor(pool, reader.close)
+                await loop.run_in_executor(pool, leave, reader)
             reader = session.reader
         if reader is None:
             await service.sleep(0.1)
@@ -154,6 +154,12 @@ async def read_runs(
         except TimestampError as error:
             session.stop_reading()
             await batches.send(value=(None, error))
+
+
+def leave(reader: Reader) -> None:
+    """Close a reader, and give back what it and its run have held."""
+    reader.close()
+    release_memory()
 
 
 def _has_commands(app: faust.App) -> bool:
