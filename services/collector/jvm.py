@@ -10,6 +10,7 @@ the offset of the first entry and at 28 how many there are; an entry is its leng
 its name, vector length, type ('J': a 64-bit integer), flags, unit, variability, offset of its data.
 """
 
+import os
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -105,7 +106,10 @@ def _files(pid: int, proc: Path) -> Iterator[Path]:
     try:
         status = (proc / str(pid) / "status").read_text()
         numbers = next(line.split()[1:] for line in status.splitlines() if line[:6] == "NSpid:")
-        found = sorted((proc / str(pid) / "root" / "tmp").glob(f"hsperfdata_*/{numbers[-1]}"))
+        folder = proc / str(pid) / "root" / "tmp"
+        # A glob would look at every one of the many files that others keep there.
+        users = sorted(name for name in os.listdir(folder) if name.startswith("hsperfdata_"))
     except (OSError, StopIteration):
         return
-    yield from found
+    found = (folder / user / numbers[-1] for user in users)
+    yield from (path for path in found if path.exists())

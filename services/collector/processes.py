@@ -5,6 +5,7 @@ reads the known processes only. A process once found stays its service's until i
 its parent dies first.
 """
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from services.runtime.process_identity import birth_of
 from services.runtime.program import pipeline_of
 
 PIPELINE_SERVICE = "runner"
+JVM_STARTS_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -97,11 +99,16 @@ class Processes:
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             return
         kept = known.process if known else process
-        # Looked for again: a JVM makes its file of counters a moment after it began.
-        jvm = known.jvm if known and known.jvm.is_known else Jvm(process.pid)
+        jvm = known.jvm if known and _is_settled(known) else Jvm(process.pid)
         run_queue = known.run_queue if known else RunQueue(process.pid)
         owner = Owner(service, pipeline)
         self._members[process.pid] = _Member(kept, identity, owner, jvm, run_queue)
+
+
+def _is_settled(known: _Member) -> bool:
+    """Whether it is known if a process is a JVM: one makes its file of counters a moment after it
+    began, or after a script became it."""
+    return known.jvm.is_known or time.time() - float(known.process.create_time()) > JVM_STARTS_S
 
 
 def _process_table() -> dict[int, psutil.Process]:

@@ -17,7 +17,7 @@ class RunQueue:
     """Adds up what the threads of one process waited."""
 
     def __init__(self, pid: int, proc: Path = Path("/proc")) -> None:
-        self._tasks = proc / str(pid) / "task"
+        self._tasks = str(proc / str(pid) / "task")  # text: a Path costs as much as the reading
         self._waited_ns: dict[str, int] = {}
         self._total_ns = 0
 
@@ -28,7 +28,7 @@ class RunQueue:
             threads = os.listdir(self._tasks)[:MOST_THREADS]
         except OSError:
             return None
-        read = ((thread, _waited_ns(self._tasks / thread / "schedstat")) for thread in threads)
+        read = ((thread, _waited_ns(f"{self._tasks}/{thread}/schedstat")) for thread in threads)
         now = {thread: waited for thread, waited in read if waited is not None}
         if not now:
             return None
@@ -39,7 +39,7 @@ class RunQueue:
         return self._total_ns * NANOSECOND_S
 
 
-def _waited_ns(path: Path) -> int | None:
+def _waited_ns(path: str) -> int | None:
     try:
         file = os.open(path, os.O_RDONLY)
     except OSError:
