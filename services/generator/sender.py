@@ -91,12 +91,15 @@ class LoadThread:
         while cursors and not self._stop.is_set():
             elapsed_us = self._elapsed_us()
             self._statistics.open_until(elapsed_us)
-            due = sum(each.due(elapsed_us) for each in cursors)
+            dues = [each.due(elapsed_us) for each in cursors]
+            due = sum(dues)
             later = max(0, self._load.due(elapsed_us) - ours_until)
             self.waiting_records = due + later
             tick = plan_tick(due, later, self._may_wait_records(elapsed_us), SEND_LIMIT)
-            self._deal(cursors, tick.give_up, self._give_up, elapsed_us)
-            sent = self._deal(cursors, tick.send, self._hand_over, elapsed_us)
+            if tick.give_up:
+                self._deal(cursors, dues, tick.give_up, self._give_up)
+                dues = [each.due(elapsed_us) for each in cursors]
+            sent = self._deal(cursors, dues, tick.send, self._hand_over)
             cursors = [each for each in cursors if each.left]
             if sent < tick.send:
                 self._sleep(FULL_QUEUE_WAIT_S)
@@ -106,16 +109,17 @@ class LoadThread:
     def _deal(
         self,
         cursors: "list[BatchCursor]",
+        dues: list[int],
         records: int,
         how: "Callable[[BatchCursor, int], int]",
-        now_us: int,
     ) -> int:
-        """Apply `how` to the oldest `records` due ones, about the same share of every batch."""
+        """Apply `how` to the oldest `records` due ones, about the same share of every batch. dues:
+        how many of each batch are due."""
         left, done = records, 0
         for number, each in enumerate(cursors):
             part = -(-left // (len(cursors) - number))
-            rest = sum(other.due(now_us) for other in cursors[number + 1 :])
-            stop = each.position + min(each.due(now_us), max(part, left - rest))
+            rest = sum(dues[number + 1 :])
+            stop = each.position + min(dues[number], max(part, left - rest))
             if stop > each.position:
                 left -= stop - each.position
                 done += how(each, stop)
