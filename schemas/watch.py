@@ -43,6 +43,7 @@ Format = Literal[
 AVRO: Final = ("avro", "avro-single-object", "avro-confluent")
 PROTOBUF: Final = ("protobuf", "protobuf-confluent")
 KeyFormat = Literal["text", "int", "long"]
+TimeFormat = Literal["s", "ms", "us", "iso"]
 _PATH = re.compile(r"^(key|header\.[^.]{1,200}|value(\.[^.]{1,200}){1,10})$")
 
 
@@ -86,7 +87,9 @@ class WatchedTopic(Model):
     Protobuf, one descriptor set. key: how a key is written: text is its bytes, int and long are
     big-endian.
     identity: paths that together tell a record from others. by: a path by whose values latency is
-    told apart.
+    told apart. time: of an input of windows, its event time; start, end: of an output, those of its
+    window, the end exclusive. time_format: how these are written: seconds, milliseconds or
+    microseconds since 1970, or ISO 8601, by UTC where it names no zone.
     """
 
     topic: Topic
@@ -97,11 +100,20 @@ class WatchedTopic(Model):
     key: KeyFormat = "text"
     identity: tuple[WatchPath, ...] = Field(("key",), min_length=1, max_length=8)
     by: WatchPath | Literal[""] = ""
+    time: WatchPath | Literal[""] = ""
+    start: WatchPath | Literal[""] = ""
+    end: WatchPath | Literal[""] = ""
+    time_format: TimeFormat = "ms"
+
+    @property
+    def times(self) -> tuple[str, ...]:
+        """Paths of the event time, or of the begin and the end of a window."""
+        return tuple(path for path in (self.time, self.start, self.end) if path)
 
     @property
     def paths(self) -> tuple[str, ...]:
         """All paths that are looked up in a record."""
-        return (*self.identity, *((self.by,) if self.by else ()))
+        return (*self.identity, *((self.by,) if self.by else ()), *self.times)
 
     @property
     def needs_values(self) -> bool:
@@ -125,14 +137,17 @@ class Relation(Model):
     """How many inputs an output has, and how long is waited for it.
 
     one_to_one: every input has one output. filter: at most one; its absence is no loss. join: an
-    output has `inputs` records of one identity, by default one of each topic.
+    output has `inputs` records of one identity, by default one of each topic. window: an output is
+    an aggregate of the inputs of its identity whose event time is in its window; an input is in
+    `windows` of them.
     deadline_ms: an output later than this after its latest input is late; one that comes before its
     input, by another clock, waits so long for it. give_up_ms: one that has not come by then is
     missing. remember_ms: after that an output is no longer recognised as late or duplicate.
     """
 
-    kind: Literal["one_to_one", "filter", "join"] = "one_to_one"
+    kind: Literal["one_to_one", "filter", "join", "window"] = "one_to_one"
     inputs: int = Field(0, ge=0, le=MAX_RELATED)
+    windows: int = Field(1, ge=1, le=MAX_RELATED)
     deadline_ms: int = Field(10_000, ge=1, le=86_400_000)
     give_up_ms: int = Field(60_000, ge=1, le=86_400_000)
     remember_ms: int = Field(120_000, ge=1, le=172_800_000)
@@ -143,6 +158,8 @@ class Relation(Model):
             raise ValueError("deadline_ms, give_up_ms and remember_ms must be in this order")
         if self.inputs and self.kind != "join":
             raise ValueError("inputs belongs to a join")
+        if self.windows != 1 and self.kind != "window":
+            raise ValueError("windows belongs to the kind window")
         return self
 
 
@@ -152,6 +169,8 @@ class Watch(Model):
     stage: what the pipeline is called in tables and charts. begin: with what is appended from now
     on, or with the earliest record that the topics hold. run_s: how long a run is; an hour, unless
     for a trial. share: of the identities, by their hash; what is counted is exact on these.
+    max_per_second: of more records a second, inputs and outputs, a smaller share is counted, until
+    there are fewer again; 0 for no bound.
     max_records: how many inputs are remembered; of more, half of the identities are no longer
     counted. groups: consumer groups whose lag is told.
     """
@@ -167,6 +186,7 @@ class Watch(Model):
     begin: Literal["now", "earliest"] = "now"
     run_s: int = Field(3_600, ge=5, le=86_400)
     share: float = Field(1.0, gt=0, le=1)
+    max_per_second: int = Field(0, ge=0)
     max_records: int = Field(4_000_000, ge=1_000, le=100_000_000)
     groups: tuple[str, ...] = Field((), max_length=50)
 
@@ -213,7 +233,17 @@ class Watch(Model):
             raise ValueError(f"latency is told apart by one field, not by {' and '.join(fields)}")
         if self.relation.kind == "join" and self.inputs_per_output < 2:
             raise ValueError("a join has two inputs or more")
+        self._check_times()
         return self
+
+    def _check_times(self) -> None:
+        is_window = self.relation.kind == "window"
+        for one in self.inputs:
+            if bool(one.time) != is_window or one.start or one.end:
+                raise ValueError(f"{one.topic} needs time, for windows and for nothing else")
+        for one in self.outputs:
+            if not bool(one.start) == bool(one.end) == is_window or one.time:
+                raise ValueError(f"{one.topic} needs start and end, for windows and nothing else")
 
 
 class WatchedWorkload(Model):

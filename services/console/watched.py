@@ -45,7 +45,14 @@ def watch_sentences(report: Report) -> list[str]:
     if told is None:
         return []
     found = [told["times"]]
-    if told["share"] < 1:
+    shares = [share for _, share in told.get("shares", ())]
+    if len(set(shares)) > 1:
+        least, most = (f"one in {1 / share:g}" for share in (min(shares), max(shares)))
+        found.append(
+            f"By the rate of the records, {least} to {most} identities was counted, by hash; "
+            "verdicts and latencies are exact on these."
+        )
+    elif told["share"] < 1:
         found.append(
             f"One in {1 / told['share']:g} identities was counted, by hash; verdicts and latencies "
             "are exact on these."

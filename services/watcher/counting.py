@@ -14,7 +14,7 @@ from schemas.watch import Watch
 from services.runtime.cells import Ints, count_cells
 from services.runtime.reconciling import MAX_SAMPLES
 from services.watcher.events import Event, Fields
-from services.watcher.ledger import (
+from services.watcher.records import (
     DUPLICATE,
     EXACT,
     FOUND,
@@ -106,14 +106,12 @@ class Counting:
             run = self.run_of(second * 1000)
             yield Event(catalogue.THROUGHPUT, run, {"topic": topic, **where, **counts})
 
-    def events(self, judged: Judged, since_ms: int) -> Iterator[Event]:
-        """Latencies and verdicts of runs that a watch has: an output belongs to the run of its
-        input; one without, to that of its own time. Earlier than `since_ms` nothing is judged."""
-        about_ms = np.where(judged.input_ms == NONE_MS, judged.output_ms, judged.input_ms)
-        judged, about_ms = judged.take(about_ms >= since_ms), about_ms[about_ms >= since_ms]
+    def events(self, judged: Judged) -> Iterator[Event]:
+        """Latencies and verdicts by run: an output belongs to the run of its input; one without, to
+        that of its own time."""
         if not len(judged):
             return
-        run = about_ms // self._run_ms
+        run = judged.about_ms // self._run_ms
         self.slices.add(judged, run)
         yield from self._latencies(judged, run)
         yield from self._verdicts(judged, run)

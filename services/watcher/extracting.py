@@ -11,6 +11,7 @@ from confluent_kafka import Message
 from schemas.watch import KeyFormat, Registry, WatchedTopic
 from services.runtime.cells import Ints
 from services.watcher.decoding import Decode, NoFieldError, UndecodableError, decoder, field_of
+from services.watcher.event_times import microseconds
 from services.watcher.identity import SEPARATOR, Hashes, hashes, text_of
 
 KEY_BYTES: Final[dict[KeyFormat, int]] = {"int": 4, "long": 8}
@@ -23,13 +24,15 @@ class Extracted:
     """Records of one topic that have an identity.
 
     rows: their positions among the messages. by: texts of the field that latency is told apart by,
-    None where a record lacks it; empty where nothing is. refused: how many records have none, by
+    None where a record lacks it; empty where nothing is. times_us: the event time of each, or begin
+    and end of its window; empty where neither is asked for. refused: how many records have none, by
     reason, and for each reason partition and offset of the first.
     """
 
     rows: Ints
     hash: Hashes
     by: list[bytes | None]
+    times_us: list[tuple[int, ...]] = field(default_factory=list)
     refused: dict[str, "Refused"] = field(default_factory=dict)
 
 
@@ -49,7 +52,10 @@ class Extractor:
         self._decode: Decode | None = decoder(topic, registry) if topic.needs_values else None
         self._identity = [_finder(path, topic.key) for path in topic.identity]
         self._by = _finder(topic.by, topic.key) if topic.by else None
-        self._is_key = topic.identity == ("key",) and topic.key == "text" and self._by is None
+        self._times = [_finder(path, topic.key) for path in topic.times]
+        self._time_format = topic.time_format
+        is_key = topic.identity == ("key",) and topic.key == "text"
+        self._is_key = is_key and self._by is None and not self._times
 
     def extract(self, messages: list[Message]) -> Extracted:
         """What is to be judged of some messages."""
@@ -58,18 +64,22 @@ class Extractor:
         rows: list[int] = []
         identities: list[bytes] = []
         by: list[bytes | None] = []
+        times: list[tuple[int, ...]] = []
         refused: dict[str, Refused] = {}
         for row, message in enumerate(messages):
             try:
                 record = self._record(message)
+                if self._times:
+                    times.append(self._times_us(message, record))
                 identities.append(self._text(message, record))
             except (UndecodableError, NoFieldError) as error:
                 _refuse(refused, str(error), message)
+                del times[len(rows) :]
                 continue
             rows.append(row)
             if self._by is not None:
                 by.append(self._told_apart(message, record))
-        return Extracted(np.array(rows, np.int64), hashes(identities), by, refused)
+        return Extracted(np.array(rows, np.int64), hashes(identities), by, times, refused)
 
     def _keys(self, messages: list[Message]) -> Extracted:
         """Identities that are the bytes of keys."""
@@ -82,7 +92,7 @@ class Extractor:
                     _refuse(refused, "it has no key", message)
             rows = np.array([row for row, key in enumerate(keys) if key is not None], np.int64)
             keys = [key for key in keys if key is not None]
-        return Extracted(rows, hashes(keys), [], refused)
+        return Extracted(rows, hashes(keys), [], [], refused)
 
     def _record(self, message: Message) -> Any:
         if self._decode is None:
@@ -100,6 +110,13 @@ class Extractor:
                 raise NoFieldError("a part of its identity is null, a list or a record")
             parts.append(text)
         return parts[0] if len(parts) == 1 else SEPARATOR.join(parts)
+
+    def _times_us(self, message: Message, record: Any) -> tuple[int, ...]:
+        found = (find(message, record) for find in self._times)
+        times = tuple(microseconds(one, self._time_format) for one in found)
+        if times[0] >= times[-1] and len(times) > 1:
+            raise UndecodableError("its window ends before it has begun")
+        return times
 
     def _told_apart(self, message: Message, record: Any) -> bytes | None:
         assert self._by is not None

@@ -3,7 +3,8 @@
 A group is the input, or the inputs of a join, that make one output. Groups are kept in the order in
 which they are added, which is that of their times; each has a number that stays its own. An index
 of sorted blocks finds groups by identity. Blocks are merged when the newer is as large, so there
-are as many as a number of groups has binary digits.
+are as many as a number of groups has binary digits. Groups by start are found by identity and
+event time as well.
 """
 
 from dataclasses import dataclass
@@ -28,6 +29,10 @@ _KINDS: dict[str, Any] = {
     "offset": np.int64,
     "by": np.int32,
 }
+# Of groups by start: the event time, and in how many windows it was found.
+_BY_START: dict[str, Any] = {"start_us": np.int64, "windows": np.uint8}
+_OWN: Final = ("due_ms", "state", "windows")  # what a group is not given
+_Block = tuple[npt.NDArray[Any], ...]  # hash, number and, of groups by start, event time
 
 
 @dataclass(frozen=True)
@@ -47,11 +52,18 @@ class Groups:
     partition and offset of the latest input. by: code of the field that latency is told apart by.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, by_start: bool = False) -> None:
         self.first = self.end = 0
         self._base = 0
-        self._columns = {name: np.empty(FIRST_CELLS, kind) for name, kind in _KINDS.items()}
-        self._blocks: list[tuple[Hashes, Ints]] = []
+        self._by_start = by_start
+        self._kinds = _KINDS | (_BY_START if by_start else {})
+        self._columns = {name: np.empty(FIRST_CELLS, kind) for name, kind in self._kinds.items()}
+        self._blocks: list[_Block] = []
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """Columns of a group that is added."""
+        return tuple(name for name in self._kinds if name not in _OWN)
 
     def __len__(self) -> int:
         return self.end - self.first
@@ -73,8 +85,16 @@ class Groups:
         """Give each of some groups its state."""
         self._columns["state"][numbers - self._base] = states
 
+    def add_windows(self, numbers: Ints, windows: Ints) -> npt.NDArray[np.uint8]:
+        """Note that groups, which must differ, were found in so many windows more; returns in how
+        many they were."""
+        column = self._columns["windows"]
+        rows = numbers - self._base
+        column[rows] = np.minimum(column[rows] + windows, np.iinfo(np.uint8).max)
+        return column[rows]
+
     def add(self, **columns: npt.NDArray[Any]) -> None:
-        """Add open groups in order of time: hash, time_ms, place, offset and by of each."""
+        """Add open groups in order of time: each column of `given`."""
         time_ms = columns["time_ms"]
         count = len(time_ms)
         if not count:
@@ -86,17 +106,26 @@ class Groups:
         for name, values in columns.items():
             self._columns[name][low:high] = values
         self._columns["state"][low:high] = OPEN
+        if self._by_start:
+            self._columns["windows"][low:high] = 0
         self._index(self.end, self.end + count)
         self.end += count
 
-    def find(self, hash_: Hashes) -> Found:
-        """The groups of identities, which must differ."""
+    def find(
+        self, hash_: Hashes, start_us: Ints | None = None, end_us: Ints | None = None
+    ) -> Found:
+        """The groups of identities; where a span of event time is given, those in it."""
         parts: list[tuple[Ints, Ints]] = []
         order = np.argsort(hash_)
         sorted_hash = hash_[order]
-        for block_hash, block_number in self._blocks:
+        for block_hash, block_number, *block_start in self._blocks:
             low = np.searchsorted(block_hash, sorted_hash, "left")
             high = np.searchsorted(block_hash, sorted_hash, "right")
+            if start_us is not None and end_us is not None:
+                low, high = (
+                    _first_at(block_start[0], low, high, bound[order])
+                    for bound in (start_us, end_us)
+                )
             hits = np.flatnonzero(high > low)
             if not len(hits):
                 continue
@@ -131,13 +160,13 @@ class Groups:
 
     def saved(self) -> dict[str, npt.NDArray[Any]]:
         """All columns, for `restore`."""
-        return {name: self.column(name, self.first, self.end) for name in _KINDS}
+        return {name: self.column(name, self.first, self.end) for name in self._kinds}
 
     def restore(self, columns: dict[str, npt.NDArray[Any]]) -> None:
         """Have these groups and no others; they get numbers after all that were given before."""
         self._base = self.first = self.end
         self.end += len(columns["hash"])
-        self._columns = {name: np.array(columns[name], kind) for name, kind in _KINDS.items()}
+        self._columns = {name: np.array(columns[name], kind) for name, kind in self._kinds.items()}
         self._blocks = []
         self._index(self.first, self.end)
 
@@ -146,7 +175,7 @@ class Groups:
         if self.end - self._base + count <= len(self._columns["hash"]):
             return
         size = max(FIRST_CELLS, 2 * (len(self) + count))
-        for name, kind in _KINDS.items():
+        for name, kind in self._kinds.items():
             column = np.empty(size, kind)
             column[: len(self)] = self.column(name, self.first, self.end)
             self._columns[name] = column
@@ -155,31 +184,45 @@ class Groups:
     def _index(self, first: int, end: int) -> None:
         if first == end:
             return
-        block = self._block(self.column("hash", first, end), np.arange(first, end))
+        names = ("hash", "start_us") if self._by_start else ("hash",)
+        hash_, *start = (self.column(name, first, end) for name in names)
+        block = self._block(hash_, np.arange(first, end), *start)
         while self._blocks and len(self._blocks[-1][0]) <= 2 * len(block[0]):
             block = self._merged(self._blocks.pop(), block)
         if len(block[0]):
             self._blocks.append(block)
 
     @staticmethod
-    def _block(hash_: Hashes, number: Ints) -> tuple[Hashes, Ints]:
-        order = np.argsort(hash_, kind="stable")
-        return hash_[order], number[order]
+    def _block(hash_: Hashes, number: Ints, *start: Ints) -> _Block:
+        order = np.lexsort((*start, hash_)) if start else np.argsort(hash_, kind="stable")
+        return tuple(column[order] for column in (hash_, number, *start))
 
-    def _merged(
-        self, older: tuple[Hashes, Ints], newer: tuple[Hashes, Ints]
-    ) -> tuple[Hashes, Ints]:
-        """Both as one block, without what nobody asks for any more: forgotten groups, and paired
-        ones of an identity that has a younger group, of which outputs were judged already."""
-        hash_ = np.concatenate((older[0], newer[0]))
-        number = np.concatenate((older[1], newer[1]))
-        alive = number >= self.first
-        hash_, number = self._block(hash_[alive], number[alive])
-        if len(hash_) < 2:
-            return hash_, number
+    def _merged(self, older: _Block, newer: _Block) -> _Block:
+        """Both as one block, without what nobody asks for any more: forgotten groups and, unless by
+        start, paired ones of an identity that has a younger group, of which outputs were judged
+        already."""
+        columns = [np.concatenate(both) for both in zip(older, newer, strict=True)]
+        alive = columns[1] >= self.first
+        block = self._block(*(column[alive] for column in columns))
+        hash_, number = block[:2]
+        if len(hash_) < 2 or self._by_start:
+            return block
         younger = (hash_[1:] == hash_[:-1]) & (number[1:] < self.end)
         has_younger = np.append(younger, False)
         wanted = ~has_younger
         if has_younger.any():
             wanted |= self.of("state", number) != PAIRED
         return hash_[wanted], number[wanted]
+
+
+def _first_at(column: Ints, low: Ints, high: Ints, wanted: Ints) -> Ints:
+    """The first place from `low` up to `high` at which a column, which rises there, is not below
+    what is wanted, of each by bisection."""
+    low, high = low.copy(), high.copy()
+    while (open_ := low < high).any():
+        middle = (low + high) // 2
+        is_below = open_.copy()
+        is_below[open_] = column[middle[open_]] < wanted[open_]
+        low = np.where(is_below, middle + 1, low)
+        high = np.where(open_ & ~is_below, middle, high)
+    return low

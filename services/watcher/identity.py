@@ -48,13 +48,13 @@ def hashes(values: Sequence[bytes]) -> Hashes:
     words = max(1, -(-int(lengths.max()) // 8))
     table = np.zeros((len(values), 8 * words), np.uint8)
     table[np.arange(8 * words) < lengths[:, None]] = np.frombuffer(b"".join(values), np.uint8)
-    found = _mixed(lengths.astype(np.uint64))
+    found = mixed(lengths.astype(np.uint64))
     for number, column in enumerate(table.view("<u8").T):
-        found = np.where(lengths > 8 * number, _mixed(found ^ column), found)
+        found = np.where(lengths > 8 * number, mixed(found ^ column), found)
     return found
 
 
-def _mixed(values: Hashes) -> Hashes:
+def mixed(values: Hashes) -> Hashes:
     """The finaliser of SplitMix64."""
     with np.errstate(over="ignore"):
         values = values + _GOLDEN

@@ -1,12 +1,11 @@
 """Inputs of a join become one group when all of them are there. Pure."""
 
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from services.watcher.ledger import Records, joined, no_records
+from services.watcher.records import COLUMNS, Records, joined, no_records
 
 
 class Joining:
@@ -49,8 +48,8 @@ class Joining:
 
     def saved(self) -> dict[str, npt.NDArray[Any]]:
         """What waits, for `restore`."""
-        return {f"join_{one.name}": getattr(self.waiting, one.name) for one in fields(Records)}
+        return {f"join_{one.name}": getattr(self.waiting, one.name) for one in COLUMNS}
 
     def restore(self, saved: dict[str, npt.NDArray[Any]]) -> None:
         """Have what was saved wait."""
-        self.waiting = Records(*(saved[f"join_{one.name}"] for one in fields(Records)))
+        self.waiting = Records(*(saved[f"join_{one.name}"] for one in COLUMNS))

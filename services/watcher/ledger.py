@@ -14,87 +14,31 @@ Records are judged once everything before a time has been read, so verdicts foll
 and not from the order in which they are read.
 """
 
-from dataclasses import dataclass, fields
-from typing import Any, Final, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from schemas.watch import Relation
 from services.runtime.cells import Ints
-from services.watcher.groups import MISSING, OPEN, PAIRED, Found, Groups
-from services.watcher.identity import Hashes
-
-Codes = npt.NDArray[np.int32]
-EXACT: Final = 0
-LATE: Final = 1
-DUPLICATE: Final = 2
-UNEXPECTED: Final = 3
-LOST: Final = 4  # missing
-FOUND: Final = 5  # was missing and is not any more
-NONE_MS: Final = -(1 << 62)
-
-
-@dataclass(frozen=True)
-class Records:
-    """Records of one side, one cell each: hash of the identity, time, code of the partition and
-    offset there, code of the field that latency is told apart by."""
-
-    hash: Hashes
-    time_ms: Ints
-    place: Codes
-    offset: Ints
-    by: Codes
-
-    def __len__(self) -> int:
-        return len(self.hash)
-
-    def take(self, rows: Any) -> "Records":
-        """Some of them."""
-        return Records(*(getattr(self, one.name)[rows] for one in fields(self)))
-
-    def in_order(self) -> "Records":
-        """The same in order of time; at the same time as they are."""
-        return self.take(np.argsort(self.time_ms, kind="stable"))
-
-
-_COLUMNS: Final = fields(Records)
-
-
-def no_records() -> Records:
-    """None."""
-    numbers, codes = np.empty(0, np.int64), np.empty(0, np.int32)
-    return Records(np.empty(0, np.uint64), numbers, codes, numbers, codes)
-
-
-def joined(parts: list[Records]) -> Records:
-    """All of some records."""
-    if len(parts) == 1:
-        return parts[0]
-    return Records(
-        *(np.concatenate([getattr(part, one.name) for part in parts]) for one in _COLUMNS)
-    )
-
-
-@dataclass(frozen=True)
-class Judged:
-    """Verdicts, one cell each. input_ms, output_ms: times of the group and of the output, NONE_MS
-    where there is none; place, offset: of the output, without one of the input; by: of the output
-    or the input."""
-
-    verdict: npt.NDArray[np.uint8]
-    input_ms: Ints
-    output_ms: Ints
-    place: Codes
-    offset: Ints
-    by: Codes
-
-    def __len__(self) -> int:
-        return len(self.verdict)
-
-    def take(self, rows: Any) -> "Judged":
-        """Some of them."""
-        return Judged(*(getattr(self, one.name)[rows] for one in fields(self)))
+from services.watcher.groups import MISSING, PAIRED, Found
+from services.watcher.records import (
+    COLUMNS,
+    DUPLICATE,
+    EXACT,
+    FOUND,
+    LATE,
+    NONE_MS,
+    UNEXPECTED,
+    Judged,
+    Records,
+    joined,
+    no_records,
+    of_outputs,
+    together,
+)
+from services.watcher.remembered import Remembered
 
 
 class _Answers(NamedTuple):
@@ -108,21 +52,21 @@ class _Answers(NamedTuple):
 
 
 class Ledger:
-    """Groups, outputs that wait for one, and what is said of both.
-
-    given_up: number of the first group that is not given up.
-    """
+    """Groups, outputs that wait for one, and what is said of both."""
 
     def __init__(self, relation: Relation) -> None:
         self._relation = relation
-        self.groups = Groups()
+        self._remembered = Remembered(relation)
+        self.groups = self._remembered.groups
         self.waiting = no_records()
-        self.given_up = 0
+
+    def __len__(self) -> int:
+        return len(self.groups)
 
     def judge(self, inputs: Records, outputs: Records, before_ms: int) -> Judged:
         """Take in all groups and outputs with times before `before_ms`, in order of time, that were
         not taken in yet; returns what can be said now."""
-        self.groups.add(**{one.name: getattr(inputs, one.name) for one in fields(inputs)})
+        self._remembered.add(inputs)
         outputs = joined([self.waiting, outputs]).in_order()
         answers, left = self._answers(outputs)
         judged = [part for one in answers for part in self._told(outputs, one)]
@@ -130,31 +74,24 @@ class Ledger:
         in_vain = rest.time_ms + self._relation.deadline_ms < before_ms
         judged.append(self._in_vain(rest.take(in_vain)))
         self.waiting = rest.take(~in_vain)
-        judged.append(self._give_up(before_ms))
-        self._forget(before_ms)
-        return _together(judged)
+        judged.append(self._remembered.give_up(before_ms))
+        self._remembered.forget(before_ms)
+        return together(judged)
 
     def keep(self, limit: int) -> None:
         """Keep only identities whose hash is below a limit."""
-        given_up = self.given_up - self.groups.first
-        hash_ = self.groups.column("hash", self.groups.first, self.groups.end)
-        kept_of_these = int((hash_[: max(0, given_up)] < np.uint64(limit)).sum())
-        self.groups.keep(limit)
-        self.given_up = self.groups.first + kept_of_these
+        self._remembered.keep(limit)
         self.waiting = self.waiting.take(self.waiting.hash < np.uint64(limit))
 
     def saved(self) -> dict[str, npt.NDArray[Any]]:
         """Everything that is remembered, for `restore`."""
-        given_up = max(0, self.given_up - self.groups.first)
-        waiting = {f"waiting_{one.name}": getattr(self.waiting, one.name) for one in _COLUMNS}
-        groups = {f"group_{name}": column for name, column in self.groups.saved().items()}
-        return {"given_up": np.array([given_up])} | waiting | groups
+        waiting = {f"waiting_{one.name}": getattr(self.waiting, one.name) for one in COLUMNS}
+        return waiting | self._remembered.saved()
 
     def restore(self, saved: dict[str, npt.NDArray[Any]]) -> None:
         """Remember what was saved."""
-        self.waiting = Records(*(saved[f"waiting_{one.name}"] for one in _COLUMNS))
-        self.groups.restore({name: saved[f"group_{name}"] for name in self.groups.saved()})
-        self.given_up = self.groups.first + int(saved["given_up"][0])
+        self.waiting = Records(*(saved[f"waiting_{one.name}"] for one in COLUMNS))
+        self._remembered.restore(saved)
 
     def _answers(self, outputs: Records) -> tuple[list[_Answers], Ints]:
         """What outputs are answers to, and the rows of those that have found nothing."""
@@ -241,17 +178,11 @@ class Ledger:
         rows = outputs.take(found.row)
         input_ms = self.groups.of("time_ms", found.number)
         by = np.where(rows.by >= 0, rows.by, self.groups.of("by", found.number)).astype(np.int32)
+        rows = replace(rows, by=by)
         back = found.was_missing
-        taken_back = Judged(
-            np.full(int(back.sum()), FOUND, np.uint8),
-            input_ms[back],
-            rows.time_ms[back],
-            rows.place[back],
-            rows.offset[back],
-            by[back],
-        )
-        told = Judged(found.verdict, input_ms, rows.time_ms, rows.place, rows.offset, by)
-        return [told, taken_back]
+        again = np.full(int(back.sum()), FOUND, np.uint8)
+        told = of_outputs(found.verdict, rows, input_ms)
+        return [told, of_outputs(again, rows.take(back), input_ms[back])]
 
     def _in_vain(self, outputs: Records) -> Judged:
         """Outputs that have waited long enough: duplicates of one that came too early as well, or
@@ -267,33 +198,4 @@ class Ledger:
             mine = (who == name) & (came_ms > 0) & (came_ms <= self._relation.deadline_ms)
             verdict[mine] = DUPLICATE
             input_ms[mine & (input_ms == NONE_MS)] = at_ms
-        return Judged(verdict, input_ms, outputs.time_ms, outputs.place, outputs.offset, outputs.by)
-
-    def _give_up(self, before_ms: int) -> Judged:
-        """Groups that have waited long enough."""
-        start = max(self.given_up, self.groups.first)
-        end = self.groups.until(before_ms - self._relation.give_up_ms, start)
-        self.given_up = end
-        numbers = np.arange(start, end)
-        numbers = numbers[self.groups.of("state", numbers) == OPEN]
-        self.groups.set_state(numbers, MISSING)
-        count = len(numbers) if self._relation.kind != "filter" else 0
-        numbers = numbers[:count]
-        return Judged(
-            np.full(count, LOST, np.uint8),
-            self.groups.of("time_ms", numbers),
-            np.full(count, NONE_MS, np.int64),
-            self.groups.of("place", numbers),
-            self.groups.of("offset", numbers),
-            self.groups.of("by", numbers),
-        )
-
-    def _forget(self, before_ms: int) -> None:
-        end = self.groups.until(before_ms - self._relation.remember_ms, self.groups.first)
-        self.groups.forget(min(end, self.given_up))
-
-
-def _together(parts: list[Judged]) -> Judged:
-    return Judged(
-        *(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(Judged))
-    )
+        return of_outputs(verdict, outputs, input_ms)

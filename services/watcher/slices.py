@@ -10,7 +10,7 @@ import numpy.typing as npt
 from schemas import catalogue
 from services.runtime.cells import Ints, count_cells
 from services.watcher.events import Event, Fields
-from services.watcher.ledger import LATE, Codes, Judged
+from services.watcher.records import LATE, Codes, Judged
 
 PARTITION: Final = "partition"
 OTHERS: Final = "(others)"

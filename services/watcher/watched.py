@@ -1,7 +1,6 @@
 """One watch without Kafka: records go in, events come out once all before a time have been read."""
 
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import Any, Final
 
 import numpy as np
@@ -13,12 +12,13 @@ from services.runtime.cells import Ints, by_value
 from services.watcher.counting import Counting
 from services.watcher.events import Event
 from services.watcher.extracting import Extractor, Refused, sizes, stamps
-from services.watcher.identity import Hashes
 from services.watcher.joining import Joining
-from services.watcher.ledger import Ledger, Records, joined, no_records
+from services.watcher.ledger import Ledger
 from services.watcher.reading import Place
+from services.watcher.records import COLUMNS, Records, joined, no_records
+from services.watcher.sampling import Sampling
+from services.watcher.windows import Windows
 
-WHOLE: Final = 1 << 64  # the limit below which every hash is
 MOST_UNREAD: Final = 1_000_000  # records that wait for partitions that are behind
 KINDS: Final = {TIMESTAMP_LOG_APPEND_TIME: "LogAppendTime", TIMESTAMP_CREATE_TIME: "CreateTime"}
 
@@ -27,15 +27,15 @@ class Watched:
     """A watch in progress.
 
     since_ms: what is earlier is known of, so that its outputs are not unexpected, and not judged.
-    limit: identities whose hash is not below it are not counted. times: which kinds of time were
-    seen, by topic. refused: by topic and reason, records without an identity since last asked.
+    times: which kinds of time were seen, by topic. refused: by topic and reason, records without an
+    identity since last asked.
     """
 
     def __init__(self, watch: Watch, since_ms: int) -> None:
         self.watch = watch
         self.since_ms = since_ms
         self.before_ms = 0
-        self.limit = min(WHOLE, int(watch.share * WHOLE))
+        self.sampling = Sampling(watch)
         self.times: dict[str, set[str]] = {}
         self.refused: dict[tuple[str, str], Refused] = {}
         self._places: list[Place] = []
@@ -44,14 +44,11 @@ class Watched:
         self._extractors = {one.topic: Extractor(one, watch.registry) for one in topics}
         self._inputs = frozenset(one.topic for one in watch.inputs)
         self._joining = Joining(watch.inputs_per_output, watch.relation.give_up_ms)
-        self.ledger = Ledger(watch.relation)
+        is_window = watch.relation.kind == "window"
+        self.ledger = Windows(watch.relation) if is_window else Ledger(watch.relation)
         self.counting = Counting(watch, self._place_of)
+        self._kept = self.sampling.taken
         self._unread = {True: [no_records()], False: [no_records()]}  # inputs, outputs
-
-    @property
-    def share(self) -> float:
-        """Share of the identities that is counted."""
-        return self.limit / WHOLE
 
     @property
     def unread(self) -> int:
@@ -76,11 +73,15 @@ class Watched:
         self._count(topic, times, messages)
         found = self._extractors[topic].extract(messages)
         self._refuse(topic, found.refused, int(times.max()))
-        mine = self._sampled(found.hash)
+        self.sampling.count(times)
+        mine = self.sampling.is_limited(found.hash)
         rows = found.rows[mine]
         by = np.full(len(rows), -1, np.int32)
         if found.by:
             by = self.counting.slices.values.codes(found.by)[mine]
+        windows = np.zeros((len(found.rows), 1), np.int64)
+        if found.times_us:
+            windows = np.array(found.times_us, np.int64)
         self._unread[topic in self._inputs].append(
             Records(
                 found.hash[mine],
@@ -88,6 +89,8 @@ class Watched:
                 codes[rows],
                 offsets[rows],
                 by,
+                windows[mine, 0],
+                windows[mine, -1],
             )
         )
         return last
@@ -95,40 +98,55 @@ class Watched:
     def advance(self, before_ms: int) -> Iterator[Event]:
         """Judge everything before a time, up to which all has been read. Events follow from the
         records; how they are cut does not."""
+        before_ms = max(self.before_ms, before_ms)
+        for end_ms in self.sampling.ends(before_ms):
+            yield from self._judge(end_ms)
+        yield from self._judge(before_ms)
+        yield from self.counting.throughput_events()
+
+    def _judge(self, before_ms: int) -> Iterator[Event]:
+        self._keep()
         self.before_ms = max(self.before_ms, before_ms)
         inputs = self._read(True, self.before_ms)
         outputs = self._read(False, self.before_ms)
         groups = self._joining.complete(inputs, self.before_ms)
         judged = self.ledger.judge(groups, outputs, self.before_ms)
-        yield from self.counting.throughput_events()
-        yield from self.counting.events(judged, self.since_ms)
+        about_ms = judged.about_ms
+        mine = (about_ms >= self.since_ms) & self.sampling.is_counted(judged.hash, about_ms)
+        yield from self.counting.events(judged.take(mine))
+
+    def _keep(self) -> None:
+        """Forget identities that are not to be remembered any more."""
+        if self.sampling.taken < self._kept:
+            self._joining.keep(self.sampling.taken)
+            self.ledger.keep(self.sampling.taken)
+        self._kept = self.sampling.taken
 
     def halve(self) -> None:
         """Count half of the identities only, from now on."""
-        self.limit //= 2
-        self._joining.keep(self.limit)
-        self.ledger.keep(self.limit)
+        self.sampling.halve()
+        self._keep()
         for is_input, parts in self._unread.items():
             whole = joined(parts)
-            self._unread[is_input] = [whole.take(self._sampled(whole.hash))]
+            self._unread[is_input] = [whole.take(self.sampling.is_limited(whole.hash))]
 
     @property
     def is_full(self) -> bool:
         """Whether more is remembered than is allowed."""
-        return len(self.ledger.groups) + len(self._joining.waiting) > self.watch.max_records
+        return len(self.ledger) + len(self._joining.waiting) > self.watch.max_records
 
     def saved(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """Arrays and JSON, for `restore`."""
         arrays = self.ledger.saved() | self._joining.saved()
         for is_input, parts in self._unread.items():
             whole = joined(parts)
-            for one in fields(Records):
+            for one in COLUMNS:
                 arrays[f"unread_{int(is_input)}_{one.name}"] = getattr(whole, one.name)
         totals = {str(run): totals.saved() for run, totals in self.counting.totals.items()}
         rest = {
             "since_ms": self.since_ms,
             "before_ms": self.before_ms,
-            "limit": self.limit,
+            "sampling": self.sampling.saved(),
             "alone": self._joining.alone,
             "times": {topic: sorted(kinds) for topic, kinds in self.times.items()},
             "places": self._places,
@@ -140,7 +158,8 @@ class Watched:
     def restore(self, arrays: dict[str, npt.NDArray[Any]], rest: dict[str, Any]) -> None:
         """Go on from what was saved."""
         self.since_ms, self.before_ms = rest["since_ms"], rest["before_ms"]
-        self.limit, self._joining.alone = rest["limit"], rest["alone"]
+        self.sampling.restore(rest["sampling"])
+        self._kept, self._joining.alone = self.sampling.taken, rest["alone"]
         self.times = {topic: set(kinds) for topic, kinds in rest["times"].items()}
         for topic, partition in rest["places"]:
             self._code((topic, partition))
@@ -149,7 +168,7 @@ class Watched:
         self.ledger.restore(arrays)
         self._joining.restore(arrays)
         for side in self._unread:
-            columns = (arrays[f"unread_{int(side)}_{one.name}"] for one in fields(Records))
+            columns = (arrays[f"unread_{int(side)}_{one.name}"] for one in COLUMNS)
             self._unread[side] = [Records(*columns)]
 
     def _read(self, is_input: bool, before_ms: int) -> Records:
@@ -157,7 +176,7 @@ class Watched:
         whole = joined(self._unread[is_input])
         early = whole.time_ms < before_ms
         self._unread[is_input] = [whole.take(~early)]
-        mine = whole.take(early)
+        mine = whole.take(early & self.sampling.is_taken(whole.hash))
         return mine.take(np.lexsort((mine.offset, mine.place, mine.time_ms)))
 
     def _count(self, topic: str, times: Ints, messages: list[Message]) -> None:
@@ -176,11 +195,6 @@ class Watched:
                 self.refused[topic, reason] = one
             else:
                 known.count += one.count
-
-    def _sampled(self, hash_: Hashes) -> npt.NDArray[np.bool_]:
-        if self.limit == WHOLE:
-            return np.ones(len(hash_), bool)
-        return hash_ < np.uint64(self.limit)
 
     def _place_of(self, code: int) -> Place:
         return self._places[code]

@@ -7,7 +7,7 @@ its standard input does, or at SIGTERM; the next one goes on.
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,6 +42,7 @@ from services.watcher.reading import (
     offsets_at,
 )
 from services.watcher.runs import Runs, run_id_of, said_of_times
+from services.watcher.sampling import WHOLE
 from services.watcher.watched import MOST_UNREAD, Watched
 
 STEP_S: Final = 1.0
@@ -131,7 +132,7 @@ class Watching:
         """Conclude what has begun: nobody wants the watch any more."""
         self._publish(self.watched.counting.slices.take())
         for run in sorted(self.runs.begun - self.runs.concluded):
-            told = self._told() | {"until_ms": self.watched.before_ms}
+            told = self._told(run) | {"until_ms": self.watched.before_ms}
             self._publish(self.runs.conclude(run, self.watched.counting.totals[run], told))
         self._flush()
         self.path.unlink(missing_ok=True)
@@ -147,18 +148,27 @@ class Watching:
         if watched.is_full:
             watched.halve()
             runs.object(now, "From some moment on fewer identities were counted than before.")
-            self._troubles.append(Trouble("sampled", {"share": watched.share}))
+            share = watched.sampling.limit / WHOLE
+            reason = "max_records inputs are remembered"
+            self._troubles.append(Trouble("sampled", {"share": share, "reason": reason}))
+        for change in watched.sampling.changes:
+            reason = f"one in {1 / change.share:g} at {change.records_per_second:g} records/s"
+            self._troubles.append(Trouble("sampled", asdict(change) | {"reason": reason}))
+        watched.sampling.changes.clear()
         self._end_catching_up()
         if self.behind is None:
             for run in runs.due(watched.before_ms):
-                self._publish(runs.conclude(run, watched.counting.totals[run], self._told()))
+                self._publish(runs.conclude(run, watched.counting.totals[run], self._told(run)))
             runs.forget(watched.counting, watched.before_ms)
 
-    def _told(self) -> dict[str, Any]:
+    def _told(self, run: int) -> dict[str, Any]:
         clocks = self.reader.clocks
         leaders, apart_ms = clocks.leaders(), clocks.difference_ms()
+        run_ms = 1000 * self.watch.run_s
+        shares = self.watched.sampling.shares(run_ms * run, run_ms * (run + 1))
         return {
-            "share": self.watched.share,
+            "share": min(share for _, share in shares),
+            "shares": shares,
             "times": said_of_times(self.watched.times, leaders, apart_ms),
             "brokers": leaders,
             "clocks_apart_ms": apart_ms,

@@ -11,7 +11,7 @@ from contextlib import suppress
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
-from services.watcher.ledger import DUPLICATE, EXACT, LATE, LOST, UNEXPECTED
+from services.watcher.records import DUPLICATE, EXACT, LATE, LOST, UNEXPECTED
 from tests.unit.watcher.one_by_one import verdicts_of
 
 NAMES = {

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from services.watcher.ledger import DUPLICATE, EXACT, LATE, LOST, UNEXPECTED
+from services.watcher.records import DUPLICATE, EXACT, LATE, LOST, UNEXPECTED
 
 
 class _Group:
@@ -53,3 +53,40 @@ def _of_one(inputs, outputs, relation, counts_missing):
     if counts_missing:
         found.update((LOST, ms, None) for ms in lost)
     return found
+
+
+def windows_of(inputs, outputs, relation):
+    """The same of windows: inputs are (identity, time, event time), outputs (identity, time, begin,
+    end)."""
+    found, known, waiting, had, often = Counter(), [], [], {}, Counter()
+
+    def is_judged(output):
+        name, ms, begin, end = output
+        mine = [
+            number
+            for number in known
+            for one, at, event in [inputs[number]]
+            if one == name and begin <= event < end and ms - at <= relation.remember_ms
+        ]
+        if not mine:
+            return False
+        last = max(inputs[number][1] for number in mine)
+        before = had.get((name, begin, end), -1)
+        if last <= before:
+            found[DUPLICATE, last, ms] += 1
+            return True
+        found[EXACT if ms - last <= relation.deadline_ms else LATE, last, ms] += 1
+        often.update(number for number in mine if inputs[number][1] > before)
+        had[name, begin, end] = last
+        return True
+
+    for now in sorted({one[1] for one in (*inputs, *outputs)}):
+        known += [number for number, one in enumerate(inputs) if one[1] == now]
+        hoping = [one for one in waiting if now - one[1] <= relation.deadline_ms]
+        in_vain = [one for one in waiting if now - one[1] > relation.deadline_ms]
+        coming = [one for one in outputs if one[1] == now]
+        waiting = in_vain + [one for one in hoping + coming if not is_judged(one)]
+    found.update((UNEXPECTED, None, ms) for _, ms, _, _ in waiting)
+    lost = [one for number, one in enumerate(inputs) if often[number] < relation.windows]
+    found.update((LOST, ms, None) for _, ms, _ in lost)
+    return dict(found)

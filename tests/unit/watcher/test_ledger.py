@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.watch import Relation
-from services.watcher.ledger import (
+from services.watcher.ledger import Ledger
+from services.watcher.records import (
     DUPLICATE,
     EXACT,
     FOUND,
@@ -14,7 +15,6 @@ from services.watcher.ledger import (
     LOST,
     NONE_MS,
     UNEXPECTED,
-    Ledger,
     Records,
     no_records,
 )
@@ -33,6 +33,8 @@ def records(*pairs):
         np.zeros(count, np.int32),
         np.arange(count),
         np.full(count, -1, np.int32),
+        np.zeros(count, np.int64),
+        np.zeros(count, np.int64),
     )
 
 

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from schemas import catalogue
 from services.watcher.identity import hashes
-from services.watcher.ledger import DUPLICATE, EXACT, LATE, LOST, UNEXPECTED
-from services.watcher.watched import WHOLE, Watched
+from services.watcher.records import DUPLICATE, EXACT, LATE, LOST, UNEXPECTED
+from services.watcher.sampling import WHOLE
+from services.watcher.watched import Watched
 from tests.unit.watcher.one_by_one import verdicts_of
 from tests.unit.watcher.records import a_watch, message
 
@@ -103,6 +104,46 @@ def test_a_join_has_the_time_of_the_last_of_its_inputs():
     assert (latencies, verdicts) == ({2: 1, 4: 1}, {"exact": 2})
 
 
+def a_reading(key, ms, event_ms):
+    value = json.dumps({"at": event_ms}).encode()
+    return message("in", value, key, ms)
+
+
+def a_window(key, ms, begin_ms):
+    begin_s = begin_ms // 1000
+    start, end = f"1970-01-01 00:00:{begin_s:02}", f"1970-01-01T00:00:{begin_s + 5:02}Z"
+    return message("out", json.dumps({"window": {"start": start, "end": end}}).encode(), key, ms)
+
+
+def test_a_window_has_the_inputs_of_its_key_whose_event_time_is_in_it():
+    watch = a_watch(
+        inputs=[{"topic": "in", "format": "json", "time": "value.at"}],
+        outputs=[
+            {
+                "topic": "out",
+                "format": "json",
+                "start": "value.window.start",
+                "end": "value.window.end",
+                "time_format": "iso",
+            }
+        ],
+        relation={"kind": "window", **RELATION},
+        begin="earliest",
+    )
+    first, second = Watched(watch, 0), Watched(watch, 0)
+    readings = [(b"a", 100, 5_000), (b"b", 103, 9_000), (b"a", 104, 9_999), (b"a", 106, 10_000)]
+    first.take("in", [a_reading(*one) for one in readings])
+    first.take("out", [a_window(b"a", 108, 5_000)])
+    before = list(first.advance(109))
+    arrays, rest = first.saved()
+    second.restore(arrays, json.loads(json.dumps(rest)))
+    second.take("out", [a_window(b"b", 112, 5_000), a_window(b"b", 113, 10_000)])
+    second.take("out", [message("out", b"{}", b"a", 114)])
+    found = totals([*before, *second.advance(1_000)])
+    assert found == ({4: 1, 9: 1}, {"exact": 2, "unexpected": 1, "missing": 1})
+    assert [reason for _, reason in second.refused] == ["it has no field window.start"]
+
+
 def test_what_came_before_the_watch_began_is_known_and_not_judged():
     watch = a_watch(relation=RELATION)
     watched = Watched(watch, 100)
@@ -170,7 +211,8 @@ def test_a_full_memory_counts_half_of_the_identities_from_then_on():
     list(watched.advance(101))
     assert watched.is_full
     watched.halve()
-    assert (watched.is_full, watched.share) == (False, 0.5)
+    assert not watched.is_full
+    assert watched.sampling.shares(0, 1) == [(0, 0.5)]
     watched.take("out", records("out", [(number, 104) for number in range(1_001)]))
     _, verdicts = totals(list(watched.advance(30_000)))
     kept = sum(hashes([str(n).encode()]).tolist()[0] < WHOLE // 2 for n in range(1_001))

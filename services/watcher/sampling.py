@@ -1,0 +1,169 @@
+"""Which identities a watch counts: a share by their hash, which may follow the rate. Pure.
+
+With a bound of records a second the share is halved after a slot of ten seconds with more, and
+doubled after a minute with few. Slots are of the times of the records, so when it changes follows
+from the topics. What is said of an input is counted where its hash was in the share at its time,
+and an output without one by its own time.
+
+For that to be exact, identities are remembered for longer than they are counted: a share is left so
+long after it ends, and begun so long before it begins, as outputs are recognised.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from schemas.watch import Watch
+from services.runtime.cells import Ints
+from services.watcher.identity import Hashes
+from services.watcher.records import NONE_MS
+
+WHOLE: Final = 1 << 64  # the limit below which every hash is
+SLOT_MS: Final = 10_000
+CALM_SLOTS: Final = 6
+FAR_MS: Final = 1 << 62
+CALM: Final = 0.8  # of the bound, with twice the share
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Change:
+    """Another share from a time on, and the records a second that are the reason."""
+
+    from_ms: int
+    share: float
+    records_per_second: float
+
+
+class Sampling:
+    """Limits of hashes by time.
+
+    limit: no identity is counted or remembered whose hash is not below it. taken: of those that are
+    remembered now. changes: what changed; whoever tells it empties the list.
+    """
+
+    def __init__(self, watch: Watch) -> None:
+        self.limit = min(WHOLE, int(watch.share * WHOLE))
+        self.taken = self.limit
+        self.changes: list[Change] = []
+        self._bound = watch.max_per_second
+        self._remember_ms = -(-watch.relation.remember_ms // SLOT_MS) * SLOT_MS
+        self._keep_ms = 2 * max(self._remember_ms, 1000 * watch.run_s)
+        self._steps = [(NONE_MS, self.limit)]  # from when, which limit
+        self._records: Counter[int] = Counter()  # by slot
+        self._slot: int | None = None  # the next that is to be looked at
+        self._calm = 0
+
+    def count(self, times: Ints) -> None:
+        """Count records by their times."""
+        if self._bound:
+            slots, counts = np.unique(times // SLOT_MS, return_counts=True)
+            self._records.update(dict(zip(slots.tolist(), counts.tolist(), strict=True)))
+
+    def ends(self, before_ms: int) -> Iterator[int]:
+        """The ends of the slots up to a time. What is earlier must have been judged before the next
+        is asked for, which changes `taken`."""
+        while True:
+            if self._slot is None and self._records:
+                self._slot = min(self._records)
+            if self._slot is None or (self._slot + 1) * SLOT_MS > before_ms:
+                return
+            end_ms = (self._slot + 1) * SLOT_MS
+            yield end_ms
+            self._look(end_ms)
+
+    def is_taken(self, hash_: Hashes) -> Mask:
+        """Which identities are remembered now."""
+        return _below(hash_, self.taken)
+
+    def is_limited(self, hash_: Hashes) -> Mask:
+        """Which identities may be counted at any time."""
+        return _below(hash_, self.limit)
+
+    def is_counted(self, hash_: Hashes, times: Ints) -> Mask:
+        """Which identities are counted at their times."""
+        counted = self.is_limited(hash_)
+        if len(self._steps) == 1:
+            return counted & _below(hash_, self._steps[0][1])
+        step = np.searchsorted([since for since, _ in self._steps], times, "right") - 1
+        for number in np.unique(step).tolist():
+            mine = step == number
+            counted[mine] &= _below(hash_[mine], self._steps[max(0, number)][1])
+        return counted
+
+    def halve(self) -> None:
+        """Remember and count half of the identities only, at all times."""
+        self.limit = self.taken = self.taken // 2
+
+    def shares(self, start_ms: int, end_ms: int) -> list[tuple[int, float]]:
+        """The shares that are counted from a time up to another, each with its begin."""
+        ends = [since for since, _ in self._steps[1:]] + [end_ms]
+        return [
+            (max(start_ms, since), min(limit, self.limit) / WHOLE)
+            for (since, limit), end in zip(self._steps, ends, strict=True)
+            if since < end_ms and end > start_ms
+        ]
+
+    def saved(self) -> dict[str, Any]:
+        """As JSON's types, for `restore`."""
+        state = {"limit": self.limit, "taken": self.taken, "calm": self._calm, "slot": self._slot}
+        return state | {"steps": self._steps, "records": list(self._records.items())}
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Go on from what was saved."""
+        self.limit, self.taken = saved["limit"], saved["taken"]
+        self._calm, self._slot = saved["calm"], saved["slot"]
+        self._steps = [(since, limit) for since, limit in saved["steps"]]
+        self._records = Counter(dict(saved["records"]))
+
+    def _look(self, end_ms: int) -> None:
+        """See what the records of a slot say of the share, and go on to the next."""
+        assert self._slot is not None
+        rate = self._records[self._slot] * 1000 / SLOT_MS
+        for slot in [one for one in self._records if one <= self._slot]:
+            del self._records[slot]
+        before = self._steps[-1]
+        self._follow(rate, end_ms)
+        if self._steps[-1] != before:
+            since_ms, limit = self._steps[-1]
+            self.changes.append(Change(max(since_ms, end_ms), limit / WHOLE, rate))
+        while len(self._steps) > 1 and self._steps[1][0] < end_ms - self._keep_ms:
+            del self._steps[0]
+        self.taken = min(self.limit, self._needed(end_ms))
+        self._slot += 1
+        if len(self._steps) == 1 and self._steps[0][1] >= self.limit:
+            self._slot = None  # until there are records
+
+    def _follow(self, rate: float, end_ms: int) -> None:
+        """Change the steps if the rate wants another share."""
+        since_ms, limit = self._steps[-1]
+        self._calm = self._calm + 1 if 2 * limit * rate <= CALM * self._bound * WHOLE else 0
+        if limit * rate > self._bound * WHOLE:
+            if since_ms > end_ms:  # it is larger from then on, but there are too many by then
+                self._steps.pop()
+                limit = self._steps[-1][1]
+            while limit * rate > self._bound * WHOLE and limit > 1:
+                limit //= 2
+            if limit != self._steps[-1][1]:
+                self._steps.append((end_ms, limit))
+        elif self._calm >= CALM_SLOTS and since_ms <= end_ms and limit < self.limit:
+            self._calm = 0
+            self._steps.append((end_ms + self._remember_ms, min(2 * limit, self.limit)))
+
+    def _needed(self, end_ms: int) -> int:
+        """The largest limit so long around the slot after a time as outputs are recognised."""
+        ends = [since for since, _ in self._steps[1:]] + [FAR_MS]
+        first_ms, last_ms = end_ms - self._remember_ms, end_ms + SLOT_MS + self._remember_ms
+        return max(
+            limit
+            for (since, limit), end in zip(self._steps, ends, strict=True)
+            if since <= last_ms and end > first_ms
+        )
+
+
+def _below(hash_: Hashes, limit: int) -> Mask:
+    return np.ones(len(hash_), bool) if limit >= WHOLE else hash_ < np.uint64(limit)

@@ -1,0 +1,45 @@
+"""What a watch file may not say."""
+
+import pytest
+from pydantic import ValidationError
+
+from tests.unit.watcher.records import a_watch
+
+pytestmark = pytest.mark.unit
+
+WINDOW = {"kind": "window"}
+TIMED = [{"topic": "in", "time": "header.at"}]
+SPANNED = [{"topic": "out", "start": "header.from", "end": "header.to"}]
+
+
+def test_windows_are_by_times_of_inputs_and_outputs():
+    watch = a_watch(inputs=TIMED, outputs=SPANNED, relation=WINDOW)
+    assert [one.times for one in (*watch.inputs, *watch.outputs)] == [
+        ("header.at",),
+        ("header.from", "header.to"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"relation": WINDOW}, "in needs time"),
+        ({"relation": WINDOW, "inputs": TIMED}, "out needs start and end"),
+        (
+            {"relation": WINDOW, "inputs": TIMED, "outputs": [SPANNED[0] | {"end": ""}]},
+            "out needs start and end",
+        ),
+        (
+            {"relation": WINDOW, "inputs": TIMED, "outputs": [SPANNED[0] | {"time": "key"}]},
+            "out needs start and end",
+        ),
+        ({"relation": WINDOW, "inputs": [TIMED[0] | {"end": "key"}]}, "in needs time"),
+        ({"inputs": TIMED}, "in needs time, for windows and for nothing else"),
+        ({"outputs": SPANNED}, "out needs start and end, for windows and nothing else"),
+        ({"relation": {"windows": 2}}, "windows belongs to the kind window"),
+        ({"inputs": [{"topic": "in", "time": "value.at"}]}, "a format other than bytes"),
+    ],
+)
+def test_times_are_for_windows_and_all_there(fields, why):
+    with pytest.raises(ValidationError, match=why):
+        a_watch(**fields)

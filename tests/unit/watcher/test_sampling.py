@@ -1,0 +1,126 @@
+"""A share that follows the rate: when it changes, and that counts are exact on it."""
+
+import json
+from collections import Counter
+
+import pytest
+
+from services.watcher.identity import hashes
+from services.watcher.records import EXACT, LATE, LOST
+from services.watcher.sampling import WHOLE
+from services.watcher.watched import Watched
+from tests.unit.watcher.one_by_one import verdicts_of
+from tests.unit.watcher.records import a_watch
+from tests.unit.watcher.test_watched import NAMES, records, totals
+
+pytestmark = pytest.mark.unit
+
+RELATION = {"deadline_ms": 2_000, "give_up_ms": 10_000, "remember_ms": 20_000}
+BEGIN_MS = 1_000_000
+# From which second on so many inputs come a second; each has about one output.
+RATES = ((0, 4), (30, 18), (90, 1))
+END_S = 320
+
+
+def traffic():
+    """(identity, time) of inputs, each of another identity, and of outputs with faults."""
+    inputs, outputs, number = [], [], 0
+    for second in range(END_S):
+        rate = next(rate for since, rate in reversed(RATES) if since <= second)
+        for place in range(rate):
+            at_ms = BEGIN_MS + 1_000 * second + 1_000 * place // rate
+            inputs.append((number, at_ms))
+            took_ms = 2_500 if number % 7 == 0 else 15_000 if number % 17 == 0 else 3
+            if number % 11:
+                outputs.append((number, at_ms + took_ms))
+            if number % 13 == 0:
+                outputs.append((number, at_ms + took_ms + 500))
+            if number % 19 == 0:
+                outputs.append((f"nobody-{number}", at_ms))
+            number += 1
+    return inputs, outputs
+
+
+def a_bounded_watch():
+    return a_watch(begin="earliest", relation=RELATION, max_per_second=10, run_s=3_600)
+
+
+def run(cut_ms, killed_ms=None):
+    """Events and changes of a watch that judges every `cut_ms`, and goes on from what was saved."""
+    watch = a_bounded_watch()
+    watched, events, changes = Watched(watch, 0), [], []
+    sides = [records(topic, side) for topic, side in zip(("in", "out"), traffic(), strict=True)]
+    end_ms = BEGIN_MS + 1_000 * END_S + 60_000
+    for before_ms in range(BEGIN_MS, end_ms + cut_ms, cut_ms):
+        for topic, side in zip(("in", "out"), sides, strict=True):
+            mine = [one for one in side if one.timestamp()[1] < before_ms]
+            if mine:
+                watched.take(topic, mine)
+                del side[: len(mine)]
+        events += watched.advance(before_ms)
+        changes += watched.sampling.changes
+        watched.sampling.changes.clear()
+        if killed_ms is not None and before_ms >= killed_ms:
+            arrays, rest = watched.saved()
+            watched, killed_ms = Watched(watch, 0), None
+            watched.restore(arrays, json.loads(json.dumps(rest)))
+    return totals(events), [(one.from_ms - BEGIN_MS, one.share) for one in changes], watched
+
+
+CHANGES = [(40_000, 0.25), (170_000, 0.5), (230_000, 1.0)]
+
+
+def expected():
+    """Verdicts of a loop over all records, of those that are in the share at their time."""
+    latencies, verdicts = Counter(), Counter()
+    inputs, outputs = traffic()
+    by_name = {}
+    for side, pairs in enumerate((inputs, outputs)):
+        for name, ms in pairs:
+            by_name.setdefault(str(name), ([], []))[side].append((name, ms))
+    for name, (mine, theirs) in by_name.items():
+        hash_ = hashes([name.encode()]).tolist()[0]
+        told = verdicts_of(mine, theirs, a_bounded_watch().relation)
+        for (verdict, input_ms, output_ms), count in told.items():
+            about_ms = (output_ms if input_ms is None else input_ms) - BEGIN_MS
+            share = next((s for since, s in reversed(CHANGES) if since <= about_ms), 1.0)
+            if hash_ < share * WHOLE:
+                verdicts["missing" if verdict == LOST else NAMES[verdict]] += count
+                if verdict in (EXACT, LATE):
+                    latencies[output_ms - input_ms] += count
+    return latencies, verdicts
+
+
+@pytest.mark.parametrize("cut_ms", [997, 10_000, 60_000])
+def test_counts_are_exact_on_a_share_that_follows_the_rate(cut_ms):
+    """Eight records a second, then 37, then two: at most ten are counted."""
+    found, changes, watched = run(cut_ms)
+    assert changes == CHANGES
+    assert found == expected()
+    begin, end = BEGIN_MS, BEGIN_MS + 200_000
+    told = [(ms - BEGIN_MS, share) for ms, share in watched.sampling.shares(begin, end)]
+    assert told == [(0, 1.0), *CHANGES[:2]]
+
+
+def test_a_share_that_follows_the_rate_goes_on_from_what_was_saved():
+    for killed_ms in (45_000, 160_000):
+        found, changes, _ = run(2_003, BEGIN_MS + killed_ms)
+        assert (found, changes) == (expected(), CHANGES)
+
+
+def test_fewer_identities_are_remembered_once_the_share_is_smaller():
+    watch = a_bounded_watch()
+    watched = Watched(watch, 0)
+    inputs = [(number, BEGIN_MS + 25 * number) for number in range(3_200)]  # 40 a second, 80 s
+    watched.take("in", records("in", inputs))
+    list(watched.advance(BEGIN_MS + 80_000))
+    remembered = len(watched.ledger)
+    assert 0.2 * 800 < remembered < 0.3 * 800
+
+
+def test_there_is_no_bound_unless_one_is_asked_for():
+    watched = Watched(a_watch(begin="earliest", relation=RELATION), 0)
+    watched.take("in", records("in", [(number, BEGIN_MS) for number in range(3_000)]))
+    list(watched.advance(BEGIN_MS + 9_000))
+    assert len(watched.ledger) == 3_000
+    assert watched.sampling.shares(0, 1) == [(0, 1.0)]
