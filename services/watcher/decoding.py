@@ -8,6 +8,7 @@ import base64
 import io
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import fastavro
@@ -21,6 +22,7 @@ from services.watcher.registry import SchemaIds, asking
 
 FRAME_BYTES: Final = 5  # of Confluent's framing: 0 and the id of the schema
 Decode = Callable[[bytes], Any]
+_plain_json: Final = json.JSONDecoder().decode
 
 
 class UndecodableError(ValueError):
@@ -54,7 +56,9 @@ def field_of(record: Any, path: list[str]) -> Any:
 
 
 def decode_json(value: bytes) -> Any:
-    """JSON in UTF-8."""
+    """JSON in UTF-8, or in another encoding that its first bytes tell."""
+    with suppress(ValueError, RecursionError):
+        return _plain_json(value.decode())
     try:
         return json.loads(value)
     except (ValueError, RecursionError) as error:

@@ -51,6 +51,7 @@ class Extractor:
     def __init__(self, topic: WatchedTopic, registry: Registry | None) -> None:
         self._decode: Decode | None = decoder(topic, registry) if topic.needs_values else None
         self._identity = [_finder(path, topic.key) for path in topic.identity]
+        self._find_only = self._identity[0] if len(self._identity) == 1 else None
         self._by = _finder(topic.by, topic.key) if topic.by else None
         self._times = [_finder(path, topic.key) for path in topic.times]
         self._time_format = topic.time_format
@@ -103,13 +104,17 @@ class Extractor:
         return self._decode(value)
 
     def _text(self, message: Message, record: Any) -> bytes:
+        if self._find_only is not None:
+            text = text_of(self._find_only(message, record))
+            if text is not None:
+                return text
         parts = []
         for find in self._identity:
             text = text_of(find(message, record))
             if text is None:
                 raise NoFieldError("a part of its identity is null, a list or a record")
             parts.append(text)
-        return parts[0] if len(parts) == 1 else SEPARATOR.join(parts)
+        return SEPARATOR.join(parts)
 
     def _times_us(self, message: Message, record: Any) -> tuple[int, ...]:
         found = (find(message, record) for find in self._times)
@@ -173,4 +178,4 @@ def stamps(messages: list[Message]) -> tuple[Ints, Ints]:
 
 def sizes(messages: list[Message]) -> Iterator[int]:
     """Bytes of each value."""
-    return (0 if value is None else len(value) for value in map(Message.value, messages))
+    return map(len, messages)

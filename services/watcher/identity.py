@@ -26,10 +26,15 @@ def text_of(value: Any) -> bytes | None:
 
     A whole number is the same as a floating-point number, as its decimal text, or as a key.
     """
-    if isinstance(value, str):
-        return value.encode("utf-8", "surrogatepass")
-    if isinstance(value, bytes):
-        return value
+    kind = type(value)
+    if kind is str:
+        text: str = value
+        return text.encode("utf-8", "surrogatepass")
+    if kind is int:
+        return b"%d" % value
+    if kind is bytes:
+        found: bytes = value
+        return found
     if isinstance(value, bool):
         return b"true" if value else b"false"
     if isinstance(value, float) and value.is_integer():
