@@ -123,7 +123,7 @@ class Groups:
             high = np.searchsorted(block_hash, sorted_hash, "right")
             if start_us is not None and end_us is not None:
                 low, high = (
-                    _first_at(block_start[0], low, high, bound[order])
+                    first_at(block_start[0], low, high, bound[order])
                     for bound in (start_us, end_us)
                 )
             hits = np.flatnonzero(high > low)
@@ -174,7 +174,7 @@ class Groups:
         """Move what is remembered to the front of columns that are large enough."""
         if self.end - self._base + count <= len(self._columns["hash"]):
             return
-        size = max(FIRST_CELLS, 2 * (len(self) + count))
+        size = max(FIRST_CELLS, 5 * (len(self) + count) // 4)
         for name, kind in self._kinds.items():
             column = np.empty(size, kind)
             column[: len(self)] = self.column(name, self.first, self.end)
@@ -215,7 +215,7 @@ class Groups:
         return hash_[wanted], number[wanted]
 
 
-def _first_at(column: Ints, low: Ints, high: Ints, wanted: Ints) -> Ints:
+def first_at(column: Ints, low: Ints, high: Ints, wanted: Ints) -> Ints:
     """The first place from `low` up to `high` at which a column, which rises there, is not below
     what is wanted, of each by bisection."""
     low, high = low.copy(), high.copy()

@@ -218,6 +218,7 @@ class WatchReader:
             except KafkaException as error:
                 if not _is_gone(error.args[0]):
                     return None
+                self._looked_ms = 0  # look at once what has become of it
             except FutureTimeoutError:
                 return None
         return found

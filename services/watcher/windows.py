@@ -13,7 +13,7 @@ In order of time, inputs before outputs of the same millisecond:
   output is lost, or was made without it as it came too late.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from schemas.watch import Relation
 from services.runtime.cells import Ints
-from services.watcher.groups import MISSING, PAIRED, Found, Groups
+from services.watcher.groups import MISSING, PAIRED, Groups, first_at
 from services.watcher.identity import Hashes, mixed
 from services.watcher.records import (
     COLUMNS,
@@ -41,14 +41,31 @@ from services.watcher.records import (
 from services.watcher.remembered import Remembered
 
 FAR_MS: Final = 1 << 62
+SIDES: Final[tuple[Any, ...]] = ("left", "right")
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The windows of some outputs. code: of the window of each output, which: its position among
+    the windows; of each window hash, and from where to where its inputs are in time_ms, which rises
+    there, and number."""
+
+    code: Ints
+    which: Ints
+    low: Ints
+    high: Ints
+    time_ms: Ints
+    number: Ints
 
 
 @dataclass(frozen=True)
 class _Answers:
-    """Outputs that have inputs. row: of the output; last_ms, last: time and number of the last of
-    its inputs; known_ms: of the last that an earlier output of its window had."""
+    """Outputs that have inputs, by window and within one in the order in which they are judged.
+    row: of the output; which: its window; last_ms, last: time and number of the last of its inputs;
+    known_ms: of the last that an earlier output of its window had."""
 
     row: Ints
+    which: Ints
     last_ms: Ints
     last: Ints
     known_ms: Ints
@@ -58,6 +75,10 @@ class _Answers:
         """Which are no duplicates."""
         found: npt.NDArray[np.bool_] = self.last_ms > self.known_ms
         return found
+
+    def take(self, rows: Any) -> "_Answers":
+        """Some of them."""
+        return _Answers(*(getattr(self, one.name)[rows] for one in fields(self)))
 
 
 class Windows:
@@ -82,11 +103,12 @@ class Windows:
         not taken in yet; returns what can be said now."""
         self._remembered.add(inputs)
         outputs = joined([self.waiting, outputs]).in_order()
-        codes = window_codes(outputs)
-        found = self._usable(outputs)
-        answers = self._answers(outputs, codes, found)
-        judged = [self._told(outputs, answers), self._counted(len(outputs), answers, found)]
-        self._note(outputs, codes, answers)
+        asked = self._asked(outputs)
+        answers = self._answers(outputs, asked)
+        judged = [self._told(outputs, answers)]
+        new = answers.take(answers.is_new)
+        judged.append(self._counted(outputs, asked, new))
+        self._note(outputs, asked, new)
         rest = outputs.take(np.setdiff1d(np.arange(len(outputs)), answers.row))
         in_vain = rest.time_ms + self._relation.deadline_ms < before_ms
         unexpected = np.full(int(in_vain.sum()), UNEXPECTED, np.uint8)
@@ -117,40 +139,45 @@ class Windows:
         self._had.restore({name: saved[f"had_{name}"] for name in self._had.saved()})
         self._remembered.restore(saved)
 
-    def _usable(self, outputs: Records) -> Found:
-        """Inputs in the windows of outputs that are not forgotten at the time of the output, nor so
-        much later that it does not wait for them."""
-        found = self.groups.find(outputs.hash, outputs.start_us, outputs.end_us)
-        took_ms = outputs.time_ms[found.asked] - self.groups.of("time_ms", found.number)
-        relation = self._relation
-        good = (took_ms <= relation.remember_ms) & (took_ms >= -relation.deadline_ms)
-        return Found(found.asked[good], found.number[good])
-
-    def _answers(self, outputs: Records, codes: Ints, found: Found) -> _Answers:
-        """Outputs with inputs, by window and within one in the order in which they are judged."""
-        row, starts = np.unique(found.asked, return_index=True)
-        if not len(row):
-            nothing = np.empty(0, np.int64)
-            return _Answers(nothing, nothing, nothing, nothing)
+    def _asked(self, outputs: Records) -> _Asked:
+        """Each window once, with its inputs."""
+        code = window_codes(outputs)
+        order = np.lexsort((code, outputs.hash))
+        is_first = np.append(True, _differ(outputs.hash[order]) | _differ(code[order]))
+        is_first = is_first[: len(order)]
+        which = np.empty(len(order), np.int64)
+        which[order] = np.cumsum(is_first) - 1
+        one = outputs.take(order[is_first])
+        found = self.groups.find(one.hash, one.start_us, one.end_us)
         time_ms = self.groups.of("time_ms", found.number)
-        is_before = time_ms <= outputs.time_ms[found.asked]
-        last_ms = np.maximum.reduceat(np.where(is_before, time_ms, NONE_MS), starts)
-        first_ms = np.minimum.reduceat(np.where(is_before, FAR_MS, time_ms), starts)
-        last_ms = np.where(last_ms == NONE_MS, first_ms, last_ms)
-        which = np.repeat(np.arange(len(row)), np.diff(np.append(starts, len(found.asked))))
-        number = np.where(time_ms == last_ms[which], found.number, -1)
-        last = np.maximum.reduceat(number, starts)
+        in_time = np.lexsort((time_ms, found.asked))
+        bounds = np.searchsorted(found.asked, np.arange(len(one) + 1))
+        return _Asked(code, which, bounds[:-1], bounds[1:], time_ms[in_time], found.number[in_time])
+
+    def _answers(self, outputs: Records, asked: _Asked) -> _Answers:
+        low, high = asked.low[asked.which], asked.high[asked.which]
+        after = first_at(asked.time_ms, low, high, outputs.time_ms + 1)
+        times = np.append(asked.time_ms, FAR_MS)  # so that there is one behind the last
+        relation = self._relation
+        has_before = (after > low) & (outputs.time_ms - times[after - 1] <= relation.remember_ms)
+        has_after = (after < high) & (times[after] - outputs.time_ms <= relation.deadline_ms)
+        row = np.flatnonzero(has_before | has_after)
+        place = (after - has_before)[row]
+        last_ms = times[place]
         judged_ms = np.maximum(outputs.time_ms[row], last_ms)
-        order = np.lexsort((row, judged_ms, codes[row], outputs.hash[row]))
-        row, last_ms, last = row[order], last_ms[order], last[order]
-        known_ms = self._known_ms(outputs.hash[row], codes[row], last_ms)
-        return _Answers(row, last_ms, last, known_ms)
+        order = np.lexsort((row, judged_ms, asked.which[row]))
+        row, place, last_ms = row[order], place[order], last_ms[order]
+        which = asked.which[row]
+        known_ms = self._known_ms(outputs.hash[row], asked.code[row], last_ms)
+        return _Answers(row, which, last_ms, asked.number[place], known_ms)
 
     def _known_ms(self, hash_: Hashes, codes: Ints, last_ms: Ints) -> Ints:
         """Until when the inputs of a window were in an output before each of some, in order."""
-        is_same = (hash_[1:] == hash_[:-1]) & (codes[1:] == codes[:-1])
-        known_ms = np.append(NONE_MS, np.where(is_same, last_ms[:-1], NONE_MS))
-        first = np.flatnonzero(np.append(True, ~is_same))
+        if not len(hash_):
+            return last_ms
+        is_other = _differ(hash_) | _differ(codes)
+        known_ms = np.append(NONE_MS, np.where(is_other, NONE_MS, last_ms[:-1]))
+        first = np.flatnonzero(np.append(True, is_other))
         had = self._had.find(hash_[first], codes[first], codes[first] + 1)
         asked, starts = np.unique(had.asked, return_index=True)
         if len(asked):
@@ -166,31 +193,43 @@ class Windows:
         by = np.where(rows.by >= 0, rows.by, self.groups.of("by", answers.last)).astype(np.int32)
         return of_outputs(verdict, replace(rows, by=by), answers.last_ms)
 
-    def _counted(self, outputs: int, answers: _Answers, found: Found) -> Judged:
-        """Count in how many windows inputs are; returns which were missing and are not any more."""
-        last_ms, known_ms = (np.full(outputs, NONE_MS, np.int64) for _ in range(2))
-        last_ms[answers.row], known_ms[answers.row] = answers.last_ms, answers.known_ms
-        time_ms = self.groups.of("time_ms", found.number)
-        is_new = (time_ms <= last_ms[found.asked]) & (time_ms > known_ms[found.asked])
-        numbers, windows = np.unique(found.number[is_new], return_counts=True)
-        numbers = numbers[self.groups.add_windows(numbers, windows) >= self._relation.windows]
+    def _counted(self, outputs: Records, asked: _Asked, new: _Answers) -> Judged:
+        """Count in how many windows inputs are; returns which were missing and are not any more.
+        Of a window, an input is in the first output whose last input is not before it."""
+        windows = np.arange(len(asked.low))
+        window = np.repeat(windows, asked.high - asked.low)
+        low, high = (np.searchsorted(new.which, windows, side)[window] for side in SIDES)
+        found = first_at(new.last_ms, low, high, asked.time_ms)
+        there = np.flatnonzero(found < high)
+        found, time_ms = found[there], asked.time_ms[there]
+        took_ms = outputs.time_ms[new.row[found]] - time_ms
+        is_in = (time_ms > new.known_ms[found]) & (took_ms <= self._relation.remember_ms)
+        numbers, times = np.unique(asked.number[there][is_in], return_counts=True)
+        numbers = numbers[self.groups.add_windows(numbers, times) >= self._relation.windows]
         was_missing = self.groups.of("state", numbers) == MISSING
         self.groups.set_state(numbers, PAIRED)
         return self._remembered.said(FOUND, numbers[was_missing])
 
-    def _note(self, outputs: Records, codes: Ints, answers: _Answers) -> None:
-        """Remember the windows that have an output now."""
-        mine = np.flatnonzero(answers.is_new)
-        mine = mine[np.argsort(answers.last_ms[mine], kind="stable")]
-        rows = outputs.take(answers.row[mine])
+    def _note(self, outputs: Records, asked: _Asked, new: _Answers) -> None:
+        """Remember the windows that have an output now, each with its last."""
+        is_last = np.append(_differ(new.which), True)[: len(new.which)]
+        new = new.take(np.flatnonzero(is_last))
+        new = new.take(np.argsort(new.last_ms, kind="stable"))
+        rows = outputs.take(new.row)
         self._had.add(
             hash=rows.hash,
-            time_ms=answers.last_ms[mine],
+            time_ms=new.last_ms,
             place=rows.place,
             offset=rows.offset,
             by=rows.by,
-            start_us=codes[answers.row[mine]],
+            start_us=asked.code[new.row],
         )
+
+
+def _differ(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Which values but the first are not that before."""
+    found: npt.NDArray[np.bool_] = values[1:] != values[:-1]
+    return found
 
 
 def window_codes(outputs: Records) -> Ints:

@@ -8,14 +8,11 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from schemas import catalogue
-from schemas.watch import Watch
-from services.runtime.kafka import assigned_consumer, ends_of
-from services.runtime.replay import decoded, read_spans
 from services.runtime.watches import keep_watch
 from tests.integration.kafka_broker import own_broker  # noqa: F401
 from tests.integration.registry_double import Registry, serving
 from tests.integration.service_process import running_service
+from tests.integration.watched_bus import a_watch, await_conclusion, await_pairs, concluded
 from tests.integration.watched_formats import (
     IDENTITIES,
     ORDER,
@@ -32,65 +29,17 @@ from tests.integration.watched_pipeline import (
     Pipeline,
     as_json,
     brute_force,
+    by_run,
     cluster_state,
     faulty,
+    flat,
     identified,
     make_topics,
-    run_of,
     told_by,
 )
+from tests.unit.watcher.one_by_one import windows_of
 
 pytestmark = pytest.mark.integration
-
-RELATION = {"deadline_ms": 2_000, "give_up_ms": 4_000, "remember_ms": 8_000}
-RUN_S = 5
-
-
-def a_watch(broker, name, **fields):
-    plain = {
-        "name": name,
-        "kafka": {"bootstrap": broker.bootstrap},
-        "relation": RELATION,
-        "begin": "earliest",
-        "run_s": RUN_S,
-    }
-    return Watch.model_validate(plain | fields)
-
-
-def published(broker):
-    """Schema name and fields of every result on the bus."""
-    topics = (catalogue.LIFECYCLE, catalogue.LATENCY, catalogue.VERDICTS, catalogue.CONCLUSIONS)
-    consumer = assigned_consumer(broker, "tests-bus", **{"fetch.min.bytes": 1})
-    spans = {place: (0, end) for place, end in ends_of(consumer, topics).items()}
-    found = list(decoded(read_spans(consumer, spans)))
-    consumer.close()
-    return found
-
-
-def concluded(records, watch):
-    """Conclusions of a watch by number of the run."""
-    return {
-        run_of(watch, record["run_id"]): record
-        for name, record in records
-        if name == "results_conclusions" and record["run_id"].startswith(f"watch-{watch.name}-")
-    }
-
-
-def await_conclusion(broker, watch, time_ms, deadline_s=60):
-    """Wait until the run that a time belongs to is concluded; returns what was published."""
-    run, end_s = time_ms // (1000 * watch.run_s), time.monotonic() + deadline_s
-    while run not in concluded(records := published(broker), watch):
-        assert time.monotonic() < end_s, [one for one in records if one[0] == "results_lifecycle"]
-        time.sleep(0.2)  # between two looks, within the deadline
-    return records
-
-
-def await_pairs(broker, watch, count, deadline_s=60):
-    """Wait until so many outputs have been paired."""
-    end_s = time.monotonic() + deadline_s
-    while sum(map(Counter.total, told_by(published(broker), watch)[0].values())) < count:
-        assert time.monotonic() < end_s
-        time.sleep(0.2)  # between two looks, within the deadline
 
 
 def order_id(message):
@@ -164,9 +113,10 @@ def test_every_count_is_that_of_a_brute_force_though_processes_are_killed(broker
 
 def test_watches_of_every_format_go_on_beside_each_other(broker, tmp_path):
     """Avro of a registry into Protobuf; keys that are longs into JSON; headers; a join of two
-    topics; a filter, of which a quarter is counted."""
+    topics; a filter, of which a quarter is counted; windows, some records too late for theirs."""
     topics = ("f_avro", "f_proto", "f_long", "f_json", "f_in", "f_out", "f_left", "f_right")
-    make_topics(broker.bootstrap, **dict.fromkeys((*topics, "f_joined", "f_few"), 2))
+    topics += ("f_joined", "f_few", "f_read", "f_mean")
+    make_topics(broker.bootstrap, **dict.fromkeys(topics, 2))
     with serving(Registry("reader", "secret")) as registry:
         registry.schemas[7] = {"schema": json.dumps(ORDER), "references": [SITE_REFERENCE]}
         registry.subjects["/subjects/site/versions/2"] = {"schema": json.dumps(SITE)}
@@ -174,7 +124,7 @@ def test_watches_of_every_format_go_on_beside_each_other(broker, tmp_path):
         for watch in watches:
             keep_watch(tmp_path, watch)
         load = Load(broker.bootstrap, record_of_every_format, count=4_000, per_second=500)
-        inputs = ["f_avro", "f_long", "f_in", "f_left", "f_right"]
+        inputs = ["f_avro", "f_long", "f_in", "f_left", "f_right", "f_read"]
         pipeline = Pipeline(broker.bootstrap, inputs, Translating())
         with running_service(broker, "watcher", tmp_path):
             pipeline.start()
@@ -197,7 +147,11 @@ def test_watches_of_every_format_go_on_beside_each_other(broker, tmp_path):
                 if watch.share < 1:
                     inputs, outputs = sampled(inputs, 0.25), sampled(outputs, 0.25)
                     assert 500 < len(inputs) < 1_500
-                expected = brute_force(watch, inputs, outputs)
+                expected = (
+                    by_run(watch, windows_of(*map(flat, (inputs, outputs)), watch.relation))
+                    if watch.name == "windowed"
+                    else brute_force(watch, inputs, outputs)
+                )
                 assert told_by(records, watch) == expected, watch.name
                 assert sum(map(Counter.total, expected[0].values())) > 200
         assert registry.asked == ["/schemas/ids/7", "/subjects/site/versions/2"]

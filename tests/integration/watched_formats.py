@@ -4,6 +4,7 @@ import io
 import json
 import struct
 from collections import defaultdict
+from datetime import UTC, datetime, timedelta
 
 import fastavro
 
@@ -55,9 +56,24 @@ def sides(registry):
             "relation": {"kind": "filter", **BOUNDS},
             "share": 0.25,
         },
+        "windowed": {
+            "inputs": [{"topic": "f_read", "format": "json", "time": "value.at"}],
+            "outputs": [
+                {
+                    "topic": "f_mean",
+                    "format": "json",
+                    "identity": ["value.site"],
+                    "start": "value.window.start",
+                    "end": "value.window.end",
+                    "time_format": "iso",
+                }
+            ],
+            "relation": {"kind": "window", **BOUNDS},
+        },
     }
 
 
+EPOCH_MS, WINDOW_MS = 1_700_000_000_000, 500
 BOUNDS = {"deadline_ms": 2_000, "give_up_ms": 4_000, "remember_ms": 8_000}
 
 
@@ -70,6 +86,8 @@ def record_of_every_format(number):
     yield "f_left", b"j%d" % number, b"x", None
     if number % 50:
         yield "f_right", b"j%d" % number, b"x", None
+    at_ms = EPOCH_MS + 10 * number - (1_000 if number % 77 == 0 else 0)
+    yield "f_read", b"s%d" % (number % 5), json.dumps({"at": at_ms}).encode(), None
 
 
 class Translating:
@@ -77,6 +95,7 @@ class Translating:
 
     def __init__(self):
         self._joined = defaultdict(int)
+        self._window = {}
 
     def __call__(self, message):
         topic = message.topic()
@@ -94,11 +113,38 @@ class Translating:
             yield from faulty(number, ("f_out", None, b"y", [("id", name)]))
             if number % 3 == 0:
                 yield from faulty(number, ("f_few", name, b"y", None))
+        elif topic == "f_read":
+            yield from self._mean(message)
         else:
             self._joined[message.key()] += 1
             if self._joined[message.key()] == 2:
                 number = int(message.key()[1:])
                 yield from faulty(number, ("f_joined", message.key(), b"y", None))
+
+    def _mean(self, message):
+        """The window before that of a record, when it is the first of its own; a record of an older
+        window is dropped."""
+        site = message.key()
+        window = json.loads(message.value())["at"] // WINDOW_MS
+        before = self._window.get(site, window)
+        self._window[site] = max(window, before)
+        if window > before:
+            number = before + int(site[1:])
+            mean = ("f_mean", None, window_of(site, before), None)
+            if number % 31:
+                yield (2.5 if number % 17 == 0 else 0.0), mean
+            if number % 13 == 0:
+                yield 0.3, mean
+            if number % 41 == 0:
+                yield 0.0, ("f_mean", None, window_of(b"nowhere", before), None)
+
+
+def window_of(site, number):
+    """A mean of a window, in JSON."""
+    begin = datetime.fromtimestamp(number * WINDOW_MS / 1000, UTC)
+    end = begin + timedelta(milliseconds=WINDOW_MS)
+    span = {"start": begin.isoformat(), "end": end.isoformat()}
+    return json.dumps({"site": site.decode(), "window": span, "mean": 3.5}).encode()
 
 
 def order_of(message):
@@ -117,6 +163,13 @@ def header_of(message):
     return message.headers()[0][1]
 
 
+def span_of(message):
+    """Identity, begin and end of a mean, in microseconds by hand."""
+    record = json.loads(message.value())
+    times = (record["window"][name] for name in ("start", "end"))
+    return record["site"], *(round(datetime.fromisoformat(t).timestamp() * 1e6) for t in times)
+
+
 # Of inputs and outputs, in the order of `sides`.
 IDENTITIES = [
     (lambda m: (order_of(m)["id"], order_of(m)["site"]["name"]), proto_identity),
@@ -124,6 +177,7 @@ IDENTITIES = [
     (header_of, header_of),
     (lambda m: m.key(), lambda m: m.key()),
     (header_of, lambda m: m.key()),
+    (lambda m: (m.key().decode(), 1000 * json.loads(m.value())["at"]), span_of),
 ]
 
 

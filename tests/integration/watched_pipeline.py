@@ -24,9 +24,14 @@ NAMES = {
 DEADLINE_S = 60
 
 
-def make_topics(bootstrap, **partitions):
+def client(kafka):
+    """Properties of a client, from an address or from properties."""
+    return {"bootstrap.servers": kafka} if isinstance(kafka, str) else kafka
+
+
+def make_topics(kafka, **partitions):
     """Topics with so many partitions that take their time from the broker."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient(client(kafka))
     config = {"message.timestamp.type": "LogAppendTime"}
     topics = [NewTopic(name, count, 1, config=config) for name, count in partitions.items()]
     for future in admin.create_topics(topics).values():
@@ -36,9 +41,10 @@ def make_topics(bootstrap, **partitions):
 class Load(threading.Thread):
     """Sends numbered records: `record(number)` is topic, key, value and headers of each."""
 
-    def __init__(self, bootstrap, record, count, per_second):
+    def __init__(self, kafka, record, count, per_second, first=0):
         super().__init__(name="load", daemon=True)
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+        self._producer = Producer(client(kafka) | {"linger.ms": 5})
+        self._first = first
         self._record, self._count, self._per_second = record, count, per_second
 
     def run(self):
@@ -47,7 +53,7 @@ class Load(threading.Thread):
             due_s = begin_s + number / self._per_second
             while (wait_s := due_s - time.monotonic()) > 0:
                 self._producer.poll(min(wait_s, 0.02))
-            for topic, key, value, headers in self._record(number):
+            for topic, key, value, headers in self._record(self._first + number):
                 self._producer.produce(topic, value, key, headers=headers)
         assert self._producer.flush(30) == 0
 
@@ -56,9 +62,9 @@ class Pipeline(threading.Thread):
     """Consumes topics in a group and publishes `made(message)` of each: pairs of a delay in seconds
     and topic, key, value and headers."""
 
-    def __init__(self, bootstrap, topics, made):
+    def __init__(self, kafka, topics, made):
         super().__init__(name="pipeline", daemon=True)
-        base = {"bootstrap.servers": bootstrap}
+        base = client(kafka)
         self._consumer = Consumer(
             base | {"group.id": "shop", "auto.offset.reset": "earliest", "fetch.wait.max.ms": 10}
         )
@@ -101,11 +107,9 @@ def faulty(number, record):
         yield 0.3, record
 
 
-def everything(bootstrap, topic):
+def everything(kafka, topic):
     """Every record of a topic now."""
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "brute-force", "enable.auto.commit": False}
-    )
+    consumer = Consumer(client(kafka) | {"group.id": "brute-force", "enable.auto.commit": False})
     partitions = consumer.list_topics(topic, 10).topics[topic].partitions
     ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), 10) for p in partitions}
     left = {p: high for p, (low, high) in ends.items() if low < high}
@@ -122,16 +126,21 @@ def everything(bootstrap, topic):
     return found
 
 
-def identified(bootstrap, topics, identity):
+def identified(kafka, topics, identity):
     """Identity and time of every record of some topics that has one."""
     found = []
     for topic in topics:
-        for message in everything(bootstrap, topic):
+        for message in everything(kafka, topic):
             with suppress(ValueError, KeyError, TypeError):
                 name = identity(message)
                 if name is not None:
                     found.append((name, message.timestamp()[1]))
     return found
+
+
+def flat(records):
+    """Identity, time and the times that a window has, of what `identified` returns of windows."""
+    return [(name, ms, *times) for (name, *times), ms in records]
 
 
 def by_run(watch, found):
@@ -173,15 +182,17 @@ def run_of(watch, run_id):
     return calendar.timegm(begin) // watch.run_s
 
 
-def cluster_state(bootstrap, topics):
-    """Topics, their settings and groups of a cluster."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    known = admin.list_topics(timeout=10).topics
+def cluster_state(kafka, topics):
+    """Topics, settings of these and of the brokers, and groups of a cluster."""
+    admin = AdminClient(client(kafka))
+    known = admin.list_topics(timeout=10)
     asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+    asked += [ConfigResource(ResourceType.BROKER, str(broker)) for broker in known.brokers]
     configs = {
         resource.name: {name: entry.value for name, entry in future.result(10).items()}
         for resource, future in admin.describe_configs(asked).items()
     }
+    known = known.topics
     groups = {one.group_id for one in admin.list_consumer_groups().result(10).valid}
     return {name: len(known[name].partitions) for name in sorted(known)}, configs, groups
 

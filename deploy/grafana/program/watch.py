@@ -67,8 +67,8 @@ def _troubles() -> table.Panel:
         About(
             "What happened",
             "Records that cannot be decoded, topics and partitions that came and went, records "
-            "that were deleted before they were read, changes of the share that is counted, watches "
-            "that were started again.",
+            "that were deleted before they were read, changes of the share that is counted, "
+            "watches that were started again.",
             "string",
             height=6,
             empty="Nothing happened to the watches in this range of time.",

@@ -1,0 +1,40 @@
+"""Reads topics from now on as a watch does, and only counts: says `reads`, then every SECONDS how
+many messages a second there were. Ends when its standard input does.
+
+python -m tests.benchmarks._watch_peer BOOTSTRAP TOPIC…
+"""
+
+import os
+import sys
+import time
+
+from confluent_kafka import OFFSET_END, Consumer, TopicPartition
+
+from services.runtime.program import end_with_parent
+from services.watcher.reading import READING
+from services.watcher.watching import MOST_READ, READ_S
+
+SECONDS = float(os.environ.get("TIDEGAUGE_BENCH_SECONDS", "20"))
+
+
+def main() -> None:
+    """Read until the end of standard input."""
+    bootstrap, *topics = sys.argv[1:]
+    consumer = Consumer({"bootstrap.servers": bootstrap} | READING)
+    known = consumer.list_topics(timeout=10).topics
+    places = [TopicPartition(one, p, OFFSET_END) for one in topics for p in known[one].partitions]
+    consumer.assign(places)
+    end_with_parent()
+    while not consumer.consume(MOST_READ, READ_S):
+        pass
+    print("reads", flush=True)
+    read, began_s = 0, time.monotonic()
+    while True:
+        read += len(consumer.consume(MOST_READ, READ_S))
+        if time.monotonic() > began_s + SECONDS:
+            print(int(read / (time.monotonic() - began_s)), flush=True)
+            read, began_s = 0, time.monotonic()
+
+
+if __name__ == "__main__":
+    main()

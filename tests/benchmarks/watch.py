@@ -1,0 +1,230 @@
+"""What a watch costs, against a client of Kafka that only reads the same topics.
+
+A load writes records of 100 bytes to a topic with four partitions, and 10 ms later one with the
+same key to another. Then, in turn, each in a process of its own:
+- ours: a watch as the watcher starts it, publishing to a bus on the same broker;
+- the peer: a consumer of confluent-kafka with the same settings, which counts messages.
+A figure is the processor time of the process in a while, the client's threads included, after the
+watch has read what it wants to remember. The cases are those that the watch is meant for: 10,000
+records/s in and as many out by key and by a field of JSON, and 100,000/s by key with a sample.
+Intervals are of 95 %, over the rounds; those of a ratio are of its logarithm.
+"""
+
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, stdev
+
+import psutil
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from analysis.intervals import student_t
+from schemas.watch import Watch
+from services.runtime.settings import ROOT, ServiceSettings
+from services.runtime.watches import keep_watch, position_path
+from services.watcher import position
+from tests.benchmarks._measured import Measured
+from tests.integration.kafka_broker import running_broker
+
+ROUNDS = int(os.environ.get("TIDEGAUGE_BENCH_ROUNDS", "5"))
+SECONDS = float(os.environ.get("TIDEGAUGE_BENCH_SECONDS", "20"))
+PARTITIONS = 4
+NEAR_MS = 3_000  # so far behind is not behind
+TIMEOUT_S = 240
+
+
+@dataclass(frozen=True)
+class Case:
+    """rate: of records a second, in and out each. format: of values. share: that is counted."""
+
+    name: str
+    rate: int
+    format: str
+    share: float
+    remember_s: int
+
+    @property
+    def topics(self) -> tuple[str, str]:
+        """Input and output."""
+        return f"{self.name}_in", f"{self.name}_out"
+
+
+CASES = (
+    Case("keys_10k", 10_000, "bytes", 1.0, 120),
+    Case("json_10k", 10_000, "json", 1.0, 120),
+    Case("keys_100k_one_in_16", 100_000, "bytes", 1 / 16, 30),
+)
+
+
+@dataclass(frozen=True)
+class Used:
+    """What a process used while it was measured."""
+
+    cores: float
+    memory_mb: float
+
+
+def measure(say: Callable[[str], None], scratch: Path) -> Measured:
+    """Cores and megabytes of each case, and the ratio of the peer's cores to ours."""
+    found = Measured()
+    with running_broker(scratch) as settings:
+        for case in CASES:
+            _measure_case(case, settings, scratch, say, found)
+    return found
+
+
+def _measure_case(
+    case: Case,
+    settings: ServiceSettings,
+    scratch: Path,
+    say: Callable[[str], None],
+    found: Measured,
+) -> None:
+    admin = AdminClient({"bootstrap.servers": settings.bootstrap})
+    config = {"message.timestamp.type": "LogAppendTime"}
+    topics = [NewTopic(topic, PARTITIONS, 1, config=config) for topic in case.topics]
+    for future in admin.create_topics(topics).values():
+        future.result(30)
+    ours, peers = [], []
+    with _load(case, settings):
+        filled_s = time.monotonic() + min(case.remember_s, 6 * SECONDS)
+        while time.monotonic() < filled_s:
+            time.sleep(0.5)  # the load writes what a watch that begins will read
+        for number in range(ROUNDS):
+            ours.append(_ours(case, settings, scratch / f"{case.name}-{number}"))
+            peers.append(_peer(case, settings))
+            say(
+                f"{case.name}, round {number + 1}: {ours[-1].cores:.3f} of a core and "
+                f"{ours[-1].memory_mb:.0f} MB; the client alone {peers[-1].cores:.3f}"
+            )
+    cores, alone = ([one.cores for one in side] for side in (ours, peers))
+    found.figures |= _named(f"watch_{case.name}_cores", cores)
+    found.figures |= _named(f"client_{case.name}_cores", alone)
+    found.figures[f"watch_{case.name}_memory_mb"] = max(one.memory_mb for one in ours)
+    logs = [math.log(b / a) for a, b in zip(cores, alone, strict=True)]
+    ratio = {name: math.exp(each) for name, each in _named("client_to_watch", logs).items()}
+    found.ratios |= {f"{name}_{case.name}": each for name, each in ratio.items()}
+
+
+def _named(name: str, values: list[float]) -> dict[str, float]:
+    """The mean, and where there are several its interval."""
+    if len(values) < 2:
+        return {name: values[0]}
+    half = student_t(len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    return {
+        name: mean(values),
+        f"{name}_low": mean(values) - half,
+        f"{name}_high": mean(values) + half,
+    }
+
+
+@contextmanager
+def _load(case: Case, settings: ServiceSettings) -> Iterator[None]:
+    arguments = (settings.bootstrap, *case.topics, str(case.rate), case.format)
+    with _process("tests.benchmarks._watch_load", arguments, {}) as process:
+        yield
+        assert process.poll() is None, "the load has ended"
+
+
+def _ours(case: Case, settings: ServiceSettings, data: Path) -> Used:
+    """A watch that has caught up."""
+    is_json = case.format == "json"
+    shape = {"format": case.format, "identity": ["value.order.id" if is_json else "key"]}
+    watch = Watch.model_validate(
+        {
+            "name": "bench",
+            "kafka": {"bootstrap": settings.bootstrap},
+            "inputs": [{"topic": case.topics[0], **shape}],
+            "outputs": [{"topic": case.topics[1], **shape}],
+            "relation": {
+                "deadline_ms": 5_000,
+                "give_up_ms": 20_000,
+                "remember_ms": 1000 * case.remember_s,
+            },
+            "share": case.share,
+        }
+    )
+    keep_watch(data, watch)
+    variables = {
+        "TIDEGAUGE_BASE_PORT": str(settings.base_port),
+        "TIDEGAUGE_KAFKA_BOOTSTRAP": settings.kafka_bootstrap,
+        "TIDEGAUGE_DATA": str(data),
+    }
+    with _process("services.watcher.watching", (watch.name,), variables) as process:
+        _await_caught_up(position_path(data, watch.name))
+        before = _exact(position_path(data, watch.name))
+        used = _used(process)
+    judged = _exact(position_path(data, watch.name)) - before
+    assert judged >= 0.8 * case.rate * case.share * SECONDS, f"only {judged} outputs were judged"
+    return used
+
+
+def _peer(case: Case, settings: ServiceSettings) -> Used:
+    """A consumer that reads the same topics from now on."""
+    arguments = (settings.bootstrap, *case.topics)
+    with _process("tests.benchmarks._watch_peer", arguments, {}, says=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"reads\n"
+        used = _used(process)
+        read = int(process.stdout.readline())
+    assert read >= 1.6 * case.rate, f"the peer read {read} messages a second"
+    return used
+
+
+def _used(process: "subprocess.Popen[bytes]") -> Used:
+    """What a process uses in SECONDS from now on."""
+    seen = psutil.Process(process.pid)
+    began_s, before = time.monotonic(), sum(seen.cpu_times()[:2])
+    memory = []
+    while time.monotonic() < began_s + SECONDS:
+        memory.append(seen.memory_info().rss)
+        time.sleep(0.25)  # how long is what is measured
+    assert process.poll() is None, "it has ended"
+    seconds = time.monotonic() - began_s
+    return Used((sum(seen.cpu_times()[:2]) - before) / seconds, max(memory) / 1e6)
+
+
+def _await_caught_up(path: Path) -> None:
+    end_s = time.monotonic() + TIMEOUT_S
+    while True:
+        saved = position.load(path)
+        if saved is not None:
+            saved_ms = 1000 * path.stat().st_mtime
+            if saved[1]["before_ms"] > saved_ms - NEAR_MS:
+                return
+        assert time.monotonic() < end_s, "the watch does not catch up"
+        time.sleep(0.1)  # between two looks, within the deadline
+
+
+def _exact(path: Path) -> int:
+    """Outputs that were exact so far, as last written down."""
+    saved = position.load(path)
+    assert saved is not None
+    return sum(one["verdicts"].get("exact", 0) for one in saved[1]["totals"].values())
+
+
+@contextmanager
+def _process(
+    module: str, arguments: tuple[str, ...], variables: dict[str, str], says: bool = False
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """A program that ends when its standard input does."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", module, *arguments],
+        cwd=ROOT,
+        env=os.environ | variables,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE if says else subprocess.DEVNULL,
+    )
+    try:
+        yield process
+        process.terminate()
+        process.wait(30)
+    finally:
+        process.kill()
+        process.wait()
