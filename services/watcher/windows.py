@@ -164,8 +164,7 @@ class Windows:
         row = np.flatnonzero(has_before | has_after)
         place = (after - has_before)[row]
         last_ms = times[place]
-        judged_ms = np.maximum(outputs.time_ms[row], last_ms)
-        order = np.lexsort((row, judged_ms, asked.which[row]))
+        order = np.argsort(asked.which[row], kind="stable")
         row, place, last_ms = row[order], place[order], last_ms[order]
         which = asked.which[row]
         known_ms = self._known_ms(outputs.hash[row], asked.code[row], last_ms)

@@ -120,6 +120,13 @@ def test_an_input_of_two_windows_is_missing_until_it_is_in_both():
         (DUPLICATE, 100, 107): 1,
         (LOST, 100, None): 1,
     }
+    more = [(1, 100, 7), (1, 130, 8)]
+    assert judged(more, [first, (1, 135, 0, 10)], HOPPING, (120, 1_000)) == {
+        (EXACT, 100, 105): 1,
+        (EXACT, 130, 135): 1,
+        (LOST, 100, None): 1,
+        (LOST, 130, None): 1,
+    }
     assert judged(inputs, [first, second], HOPPING) == {(EXACT, 100, 105): 1, (EXACT, 100, 106): 1}
 
 
