@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from schemas.watch import Watch
 from services.runtime.settings import ROOT
 from services.runtime.watches import read_watch
 from tests.documentation import blocks
@@ -91,7 +92,8 @@ def test_the_page_leads_to_reports_of_ones_own_topics(reader: Reader) -> None:
     )
     reader.type(INFER)
     guessed = read_watch(reader.folder / "orders.toml")
-    (shown,) = (tomllib.loads(text) for text in blocks(PAGE, "toml"))
+    shown, windows = (tomllib.loads(text) for text in blocks(PAGE, "toml"))
+    assert Watch.model_validate(shown | windows).relation.kind == "window"
     assert [one.identity for one in guessed.inputs] == [tuple(shown["inputs"][0]["identity"])]
     assert [one.identity for one in guessed.outputs] == [tuple(shown["outputs"][0]["identity"])]
     said = reader.until(WATCH, r"^\d[\d.]* pairs/s, p50 \d+")
