@@ -1,6 +1,8 @@
 """A watch of a cluster where it may only read two topics and describe a group."""
 
 import json
+import time
+from collections import Counter
 
 import pytest
 from confluent_kafka import KafkaError, Producer
@@ -58,6 +60,7 @@ super.users=User:owner;User:ANONYMOUS
 """
 )
 RELATION = {"deadline_ms": 1_000, "give_up_ms": 2_000, "remember_ms": 4_000}
+ORDERS = 1_500
 TOPICS = ("r_orders", "r_shipped")
 READ, DESCRIBE = AclOperation.READ, AclOperation.DESCRIBE
 RULES = (
@@ -141,12 +144,16 @@ def test_with_rights_to_read_a_watch_leaves_the_cluster_as_it_was(broker, guarde
         return faulty(number, ("r_shipped", str(number).encode(), b"done", None))
 
     load = Load(
-        owner, lambda n: [("r_orders", None, as_json(id=n), None)], count=1_500, per_second=1_500
+        owner, lambda n: [("r_orders", None, as_json(id=n), None)], count=ORDERS, per_second=1_500
     )
     pipeline = Pipeline(owner, ["r_orders"], shipped)
     pipeline.start()
     load.start()
     load.join()
+    wanted = sum(len(list(faulty(number, None))) for number in range(ORDERS))
+    end_s = time.monotonic() + 30
+    while len(everything(owner, "r_shipped")) < wanted:
+        assert time.monotonic() < end_s, len(everything(owner, "r_shipped"))
     pipeline.end()
     before = (cluster_state(owner, TOPICS), rules_of(admin))
     inputs = identified(owner, TOPICS[:1], lambda m: str(json.loads(m.value())["id"]))
@@ -156,6 +163,7 @@ def test_with_rights_to_read_a_watch_leaves_the_cluster_as_it_was(broker, guarde
         last_ms = max(ms for _, ms in (*inputs, *outputs))
         records = await_conclusion(broker, watch, last_ms)
     assert told_by(records, watch) == brute_force(watch, inputs, outputs)
+    assert sum(map(Counter.total, told_by(records, watch)[0].values())) > 0.9 * ORDERS
     assert all(one["valid"] for one in concluded(records, watch).values())
     assert troubles(records) == []
     lags = [record for name, record in records if name == "results_metrics"]
