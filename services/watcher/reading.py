@@ -3,7 +3,7 @@
 The client asks for a group's coordinator of its own accord; a cluster may refuse that.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -116,7 +116,7 @@ class WatchReader:
     whether too much has been read that waits for partitions that are behind; others are then held.
     """
 
-    consumer: Consumer
+    open_consumer: Callable[[], Consumer]
     admin: AdminClient
     topics: tuple[str, ...]
     clock: Clock = now_ms
@@ -124,8 +124,12 @@ class WatchReader:
     clocks: BrokerClocks = field(default_factory=BrokerClocks)
     _places: dict[Place, _State] = field(default_factory=dict)
     _gone: set[str] = field(default_factory=set)
+    _stuck: set[Place] = field(default_factory=set)
     _looked_ms: int = 0
     is_full: bool = False
+
+    def __post_init__(self) -> None:
+        self.consumer = self.open_consumer()
 
     @property
     def positions(self) -> dict[Place, int]:
@@ -152,8 +156,10 @@ class WatchReader:
         self._look(self.clock())
 
     def read(self, most: int, timeout_s: float) -> Iterator[tuple[str, list[Message]]]:
-        """The next records, in stretches of one topic. Raises KafkaException for what does not
-        pass."""
+        """The next records, in stretches of one topic, which must have been taken over before more
+        are asked for. Raises KafkaException for what does not pass."""
+        for place in tuple(self._stuck):
+            self._free(place)
         messages = self.consumer.consume(most, timeout_s)
         if any(map(Message.error, messages)):
             messages = [one for one in messages if one.error() is None or self._is_noted(one)]
@@ -230,13 +236,14 @@ class WatchReader:
         except KafkaException:
             return
         self._looked_ms = now
-        changed = False
+        changed = is_old = False
         for topic in self.topics:
             found = known.get(topic)
             if found is None or found.error is not None:
                 changed |= self._lose(topic)
                 continue
             back = topic in self._gone
+            is_old |= back
             self._gone.discard(topic)
             for number, partition in sorted(found.partitions.items()):
                 state = self._places.get((topic, number))
@@ -246,6 +253,11 @@ class WatchReader:
                     kind = "topic_appeared" if back else "partition_added"
                     self.troubles.append(Trouble(kind, {"topic": topic, "partition": number}))
                 state.leader = partition.leader
+        if is_old:
+            # A client does not believe in leaders of an earlier epoch than it has seen, and those
+            # of a topic of the same name begin anew.
+            self.consumer.close()
+            self.consumer = self.open_consumer()
         if changed:
             self._assign()
 
@@ -272,25 +284,32 @@ class WatchReader:
             if place in self._places:
                 self._places[place].next = max(self._places[place].next, message.offset())
         elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            self._overtaken(place)
+            self._stuck.add(place)  # what was read before may not have been taken over yet
         elif error.fatal():
             raise KafkaException(error)
         return False
 
-    def _overtaken(self, place: Place) -> None:
+    def _free(self, place: Place) -> None:
         """The next record of a partition is no longer there: go on with the first that is."""
         state = self._places.get(place)
         if state is None:
+            self._stuck.discard(place)
             return
-        low, high = self.consumer.get_watermark_offsets(TopicPartition(*place), KAFKA_TIMEOUT_S)
+        try:
+            low, high = self.consumer.get_watermark_offsets(TopicPartition(*place), KAFKA_TIMEOUT_S)
+        except KafkaException:
+            return  # asked again before the next records
+        self._stuck.discard(place)
         is_new = high < state.next
         kind = "topic_appeared" if is_new else "retention_overtook"
         lost = {} if is_new else {"records": low - state.next}
         where = {"topic": place[0], "partition": place[1]}
         told = where | lost | {"first_offset": state.next, "next_offset": low}
         self.troubles.append(Trouble(kind, told))
-        state.next = low
-        self.consumer.seek(TopicPartition(*place, low))
+        state.next, state.is_held = low, False
+        # A partition that has failed cannot be sought in.
+        self.consumer.incremental_unassign([TopicPartition(*place)])
+        self.consumer.incremental_assign([TopicPartition(*place, low)])
 
 
 def offsets_at(consumer: Consumer, places: Iterable[Place], time_ms: int) -> dict[Place, int]:

@@ -285,8 +285,9 @@ def open_watching(watch: Watch, settings: ServiceSettings) -> Watching:
     ValueError where its schemas or its position are wrong."""
     producer = f"watch-{watch.name}"
     client = client_properties(watch.kafka, watch.name, settings)
-    consumer, admin = Consumer(client | READING), AdminClient(client)
-    reader = WatchReader(consumer, admin, watch.topics())
+    admin = AdminClient(client)
+    reader = WatchReader(lambda: Consumer(client | READING), admin, watch.topics())
+    consumer = reader.consumer
     events = Events(event_producer(settings, producer), producer)
     path = position_path(settings.data, watch.name)
     saved = position.load(path)
