@@ -104,12 +104,12 @@ def _measure_case(
                 f"{ours[-1].memory_mb:.0f} MB; the client alone {peers[-1].cores:.3f}"
             )
     cores, alone = ([one.cores for one in side] for side in (ours, peers))
-    found.figures |= _named(f"watch_{case.name}_cores", cores)
-    found.figures |= _named(f"client_{case.name}_cores", alone)
+    found.figures.update(_named(f"watch_{case.name}_cores", cores))
+    found.figures.update(_named(f"client_{case.name}_cores", alone))
     found.figures[f"watch_{case.name}_memory_mb"] = max(one.memory_mb for one in ours)
     logs = [math.log(b / a) for a, b in zip(cores, alone, strict=True)]
     ratio = {name: math.exp(each) for name, each in _named("client_to_watch", logs).items()}
-    found.ratios |= {f"{name}_{case.name}": each for name, each in ratio.items()}
+    found.ratios.update({f"{name}_{case.name}": each for name, each in ratio.items()})
 
 
 def _named(name: str, values: list[float]) -> dict[str, float]:
