@@ -40,7 +40,8 @@ def apply(resource: Resource, operations: list[dict[str, Any]]) -> None:
         place: Any = resource
         for name in parents:
             place = place[int(name) if isinstance(place, list) else name]
-        key = int(last) if isinstance(place, list) else last
+        end = len(place) if last == "-" else last
+        key = int(end) if isinstance(place, list) else last
         if operation["op"] == "replace":
             place[key]  # raises KeyError or IndexError
             place[key] = operation["value"]

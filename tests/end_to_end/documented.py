@@ -182,6 +182,7 @@ RULES = (
     Rule(r"\.venv/bin/python -m deploy\.dependencies update", succeeds),
     Rule(r"\.venv/bin/python examples/results\.py", stack="up", runs=1, says="p99"),
     Rule(r"\.venv/bin/python -m deploy\.grafana\.program contact-points \S+", succeeds),
+    Rule(r"TIDEGAUGE_WEBHOOKS=.* -m deploy\.kubernetes \S+", succeeds),
     Rule(r"\.venv/bin/python -m deploy\.dependencies image generator"),
     # Only where it is installed already: a test downloads no program.
     Rule("uvx pip-audit .*", audits, engine="uvx --offline pip-audit --version"),

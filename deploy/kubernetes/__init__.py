@@ -1,0 +1,1 @@
+"""What of a cluster follows from settings."""

@@ -1,0 +1,119 @@
+"""Webhooks of the settings on a cluster: what the conductor is told, mounts and reaches. Pure.
+
+A network policy knows addresses and ports, no names. So a webhook with a name opens its port to
+public addresses, or to those that are given; one that is an address opens that address alone.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from ipaddress import ip_address, ip_network
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from services.runtime.hosts import LOOPBACK
+from services.runtime.webhooks import Webhook
+
+SECRET: Final = "tidegauge-webhooks"
+HTTPS: Final = 443
+PUBLIC: Final[dict[str, Any]] = {
+    "cidr": "0.0.0.0/0",
+    "except": ["10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16"],
+}
+CONDUCTOR: Final = {"app.kubernetes.io/name": "conductor"}
+_POD: Final = "/spec/template/spec"
+
+
+def network_policy(webhooks: Mapping[str, Webhook], ranges: Iterable[str] = ()) -> dict[str, Any]:
+    """The conductor's way out to its webhooks, and nobody else's. ranges: where those with a name
+    are, as CIDR; public addresses where there are none. Raises ValueError for what is no range."""
+    named = [{"ipBlock": {"cidr": str(ip_network(one))}} for one in ranges]
+    named = named or [{"ipBlock": PUBLIC}]
+    rules: dict[str, dict[str, Any]] = {}
+    for host, port in sorted(set(_ends(webhooks))):
+        to = [{"ipBlock": {"cidr": host}}] if host else named
+        rule = rules.setdefault(host, {"to": to, "ports": []})
+        rule["ports"].append({"protocol": "TCP", "port": port})
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "notices"},
+        "spec": {
+            "podSelector": {"matchLabels": CONDUCTOR},
+            "policyTypes": ["Egress"],
+            "egress": list(rules.values()),
+        },
+    }
+
+
+def kustomization(
+    webhooks: Mapping[str, Webhook], no_results_minutes: float, base: str, policy: str
+) -> dict[str, Any]:
+    """What is put on top of a folder with a kustomization. Raises ValueError where two files of the
+    settings have one name: it is the secret's key."""
+    patch = [
+        *(_added("env", one) for one in _variables(webhooks, no_results_minutes)),
+        *(_added("volumeMounts", one) for one in _mounts(webhooks)),
+        *({"op": "add", "path": f"{_POD}/volumes/-", "value": one} for one in _volumes(webhooks)),
+    ]
+    return {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "namespace": "tidegauge",
+        "resources": [base, policy],
+        "patches": [
+            {
+                "target": {"kind": "Deployment", "name": "conductor"},
+                "patch": json.dumps(patch),
+            }
+        ],
+    }
+
+
+def _ends(webhooks: Mapping[str, Webhook]) -> Iterator[tuple[str, int]]:
+    """(range of the address, or empty where it has a name; port). An address in a file is a name on
+    the usual port. What is on this machine needs no way out."""
+    for one in webhooks.values():
+        parts = urlsplit(one.url or "https://in-a-file")
+        host = parts.hostname or ""
+        if host in LOOPBACK:
+            continue
+        try:
+            found = str(ip_network(ip_address(host)))
+        except ValueError:
+            found = ""
+        yield found, parts.port or HTTPS
+
+
+def _files(webhooks: Mapping[str, Webhook]) -> dict[str, Path]:
+    """The files of all webhooks by their names."""
+    every = {file for one in webhooks.values() for file in (one.url_file, one.token_file) if file}
+    found = {file.name: file for file in sorted(every)}
+    if len(found) < len(every):
+        raise ValueError("two files of the webhooks have the same name")
+    return found
+
+
+def _variables(webhooks: Mapping[str, Webhook], minutes: float) -> Iterator[dict[str, str]]:
+    told = {
+        name: one.model_dump(mode="json", exclude_defaults=True) for name, one in webhooks.items()
+    }
+    yield {"name": "TIDEGAUGE_WEBHOOKS", "value": json.dumps(told)}
+    if minutes:
+        yield {"name": "TIDEGAUGE_NO_RESULTS_MINUTES", "value": f"{minutes:g}"}
+
+
+def _mounts(webhooks: Mapping[str, Webhook]) -> Iterator[dict[str, Any]]:
+    for name, path in _files(webhooks).items():
+        place = str(PurePosixPath(path))
+        yield {"name": "webhooks", "mountPath": place, "subPath": name, "readOnly": True}
+
+
+def _volumes(webhooks: Mapping[str, Webhook]) -> Iterator[dict[str, Any]]:
+    if items := [{"key": name, "path": name} for name in _files(webhooks)]:
+        secret = {"secretName": SECRET, "defaultMode": 0o440, "items": items}
+        yield {"name": "webhooks", "secret": secret}
+
+
+def _added(to: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    return {"op": "add", "path": f"{_POD}/containers/0/{to}/-", "value": value}
