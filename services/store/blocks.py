@@ -6,8 +6,9 @@ the process ends, what is in the table is all records up to some offset and none
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 
+import numpy as np
 import pyarrow as pa
 
 from services.store.rows import Rows
@@ -30,12 +31,19 @@ def blocks(table: Table, records: Iterable[Rows], max_rows: int) -> Iterator[pa.
 
 
 def block(table: Table, records: Sequence[Rows]) -> pa.Table:
-    """One block. Raises what Arrow raises for a value that a column cannot hold."""
-    arrays = [
-        pa.array([value for rows in records for value in rows.columns[number]], column.type)
-        for number, column in enumerate(table.columns)
-    ]
-    return pa.Table.from_arrays(arrays, schema=table.columns)
+    """One block; texts that all rows of a record share are there once, as a dictionary. Raises what
+    Arrow raises for a value that a column cannot hold."""
+    arrays = []
+    exploded = set(table.explode.values())
+    of_record = np.repeat(np.arange(len(records)), [rows.count for rows in records])
+    for number, column in enumerate(table.columns):
+        values = list(chain.from_iterable(rows.columns[number] for rows in records))
+        found = pa.array(values, column.type)
+        if exploded and column.name not in exploded:
+            is_text = pa.types.is_string(column.type)
+            found = (found.dictionary_encode() if is_text else found).take(of_record)
+        arrays.append(found)
+    return pa.Table.from_arrays(arrays, names=table.columns.names)
 
 
 def halves(found: pa.Table) -> tuple[pa.Table, pa.Table] | None:

@@ -29,18 +29,16 @@ class Record:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of one record, as columns in the order of the table's schema, all of one length.
+    """Rows of one record, as columns in the order of the table's schema.
 
-    month: as `toYYYYMM(time)`, the partition of the table that all of them belong to.
+    columns: with a value per row where the table makes rows of an array, else with the one value
+    that all rows have. count: number of rows; 0 for a histogram without values. month: as
+    `toYYYYMM(time)`, the partition of the table that all of them belong to.
     """
 
     columns: tuple[list[Any], ...]
+    count: int
     month: int
-
-    @property
-    def count(self) -> int:
-        """Number of rows; 0 for a histogram without values."""
-        return len(self.columns[0])
 
     @property
     def place(self) -> tuple[int, int]:
@@ -92,7 +90,7 @@ def _check_times(table: Table, event: dict[str, Any]) -> None:
 
 def _check_histogram(table: Table, event: dict[str, Any]) -> None:
     for name in table.counts:
-        if any(count <= 0 for count in event[name]):
+        if min(event[name], default=1) <= 0:
             raise UnusableError(f"{name} must be greater than 0.")
         for values in table.values:
             if len(event[values]) != len(event[name]):
@@ -114,10 +112,9 @@ def _rows(table: Table, event: dict[str, Any], record: Record) -> Rows:
     }
     single = {**event, **place}
     columns = tuple(
-        list(arrays[name]) if name in arrays else [single[name]] * count
-        for name in table.columns.names
+        list(arrays[name]) if name in arrays else [single[name]] for name in table.columns.names
     )
-    return Rows(columns, _month(event["time"]))
+    return Rows(columns, count, _month(event["time"]))
 
 
 def _month(time_ms: int) -> int:

@@ -40,9 +40,8 @@ def record(event, topic=catalogue.LATENCY, offset=7, partition=0):
 
 
 def as_dicts(table, rows):
-    return [
-        dict(zip(table.columns.names, row, strict=True)) for row in zip(*rows.columns, strict=True)
-    ]
+    filled = [one if len(one) == rows.count else one * rows.count for one in rows.columns]
+    return [dict(zip(table.columns.names, row, strict=True)) for row in zip(*filled, strict=True)]
 
 
 def test_a_latency_event_becomes_one_row_per_value():
@@ -282,5 +281,5 @@ def rows_of(offset, month_number, size):
     values = list(range(size))
     event = latency_event(time=time_ms, latencies_ms=values, counts=[1] * size)
     rows = project(LATENCY, record(event, offset=offset))
-    assert rows == Rows(rows.columns, year * 100 + month + 1)
+    assert rows == Rows(rows.columns, size, year * 100 + month + 1)
     return rows
