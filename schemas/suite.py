@@ -125,11 +125,10 @@ class Step(Model):
 
     def same_pipelines(self, other: "Step") -> bool:
         """Whether pipelines of one run could go on with the other."""
-        return (self.pipelines, self.stages, self.workload.domain, self.workload.windows) == (
-            other.pipelines,
-            other.stages,
-            other.workload.domain,
-            other.workload.windows,
+        own, others = self.workload, other.workload
+        return (self.pipelines, self.stages) == (other.pipelines, other.stages) and all(
+            getattr(own, name) == getattr(others, name)
+            for name in ("domain", "windows", "partitions", "workers")
         )
 
     @model_validator(mode="after")

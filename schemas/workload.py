@@ -8,7 +8,7 @@ from schemas.content import Content
 from schemas.faults import Faults
 from schemas.load import Load
 from schemas.model import Model, Name, Stage
-from schemas.scaling import MOST_PARTITIONS, Scaling
+from schemas.scaling import MOST_PARTITIONS, MOST_WORKERS, Scaling
 from schemas.search import Search
 from schemas.threshold import parse_threshold
 
@@ -150,9 +150,10 @@ class Workload(Model):
     traffic before the load starts; 4 s at most where the warm-up goes on until all is steady.
     pipelines_start_s: they start so long after the load (0: before it). transport: how records get
     in: straight to Kafka, or through the gateway. partitions: of each input and output topic, which
-    are topics of their own then; None: as the settings of the services say. search: the run looks
-    for the sustainable rate first, beginning with the load's, and then takes place at a share of
-    it. scaling: it does so again and again, with more workers each time. sustainable_share: the
+    are topics of their own then; None: as the settings of the services say. workers: of each
+    pipeline whose engine says what one is; None: as the pipeline has it. search: the run looks for
+    the sustainable rate first, beginning with the load's, and then takes place at a share of it.
+    scaling: it does so again and again, with more workers each time. sustainable_share: the
     rate is this share of the one that was found last; the load's own is not used. floor_s: for so
     long a plain copy is measured before the run (0: not), so that its latencies are seen beside
     those of the instrument. kills: what is killed, when. thresholds: limits that its figures must
@@ -179,6 +180,7 @@ class Workload(Model):
     pipelines_start_s: int = Field(0, ge=0, le=3_600)
     transport: Transport = "kafka"
     partitions: int | None = Field(None, ge=1, le=MOST_PARTITIONS)
+    workers: int | None = Field(None, ge=1, le=MOST_WORKERS)
     search: Search | None = None
     scaling: Scaling | None = None
     sustainable_share: float | None = Field(None, gt=0, le=10)

@@ -125,6 +125,14 @@ def with_workers(pipeline: Pipeline, workers: int, name: str) -> Pipeline:
         raise DefinitionError(f"{workers} workers: {error}.") from error
 
 
+def at_workers(pipeline: Pipeline, workers: int) -> Pipeline:
+    """The pipeline with so many workers, or as it is where its engine does not say what one is.
+    Raises DefinitionError."""
+    if not _ability_of(pipeline).scales_by:
+        return pipeline
+    return with_workers(pipeline, workers, pipeline.name)
+
+
 def _with_engine(given: dict[str, Any]) -> dict[str, Any]:
     """The fields of a file; in one of a version before engines the mode says which it is."""
     if "engine" in given or MODE not in given:

@@ -11,7 +11,7 @@ from schemas.protocol import Interleaving, Pipeline, RunRequest, Stage, Workload
 from schemas.suite import SuiteRun
 from schemas.validation_errors import DefinitionError, first_mistake
 from services.runtime.chains import rewired
-from services.runtime.engines import stages_published, topology_of
+from services.runtime.engines import at_workers, stages_published, topology_of
 from services.runtime.environment import environment
 
 
@@ -44,6 +44,8 @@ def new_request(
         raise DefinitionError(f"workload {workload.name}: {first_mistake(error)}.") from error
     except ValueError as error:
         raise DefinitionError(f"workload {workload.name}: {error}.") from error
+    if workload.workers is not None:
+        pipelines = [at_workers(one, workload.workers) for one in pipelines]
     for one in pipelines:
         try:
             rewired(resolved, one.reads)

@@ -11,7 +11,7 @@ from schemas.pipeline import Pipeline
 from schemas.protocol import RunRequest
 from schemas.validation_errors import DefinitionError
 from schemas.workload import Load, Workload
-from services.runtime.definitions import load_pipeline
+from services.runtime.definitions import load_pipeline, load_pipelines, load_workload
 from services.runtime.domains import load_domain
 from services.runtime.engines import (
     checked_pipeline,
@@ -318,3 +318,12 @@ def test_a_wrong_engine_file_is_told_in_one_sentence(tmp_path, monkeypatch, text
     assert "\n" not in str(refused.value)
     if "must be in can" not in str(refused.value):
         assert reason in str(refused.value)
+
+
+def test_a_workload_gives_workers_to_pipelines_whose_engine_says_what_one_is() -> None:
+    skew = load_workload("skew")
+    given = load_pipelines(["spark-microbatch", "external-python"])
+    spark, external = new_request(skew, given, (), TRAFFIC).pipelines
+    assert (skew.partitions, skew.workers) == (2, 2)
+    assert [spark.settings[name] for name in ("workers", "shuffle_partitions")] == [2, 2]
+    assert external == given[1]
