@@ -7,9 +7,11 @@ The Universal Scalability Law (Gunther 2008, arXiv:0808.1431) gives the rate of 
 
 λ is the rate of one; contention σ is the share of the work that only one can do at a time, and
 coherency κ what each pair of workers costs. N / X(N) is linear in 1/λ, σ/λ and κ/λ, so the law with
-the least relative errors follows from linear least squares, with 0 ≤ σ ≤ 1 and κ ≥ 0. Intervals are
+the least relative errors follows from linear least squares, with 0 ≤ σ ≤ 1 and κ ≥ 0.
+
+It is fitted to the middle of the bounds between which a search places the capacity. Intervals are
 percentiles of laws that are fitted to resampled rates: of each number of workers one of its
-searches is drawn, and a rate within the bounds that this search has found.
+searches is drawn, and a rate within its bounds.
 """
 
 import math
@@ -51,9 +53,10 @@ class Point:
     taken: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def rate(self) -> float:
-        """The median of the rates that were found."""
-        return float(np.median([low for low, _high in self.bounds]))
+    def capacity(self) -> float:
+        """The middle of the bounds, of several searches the median of these."""
+        middles = [low if high is None else (low + high) / 2 for low, high in self.bounds]
+        return float(np.median(middles))
 
     @property
     def objection(self) -> str:
@@ -133,7 +136,7 @@ def scalability(points: Sequence[Point]) -> dict[str, Any]:
     evidence = [one for one in points if not one.objection]
     known = [one for one in points if one.bounds]
     used = evidence if len(evidence) >= UNKNOWNS else known
-    law = fitted([(one.workers, one.rate) for one in used])
+    law = fitted([(one.workers, one.capacity) for one in used])
     found: dict[str, Any] = {
         "law": None,
         "predicted": [],
@@ -209,7 +212,7 @@ def _said(points: Sequence[Point], found: Mapping[str, Any]) -> list[str]:
     told = " and ".join(f"{one['workers']} {_rates(one['rate_per_second'])}" for one in further)
     said.append(
         f"More than {counted([max(one.workers for one in points)])} were not measured, so that is "
-        f"extrapolation: {told}" + (f"; most with {peak}." if peak else ".")
+        f"extrapolation: {told}" + (f"; the rate is highest with {peak}." if peak else ".")
     )
     return said
 

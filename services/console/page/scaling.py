@@ -26,7 +26,10 @@ def scaling_section(found: dict[str, Any]) -> Markup:
 def _figure(found: dict[str, Any]) -> Markup:
     title = "Sustainable rate by workers"
     rates = [(one["workers"], one["rate_per_second"]) for one in found["points"]]
-    measured = tuple((float(n), rate["value"]) for n, rate in rates if rate)
+    measured = {
+        name: tuple((float(n), rate[name]) for n, rate in rates if rate and rate[name] is not None)
+        for name in ("low", "high")
+    }
     law = {
         name: tuple(
             (float(one["workers"]), one["rate_per_second"][name]) for one in found["predicted"]
@@ -34,7 +37,8 @@ def _figure(found: dict[str, Any]) -> Markup:
         for name in ("value", "low", "high")
     }
     curves = [
-        Curve("measured", measured, MEASURED_STYLE),
+        Curve("sustained", measured["low"], MEASURED_STYLE),
+        Curve("too high", measured["high"], MEASURED_STYLE),
         Curve("law", law["value"], LAW_STYLE),
         Curve("from", law["low"], BOUND_STYLE),
         Curve("to", law["high"], BOUND_STYLE),

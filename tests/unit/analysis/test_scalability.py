@@ -81,7 +81,19 @@ def test_several_searches_of_a_number_of_workers_are_drawn_from():
     drawn = {round(law.rate(1)) for law in resampled([apart, *points(BY_THE_LAW[1:])])}
     assert min(drawn) == 859  # the law has a share in the other rates, too
     assert max(drawn) == 1168
-    assert apart.rate == 1000
+    assert apart.capacity == 1000
+    assert Point(1, ((800.0, 900.0), (1200.0, 1300.0), (1000.0, None))).capacity == 1000
+
+
+def test_what_is_found_lies_in_its_interval():
+    # The capacity is up to a tenth above the rate that was sustained.
+    above = [Point(n, ((rate, 1.1 * rate),), **ROOMY) for n, rate in BY_THE_LAW]
+    found = scalability(above)
+    figures = [found["law"][name] for name in ("rate_of_one", "contention", "coherency")]
+    figures += [one["rate_per_second"] for one in found["predicted"]]
+    assert found["law"]["rate_of_one"]["value"] == pytest.approx(1050)
+    for figure in figures:
+        assert figure["low"] < figure["value"] < figure["high"]
 
 
 def test_it_says_what_is_evidence_and_where_extrapolation_begins():
