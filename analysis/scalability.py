@@ -78,7 +78,7 @@ class Point:
     def _taken(self) -> str:
         most = sorted(self.taken.items(), key=lambda one: -one[1])[:NAMED_PARTS]
         used = ", ".join(f"{part} {cores:.2f}" for part, cores in most)
-        return f" and {used} of them were in use by others" if used else ""
+        return f"; in use by others: {used}" if used else ""
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,9 @@ def _said(points: Sequence[Point], found: Mapping[str, Any]) -> list[str]:
         said.append("It is a law of this machine: its limits are in it as if the pipeline's.")
     peak = law["peak_workers"]
     further = [one for one in found["predicted"] if not one["is_measured"]]
-    told = " and ".join(f"{one['workers']} {_rates(one['rate_per_second'])}" for one in further)
+    told = " and ".join(
+        f"{one['workers']} would carry {_rates(one['rate_per_second'])}" for one in further
+    )
     said.append(
         f"More than {counted([max(one.workers for one in points)])} were not measured, so that is "
         f"extrapolation: {told}" + (f"; the rate is highest with {peak}." if peak else ".")

@@ -110,8 +110,8 @@ def test_it_says_what_is_evidence_and_where_extrapolation_begins():
         "contention 10 % (10 to 10 %), coherency 1 % (1 to 1 %)."
     )
     assert end.startswith(
-        "More than 8 workers were not measured, so that is extrapolation: 16 3,265/s (3,265 to "
-        "3,265) and 32 "
+        "More than 8 workers were not measured, so that is extrapolation: 16 would carry 3,265/s "
+        "(3,265 to 3,265) and 32 would carry "
     )
     assert [(one["workers"], one["is_measured"]) for one in found["predicted"]] == [
         *((workers, True) for workers in (1, 2, 4, 8)),
@@ -123,12 +123,12 @@ def test_two_cores_cannot_show_how_four_workers_scale():
     told = {"cores": 2, "taken": {"generator": 0.55, "kafka": 0.3, "store": 0.1, "evaluator": 0.2}}
     found = scalability(points([(1, 1000), (2, 1300), (4, 1300)], free_cores=1.2, **told))
     assert found["evidence"] == [1]
-    used = "generator 0.55, kafka 0.30, evaluator 0.20 of them were in use by others"
+    used = "in use by others: generator 0.55, kafka 0.30, evaluator 0.20"
     assert found["said"][:3] == [
         "1 worker is evidence of how the pipeline scales: every one had a core, and the "
         "pipeline was the limit.",
-        f"2 workers are not: 1.2 of 2 cores were free and {used}.",
-        f"4 workers are not: the machine has 2 cores and {used}.",
+        f"2 workers are not: 1.2 of 2 cores were free; {used}.",
+        f"4 workers are not: the machine has 2 cores; {used}.",
     ]
     assert found["law"]["of_workers"] == [1, 2, 4]
     assert found["said"][4] == (

@@ -180,14 +180,13 @@ def test_a_point_has_its_figures_with_intervals_and_the_cores_that_were_free():
 
 def test_a_full_machine_is_named_with_what_filled_it():
     runs = [[a_run(n, 1000, others=0.6, cores=2)] for n in (1, 2, 4)]
+    used = "in use by others: generator 0.60, kafka 0.20, other processes 0.10"
     found = judged("S", "p", runs)
     assert found["evidence"] == [1]
     assert [one["objection"] for one in found["points"]] == [
         "",
-        "1.1 of 2 cores were free and generator 0.60, kafka 0.20, other processes 0.10 of them were"
-        " in use by others",
-        "the machine has 2 cores and generator 0.60, kafka 0.20, other processes 0.10 of them were "
-        "in use by others",
+        f"1.1 of 2 cores were free; {used}",
+        f"the machine has 2 cores; {used}",
     ]
 
 
