@@ -179,7 +179,11 @@ def chance_of_trend(values: Sequence[float]) -> float:
 
 
 def share_of_compilers(jit_s: Points, cpu_s: Points, begin_s: int, end_s: int) -> float | None:
-    """What share of a pipeline's processor time its compilers worked; None where it has none."""
+    """What share of a pipeline's processor time its compilers worked; None where it has none.
+
+    HotSpot counts the time that compilations last, waiting for a core included, so where cores are
+    few it counts more than was used: the share is at most 1.
+    """
     compiled = [value for at, value in jit_s.items() if begin_s <= at < end_s]
     used = sum(value for at, value in cpu_s.items() if begin_s <= at < end_s)
-    return sum(compiled) / used if compiled and used else None
+    return min(1.0, sum(compiled) / used) if compiled and used else None

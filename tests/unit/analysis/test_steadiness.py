@@ -133,5 +133,6 @@ def test_a_cycle_counts_as_a_whole():
 def test_what_compilers_take_is_a_share_of_the_processor_time():
     cpu_s, jit_s = by_second([1.0, 1.0, 0.5]), by_second([0.5, 0.25, 0.05])
     assert share_of_compilers(jit_s, cpu_s, 1, 3) == pytest.approx(0.2)
+    assert share_of_compilers({1: 9.0}, cpu_s, 1, 3) == 1.0
     assert share_of_compilers({}, cpu_s, 0, 3) is None
     assert share_of_compilers(jit_s, {}, 0, 3) is None
