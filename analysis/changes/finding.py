@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from analysis.change_points import ChangePointConfig, change_points
 from analysis.changes.causes import likely_causes
 from analysis.changes.season import without_season
 from analysis.changes.series import HIGHER_IS_BETTER, Point, Series
-from analysis.e_divisive import ChangePointConfig, change_points
 
 NEAR_RUNS = 2  # a change found again may move by so many runs as more become known
 # By how much medians must differ at least, in the metric's unit. Stamps are whole milliseconds,

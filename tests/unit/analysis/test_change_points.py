@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.e_divisive import (
+from analysis.change_points import (
     ChangePointConfig,
     _distances,
     _places,
