@@ -19,9 +19,11 @@ from pydantic import Field
 from deploy.local.broker_access import access_properties, renew_owner, set_up_access
 from deploy.local.data_folder import UMASK
 from deploy.local.jars import IVY_FILE, jar_paths
+from deploy.local.jars_lock import STAMP
 from deploy.local.java import Java
 from deploy.local.variables import BROKER, known_to
 from schemas.catalogue import fixed_topics
+from services.runtime.class_archives import ClassArchive, class_archive
 from services.runtime.kafka import admin_client, open_client_properties
 from services.runtime.properties_text import properties_text
 from services.runtime.settings import ROOT, ServiceSettings
@@ -101,7 +103,9 @@ def broker_command(
     """The command that is the broker; is_lasting: of a stack that is left on."""
     heap = BrokerSettings(**settings.model_dump()).kafka_heap_mb
     compiler = () if is_lasting else (ONLY_QUICK,)
-    options = (f"-Xmx{heap}m", *JVM_OPTIONS, *compiler, _metrics_agent(settings))
+    archive = _archive(settings, java)
+    classes = archive.options() if archive else ()
+    options = (f"-Xmx{heap}m", *JVM_OPTIONS, *compiler, *classes, _metrics_agent(settings))
     return (*_java(settings, java, *options), "kafka.Kafka", str(properties_file(settings)))
 
 
@@ -112,6 +116,9 @@ def prepare_broker(settings: ServiceSettings, java: Java) -> None:
     _temporary(settings).mkdir()
     renew_owner(settings)
     write_private(properties_file(settings), server_properties(settings))
+    archive = _archive(settings, java)
+    if archive is not None:
+        archive.record(_class_path(settings))
     if (log_directory(settings) / "meta.properties").is_file():
         return
     command = [*_java(settings, java, ONLY_QUICK), "kafka.tools.StorageTool"]
@@ -155,7 +162,6 @@ def set_up_broker(settings: ServiceSettings) -> None:
 
 def _java(settings: ServiceSettings, java: Java, *options: str) -> tuple[str, ...]:
     log4j = Path(__file__).with_name("log4j2.xml")
-    class_path = f"{settings.jars / 'broker'}/*"
     return (
         str(java.executable),
         *options,
@@ -163,8 +169,17 @@ def _java(settings: ServiceSettings, java: Java, *options: str) -> tuple[str, ..
         f"-Djava.io.tmpdir={_temporary(settings)}",
         f"-Dlog4j2.configurationFile={log4j}",
         "-cp",
-        class_path,
+        _class_path(settings),
     )
+
+
+def _class_path(settings: ServiceSettings) -> str:
+    return f"{settings.jars / 'broker'}/*"
+
+
+def _archive(settings: ServiceSettings, java: Java) -> ClassArchive | None:
+    """The classes of its start; not of the agent, which the JVM appends to the class path."""
+    return class_archive(settings.jars, "broker", java.home, of=[settings.jars / STAMP])
 
 
 def _temporary(settings: ServiceSettings) -> Path:

@@ -116,16 +116,18 @@ exec {shlex.quote(str(real / "bin" / "java"))} "$@"
         if (real / "bin" / tool).exists():
             exec_line = f'exec {shlex.quote(str(real / "bin" / tool))} "$@"\n'
             _place(folder / tool, "#!/bin/sh\n" + exec_line)
+    if (real / "release").exists():  # says the version
+        _place(home / "release", (real / "release").read_text(), mode=0o644)
     return home
 
 
-def _place(path: Path, script: str) -> None:
-    """Write an executable script in one step; a reader sees the old or the new one, whole."""
-    if path.is_file() and path.read_text() == script:
+def _place(path: Path, text: str, mode: int = 0o755) -> None:
+    """Write a script or file in one step; a reader sees the old or the new one, whole."""
+    if path.is_file() and path.read_text() == text:
         return
     new = path.with_name(f".{path.name}.{os.getpid()}")
-    new.write_text(script)
-    new.chmod(0o755)
+    new.write_text(text)
+    new.chmod(mode)
     new.replace(path)
 
 

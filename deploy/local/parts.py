@@ -24,6 +24,8 @@ SERVICES = ("store", "evaluator", "collector", "generator", "runner", "conductor
 GATEWAY, WATCHER = "gateway", "watcher"
 # Nobody waits for an insert, so the store's work is not to slow down the pipeline that is measured.
 NICENESS = {"store": 10}
+# What a run needs to begin; the others take up what was said before they were there.
+LEADING = ("generator", "runner", "conductor", GATEWAY)
 
 
 def _nothing_to_prepare(_settings: ServiceSettings, _java: Java) -> None:
@@ -42,7 +44,8 @@ class Part:
     after: parts that must be ready before this one starts. ports: what it listens on.
     prepare: done before it starts. once_ready: done before those that depend on it start.
     stop_timeout_s: how long it may take from SIGTERM to its end. niceness: how far it gives way to
-    other processes, 0 to 19.
+    other processes, 0 to 19. leads: whether a run cannot begin without it; such a part is started
+    at once and told when those before it are ready.
     """
 
     name: str
@@ -54,6 +57,7 @@ class Part:
     once_ready: Callable[[ServiceSettings], None] = _nothing_to_do
     stop_timeout_s: float = 10.0
     niceness: int = 0
+    leads: bool = False
 
 
 KAFKA = Part(
@@ -77,6 +81,7 @@ def service(name: str, command: tuple[str, ...] = (), after: tuple[str, ...] = (
         after=after,
         ports=(name, "gateway_frames") if name == GATEWAY else (name,),
         niceness=NICENESS.get(name, 0),
+        leads=name in LEADING,
     )
 
 

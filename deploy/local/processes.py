@@ -39,11 +39,14 @@ def spawn(
     folder: Path,
     environment: Mapping[str, str],
     niceness: int = 0,
+    *,
+    is_told: bool = False,
 ) -> subprocess.Popen[bytes]:
     """Start a process as leader of a session, its output appended to a new log.
 
     The log of the start before is kept as `NAME.log.1`. niceness: how far it gives way to others
-    that want the same cores, added to that of this process.
+    that want the same cores, added to that of this process. is_told: whether its standard input is
+    a pipe from this process.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     if log.exists():
@@ -53,7 +56,7 @@ def spawn(
             command,
             cwd=folder,
             env=dict(environment),
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if is_told else subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,

@@ -14,7 +14,7 @@ stacks differ in `data` and `base_port`. `state.py` describes the file by which 
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -86,12 +86,16 @@ class Stack:
         self._supervisor: Supervisor | None = None
         self._announcer = Announcer(self.settings)
 
-    def up(self, on_progress: Progress = _quiet) -> None:
+    def up(
+        self, on_progress: Progress = _quiet, once_leading: Callable[[], None] | None = None
+    ) -> None:
         """Attach to the stack of this data folder if it runs, else start one.
 
         Ends what an earlier start left behind. Returns when everything is ready; when it fails or
-        is interrupted, everything it started is ended. Raises StackError, also when a stack runs
-        whose jars are no longer right: the next run would load them.
+        is interrupted, everything it started is ended. once_leading: called in a start as soon as
+        the parts are ready that lead a run; the others get ready while it begins. Raises
+        StackError, also when a stack runs whose jars are no longer right: the next run would load
+        them.
         """
         check_jars(self.settings.jars)
         with self._locked(on_progress):
@@ -101,7 +105,7 @@ class Stack:
             if found is not None:
                 on_progress("ending what an earlier start left behind")
                 end_stack(self._file, found, self._known)
-            self._start(on_progress)
+            self._start(on_progress, once_leading)
 
     def up_detached(self, on_progress: Progress = _quiet) -> None:
         """Like up(), in a process of its own that goes on when this one ends. Raises StackError."""
@@ -164,7 +168,7 @@ class Stack:
         if not is_alive(recorded.owner):
             raise crashed(dead[0].name, None, log_path(self.settings.data, dead[0].name))
 
-    def _start(self, on_progress: Progress) -> None:
+    def _start(self, on_progress: Progress, once_leading: Callable[[], None] | None) -> None:
         settings = self.settings
         check_names(settings)
         check_room(settings.data)
@@ -194,7 +198,7 @@ class Stack:
         )
         self._processes, self.attached = startup.processes, False
         try:
-            startup.run(self._parts)
+            startup.run(self._parts, once_leading)
             self._keep(replace(self._state or state, phase=RUNNING))
         except BaseException:
             end_stack(self._file, self._state or state, self._parts)

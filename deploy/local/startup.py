@@ -1,6 +1,8 @@
 """Start the parts of a stack in the order of their dependencies, each as soon as it may.
 
-Nothing is timed by sleeping: a part starts when those before it answer that they are ready.
+Nothing is timed by sleeping: a part starts when those before it answer that they are ready. What
+leads a run is started at once, makes itself ready as far as it can, and waits on its standard input
+for the line that says that those before it are ready.
 """
 
 import json
@@ -8,6 +10,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +27,7 @@ from deploy.local.state import READY, STARTING, Identity, ServiceState
 from deploy.local.variables import known_to
 from services.runtime.kafka import KafkaUnavailableError
 from services.runtime.secret_files import SecretFileError
+from services.runtime.serving import GO, WAITS
 from services.runtime.settings import ROOT, ServiceSettings
 
 READY_DEADLINE_S = 60.0
@@ -59,15 +63,20 @@ def process_environment(settings: ServiceSettings, java: Java, stack_id: str) ->
 
 
 def launch(
-    part: Part, settings: ServiceSettings, java: Java, environment: Mapping[str, str]
+    part: Part,
+    settings: ServiceSettings,
+    java: Java,
+    environment: Mapping[str, str],
+    waits: bool = False,
 ) -> tuple[subprocess.Popen[bytes], Identity]:
-    """Start one part. Raises StackError when it cannot be started or ends at once."""
+    """Start one part. waits: until it gets a line on its standard input. Raises StackError when it
+    cannot be started or ends at once."""
     log = log_path(settings.data, part.name)
     try:
         part.prepare(settings, java)
         command = part.command(settings, java)
-        variables = known_to(part.name, environment)
-        process = spawn(command, log, settings.data, variables, part.niceness)
+        variables = known_to(part.name, environment) | ({WAITS: "1"} if waits else {})
+        process = spawn(command, log, settings.data, variables, part.niceness, is_told=waits)
     except (OSError, subprocess.TimeoutExpired, BrokerError, SecretFileError) as error:
         raise StackError(f"{part.name} cannot start: {error}") from error
     try:
@@ -111,23 +120,41 @@ class Startup:
         self._started: dict[str, ServiceState] = {}
         self._started_at: dict[str, float] = {}
         self._ready: set[str] = set()
+        self._waiting: set[str] = set()
 
-    def run(self, parts: Sequence[Part]) -> None:
-        """Start all parts; returns when each is ready. Raises StackError."""
+    def run(self, parts: Sequence[Part], once_leading: Callable[[], None] | None = None) -> None:
+        """Start all parts; returns when each is ready. once_leading: called as soon as those are
+        that lead a run. Raises StackError."""
+        leading = {part.name for part in parts if part.leads}
         while len(self._ready) < len(parts):
             for part in parts:
-                if part.name not in self.processes and self._ready.issuperset(part.after):
-                    self._start(part)
+                self._start_or_tell(part, is_due=self._ready.issuperset(part.after))
             for part in parts:
                 if part.name in self.processes:
                     self._look_after(part)
+            if once_leading is not None and self._ready.issuperset(leading):
+                once_leading()
+                once_leading = None
             if len(self._ready) < len(parts):
                 time.sleep(POLL_S)
 
-    def _start(self, part: Part) -> None:
+    def _start_or_tell(self, part: Part, is_due: bool) -> None:
+        if part.name not in self.processes:
+            if is_due or part.leads:
+                self._start(part, waits=not is_due)
+        elif is_due and part.name in self._waiting:
+            self._waiting.remove(part.name)
+            stdin = self.processes[part.name].stdin
+            assert stdin is not None
+            with suppress(BrokenPipeError), stdin:  # that it has ended is seen soon
+                stdin.write(GO)
+
+    def _start(self, part: Part, waits: bool) -> None:
         self._progress(f"starting {part.name}")
         self._started_at[part.name] = time.monotonic()
-        process, identity = launch(part, self._settings, self._java, self._environment)
+        process, identity = launch(part, self._settings, self._java, self._environment, waits)
+        if waits:
+            self._waiting.add(part.name)
         self.processes[part.name] = process
         started = ServiceState(part.name, identity.pid, identity.birth, STARTING)
         self._started[part.name] = started

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from schemas.faults import fractions
+from schemas.fault_rules import fractions
 from schemas.records import (
     EVENT_MS,
     KEY,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.faults import fractions
+from schemas.fault_rules import fractions
 from schemas.records import (
     EVENT_MS,
     KEY,

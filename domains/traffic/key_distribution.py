@@ -21,7 +21,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.faults import fractions
+from schemas.fault_rules import fractions
 from schemas.records import Int64s
 
 from .content import Content, Keys

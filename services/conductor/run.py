@@ -44,7 +44,7 @@ LOOK_EVERY_MS = 1_000
 TELL_STEADINESS_EVERY_MS = 5_000
 MEASURE_LEAD_MS = 4_000  # from the command until what it says begins
 ASK_AGAIN_MS = 2_000
-MOST_KEEP_UP_S = 4  # where the warm-up itself goes on until all is steady
+MOST_KEEP_UP_S = 2  # where the warm-up itself goes on until all is steady
 WARM_INTERVALS = 1  # in which the outputs of pipelines that were kept must grow
 
 

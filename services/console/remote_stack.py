@@ -41,7 +41,9 @@ class RemoteStack:
     def __init__(self, settings: ServiceSettings) -> None:
         self.settings = settings
 
-    def up(self, on_progress: Callable[[str], None]) -> None:
+    def up(
+        self, on_progress: Callable[[str], None], _once_leading: Callable[[], None] | None = None
+    ) -> None:
         """Look whether the store is ready, once. Raises StackError."""
         if not self._is_ready():
             raise StackError(

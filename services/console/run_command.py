@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from rich.console import Console
 
@@ -12,7 +13,7 @@ from services.console.progress import BUS, Progress
 from services.console.terminal import is_quiet
 from services.runtime.bus import Bus
 from services.runtime.clickhouse import QueryError, query, store_url
-from services.runtime.events import open_events
+from services.runtime.events import Events, open_events
 from services.runtime.settings import ServiceSettings
 
 SILENCE_LIMIT_S = 30.0
@@ -24,23 +25,40 @@ class RunError(RuntimeError):
     """A run could not be carried out; the text is one sentence."""
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A run that was asked for. bus: has all that was said since."""
+
+    events: Events
+    bus: Bus
+
+
+def ask(request: RunRequest, settings: ServiceSettings) -> Asked:
+    """Ask for a run, of a conductor that is ready."""
+    events = open_events(settings, "console")
+    asked = Asked(events, Bus(settings, "console", BUS))
+    events.command("run", request.run_id, request)
+    return asked
+
+
 def perform(
     request: RunRequest,
     settings: ServiceSettings,
     console: Console,
     check_stack: Callable[[], None],
+    asked: Asked | None = None,
 ) -> Progress:
-    """Ask for the run, show how it goes, and return when it is concluded and projected.
+    """Ask for the run, unless that was done, show how it goes, and return when it is concluded and
+    projected.
 
     `check_stack` is called all the time and raises when a part of the stack has died. When the
     caller is interrupted the run is cancelled, and its conclusion awaited: what was measured stays.
     A second interruption ends that too. Raises RunError.
     """
-    events = open_events(settings, "console")
-    bus = Bus(settings, "console", BUS)
+    asked = asked or ask(request, settings)
+    events, bus = asked.events, asked.bus
     progress = Progress(request)
     try:
-        events.command("run", request.run_id, request)
         with open_view(console) as view:
             try:
                 _follow(progress, bus, view, check_stack)

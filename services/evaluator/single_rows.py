@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from schemas import faults
+from schemas import fault_rules
 from schemas.domain import SEQUENCE, StageSpec
-from schemas.faults import Faults
+from schemas.faults import DUPLICATE, Faults
 from services.evaluator.column_mapping import (
     Column,
     InputRows,
@@ -238,8 +238,8 @@ class SingleRows(Oracle):
         if self._duplicated is None:
             return None
         rule, seed = self._duplicated
-        kinds = faults.kinds(rule, seed, group * BLOCK + index)
-        return np.where(kinds == faults.DUPLICATE, 2, 1)
+        kinds = fault_rules.kinds(rule, seed, group * BLOCK + index)
+        return np.where(kinds == DUPLICATE, 2, 1)
 
     def wanted(self, group: int, index: int) -> dict[str, Any]:
         """The columns of the record."""

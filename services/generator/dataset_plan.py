@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas import faults as fault_rules
+from schemas import fault_rules
 from schemas.domain import DomainSpec
 from schemas.faults import DUPLICATE, LATE, NONE
 from schemas.protocol import RunRequest

@@ -1,6 +1,7 @@
 """What every service that obeys commands is: health, events, commands, and a clean stop."""
 
 import os
+import select
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +23,10 @@ from services.runtime.stopping import stop_on_signals
 from services.runtime.topics import ensure_topics
 
 log = structlog.get_logger()
+# In the environment of a service that is started before the broker is ready; GO on its standard
+# input says that it is.
+WAITS, GO = "TIDEGAUGE_WAITS", b"\n"
+LOOK_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,8 @@ def serving(
     the process with one sentence when its port is taken or Kafka refuses.
     """
     stop = stop_on_signals()
+    if os.environ.pop(WAITS, None) and not _told_to_go(stop):
+        sys.exit()
     try:
         if topics:
             ensure_topics(admin_client(settings, name), topics, settings.replication)
@@ -76,3 +83,11 @@ def serving(
         health.shutdown()
     except (PortTakenError, KafkaException, KafkaUnavailableError, SecretFileError) as error:
         sys.exit(f"{name}: {error}")
+
+
+def _told_to_go(stop: threading.Event) -> bool:
+    """Wait for GO; False where a signal came instead, or who would say it is gone."""
+    while not stop.is_set():
+        if select.select([sys.stdin], [], [], LOOK_S)[0]:
+            return os.read(sys.stdin.fileno(), len(GO)) == GO
+    return False

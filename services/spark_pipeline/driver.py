@@ -24,7 +24,14 @@ from services.spark_pipeline.own import Own, own_functions
 from services.spark_pipeline.pipeline import SparkPipeline
 from services.spark_pipeline.progress import ProgressReporter
 from services.spark_pipeline.queries import Place, StageError, start_query
-from services.spark_pipeline.session import counts_state_rows, effective, open_session, spark_conf
+from services.spark_pipeline.session import (
+    class_path,
+    counts_state_rows,
+    driver_archive,
+    effective,
+    open_session,
+    spark_conf,
+)
 from services.spark_pipeline.settings import SparkSettings, forget_secret_variables
 from services.spark_pipeline.watching import Failure, watch
 
@@ -43,6 +50,7 @@ def main() -> int:
         return _say_failed(voice, Failure("", str(error)))
     scratch = Path(plan.folder) / "scratch"
     scratch.mkdir(parents=True, exist_ok=True)
+    archive = driver_archive(pipeline, settings)
     conf = spark_conf(
         pipeline,
         plan.domain,
@@ -51,10 +59,13 @@ def main() -> int:
         settings=settings,
         scratch=scratch,
         warm_up_s=plan.warm_up_s,
+        classes=archive.options() if archive else (),
     )
 
     forget_secret_variables()
     spark = open_session(pipeline.name, conf, scratch)
+    if archive is not None:
+        archive.record(class_path(spark))
     place = Place(settings.kafka_options, _checkpoints(settings, plan))
     try:
         queries = start_queries(spark, pipeline, plan, place, own)

@@ -1,5 +1,6 @@
 """The SparkSession of a driver. Every setting that is not Spark's default has its reason here."""
 
+import importlib.metadata
 import os
 import re
 import shlex
@@ -11,6 +12,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from schemas.domain import ROW_KINDS, DomainSpec
+from services.runtime.class_archives import ClassArchive, class_archive
 from services.runtime.properties_text import properties_text
 from services.spark_pipeline.pipeline import SparkPipeline
 from services.spark_pipeline.progress import RECENT_UPDATES
@@ -93,9 +95,11 @@ def spark_conf(
     settings: SparkSettings,
     scratch: Path,
     warm_up_s: int = 0,
+    classes: tuple[str, ...] = (),
 ) -> dict[str, str]:
     """Settings of the session of a run that warms up for so long; what the pipeline sets itself
-    wins, and what the service's settings say wins over that."""
+    wins, and what the service's settings say wins over that. classes: options of the driver's JVM
+    for its archive of classes."""
     jar_files = sorted(str(path) for path in (settings.jars / "spark").glob("*.jar"))
     needed = slots(pipeline, domain, stages, input_partitions)
     given = pipeline.spark_conf | settings.spark_conf
@@ -116,6 +120,7 @@ def spark_conf(
         # What the JVM leaves when it is ended goes with the run's folder, not into /tmp for ever.
         "spark.driver.extraJavaOptions": (
             f'{LOG_OPTION} "-Djava.io.tmpdir={scratch}" {java_options}'
+            + "".join(f' "{option}"' for option in classes)
         ),
         "spark.driver.host": settings.spark_driver_host,
         "spark.driver.bindAddress": settings.spark_driver_host,
@@ -170,6 +175,23 @@ def spark_conf(
     return conf | given
 
 
+def driver_archive(pipeline: SparkPipeline, settings: SparkSettings) -> ClassArchive | None:
+    """The archive of the classes that a driver in this mode loads; None where Java is not the one
+    that the stack names, or the class path is of this run alone."""
+    home = os.environ.get("JAVA_HOME")
+    if not home or pipeline.has_own_cluster:
+        return None
+    spark = importlib.metadata.distribution("pyspark")
+    record = spark.locate_file(f"pyspark-{spark.version}.dist-info/RECORD")
+    return class_archive(
+        settings.jars,
+        f"spark-{pipeline.mode}",
+        Path(home),
+        options=pipeline.jvm_options,
+        of=[settings.jars / "installed.lock", Path(str(record))],
+    )
+
+
 def counts_state_rows(conf: dict[str, str]) -> bool:
     """Whether a session with these settings knows how many rows its state has."""
     return conf.get(_COUNTS_STATE_ROWS) != "false"
@@ -195,6 +217,11 @@ def open_session(name: str, conf: dict[str, str], scratch: Path) -> SparkSession
         return SparkSession.builder.getOrCreate()
     finally:
         path.unlink()
+
+
+def class_path(spark: SparkSession) -> str:
+    """The class path of the driver's JVM."""
+    return str(spark.sparkContext._jvm.java.lang.System.getProperty("java.class.path"))
 
 
 def _of_own_cluster(host: str, scratch: Path) -> dict[str, str]:

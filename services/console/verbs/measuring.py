@@ -2,7 +2,8 @@
 
 import json
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ from typing import Any
 from rich.console import Console
 
 from analysis.thresholds import ended_by_threshold
+from deploy.local.archiving import make_archives
 from deploy.local.engines import install_engines
 from deploy.local.stack import Stack
-from schemas.protocol import Pipeline, Profile, Stage, Workload, parse_stages
+from schemas.protocol import Pipeline, Profile, RunRequest, Stage, Workload, parse_stages
+from schemas.threshold import parse_threshold
 from services.console.choosing import (
     chosen_pipelines,
     chosen_workload,
@@ -33,8 +36,8 @@ from services.console.profiles import (
 )
 from services.console.remote_stack import RemoteStack, open_stack
 from services.console.report import build_whole_report
-from services.console.run_command import perform
-from services.console.series import parts_of, scaling_of
+from services.console.run_command import Asked, ask, perform
+from services.console.series import Part, parts_of, scaling_of
 from services.console.show import show_repetition, show_report, verdict_sentence
 from services.console.verbs.common import (
     EXIT_FAILED,
@@ -55,9 +58,78 @@ from services.runtime.trusted import keep_definitions
 MOST_REPEATS = 100
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be measured. ask: makes the request of a run of a workload and pipelines."""
+
+    options: Namespace
+    workload: Workload
+    pipelines: tuple[Pipeline, ...]
+    domain: Domain
+    ask: Callable[[Workload, tuple[Pipeline, ...]], RunRequest]
+
+    @property
+    def needs_results(self) -> bool:
+        """Whether its request follows from earlier results, so from the store."""
+        thresholds = map(parse_threshold, self.workload.thresholds)
+        at_share = self.workload.sustainable_share is not None
+        return at_share or any(one.of_baseline for one in thresholds)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The runs of which one round is made."""
+        return parts_of(self.workload, self.pipelines)
+
+    def keep(self, data: Path) -> None:
+        """Remember what was read from files, so that services trust it."""
+        measured = [pipeline for part in self.parts for pipeline in part.pipelines]
+        keep_definitions(data, [self.workload], measured, [self.domain])
+
+    def request(self, reports: Sequence[dict[str, Any]]) -> RunRequest:
+        """The request of the next run, given the reports of those before it."""
+        part = self.parts[len(reports) % len(self.parts)]
+        request = part.of_series(self.ask(part.workload, part.pipelines), reports)
+        return request.model_copy(update={"profile": self.options.profile})
+
+
 def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """One run from nothing to a report; 0 only if it is valid and the ledger clean. Of several
     runs of which one cannot be done, those before it are reported first."""
+    wanted, say = _wanted(options), teller(console)
+    # Before anything starts: it may be refused.
+    planned = wanted.ask(wanted.parts[0].workload, wanted.parts[0].pipelines)
+    for sentence in not_published(planned):
+        say(sentence)
+    if planned.interleaved is not None and options.duration is None:
+        wanted = replace(wanted, workload=long_enough(wanted.workload, planned.interleaved))
+        say(
+            f"in turns, blocks of {planned.interleaved.block_s} s: "
+            f"{wanted.workload.phases.measure_s} s are measured"
+        )
+    is_lasting = bool(options.profile or wanted.workload.search)
+    has_gateway = wanted.workload.transport != "kafka"
+    stack = open_stack(settings, is_lasting=is_lasting, has_gateway=has_gateway)
+    _look_whether_quiet(options, stack)
+    reports: list[dict[str, Any]] = []
+    if not settings.store_url:
+        install_engines((load_engine(one.engine) for one in wanted.pipelines), settings, say)
+    try:
+        interrupted = _measure(wanted, settings, console, stack, reports)
+    finally:
+        try:
+            if reports:
+                _tell(options, reports, console)
+        finally:
+            stack.close(say)
+    if interrupted:
+        return EXIT_INTERRUPTED
+    if not stack.attached:  # its JVMs have ended
+        make_archives(settings.jars, say)
+    return _exit_code(reports)
+
+
+def _wanted(options: Namespace) -> Wanted:
+    """What the options say. Raises DefinitionError."""
     domain, workload = chosen_workload(options.workload, options.domain)
     chosen = with_options(
         workload,
@@ -75,60 +147,50 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     workload = scaling_of(checked(chosen, domain), options.workers)
     pipelines = load_pipelines(chosen_pipelines(options.pipeline, workload))
     workload, pipelines = _profiled(options, workload, pipelines)
-    parts = parts_of(workload, pipelines)
     stages = _stages(options, domain)
     if not 1 <= options.repeat <= MOST_REPEATS:
         raise DefinitionError(f"--repeat must be from 1 to {MOST_REPEATS}.")
     for option, path, _ in _files(options):
         check_file(option, path)
+    request = partial(new_request, stages=stages, domain=domain.spec, interleave=options.interleave)
+    return Wanted(options, workload, pipelines, domain, request)
 
-    say = teller(console)
-    # Before anything starts: it may be refused.
-    ask = partial(new_request, stages=stages, domain=domain.spec, interleave=options.interleave)
-    planned = ask(parts[0].workload, parts[0].pipelines)
-    for sentence in not_published(planned):
-        say(sentence)
-    if planned.interleaved is not None and options.duration is None:
-        workload = long_enough(workload, planned.interleaved)
-        say(
-            f"in turns, blocks of {planned.interleaved.block_s} s: "
-            f"{workload.phases.measure_s} s are measured"
-        )
-    is_lasting = bool(options.profile or workload.search)
-    has_gateway = workload.transport != "kafka"
-    stack = open_stack(settings, is_lasting=is_lasting, has_gateway=has_gateway)
-    _look_whether_quiet(options, stack)
-    reports: list[dict[str, Any]] = []
-    interrupted = False
-    if not settings.store_url:
-        install_engines((load_engine(one.engine) for one in pipelines), settings, say)
-    try:
-        stack.up(say)
-        if not settings.store_url:
-            measured = [pipeline for part in parts for pipeline in part.pipelines]
-            keep_definitions(settings.data, [workload], measured, [domain])
-        workload = with_baseline(
-            workload, [one.name for one in pipelines], options.baseline, store_url(settings)
-        )
-        say(f"watch it at {dashboards(settings)}d/tidegauge-live")
-        parts = parts_of(workload, pipelines)
-        planned_runs = options.repeat * len(parts)
-        while len(reports) < planned_runs and not interrupted:
-            part = parts[len(reports) % len(parts)]
-            request = part.of_series(ask(part.workload, part.pipelines), reports)
-            request = request.model_copy(update={"profile": options.profile})
-            request = at_sustainable_share(request, store_url(settings))
-            interrupted = perform(request, settings, console, stack.check).interrupted
-            reports.append(build_whole_report(store_url(settings), request.run_id))
-            if planned_runs > 1:
-                say(f"run {len(reports)} of {planned_runs}: {verdict_sentence(reports[-1])}")
-    finally:
-        stack.close(say)
-        if reports:
-            _tell(options, reports, console)
-    if interrupted:
-        return EXIT_INTERRUPTED
-    return _exit_code(reports)
+
+def _measure(
+    wanted: Wanted,
+    settings: ServiceSettings,
+    console: Console,
+    stack: Stack | RemoteStack,
+    reports: list[dict[str, Any]],
+) -> bool:
+    """Start what does not run, carry out the runs and add their reports; whether that was
+    interrupted. The first run begins before every part is ready, where it needs no results."""
+    options, say, url = wanted.options, teller(console), store_url(settings)
+    begun: list[tuple[RunRequest, Asked]] = []
+
+    def begin() -> None:
+        wanted.keep(settings.data)
+        request = wanted.request(reports)
+        begun.append((request, ask(request, settings)))
+
+    stack.up(say, None if wanted.needs_results else begin)
+    if not settings.store_url and not begun:
+        wanted.keep(settings.data)
+    names = [one.name for one in wanted.pipelines]
+    wanted = replace(wanted, workload=with_baseline(wanted.workload, names, options.baseline, url))
+    say(f"watch it at {dashboards(settings)}d/tidegauge-live")
+    planned_runs, interrupted = options.repeat * len(wanted.parts), False
+    while len(reports) < planned_runs and not interrupted:
+        asked = None
+        if begun:
+            request, asked = begun.pop()
+        else:
+            request = at_sustainable_share(wanted.request(reports), url)
+        interrupted = perform(request, settings, console, stack.check, asked).interrupted
+        reports.append(build_whole_report(url, request.run_id))
+        if planned_runs > 1:
+            say(f"run {len(reports)} of {planned_runs}: {verdict_sentence(reports[-1])}")
+    return interrupted
 
 
 def _stages(options: Namespace, domain: Domain) -> tuple[Stage, ...]:

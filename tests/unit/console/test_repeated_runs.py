@@ -24,12 +24,25 @@ ASKED = {
     ),
     "workers": None,
 }
+PLAIN = {
+    "interleave": False,
+    "report": None,
+    "threshold": [],
+    "baseline": None,
+    "markdown": None,
+    "junit": None,
+    "benchmark": None,
+    "floor": False,
+    "profile": "",
+}
 
 
 class NoStack:
     """Nothing to start or to stop."""
 
-    def up(self, _say: Callable[[str], None]) -> None: ...
+    attached = True
+
+    def up(self, _say: Callable[[str], None], _once_leading: object) -> None: ...
     def close(self, _say: Callable[[str], None]) -> None: ...
     def check(self) -> None: ...
 
@@ -55,17 +68,42 @@ def test_what_was_measured_before_a_refused_run_is_reported(tmp_path: Path) -> N
     path = tmp_path / "report.json"
     options = Namespace(
         **ASKED,
+        **PLAIN | {"report": path},
         repeat=3,
-        interleave=False,
-        report=path,
-        threshold=[],
-        baseline=None,
-        markdown=None,
-        junit=None,
-        benchmark=None,
-        floor=False,
-        profile="",
     )
     with pytest.raises(RunError, match=r"^The run was refused"):
         measuring.run(options, ServiceSettings(data=tmp_path), Console(quiet=True))
     assert json.loads(path.read_text()) == {"of": [{"number": 1}]}
+
+
+class StartsLater(NoStack):
+    """A stack that lets a run begin before it is ready."""
+
+    def up(self, _say: object, once_leading: Callable[[], None] | None) -> None:
+        if once_leading is not None:
+            once_leading()
+
+
+@pytest.mark.parametrize(
+    ("workload", "begun_early"), [("smoke", [True, False]), ("at-90-percent", [False, False])]
+)
+def test_the_first_run_begins_before_the_stack_is_ready_where_it_needs_no_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workload: str, begun_early: list[bool]
+) -> None:
+    asked: list[object] = []
+
+    def perform(*arguments: object) -> SimpleNamespace:
+        asked.append(arguments[4])
+        return SimpleNamespace(interrupted=False)
+
+    report = {"thresholds": [], "valid": False}
+    monkeypatch.setattr(measuring, "open_stack", lambda _settings, **_: StartsLater())
+    monkeypatch.setattr(measuring, "ask", lambda request, _settings: request)
+    monkeypatch.setattr(measuring, "perform", perform)
+    monkeypatch.setattr(measuring, "at_sustainable_share", lambda request, _url: request)
+    monkeypatch.setattr(measuring, "build_report", lambda *_: report)
+    monkeypatch.setattr(measuring, "verdict_sentence", lambda _report: "INVALID")
+    monkeypatch.setattr(measuring, "_tell", lambda *_: None)
+    options = Namespace(**ASKED | PLAIN | {"workload": workload}, repeat=2)
+    measuring.run(options, ServiceSettings(data=tmp_path), Console(quiet=True))
+    assert [one is not None for one in asked] == begun_early

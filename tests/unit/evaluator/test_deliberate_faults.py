@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from schemas import faults
-from schemas.faults import Faults
+from schemas import fault_rules
+from schemas.faults import DUPLICATE, NONE, Faults
 from schemas.json_format import encode_json
 from schemas.protocol import Content
 from services.evaluator.evaluation import Evaluation
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.unit
 
 SEED = 7
 HALF = Faults(duplicate=0.5)
-KINDS = faults.kinds(HALF, SEED, np.arange(20)).tolist()
-TWICE, ONCE = KINDS.index(faults.DUPLICATE), KINDS.index(faults.NONE)
+KINDS = fault_rules.kinds(HALF, SEED, np.arange(20)).tolist()
+TWICE, ONCE = KINDS.index(DUPLICATE), KINDS.index(NONE)
 
 
 class FaultyRun(Run):

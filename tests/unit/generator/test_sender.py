@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.faults import KINDS, Faults, kinds
+from schemas.fault_rules import kinds
+from schemas.faults import KINDS, Faults
 from schemas.protocol import PhasePlan, Phases
 from services.generator.librdkafka import ClientError
 from services.generator.prefetch import PlannedLoad
