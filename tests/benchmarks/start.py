@@ -1,0 +1,170 @@
+"""How long a start takes, step by step, with and without archives of classes, alternately.
+
+Each start is `./tidegauge run` of the workload `latency` on a data folder of its own, with a short
+fixed warm-up. Both kinds have a copy of the jars; where there are to be no archives, the folder for
+them is one that others can write, which is not used. The first start with archives, which makes
+them, is told apart. A step is the time from the command until it is reached:
+
+- broker: it serves; asked: the services that lead a run are ready, and the run is asked for;
+- pipeline: all its queries read; load: every output topic grows, and the load begins;
+- concluded: the verdict is on the bus; reported: the command has ended.
+
+Settings, by environment variable: TIDEGAUGE_BENCH_ROUNDS (5), TIDEGAUGE_BENCH_PIPELINES
+(spark-realtime: one), TIDEGAUGE_BENCH_WARM_UP (10 s), TIDEGAUGE_BENCH_SECONDS (10, measured).
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from services.runtime.class_archives import FOLDER
+from services.runtime.settings import ROOT
+from tests.benchmarks._measured import Measured
+from tests.benchmarks.engines import Found
+from tests.integration.kafka_broker import free_base_port
+
+RUN_S = 600
+WITH, WITHOUT = "with_archives", "without"
+STEPS = ("broker", "asked", "pipeline", "load", "concluded", "reported")
+BROKER_LINE = "kafka is ready"
+EVENTS = (
+    "SELECT event, phase, pipeline, toUnixTimestamp64Milli(time) AS at_ms"
+    " FROM tidegauge.results_lifecycle WHERE run_id = '{run_id}'"
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where starts of one kind take place."""
+
+    data: Path
+    jars: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of the commands."""
+        own = {"TIDEGAUGE_DATA": str(self.data), "TIDEGAUGE_JARS": str(self.jars)}
+        return os.environ | own | {"TIDEGAUGE_BASE_PORT": str(free_base_port())}
+
+
+def measure(say: Callable[[str], None], scratch: Path) -> Measured:
+    """Measure what the environment asks for."""
+    rounds = int(os.environ.get("TIDEGAUGE_BENCH_ROUNDS", "5"))
+    places = {kind: place_of(scratch, kind) for kind in (WITH, WITHOUT)}
+    first = start(places[WITH])
+    say(f"first, makes the archives: {told(first)}")
+    found = Found()
+    for number in range(rounds):
+        for kind in (WITH, WITHOUT) if number % 2 else (WITHOUT, WITH):
+            steps = start(places[kind])
+            say(f"{kind}, round {number + 1} of {rounds}: {told(steps)}")
+            for step, seconds in steps.items():
+                found.note(f"{kind}_{step}_s", seconds)
+    figures = found.figures()
+    made = {f"first_{step}_s": seconds for step, seconds in first.items()}
+    return Measured(figures | made, ratios_of(figures))
+
+
+def place_of(scratch: Path, kind: str) -> Place:
+    """A place with jars of its own, and archives where there are to be some."""
+    place = Place(scratch / kind / "data", scratch / kind / "jars")
+    # With the times of the originals, by which a JVM knows its jars again.
+    shutil.copytree(ROOT / ".jars", place.jars, ignore=shutil.ignore_patterns(FOLDER))
+    if kind == WITHOUT:
+        (place.jars / FOLDER).mkdir()
+        (place.jars / FOLDER).chmod(0o777)
+    return place
+
+
+def start(place: Place) -> dict[str, float]:
+    """Seconds from the command until each step of one start. Raises RuntimeError where it was not
+    reported."""
+    shutil.rmtree(place.data, ignore_errors=True)
+    place.data.mkdir(mode=0o700, parents=True)
+    report = place.data / "report.json"
+    command = ["run", "latency", "--report", str(report)]
+    command += ["--pipeline", os.environ.get("TIDEGAUGE_BENCH_PIPELINES", "spark-realtime")]
+    command += ["--warm-up", os.environ.get("TIDEGAUGE_BENCH_WARM_UP", "10")]
+    command += ["--duration", os.environ.get("TIDEGAUGE_BENCH_SECONDS", "10")]
+    environment = place.environment
+    began_s, lines = time.time(), []
+    with subprocess.Popen(
+        [str(ROOT / "tidegauge"), *command],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        lines = [(time.time() - began_s, line.rstrip()) for line in process.stdout]
+    ended_s = time.time() - began_s
+    if not report.exists():
+        raise RuntimeError("\n".join(line for _, line in lines))
+    run_id = json.loads(report.read_text())["run_id"]
+    return steps_of(lines, events(environment, run_id), began_s, ended_s)
+
+
+def events(environment: Mapping[str, str], run_id: str) -> list[dict[str, Any]]:
+    """What the bus said of a run."""
+    sql = EVENTS.format(run_id=run_id)
+    done = subprocess.run(
+        [str(ROOT / "tidegauge"), "sql", sql, "--format", "JSONEachRow"],
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=RUN_S,
+        check=True,
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def steps_of(
+    lines: Iterable[tuple[float, str]],
+    heard: Iterable[Mapping[str, Any]],
+    began_s: float,
+    ended_s: float,
+) -> dict[str, float]:
+    """Seconds until each step. lines: what the command said, and when; heard: events; began_s:
+    epoch seconds; ended_s: until the command had ended."""
+    found: dict[str, float] = {}
+
+    def note(step: str, at_s: float) -> None:
+        found[step] = max(found.get(step, 0.0), round(at_s, 3))
+
+    for at_s, line in lines:
+        if line.startswith(BROKER_LINE):
+            note("broker", at_s)
+    for one in heard:
+        at_s = int(one["at_ms"]) / 1000 - began_s
+        if one["event"] == "run_requested":
+            note("asked", at_s)
+        elif one["event"] == "ready" and one["pipeline"]:
+            note("pipeline", at_s)
+        elif (one["event"], one["phase"]) == ("phase_started", "warm_up"):
+            note("load", at_s)
+        elif one["event"] == "concluded":
+            note("concluded", at_s)
+    note("reported", ended_s)
+    return {step: found[step] for step in STEPS if step in found}
+
+
+def told(steps: Mapping[str, float]) -> str:
+    """Steps in a line."""
+    return ", ".join(f"{step} {seconds:.1f} s" for step, seconds in steps.items())
+
+
+def ratios_of(figures: Mapping[str, float]) -> dict[str, float]:
+    """How many times as long each step takes without archives."""
+    return {
+        step: figures[f"{WITHOUT}_{step}_s"] / figures[f"{WITH}_{step}_s"]
+        for step in STEPS
+        if figures.get(f"{WITH}_{step}_s") and f"{WITHOUT}_{step}_s" in figures
+    }
