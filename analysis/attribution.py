@@ -5,10 +5,10 @@ evaluator's or the machine's. Pure; from evidence that the run took itself, seco
     found.disturbed, found.by, found.said
 
 A second of output time is late where the 95th percentile of what a stage published in it, counted
-from the scheduled time, is above the run's own level (analysis/lateness.py): the median of all
-seconds of that stage, and DEVIATIONS times their median absolute deviation, as a standard
-deviation; at least LEAST_MS and LEAST_SHARE of the level. It is late as well where the generator
-sent later than the workload allows.
+from the scheduled time, is above the run's own level (analysis/lateness.py): the middle of the
+shortest interval that has half of all seconds of that stage, and DEVIATIONS times half of its
+length, as a standard deviation; at least LEAST_MS and LEAST_SHARE of the level. It is late as well
+where the generator sent later than the workload allows.
 
 Its cause follows from where the time went, between scheduled, sent, appended and output, in that
 second and as many before it as its latency is long:

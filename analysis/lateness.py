@@ -23,7 +23,8 @@ from schemas.protocol import MACHINE
 GENERATOR, BROKER, PIPELINE, EVALUATOR = "generator", "broker", "pipeline", "evaluator"
 DEVIATIONS = 6
 LEAST_MS, LEAST_SHARE = 20.0, 0.5
-NORMAL = 1.4826  # a median absolute deviation as a standard deviation
+NORMAL = 1.4826  # half of what half of the values are within, as a standard deviation
+OF_FEW = 5
 LEAST_SECONDS = 8  # fewer have no level
 GOOD_PART, GOOD_WAIT = 0.4, 0.33
 BEHIND_MS = 2_000
@@ -63,9 +64,23 @@ def late_above_ms(values: Iterable[float]) -> float | None:
     known = list(values)
     if len(known) < LEAST_SECONDS:
         return None
-    level = median(known)
-    spread = NORMAL * median(abs(value - level) for value in known)
+    level, spread = level_of(known)
     return level + max(DEVIATIONS * spread, LEAST_SHARE * level, LEAST_MS)
+
+
+def level_of(values: Iterable[float]) -> tuple[float, float]:
+    """What is usual, and how far values are from that, as a standard deviation: the middle of the
+    shortest interval that has half of the values, and half of its length, more of few values (the
+    least median of squares of Rousseeuw and Leroy, 1987). Late seconds, which are all on one side,
+    draw a median and its deviations towards them long before they are half of all. 0 where there
+    are none."""
+    known = sorted(values)
+    if not known:
+        return 0.0, 0.0
+    half = len(known) // 2
+    low, high = min(zip(known, known[half:], strict=False), key=lambda ends: ends[1] - ends[0])
+    of_few = 1 + OF_FEW / max(1, len(known) - 1)
+    return (low + high) / 2, NORMAL * of_few * (high - low) / 2
 
 
 class Causes:
@@ -77,7 +92,7 @@ class Causes:
         self._against_level = against_level
         self._usual_send = _median(evidence.send_ms.values()) if against_level else 0.0
         self._levels = {
-            place: _median(values.values()) if against_level else 0.0
+            place: level_of(values.values())[0] if against_level else 0.0
             for place, values in evidence.event_time_ms.items()
         }
         self._usual_upstream = {

@@ -5,7 +5,9 @@
 
 A thread that is ready to run and does not run waits in the run queue of a processor. waiting_share
 is the time that the threads of a part waited so, of all the time in which they wanted to run,
-waited and run. It is 0 on an idle machine and ½ where two threads share one core.
+waited and run. It is 0 on an idle machine and ½ where two threads share one core. It is high too
+where parts wake at the same moments and the machine is idle in between, so it tells of a lack of
+room only where some task waits for a good part of the time: that is what pressure (PSI) says.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,6 +19,9 @@ from schemas.protocol import MACHINE
 # Above this share of all cores, or of waiting, there is no room left.
 FULL_SHARE = 0.9
 WAITING_SHARE = 0.4
+# A part that waits lacks room where the machine is crowded: some task waits for half of the time,
+# or, where nobody measures that, so much of the cores is in use.
+PRESSURE_SHARE, CROWDED_SHARE = 0.5, 0.7
 LEAST_CORES = 0.05  # what uses less waits for nobody
 
 
@@ -121,8 +126,8 @@ def room(uses: Uses, cores: float | None) -> dict[str, dict[str, Any]]:
 
 
 def waited_for_cores(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The parts that waited for processors more than WAITING_SHARE, and of a full machine at least
-    the one that waited most; the longest first."""
+    """The parts of a crowded machine that waited for processors more than WAITING_SHARE, and of a
+    full one at least the one that waited most; the longest first."""
     parts = {
         part: figures["waiting_share"]
         for part, figures in found.items()
@@ -131,18 +136,30 @@ def waited_for_cores(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
         and figures["cpu_cores"] >= LEAST_CORES
     }
     most = max(parts.values(), default=None)
-    is_full = _is_full(found)
+    is_full, is_crowded = _is_full(found), _is_crowded(found)
     waited = [
         part
         for part, share in parts.items()
-        if share >= WAITING_SHARE or (is_full and share == most)
+        if (is_crowded and share >= WAITING_SHARE) or (is_full and share == most)
     ]
     return sorted(waited, key=lambda part: -parts[part])
 
 
 def _is_full(found: Mapping[str, Mapping[str, Any]]) -> bool:
+    return _taken_share(found) >= FULL_SHARE
+
+
+def _is_crowded(found: Mapping[str, Mapping[str, Any]]) -> bool:
+    pressure = found.get(MACHINE, {}).get("cpu_pressure_share")
+    if pressure is None or _is_full(found):
+        return _taken_share(found) >= CROWDED_SHARE
+    return bool(pressure >= PRESSURE_SHARE)
+
+
+def _taken_share(found: Mapping[str, Mapping[str, Any]]) -> float:
+    """Of all processor time, what was in use or a hypervisor gave to others."""
     machine = found.get(MACHINE, {})
-    return bool(machine.get("cpu_share", 0.0) + (machine.get("steal_share") or 0.0) >= FULL_SHARE)
+    return float(machine.get("cpu_share", 0.0) + (machine.get("steal_share") or 0.0))
 
 
 def room_sentence(found: Mapping[str, Mapping[str, Any]], cores: float | None) -> str:

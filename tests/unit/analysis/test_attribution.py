@@ -14,6 +14,11 @@ PLACE = ("spark", "parse")
 SECONDS = range(1000, 1030)
 CALM = {at: 10.0 + at % 3 for at in SECONDS}  # level 11, spread 1
 
+SLOW_IN_TWO_OF_FIVE = [
+    *(430.0, 434.0, 25.0, 37.0, 13.0, 408.0, 410.0, 67.0, 12.0, 10.0, 476.0, 416.0, 33.0),
+    *(9.0, 85.0, 455.0, 463.0, 72.0, 22.0, 20.0, 472.0, 431.0, 20.0, 8.0, 5.0),
+]
+
 
 def use(cpu_s: float, waited_s: float | None = 0.0, **more: float) -> Use:
     """What a part used in a second."""
@@ -140,6 +145,13 @@ def test_an_evaluator_that_catches_up_is_named() -> None:
     assert dict(found.late) == {1010: "evaluator", 1011: "evaluator"}
 
 
+def test_late_seconds_do_not_hide_each_other_until_they_are_half_of_all() -> None:
+    seconds = dict(enumerate(SLOW_IN_TWO_OF_FIVE, SECONDS.start))
+    latest = {at: value - 2 for at, value in seconds.items()}
+    found = attribute(evidence(event_time_ms={PLACE: seconds}, latest_ms={PLACE: latest}))
+    assert found.said == "Undisturbed: 10 of 25 seconds were late: 10 by the pipeline."
+
+
 def test_what_piled_up_behind_a_late_second_is_of_its_cause() -> None:
     """Worked off within three seconds; what comes later, or gets later, is the pipeline's own."""
     calm = evidence()
@@ -211,7 +223,9 @@ def test_too_few_seconds_say_nothing() -> None:
     [
         ([10.0] * 8, 30.0),  # 20 ms above a small level
         ([1000.0] * 8, 1500.0),  # half of a large one
-        ([0.0, 100.0] * 8, 50 + 6 * 1.4826 * 50),  # six deviations of a restless one
+        ([0.0, 100.0] * 8, 50 + 6 * 1.4826 * 50 * 4 / 3),  # six deviations of a restless one
+        # Two seconds in five are late: recorded, with a pipeline that is 400 ms slower in them.
+        (SLOW_IN_TWO_OF_FIVE, 36 + 6 * 1.4826 * 31 * 29 / 24),
         ([10.0] * 7, None),
     ],
 )

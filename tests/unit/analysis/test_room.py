@@ -37,6 +37,27 @@ def test_a_full_machine_is_saturated_and_names_who_waited() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("machine", "pressure_s", "saturated"),
+    [
+        (0.97, 0.32, False),  # recorded: the calibration pipeline alone, no other processes
+        (0.65, 0.19, False),  # recorded: the same at 100 records/s
+        (1.58, 0.67, True),  # recorded: micro-batches
+        (1.58, None, True),
+        (0.97, None, False),
+    ],
+)
+def test_a_part_that_waits_lacks_room_where_some_task_waits_for_half_of_the_time(
+    machine: float, pressure_s: float | None, saturated: bool
+) -> None:
+    uses = used(broker=(0.59, 0.52), collector=(0.01, 0.0))
+    uses["machine"] = {1: Use(machine, 1.0, None, None, 0.0, pressure_s)}
+    found = room(uses, 2)
+    assert found["broker"]["waiting_share"] == pytest.approx(0.47, abs=0.005)
+    assert found["machine"]["saturated"] is saturated
+    assert found["machine"]["waited"] == (["broker"] if saturated else [])
+
+
 def test_what_a_hypervisor_takes_is_not_there() -> None:
     uses = used(broker=(0.6, 0.2), collector=(0.1, 0.0))
     uses["machine"] = {1: Use(0.7, 1.0, None, None, 1.2, 0.9)}
