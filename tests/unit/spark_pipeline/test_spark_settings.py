@@ -165,3 +165,19 @@ def test_of_the_environment_the_jvm_gets_everything_but_our_secrets():
     }
     forget_secret_variables(environ)
     assert sorted(environ) == ["AWS_SECRET_ACCESS_KEY", "TIDEGAUGE_DATA"]
+
+
+def test_an_archive_of_classes_is_the_drivers_alone():
+    found = spark_conf(
+        PIPELINE,
+        TRAFFIC,
+        ("parse",),
+        1,
+        settings=SparkSettings(spark_master="spark://host:7077"),
+        scratch=Path("/scratch"),
+        classes=("-Xshare:auto", "-XX:SharedArchiveFile=/with a blank/spark.jsa"),
+    )
+    assert found["spark.driver.extraJavaOptions"].endswith(
+        ' "-Xshare:auto" "-XX:SharedArchiveFile=/with a blank/spark.jsa"'
+    )
+    assert "-Xshare" not in found["spark.executor.extraJavaOptions"]
