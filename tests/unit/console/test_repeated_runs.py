@@ -101,7 +101,7 @@ def test_the_first_run_begins_before_the_stack_is_ready_where_it_needs_no_result
     monkeypatch.setattr(measuring, "ask", lambda request, _settings: request)
     monkeypatch.setattr(measuring, "perform", perform)
     monkeypatch.setattr(measuring, "at_sustainable_share", lambda request, _url: request)
-    monkeypatch.setattr(measuring, "build_report", lambda *_: report)
+    monkeypatch.setattr(measuring, "build_whole_report", lambda *_: report)
     monkeypatch.setattr(measuring, "verdict_sentence", lambda _report: "INVALID")
     monkeypatch.setattr(measuring, "_tell", lambda *_: None)
     options = Namespace(**ASKED | PLAIN | {"workload": workload}, repeat=2)
