@@ -149,8 +149,9 @@ class Workload(Model):
     measured unless the command names others. keep_up_s: how long they must have kept up with probe
     traffic before the load starts; 4 s at most where the warm-up goes on until all is steady.
     pipelines_start_s: they start so long after the load (0: before it). transport: how records get
-    in: straight to Kafka, or through the gateway. partitions: of each input and output topic, which
-    are topics of their own then; None: as the settings of the services say. workers: of each
+    in: straight to Kafka, or through the gateway. partitions: of each input topic, which
+    are topics of their own then, and of output topics that are made for the run; None: as the
+    settings of the services say. workers: of each
     pipeline whose engine says what one is; None: as the pipeline has it. search: the run looks for
     the sustainable rate first, beginning with the load's, and then takes place at a share of it.
     scaling: it does so again and again, with more workers each time. sustainable_share: the

@@ -40,6 +40,13 @@ def domain_of(plan: RunPlan) -> DomainSpec:
 def check_judged(plan: RunPlan, instances: int) -> None:
     """Raise NotJudgedError where so many evaluators cannot judge a run together, or none can."""
     domain, request = domain_of(plan), plan.request
+    partitions = {topic: len(offsets) for topic, offsets in plan.start_offsets.items()}
+    if instances > 1 and len(set(partitions.values())) > 1:
+        told = ", ".join(f"{topic} {count}" for topic, count in partitions.items())
+        raise NotJudgedError(
+            "Several evaluators cannot judge topics that differ in how many partitions they have: "
+            f"{told}."
+        )
     for name in (stage for one in request.pipelines for stage in request.stages_of(one)):
         spec = domain.stage(name)
         other = next((one for one in domain.inputs_of(name) if spec.key not in ("", one.key)), None)

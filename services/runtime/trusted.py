@@ -34,6 +34,7 @@ from services.runtime.definitions import (
     names,
 )
 from services.runtime.domains import DOMAINS_DIR, Domain, checked, folder_digest, load_domain
+from services.runtime.engines import at_workers
 
 KEPT_DEFINITIONS: Final = 1_000
 
@@ -44,8 +45,11 @@ def keep_definitions(
     pipelines: Iterable[Pipeline],
     domains: Iterable[Domain] = (),
 ) -> None:
-    """Remember what was read from files of this machine; of much, the newest. Raises OSError and
-    DefinitionError."""
+    """Remember what was read from files of this machine, pipelines also with the number of workers
+    that a workload has; of much, the newest. Raises OSError and DefinitionError."""
+    workloads, pipelines = list(workloads), list(pipelines)
+    numbers = {each.workers for each in workloads} - {None}
+    pipelines += [at_workers(each, number) for each in pipelines for number in numbers if number]
     folder = _folder(data)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     named = [each.content for each in workloads if each.content.path]

@@ -63,3 +63,14 @@ def test_several_evaluators_refuse_a_stage_whose_records_they_do_not_share():
     with pytest.raises(NotJudgedError, match="key geo, and the records of"):
         check_judged(RunPlan(request=request, start_offsets={}), 2)
     check_judged(a_plan(), 2)
+
+
+def test_several_evaluators_do_not_share_topics_that_differ_in_partitions():
+    request = a_plan().request
+    made = {"traffic.flow": (0, 0), "traffic.speed": (0, 0), "output.p.parse": (0,)}
+    check_judged(RunPlan(request=request, start_offsets=made), 1)
+    check_judged(RunPlan(request=request, start_offsets=made | {"output.p.parse": (0, 0)}), 2)
+    with pytest.raises(
+        NotJudgedError, match=r"traffic\.flow 2, traffic\.speed 2, output\.p\.parse 1\.$"
+    ):
+        check_judged(RunPlan(request=request, start_offsets=made), 2)

@@ -13,9 +13,11 @@ from services.runtime.definitions import (
     DefinitionError,
     load_pipeline,
     load_suite,
+    load_workload,
 )
 from services.runtime.domains import DOMAINS_DIR, Domain, load_domain
 from services.runtime.engines import checked_pipeline
+from services.runtime.requests import new_request
 from services.runtime.trusted import (
     KEPT_DEFINITIONS,
     content_objection,
@@ -81,6 +83,16 @@ def test_what_the_owner_has_read_from_a_file_elsewhere_is_started(tmp_path: Path
     keep_definitions(tmp_path, [], [mine])
     assert pipeline_objection(mine, tmp_path) is None
     assert pipeline_objection(mine.model_copy(update={"jvm_options": ()}), tmp_path) is not None
+
+
+def test_a_pipeline_is_started_with_the_workers_that_a_workload_has(tmp_path: Path) -> None:
+    skew, own = load_workload("skew"), load_pipeline("spark-realtime")
+    (asked,) = new_request(skew, [own], (), load_domain("traffic").spec).pipelines
+    assert asked.settings["shuffle_partitions"] == 2
+    assert pipeline_objection(asked, tmp_path) is not None
+    keep_definitions(tmp_path, [skew], [own])
+    assert pipeline_objection(asked, tmp_path) is None
+    assert pipeline_objection(own, tmp_path) is None
 
 
 def test_only_a_file_that_this_machine_names_is_read(tmp_path: Path) -> None:
