@@ -38,6 +38,7 @@ from services.runtime.topics import ensure_topics
 
 log = structlog.get_logger()
 POLL_S = 0.1
+PHASE_POLL_S = 0.25  # in the phases of the load, in which nobody waits for the conductor
 ABORT_AFTER_MS = 5_000  # of the measured phase: fewer outputs say little of a percentile
 JUDGE_EVERY_MS = 1_000
 LOOK_EVERY_MS = 1_000
@@ -329,7 +330,7 @@ class Run:
 
     def _await_time(self, until_ms: int) -> None:
         while now_ms() < until_ms:
-            self._take_in(min(POLL_S, max(0.0, (until_ms - now_ms()) / 1000)))
+            self._take_in(min(PHASE_POLL_S, max(0.0, (until_ms - now_ms()) / 1000)))
             self._check()
 
     def _check(self) -> None:

@@ -52,6 +52,7 @@ def credentials(properties: Mapping[str, str]) -> CredentialsT | None:
 log = structlog.get_logger()
 LAG = Gauge("tidegauge_evaluator_lag_ms", "Milliseconds by which the evaluation is behind")
 CHANNEL_BATCHES = 16
+IDLE_S = 0.25
 
 
 def build_app(
@@ -140,11 +141,14 @@ async def read_runs(
                 await loop.run_in_executor(pool, leave, reader)
             reader = session.reader
         if reader is None:
-            await service.sleep(0.1)
+            await service.sleep(IDLE_S)
             continue
+        # What is judged at once costs less: each batch has its own cost, however small it is.
+        left_s = published_s + settings.publish_s - loop.time()
+        wait_s = max(0.0, min(settings.poll_s, left_s))
         try:
             for batch in await loop.run_in_executor(
-                pool, reader.read, settings.batch_records, settings.poll_s
+                pool, reader.read, settings.batch_records, wait_s
             ):
                 await batches.send(value=(reader, batch))
             if loop.time() - published_s >= settings.publish_s:

@@ -59,7 +59,7 @@ def reached(positions: dict[TopicPartition, int], ends: dict[TopicPartition, int
 FETCHING = {
     "auto.offset.reset": "error",
     "fetch.min.bytes": 1 << 20,
-    "fetch.wait.max.ms": 100,
+    "fetch.wait.max.ms": 250,
     "fetch.queue.backoff.ms": 5,
     "queued.min.messages": 200_000,
     "queued.max.messages.kbytes": 64 * 1024,

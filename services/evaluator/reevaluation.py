@@ -40,6 +40,7 @@ from services.runtime.settings import EXIT_USAGE, load_settings
 
 MAX_LINES = 20
 READ_TIMEOUT_S = 15.0
+READ_S = 0.2  # a read waits so long for more
 
 
 class CannotEvaluateError(RuntimeError):
@@ -134,7 +135,7 @@ def _count(
             return
         if time.monotonic() > deadline_s:
             raise CannotEvaluateError("The records of the run do not come from the broker.")
-        for read in reader.read(settings.batch_records, settings.poll_s):
+        for read in reader.read(settings.batch_records, READ_S):
             deadline_s = time.monotonic() + READ_TIMEOUT_S
             evaluation.add(read.batch)
 

@@ -6,13 +6,13 @@ from services.runtime.settings import ServiceSettings
 
 
 class EvaluatorSettings(ServiceSettings):
-    """poll_s: how long a read waits for records; batch_records: most records of one read;
+    """poll_s: how long a read waits for records at most; batch_records: most records of one read;
     publish_s: how often results are published and time-dependent verdicts given.
     evaluator_instance_index, evaluator_instance_count: which share of the partitions this one
     reads, when several evaluators run; evaluator_web_port: 0 is that of the stack.
     """
 
-    poll_s: float = Field(0.2, gt=0, le=5)
+    poll_s: float = Field(1.0, gt=0, le=5)
     batch_records: int = Field(20_000, ge=1, le=1_000_000)
     publish_s: float = Field(1.0, gt=0, le=60)
     evaluator_instance_index: int = Field(0, ge=0)

@@ -12,6 +12,7 @@ from services.generator.message_batch import MessageBatch, RecordBuilder
 from services.generator.shapes import SLICE_RECORDS, Slice, slices
 
 PREFETCHED_SLICES = 4
+LOOK_S = 0.5  # between two looks whether to stop
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Prefetch:
         """The slices in order; ends early when stopped. Raises what preparing raised."""
         while not self._stop.is_set():
             try:
-                item = self._ready.get(timeout=0.1)
+                item = self._ready.get(timeout=LOOK_S)
             except queue.Empty:
                 continue
             if item is None:
@@ -103,7 +104,7 @@ class Prefetch:
     def _put(self, item: Prepared | Exception | None) -> bool:
         while not self._stop.is_set():
             try:
-                self._ready.put(item, timeout=0.1)
+                self._ready.put(item, timeout=LOOK_S)
                 return True
             except queue.Full:
                 continue

@@ -40,7 +40,7 @@ from services.runtime.recordings import InputError
 from services.runtime.trusted import content_objection, trusted_domain
 
 IDLE_POLL_S = 0.5
-BUSY_POLL_S = 0.1
+BUSY_POLL_S = 0.25
 INTERVAL_MS = 1000
 REHEARSED_SLICES = 50
 

@@ -18,6 +18,7 @@ from services.runtime.kafka import assigned_consumer, event_producer, watermarks
 from services.runtime.settings import ServiceSettings
 
 FLUSH_TIMEOUT_S = 10.0
+IDLE_FETCH_MS = 5_000  # commands are rare; the broker answers at once when there is one
 # What code raises for values that it was not written for. A record that makes it do so is refused;
 # it must not end a service, which would read it again when it starts again.
 RECORD_ERRORS = (
@@ -201,7 +202,9 @@ class Commands:
 def open_commands(settings: ServiceSettings, service: str, events: Events) -> Commands:
     """Commands issued from now on. Returns when the position at the end is known."""
     consumer = assigned_consumer(
-        settings, f"{service}-commands", **{"fetch.min.bytes": 1, "fetch.wait.max.ms": 500}
+        settings,
+        f"{service}-commands",
+        **{"fetch.min.bytes": 1, "fetch.wait.max.ms": IDLE_FETCH_MS},
     )
     position = TopicPartition(catalogue.CONTROL, 0)
     _low, position.offset = watermarks(consumer, position)

@@ -1,0 +1,177 @@
+"""What observing costs: processor time and context switches of every part of a stack while a run
+is measured, at 400 records/s with the five stages of traffic.
+
+The stack is that of a single run, without gateway and watcher. The pipeline is a plain loop in
+Python (`floor`), so that the machine is not busy with what is measured. Figures are means over
+blocks of BLOCK_S of the measured phase; a margin is half of their 95 % interval. Context switches
+are those of all threads. `observers` is the sum of those parts that only look on, and of the
+generator; the console is the command `run`, which supervises the stack.
+
+Settings, by environment variable: TIDEGAUGE_BENCH_PIPELINES (one name), TIDEGAUGE_BENCH_RATE,
+TIDEGAUGE_BENCH_STAGES (like 0-4), TIDEGAUGE_BENCH_SECONDS (measured), TIDEGAUGE_BENCH_WARM_UP.
+"""
+
+import math
+import os
+import statistics
+import subprocess
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from analysis.intervals import student_t
+from deploy.local.state import RUNNING, StateFile
+from schemas import catalogue, protocol
+from schemas.event_payloads import PhaseStarted
+from services.runtime.bus import Bus
+from services.runtime.clock import now_ms
+from services.runtime.settings import ROOT, ServiceSettings
+from tests.benchmarks._measured import Measured
+from tests.integration.kafka_broker import free_base_port
+
+PIPELINE = os.environ.get("TIDEGAUGE_BENCH_PIPELINES", "floor")
+RATE = os.environ.get("TIDEGAUGE_BENCH_RATE", "400")
+STAGES = os.environ.get("TIDEGAUGE_BENCH_STAGES", "0-4")
+SECONDS = int(os.environ.get("TIDEGAUGE_BENCH_SECONDS", "60"))
+WARM_UP_S = int(os.environ.get("TIDEGAUGE_BENCH_WARM_UP", "15"))
+BLOCK_S = 5
+START_S = 120
+OBSERVERS = ("generator", "evaluator", "collector", "conductor", "store")
+SWITCHES = ("voluntary_ctxt_switches", "nonvoluntary_ctxt_switches")
+MEBIBYTE = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a part has used since it began, and has. switches: by thread."""
+
+    cpu_s: float
+    switches: Mapping[str, int]
+    memory_mb: float
+
+
+Samples = dict[str, Sample]
+
+
+def measure(say: Callable[[str], None], scratch: Path) -> Measured:
+    """One run, observed from outside."""
+    settings = ServiceSettings(data=scratch, base_port=free_base_port())
+    blocks: list[tuple[float, Samples, Samples]] = []
+    with running(settings):
+        phase_end_ms = until_measured(settings)
+        before_s, before = time.monotonic(), samples(settings.data)
+        while now_ms() + 1000 * BLOCK_S < phase_end_ms:
+            time.sleep(BLOCK_S)
+            now_s, now = time.monotonic(), samples(settings.data)
+            blocks.append((now_s - before_s, before, now))
+            before_s, before = now_s, now
+    figures: dict[str, float] = {}
+    for name, values in by_figure(blocks).items():
+        figures[name], figures[f"{name}_margin"] = statistics.mean(values), margin(values)
+        say(f"{name}: {figures[name]:.3f} ±{figures[f'{name}_margin']:.3f}")
+    figures |= {f"{part}_memory_mb": one.memory_mb for part, one in blocks[-1][2].items()}
+    return Measured(figures)
+
+
+def by_figure(blocks: list[tuple[float, Samples, Samples]]) -> dict[str, list[float]]:
+    """The values of every figure, one of each block."""
+    found: defaultdict[str, list[float]] = defaultdict(list)
+    for seconds, before, now in blocks:
+        block: defaultdict[str, float] = defaultdict(float)
+        for part in now.keys() & before.keys():
+            cores = (now[part].cpu_s - before[part].cpu_s) / seconds
+            switches = switched(before[part].switches, now[part].switches) / seconds
+            for name in (part, "observers") if part in OBSERVERS else (part,):
+                block[f"{name}_cores"] += cores
+                block[f"{name}_switches_per_second"] += switches
+        for name, value in block.items():
+            found[name].append(value)
+    return dict(sorted(found.items()))
+
+
+def switched(before: Mapping[str, int], now: Mapping[str, int]) -> int:
+    """By how much the switches of threads grew; what a thread did that has ended is not known."""
+    return sum(count - before.get(thread, 0) for thread, count in now.items())
+
+
+def margin(values: list[float]) -> float:
+    """Half of the 95 % interval of a mean."""
+    if len(values) < 2:
+        return float("inf")
+    return student_t(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+
+
+def samples(data: Path) -> Samples:
+    """Every part of the stack, its pipeline and its console, now."""
+    state = StateFile(data).read()
+    assert state is not None, "the stack has ended"
+    found = {one.name: sample([psutil.Process(one.pid)]) for one in state.services}
+    runner = next(one.pid for one in state.services if one.name == "runner")
+    pipeline = sample(psutil.Process(runner).children(recursive=True))
+    return found | {"pipeline": pipeline, "console": sample([psutil.Process(state.owner.pid)])}
+
+
+def sample(processes: list[psutil.Process]) -> Sample:
+    """Some processes together."""
+    cpu_s = memory = 0.0
+    switches: dict[str, int] = {}
+    for process in processes:
+        times = process.cpu_times()
+        cpu_s += times.user + times.system
+        memory += process.memory_info().rss / MEBIBYTE
+        for thread in Path(f"/proc/{process.pid}/task").iterdir():
+            with suppress(OSError):  # it has ended
+                lines = (thread / "status").read_text().splitlines()
+                fields = (line.partition(":") for line in lines)
+                counts = [int(value) for name, _, value in fields if name in SWITCHES]
+                switches[thread.name] = sum(counts)
+    return Sample(cpu_s, switches, memory)
+
+
+@contextmanager
+def running(settings: ServiceSettings) -> Iterator[None]:
+    """A run on a stack of its own; it has to end well."""
+    command = [str(ROOT / "tidegauge"), "run", "latency", "--pipeline", PIPELINE]
+    command += ["--stages", STAGES, "--rate", RATE, "--warm-up", str(WARM_UP_S)]
+    variables = {"TIDEGAUGE_DATA": str(settings.data), "TIDEGAUGE_BASE_PORT": settings.base_port}
+    log = settings.data.with_name(f"{settings.data.name}.log")
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [*command, "--duration", str(SECONDS)],
+            env=os.environ | {name: str(value) for name, value in variables.items()},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield
+        assert process.wait(START_S) == 0, log.read_text()
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait(START_S)
+        log.unlink()
+
+
+def until_measured(settings: ServiceSettings) -> int:
+    """Wait until a run is measured; returns when that ends, epoch milliseconds."""
+    deadline_s = time.monotonic() + START_S
+    while (state := StateFile(settings.data).read()) is None or state.phase != RUNNING:
+        assert time.monotonic() < deadline_s, "the stack does not start"
+        time.sleep(0.2)
+    bus = Bus(settings, "bench", (catalogue.LIFECYCLE,))
+    try:
+        while time.monotonic() < deadline_s + WARM_UP_S:
+            for _topic, record in bus.poll(1.0):
+                if (record["event"], record["phase"]) == (protocol.PHASE_STARTED, "measure"):
+                    end_ms = PhaseStarted.model_validate_json(record["detail"]).end_ms
+                    assert end_ms is not None
+                    return end_ms
+    finally:
+        bus.close()
+    raise TimeoutError("nothing is measured")
