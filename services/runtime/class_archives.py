@@ -71,7 +71,7 @@ class ClassArchive:
     def options(self) -> tuple[str, ...]:
         """Options of a JVM: that use the archive, or that write down what an archive is made of;
         none where neither is possible."""
-        if is_closed(self.path):
+        if is_closed(self.folder) and is_closed(self.path):
             return (f"-XX:SharedArchiveFile={self.path}", *USE)
         if not self._may_record():
             return ()

@@ -60,6 +60,12 @@ def test_an_archive_that_others_can_write_is_not_used(archive: ClassArchive, mod
     assert archive.options() == ()
 
 
+def test_an_archive_in_a_folder_that_others_can_write_is_not_used(archive: ClassArchive) -> None:
+    made(archive)
+    archive.folder.chmod(0o722)
+    assert archive.options() == ()
+
+
 def test_a_link_in_the_place_of_an_archive_is_not_followed(
     archive: ClassArchive, tmp_path: Path
 ) -> None:
