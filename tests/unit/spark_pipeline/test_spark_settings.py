@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+import pyspark
 import pytest
 from pydantic import ValidationError
 
 from services.spark_pipeline.pipeline import SparkPipeline
-from services.spark_pipeline.session import spark_conf
+from services.spark_pipeline.session import _of_own_cluster, spark_conf
 from services.spark_pipeline.settings import (
     SparkSettings,
     forget_secret_variables,
@@ -77,6 +78,16 @@ def test_batches_have_as_many_workers_as_the_pipeline_says(fields, settings, exp
     )
     names = ("spark.master", "spark.cores.max", "spark.executor.cores")
     assert tuple(found.get(name) for name in names) == expected
+
+
+def test_workers_of_ones_own_cluster_write_in_the_folder_of_the_run_and_stay_on_loopback(tmp_path):
+    found = _of_own_cluster("127.0.0.1", tmp_path)
+    home = Path(found.pop("SPARK_HOME"))
+    assert found == {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "127.0.0.1"}
+    assert home.parent == tmp_path
+    assert sorted((home / "jars").glob("spark-core_*.jar"))
+    (home / "work").mkdir()
+    assert not (Path(pyspark.__path__[0]) / "work").exists()
 
 
 def test_what_the_jvm_leaves_behind_goes_with_the_folder_of_the_run():
