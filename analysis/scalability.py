@@ -63,7 +63,8 @@ class Point:
         """Why the rate says nothing of how the pipeline scales; empty where it is evidence."""
         others = [part for part in self.limited_by if part != PIPELINE]
         if not self.bounds:
-            return "no valid search found a rate"
+            limit = f", limited by the {' and the '.join(self.limited_by)}"
+            return "no valid search found a rate" + (limit if self.limited_by else "")
         if any(high is None for _low, high in self.bounds):
             return "no rate that was tried was too high"
         if self.cores and self.workers > self.cores:

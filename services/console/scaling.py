@@ -60,7 +60,8 @@ def _point(runs: Sequence[Report]) -> Report:
     valid = [one for one in reports if one["valid"]]
     searches = [one["conclusion"].get("search") or {} for one in valid]
     rates = [tuple(one["interval_per_second"]) for one in searches if one.get("rate_per_second")]
-    limits = dict.fromkeys(one["limited_by"] for one in searches if one.get("limited_by"))
+    told = searches or [one["conclusion"].get("search") or {} for one in reports]
+    limits = dict.fromkeys(one["limited_by"] for one in told if one.get("limited_by"))
     free = [room for one in valid if (room := _room(one)) is not None]
     free_cores, taken = min(free, key=lambda one: one[0]) if free else (None, {})
     cores = next((one["environment"].get("cores") for one in reports), None)

@@ -337,3 +337,45 @@ def test_what_a_pipeline_cost_has_the_interval_of_its_samples(build):
     ]
     # Its samples fall while it warms up: as many as eight independent ones.
     assert used["spark-microbatch"]["core_seconds_interval"] is None
+
+
+def of_a_series():
+    """The recorded run, as if it were the second of a series of searches, with one pipeline."""
+    scaled = {"series": RUN_ID, "pipeline": "calibration", "workers": 2, "partitions": 2}
+    search = {"rate_per_second": 440.0, "interval_per_second": [440.0, 500.0]}
+    for topic, record in EVENTS:
+        changed = json.loads(record["detail"]) if "detail" in record else {}
+        if record.get("event") == protocol.RUN_REQUESTED:
+            changed["scaled"] = scaled
+            changed["pipelines"] = [
+                one for one in changed["pipelines"] if one["name"] == "calibration"
+            ]
+        elif record.get("kind") == "run":
+            changed["search"] = search | {"limited_by": "pipeline"}
+        yield topic, record | ({"detail": json.dumps(changed)} if changed else {})
+
+
+def test_the_report_of_a_run_of_a_series_has_the_series(build):
+    alone = build(of_a_series())
+    found = report.build_whole_report("", RUN_ID)
+    (point,) = found["scalability"]["points"]
+    assert (point["workers"], point["partitions"]) == (2, 2)
+    assert point["rate_per_second"] == {"value": 440, "low": 440, "high": 500}
+    (pipeline,) = alone["pipelines"].values()
+    assert list(point["stages"]) == list(pipeline["stages"])
+    for stage, figures in point["stages"].items():
+        latest = pipeline["stages"][stage]["latency_ms"]["latest"]
+        assert figures["p50"]["value"] == latest["p50"]
+        assert figures["p99"]["value"] == latest["p99"]
+    used = pipeline["resources"]
+    assert point["core_seconds_per_million_records"] == {
+        "value": used["core_seconds_per_million_records"],
+        "low": used["core_seconds_interval"][0],
+        "high": used["core_seconds_interval"][1],
+    }
+    cores, machine = alone["environment"]["cores"], alone["services"]["machine"]["cpu_cores"]
+    assert point["free_cores"] == pytest.approx(cores - machine + used["cpu_cores"])
+    # The other pipeline of the recording had the machine.
+    assert point["objection"].startswith(f"{point['free_cores']:.1f} of 2 cores were free; in use")
+    assert found["scalability"]["law"] is None
+    assert report.build_whole_report("", RUN_ID) == found

@@ -205,7 +205,7 @@ def test_several_searches_give_the_bounds_of_all_and_invalid_runs_count_for_noth
 
 
 def test_what_was_not_measured_is_a_dash():
-    only = a_run(1, 1000, valid=False)
+    only = a_run(1, 1000, valid=False, limited_by="machine")
     found = judged("S", "p", [[only]])
     assert scaling_header(found) == (
         "workers",
@@ -215,7 +215,9 @@ def test_what_was_not_measured_is_a_dash():
         "free cores",
     )
     assert scaling_rows(found) == [("1", "1", "– 1 INVALID", "–", "–")]
-    assert found["points"][0]["objection"] == "no valid search found a rate"
+    assert found["points"][0]["objection"] == (
+        "no valid search found a rate, limited by the machine"
+    )
 
 
 def test_terminal_and_page_show_the_table_and_what_is_said():
