@@ -1,20 +1,22 @@
-"""Change points of a series: E-divisive (Matteson, James 2014). Pure.
+"""Change points of a series: where its level changed. Pure.
 
-The series is split where the energy distance between the values before and after (up to any later
-place) is greatest, if that is more than chance explains; then each part again. Chance is measured
-by permutation: the values of the part are shuffled, and the greatest distance over all splits is
-noted each time. No distribution is assumed. In the end each change is tested once more between the
-levels beside it, because others were found since (Fleming et al. 2023, "Hunter", section 3).
-Distances are of logarithms: a change from 10 to 12 ms counts like one from 1000 to 1200 ms. Single
-values that are far out count as much as the bounds (`CLIP` deviations from the median), so that
-they do not hide a change of a tenth.
+The series is split where the means before and after are farthest apart, measured in standard errors
+(CUSUM), if that is more than chance explains; then each part again (binary segmentation). Where no
+level lasts to the end, one is looked for that ends before. In the end each change is tested once
+more between the levels beside it, because others were found since (Fleming et al. 2023, "Hunter",
+section 3). Values are logarithms: a change from 10 to 12 ms counts like one from 1000 to 1200 ms. A
+value that is far from its neighbours counts as much as the bounds (`CLIP` deviations from a running
+median), so that disturbed runs do not hide a change of a tenth.
 
-Runs that follow each other are alike on a machine that is busy for hours. Where the values of a
-level depend on those before, whole blocks of them are shuffled, as long as that dependence asks for
-(Politis, White 2004, for an autoregression of the first order).
+Chance is measured by drawn series. At first these are the values in another order. But runs that
+follow each other are alike on a machine that is busy for hours: what is left of the series without
+the levels that were found tells how far each value is like the one before, and series are drawn
+with that likeness from what is new in each value (sieve bootstrap: Buehlmann 1997, of the first
+order).
 
-Against what has no meaning a change must also be of a size that matters (`Sense`), and so must the
-order of the values: of all pairs of a value before and one after, most must have risen (or fallen).
+Against what has no meaning a change must also be of a size that matters (`ChangePointConfig`), and
+so must the order of the values: of all pairs of a value before and one after, most must have risen
+(or fallen).
 """
 
 from collections.abc import Sequence
@@ -26,9 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 SEED = 1_306_4933
-CLIP = 4.0  # scaled median absolute deviations
+CLIP = 2.0  # deviations from the running median
+NEIGHBOURS = 3  # on each side, of which the running median is
 TO_DEVIATION = 1.4826  # of a median absolute deviation, under the normal distribution
-MOST_BLOCK = 6
+MOST_ALIKE = 0.9
+AT_ONCE = 100  # series that are drawn
 Floats: TypeAlias = NDArray[np.float64]
 Places: TypeAlias = NDArray[np.int64]
 
@@ -37,75 +41,77 @@ Places: TypeAlias = NDArray[np.int64]
 class ChangePointConfig:
     """When a change is worth a word.
 
-    least_runs: on each side. p_value: at most, of permutations. least_ratio: the medians differ by
+    least_runs: on each side. p_value: at most, of drawn series. least_ratio: the levels differ by
     at least this share of the smaller; least_step: and by at least this much, in the series' unit.
-    least_order: share of pairs that must go the same way. most_runs: how far back is looked.
+    least_order: share of pairs that must go the same way; least_deviations: and by how many
+    standard deviations of that share more than half of them. most_runs: how far back is looked.
     """
 
     least_runs: int = 4
-    p_value: float = 0.0025
-    permutations: int = 1_199
+    p_value: float = 0.001
+    draws: int = 1_999
     least_ratio: float = 0.06
     least_step: float = 2.0
-    least_order: float = 0.85
+    least_order: float = 0.75
+    least_deviations: float = 3.0
     most_runs: int = 120
 
 
 @dataclass(frozen=True)
 class Split:
-    """The value at `index` is the first of those after the change. p_value: share of shuffled
-    series that had as great a distance."""
+    """The value at `index` is the first of those after the change. p_value: share of drawn series
+    whose levels were as far apart somewhere."""
 
     index: int
     p_value: float
 
 
+@dataclass(frozen=True)
+class Likeness:
+    """How far each value is like the one before (0: not at all), and what is new in each."""
+
+    share: float
+    news: Floats
+
+
 def change_points(values: Sequence[float], config: ChangePointConfig | None = None) -> list[Split]:
-    """Where a series changed, in order. Values must not be negative beyond -1; they are looked at
-    in the order given, which is that of time."""
+    """Where a series changed, in order. What is below zero counts as zero; the order given is that
+    of time."""
     config = config or ChangePointConfig()
-    data = np.asarray(values, dtype=np.float64)
-    found = _changes(data, config, 1)
-    block = block_length(data, found)
-    return _changes(data, config, block) if found and block > 1 else found
-
-
-def block_length(data: Floats, splits: Sequence[Split]) -> int:
-    """How many neighbouring values are alike, by what is left of them without their levels."""
-    if len(data) < 3:
-        return 1
-    edges = [0, *(split.index for split in splits), len(data)]
+    data = np.maximum(np.asarray(values, dtype=np.float64), 0)
     logs = clipped(data)
-    rest = np.concatenate([logs[a:b] - np.median(logs[a:b]) for a, b in pairwise(edges)])
-    variance = float(rest @ rest)
-    if variance == 0:
-        return 1
-    alike = float(rest[:-1] @ rest[1:]) / variance
-    if alike <= 1.65 / np.sqrt(len(data)):  # at random one in twenty is greater
-        return 1
-    length = (2 * alike / (1 - alike**2)) ** (2 / 3) * len(data) ** (1 / 3)
-    return int(min(MOST_BLOCK, max(2, np.ceil(length))))
+    found = _changes(data, logs, config, None)
+    return _changes(data, logs, config, likeness(logs, found)) if found else found
 
 
 def clipped(data: Floats) -> Floats:
-    """Logarithms without what is far out."""
-    logs = np.log1p(np.maximum(data, 0))
-    middle = np.median(logs)
-    reach = CLIP * TO_DEVIATION * np.median(np.abs(logs - middle))
-    return np.clip(logs, middle - reach, middle + reach) if reach else logs
+    """Logarithms in which no value is far from the running median."""
+    logs = np.log1p(data)
+    if not len(logs):
+        return logs
+    near = (slice(max(0, n - NEIGHBOURS), n + NEIGHBOURS + 1) for n in range(len(logs)))
+    middle = np.array([np.median(logs[one]) for one in near])
+    apart = np.abs(logs - middle)
+    # A value is one of those whose median it is compared with: hence a little more.
+    deviation = 1.2 * (TO_DEVIATION * np.median(apart) or apart.mean())
+    return np.asarray(np.clip(logs, middle - CLIP * deviation, middle + CLIP * deviation))
 
 
-def _changes(data: Floats, config: ChangePointConfig, block: int) -> list[Split]:
-    found: list[Split] = []
-    parts = [(0, len(data))]
-    while parts:
-        start, end = parts.pop()
-        split = _best(data[start:end], config, block)
-        if split is None:
-            continue
-        found.append(Split(start + split.index, split.p_value))
-        parts += [(start, start + split.index), (start + split.index, end)]
-    return _that_matter(data, sorted(found, key=lambda one: one.index), config, block)
+def likeness(logs: Floats, splits: Sequence[Split]) -> Likeness:
+    """By what is left of values without their levels.
+
+    Each level that is taken out makes the rest look less alike than it is, by (1 + 3 share) / n
+    (Kendall 1954); that is put right.
+    """
+    edges = [0, *(split.index for split in splits), len(logs)]
+    rest = np.concatenate([logs[a:b] - logs[a:b].mean() for a, b in pairwise(edges)])
+    total, levels = len(rest), len(edges) - 1
+    variance = float(rest @ rest)
+    seen = float(rest[:-1] @ rest[1:]) / variance if variance else 0.0
+    share = (total * seen + levels) / (total - 3 * levels) if total > 3 * levels else MOST_ALIKE
+    share = min(max(share, 0.0), MOST_ALIKE)
+    news = rest[1:] - share * rest[:-1]
+    return Likeness(share, (news - news.mean()) * np.sqrt(total / max(1, total - levels - 1)))
 
 
 def order(before: Floats, after: Floats) -> float:
@@ -116,14 +122,37 @@ def order(before: Floats, after: Floats) -> float:
     return max(share, 1 - share)
 
 
+def _changes(
+    data: Floats, logs: Floats, config: ChangePointConfig, alike: Likeness | None
+) -> list[Split]:
+    found: list[Split] = []
+    parts = [(0, len(logs))]
+    while parts:
+        start, end = parts.pop()
+        split = _best(logs[start:end], config, alike)
+        if split is None:
+            continue
+        found.append(Split(start + split.index, split.p_value))
+        parts += [(start, start + split.index), (start + split.index, end)]
+    return _that_matter(data, logs, sorted(found, key=lambda one: one.index), config, alike)
+
+
 def _that_matter(
-    data: Floats, splits: list[Split], config: ChangePointConfig, block: int
+    data: Floats,
+    logs: Floats,
+    splits: list[Split],
+    config: ChangePointConfig,
+    alike: Likeness | None,
 ) -> list[Split]:
     """Drop the least change as long as one does not matter, judged against its neighbours."""
     kept = list(splits)
     while kept:
         edges = [0, *(split.index for split in kept), len(data)]
-        sizes = [_size(data, edges[n : n + 3], config, block) for n in range(len(kept))]
+        sizes = []
+        for start, split, end in zip(edges, edges[1:], edges[2:], strict=False):
+            size = _size(data[start:end], logs[start:end], split - start, config)
+            is_chance = size >= 1 and _best(logs[start:end], config, alike) is None
+            sizes.append(0.0 if is_chance else size)
         least = int(np.argmin(sizes))
         if sizes[least] >= 1:
             return kept
@@ -131,82 +160,78 @@ def _that_matter(
     return kept
 
 
-def _size(data: Floats, edges: list[int], config: ChangePointConfig, block: int) -> float:
-    """How much the change at the middle one of three edges matters: at least 1 when it does and is
-    no chance between the levels beside it, 0 when it may be chance."""
-    start, split, end = edges
-    before, after = data[start:split], data[split:end]
-    low, high = sorted((float(np.median(before)), float(np.median(after))))
+def _size(data: Floats, logs: Floats, split: int, config: ChangePointConfig) -> float:
+    """How much a change at a place matters: at least 1 when it does."""
+    low, high = sorted((float(logs[:split].mean()), float(logs[split:].mean())))
+    low, high = float(np.expm1(low)), float(np.expm1(high))
     by_step = (high - low) / config.least_step
     by_ratio = (high - low) / (config.least_ratio * low) if low > 0 else np.inf
-    size = min(by_step, by_ratio, order(before, after) / config.least_order)
-    if size < 1:
-        return size
-    return size if _best(data[start:end], config, block) else 0.0
+    return min(by_step, by_ratio, _by_order(data[:split], data[split:], config))
 
 
-def _apart(values: Floats) -> Floats:
-    """How far every two values are apart."""
-    logs = clipped(values)
-    return np.asarray(np.abs(logs[:, None] - logs[None, :]))
+def _by_order(before: Floats, after: Floats, config: ChangePointConfig) -> float:
+    """The order of pairs against what is wanted: more of few values, as chance orders these more
+    often (Mann and Whitney 1947)."""
+    pairs = len(before) * len(after)
+    deviation = np.sqrt((len(before) + len(after) + 1) / (12 * pairs))
+    wanted = max(config.least_order, 0.5 + config.least_deviations * deviation)
+    return float(order(before, after) / wanted)
 
 
-def _best(values: Floats, config: ChangePointConfig, block: int) -> Split | None:
-    if len(values) < 2 * config.least_runs:
+def _best(logs: Floats, config: ChangePointConfig, alike: Likeness | None) -> Split | None:
+    """Where the levels are farthest apart, unless chance explains it: of a level that lasts to the
+    end, or else of one that did not."""
+    least, total = config.least_runs, len(logs)
+    if total < 2 * least:
         return None
-    places = _places(len(values), config.least_runs)
-    return _unlike_chance(_apart(values), *places, config, block)
+    splits = np.arange(least, total - least + 1)
+    lasting = _unlike_chance(logs, splits, np.full_like(splits, total), config, alike)
+    return lasting or _unlike_chance(logs, *_places(total, least), config, alike)
 
 
 def _unlike_chance(
-    apart: Floats, splits: Places, ends: Places, config: ChangePointConfig, block: int
+    logs: Floats, splits: Places, ends: Places, config: ChangePointConfig, alike: Likeness | None
 ) -> Split | None:
-    """The place of the greatest distance, unless shuffled values have as great ones too often."""
-    distances = _distances(apart, splits, ends)
+    """The split with the levels farthest apart, unless drawn series have such ones too often."""
+    distances = _distances(logs[None, :], splits, ends)[0]
     best = int(np.argmax(distances))
     random = np.random.default_rng(SEED)
-    allowed = int(config.p_value * (config.permutations + 1)) - 1  # the series itself counts as one
+    allowed = int(config.p_value * (config.draws + 1)) - 1  # the series itself counts as one
     reached = 0
-    for _ in range(config.permutations):
-        shuffled = _shuffled(random, len(apart), block)
-        drawn = _distances(apart[np.ix_(shuffled, shuffled)], splits, ends)
-        if drawn.max() >= distances[best]:
-            reached += 1
-            if reached > allowed:
-                return None
-    return Split(int(splits[best]), (reached + 1) / (config.permutations + 1))
+    for begin in range(0, config.draws, AT_ONCE):
+        count = min(AT_ONCE, config.draws - begin)
+        drawn = _drawn(random, logs, count, alike)
+        farthest = _distances(drawn, splits, ends).max(axis=1)
+        reached += int((farthest >= distances[best]).sum())
+        if reached > allowed:
+            return None
+    return Split(int(splits[best]), (reached + 1) / (config.draws + 1))
 
 
-def _shuffled(random: np.random.Generator, total: int, block: int) -> Places:
-    """The order of values of which blocks were shuffled; the first block may be shorter."""
-    if block == 1:
-        return random.permutation(total)
-    first = int(random.integers(1, block + 1))
-    parts = np.split(np.arange(total), range(first, total, block))
-    return np.concatenate([parts[number] for number in random.permutation(len(parts))])
+def _drawn(random: np.random.Generator, logs: Floats, count: int, alike: Likeness | None) -> Floats:
+    """So many series, a row each: the values in another order, or new ones with a likeness."""
+    total = len(logs)
+    if alike is None:
+        return random.permuted(np.tile(logs, (count, 1)), axis=1)
+    found = random.choice(alike.news, (count, total))
+    found[:, 0] /= np.sqrt(1 - alike.share**2)
+    for n in range(1, total):
+        found[:, n] += alike.share * found[:, n - 1]
+    return found
 
 
 def _places(total: int, least: int) -> tuple[Places, Places]:
     """Every split with every end of what comes after it, `least` values on each side. An end before
     that of the series lets a level be seen that did not last."""
-    pairs = [
-        (split, end)
-        for end in range(2 * least, total + 1)
-        for split in range(least, end - least + 1)
-    ]
-    splits, ends = np.array(pairs).T
-    return splits, ends
+    splits, lengths = np.meshgrid(np.arange(least, total), np.arange(least, total))
+    fits = splits + lengths <= total
+    return splits[fits], (splits + lengths)[fits]
 
 
-def _distances(apart: Floats, splits: Places, ends: Places) -> Floats:
-    """The energy distance between the values before each split and those from there to its end,
-    weighted by their numbers (Matteson and James, equations 5 and 7)."""
-    sums = np.zeros((len(apart) + 1, len(apart) + 1))
-    np.cumsum(np.cumsum(apart, axis=0), axis=1, out=sums[1:, 1:])
-    left = sums[splits, splits]
-    across = sums[splits, ends] - left
-    right = sums[ends, ends] - left - 2 * across
-    sizes, others = splits.astype(np.float64), (ends - splits).astype(np.float64)
-    between = 2 * across / (sizes * others)
-    within = left / (sizes * (sizes - 1)) + right / (others * (others - 1))
-    return np.asarray(sizes * others / (sizes + others) * (between - within))
+def _distances(series: Floats, splits: Places, ends: Places) -> Floats:
+    """Of each row, for each split and the end of what comes after it: how far the means before and
+    after are apart, in standard errors but for a factor that all share."""
+    sums = np.cumsum(np.pad(series, ((0, 0), (1, 0))), axis=1)
+    first, after = sums[:, splits], ends - splits
+    apart = np.abs(first / splits - (sums[:, ends] - first) / after)
+    return np.asarray(apart * np.sqrt(splits * after / ends))
