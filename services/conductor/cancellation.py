@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from analysis.thresholds import ENDED
 from schemas import protocol
 from schemas.protocol import RunRequest, Stop
 from services.runtime.events import Events
@@ -80,5 +81,7 @@ def cancelled(body: str) -> str:
 
 
 def was_asked_for(reasons: Sequence[str]) -> bool:
-    """Whether a run is not valid because somebody ended it."""
-    return bool(reasons) and reasons[0].startswith((STOPPED, GAVE_WAY, CANCELLED))
+    """Whether a run is not valid because somebody ended it; a threshold is nobody."""
+    if not reasons or reasons[0].startswith(ENDED):
+        return False
+    return reasons[0].startswith((STOPPED, GAVE_WAY, CANCELLED))

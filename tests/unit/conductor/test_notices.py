@@ -78,6 +78,13 @@ def test_a_run_that_somebody_ended_is_not_told(reason: str) -> None:
     assert told(conclusion(reasons=(reason,))) is None
 
 
+def test_a_run_that_a_threshold_ended_is_told() -> None:
+    reason = "The run was ended by a threshold that failed: join.p99_ms <= 50 abort; p join has 63."
+    found = told(conclusion(reasons=(reason,), clean=True, verdicts={}))
+    assert found is not None
+    assert (found.kinds, found.lines) == (("invalid",), (reason,))
+
+
 def test_steps_of_a_search_and_floors_are_not_told() -> None:
     bad = {"p": {"join": EXACT | {"missing": 5}}}
     assert told(conclusion("run-1-floor", verdicts=bad)) is None
