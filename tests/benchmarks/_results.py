@@ -1,4 +1,4 @@
-"""A plausible history of runs, as the events of the bus and, in bulk, as rows of the store.
+"""A plausible history of runs, as the events of the bus.
 
 Every number follows from the seed, so that two stores get the same history.
 """
@@ -7,12 +7,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
 from schemas import catalogue
 from schemas.protocol import DEFINITIONS
-from services.store.tables import TABLES
 from tests.traffic import INPUTS, STAGES
 
 NEW_YEAR_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
@@ -61,34 +57,6 @@ def latency_events(number: int, seconds: int, start_ms: int) -> Iterator[Event]:
                     "counts": [300, 90, 10],
                 },
             )
-
-
-def latency_block(first_second: int, seconds: int, seconds_per_run: int) -> pa.Table:
-    """Rows of `results_latency` of some seconds since 2026, every series, VALUES values each."""
-    rng = np.random.default_rng(first_second)
-    second = np.repeat(np.arange(first_second, first_second + seconds), len(SERIES))
-    series = np.tile(np.arange(len(SERIES)), seconds)
-    number = second // seconds_per_run
-    time_ms = NEW_YEAR_MS + second * 1000
-    spread = np.arange(VALUES)[None, :] * 3 + rng.integers(0, 3, (len(series), VALUES))
-    counts = rng.integers(1, 50, len(series) * VALUES)
-    runs = [run_id_of(run) for run in range(int(number.max()) + 1)]
-    arrays = {
-        "run_id": _named(number, runs),
-        "time": _times(time_ms + 900),
-        "producer": _named(series * 0, ["evaluator"]),
-        "pipeline": _named(series, [pipeline for pipeline, _stage, _definition in SERIES]),
-        "stage": _named(series, [stage for _pipeline, stage, _definition in SERIES]),
-        "definition": _named(series, [definition for _pipeline, _stage, definition in SERIES]),
-        "phase": _named(series * 0, ["measure"]),
-        "second": _times(time_ms),
-        "latency_ms": pa.array((spread + 40 * (1 + series[:, None] // 3)).ravel()),
-        "count": pa.array(counts.astype(np.uint64)),
-        "_topic": _named(series * 0, [catalogue.LATENCY]),
-        "_partition": pa.array(np.zeros(counts.size, np.int32)),
-        "_offset": pa.array(_each(first_second * len(SERIES) + np.arange(len(series)))),
-    }
-    return pa.table({name: arrays[name] for name in TABLES[catalogue.LATENCY].columns.names})
 
 
 def _lifecycle(run_id: str, start_ms: int, end_ms: int) -> Iterator[Event]:
@@ -155,18 +123,3 @@ def _use(run_id: str, second: int) -> Iterator[Event]:
     for name in PIPELINES:
         mine = {"service": "runner", "pipeline": name, "cpu_seconds": 0.5}
         yield catalogue.RESOURCES, head | mine
-
-
-def _named(indices: np.ndarray, names: list[str]) -> pa.Array:
-    """The names that the indices point at, each name once in the dictionary."""
-    distinct, places = np.unique(names, return_inverse=True)
-    coded = pa.array(_each(places[indices]).astype(np.int32))
-    return pa.DictionaryArray.from_arrays(coded, pa.array(distinct.tolist(), pa.string()))
-
-
-def _times(epoch_ms: np.ndarray) -> pa.Array:
-    return pa.array(_each(epoch_ms), pa.timestamp("ms", tz="UTC"))
-
-
-def _each(values: np.ndarray) -> np.ndarray:
-    return np.repeat(values, VALUES)

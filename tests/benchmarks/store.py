@@ -1,15 +1,21 @@
 """The store: how fast it projects, and how long questions and dashboards take over a long history.
 
 The events of the first figure are encoded as the bus has them and go through everything the
-projector does with a polled batch, but not through a broker. The history is then filled with rows
-as the projector makes them, until there are ROWS or FILL_SECONDS are over; the size is a figure.
-Every one of the twenty questions is asked ASKED times, and every query of every dashboard once for
-each of RANGES that ends with the history, over the same path as over HTTP, on two threads.
+projector does with a polled batch, but not through a broker. The history is a thousand runs in
+thirty days, made by the engine itself (_history.py), with 100 million rows of latency counts or as
+many as TIDEGAUGE_BENCH_ROWS says; everything but latencies is what a run of SECONDS has. The
+questions are asked ASKED times each, and so is every query of every dashboard, with the values that
+its variables have at first, for each of RANGES that ends with the history. They take the same path
+as over HTTP, on two threads. A panel's figure is the 95th percentile of all its queries and ranges.
+A dashboard's is the longest time of a range for all its queries, one after the other.
 """
 
 import json
+import math
+import os
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,25 +33,39 @@ from services.store.rollups import ROLLUPS
 from services.store.rows import Record
 from services.store.settings import StoreSettings
 from services.store.tables import TABLES, Table
+from tests.benchmarks._history import BETWEEN_S, COPIED, RUNS, copy_runs, fill_latencies
 from tests.benchmarks._measured import Measured
 from tests.benchmarks._results import (
     NEW_YEAR_MS,
+    PIPELINES,
     SERIES,
     VALUES,
-    latency_block,
     run_events,
     run_id_of,
 )
 from tests.integration.dashboard_queries import dashboards, queries
+from tests.traffic import STAGES
 
 ROWS = 100_000_000
-FILL_SECONDS = 200
-SECONDS_PER_RUN = 600
-SECONDS_PER_BLOCK = 200
+SECONDS = 34
 PROJECTED_EVENTS = 10_000
 POLLED = 5_000  # records that the projector polls at once
-ASKED = 3
+ASKED = 5
 RANGES = {"15_minutes": 900, "6_hours": 6 * 3600, "30_days": 30 * 86_400}  # seconds
+RUNS_PER_CHANGE = 50
+CONCLUSION = {
+    "clean": True,
+    "disturbed": False,
+    "warm_up": {"seconds": 30, "until_steady": True, "steady": True, "moving": []},
+    "late": {"of_seconds": SECONDS, "seconds": 1, "by": {"pipeline": 1}, "disturbed_by": []},
+    "room": {"machine": {"cpu_cores": 1.5, "cpu_share": 0.75}, "kafka": {"cpu_cores": 0.4}},
+    "thresholds": [
+        {"threshold": f"{stage}.p99_ms <= 50", "pipeline": pipeline, "stage": stage}
+        | {"value": 40, "limit": 50, "passed": True}
+        for pipeline in PIPELINES
+        for stage in STAGES
+    ],
+}
 
 
 def measure(say: Callable[[str], None], scratch: Path) -> Measured:
@@ -57,9 +77,10 @@ def measure(say: Callable[[str], None], scratch: Path) -> Measured:
         say(f"projected {rate:,.0f} rows/s of latency counts, with their sums per minute")
         engine.execute(["TRUNCATE TABLE tidegauge.results_latency"])
         engine.execute(["TRUNCATE TABLE tidegauge.latency_minutes"])
-        rows = _fill(engine, say)
+        rows = fill_latencies(engine, int(os.environ.get("TIDEGAUGE_BENCH_ROWS", ROWS)), say)
+        _fill_runs(engine)
         milliseconds = _ask(engine, say)
-        panels = _look(engine, say, NEW_YEAR_MS + rows // len(SERIES) // VALUES * 1000)
+        panels = _look(engine, say, NEW_YEAR_MS + 1000 * ((RUNS - 1) * BETWEEN_S + SECONDS))
     finally:
         engine.close()
     figures = {f"store_{name}_ms": value for name, value in milliseconds.items()}
@@ -103,31 +124,39 @@ def _insert(engine: ChdbEngine, table: Table, block: pa.Table) -> None:
         engine.insert(rollup.name, rollup.aggregate(block))
 
 
-def _fill(engine: ChdbEngine, say: Callable[[str], None]) -> int:
-    """Latencies until there are enough, and everything else of the same runs."""
-    latency = TABLES[catalogue.LATENCY]
-    rows, second, deadline = 0, 0, time.monotonic() + FILL_SECONDS
-    while rows < ROWS and time.monotonic() < deadline:
-        block = latency_block(second, SECONDS_PER_BLOCK, SECONDS_PER_RUN)
-        _insert(engine, latency, block)
-        rows += block.num_rows
-        second += SECONDS_PER_BLOCK
-    runs = -(-second // SECONDS_PER_RUN)
-    say(f"filled {rows:,} rows of latency counts: {runs} runs of {SECONDS_PER_RUN} s")
-    for number in range(runs):
-        _fill_run(engine, number)
-    return rows
-
-
-def _fill_run(engine: ChdbEngine, number: int) -> None:
-    """Everything but latencies, of the first 20 seconds of a run."""
-    start_ms = NEW_YEAR_MS + number * SECONDS_PER_RUN * 1000
-    events = list(run_events(number, 20, start_ms))
+def _fill_runs(engine: ChdbEngine) -> None:
+    """Everything but latencies: of the first run all, of the others what tells of them; the rest of
+    theirs is that of the first."""
+    copied = {table.topic for table in TABLES.values() if table.name in COPIED}
+    events = list(run_events(0, SECONDS, NEW_YEAR_MS))
+    for number in range(1, RUNS):
+        start_ms = NEW_YEAR_MS + 1000 * number * BETWEEN_S
+        own = run_events(number, SECONDS, start_ms)
+        events += [one for one in own if one[0] not in copied]
+        if number % RUNS_PER_CHANGE == 0:
+            events.append((catalogue.CONCLUSIONS, _change(number, start_ms)))
+    for topic, event in events:
+        if topic == catalogue.CONCLUSIONS and event["kind"] == "run":
+            event["detail"] = json.dumps(CONCLUSION)
     for topic, table in TABLES.items():
         encoded = [codec.encode(table.record, event) for name, event in events if name == topic]
-        records = [Record(topic, 0, number * 100_000 + n, value) for n, value in enumerate(encoded)]
+        records = [Record(topic, 0, offset, value) for offset, value in enumerate(encoded)]
         for block in blocks(table, translate(table, records, "bench").rows, 500_000):
             engine.insert(table.name, block)
+    copy_runs(engine)
+
+
+def _change(number: int, at_ms: int) -> dict[str, Any]:
+    level = {"median": 5.0, "low": 4.0, "high": 6.0, "runs": 20}
+    detail = {
+        **{"workload": "latency", "pipeline": "spark-realtime", "stage": "join"},
+        **{"metric": "mean_ms", "last_run_before": run_id_of(number - 1), "before": level},
+        **{"first_run_after": run_id_of(number), "after": level | {"median": 6.0}},
+        **{"change": 0.2, "worse": True, "p_value": 0.001, "likely_causes": ["java: 17 → 21"]},
+    }
+    head = {"run_id": run_id_of(number), "time": at_ms, "producer": "conductor"}
+    said = {"kind": "change_point", "valid": True, "invalid_reasons": []}
+    return head | said | {"detail": json.dumps(detail)}
 
 
 def _ask(engine: ChdbEngine, say: Callable[[str], None]) -> dict[str, float]:
@@ -145,24 +174,49 @@ def _ask(engine: ChdbEngine, say: Callable[[str], None]) -> dict[str, float]:
 
 
 def _look(engine: ChdbEngine, say: Callable[[str], None], end_ms: int) -> dict[str, float]:
-    """Milliseconds of the slowest query of any dashboard, per range of time that ends then."""
+    """Milliseconds: of every panel, of every dashboard, and of the slowest panel per range."""
 
     def ask(sql: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = json.loads(engine.answer(Query(sql, "JSON")).data)["data"]
         return found
 
-    slowest = {}
+    panels: dict[str, list[float]] = defaultdict(list)
+    whole: dict[str, float] = defaultdict(float)
+    figures = {}
     for name, seconds in RANGES.items():
-        when, took = TimeRange(end_ms - 1000 * seconds, end_ms), {}
+        when = TimeRange(end_ms - 1000 * seconds, end_ms)
+        slowest, where = 0.0, ""
         for dashboard in dashboards():
-            for asked in queries(dashboard, when, ask):
-                began = time.perf_counter()
-                ask(asked.sql)
-                place = f"{asked.dashboard}: {asked.name}"
-                took[place] = max(took.get(place, 0.0), 1000 * (time.perf_counter() - began))
-        place = max(took, key=lambda each: took[each])
-        over = sum(each > 1000 for each in took.values())
-        text = f"{len(took)} queries of dashboards over {name.replace('_', ' ')}: {over} over 1 s, "
-        say(f"{text}the slowest {took[place]:.0f} ms ({place})")
-        slowest[f"store_slowest_panel_{name}_ms"] = took[place]
-    return slowest
+            opened = [0.0] * ASKED
+            for asked in list(queries(dashboard, when, ask)):
+                place = _figure(asked.dashboard, asked.kind, asked.name)
+                for number in range(ASKED):
+                    began = time.perf_counter()
+                    ask(asked.sql)
+                    took = 1000 * (time.perf_counter() - began)
+                    panels[place].append(took)
+                    opened[number] += took
+                    if took > slowest:
+                        slowest, where = took, place
+            key = _figure(dashboard["title"])
+            whole[key] = max(whole[key], statistics.median(opened))
+        say(f"looked at {len(panels)} panels over {name}: the slowest {slowest:.0f} ms ({where})")
+        figures[f"store_slowest_panel_{name}_ms"] = slowest
+    p95 = {place: _p95(took) for place, took in panels.items()}
+    worst = sorted(p95, key=lambda place: -p95[place])[:10]
+    for place in worst:
+        say(f"p95 {p95[place]:.0f} ms: {place}")
+    figures["store_panels_p95_above_100_ms"] = float(sum(one > 100 for one in p95.values()))
+    figures |= {f"store_dashboard_{name}_ms": took for name, took in sorted(whole.items())}
+    return figures | {f"store_panel_{place}_ms": took for place, took in sorted(p95.items())}
+
+
+def _figure(*names: str) -> str:
+    """Names as a part of the name of a figure."""
+    text = "_".join(names).lower()
+    return "_".join("".join(one if one.isalnum() else " " for one in text).split())
+
+
+def _p95(values: list[float]) -> float:
+    """The nearest rank."""
+    return sorted(values)[math.ceil(0.95 * len(values)) - 1]

@@ -228,6 +228,7 @@ CHANGES = (
 # The smallest that `bench` goes; without them it takes some ten minutes.
 BENCHES = {
     "TIDEGAUGE_BENCH_RECORDS": "20000",
+    "TIDEGAUGE_BENCH_ROWS": "1",
     "TIDEGAUGE_BENCH_PIPELINES": "spark-microbatch",
     "TIDEGAUGE_BENCH_ALONE": "",
     "TIDEGAUGE_BENCH_STAGES": "1",
