@@ -103,7 +103,12 @@ def start(place: Place) -> dict[str, float]:
         text=True,
     ) as process:
         assert process.stdout is not None
-        lines = [(time.time() - began_s, line.rstrip()) for line in process.stdout]
+        try:
+            lines = [(time.time() - began_s, line.rstrip()) for line in process.stdout]
+        except BaseException:  # it stops its stack before that is removed
+            process.terminate()
+            process.communicate()
+            raise
     ended_s = time.time() - began_s
     if not report.exists():
         raise RuntimeError("\n".join(line for _, line in lines))
