@@ -44,8 +44,9 @@ READING: Final[dict[str, Any]] = {
     "fetch.min.bytes": 65_536,
     "fetch.wait.max.ms": 200,
     "fetch.queue.backoff.ms": 20,
-    "queued.min.messages": 20_000,
-    "queued.max.messages.kbytes": 16_384,
+    "max.partition.fetch.bytes": 131_072,
+    "queued.min.messages": 4_000,
+    "queued.max.messages.kbytes": 8_192,
 }
 LOOK_AGAIN_MS: Final = 10_000
 MARGIN_MS: Final = 300  # how much later than it was stamped a record may be seen at the end

@@ -19,7 +19,7 @@ from services.watcher.records import COLUMNS, Records, joined, no_records
 from services.watcher.sampling import Sampling
 from services.watcher.windows import Windows
 
-MOST_UNREAD: Final = 1_000_000  # records that wait for partitions that are behind
+MOST_UNREAD: Final = 400_000  # records that wait for partitions that are behind
 KINDS: Final = {TIMESTAMP_LOG_APPEND_TIME: "LogAppendTime", TIMESTAMP_CREATE_TIME: "CreateTime"}
 
 
