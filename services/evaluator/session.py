@@ -1,6 +1,5 @@
 """The run that is being evaluated: carries out commands, feeds the evaluation, publishes."""
 
-import ctypes
 import gc
 from collections import deque
 from dataclasses import dataclass
@@ -45,19 +44,16 @@ from services.runtime.kafka import (
     assigned_consumer,
     end_offsets,
 )
+from services.runtime.memory import expect_batches, return_pages
 from services.runtime.reconciling import NotRepeatableError
 from services.runtime.replay import read_commands, unfinished
-
-YOUNG_OBJECTS = 200_000  # more than the messages of a batch, which die together
 
 
 def warm_up_process() -> None:
     """Do now what would otherwise fall into a run: pyarrow's first array imports pandas, and the
     collector of garbage would look at every batch of messages many times."""
     pa.array([b""], pa.binary())
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(YOUNG_OBJECTS, 20, 20)
+    expect_batches()
 
 
 def release_memory() -> None:
@@ -65,9 +61,7 @@ def release_memory() -> None:
     that Arrow and glibc keep for later, or between what is still used."""
     gc.collect()
     pa.default_memory_pool().release_unused()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+    return_pages()
 
 
 log = structlog.get_logger()

@@ -22,6 +22,7 @@ from services.runtime.environment import environment
 from services.runtime.events import Events
 from services.runtime.kafka import KafkaUnavailableError, event_producer
 from services.runtime.logs import configure_logs
+from services.runtime.memory import expect_batches, return_pages
 from services.runtime.program import end_with_parent
 from services.runtime.reconciling import NotRepeatableError
 from services.runtime.secret_files import SecretFileError
@@ -125,6 +126,7 @@ class Watching:
         rest["watch"] = position.digest(self.watch)
         position.save(self.path, arrays, rest)
         size = sum(column.nbytes for column in arrays.values())
+        return_pages()
         self._save_every_s = max(SAVE_S, size / BYTES_PER_SAVED_S)
         self._saved_s = time.monotonic()
 
@@ -267,6 +269,7 @@ def main() -> None:
     try:
         watch = kept_watch(settings.data, name)
         watching = open_watching(watch, settings)
+        expect_batches()
         log.info("started", catching_up=watching.behind is not None)
         while not stop.is_set():
             watching.step()
