@@ -2,13 +2,13 @@
 machine is. `HYPOTHESIS_PROFILE=explore` draws others."""
 
 import os
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler.loadfile import LoadFileScheduling
 
-HERE = Path(__file__).parent
-WHOLE_STACKS = ("end_to_end",)
+WHOLE_STACKS = "tests/end_to_end/"
 
 settings.register_profile(
     "same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
@@ -17,15 +17,19 @@ settings.register_profile("explore", parent=settings.get_profile("same"), derand
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+class StacksInARow(LoadFileScheduling):
     """Where two processes share the tests: those of one module stay together, as they share what it
     starts, and those with a whole stack follow each other, as two stacks at once have too few
     cores."""
-    for item in items:
-        path = item.path.relative_to(HERE)
-        group = path.parts[0] if path.parts[0] in WHOLE_STACKS else str(path)
-        item.add_marker(pytest.mark.xdist_group(group))
+
+    def _split_scope(self, nodeid: str) -> str:
+        return WHOLE_STACKS if nodeid.startswith(WHOLE_STACKS) else super()._split_scope(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> StacksInARow:
+    """How tests are shared."""
+    return StacksInARow(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)

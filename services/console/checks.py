@@ -14,7 +14,7 @@ CHECKS = (
 )
 # Tests of services mostly wait for one of them, so two processes share them. tests/conftest.py says
 # which tests stay together. Tests of whole stacks come first: they take longest.
-SHARED = ("-n", "2", "--dist", "loadgroup", "--no-loadscope-reorder")
+SHARED = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 FOLDERS = ("end_to_end", "integration", "security", "unit", "contract")
 
 
