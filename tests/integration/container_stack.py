@@ -55,6 +55,8 @@ class Containers:
         for each in PARTS[name].get("secrets", []):
             if isinstance(each, dict):
                 path = folder / Path(each["target"]).relative_to(DATA)
+                if path.exists():  # a process may be reading it
+                    continue
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 shutil.copyfile(self.secrets / each["source"], path)
                 path.chmod(0o600)
