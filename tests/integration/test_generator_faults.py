@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from schemas import catalogue, faults, protocol
+from schemas import catalogue, fault_rules, faults, protocol
 from schemas.codec import DecodeError
 from schemas.protocol import Faults, Load, Phases, Stop
 from services.runtime.events import open_events
@@ -107,7 +107,7 @@ def test_faults_are_found_where_the_rule_says(own_broker):
             while len(reader.messages) < sum(detail["end_offsets"][topic]):
                 reader.read()
 
-    kinds = faults.kinds(rule, seed, np.arange(800))
+    kinds = fault_rules.kinds(rule, seed, np.arange(800))
     expected = Counter({n: 2 if kinds[n] == faults.DUPLICATE else 1 for n in range(800)})
     for sequence in range(800):
         if kinds[sequence] == faults.UNDECODABLE:
