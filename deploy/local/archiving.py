@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,23 +37,28 @@ def make_archives(jars: Path, say: Callable[[str], None]) -> None:
         say("making archives of classes, with which later starts are faster (once)")
     for recipe in recipes:
         reason = _make(recipe)
-        if reason:
-            recipe.archive.failed.write_text(f"{reason}\n")
-        for path in (*recipe.archive.lists(), recipe.archive.recipe):
-            path.unlink(missing_ok=True)
-        _forget_old(recipe.archive)
+        with suppress(OSError):  # what is left is tried again
+            if reason:
+                recipe.archive.failed.write_text(f"{reason}\n")
+            for path in (*recipe.archive.lists(), recipe.archive.recipe):
+                path.unlink(missing_ok=True)
+            _forget_old(recipe.archive)
 
 
 def _recipes(folder: Path) -> Iterator[Recipe]:
     if not is_closed(folder):
         return
     for path in sorted(folder.glob("*.json")):
-        told = json.loads(path.read_text())
-        archive = ClassArchive(folder, path.stem, Path(told["java_home"]), tuple(told["options"]))
-        lists = [one for one in archive.lists() if one.stat().st_size <= MOST_LIST_BYTES]
-        if lists and not archive.path.exists():
-            classes = max(lists, key=lambda one: one.stat().st_size)
-            yield Recipe(archive, told["class_path"], classes)
+        with suppress(
+            OSError, ValueError, KeyError, TypeError
+        ):  # cut off, or removed by another run
+            told = json.loads(path.read_text())
+            java_home, options = Path(told["java_home"]), tuple(told["options"])
+            archive = ClassArchive(folder, path.stem, java_home, options)
+            lists = [one for one in archive.lists() if one.stat().st_size <= MOST_LIST_BYTES]
+            if lists and not archive.path.exists():
+                classes = max(lists, key=lambda one: one.stat().st_size)
+                yield Recipe(archive, told["class_path"], classes)
 
 
 def _make(recipe: Recipe) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.local.archiving import make_archives
 from services.runtime.class_archives import USE, ClassArchive, class_archive
 
 pytestmark = pytest.mark.unit
@@ -142,3 +143,15 @@ def test_without_a_version_of_java_or_a_list_of_jars_there_is_none(
 ) -> None:
     assert class_archive(tmp_path, "broker", tmp_path, of=[lock]) is None
     assert class_archive(tmp_path, "broker", java_home, of=[tmp_path / "none"]) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"java_home": 1, "options": [], "class_path": ""}']
+)
+def test_a_recipe_that_makes_no_sense_is_no_error(archive: ClassArchive, text: str) -> None:
+    archive.options()  # makes the folder
+    archive.recipe.write_text(text)
+    (archive.folder / f"{archive.name}.pid1.classes").write_text("java/lang/Object\n")
+    said: list[str] = []
+    make_archives(archive.folder.parent, said.append)
+    assert (said, archive.path.exists()) == ([], False)
