@@ -5,6 +5,7 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutionException;
 
 /**
  * When each input had passed an event time, in any partition. One per process: windows of every
@@ -13,6 +14,8 @@ import java.util.concurrent.ConcurrentHashMap;
 public final class Closings {
     public static final long GRACE_MS = 1_000;
     public static final long SILENT_MS = 10_000;
+    /** Longer than a window is open after it was passed. */
+    private static final long READ_AGAIN_MS = 5_000;
     private static final int KEPT = 100_000;
     private static final Closings OF_PROCESS = new Closings();
 
@@ -22,6 +25,14 @@ public final class Closings {
 
     public static Closings ofProcess() {
         return OF_PROCESS;
+    }
+
+    /**
+     * Before a program goes on: what had passed a little earlier decides about the windows that
+     * were open then, and on the records that come late for them.
+     */
+    public void recover(Plan plan) throws ExecutionException, InterruptedException {
+        Offsets.readAgain(plan, READ_AGAIN_MS, this::seen);
     }
 
     /** Every record of the inputs moves event time, whatever becomes of it. */

@@ -125,14 +125,23 @@ public final class Plan {
         return inputs.values().stream().filter(one -> one.topic().equals(topic)).findAny().get();
     }
 
+    /** Whether a stage has windows that wait for event time. */
+    public boolean hasClosed() {
+        return stages.values().stream().anyMatch(Stage::isClosed);
+    }
+
     /** The row that a Kafka record is; null, which is told, where it is none. */
     public Row row(String topic, int partition, long offset, long appendedMs, byte[] value) {
+        var row = decoded(topic, partition, offset, appendedMs, value);
+        if (row == null) Lines.undecodable(topic, partition, offset, value);
+        return row;
+    }
+
+    /** The same, and nothing is told. */
+    Row decoded(String topic, int partition, long offset, long appendedMs, byte[] value) {
         var input = inputOf(topic);
         var fields = isJson ? input.record().decodeJson(value) : input.record().decode(value);
-        if (fields == null) {
-            Lines.undecodable(topic, partition, offset, value);
-            return null;
-        }
+        if (fields == null) return null;
         var eventMs = ((Number) fields.get(input.eventTime())).longValue();
         var id = input.name() + ":" + partition + ":" + offset;
         return new Row(fields, input.name(), id, eventMs, appendedMs, offset);

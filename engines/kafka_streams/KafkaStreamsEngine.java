@@ -22,6 +22,7 @@ public final class KafkaStreamsEngine {
         var plan = Plan.of(arguments[arguments.length - 1]);
         Offsets.commitFirst(plan);
         var isDsl = plan.choice("implementation").equals("dsl");
+        if (plan.hasClosed() && !isDsl) Closings.ofProcess().recover(plan);
         var processors = new Processors(plan);
         var topology = isDsl ? new Dsl(plan).topology() : processors.topology();
         var streams = new KafkaStreams(topology, settings(plan));

@@ -50,7 +50,7 @@ final class Processors {
     Processors(Plan plan) {
         this.plan = plan;
         partitions = plan.partitions();
-        hasClosed = plan.stages.values().stream().anyMatch(Stage::isClosed);
+        hasClosed = plan.hasClosed();
     }
 
     void setLag(BooleanSupplier given) {

@@ -38,7 +38,7 @@ final class Inputs extends BaseRichBolt {
         plan = Plan.of(path);
         pacer = new Pacer(context.getThisTaskId());
         copies = copies(plan);
-        hasClosed = plan.stages.values().stream().anyMatch(Stage::isClosed);
+        hasClosed = plan.hasClosed();
     }
 
     private static List<Stage> copies(Plan plan) {
