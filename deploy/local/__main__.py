@@ -14,7 +14,7 @@ import threading
 from types import FrameType
 
 from deploy.local.data_folder import UMASK
-from deploy.local.parts import stack_parts
+from deploy.local.parts import lasting_parts
 from deploy.local.stack import Stack, StackError, StackStoppedError
 from services.runtime.settings import ServiceSettings, load_settings
 
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     settings = load_settings(ServiceSettings)
-    stack = Stack(settings, stack_parts(settings, is_lasting=True), detached=options.detached)
+    stack = Stack(settings, lasting_parts(settings), detached=options.detached)
     try:
         return VERBS[options.verb](stack)
     except StackError as error:

@@ -98,11 +98,12 @@ def properties_file(settings: ServiceSettings) -> Path:
 
 
 def broker_command(
-    settings: ServiceSettings, java: Java, is_lasting: bool = False
+    settings: ServiceSettings, java: Java, is_optimised: bool = False
 ) -> tuple[str, ...]:
-    """The command that is the broker; is_lasting: of a stack that is left on."""
+    """The command that is the broker. is_optimised: with the optimising compiler, which pays in
+    what runs for long."""
     heap = BrokerSettings(**settings.model_dump()).kafka_heap_mb
-    compiler = () if is_lasting else (ONLY_QUICK,)
+    compiler = () if is_optimised else (ONLY_QUICK,)
     archive = _archive(settings, java)
     classes = archive.options() if archive else ()
     options = (f"-Xmx{heap}m", *JVM_OPTIONS, *compiler, *classes, _metrics_agent(settings))

@@ -5,7 +5,7 @@ To add a process, add a row. A part's ports are names of `PORT_OFFSETS` in the s
 
 import http.client
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -86,22 +86,22 @@ def service(name: str, command: tuple[str, ...] = (), after: tuple[str, ...] = (
 
 
 def stack_parts(
-    settings: ServiceSettings, is_lasting: bool = False, has_gateway: bool = False
+    settings: ServiceSettings, more: Sequence[str] = (), is_optimised: bool = False
 ) -> tuple[Part, ...]:
-    """The parts of a whole stack; the broker only when it is not somebody else's.
+    """The parts of a stack for a single run; the broker only when it is not somebody else's.
 
-    is_lasting: whether the stack is to be left on, and not for a single run; it has a gateway and
-    a watcher then. has_gateway: whether one for a single run has.
+    more: further services. is_optimised: whether the broker has the optimising compiler.
     """
-    names: tuple[str, ...] = SERVICES
-    if has_gateway or is_lasting:
-        names = (*names, GATEWAY)
-    if is_lasting:
-        names = (*names, WATCHER)
+    names = (*SERVICES, *more)
     if settings.kafka_bootstrap:
         return tuple(service(name) for name in names)
-    kafka = replace(KAFKA, command=partial(broker_command, is_lasting=is_lasting))
+    kafka = replace(KAFKA, command=partial(broker_command, is_optimised=is_optimised))
     return (kafka, *(service(name, after=("kafka",)) for name in names))
+
+
+def lasting_parts(settings: ServiceSettings) -> tuple[Part, ...]:
+    """The parts of a stack that is left on: every service there is."""
+    return stack_parts(settings, (GATEWAY, WATCHER), is_optimised=True)
 
 
 def answers_ready(host: str, port: int) -> bool:

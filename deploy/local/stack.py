@@ -24,7 +24,7 @@ from deploy.local.detached import start_detached
 from deploy.local.ending import end_stack, interrupt_start
 from deploy.local.failures import EXIT_USAGE, StackError, StackStoppedError, crashed, unwritable
 from deploy.local.java import JavaMissingError, find_java
-from deploy.local.parts import Part, stack_parts
+from deploy.local.parts import Part, lasting_parts, stack_parts
 from deploy.local.preflight import check_jars, check_names, check_ports, check_room
 from deploy.local.processes import identify, is_alive, wait_until
 from deploy.local.startup import (
@@ -77,7 +77,7 @@ class Stack:
         self.attached = False
         self._parts = stack_parts(self.settings) if parts is None else parts
         # What may be found running: one that is left on has parts that a single run does without.
-        self._known = (*stack_parts(self.settings, is_lasting=True), *self._parts)
+        self._known = (*lasting_parts(self.settings), *self._parts)
         self._file = StateFile(self.settings.data)
         self._detached = detached
         self._ready_deadline_s = ready_deadline_s
@@ -148,7 +148,7 @@ class Stack:
         """
         if self._supervisor is not None:
             try:
-                self._supervisor.tend()
+                self._supervisor.tick()
             except StackStoppedError:
                 self._forget()
                 raise

@@ -1,6 +1,6 @@
 """Start a part again that has died, as long as its budget lasts.
 
-For the process that started the stack; it calls tend() a few times a second. A part that dies, or
+For the process that started the stack; it calls tick() a few times a second. A part that dies, or
 does not become ready again in time, waits a little, and for the parts that it depends on, and is
 then started as at first. Everybody is told: the terminal, the bus, `stack.json`.
 """
@@ -93,7 +93,7 @@ class Supervisor:
         self._budget = budget_of(settings)
         self._cases = {name: _Case() for name in self._parts}
 
-    def tend(self) -> None:
+    def tick(self) -> None:
         """Look at every part and do what time asks for. Also bounds the logs.
 
         Raises StackError when a part has used up its budget or cannot be recorded,

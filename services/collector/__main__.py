@@ -31,7 +31,7 @@ def main() -> None:
         collecting.resume()
         watching.start()
         service.follow(
-            collecting.obey, collecting.tend, lambda: min(collecting.wait_s(), MAX_WAIT_S)
+            collecting.handle_command, collecting.tick, lambda: min(collecting.wait_s(), MAX_WAIT_S)
         )
 
 

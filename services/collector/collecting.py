@@ -54,7 +54,7 @@ class Collecting:
             if len(mine) == 1:  # prepared, not started: the conductor may still wait
                 self._events.lifecycle(protocol.READY, self._run_id)
 
-    def obey(self, command: dict[str, Any]) -> None:
+    def handle_command(self, command: dict[str, Any]) -> None:
         """Note which run goes on: from `prepare` until its `stop`."""
         if command["command"] == "prepare":
             self._run_id = command["run_id"]
@@ -62,7 +62,7 @@ class Collecting:
         elif command["command"] == "stop" and command["run_id"] == self._run_id:
             self._run_id = ""
 
-    def tend(self) -> None:
+    def tick(self) -> None:
         """Publish what others have answered, and sample and publish when it is time."""
         for answer in self._watching.answers():
             for fields in fields_of(answer):

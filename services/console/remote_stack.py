@@ -7,7 +7,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 
-from deploy.local.parts import stack_parts
+from deploy.local.parts import Part, stack_parts
 from deploy.local.stack import Stack, StackError, StackStatus
 from services.runtime.clickhouse import store_url
 from services.runtime.settings import EXIT_USAGE, ServiceSettings
@@ -16,16 +16,15 @@ READY_TIMEOUT_S = 5.0
 
 
 def open_stack(
-    settings: ServiceSettings, is_lasting: bool = False, has_gateway: bool = False
+    settings: ServiceSettings, parts: Callable[[ServiceSettings], tuple[Part, ...]] = stack_parts
 ) -> "Stack | RemoteStack":
     """The stack of this machine, or the one elsewhere where the settings name its store.
 
-    is_lasting: whether one that is started is to be left on, and not for a single run. has_gateway:
-    whether records come in from the network.
+    parts: which one that is started has, by the settings.
     """
     if settings.store_url:
         return RemoteStack(settings)
-    return Stack(settings, stack_parts(settings, is_lasting, has_gateway))
+    return Stack(settings, parts(settings))
 
 
 def public_address(settings: ServiceSettings) -> str:

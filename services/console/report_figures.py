@@ -41,6 +41,18 @@ def seconds_of(bounds: tuple[str, str]) -> float:
     return (int(bounds[1]) - int(bounds[0])) / 1000
 
 
+def _within(column: str) -> str:
+    """The condition that a time is within the bounds that `_times` gives."""
+    return (
+        f"{column} >= fromUnixTimestamp64Milli({{start:Int64}})"
+        f" AND {column} < fromUnixTimestamp64Milli({{end:Int64}})"
+    )
+
+
+def _times(bounds: tuple[str, str]) -> dict[str, str]:
+    return {"start": bounds[0], "end": bounds[1]}
+
+
 def add_verdicts(url: str, run_id: str, cells: Cells) -> None:
     """Verdicts of each stage, and how many outputs they are."""
     rows = query(
@@ -97,11 +109,9 @@ def add_throughput(url: str, run_id: str, cells: Cells, bounds: tuple[str, str])
         url,
         "SELECT pipeline, stage, sum(records) AS total FROM tidegauge.results_throughput"
         " WHERE run_id = {run_id:String} AND pipeline != ''"
-        " AND second >= fromUnixTimestamp64Milli({start:Int64})"
-        " AND second < fromUnixTimestamp64Milli({end:Int64}) GROUP BY pipeline, stage",
+        f" AND {_within('second')} GROUP BY pipeline, stage",
         run_id=run_id,
-        start=bounds[0],
-        end=bounds[1],
+        **_times(bounds),
     )
     for row in rows:
         if (cell := cells.stage(row)) is not None:
@@ -117,12 +127,9 @@ def add_lags(url: str, run_id: str, cells: Cells, bounds: tuple[str, str]) -> No
         " argMax(p.lag_records, (p.time, p._offset)) AS newest"
         " FROM tidegauge.results_pipeline AS p"
         " WHERE run_id = {run_id:String} AND p.lag_records IS NOT NULL"
-        " AND p.time >= fromUnixTimestamp64Milli({start:Int64})"
-        " AND p.time < fromUnixTimestamp64Milli({end:Int64})"
-        " GROUP BY pipeline, stage) GROUP BY pipeline",
+        f" AND {_within('p.time')} GROUP BY pipeline, stage) GROUP BY pipeline",
         run_id=run_id,
-        start=bounds[0],
-        end=bounds[1],
+        **_times(bounds),
     )
     for row in rows:
         if (pipeline := cells.pipeline(row["pipeline"])) is not None:
@@ -140,12 +147,9 @@ def add_resources(url: str, run_id: str, cells: Cells, bounds: tuple[str, str]) 
         " groupArrayIf((toUnixTimestamp64Milli(time), r.cpu_seconds, interval_s), r.pipeline != '')"
         " AS samples"
         " FROM tidegauge.results_resources AS r WHERE run_id = {run_id:String}"
-        " AND time >= fromUnixTimestamp64Milli({start:Int64})"
-        " AND time < fromUnixTimestamp64Milli({end:Int64})"
-        " GROUP BY service, pipeline ORDER BY service, pipeline",
+        f" AND {_within('time')} GROUP BY service, pipeline ORDER BY service, pipeline",
         run_id=run_id,
-        start=bounds[0],
-        end=bounds[1],
+        **_times(bounds),
     )
     services: dict[str, Any] = {}
     for row in rows:

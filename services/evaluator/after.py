@@ -30,7 +30,8 @@ class After(Oracle):
         self.spec = spec
         self.state = core.state
         self.grows = core.grows
-        self.parts, self.fed_by = core.parts, core.fed_by  # type: ignore[method-assign]
+        self.parts = core.parts  # type: ignore[method-assign]
+        self.dependent_groups = core.dependent_groups  # type: ignore[method-assign]
         self.newest_ms = core.newest_ms  # type: ignore[method-assign]
         self.columns = OutputColumns(context, spec)
         self._names = context.names

@@ -371,7 +371,7 @@ class Changed(_OverCountedWindows):
         """Windows of the aggregate, oldest first."""
         return [group + self.state.size_ms * part for part in range(self._number)]
 
-    def fed_by(self, group: int) -> list[int]:
+    def dependent_groups(self, group: int) -> list[int]:
         """Windows that a window of the aggregate is a part of, oldest first."""
         return [group - self.state.size_ms * part for part in reversed(range(self._number))]
 

@@ -214,7 +214,7 @@ MAX_KEY_CHARACTERS = 200
 def missing_sample(stage: Stage, group: int, index: int) -> dict[str, Any]:
     """An expected output that did not come."""
     address = stage.address(group, index)
-    return {"verdict": "missing", **address, "expected": stage.wanted(group, index)}
+    return {"verdict": "missing", **address, "expected": stage.expected_values(group, index)}
 
 
 def unexpected_sample(stage: Stage, rows: Outputs, row: int) -> dict[str, Any]:
@@ -226,7 +226,7 @@ def wrong_sample(stage: Stage, rows: Outputs, row: int) -> dict[str, Any]:
     """An output that says something else than its inputs imply, or has another key."""
     group, index = int(rows.group[row]), int(rows.index[row])
     address = stage.address(group, index)
-    expected, actual = stage.wanted(group, index), stage.said(rows, row)
+    expected, actual = stage.expected_values(group, index), stage.said(rows, row)
     if rows.keys is not None and not rows.keys.is_right[row]:
         expected["key"] = str(address[stage.key_column(group, index)])
         actual["key"] = _key_text(rows.keys.values[row])

@@ -168,8 +168,8 @@ class Evaluation:
             for ledger in self.ledgers.values():
                 ledger.release(time_ms)
         for ledger in self.ledgers.values():
-            ledger.settle(both_ms)
-            ledger.sweep(both_ms)
+            ledger.mark_unexpected(both_ms)
+            ledger.mark_missing(both_ms)
         for topic, appended_ms in self._raw_copies.unexpected(both_ms, self._deadline_ms):
             self.ledgers[topic].refuse(np.array([appended_ms], np.int64))
         self._evict(both_ms)
@@ -272,7 +272,7 @@ class Evaluation:
                 settled = all(one.settled(group, begun) for one in ledgers)
                 if newest[group] >= old_ms or not settled:
                     break
-                if not full and any(one.lacks(group) for one in ledgers):
+                if not full and any(one.has_missing_in(group) for one in ledgers):
                     break
                 before = group + 1
             if before is not None:

@@ -112,14 +112,14 @@ class Ledger:
 
     def retry(self, touched: set[int]) -> None:
         """Judge waiting outputs again where new inputs are known: in these groups of inputs."""
-        changed = {fed for one in touched for fed in self.stage.fed_by(one)}
+        changed = {fed for one in touched for fed in self.stage.dependent_groups(one)}
         self._unsettled.update(one for one in changed if not self._is_evicted(one))
         self._answered -= changed
         again = self._waiting.take([one for one in self._waiting.groups() if one in changed])
         if again is not None:
             self._judge(again)
 
-    def settle(self, input_frontier_ms: int) -> None:
+    def mark_unexpected(self, input_frontier_ms: int) -> None:
         """Call waiting outputs unexpected; all inputs appended before the frontier are known. Those
         of windows that are still open wait on."""
         limit_ms = input_frontier_ms - self._judgement.deadline_ms
@@ -127,18 +127,18 @@ class Ledger:
         if lost is not None:
             self._call_unexpected(lost)
 
-    def sweep(self, output_frontier_ms: int) -> None:
+    def mark_missing(self, output_frontier_ms: int) -> None:
         """Call expected outputs missing that did not come in time; all outputs appended before
         the frontier are judged."""
         limit_ms = output_frontier_ms - self._judgement.give_up_ms
         for group in self._open_groups():
             if group not in self._answered:
-                self._sweep_group(group, limit_ms)
+                self._mark_missing_of(group, limit_ms)
             if self.stage.newest_ms(group) < limit_ms:
                 self._unsettled.discard(group)
                 self._answered.discard(group)
 
-    def _sweep_group(self, group: int, limit_ms: int) -> None:
+    def _mark_missing_of(self, group: int, limit_ms: int) -> None:
         at, expected = self._open(group)
         if not len(at):
             self._answered.add(group)
@@ -158,7 +158,7 @@ class Ledger:
     def reopen(self, part: int, keys: Ints) -> None:
         """Take back what is called missing of windows that get more inputs: of `keys` in one
         window. It is called missing again by what all its inputs are then."""
-        for group in self.stage.fed_by(part):
+        for group in self.stage.dependent_groups(part):
             cells = self._cells.get(group)
             if cells is None or not cells["missing"].any():
                 continue
@@ -198,12 +198,12 @@ class Ledger:
         begun: the newest group of inputs; what needs a newer part may come yet."""
         if self.stage.parts(group)[-1] > begun:
             return False
-        fed = self._unsettled.intersection(self.stage.fed_by(group))
+        fed = self._unsettled.intersection(self.stage.dependent_groups(group))
         return not any(self.stage.size(one) for one in fed)
 
-    def lacks(self, group: int) -> bool:
+    def has_missing_in(self, group: int) -> bool:
         """Whether an output that the inputs of a group are a part of is missing: it may come."""
-        fed = [self._cells.get(one) for one in self.stage.fed_by(group)]
+        fed = [self._cells.get(one) for one in self.stage.dependent_groups(group)]
         return any(cells["missing"].any() for cells in fed if cells is not None)
 
     def _is_evicted(self, group: int) -> bool:

@@ -241,7 +241,7 @@ class SingleRows(Oracle):
         kinds = fault_rules.kinds(rule, seed, group * BLOCK + index)
         return np.where(kinds == DUPLICATE, 2, 1)
 
-    def wanted(self, group: int, index: int) -> dict[str, Any]:
+    def expected_values(self, group: int, index: int) -> dict[str, Any]:
         """The columns of the record."""
         if self._columns is None:
             return {"value": "the bytes of the input"}
@@ -272,7 +272,7 @@ class SingleRows(Oracle):
             return sequence
         key = self.key_column(group, index)
         if key in self._compared:
-            return sequence | {key: self.wanted(group, index)[key]}
+            return sequence | {key: self.expected_values(group, index)[key]}
         cell = cells[f".{key}"][index].item()
         return sequence | {key: self._names[key].value(cell) if self.state.is_code(key) else cell}
 

@@ -128,7 +128,7 @@ class Stage(Protocol):
     def parts(self, group: int) -> list[int]:
         """Groups of inputs that the outputs of a group are made of, oldest first."""
 
-    def fed_by(self, group: int) -> list[int]:
+    def dependent_groups(self, group: int) -> list[int]:
         """Groups of outputs that the inputs of a group are a part of, oldest first."""
 
     def newest_ms(self, group: int) -> int:
@@ -146,7 +146,7 @@ class Stage(Protocol):
     def copies(self, group: int, index: Ints) -> Ints | None:
         """How many outputs are explained at each address; None where it is one everywhere."""
 
-    def wanted(self, group: int, index: int) -> dict[str, Any]:
+    def expected_values(self, group: int, index: int) -> dict[str, Any]:
         """Expected columns, for a sample shown to people."""
 
     def said(self, rows: Outputs, row: int) -> dict[str, Any]:
@@ -292,7 +292,7 @@ class Oracle:
         """The group itself."""
         return [group]
 
-    def fed_by(self, group: int) -> list[int]:
+    def dependent_groups(self, group: int) -> list[int]:
         """The group itself."""
         return [group]
 
@@ -311,7 +311,7 @@ class Oracle:
         """One output each."""
         return None
 
-    def wanted(self, group: int, index: int) -> dict[str, Any]:
+    def expected_values(self, group: int, index: int) -> dict[str, Any]:
         """The compared columns of an expected output."""
         found = self.content(group, np.array([index]))
         return {n: self.columns.shown(n, values.values[0]) for n, values in found.items()}

@@ -76,7 +76,7 @@ class Gateway:
         self._events.lifecycle(protocol.READY, request.run_id, detail={"transport": transport})
         self._log.info("way_in_opened", run_id=request.run_id, transport=transport)
 
-    def tend(self) -> None:
+    def tick(self) -> None:
         """Say what became of the frames once it is known."""
         if self._way_in is not None and self._way_in.ended.is_set() and not self._is_told:
             self._tell(self._way_in)
@@ -115,7 +115,7 @@ def main() -> None:
     log = configure_logs(SERVICE, settings.log_level)
     with serving(settings, SERVICE) as service:
         gateway = Gateway(settings, service.events, log)
-        service.follow(gateway.handle_command, gateway.tend, lambda: gateway.wait_s)
+        service.follow(gateway.handle_command, gateway.tick, lambda: gateway.wait_s)
         gateway.close()
 
 

@@ -21,6 +21,8 @@ MAX_CONNECTIONS = 64
 PATIENCE_S = 10.0
 # A connection without a frame of the run for so long gives way when another one finds no room.
 GREETING_S = 1.0
+# Connections that may wait. All are taken at once, else the clients of a crowd wait for seconds.
+BACKLOG = 128
 READ_BYTES = 256 * 1024
 RECEIVE_BUFFER_BYTES = 8 * 1024 * 1024
 AT_ONCE = 1_000  # frames between two looks at anything else
@@ -80,7 +82,7 @@ class TcpReceiver:
         self.turned_away = 0
         self._ours = MARKER + tag
         self._connections: set[_Connection] = set()
-        self._server = socket.create_server((host, port), backlog=128)
+        self._server = socket.create_server((host, port), backlog=BACKLOG)
         self._server.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._server, selectors.EVENT_READ)
@@ -89,18 +91,24 @@ class TcpReceiver:
         """See Receiver."""
         for key, _ in self._selector.select(timeout_s):
             if key.data is None:
-                self._accept()
+                self._accept_waiting()
             elif key.data in self._connections:  # it may have just given way
                 yield from self._read(key.data)
         limit_s = time.monotonic() - PATIENCE_S
         for one in [each for each in self._connections if each.buffer and each.begun_s < limit_s]:
             yield self._refused(one, "the frame did not come to its end in time")
 
-    def _accept(self) -> None:
-        try:
-            client, _ = self._server.accept()
-        except OSError:  # it has gone again
-            return
+    def _accept_waiting(self) -> None:
+        for _ in range(BACKLOG):
+            try:
+                client, _ = self._server.accept()
+            except BlockingIOError:
+                return
+            except OSError:  # it has gone again
+                continue
+            self._admit(client)
+
+    def _admit(self, client: socket.socket) -> None:
         if len(self._connections) >= MAX_CONNECTIONS:
             self.turned_away += 1
             strangers = (one for one in self._connections if not one.is_known)

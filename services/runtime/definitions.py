@@ -159,20 +159,23 @@ def _scale(fields: dict[str, Any], share: float) -> None:
     for each in bursts:
         each["burst_records"] = max(1, round(each["burst_records"] * share))
     if start_s:
-        sooner_s = max(1, round(start_s * share))
-        for part in load["parts"]:
-            part["for_s"] *= sooner_s / start_s
-        fields["pipelines_start_s"] = sooner_s
-        fields["phases"]["measure_s"] -= start_s - sooner_s
+        _scale_backlog(fields, share)
+        fields["phases"]["measure_s"] -= start_s - fields["pipelines_start_s"]
+
+
+def _scale_backlog(fields: dict[str, Any], share: float) -> None:
+    """What is sent before the pipelines start, by its time."""
+    start_s = fields["pipelines_start_s"]
+    fields["pipelines_start_s"] = max(1, round(start_s * share))
+    for part in fields["load"]["parts"]:
+        part["for_s"] *= fields["pipelines_start_s"] / start_s
 
 
 def _shorten(fields: dict[str, Any], share: float) -> None:
     for kill in fields["kills"]:
         kill["at_s"] = int(kill["at_s"] * share)
     if fields["pipelines_start_s"]:
-        fields["pipelines_start_s"] = max(1, int(fields["pipelines_start_s"] * share))
-        for part in fields["load"]["parts"]:
-            part["for_s"] *= share
+        _scale_backlog(fields, share)
     search = fields["search"]
     if search:
         for name in ("step_s", "confirm_s"):

@@ -39,22 +39,21 @@ class Service:
 
     def follow(
         self,
-        obey: Callable[[dict[str, Any]], None],
-        tend: Callable[[], None],
+        handle_command: Callable[[dict[str, Any]], None],
+        tick: Callable[[], None],
         wait_s: Callable[[], float],
     ) -> None:
-        """Obey each command, and tend to what goes on after it or after `wait_s()` without one,
-        until told to stop. A command that makes `obey` fail by its values becomes a dead
-        letter."""
+        """Handle each command, and `tick` after it or after `wait_s()` without one, until told to
+        stop. A command that makes `handle_command` fail by its values becomes a dead letter."""
         while not self.stop.is_set():
             command = self.commands.poll(wait_s())
             if command is not None:
                 try:
-                    obey(command)
+                    handle_command(command)
                 except RECORD_ERRORS as error:
                     log.exception("command_refused", command_id=command["command_id"])
                     self.commands.refuse(error)
-            tend()
+            tick()
 
 
 @contextmanager

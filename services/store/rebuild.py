@@ -51,7 +51,7 @@ class Rebuilds:
                 self._force, self.status = force, Status(WAITING)
             return self.status
 
-    def tend(
+    def tick(
         self,
         engine: Engine,
         projector: Projector,

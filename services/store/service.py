@@ -80,7 +80,7 @@ def serve(settings: StoreSettings, users: Users, engine: Engine, wall: Wall) -> 
     log.info("started", port=settings.port("store"), data=str(settings.database_dir))
     while not stop.is_set():
         projector.step()
-        rebuilds.tend(engine, projector, settings, stop.is_set)
+        rebuilds.tick(engine, projector, settings, stop.is_set)
     server.shutdown()
     projector.close()
     events.lifecycle(protocol.SERVICE_STOPPED)

@@ -20,7 +20,7 @@ def main() -> None:
     with serving(settings, "watcher") as service:
         log.info("started")
         processes = Processes(settings.data, service.events)
-        service.follow(lambda _command: None, processes.tend, lambda: LOOK_S)
+        service.follow(lambda _command: None, processes.tick, lambda: LOOK_S)
         processes.close()
 
 

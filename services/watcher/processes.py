@@ -54,7 +54,7 @@ class Processes:
         self._clock_s = clock_s
         self._children: dict[str, _Child] = {}
 
-    def tend(self) -> None:
+    def tick(self) -> None:
         """See that exactly the watches that are wanted have a process."""
         wanted = kept_watches(self._data)
         for name, child in list(self._children.items()):

@@ -13,6 +13,7 @@ from rich.console import Console
 from analysis.thresholds import ended_by_threshold
 from deploy.local.archiving import make_archives
 from deploy.local.engines import install_engines
+from deploy.local.parts import GATEWAY, stack_parts
 from deploy.local.stack import Stack
 from schemas.protocol import Pipeline, Profile, RunRequest, Stage, Workload, parse_stages
 from schemas.threshold import parse_threshold
@@ -106,9 +107,9 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
             f"in turns, blocks of {planned.interleaved.block_s} s: "
             f"{wanted.workload.phases.measure_s} s are measured"
         )
-    is_lasting = bool(options.profile or wanted.workload.search)
-    has_gateway = wanted.workload.transport != "kafka"
-    stack = open_stack(settings, is_lasting=is_lasting, has_gateway=has_gateway)
+    more = () if wanted.workload.transport == "kafka" else (GATEWAY,)
+    is_optimised = bool(options.profile or wanted.workload.search)
+    stack = open_stack(settings, partial(stack_parts, more=more, is_optimised=is_optimised))
     _look_whether_quiet(options, stack)
     reports: list[dict[str, Any]] = []
     if not settings.store_url:

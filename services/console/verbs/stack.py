@@ -7,6 +7,7 @@ from dataclasses import asdict
 from rich.console import Console
 
 from deploy.local.engines import install_engines
+from deploy.local.parts import lasting_parts
 from services.console import listing, rebuilding
 from services.console.doctor import examine, show
 from services.console.remote_stack import open_stack
@@ -24,7 +25,7 @@ def up(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """Start the stack, with a suite if one is named; stay until Ctrl-C, or return at once with
     --detach."""
     suite = load_suite(options.suite) if options.suite else None
-    stack, say = open_stack(settings, is_lasting=True), teller(console)
+    stack, say = open_stack(settings, lasting_parts), teller(console)
     if suite is not None and not settings.store_url:
         wanted = [step for step in suite.steps if step.kind != "engines"]
         used = {one.engine for step in wanted for one in step.pipelines}

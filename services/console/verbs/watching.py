@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from rich.console import Console
 
+from deploy.local.parts import lasting_parts
 from schemas.watch import Watch
 from services.console.remote_stack import open_stack
 from services.console.verbs.common import dashboards, teller
@@ -54,7 +55,7 @@ def watch(options: Namespace, settings: ServiceSettings, console: Console) -> in
         _list(console, settings)
         return 0
     found = read_watch(options.file)
-    stack, say = open_stack(settings, is_lasting=True), teller(console)
+    stack, say = open_stack(settings, lasting_parts), teller(console)
     try:
         (stack.up_detached if options.detach else stack.up)(say)
         was_there = found.name in kept_watches(settings.data)

@@ -13,7 +13,7 @@ from deploy.local.broker import ONLY_QUICK, server_properties
 from deploy.local.ending import stop_order
 from deploy.local.failures import StackError, crashed, tail, worn_out
 from deploy.local.java import Java
-from deploy.local.parts import SERVICES, Part, stack_parts
+from deploy.local.parts import SERVICES, Part, lasting_parts, stack_parts
 from deploy.local.preflight import check_room
 from deploy.local.processes import bound_log
 from deploy.local.startup import settings_environment
@@ -209,19 +209,19 @@ def test_the_broker_listens_where_the_settings_say_and_makes_no_topics_by_itself
 
 
 def test_every_part_has_its_own_ports_and_starts_after_parts_that_exist():
-    parts = stack_parts(ServiceSettings(), is_lasting=True)
+    parts = lasting_parts(ServiceSettings())
     ports = [port for part in parts for port in part.ports]
     assert sorted(ports) == sorted(PORT_OFFSETS)
     names = {part.name for part in parts}
     assert all(names.issuperset(part.after) for part in parts)
 
 
-@pytest.mark.parametrize("is_lasting", [True, False])
-def test_the_broker_of_a_stack_that_is_left_on_has_the_optimising_compiler(is_lasting: bool):
+@pytest.mark.parametrize(("parts", "is_quick"), [(stack_parts, True), (lasting_parts, False)])
+def test_the_broker_of_a_stack_that_is_left_on_has_the_optimising_compiler(parts, is_quick: bool):
     settings = ServiceSettings()
-    (kafka,) = (part for part in stack_parts(settings, is_lasting) if part.name == "kafka")
+    (kafka,) = (part for part in parts(settings) if part.name == "kafka")
     command = kafka.command(settings, Java(Path("/jdk"), 17))
-    assert (ONLY_QUICK in command) is not is_lasting
+    assert (ONLY_QUICK in command) is is_quick
 
 
 def test_with_a_broker_of_ones_own_no_broker_is_started():

@@ -32,14 +32,14 @@ def test_a_command_that_cannot_be_carried_out_stops_no_service(error):
     producer, stop, obeyed = Kept(), threading.Event(), []
     events = Events(producer, "tests", lambda: 5)
 
-    def obey(found):
+    def handle_command(found):
         if found["command_id"] == "1":
             raise error
         obeyed.append(found["command_id"])
         stop.set()
 
     service = Service(events, Commands(Consumer(), events), stop)
-    service.follow(obey, lambda: None, lambda: 0)
+    service.follow(handle_command, lambda: None, lambda: 0)
     assert obeyed == ["2"]
     ((topic, letter, _key),) = producer.sent
     assert (topic, letter["value"]) == (catalogue.DEAD_LETTER, command(1))
