@@ -219,7 +219,8 @@ def main() -> None:
     with TemporaryDirectory() as data, breakable_stack(Path(data)) as stack:
         for kind in times * kinds:
             report = planted_run(stack, kind.name)
-            print(kind.name, report["run_id"], report["late"]["said"], flush=True)
+            said = "named" if names_it(report, kind) else "NOT named"
+            print(kind.name, report["run_id"], f"{said}:", report["late"]["said"], flush=True)
             found = recording(stack.settings, report["run_id"], kind)
             write(folder, f"{kind.name}-{report['run_id'][-4:]}", found)
 
