@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from rich.console import Console
 from rich.markup import escape
 
 from deploy.local.engines import install_engines
 from deploy.local.install import InstallError
+from deploy.local.parts import GATEWAY, stack_parts
 from services.console.remote_stack import open_stack
 from services.console.report import build_report
 from services.console.run_command import RunError, perform
@@ -40,8 +42,9 @@ def carry_out(
     to_do = [run for run in to_do if run.system.name not in left_out]
     if not to_do:
         return left_out
-    has_gateway = any(run.workload.transport != "kafka" for run in to_do)
-    stack = open_stack(settings, has_gateway=has_gateway)
+    is_from_network = any(run.workload.transport != "kafka" for run in to_do)
+    more = (GATEWAY,) if is_from_network else ()
+    stack = open_stack(settings, partial(stack_parts, more=more))
     end_s = time.monotonic() + minutes * MINUTE_S
     try:
         stack.up(say)
