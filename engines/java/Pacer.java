@@ -1,5 +1,6 @@
 package tidegauge;
 
+import java.util.Collection;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.function.BooleanSupplier;
@@ -17,14 +18,21 @@ public final class Pacer {
     private final Map<String, long[]> newest = new HashMap<>();
     private long saidMs = Long.MIN_VALUE;
     private long cameMs = Long.MIN_VALUE;
+    private long begunMs = Long.MIN_VALUE;
 
     public Pacer(int task) {
         this.task = task;
     }
 
+    /** Wait for these sources, too, before a time is said: a program that goes on is behind. */
+    public void expect(Collection<String> sources, long nowMs) {
+        begunMs = nowMs;
+        for (var source : sources) newest.put(source, new long[] {Long.MIN_VALUE, nowMs});
+    }
+
     /**
-     * Before a record is handed on. source: of those whose records are not merged by their times;
-     * one of which none came for two seconds is not waited for.
+     * Before a record is handed on. source: where it is from; records of one come in the order of
+     * their times. One of which none came for two seconds is not waited for.
      */
     public void before(String source, long appendedMs, long nowMs, Consumer<Row> out) {
         cameMs = nowMs;
@@ -35,12 +43,13 @@ public final class Pacer {
         for (var one : newest.values()) {
             if (one[1] >= nowMs - GONE_MS) least = Math.min(least, one[0]);
         }
-        if (isDue(least - READ_MS)) say(least - READ_MS, out);
+        if (least != Long.MIN_VALUE && isDue(least - READ_MS)) say(least - READ_MS, out);
     }
 
     /** Now and then. hasLag: whether records may be there that have not been read. */
     public void at(long nowMs, BooleanSupplier hasLag, Consumer<Row> out) {
         if (cameMs == Long.MIN_VALUE || nowMs - cameMs < IDLE_MS) return;
+        if (begunMs != Long.MIN_VALUE && nowMs - begunMs < GONE_MS) return;
         if (isDue(nowMs - READ_MS) && !hasLag.getAsBoolean()) say(nowMs - READ_MS, out);
     }
 

@@ -116,6 +116,12 @@ public final class Plan {
         return found;
     }
 
+    /** The topics that are read and have such a partition. */
+    public List<String> topicsWith(int partition) {
+        return startOffsets().entrySet().stream().filter(one -> one.getValue().length > partition)
+            .map(Map.Entry::getKey).toList();
+    }
+
     /** The most partitions that a topic has. */
     public int partitions() {
         return startOffsets().values().stream().mapToInt(one -> one.length).max().orElse(1);

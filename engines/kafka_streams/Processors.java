@@ -144,8 +144,10 @@ final class Processors {
         @Override
         public void init(ProcessorContext<String, Row> given) {
             context = given;
-            pacer = new Pacer(given.taskId().partition());
+            var partition = given.taskId().partition();
+            pacer = new Pacer(partition);
             if (!hasClosed) return;
+            pacer.expect(plan.topicsWith(partition), given.currentSystemTimeMs());
             context.schedule(LOOK, PunctuationType.WALL_CLOCK_TIME,
                 now -> pacer.at(now, lag, row -> forward(row, now)));
         }
@@ -154,7 +156,8 @@ final class Processors {
         public void process(Record<byte[], byte[]> record) {
             var at = context.recordMetadata().get();
             if (hasClosed) {
-                pacer.before("", record.timestamp(), context.currentSystemTimeMs(),
+                // Tasks read topics in any order where one of them was not fetched yet.
+                pacer.before(at.topic(), record.timestamp(), context.currentSystemTimeMs(),
                     row -> forward(row, record.timestamp()));
             }
             var row = plan.row(
