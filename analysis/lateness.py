@@ -34,6 +34,7 @@ OTHERS_SHARE_OF_RUN = 0.10
 WAITED_SHARE, PRESSURE_SHARE = 0.2, 0.6
 MANY_PARTS = 3
 IDLE_SHARE = 0.1
+CAUGHT_UP_SHARE = 0.25  # of the machine's cores
 
 Place = tuple[str, str]  # pipeline, stage
 BySecond = Mapping[int, float]
@@ -115,7 +116,9 @@ class Causes:
             part = owner = BROKER
         elif send_ms >= GOOD_PART * above_ms:
             part = owner = GENERATOR
-        elif max((self._of.behind_ms.get(one, 0.0) for one in window), default=0.0) > BEHIND_MS:
+        elif self._stood_still(BROKER, window):
+            part = owner = BROKER  # who writes to it waits, too
+        elif self._caught_up(window):
             part = owner = EVALUATOR
         if not self._waited_so_long(owner, above_ms, window):
             return part
@@ -137,6 +140,18 @@ class Causes:
         if event_ms is None or latest_ms is None:
             return 0.0
         return max(0.0, event_ms - latest_ms)
+
+    def _caught_up(self, window: Sequence[int]) -> bool:
+        """Whether the evaluator was behind and took cores. It cannot be late for others: one that
+        only waits, as for a broker that stands still, takes nothing from them."""
+        behind_ms = max((self._of.behind_ms.get(one, 0.0) for one in window), default=0.0)
+        if behind_ms <= BEHIND_MS:
+            return False
+        uses = self._of.uses.get(EVALUATOR)
+        if not uses or not self._of.cores:
+            return True
+        used = added(uses.get(at, NOTHING) for at in window)
+        return used.cpu_s >= CAUGHT_UP_SHARE * self._of.cores * used.interval_s
 
     def _waited_so_long(self, owner: str, late_ms: float, window: Sequence[int]) -> bool:
         """Whether a part waited for cores in some second, beyond what is usual, a third as long as

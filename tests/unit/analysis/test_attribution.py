@@ -141,8 +141,21 @@ def test_a_host_that_takes_cores_away_is_the_machine() -> None:
 
 def test_an_evaluator_that_catches_up_is_named() -> None:
     behind = dict.fromkeys((1009, 1010), 5_000.0)
-    found = attribute(late(400, 398, 1010, 1011, behind_ms=behind))
+    uses = with_use("evaluator", use(0.9), 1009, 1010, 1011)
+    found = attribute(late(400, 398, 1010, 1011, behind_ms=behind, uses=uses))
     assert dict(found.late) == {1010: "evaluator", 1011: "evaluator"}
+
+
+def test_an_evaluator_that_only_waits_for_outputs_is_not_named() -> None:
+    behind = dict.fromkeys((1009, 1010), 5_000.0)
+    found = attribute(late(400, 398, 1010, 1011, behind_ms=behind))
+    assert dict(found.late) == {1010: "pipeline", 1011: "pipeline"}
+
+
+def test_a_broker_that_stood_still_is_named_for_outputs_of_inputs_before() -> None:
+    uses = with_use("broker", use(0.0, 0.0), 1009)
+    found = attribute(late(2_400, 2_398, 1010, uses=uses))
+    assert dict(found.late) == {1010: "broker"}
 
 
 def test_late_seconds_do_not_hide_each_other_until_they_are_half_of_all() -> None:
