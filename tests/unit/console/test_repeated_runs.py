@@ -56,7 +56,7 @@ def refused_in_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RunError("The run was refused: one is going on.")
 
     outcomes = ends()
-    monkeypatch.setattr(measuring, "open_stack", lambda _settings, **_: NoStack())
+    monkeypatch.setattr(measuring, "open_stack", lambda _settings, _parts: NoStack())
     monkeypatch.setattr(measuring, "perform", lambda *_: next(outcomes))
     monkeypatch.setattr(measuring, "build_whole_report", lambda _url, _run_id: {"number": 1})
     monkeypatch.setattr(measuring, "verdict_sentence", lambda _report: "VALID")
@@ -97,7 +97,7 @@ def test_the_first_run_begins_before_the_stack_is_ready_where_it_needs_no_result
         return SimpleNamespace(interrupted=False)
 
     report = {"thresholds": [], "valid": False}
-    monkeypatch.setattr(measuring, "open_stack", lambda _settings, **_: StartsLater())
+    monkeypatch.setattr(measuring, "open_stack", lambda _settings, _parts: StartsLater())
     monkeypatch.setattr(measuring, "ask", lambda request, _settings: request)
     monkeypatch.setattr(measuring, "perform", perform)
     monkeypatch.setattr(measuring, "at_sustainable_share", lambda request, _url: request)

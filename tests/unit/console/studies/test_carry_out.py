@@ -32,7 +32,7 @@ class Stack:
 @pytest.fixture
 def stack(monkeypatch):
     found = Stack()
-    monkeypatch.setattr(module, "open_stack", lambda _settings, **_: found)
+    monkeypatch.setattr(module, "open_stack", lambda _settings, _parts: found)
     monkeypatch.setattr(module, "install_engines", lambda *_arguments: None)
     return found
 
