@@ -133,10 +133,12 @@ def _domain_place(data: Path, spec: DomainSpec) -> Path:
 
 
 def _windowless(spec: DomainSpec) -> str:
-    """A domain as JSON without the windows, which a workload may set."""
+    """A domain as JSON without the windows and how far changes go back, which a workload may set."""
     fields = spec.model_dump(mode="json")
     for stage in fields["stages"]:
         del stage["window"]
+        for change in stage["changes"]:
+            del change["back"]
     return json.dumps(fields, sort_keys=True)
 
 

@@ -161,6 +161,15 @@ def files():
     resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
 
 
+@pytest.fixture
+def strangers():
+    """Connections, which are closed in the end."""
+    found = []
+    yield found
+    for one in found:
+        one.close()
+
+
 # What each says, in turns: nothing, a frame that is too long, garbage of a frame's length, and the
 # begin of a frame that never goes on.
 STRANGERS = (b"", LENGTH.pack(MAX_FRAME_BYTES + 1), LENGTH.pack(100) + bytes(100), b"\0\0\0")
@@ -170,10 +179,10 @@ SPARE_FILES = 8
 
 @pytest.mark.parametrize("transport", ["tcp", "zeromq"])
 def test_ten_thousand_strangers_are_bounded_and_nothing_of_the_run_is_lost(
-    gateway, gateway_process, files, transport
+    gateway, gateway_process, files, strangers, transport
 ):
     count = min(10_000, files - 1_000)
-    address, strangers, seen = ("127.0.0.1", gateway.port("gateway_frames")), [], []
+    address, seen = ("127.0.0.1", gateway.port("gateway_frames")), []
 
     def look():
         seen.append((gateway_process.num_fds(), gateway_process.memory_info().rss))
@@ -209,7 +218,9 @@ def test_ten_thousand_strangers_are_bounded_and_nothing_of_the_run_is_lost(
     assert max(memory for _, memory in crowded) <= memory_before + most_bytes
     with readers(gateway, catalogue.DEAD_LETTER) as (letters,):
         kept = letters.everything(run_id)
-    assert len(kept) == min(told["refused"], MAX_KEPT)
+    # What is not whole yet when the figures are told is refused afterwards.
+    refused = told["refused"]
+    assert min(refused, MAX_KEPT) <= len(kept) <= min(refused + MAX_CONNECTIONS, MAX_KEPT)
     for one in strangers:
         one.close()
     # It has closed its port, and what it held is free.

@@ -145,6 +145,12 @@ def test_a_domain_of_this_installation_is_used_whatever_the_windows(tmp_path: Pa
     assert trusted_domain(asked, tmp_path).folder == (DOMAINS_DIR / "gem_packs").resolve()
 
 
+def test_a_domain_of_this_installation_is_used_however_far_changes_go_back(tmp_path: Path) -> None:
+    windows = {"sliding_s": 11, "flow_change_short_s": 5, "flow_change_long_s": 10}
+    asked = load_domain("traffic").spec.resolved(windows)
+    assert trusted_domain(asked, tmp_path).folder == (DOMAINS_DIR / "traffic").resolve()
+
+
 def test_a_domain_that_says_otherwise_than_its_folder_is_refused(tmp_path: Path) -> None:
     asked = load_domain("gem_packs").spec.model_copy(update={"summary": "another"})
     with pytest.raises(DefinitionError, match="domains/gem_packs on this machine says otherwise"):
