@@ -133,7 +133,7 @@ def _domain_place(data: Path, spec: DomainSpec) -> Path:
 
 
 def _windowless(spec: DomainSpec) -> str:
-    """A domain as JSON without the windows and how far changes go back, which a workload may set."""
+    """A domain as JSON without what a workload may set: windows, and how far changes go back."""
     fields = spec.model_dump(mode="json")
     for stage in fields["stages"]:
         del stage["window"]
