@@ -14,8 +14,8 @@ Its cause follows from where the time went, between scheduled, sent, appended an
 second and as many before it as its latency is long:
 
 - generator: the send delay is a good part of what the second is above the level;
-- broker: so is what is left between sent and appended; or it stood still, and who writes to it too;
-- evaluator: neither, and its reading was behind, and it took cores to catch up;
+- broker: so is what is left between sent and appended, or the broker stood still;
+- evaluator: neither, and it was behind with reading and took cores;
 - pipeline: nothing of these, so that the time went between input and output;
 - machine: one of those, but what it waited for was a core: others or a hypervisor took cores, and
   the part waited in the run queue. A part that stands still does not wait.

@@ -117,7 +117,7 @@ class Causes:
         elif send_ms >= GOOD_PART * above_ms:
             part = owner = GENERATOR
         elif self._stood_still(BROKER, window):
-            part = owner = BROKER  # who writes to it waits, too
+            part = owner = BROKER  # the pipeline could not write
         elif self._caught_up(window):
             part = owner = EVALUATOR
         if not self._waited_so_long(owner, above_ms, window):
@@ -142,8 +142,8 @@ class Causes:
         return max(0.0, event_ms - latest_ms)
 
     def _caught_up(self, window: Sequence[int]) -> bool:
-        """Whether the evaluator was behind and took cores. It cannot be late for others: one that
-        only waits, as for a broker that stands still, takes nothing from them."""
+        """Whether the evaluator was behind and took cores. One that is behind because a broker or a
+        pipeline stands still delays nobody."""
         behind_ms = max((self._of.behind_ms.get(one, 0.0) for one in window), default=0.0)
         if behind_ms <= BEHIND_MS:
             return False

@@ -332,6 +332,15 @@ class DomainSpec(Model):
             )
         return DomainSpec.model_validate(fields)
 
+    def fixed(self) -> dict[str, Any]:
+        """The fields, for JSON, without those that `resolved` sets."""
+        fields = self.model_dump(mode="json")
+        for stage in fields["stages"]:
+            del stage["window"]
+            for change in stage["changes"]:
+                del change["back"]
+        return fields
+
 
 def _go_back(changes: Sequence[dict[str, Any]], given: dict[str, int], slide_s: int) -> None:
     """Take how far columns of a change go back out of what is given, in seconds."""

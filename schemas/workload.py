@@ -195,6 +195,11 @@ class Workload(Model):
         return self.model_copy(update={"load": load})
 
     @property
+    def has_gateway(self) -> bool:
+        """Whether records come in from the network, through the gateway."""
+        return self.transport != "kafka"
+
+    @property
     def publishes_pairs(self) -> bool:
         """Whether every single pair goes to the bus."""
         if self.pairs != "auto":

@@ -5,7 +5,7 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.ExecutionException;
+import org.apache.kafka.common.TopicPartition;
 
 /**
  * When each input had passed an event time, in any partition. One per process: windows of every
@@ -14,8 +14,8 @@ import java.util.concurrent.ExecutionException;
 public final class Closings {
     public static final long GRACE_MS = 1_000;
     public static final long SILENT_MS = 10_000;
-    /** Longer than a window is open after it was passed. */
-    private static final long READ_AGAIN_MS = 5_000;
+    /** Longer than GRACE_MS: a window is published so long after event time has passed its end. */
+    private static final long RESTORED_MS = 5_000;
     private static final int KEPT = 100_000;
     private static final Closings OF_PROCESS = new Closings();
 
@@ -28,11 +28,11 @@ public final class Closings {
     }
 
     /**
-     * Before a program goes on: what had passed a little earlier decides about the windows that
-     * were open then, and on the records that come late for them.
+     * Restore the times of the last seconds before the offsets at which a program goes on. They
+     * decide when open windows close, and which records are late.
      */
-    public void recover(Plan plan) throws ExecutionException, InterruptedException {
-        Offsets.readAgain(plan, READ_AGAIN_MS, this::seen);
+    public void restore(Plan plan, Map<TopicPartition, Long> offsets) {
+        Offsets.readBefore(plan, offsets, RESTORED_MS, this::seen);
     }
 
     /** Every record of the inputs moves event time, whatever becomes of it. */

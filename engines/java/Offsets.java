@@ -1,6 +1,7 @@
 package tidegauge;
 
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -21,72 +22,66 @@ public final class Offsets {
 
     private Offsets() {}
 
-    /** Commit the plan's offsets for its group, unless it has its own: then it goes on there. */
-    public static void commitFirst(Plan plan) throws ExecutionException, InterruptedException {
-        try (var admin = Admin.create(plan.kafka())) {
-            var known = admin.listConsumerGroupOffsets(plan.group())
-                .partitionsToOffsetAndMetadata().get();
-            var missing = new HashMap<TopicPartition, OffsetAndMetadata>();
-            starts(plan).forEach((partition, offset) -> {
-                if (known.get(partition) == null) {
-                    missing.put(partition, new OffsetAndMetadata(offset));
-                }
-            });
-            if (!missing.isEmpty()) {
-                admin.alterConsumerGroupOffsets(plan.group(), missing).all().get();
-            }
-        }
-    }
-
     /**
-     * Read again what was appended in the time before the offsets at which the group goes on;
-     * nothing where it begins.
+     * Commit the plan's offsets for its group, unless it has its own: then it goes on there.
+     * Returns these, of the partitions that it has read from.
      */
-    public static void readAgain(Plan plan, long beforeMs, Consumer<Row> each)
+    public static Map<TopicPartition, Long> commitFirst(Plan plan)
             throws ExecutionException, InterruptedException {
-        var ends = new HashMap<TopicPartition, Long>();
+        var missing = new HashMap<TopicPartition, OffsetAndMetadata>();
+        var reached = new HashMap<TopicPartition, Long>();
         try (var admin = Admin.create(plan.kafka())) {
             var known = admin.listConsumerGroupOffsets(plan.group())
                 .partitionsToOffsetAndMetadata().get();
             starts(plan).forEach((partition, start) -> {
                 var next = known.get(partition);
-                if (next != null && next.offset() > start) ends.put(partition, next.offset());
+                if (next == null) missing.put(partition, new OffsetAndMetadata(start));
+                else if (next.offset() > start) reached.put(partition, next.offset());
             });
+            if (!missing.isEmpty()) {
+                admin.alterConsumerGroupOffsets(plan.group(), missing).all().get();
+            }
         }
+        return reached;
+    }
+
+    /** Read what was appended in the last milliseconds before these offsets, by partition. */
+    public static void readBefore(
+            Plan plan, Map<TopicPartition, Long> ends, long lastMs, Consumer<Row> each) {
+        if (ends.isEmpty()) return;
         var settings = plan.kafka();
         settings.put("enable.auto.commit", false);
         settings.put("auto.offset.reset", "earliest");
         try (var consumer = new KafkaConsumer<>(
                 settings, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
-            for (var one : ends.entrySet()) {
-                readAgain(consumer, one.getKey(), one.getValue(), beforeMs, record -> {
+            ends.forEach((partition, end) -> {
+                consumer.assign(List.of(partition));
+                consumer.seek(partition, end - 1);
+                var newest = new ArrayList<Long>();
+                read(consumer, partition, end, record -> newest.add(record.timestamp()));
+                if (newest.isEmpty()) return;  // retention has deleted it
+                var from = Map.of(partition, newest.get(0) - lastMs);
+                consumer.seek(partition, consumer.offsetsForTimes(from).get(partition).offset());
+                read(consumer, partition, end, record -> {
                     var row = plan.decoded(record.topic(), record.partition(), record.offset(),
                         record.timestamp(), record.value());
                     if (row != null) each.accept(row);
                 });
-            }
+            });
         }
     }
 
-    private static void readAgain(
+    /** The records from the consumer's position up to an offset. */
+    private static void read(
             KafkaConsumer<byte[], byte[]> consumer, TopicPartition partition, long end,
-            long beforeMs, Consumer<ConsumerRecord<byte[], byte[]>> each) {
-        var patientMs = System.currentTimeMillis() + PATIENCE_MS;
-        consumer.assign(List.of(partition));
-        consumer.seek(partition, end - 1);
-        var hasBegun = false;
-        while (consumer.position(partition) < end) {  // not, where retention has taken them
-            if (System.currentTimeMillis() > patientMs) {
-                throw new IllegalStateException(partition + " could not be read again in time");
+            Consumer<ConsumerRecord<byte[], byte[]>> each) {
+        var deadlineMs = System.currentTimeMillis() + PATIENCE_MS;
+        while (consumer.position(partition) < end) {
+            if (System.currentTimeMillis() > deadlineMs) {
+                throw new IllegalStateException(
+                    partition + " was not read up to offset " + end + " in time");
             }
             for (var record : consumer.poll(POLL).records(partition)) {
-                if (!hasBegun) {
-                    hasBegun = true;
-                    var from = Map.of(partition, record.timestamp() - beforeMs);
-                    var at = consumer.offsetsForTimes(from).get(partition).offset();
-                    consumer.seek(partition, at);
-                    break;
-                }
                 if (record.offset() < end) each.accept(record);
             }
         }

@@ -24,7 +24,7 @@ public final class Pacer {
         this.task = task;
     }
 
-    /** Wait for these sources, too, before a time is said: a program that goes on is behind. */
+    /** Wait for these sources, too, before a time is said. A program that goes on is behind. */
     public void expect(Collection<String> sources, long nowMs) {
         begunMs = nowMs;
         for (var source : sources) newest.put(source, new long[] {Long.MIN_VALUE, nowMs});

@@ -20,9 +20,9 @@ public final class KafkaStreamsEngine {
     public static void main(String[] arguments) throws Exception {
         Lines.begin();
         var plan = Plan.of(arguments[arguments.length - 1]);
-        Offsets.commitFirst(plan);
+        var reached = Offsets.commitFirst(plan);
         var isDsl = plan.choice("implementation").equals("dsl");
-        if (plan.hasClosed() && !isDsl) Closings.ofProcess().recover(plan);
+        if (plan.hasClosed()) Closings.ofProcess().restore(plan, reached);
         var processors = new Processors(plan);
         var topology = isDsl ? new Dsl(plan).topology() : processors.topology();
         var streams = new KafkaStreams(topology, settings(plan));

@@ -156,7 +156,7 @@ final class Processors {
         public void process(Record<byte[], byte[]> record) {
             var at = context.recordMetadata().get();
             if (hasClosed) {
-                // Tasks read topics in any order where one of them was not fetched yet.
+                // A task does not wait for a topic of which it knows no lag, as after a restart.
                 pacer.before(at.topic(), record.timestamp(), context.currentSystemTimeMs(),
                     row -> forward(row, record.timestamp()));
             }

@@ -137,7 +137,7 @@ class RunState:
         pipelines = {f"pipeline:{pipeline.name}" for pipeline in self.request.pipelines}
         if self.request.workload.pipelines_start_s:
             pipelines = set()  # they start when the load is under way
-        gateway = {GATEWAY} if self.request.workload.transport != "kafka" else set()
+        gateway = {GATEWAY} if self.request.workload.has_gateway else set()
         return {*READY_SERVICES, *gateway, *pipelines}
 
     def missing_ready(self) -> list[str]:

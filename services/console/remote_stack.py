@@ -20,7 +20,7 @@ def open_stack(
 ) -> "Stack | RemoteStack":
     """The stack of this machine, or the one elsewhere where the settings name its store.
 
-    parts: which one that is started has, by the settings.
+    parts: those of a stack that is started, by the settings.
     """
     if settings.store_url:
         return RemoteStack(settings)

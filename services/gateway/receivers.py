@@ -21,7 +21,7 @@ MAX_CONNECTIONS = 64
 PATIENCE_S = 10.0
 # A connection without a frame of the run for so long gives way when another one finds no room.
 GREETING_S = 1.0
-# Connections that may wait. All are taken at once, else the clients of a crowd wait for seconds.
+# Connections that may wait to be accepted. Clients beyond them try again after a second.
 BACKLOG = 128
 READ_BYTES = 256 * 1024
 RECEIVE_BUFFER_BYTES = 8 * 1024 * 1024

@@ -164,7 +164,7 @@ def _scale(fields: dict[str, Any], share: float) -> None:
 
 
 def _scale_backlog(fields: dict[str, Any], share: float) -> None:
-    """What is sent before the pipelines start, by its time."""
+    """Shorten the time before the pipelines start, and the load that is sent in it."""
     start_s = fields["pipelines_start_s"]
     fields["pipelines_start_s"] = max(1, round(start_s * share))
     for part in fields["load"]["parts"]:

@@ -107,12 +107,12 @@ def content_objection(content: Content, data: Path, directory: Path = WORKLOADS_
 
 
 def trusted_domain(spec: DomainSpec, data: Path, directory: Path = DOMAINS_DIR) -> Domain:
-    """The folder of this machine that defines the domain of a command; it may have other windows.
-    Raises DefinitionError when there is none."""
+    """The folder of this machine that defines the domain of a command; what a workload sets may
+    differ. Raises DefinitionError when there is none."""
     found = None
     with suppress(DefinitionError):
         found = load_domain(spec.name, directory)
-    if found is not None and _windowless(found.spec) == _windowless(spec):
+    if found is not None and found.spec.fixed() == spec.fixed():
         return found
     try:
         kept = json.loads(_domain_place(data, spec).read_text())
@@ -128,18 +128,8 @@ def trusted_domain(spec: DomainSpec, data: Path, directory: Path = DOMAINS_DIR) 
 
 
 def _domain_place(data: Path, spec: DomainSpec) -> Path:
-    text = f"DomainSpec:{_windowless(spec)}"
+    text = f"DomainSpec:{json.dumps(spec.fixed(), sort_keys=True)}"
     return _folder(data) / f"{hashlib.sha256(text.encode()).hexdigest()}.json"
-
-
-def _windowless(spec: DomainSpec) -> str:
-    """A domain as JSON without what a workload may set: windows, and how far changes go back."""
-    fields = spec.model_dump(mode="json")
-    for stage in fields["stages"]:
-        del stage["window"]
-        for change in stage["changes"]:
-            del change["back"]
-    return json.dumps(fields, sort_keys=True)
 
 
 def _folder(data: Path) -> Path:

@@ -135,9 +135,17 @@ def test_what_udp_loses_is_told_exactly(gateway):
     assert (load["acknowledged"], load["failed"]) == (came, SENT - came)
 
 
-def test_strangers_change_nothing_and_are_told(gateway):
+@pytest.fixture
+def strangers():
+    """Connections, which are closed in the end."""
+    found = []
+    yield found
+    for one in found:
+        one.close()
+
+
+def test_strangers_change_nothing_and_are_told(gateway, strangers):
     port = gateway.port("gateway_frames")
-    strangers = []
 
     def meanwhile():
         for data in (b"GET / HTTP/1.1\r\n\r\n", bytes(100), b"\xff" * 8, b"\x00\x00\x00\x22" * 40):
@@ -148,8 +156,6 @@ def test_strangers_change_nothing_and_are_told(gateway):
     assert sequences == list(range(SENT))
     assert told["lost"] == load["failed"] == 0
     assert told["refused"] >= 4
-    for one in strangers:
-        one.close()
 
 
 @pytest.fixture
@@ -161,19 +167,10 @@ def files():
     resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
 
 
-@pytest.fixture
-def strangers():
-    """Connections, which are closed in the end."""
-    found = []
-    yield found
-    for one in found:
-        one.close()
-
-
 # What each says, in turns: nothing, a frame that is too long, garbage of a frame's length, and the
 # begin of a frame that never goes on.
 STRANGERS = (b"", LENGTH.pack(MAX_FRAME_BYTES + 1), LENGTH.pack(100) + bytes(100), b"\0\0\0")
-# One connection more is open while the gateway decides on it; its Kafka clients connect anew.
+# The gateway decides on one connection more, and its Kafka clients connect again.
 SPARE_FILES = 8
 
 

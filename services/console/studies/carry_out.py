@@ -42,8 +42,7 @@ def carry_out(
     to_do = [run for run in to_do if run.system.name not in left_out]
     if not to_do:
         return left_out
-    is_from_network = any(run.workload.transport != "kafka" for run in to_do)
-    more = (GATEWAY,) if is_from_network else ()
+    more = (GATEWAY,) if any(run.workload.has_gateway for run in to_do) else ()
     stack = open_stack(settings, partial(stack_parts, more=more))
     end_s = time.monotonic() + minutes * MINUTE_S
     try:

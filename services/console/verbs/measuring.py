@@ -107,7 +107,7 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
             f"in turns, blocks of {planned.interleaved.block_s} s: "
             f"{wanted.workload.phases.measure_s} s are measured"
         )
-    more = () if wanted.workload.transport == "kafka" else (GATEWAY,)
+    more = (GATEWAY,) if wanted.workload.has_gateway else ()
     is_optimised = bool(options.profile or wanted.workload.search)
     stack = open_stack(settings, partial(stack_parts, more=more, is_optimised=is_optimised))
     _look_whether_quiet(options, stack)
