@@ -69,6 +69,8 @@ PREPARING = "preparing"  # detail: the RunPlan
 # from generator, evaluator, collector, and per pipeline from the runner; where several
 # instances of a service share the work, detail: {"service", "instance_index", "instance_count"}
 READY = "ready"
+# from the conductor: all are ready, and every pipeline has published something of every stage
+FIRST_OUTPUTS = "first_outputs"
 # phase: search (of a run that looks for its rate first; its steps are runs of their own), prepare,
 # warm_up, measure, cool_down, drain or conclude; detail of those of the load:
 # {"start_ms", "end_ms"} by the schedule

@@ -26,7 +26,7 @@ class SteadyLatency(Model):
 
     max_rise: how fast the median may rise, seconds per second: what is below cannot be told from
     the noise of a short step. max_cpu_share: of the cores that the pipeline may use, which is what
-    the rest of the machine leaves, all its processes together.
+    the rest of the machine leaves, all its processes together; 1: as much as there is.
     """
 
     max_median_ms: int = Field(10_000, ge=1)

@@ -147,7 +147,8 @@ class Workload(Model):
     stages: those that are judged; empty: all of the domain.
     measures, source: what is measured, and where that is defined, in words. pipelines: what is
     measured unless the command names others. keep_up_s: how long they must have kept up with probe
-    traffic before the load starts; 4 s at most where the warm-up goes on until all is steady.
+    traffic before the load starts; where the warm-up goes on until all is steady, one output of a
+    stage is enough.
     pipelines_start_s: they start so long after the load (0: before it). transport: how records get
     in: straight to Kafka, or through the gateway. partitions: of each input topic, which
     are topics of their own then, and of output topics that are made for the run; None: as the

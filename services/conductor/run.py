@@ -45,7 +45,6 @@ LOOK_EVERY_MS = 1_000
 TELL_STEADINESS_EVERY_MS = 5_000
 MEASURE_LEAD_MS = 4_000  # from the command until what it says begins
 ASK_AGAIN_MS = 2_000
-MOST_KEEP_UP_S = 2  # where the warm-up itself goes on until all is steady
 WARM_INTERVALS = 1  # in which the outputs of pipelines that were kept must grow
 
 
@@ -142,9 +141,8 @@ class Run:
         plan = RunPlan(request=self.request, start_offsets=self._start_offsets())
         self._phase("prepare")
         self._tell(protocol.PREPARING, plan)
-        inputs = self.request.input_topics
-        outputs = {t: o for t, o in plan.start_offsets.items() if t not in inputs}
-        watch = SteadyOutputs(self._settings, outputs, intervals=self._steady_intervals())
+        outputs = self._awaited_outputs(plan)
+        watch = SteadyOutputs(self._settings, outputs, self._steady_intervals())
         try:
             self._prepared = True
             self._events.command("prepare", self.request.run_id, plan)
@@ -155,18 +153,23 @@ class Run:
             )
         finally:
             watch.close()
+        if outputs:
+            self._events.lifecycle(protocol.FIRST_OUTPUTS, self.request.run_id)
         return self._plan_phases()
+
+    def _awaited_outputs(self, plan: RunPlan) -> dict[str, tuple[int, ...]]:
+        if self.request.workload.pipelines_start_s:
+            return {}  # the pipelines are not there yet
+        inputs = self.request.input_topics
+        return {topic: ends for topic, ends in plan.start_offsets.items() if topic not in inputs}
 
     def _steady_intervals(self) -> int:
         workload = self.request.workload
-        if workload.pipelines_start_s:
-            return 0  # they are not there yet
         if self._warm:
             return WARM_INTERVALS
-        keep_up_s = workload.keep_up_s
         if workload.phases.until_steady:
-            keep_up_s = min(keep_up_s, MOST_KEEP_UP_S)
-        return math.ceil(keep_up_s / SteadyOutputs.INTERVAL_S)
+            return 0  # the warm-up itself goes on until all is steady
+        return math.ceil(workload.keep_up_s / SteadyOutputs.INTERVAL_S)
 
     def _plan_phases(self) -> PhasePlan:
         lead_ms = int(self._settings.start_lead_s * 1000)

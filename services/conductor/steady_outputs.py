@@ -18,9 +18,10 @@ class SteadyOutputs:
     once it has grown in `intervals` consecutive ones of INTERVAL_S. One whose micro-batches take
     longer than that, because queries outnumber the cores, is steady once it has grown in each
     of SLOW_SPANS spans of SLOW_INTERVALS. Pipelines that are known to keep up need fewer
-    `intervals`."""
+    `intervals`; with 0 a topic is steady at its first output, looked for every FIRST_INTERVAL_S."""
 
     INTERVAL_S = 2.0
+    FIRST_INTERVAL_S = 0.25
     SLOW_INTERVALS = 5
     SLOW_SPANS = 4
 
@@ -34,6 +35,7 @@ class SteadyOutputs:
         self._consumer: Consumer = assigned_consumer(settings, "conductor-watch", **_QUICK)
         self._clock_s = clock_s
         self._intervals = intervals
+        self._interval_s = self.INTERVAL_S if intervals else self.FIRST_INTERVAL_S
         self._looked_s = clock_s()
         self._ends = dict(starts)
         kept = max(intervals, self.SLOW_INTERVALS * self.SLOW_SPANS)
@@ -48,11 +50,12 @@ class SteadyOutputs:
 
     def look(self) -> list[str]:
         """Look again when an interval is over; returns what is unsteady."""
-        if self._clock_s() - self._looked_s >= self.INTERVAL_S:
+        if self._clock_s() - self._looked_s >= self._interval_s:
             self._looked_s = self._clock_s()
-            for topic, before in self._ends.items():
-                self._ends[topic] = end_offsets(self._consumer, topic)
-                self._grew[topic].append(self._ends[topic] != before)
+            for topic in self._ends if self._intervals else self.unsteady:
+                end = end_offsets(self._consumer, topic)
+                self._grew[topic].append(end != self._ends[topic])
+                self._ends[topic] = end
         return self.unsteady
 
     def close(self) -> None:
@@ -62,6 +65,8 @@ class SteadyOutputs:
 
 def is_steady(grew: Sequence[bool], intervals: int) -> bool:
     """Whether a topic that grew in these intervals, newest last, is one that keeps up."""
+    if not intervals:
+        return any(grew)
     newest = list(grew)[::-1]
     if len(newest) >= intervals and all(newest[:intervals]):
         return True

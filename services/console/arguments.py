@@ -251,6 +251,12 @@ def _add_checks(verbs: Verbs) -> None:
     bench = _verb(verbs, "bench", "measure this machine against a peer, in one run")
     bench.add_argument("name", nargs="?", metavar="NAME", help="default: all of them")
     bench.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
+    bench.add_argument(
+        "--baseline",
+        type=Path,
+        metavar="FILE",
+        help="end with 3 where a ratio fell since this file",
+    )
     _verb(verbs, "test", "run the checks and the tests; further arguments go to pytest")
     completion = _verb(verbs, "completion", "print a completion script for a shell")
     completion.add_argument("shell", choices=SHELLS, metavar="|".join(SHELLS))

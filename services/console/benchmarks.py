@@ -2,13 +2,15 @@
 
 A benchmark is a module with `measure(say, scratch) -> Measured`: it says what it does through
 `say(text)`, keeps its files in `scratch`, and measures itself and a peer in one run, alternately,
-because machines are noisy. Figures are in the unit that their name ends with.
+because machines are noisy. Figures are in the unit that their name ends with; NAME_low and
+NAME_high are the bounds of NAME. A baseline is what an earlier run wrote: a ratio has fallen where
+its whole interval lies below that of the baseline.
 """
 
 import importlib
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -45,12 +47,16 @@ def benchmark_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in found if not path.stem.startswith("_")))
 
 
-def run_benchmarks(name: str | None, path: Path | None, console: Console) -> None:
-    """Run one benchmark or all and show the figures. Raises DefinitionError."""
+def run_benchmarks(
+    name: str | None, path: Path | None, baseline: Path | None, console: Console
+) -> tuple[str, ...]:
+    """Run one benchmark or all and show the figures; returns a sentence for each ratio that has
+    fallen since the baseline. Raises DefinitionError."""
     known = benchmark_names()
     if name is not None and name not in known:
         raise DefinitionError(f"There is no benchmark {name!r}; there are: {', '.join(known)}.")
     check_file("--json", path)
+    before = ratios_of(baseline) if baseline else {}
     figures: dict[str, float] = {}
     ratios: dict[str, float] = {}
     for each in [name] if name else known:
@@ -63,13 +69,58 @@ def run_benchmarks(name: str | None, path: Path | None, console: Console) -> Non
     if path is not None:
         found = {"figures": figures, "ratios": ratios, "environment": environment()}
         write_file("--json", path, (json.dumps(found, indent=2) + "\n").encode())
+    if baseline and not set(before) & set(ratios):
+        raise DefinitionError(f"--baseline {baseline}: it has none of the ratios measured.")
+    return fallen(ratios, before)
 
 
-def _show(console: Console, figures: dict[str, float], ratios: dict[str, float]) -> None:
+def ratios_of(path: Path) -> dict[str, float]:
+    """The ratios of a file that `--json` wrote. Raises DefinitionError."""
+    try:
+        found = json.loads(path.read_bytes())["ratios"]
+        return {str(name): float(value) for name, value in found.items()}
+    except OSError as error:
+        raise DefinitionError(f"--baseline {path}: {error.strerror}.") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise DefinitionError(f"--baseline {path}: no benchmark wrote that file.") from error
+
+
+def fallen(now: Mapping[str, float], before: Mapping[str, float]) -> tuple[str, ...]:
+    """A sentence for each ratio whose interval lies below that of before; one without an interval
+    counts as it is."""
+    found = []
+    for name in before.keys() & now.keys():
+        highest, lowest = (
+            now.get(f"{name}_high", now[name]),
+            before.get(f"{name}_low", before[name]),
+        )
+        if highest < lowest and not name.endswith(("_low", "_high")):
+            was, became = _with_bounds(before, name), _with_bounds(now, name)
+            found.append(f"{name} fell from {was} to {became}.")
+    return tuple(sorted(found))
+
+
+def _show(console: Console, figures: Mapping[str, float], ratios: Mapping[str, float]) -> None:
     table = Table(box=SIMPLE_HEAD)
     table.add_column("figure", no_wrap=True)
     table.add_column("value", justify="right")
-    for name, value in {**figures, **ratios}.items():
-        shown = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.3g}"
-        table.add_row(f"{name} (ratio)" if name in ratios else name, shown)
+    for kind, values in (("", figures), (" (ratio)", ratios)):
+        bounds = {f"{name}_{end}" for name in values for end in ("low", "high")}
+        for name in values:
+            if name not in bounds:
+                table.add_row(f"{name}{kind}", _with_bounds(values, name))
     console.print(table)
+
+
+def _with_bounds(values: Mapping[str, float], name: str) -> str:
+    """A value, and between what it lies where that is known."""
+    value, low, high = (values.get(key) for key in (name, f"{name}_low", f"{name}_high"))
+    if low is None or high is None:
+        return _number(value)
+    return f"{_number(value)} ({_number(low)} to {_number(high)})"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.3g}"

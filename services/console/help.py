@@ -192,8 +192,12 @@ HELP: dict[str, Help] = {
     ),
     "bench": Help(
         "Measures a part of Tidegauge against a peer, alternately in one run, because machines are"
-        " noisy. Nothing passes or fails by it.",
-        (("./tidegauge bench evaluator --json figures.json", "one of them, figures as JSON too"),),
+        " noisy. With --baseline, a file that --json wrote, it ends with 3 where the whole interval"
+        " of a ratio lies below that of the baseline; without, nothing passes or fails by it.",
+        (
+            ("./tidegauge bench evaluator --json figures.json", "one of them, figures as JSON too"),
+            ("./tidegauge bench --baseline figures.json", "all of them, such as every night"),
+        ),
     ),
     "test": Help(
         "Without arguments: format, lint, types, import boundaries, then all tests but those that"

@@ -1,12 +1,43 @@
-"""What a benchmark returns."""
+"""What a benchmark returns, and how it gets its ratios."""
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import mean, stdev
+
+from analysis.intervals import student_t
 
 
 @dataclass(frozen=True)
 class Measured:
     """figures: values by name, the unit last. ratios: ours against a peer's in the same run, above
-    1 where ours is better."""
+    1 where ours is better. NAME_low and NAME_high are the bounds of NAME."""
 
     figures: dict[str, float] = field(default_factory=dict)
     ratios: dict[str, float] = field(default_factory=dict)
+
+
+def averaged(name: str, values: Sequence[float]) -> dict[str, float]:
+    """The mean of several rounds with its 95 % interval (Student's t); one value has none."""
+    middle = mean(values)
+    if len(values) < 2:
+        return {name: middle}
+    half = student_t(len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    return {name: middle, f"{name}_low": middle - half, f"{name}_high": middle + half}
+
+
+def ratio(name: str, above: Sequence[float], below: Sequence[float]) -> dict[str, float]:
+    """The ratio of values that were measured in turns, one of each per round: the geometric mean
+    with its interval, by the logarithm."""
+    logs = [math.log(one / other) for one, other in zip(above, below, strict=True)]
+    return {key: math.exp(value) for key, value in averaged(name, logs).items()}
+
+
+def quotient(name: str, figures: Mapping[str, float], above: str, below: str) -> dict[str, float]:
+    """The ratio of two figures that are not 0. Its bounds are the farthest that those of the
+    figures allow; none where a figure has none, or may be 0."""
+    found = {name: figures[above] / figures[below]}
+    ends = [figures.get(f"{one}_{end}", 0) for one in (above, below) for end in ("low", "high")]
+    if min(ends) > 0:
+        found |= {f"{name}_low": ends[0] / ends[3], f"{name}_high": ends[1] / ends[2]}
+    return found

@@ -32,7 +32,7 @@ from services.runtime.definitions import PIPELINES_DIR, DefinitionError, load_pi
 from services.runtime.engines import FOLDERS, load_engine, stages_published
 from services.runtime.settings import ROOT, ServiceSettings, load_settings
 from tests.benchmarks._catch_up import catch_up
-from tests.benchmarks._measured import Measured
+from tests.benchmarks._measured import Measured, quotient
 from tests.benchmarks._steady import Stack, running_stack
 from tests.integration.kafka_broker import running_broker
 from tests.traffic import STAGES, TRAFFIC
@@ -261,11 +261,11 @@ def ratios_of(figures: dict[str, float]) -> dict[str, float]:
     ratios: dict[str, float] = {}
     for name, ours in figures.items():
         pipeline, _, rest = name.partition("_")
-        floor = figures.get(f"{FLOOR_NAME}_{rest}")
-        if pipeline == FLOOR_NAME or not floor or not ours:
+        of_floor, to_floor = f"{FLOOR_NAME}_{rest}", f"{pipeline}_to_floor_{rest}"
+        if pipeline == FLOOR_NAME or not figures.get(of_floor) or not ours:
             continue
         if rest.endswith(("_p50_ms", "_p95_ms", "_p99_ms")):
-            ratios[f"{pipeline}_to_floor_{rest.removesuffix('_ms')}"] = floor / ours
+            ratios |= quotient(to_floor.removesuffix("_ms"), figures, of_floor, name)
         elif rest.endswith("_records_per_second"):
-            ratios[f"{pipeline}_to_floor_{rest}"] = ours / floor
+            ratios |= quotient(to_floor, figures, name, of_floor)
     return ratios

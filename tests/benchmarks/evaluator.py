@@ -25,7 +25,7 @@ from typing import Any
 
 from services.runtime.settings import ROOT
 from tests.benchmarks._evaluator_topics import fill, messages_of
-from tests.benchmarks._measured import Measured
+from tests.benchmarks._measured import Measured, ratio
 from tests.integration.kafka_broker import running_broker
 from tests.traffic import STAGES
 
@@ -54,7 +54,8 @@ def measure(say: Callable[[str], None], scratch: Path) -> Measured:
                 by_wall = one["messages"] / one["seconds"]
                 said = f"{rate(one):,.0f} messages per core-second, {by_wall:,.0f} a second"
                 say(f"round {number + 1}: {kind} {said}")
-    rates = {kind: median(map(rate, all_of)) for kind, all_of in found.items()}
+    each = {kind: [rate(one) for one in all_of] for kind, all_of in found.items()}
+    rates = {kind: median(values) for kind, values in each.items()}
     figures = {
         "evaluator_messages_per_core_second": rates["stages"],
         "evaluator_parse_alone_messages_per_core_second": rates["parse"],
@@ -68,10 +69,8 @@ def measure(say: Callable[[str], None], scratch: Path) -> Measured:
         figures[f"evaluator_{name}"] = max(one[name] for one in found["stages"])
     return Measured(
         figures,
-        {
-            "evaluator_to_faust_per_event": rates["stages"] / rates["faust"],
-            "evaluator_to_client_and_decoding": rates["stages"] / rates["client"],
-        },
+        ratio("evaluator_to_faust_per_event", each["stages"], each["faust"])
+        | ratio("evaluator_to_client_and_decoding", each["stages"], each["client"]),
     )
 
 

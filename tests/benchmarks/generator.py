@@ -11,8 +11,8 @@ and 256 KiB), and the best of them counts, three times:
   nothing to make and next to nothing to compress and to transport, so it bounds what any load of
   real records could reach.
 
-TIDEGAUGE_BENCH_RECORDS is the number of records of each run; below ten million the start of the JVM
-is a part of what is measured.
+TIDEGAUGE_BENCH_ROUNDS (3) is how often all of that is done. TIDEGAUGE_BENCH_RECORDS is the number
+of records of each run; below ten million the start of the JVM is a part of what is measured.
 """
 
 import json
@@ -23,9 +23,11 @@ import string
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from deploy.local.install import same
 from deploy.local.jars import BENCH_FILE, fetch
@@ -35,11 +37,12 @@ from schemas import catalogue
 from services.runtime.kafka import admin_client
 from services.runtime.settings import ROOT, ServiceSettings
 from services.runtime.topics import ensure_topics
-from tests.benchmarks._measured import Measured
+from tests.benchmarks._measured import Measured, ratio
 from tests.integration.kafka_broker import running_broker
 from tests.traffic import input_topics
 
 RECORDS = int(os.environ.get("TIDEGAUGE_BENCH_RECORDS", "10_000_000"))
+ROUNDS = int(os.environ.get("TIDEGAUGE_BENCH_ROUNDS", "3"))
 PARTITIONS = 4
 LINGERS_MS = (5, 50)
 PAYLOADS = ("distinct", "varied", "repeated")
@@ -54,38 +57,37 @@ def measure(say: Callable[[str], None], scratch: Path) -> Measured:
     if not same(BENCH_FILE.with_suffix(".lock"), BENCH_JARS / STAMP):
         say("fetching Kafka's tools")
         fetch(BENCH_JARS, BENCH_FILE)
-    figures: dict[str, float] = {}
+    rates: dict[str, list[float]] = defaultdict(list)
+    most: dict[str, float] = defaultdict(float)
 
     def note(name: str, rate: float) -> None:
-        figures[f"{name}_records_per_second"] = rate
-        say(f"{name}: {rate:,.0f} records/s")
+        rates[name].append(rate)
+        say(f"round {len(rates[name])}: {name}: {rate:,.0f} records/s")
 
     with running_broker(scratch, input_partitions=PARTITIONS // 2) as settings:
-        for linger_ms in LINGERS_MS:
+        for linger_ms in LINGERS_MS * ROUNDS:
             renew_topics(settings)
             ours = run_ours(settings, linger_ms)
             note(f"generator_linger_{linger_ms}", ours["records_per_second"])
             for name in ("record_bytes", "memory_mb", "cpu_us_per_record"):
-                figures[f"generator_{name}"] = max(ours[name], figures.get(f"generator_{name}", 0))
+                most[f"generator_{name}"] = max(ours[name], most[f"generator_{name}"])
             for payload, batch_kib in PEERS:
                 renew_topics(settings)
                 peer = Peer(payload, linger_ms, batch_kib, round(ours["record_bytes"]))
                 note(peer.name, run_peer(settings, scratch, peer))
-    best = {kind: best_of(figures, kind) for kind in ("generator", *PAYLOADS)}
+    medians = {f"{name}_records_per_second": median(of) for name, of in rates.items()}
+    best = {kind: best_of(rates, kind) for kind in ("generator", *PAYLOADS)}
     return Measured(
-        figures,
-        {
-            "generator_to_peer": best["generator"] / best["distinct"],
-            "generator_to_peer_with_payloads_made_before": best["generator"] / best["varied"],
-            "generator_to_peer_repeating_one_payload": best["generator"] / best["repeated"],
-        },
+        medians | most,
+        ratio("generator_to_peer", best["generator"], best["distinct"])
+        | ratio("generator_to_peer_with_payloads_made_before", best["generator"], best["varied"])
+        | ratio("generator_to_peer_repeating_one_payload", best["generator"], best["repeated"]),
     )
 
 
-def best_of(figures: dict[str, float], kind: str) -> float:
-    """The highest rate among the figures of a kind."""
-    rates = (v for k, v in figures.items() if kind in k and k.endswith("records_per_second"))
-    return max(rates)
+def best_of(rates: Mapping[str, Sequence[float]], kind: str) -> list[float]:
+    """The highest rate of each round among the settings of a kind."""
+    return [max(of) for of in zip(*(r for name, r in rates.items() if kind in name), strict=True)]
 
 
 @dataclass(frozen=True)

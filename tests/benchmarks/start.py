@@ -1,16 +1,18 @@
 """How long a start takes, step by step, with and without archives of classes, alternately.
 
-Each start is `./tidegauge run` of the workload `latency` on a data folder of its own, with a short
-fixed warm-up. Both kinds have a copy of the jars; where there are to be no archives, the folder for
-them is one that others can write, which is not used. The first start with archives, which makes
-them, is told apart. A step is the time from the command until it is reached:
+Each start is `./tidegauge run` of the workload `latency` on a data folder of its own. Both kinds
+have a copy of the jars; where there are to be no archives, the folder for them is one that others
+can write, which is not used. The first start with archives, which makes them, is told apart. A step
+is the time from the command until it is reached:
 
 - broker: it serves; asked: the services that lead a run are ready, and the run is asked for;
-- pipeline: all its queries read; load: every output topic grows, and the load begins;
+- pipeline: all its queries read; outputs: every stage has published something;
+- load: the load begins; measured: it is warm, and the measured phase begins;
 - concluded: the verdict is on the bus; reported: the command has ended.
 
 Settings, by environment variable: TIDEGAUGE_BENCH_ROUNDS (5), TIDEGAUGE_BENCH_PIPELINES
-(spark-realtime: one), TIDEGAUGE_BENCH_WARM_UP (10 s), TIDEGAUGE_BENCH_SECONDS (10, measured).
+(spark-realtime: one), TIDEGAUGE_BENCH_WARM_UP (auto, or seconds), TIDEGAUGE_BENCH_SECONDS (30,
+measured).
 """
 
 import json
@@ -25,13 +27,21 @@ from typing import Any
 
 from services.runtime.class_archives import FOLDER
 from services.runtime.settings import ROOT
-from tests.benchmarks._measured import Measured
+from tests.benchmarks._measured import Measured, quotient
 from tests.benchmarks.engines import Found
 from tests.integration.kafka_broker import free_base_port
 
 RUN_S = 600
 WITH, WITHOUT = "with_archives", "without"
-STEPS = ("broker", "asked", "pipeline", "load", "concluded", "reported")
+STEPS = ("broker", "asked", "pipeline", "outputs", "load", "measured", "concluded", "reported")
+STEP_OF = {
+    ("run_requested", ""): "asked",
+    ("ready", ""): "pipeline",
+    ("first_outputs", ""): "outputs",
+    ("phase_started", "warm_up"): "load",
+    ("phase_started", "measure"): "measured",
+    ("concluded", ""): "concluded",
+}
 BROKER_LINE = "kafka is ready"
 EVENTS = (
     "SELECT event, phase, pipeline, toUnixTimestamp64Milli(time) AS at_ms"
@@ -90,8 +100,8 @@ def start(place: Place) -> dict[str, float]:
     report = place.data / "report.json"
     command = ["run", "latency", "--report", str(report)]
     command += ["--pipeline", os.environ.get("TIDEGAUGE_BENCH_PIPELINES", "spark-realtime")]
-    command += ["--warm-up", os.environ.get("TIDEGAUGE_BENCH_WARM_UP", "10")]
-    command += ["--duration", os.environ.get("TIDEGAUGE_BENCH_SECONDS", "10")]
+    command += ["--warm-up", os.environ.get("TIDEGAUGE_BENCH_WARM_UP", "auto")]
+    command += ["--duration", os.environ.get("TIDEGAUGE_BENCH_SECONDS", "30")]
     environment = place.environment
     began_s, lines = time.time(), []
     with subprocess.Popen(
@@ -148,15 +158,11 @@ def steps_of(
         if line.startswith(BROKER_LINE):
             note("broker", at_s)
     for one in heard:
-        at_s = int(one["at_ms"]) / 1000 - began_s
-        if one["event"] == "run_requested":
-            note("asked", at_s)
-        elif one["event"] == "ready" and one["pipeline"]:
-            note("pipeline", at_s)
-        elif (one["event"], one["phase"]) == ("phase_started", "warm_up"):
-            note("load", at_s)
-        elif one["event"] == "concluded":
-            note("concluded", at_s)
+        if one["event"] == "ready" and not one["pipeline"]:
+            continue  # a service
+        step = STEP_OF.get((one["event"], one["phase"]))
+        if step is not None:
+            note(step, int(one["at_ms"]) / 1000 - began_s)
     note("reported", ended_s)
     return {step: found[step] for step in STEPS if step in found}
 
@@ -168,8 +174,9 @@ def told(steps: Mapping[str, float]) -> str:
 
 def ratios_of(figures: Mapping[str, float]) -> dict[str, float]:
     """How many times as long each step takes without archives."""
-    return {
-        step: figures[f"{WITHOUT}_{step}_s"] / figures[f"{WITH}_{step}_s"]
-        for step in STEPS
-        if figures.get(f"{WITH}_{step}_s") and f"{WITHOUT}_{step}_s" in figures
-    }
+    ratios: dict[str, float] = {}
+    for step in STEPS:
+        ours, peer = f"{WITH}_{step}_s", f"{WITHOUT}_{step}_s"
+        if figures.get(ours) and peer in figures:
+            ratios |= quotient(step, figures, peer, ours)
+    return ratios

@@ -10,7 +10,6 @@ records/s in and as many out by key and by a field of JSON, and 100,000/s by key
 Intervals are of 95 %, over the rounds; those of a ratio are of its logarithm.
 """
 
-import math
 import os
 import subprocess
 import sys
@@ -19,17 +18,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, stdev
 
 import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from analysis.intervals import student_t
 from schemas.watch import Watch
 from services.runtime.settings import ROOT, ServiceSettings
 from services.runtime.watches import keep_watch, position_path
 from services.watcher import position
-from tests.benchmarks._measured import Measured
+from tests.benchmarks._measured import Measured, averaged, ratio
 from tests.integration.kafka_broker import running_broker
 
 ROUNDS = int(os.environ.get("TIDEGAUGE_BENCH_ROUNDS", "5"))
@@ -104,24 +101,10 @@ def _measure_case(
                 f"{ours[-1].memory_mb:.0f} MB; the client alone {peers[-1].cores:.3f}"
             )
     cores, alone = ([one.cores for one in side] for side in (ours, peers))
-    found.figures.update(_named(f"watch_{case.name}_cores", cores))
-    found.figures.update(_named(f"client_{case.name}_cores", alone))
+    found.figures.update(averaged(f"watch_{case.name}_cores", cores))
+    found.figures.update(averaged(f"client_{case.name}_cores", alone))
     found.figures[f"watch_{case.name}_memory_mb"] = max(one.memory_mb for one in ours)
-    logs = [math.log(b / a) for a, b in zip(cores, alone, strict=True)]
-    ratio = {name: math.exp(each) for name, each in _named("client_to_watch", logs).items()}
-    found.ratios.update({f"{name}_{case.name}": each for name, each in ratio.items()})
-
-
-def _named(name: str, values: list[float]) -> dict[str, float]:
-    """The mean, and where there are several its interval."""
-    if len(values) < 2:
-        return {name: values[0]}
-    half = student_t(len(values) - 1) * stdev(values) / math.sqrt(len(values))
-    return {
-        name: mean(values),
-        f"{name}_low": mean(values) - half,
-        f"{name}_high": mean(values) + half,
-    }
+    found.ratios.update(ratio(f"client_to_watch_{case.name}", alone, cores))
 
 
 @contextmanager

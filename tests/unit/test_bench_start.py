@@ -22,14 +22,18 @@ def test_each_step_has_its_time_since_the_command_and_the_last_pipeline_counts()
         event("ready", 14.0, pipeline="a"),
         event("ready", 15.5, pipeline="b"),
         event("phase_started", 12.0, phase="prepare"),
+        event("first_outputs", 16.5),
         event("phase_started", 17.0, phase="warm_up"),
+        event("phase_started", 37.0, phase="measure"),
         event("concluded", 50.125),
     ]
     assert steps_of(lines, heard, BEGAN_S, 53.0) == {
         "broker": 2.5,
         "asked": 4.25,
         "pipeline": 15.5,
+        "outputs": 16.5,
         "load": 17.0,
+        "measured": 37.0,
         "concluded": 50.125,
         "reported": 53.0,
     }

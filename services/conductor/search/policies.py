@@ -71,7 +71,7 @@ def judged(observed: Observation, search: Search, *, final: bool) -> Judged:
     undecided = False
     if observed.failed_sends:
         reasons.append(f"{observed.failed_sends} of {observed.intended} sends failed.")
-    if not observed.stages:
+    if not observed.stages and not reasons:
         reasons.append("Nothing was observed.")
     for stage in observed.stages:
         if stage.missing:
@@ -84,7 +84,7 @@ def judged(observed: Observation, search: Search, *, final: bool) -> Judged:
         else:
             reasons += _queue_refusals(stage, search)
     share, most = observed.cpu_share, search.steady_latency.max_cpu_share
-    if search.policy == "steady-latency" and share is not None and share >= most:
+    if search.policy == "steady-latency" and share is not None and most < 1 and share >= most:
         reasons.append(
             f"Mean CPU {share:.0%} of the cores that the pipeline may use, "
             f"allowed below {most:.0%}."

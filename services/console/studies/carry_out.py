@@ -43,7 +43,7 @@ def carry_out(
     if not to_do:
         return left_out
     more = (GATEWAY,) if any(run.workload.has_gateway for run in to_do) else ()
-    stack = open_stack(settings, partial(stack_parts, more=more))
+    stack = open_stack(settings, partial(stack_parts, more=more, is_optimised=True))
     end_s = time.monotonic() + minutes * MINUTE_S
     try:
         stack.up(say)

@@ -13,7 +13,7 @@ from services.console.completion import script
 from services.console.domains import new_domain, show_domains
 from services.console.engines import show_engines
 from services.console.suites import show_suites
-from services.console.verbs.common import print_json, teller
+from services.console.verbs.common import EXIT_THRESHOLD, print_json, teller
 from services.runtime.definitions import DefinitionError
 from services.runtime.engines import load_engine
 from services.runtime.settings import ServiceSettings
@@ -80,9 +80,11 @@ def suites(options: Namespace, _settings: ServiceSettings, console: Console) -> 
 
 
 def bench(options: Namespace, _settings: ServiceSettings, console: Console) -> int:
-    """Run benchmarks; figures are for reading, nothing passes or fails by them."""
-    run_benchmarks(options.name, options.json, console)
-    return 0
+    """Run benchmarks; with a baseline it fails where a ratio has fallen."""
+    fallen = run_benchmarks(options.name, options.json, options.baseline, console)
+    for sentence in fallen:
+        console.print(sentence, soft_wrap=True)
+    return EXIT_THRESHOLD if fallen else 0
 
 
 def completion(options: Namespace, _settings: ServiceSettings, _console: Console) -> int:

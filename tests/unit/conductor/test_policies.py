@@ -120,6 +120,8 @@ def test_eighty_percent_of_the_processors_is_too_much() -> None:
     assert latency(observed(cpu_share=0.8)) == (
         "Mean CPU 80% of the cores that the pipeline may use, allowed below 80%.",
     )
+    unbounded = Search(steady_latency=SteadyLatency(max_cpu_share=1))
+    assert refusals(observed(cpu_share=1.0), unbounded) == ()
 
 
 def test_outputs_in_two_seconds_are_no_evidence() -> None:
@@ -141,7 +143,8 @@ def test_under_every_policy_failed_sends_and_missing_outputs_fail(policy: str) -
 
 def test_trouble_and_silence_are_never_sustained() -> None:
     trouble = Observation((), trouble=("The generator was late.",))
-    assert refusals(trouble, Search()) == ("The generator was late.", "Nothing was observed.")
+    assert refusals(trouble, Search()) == ("The generator was late.",)
+    assert refusals(Observation(()), Search()) == ("Nothing was observed.",)
 
 
 @pytest.mark.parametrize("policy", ["queue-by-time", "queue-by-count", "queue-combined"])

@@ -30,5 +30,6 @@ def test_an_output_is_steady_when_it_grows_all_the_time_or_slowly_for_longer(
     assert steady_outputs.is_steady([each == "g" for each in grew], 3) is steady
 
 
-def test_nothing_is_asked_of_pipelines_that_are_not_there_yet() -> None:
-    assert steady_outputs.is_steady([], 0)
+@pytest.mark.parametrize(("grew", "steady"), [("", False), ("..", False), ("..g", True)])
+def test_the_first_output_is_enough_where_the_warm_up_goes_on(grew: str, steady: bool) -> None:
+    assert steady_outputs.is_steady([each == "g" for each in grew], 0) is steady
