@@ -96,6 +96,8 @@ def found(steps: Sequence[Done], search: Search) -> Found:
     """What the steps say."""
     only_long = any(step.long and step.refusals for step in steps)
     low, high = _bracket(steps, only_long)
+    if low is None:  # no time was left for long steps at lower rates
+        low, high = _bracket(steps, only_long=False)
     at_limit = [step for step in steps if step.refusals and step.rate_per_second == high]
     limit, limited_by = (at_limit[0].refusals, at_limit[0].limited_by) if at_limit else ((), "")
     if low is None:

@@ -91,6 +91,13 @@ def test_a_leak_that_only_a_long_step_sees_makes_all_further_steps_long() -> Non
     assert found(steps, search).interval == (50 / (1 + 0.03 / 0.97), 100)
 
 
+def test_without_time_for_long_steps_the_rate_of_a_short_one_is_told_as_not_confirmed() -> None:
+    steps = [Done(50, long=False), Done(100, long=False), Done(100, long=True, refusals=NO)]
+    result = found(steps, Search())
+    assert result.rate_per_second == pytest.approx(50 * 0.97, rel=0.01)
+    assert (result.interval[1], result.confirmed) == (100, False)
+
+
 def test_the_search_starts_at_the_guess_and_doubles_until_a_rate_is_not_sustained() -> None:
     search = Search(factor=2, precision=0.1)
     assert next_step([], search, 1000) == Planned(1000, long=False)
