@@ -50,7 +50,7 @@ from services.runtime.replay import read_commands, unfinished
 
 
 def warm_up_process() -> None:
-    """Do now what would otherwise fall into a run: pyarrow's first array imports pandas, and the
+    """Do now what would otherwise fall into a run: pyarrow's first array looks for pandas, and the
     collector of garbage would look at every batch of messages many times."""
     pa.array([b""], pa.binary())
     expect_batches()

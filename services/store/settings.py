@@ -50,7 +50,7 @@ class StoreSettings(ServiceSettings):
     allowed_hosts: tuple[str, ...] = ()
 
     batch_seconds: float = Field(2, gt=0, le=60)
-    batch_rows: int = Field(50_000, ge=1, le=500_000)
+    batch_rows: int = Field(200_000, ge=1, le=500_000)
     batch_bytes: int = Field(32 * 1024 * 1024, ge=1024, le=256 * 1024 * 1024)
     insert_retry_seconds: float = Field(60, ge=0, le=3600)
     discover_seconds: float = Field(10, gt=0, le=3600)
