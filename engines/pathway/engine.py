@@ -1,12 +1,12 @@
 """Pathway: `python engine.py PLAN`. Tables are made of the plan's stages.
 
-    kafka.read -> decode -> per stage: flatten, deduplicate, join, groupby -> encode -> kafka.write
+    kafka.read -> decode -> per stage: select, groupby, reduce, flatten -> encode -> kafka.write
 
-Pathway finds what belongs together: a join of tables, a group of rows by key and window, the first
-row of each. What an output has in its columns is computed by the shared kinds of stages
-(engines/python/stages) from the rows that Pathway has put together. A row is one column, `row`.
+Pathway groups rows by key and keeps a state of each group, by a reducer that the shared kinds of
+stages (engines/python/stages) compute. A row is one column, `row`.
 """
 
+import operator
 import pickle
 import sys
 import threading
@@ -17,13 +17,15 @@ from typing import Any
 import pathway as pw
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from stages.kinds import Counted, Join, Kept, PerRow, Spec, WindowJoin, windows_of
+from stages.kinds import Kept, Keyed, PerRow, Spec
 from stages.lines import Progress, end_with_parent, say
 from stages.plan import Plan
 from stages.reading import Reading
 from stages.records import Row
 
 LOOK_S = 0.2
+APPENDED = operator.attrgetter("appended_ms")
+State = tuple[bytes, tuple[bytes, ...]]  # what is kept of a key, and the rows made last
 
 
 def dumped(rows: Iterable[Row]) -> tuple[bytes, ...]:
@@ -38,10 +40,24 @@ def each(table: pw.Table, function: Callable[..., Any], *columns: str) -> pw.Tab
     return made.flatten(made.row)
 
 
-def first(table: pw.Table, *columns: str) -> pw.Table:
-    """The first row of each value of these columns."""
-    by = pw.make_tuple(*(table[column] for column in columns))
-    return table.deduplicate(value=table.row, instance=by, acceptor=lambda _new, _old: False)
+def kept_by_key(rows: pw.Table, kind: Keyed) -> pw.Table:
+    """The rows that a kind makes. What it keeps of a key is the state of that key's group, and each
+    change of a state is a row of a stream, with what was made at that change."""
+
+    def key_of(data: bytes) -> str:
+        return kind.key_of(pickle.loads(data))
+
+    def add(state: State | None, changes: list[tuple[list[bytes], int]]) -> State:
+        kept = Kept(pickle.loads(state[0]) if state else {})
+        new = sorted((pickle.loads(data) for (data,), _ in changes), key=APPENDED)
+        made = dumped(row for one in new for row in kind.add(kept, one))
+        return pickle.dumps(dict(kept)), made
+
+    keyed = rows.select(rows.row, key=pw.apply_with_type(key_of, str, rows.row))
+    groups = keyed.groupby(keyed.key).reduce(state=pw.reducers.stateful_many(add)(keyed.row))
+    states = groups.select(state=pw.declare_type(State, groups.state))
+    changes = states.select(row=states.state[1]).to_stream()
+    return changes.filter(changes.is_upsert).select(pw.this.row).flatten(pw.this.row)
 
 
 class Graph:
@@ -80,83 +96,11 @@ class Graph:
         before = [self.tables[name] for name in spec["reads"]]
         rows = pw.Table.concat_reindex(*before) if len(before) > 1 else before[0]
         kind = self.plan.kind_of(spec)
+        if spec["kind"] in ("copy", "decode"):
+            return rows
         if isinstance(kind, PerRow):
-            if spec["kind"] in ("copy", "decode"):
-                return rows
             return each(rows, lambda data: dumped(kind.add(pickle.loads(data))))
-        if isinstance(kind, Join):
-            return self._join(rows, kind, lambda row: [row.event_ms], once=True)
-        if isinstance(kind, WindowJoin):
-            return self._join(rows, kind, lambda row: windows_of(spec["window"], row.event_ms))
-        return self._group(rows, kind)
-
-    def _join(
-        self, rows: pw.Table, kind: Any, places: Callable[[Row], Iterable[int]], once: bool = False
-    ) -> pw.Table:
-        """Rows of different inputs at the same key and place: an event time or a window."""
-        sides = []
-        for name in kind.inputs:
-
-            def of(data: bytes, name: str = name) -> tuple[tuple[str, int], ...]:
-                row = pickle.loads(data)
-                key = kind.key_of(row)
-                return tuple((key, at) for at in places(row)) if row.source == name else ()
-
-            side = self._placed(rows, of)
-            sides.append(first(side, "key", "at") if once else side)
-        joined = sides[0].select(pw.this.key, pw.this.at, rows=pw.make_tuple(pw.this.row))
-        for side in sides[1:]:
-            both = joined.join(side, joined.key == side.key, joined.at == side.at)
-            joined = both.select(
-                joined.key,
-                joined.at,
-                rows=pw.apply_with_type(
-                    lambda rows, row: (*rows, row), tuple[bytes, ...], joined.rows, side.row
-                ),
-            )
-        return each(joined, lambda rows, at: self._made(kind, rows, at), "rows", "at")
-
-    def _group(self, rows: pw.Table, kind: Any) -> pw.Table:
-        """Rows of the same key and window, all of which must be there."""
-
-        def of(data: bytes) -> tuple[tuple[str, int], ...]:
-            row = pickle.loads(data)
-            key = kind.key_of(row)
-            if isinstance(kind, Counted):
-                if row.source and row.source not in kind.inputs:
-                    return ()
-                return tuple((key, at) for at in windows_of(kind.spec["window"], row.event_ms))
-            newest_ms = row.fields["window_start"]
-            ends = range(newest_ms, newest_ms + kind.size_ms, kind.part_ms)
-            return tuple((key, kind.parts(at)[0]) for at in ends)
-
-        def identity(data: bytes) -> str:
-            row = pickle.loads(data)
-            return repr(kind.identity(row) if isinstance(kind, Counted) else row.event_ms)
-
-        placed = self._placed(rows, of)
-        named = placed.with_columns(identity=pw.apply_with_type(identity, str, placed.row))
-        once = first(named, "key", "at", "identity")
-        groups = once.groupby(once.key, once.at).reduce(
-            once.key, once.at, rows=pw.reducers.tuple(once.row)
-        )
-        return each(groups, lambda rows, at: self._made(kind, rows, at), "rows", "at")
-
-    @staticmethod
-    def _placed(rows: pw.Table, places: Callable[[bytes], tuple[tuple[str, int], ...]]) -> pw.Table:
-        found = rows.select(
-            rows.row, place=pw.apply_with_type(places, tuple[tuple[str, int], ...], rows.row)
-        ).flatten(pw.this.place)
-        return found.select(found.row, key=found.place[0], at=found.place[1])
-
-    @staticmethod
-    def _made(kind: Any, rows: tuple[bytes, ...], at: int) -> tuple[bytes, ...]:
-        """What a kind publishes of rows that were put together, at that place only."""
-        kept, found = Kept(), []
-        for data in rows:
-            found += kind.add(kept, pickle.loads(data))
-        is_joined = isinstance(kind, Join)
-        return dumped(row for row in found if is_joined or row.fields["window_start"] == at)
+        return kept_by_key(rows, kind)
 
     def _publish(self, spec: Spec) -> None:
         record, key = self.plan.records[spec["record"]], spec["key"]
