@@ -19,7 +19,12 @@ from tests.end_to_end.command import CommandLine
 from tests.end_to_end.workload_files import patient_workload
 from tests.traffic import INPUTS
 
-DEAD_LETTERS = "SELECT hex(value) AS value FROM tidegauge.dead_letter WHERE producer = 'runner'"
+DEAD_LETTERS = """
+    SELECT topic, partition, offset, hex(value) AS value
+    FROM tidegauge.dead_letter
+    WHERE producer = 'runner'
+"""
+Ends = dict[tuple[str, int], int]  # by topic and partition
 
 
 @dataclass(frozen=True)
@@ -39,20 +44,25 @@ class Runs:
         return [name for name, all_of in counts.items() if exact[name] == sum(all_of) > 0]
 
     def dead_letters(self) -> tuple[Counter[bytes], Counter[bytes]]:
-        """Values that programs told as no records, and those of the inputs that are none, of all
-        runs of the stack."""
-        self._run("undecodable", "traffic", "--warm-up", "3", "--duration", "10")
+        """Values that the program told as no records, and those of the inputs that are none, of a
+        run."""
         settings = ServiceSettings(data=self.command.data, base_port=self.command.base_port)
-        planted = Counter(_no_records(settings))
+        before = _input_ends(settings)
+        self._run("undecodable", "traffic", "--warm-up", "3", "--duration", "10")
+        planted = Counter(_no_records(settings, before))
         deadline_s = time.monotonic() + 20
-        while (told := self._told()) != planted and time.monotonic() < deadline_s:
+        while (told := self._told(before)) != planted and time.monotonic() < deadline_s:
             time.sleep(0.5)  # between two looks, within the deadline
         return told, planted
 
-    def _told(self) -> Counter[bytes]:
+    def _told(self, since: Ends) -> Counter[bytes]:
         done = self.command("sql", DEAD_LETTERS, "--format", "json")
         rows = [json.loads(line) for line in done.stdout.splitlines()]
-        return Counter(bytes.fromhex(row["value"]) for row in rows)
+        return Counter(
+            bytes.fromhex(row["value"])
+            for row in rows
+            if int(row["offset"]) >= since[row["topic"], row["partition"]]
+        )
 
     def killed(self, domain: str) -> dict[str, int]:
         """Verdicts of all stages together of a run in which the program is killed once. What is
@@ -80,15 +90,24 @@ class Runs:
         return report["pipelines"][self.pipeline]
 
 
-def _no_records(settings: ServiceSettings) -> Iterator[bytes]:
-    """Values of the inputs of traffic that the reference decoder refuses."""
-    reference = load_domain("traffic").spec.codec
+def _input_ends(settings: ServiceSettings) -> Ends:
+    """Where the input topics of traffic end."""
     consumer = assigned_consumer(settings, "tests")
-    spans = {
-        (topic, partition): (0, end)
-        for topic in INPUTS
-        for partition, end in enumerate(end_offsets(consumer, topic))
-    }
+    try:
+        return {
+            (topic, partition): end
+            for topic in INPUTS
+            for partition, end in enumerate(end_offsets(consumer, topic))
+        }
+    finally:
+        consumer.close()
+
+
+def _no_records(settings: ServiceSettings, since: Ends) -> Iterator[bytes]:
+    """Values of the inputs of traffic from there on that the reference decoder refuses."""
+    reference = load_domain("traffic").spec.codec
+    spans = {place: (since[place], end) for place, end in _input_ends(settings).items()}
+    consumer = assigned_consumer(settings, "tests")
     for message in read_spans(consumer, spans):
         try:
             reference.decode(message.value())
