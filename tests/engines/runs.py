@@ -11,6 +11,7 @@ from typing import Any
 
 from schemas.codec import DecodeError
 from schemas.protocol import VERDICTS
+from services.runtime.clock import now_ms
 from services.runtime.domains import load_domain
 from services.runtime.kafka import assigned_consumer, end_offsets
 from services.runtime.replay import read_spans
@@ -20,9 +21,9 @@ from tests.end_to_end.workload_files import patient_workload
 from tests.traffic import INPUTS
 
 DEAD_LETTERS = """
-    SELECT topic, partition, offset, hex(value) AS value
+    SELECT hex(value) AS value
     FROM tidegauge.dead_letter
-    WHERE producer = 'runner'
+    WHERE producer = 'runner' AND time >= fromUnixTimestamp64Milli({since_ms})
 """
 Ends = dict[tuple[str, int], int]  # by topic and partition
 
@@ -47,22 +48,18 @@ class Runs:
         """Values that the program told as no records, and those of the inputs that are none, of a
         run."""
         settings = ServiceSettings(data=self.command.data, base_port=self.command.base_port)
-        before = _input_ends(settings)
+        before, began_ms = _input_ends(settings), now_ms()
         self._run("undecodable", "traffic", "--warm-up", "3", "--duration", "10")
         planted = Counter(_no_records(settings, before))
         deadline_s = time.monotonic() + 20
-        while (told := self._told(before)) != planted and time.monotonic() < deadline_s:
+        while (told := self._told(began_ms)) != planted and time.monotonic() < deadline_s:
             time.sleep(0.5)  # between two looks, within the deadline
         return told, planted
 
-    def _told(self, since: Ends) -> Counter[bytes]:
-        done = self.command("sql", DEAD_LETTERS, "--format", "json")
+    def _told(self, since_ms: int) -> Counter[bytes]:
+        done = self.command("sql", DEAD_LETTERS.format(since_ms=since_ms), "--format", "json")
         rows = [json.loads(line) for line in done.stdout.splitlines()]
-        return Counter(
-            bytes.fromhex(row["value"])
-            for row in rows
-            if int(row["offset"]) >= since[row["topic"], row["partition"]]
-        )
+        return Counter(bytes.fromhex(row["value"]) for row in rows)
 
     def killed(self, domain: str) -> dict[str, int]:
         """Verdicts of all stages together of a run in which the program is killed once. What is
