@@ -9,6 +9,7 @@ its whole interval lies below that of the baseline.
 
 import importlib
 import json
+import math
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -78,11 +79,21 @@ def ratios_of(path: Path) -> dict[str, float]:
     """The ratios of a file that `--json` wrote. Raises DefinitionError."""
     try:
         found = json.loads(path.read_bytes())["ratios"]
-        return {str(name): float(value) for name, value in found.items()}
+        ratios = {name: float(value) for name, value in found.items()}
+        if not all(map(math.isfinite, ratios.values())):
+            raise ValueError("a ratio is a finite number")
     except OSError as error:
         raise DefinitionError(f"--baseline {path}: {error.strerror}.") from error
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise DefinitionError(f"--baseline {path}: no benchmark wrote that file.") from error
+    return ratios
 
 
 def fallen(now: Mapping[str, float], before: Mapping[str, float]) -> tuple[str, ...]:
@@ -90,10 +101,8 @@ def fallen(now: Mapping[str, float], before: Mapping[str, float]) -> tuple[str, 
     counts as it is."""
     found = []
     for name in before.keys() & now.keys():
-        highest, lowest = (
-            now.get(f"{name}_high", now[name]),
-            before.get(f"{name}_low", before[name]),
-        )
+        highest = now.get(f"{name}_high", now[name])
+        lowest = before.get(f"{name}_low", before[name])
         if highest < lowest and not name.endswith(("_low", "_high")):
             was, became = _with_bounds(before, name), _with_bounds(now, name)
             found.append(f"{name} fell from {was} to {became}.")
@@ -116,11 +125,12 @@ def _with_bounds(values: Mapping[str, float], name: str) -> str:
     """A value, and between what it lies where that is known."""
     value, low, high = (values.get(key) for key in (name, f"{name}_low", f"{name}_high"))
     if low is None or high is None:
-        return _number(value)
-    return f"{_number(value)} ({_number(low)} to {_number(high)})"
+        return number(value)
+    return f"{number(value)} ({number(low)} to {number(high)})"
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
+    """A value in few characters; nothing where it is not known."""
     if value is None:
         return ""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.3g}"

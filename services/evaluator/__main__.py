@@ -20,7 +20,6 @@ from services.evaluator.settings import EvaluatorSettings
 from services.runtime.events import open_events
 from services.runtime.kafka import KafkaUnavailableError
 from services.runtime.logs import configure_logs
-from services.runtime.memory import leave_out_pandas
 from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import load_settings
 
@@ -29,7 +28,6 @@ def main() -> None:
     """Run until stopped; exits non-zero when a part of the application dies."""
     settings = load_settings(EvaluatorSettings)
     configure_logs("evaluator", settings.log_level)
-    leave_out_pandas()
     warm_up_process()
     (settings.data / "faust").mkdir(parents=True, exist_ok=True)
     try:

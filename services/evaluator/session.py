@@ -44,15 +44,15 @@ from services.runtime.kafka import (
     assigned_consumer,
     end_offsets,
 )
-from services.runtime.memory import expect_batches, return_pages
+from services.runtime.memory import expect_batches, leave_out_pandas, return_pages
 from services.runtime.reconciling import NotRepeatableError
 from services.runtime.replay import read_commands, unfinished
 
 
 def warm_up_process() -> None:
-    """Do now what would otherwise fall into a run: pyarrow's first array looks for pandas, and the
+    """Do now what would otherwise fall into a run: Arrow's first array looks for pandas, and the
     collector of garbage would look at every batch of messages many times."""
-    pa.array([b""], pa.binary())
+    leave_out_pandas()
     expect_batches()
 
 

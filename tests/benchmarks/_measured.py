@@ -17,12 +17,19 @@ class Measured:
     ratios: dict[str, float] = field(default_factory=dict)
 
 
+def margin(values: Sequence[float]) -> float:
+    """Half of the 95 % interval of a mean (Student's t); infinite for one value."""
+    if len(values) < 2:
+        return math.inf
+    return student_t(len(values) - 1) * stdev(values) / math.sqrt(len(values))
+
+
 def averaged(name: str, values: Sequence[float]) -> dict[str, float]:
-    """The mean of several rounds with its 95 % interval (Student's t); one value has none."""
+    """The mean of several rounds with its interval; one value has none."""
     middle = mean(values)
     if len(values) < 2:
         return {name: middle}
-    half = student_t(len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    half = margin(values)
     return {name: middle, f"{name}_low": middle - half, f"{name}_high": middle + half}
 
 

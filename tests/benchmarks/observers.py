@@ -12,7 +12,6 @@ Settings, by environment variable: TIDEGAUGE_BENCH_PIPELINES (one name), TIDEGAU
 TIDEGAUGE_BENCH_STAGES (like 0-4), TIDEGAUGE_BENCH_SECONDS (measured), TIDEGAUGE_BENCH_WARM_UP.
 """
 
-import math
 import os
 import statistics
 import subprocess
@@ -25,14 +24,13 @@ from pathlib import Path
 
 import psutil
 
-from analysis.intervals import student_t
 from deploy.local.state import RUNNING, StateFile
 from schemas import catalogue, protocol
 from schemas.event_payloads import PhaseStarted
 from services.runtime.bus import Bus
 from services.runtime.clock import now_ms
 from services.runtime.settings import ROOT, ServiceSettings
-from tests.benchmarks._measured import Measured
+from tests.benchmarks._measured import Measured, margin
 from tests.integration.kafka_broker import free_base_port
 
 PIPELINE = os.environ.get("TIDEGAUGE_BENCH_PIPELINES", "floor")
@@ -99,13 +97,6 @@ def by_figure(blocks: list[tuple[float, Samples, Samples]]) -> dict[str, list[fl
 def switched(before: Mapping[str, int], now: Mapping[str, int]) -> int:
     """By how much the switches of threads grew; what a thread did that has ended is not known."""
     return sum(count - before.get(thread, 0) for thread, count in now.items())
-
-
-def margin(values: list[float]) -> float:
-    """Half of the 95 % interval of a mean."""
-    if len(values) < 2:
-        return float("inf")
-    return student_t(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
 
 
 def samples(data: Path) -> Samples:

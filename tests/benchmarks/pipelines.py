@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from schemas.model import Stage, parse_stages
+from services.console.benchmarks import number
 from services.runtime.definitions import load_pipeline
 from tests.benchmarks._catch_up import catch_up, copy
 from tests.benchmarks._measured import Measured
@@ -203,13 +204,6 @@ def table_of(found: Found) -> str:
     console = Console(file=io.StringIO(), width=120)
     console.print(table)
     return str(console.file.getvalue())  # type: ignore[attr-defined]
-
-
-def number(value: float | None) -> str:
-    """A figure in few characters."""
-    if value is None:
-        return ""
-    return f"{value:,.0f}" if value >= 1000 else f"{value:,.3g}"
 
 
 def figures_of(found: Found) -> dict[str, float]:

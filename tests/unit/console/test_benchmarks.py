@@ -84,7 +84,12 @@ def test_a_baseline_is_what_an_earlier_run_wrote(tmp_path: Path) -> None:
         (None, "No such file or directory."),
         ("{}", "no benchmark wrote that file."),
         ("[]", "no benchmark wrote that file."),
+        ("", "no benchmark wrote that file."),
         ('{"ratios": {"a": "much"}}', "no benchmark wrote that file."),
+        ('{"ratios": {"a": NaN}}', "no benchmark wrote that file."),
+        ('{"ratios": {"a": 1e999}}', "no benchmark wrote that file."),
+        ('{"ratios": {"a": 1' + "0" * 400 + "}}", "no benchmark wrote that file."),
+        ("[" * 100_000, "no benchmark wrote that file."),
         ('{"ratios": {"other": 1}}', "it has none of the ratios measured."),
     ],
 )
