@@ -25,6 +25,7 @@ from services.runtime.environment import environment
 from services.runtime.settings import ROOT
 
 BENCHMARKS_DIR = ROOT / "tests" / "benchmarks"
+_BOUNDS = ("_low", "_high")
 
 
 class Measured(Protocol):
@@ -52,7 +53,7 @@ def run_benchmarks(
     name: str | None, path: Path | None, baseline: Path | None, console: Console
 ) -> tuple[str, ...]:
     """Run one benchmark or all and show the figures; returns a sentence for each ratio that has
-    fallen since the baseline. Raises DefinitionError."""
+    fallen since the baseline, or that all benchmarks no longer have. Raises DefinitionError."""
     known = benchmark_names()
     if name is not None and name not in known:
         raise DefinitionError(f"There is no benchmark {name!r}; there are: {', '.join(known)}.")
@@ -72,7 +73,8 @@ def run_benchmarks(
         write_file("--json", path, (json.dumps(found, indent=2) + "\n").encode())
     if baseline and not set(before) & set(ratios):
         raise DefinitionError(f"--baseline {baseline}: it has none of the ratios measured.")
-    return fallen(ratios, before)
+    gone = () if name else missing(ratios, before)
+    return fallen(ratios, before) + gone
 
 
 def ratios_of(path: Path) -> dict[str, float]:
@@ -103,10 +105,16 @@ def fallen(now: Mapping[str, float], before: Mapping[str, float]) -> tuple[str, 
     for name in before.keys() & now.keys():
         highest = now.get(f"{name}_high", now[name])
         lowest = before.get(f"{name}_low", before[name])
-        if highest < lowest and not name.endswith(("_low", "_high")):
+        if highest < lowest and not name.endswith(_BOUNDS):
             was, became = _with_bounds(before, name), _with_bounds(now, name)
             found.append(f"{name} fell from {was} to {became}.")
     return tuple(sorted(found))
+
+
+def missing(now: Mapping[str, float], before: Mapping[str, float]) -> tuple[str, ...]:
+    """A sentence for each ratio of before that was not measured now."""
+    gone = sorted(name for name in before.keys() - now.keys() if not name.endswith(_BOUNDS))
+    return tuple(f"{name} was {_with_bounds(before, name)} and was not measured." for name in gone)
 
 
 def _show(console: Console, figures: Mapping[str, float], ratios: Mapping[str, float]) -> None:

@@ -78,6 +78,15 @@ def test_a_baseline_is_what_an_earlier_run_wrote(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("one")
+def test_all_benchmarks_tell_of_a_ratio_that_none_has_any_more(tmp_path: Path) -> None:
+    path = tmp_path / "before.json"
+    path.write_text(json.dumps({"ratios": {"a": 0.5, "b": 2.0, "b_low": 1.5, "b_high": 2.5}}))
+    said = ("b was 2 (1.5 to 2.5) and was not measured.",)
+    assert run_benchmarks(None, None, path, Console(file=io.StringIO())) == said
+    assert run_benchmarks("one", None, path, Console(file=io.StringIO())) == ()
+
+
+@pytest.mark.usefixtures("one")
 @pytest.mark.parametrize(
     ("text", "said"),
     [
