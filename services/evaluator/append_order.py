@@ -15,8 +15,8 @@ import numpy as np
 
 from services.evaluator.column_mapping import InputRows
 from services.evaluator.columns import UNKNOWN, Bools, Ints
-from services.evaluator.counted_windows import WindowState
 from services.evaluator.ledger import Ledger
+from services.evaluator.window_state import WindowState
 from services.runtime.cells import by_value
 
 _EVER = np.iinfo(np.int64).max

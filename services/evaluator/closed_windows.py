@@ -30,7 +30,8 @@ from services.evaluator.stages import (
     Values,
     kinds_of,
 )
-from services.evaluator.window_results import Recipe, Results, joined_rows
+from services.evaluator.window_recipe import Recipe, joined_rows
+from services.evaluator.window_results import Results
 from services.runtime.cells import by_value
 
 GRACE_MS = 1_000

@@ -27,12 +27,13 @@ from services.evaluator.column_mapping import (
     dtype_of,
 )
 from services.evaluator.columns import Ints, KeyCodes
-from services.evaluator.counted_windows import Aggregated, Changed, Sum, WindowState
+from services.evaluator.counted_windows import Aggregated, Changed
 from services.evaluator.decode import Decoded
 from services.evaluator.joins import Join, JoinState
 from services.evaluator.single_rows import SequenceState, SingleRows
 from services.evaluator.stages import Combination, Context, Source, Stage, State
-from services.evaluator.window_results import Recipe
+from services.evaluator.window_recipe import Recipe
+from services.evaluator.window_state import Sum, WindowState
 
 _OF_TEXT = ("first", "count_distinct")
 

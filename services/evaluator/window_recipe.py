@@ -1,0 +1,341 @@
+"""Expected outputs of a closed window, from its input rows: aggregates by keys, pairs of records of
+two inputs, filters and tables over them, and aggregates or changes of those.
+
+All of it is computed at once, on whole columns.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from schemas.domain import SEQUENCE, Aggregate, StageSpec
+from services.evaluator.column_mapping import Column, InputRows, RowSteps
+from services.evaluator.columns import Bools, Ints
+from services.evaluator.counted_windows import changed
+from services.evaluator.stages import NEVER, Combination, Source, Values
+from services.evaluator.window_results import (
+    Results,
+    cells_at,
+    concatenated,
+    ints_at,
+    no_results,
+    numbered,
+    taken,
+)
+
+_LAST = np.iinfo(np.int64).max
+Rows = Mapping[int, InputRows | None]  # by place of the input
+
+
+def joined_rows(parts: list[InputRows], until_ms: int) -> InputRows | None:
+    """Rows of one input that were appended until a time, in the order of LogAppendTime; None where
+    there are none."""
+    parts = [part.take(part.appended_ms <= until_ms) for part in parts]
+    parts = [part for part in parts if len(part)]
+    if not parts:
+        return None
+    rows = InputRows(
+        parts[0].kind,
+        np.concatenate([part.appended_ms for part in parts]),
+        np.concatenate([part.scheduled_us for part in parts]),
+        np.concatenate([part.sequence for part in parts]),
+        np.concatenate([part.event_ms for part in parts]),
+        np.concatenate([part.digest for part in parts]),
+        {n: np.concatenate([part.codes[n] for part in parts]) for n in parts[0].codes},
+        {n: np.concatenate([part.numbers[n] for part in parts]) for n in parts[0].numbers},
+    )
+    return rows.take(np.argsort(rows.appended_ms, kind="stable"))
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the outputs of a stage are computed.
+
+    core: an aggregate of inputs or a window_join; steps: filters and tables over it; last: an
+    aggregate or change of that, or core itself; last_steps: filters and tables over it.
+    sources: of each aggregate of the core, the columns of inputs that it is made of; columns: of a
+    window_join, the columns that it takes. base_ms: times are added up from here.
+    """
+
+    core: StageSpec
+    steps: RowSteps
+    last: StageSpec
+    last_steps: RowSteps
+    sources: dict[str, list[Source]]
+    columns: dict[str, Source]
+    base_ms: int
+
+    @cached_property
+    def identity(self) -> tuple[str, ...]:
+        """The columns that say which output of a window it is."""
+        sequences = [name for name, one in self.columns.items() if one.column == SEQUENCE]
+        return tuple(sequences) if self.last.kind == "window_join" else self.last.keys
+
+    @cached_property
+    def _kinds(self) -> list[int]:
+        """The inputs of which an aggregate needs a row each, by place."""
+        return sorted({one.kind for every in self.sources.values() for one in every})
+
+    def columns_of(self, names: Iterable[str]) -> list[str]:
+        """Those of an output record's columns that the outputs have."""
+        made = {*self.last.keys, *(one.column for one in self.last.aggregates)}
+        made |= {*self.last.columns, *(one.column for one in self.last.changes)}
+        made |= self.last_steps.added()
+        return [name for name in names if name in made]
+
+    def narrowed(self, rows: InputRows) -> InputRows:
+        """Rows with the columns that are needed."""
+        used = {one.column for every in self.sources.values() for one in every}
+        used |= {one.column for one in self.columns.values()} | {*self.core.keys}
+        used |= {*self.core.once_per}
+        return replace(
+            rows,
+            codes={name: column for name, column in rows.codes.items() if name in used},
+            numbers={name: column for name, column in rows.numbers.items() if name in used},
+        )
+
+    def results(self, rows: Rows, closed_ms: int) -> Results:
+        """Outputs of a window that has these rows."""
+        found = self._core_results(rows, None)
+        found = self._identified(_applied(self.last_steps, found))
+        return replace(found, closed_ms=closed_ms)
+
+    def results_of_windows(
+        self, rows: Rows, masks: Mapping[int, Mapping[int, Bools]], closed_ms: int
+    ) -> Results:
+        """Outputs of a window of `last`, given which rows are in each window of `core`."""
+        parts = [
+            _applied(self.steps, self._core_results(rows, masks[start])) for start in sorted(masks)
+        ]
+        if self.last.kind == "change":
+            found = self._changes(parts)
+        else:
+            found = self._aggregate_of(rows, concatenated(parts))
+        found = self._identified(_applied(self.last_steps, found))
+        return replace(found, closed_ms=closed_ms)
+
+    def _identified(self, found: Results) -> Results:
+        """Every output once: of a pair that is there several times the first one."""
+        if self.last.kind == "window_join" and len(found):
+            number, first = numbered([found.columns[name].values for name in self.identity])
+            found = replace(found.take(first), copies=np.bincount(number))
+        return replace(found, identity=self.identity)
+
+    def _core_results(self, rows: Rows, masks: Mapping[int, Bools] | None) -> Results:
+        """Outputs of the core of the rows that are in one window: all, or those of the masks."""
+        places = {
+            kind: np.arange(len(one)) if masks is None else np.flatnonzero(masks[kind])
+            for kind, one in rows.items()
+            if one is not None
+        }
+        chosen = {kind: one for kind, one in rows.items() if one is not None}
+        if self.core.kind == "window_join":
+            return self._pairs(chosen, places)
+        return self._aggregates(chosen, places)
+
+    def _pairs(self, rows: dict[int, InputRows], places: dict[int, Ints]) -> Results:
+        kinds = [one.kind for one in self.columns.values() if one.column == SEQUENCE]
+        empty = np.empty(0, np.int64)
+        left, right = (places.get(kind, empty) for kind in kinds)
+        if not len(left) or not len(right):
+            return no_results()
+        one, other = (rows[kind] for kind in kinds)
+        keys = [
+            np.concatenate([one.column(name)[left], other.column(name)[right]])
+            for name in self.core.keys
+        ]
+        number, _first = numbered(keys)
+        in_left, in_right = matches(number[: len(left)], number[len(left) :])
+        members = {kinds[0]: left[in_left], kinds[1]: right[in_right]}
+        times = {kind: rows[kind].appended_ms[place] for kind, place in members.items()}
+        columns = {
+            name: Values(rows[source.kind].column(source.column)[members[source.kind]])
+            for name, source in self.columns.items()
+        }
+        columns |= {n: Values(one.column(n)[members[kinds[0]]]) for n in self.core.keys}
+        texts = {name for name, s in self.columns.items() if s.column in rows[s.kind].codes}
+        texts |= {name for name in self.core.keys if name in one.codes}
+        for spec in self.core.aggregates:
+            sources = self.sources[spec.column]
+            values = [rows[s.kind].column(s.column)[members[s.kind]] for s in sources]
+            is_float = any(value.dtype.kind == "f" for value in values)
+            appended = [times[source.kind] for source in sources]
+            columns[spec.column] = Combination(spec, is_float).of(values, appended)
+            if sources[0].column in rows[sources[0].kind].codes and spec.function == "first":
+                texts.add(spec.column)
+        scheduled = [rows[kind].scheduled_us[place] for kind, place in members.items()]
+        return Results(
+            columns,
+            frozenset(texts),
+            np.maximum.reduce([*times.values()]),
+            np.full(len(in_left), 2),
+            np.add.reduce([one - self.base_ms for one in times.values()]),
+            np.maximum.reduce(scheduled),
+            members=members,
+        )
+
+    def _aggregates(self, rows: dict[int, InputRows], places: dict[int, Ints]) -> Results:
+        """An aggregate of input rows: by keys that have a row of every input."""
+        places = {kind: self._counted(rows[kind], place) for kind, place in places.items()}
+        if not all(len(places.get(kind, ())) for kind in self._kinds):
+            return no_results()
+        keys = [
+            np.concatenate([rows[kind].column(name)[places[kind]] for kind in self._kinds])
+            for name in self.core.keys
+        ]
+        number, first = numbered(keys)
+        count = len(first)
+        bounds = np.cumsum([0, *(len(places[kind]) for kind in self._kinds)])
+        number_of = {kind: number[bounds[n] : bounds[n + 1]] for n, kind in enumerate(self._kinds)}
+        appended_ms = {kind: rows[kind].appended_ms[places[kind]] for kind in self._kinds}
+        columns = {n: Values(k[first]) for n, k in zip(self.core.keys, keys, strict=True)}
+        texts = {n for n in self.core.keys if n in rows[self._kinds[0]].codes}
+        for spec in self.core.aggregates:
+            sources = self.sources[spec.column]
+            values = [rows[s.kind].column(s.column)[places[s.kind]] for s in sources]
+            group = np.concatenate([number_of[source.kind] for source in sources])
+            times = np.concatenate([appended_ms[source.kind] for source in sources])
+            columns[spec.column] = by_group(spec, np.concatenate(values), group, times, count)
+            if sources[0].column in rows[sources[0].kind].codes and spec.function == "first":
+                texts.add(spec.column)
+        scheduled = [rows[kind].scheduled_us[places[kind]] for kind in self._kinds]
+        every = np.concatenate([appended_ms[kind] for kind in self._kinds])
+        found = self._with_times(columns, texts, number, every, np.concatenate(scheduled))
+        has_all = [np.bincount(number_of[kind], minlength=count) > 0 for kind in self._kinds]
+        return found.take(np.logical_and.reduce(has_all))
+
+    def _counted(self, rows: InputRows, place: Ints) -> Ints:
+        """The rows that count: one for every value of `once_per`, where it is given."""
+        if not self.core.once_per or not len(place):
+            return place
+        names = (*self.core.keys, *self.core.once_per)
+        return place[np.sort(numbered([rows.column(name)[place] for name in names])[1])]
+
+    def _aggregate_of(self, rows: Rows, found: Results) -> Results:
+        """An aggregate of pairs. Every record that is in one of them contributes once."""
+        if not len(found):
+            return no_results()
+        assert found.members is not None
+        number, first = numbered([found.columns[name].values for name in self.last.keys])
+        columns = {name: taken(found.columns[name], first) for name in self.last.keys}
+        texts = {name for name in self.last.keys if name in found.texts}
+        for spec in self.last.aggregates:
+            values = found.columns[spec.of[0]].values
+            columns[spec.column] = by_group(spec, values, number, found.latest_ms, len(first))
+            if spec.of[0] in found.texts and spec.function == "first":
+                texts.add(spec.column)
+        groups, appended_ms, scheduled_us = [], [], []
+        for kind, place in found.members.items():
+            mine = rows[kind]
+            assert mine is not None
+            member = np.unique(number * len(mine) + place)
+            groups.append(member // len(mine))
+            appended_ms.append(mine.appended_ms[member % len(mine)])
+            scheduled_us.append(mine.scheduled_us[member % len(mine)])
+        return self._with_times(
+            columns,
+            texts,
+            np.concatenate(groups),
+            np.concatenate(appended_ms),
+            np.concatenate(scheduled_us),
+        )
+
+    def _changes(self, parts: list[Results]) -> Results:
+        """Changes of the newest part against those before it. A change against a part that has
+        nothing is null."""
+        newest = parts[-1]
+        if not len(newest):
+            return no_results()
+        keys = [newest.columns[name].values for name in self.last.keys]
+        places = [replace(part, identity=self.last.keys).places(keys) for part in parts]
+        columns = {name: newest.columns[name] for name in self.last.keys}
+        for one in self.last.changes:
+            old, place = parts[-1 - one.back], places[-1 - one.back]
+            then = cells_at(old.columns.get(one.of), place)
+            columns[one.column] = changed(cells_at(newest.columns[one.of], places[-1]), then)
+        latest = [
+            ints_at(part.latest_ms, at, NEVER) for part, at in zip(parts, places, strict=True)
+        ]
+        scheduled = [
+            ints_at(p.scheduled_us, at, NEVER) for p, at in zip(parts, places, strict=True)
+        ]
+        inputs = [ints_at(part.inputs, at, 0) for part, at in zip(parts, places, strict=True)]
+        total = [ints_at(part.appended_sum, at, 0) for part, at in zip(parts, places, strict=True)]
+        return Results(
+            columns,
+            newest.texts & {*self.last.keys},
+            np.maximum.reduce(latest),
+            np.add.reduce(inputs),
+            np.add.reduce(total),
+            np.maximum.reduce(scheduled),
+        )
+
+    def _with_times(
+        self,
+        columns: dict[str, Values],
+        texts: set[str],
+        number: Ints,
+        appended_ms: Ints,
+        scheduled_us: Ints,
+    ) -> Results:
+        """Outputs with the times of the rows that have their number."""
+        count = int(number.max()) + 1
+        latest_ms, latest_us = np.full((2, count), NEVER)
+        np.maximum.at(latest_ms, number, appended_ms)
+        np.maximum.at(latest_us, number, scheduled_us)
+        total = np.zeros(count, np.int64)
+        np.add.at(total, number, appended_ms - self.base_ms)
+        inputs = np.bincount(number, minlength=count)
+        return Results(columns, frozenset(texts), latest_ms, inputs, total, latest_us)
+
+
+def matches(left: Ints, right: Ints) -> tuple[Ints, Ints]:
+    """Places of all pairs of equal numbers, by place in `left`, then in `right`."""
+    order = np.argsort(right, kind="stable")
+    ordered = right[order]
+    begin = np.searchsorted(ordered, left, side="left")
+    count = np.searchsorted(ordered, left, side="right") - begin
+    in_left = np.repeat(np.arange(len(left)), count)
+    offset = np.arange(len(in_left)) - np.repeat(np.cumsum(count) - count, count)
+    return in_left, order[np.repeat(begin, count) + offset]
+
+
+def by_group(spec: Aggregate, values: Column, number: Ints, times: Ints, count: int) -> Values:
+    """An aggregate of the values that have each number below `count`; times: when each value was
+    appended."""
+    is_float = values.dtype.kind == "f"
+    if spec.function == "count":
+        return Values(np.bincount(number, minlength=count))
+    if spec.function == "count_distinct":
+        first = numbered([number, values])[1]
+        return Values(np.bincount(number[first], minlength=count))
+    total: Column = np.zeros(count, np.float64 if is_float else np.int64)
+    if spec.function == "first":
+        order = np.argsort(times, kind="stable")[::-1]
+        total[number[order]] = values[order]  # the last assignment stays
+        return Values(total)
+    if spec.function in ("min", "max"):
+        least, most = (np.nan, -np.inf) if is_float else (_LAST, NEVER)
+        total[:] = least if spec.function == "min" else most
+        (np.fmin if spec.function == "min" else np.maximum).at(total, number, values)
+        return Values(total)
+    np.add.at(total, number, values)
+    size = np.bincount(number, np.abs(values), count).astype(np.float64)
+    if spec.function == "sum":
+        return Values(total, size if is_float else None)
+    records = np.maximum(np.bincount(number, minlength=count), 1)
+    return Values(total / records, size / records)
+
+
+def _applied(steps: RowSteps, found: Results) -> Results:
+    """Outputs that pass filters, with the columns of tables."""
+    if not steps.changes_rows or not len(found):
+        return found
+    codes = {n: v.values for n, v in found.columns.items() if n in found.texts}
+    numbers = {n: v.values for n, v in found.columns.items() if n not in found.texts}
+    keep, codes, numbers = steps.apply(codes, numbers, len(found))
+    added = (codes | numbers).keys() - found.columns.keys()
+    columns = found.columns | {name: Values((codes | numbers)[name]) for name in added}
+    return replace(found, columns=columns, texts=frozenset(codes)).take(keep)

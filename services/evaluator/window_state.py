@@ -1,0 +1,257 @@
+"""What windows hold that are due when all their records are there: by window and keys, how many
+records of each input there are, and what the aggregates need of them.
+
+A record counts once per `every_s`, input, keys and the columns `once_per`: the first in the order
+of LogAppendTime (`append_order.py`). Where records disagree on how many there are the largest
+counts.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from schemas.domain import Aggregate, StageSpec
+from services.evaluator.column_mapping import Column, InputRows, RowSteps
+from services.evaluator.columns import Bools, Columns, Ints, KeyCodes, first_of_each
+from services.evaluator.stages import GROUP_CELLS, NEVER, Context, Values, kinds_of
+from services.runtime.cells import by_value
+
+_LAST = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class Sum:
+    """How one aggregate is kept: its column, function, inputs by place and the column of each.
+
+    is_float: its values are floats. distinct: codes of keys and value, where different values are
+    counted; None where every record that counts has another one.
+    """
+
+    spec: Aggregate
+    sources: dict[int, str]
+    is_float: bool
+    distinct: KeyCodes | None = None
+
+    def cells(self) -> dict[str, tuple[Any, Any]]:
+        """Columns of the memory."""
+        name, dtype = self.spec.column, np.float64 if self.is_float else np.int64
+        kept: dict[str, tuple[Any, Any]] = {}
+        if self.spec.function in ("sum", "mean"):
+            kept[name] = (dtype, 0)
+            if self.is_float:
+                kept[f"size of {name}"] = (np.float64, 0)
+        elif self.spec.function == "min":
+            kept[name] = (dtype, np.nan if self.is_float else _LAST)
+        elif self.spec.function == "max":
+            kept[name] = (dtype, -np.inf if self.is_float else NEVER)
+        elif self.spec.function == "first":
+            kept |= {name: (dtype, 0), f"time of {name}": (np.int64, _LAST)}
+        elif self.spec.function == "count_distinct":
+            kept[name] = (np.int32, 0)
+        return kept
+
+    def add(self, cells: Columns, at: Ints, rows: InputRows, picked: Ints) -> None:
+        """Take in the picked rows, whose keys have the codes `at`."""
+        name, function = self.spec.column, self.spec.function
+        if function == "count" or rows.kind not in self.sources:
+            return
+        if function == "count_distinct":
+            np.add.at(cells[name], at, 1)
+            return
+        values = rows.column(self.sources[rows.kind])[picked]
+        if function in ("sum", "mean"):
+            np.add.at(cells[name], at, values)
+            if self.is_float:
+                np.add.at(cells[f"size of {name}"], at, np.abs(values))
+        elif function == "min":
+            np.fmin.at(cells[name], at, values)
+        elif function == "max":
+            np.maximum.at(cells[name], at, values)
+        else:
+            self._add_first(cells, at, values, rows.appended_ms[picked])
+
+    def _add_first(self, cells: Columns, at: Ints, values: Column, appended_ms: Ints) -> None:
+        order = np.argsort(appended_ms, kind="stable")
+        order = order[first_of_each(at[order])]
+        times = cells[f"time of {self.spec.column}"]
+        order = order[appended_ms[order] < times[at[order]]]
+        times[at[order]] = appended_ms[order]
+        cells[self.spec.column][at[order]] = values[order]
+
+    def values(self, cells: Columns, at: Ints) -> Values:
+        """The column of the output."""
+        name, function = self.spec.column, self.spec.function
+        if function == "count":
+            return Values(self._count(cells, at))
+        found = cells[name][at]
+        if function in ("sum", "mean"):
+            size = cells[f"size of {name}"][at] if self.is_float else None
+            if function == "sum":
+                return Values(found, size)
+            count = np.maximum(self._count(cells, at), 1)
+            return Values(found / count, (np.abs(found) if size is None else size) / count)
+        return Values(found)
+
+    def _count(self, cells: Columns, at: Ints) -> Ints:
+        count: Ints = np.add.reduce([cells[f"records of {kind}"][at] for kind in self.sources])
+        return count
+
+
+class WindowState:
+    """By window and keys: how many records of each input there are, and what the aggregates need of
+    them. Bounded by `evict`.
+
+    kinds: the inputs by place. base_ms: a time near the inputs', from which times are added up.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        spec: StageSpec,
+        sums: list[Sum],
+        steps: RowSteps,
+    ) -> None:
+        assert spec.window is not None
+        assert spec.complete is not None
+        self.size_ms, self.slide_ms = 1000 * spec.window.size_s, 1000 * spec.window.slide_s
+        self.kinds = kinds_of(context.domain, spec)
+        self.sums = sums
+        self.base_ms = context.base_ms
+        self.due = self.size_ms // (1000 * spec.complete.every_s)  # times the column
+        self.limit_column = spec.complete.column
+        self._spec = spec
+        self._every_ms = 1000 * spec.complete.every_s
+        self._steps = steps
+        names = context.names
+        self.keys = KeyCodes([names[key] for key in spec.keys])
+        self._units = KeyCodes([names[key] for key in (*spec.keys, *spec.once_per)])
+        self._cells: dict[str, tuple[Any, Any]] = {
+            "limit": (np.int64, 0),
+            "appended_sum": (np.int64, 0),  # of milliseconds after base_ms
+            "latest_ms": (np.int64, NEVER),
+            "scheduled_us": (np.int64, NEVER),
+        }
+        self._cells |= {f"records of {kind}": (np.int32, 0) for kind in self.kinds}
+        for one in sums:
+            self._cells |= one.cells()
+        self._flags = {str(kind): (np.bool_, False) for kind in self.kinds}
+        self.windows: dict[int, Columns] = {}
+        self.newest_ms: dict[int, int] = {}
+        self._counted: dict[int, Columns] = {}  # by every_s: which units, of each input
+        self._distinct: dict[tuple[int, str], Columns] = {}  # by window and column: which values
+        self._touched: set[int] = set()
+        self._evicted_before: int | None = None
+
+    def applied(self, rows: InputRows) -> InputRows:
+        """The rows that are in windows: those of the stage's inputs that its filters keep."""
+        return self._steps.applied(rows) if rows.kind in self.kinds else rows.take(slice(0, 0))
+
+    def key_codes(self, rows: InputRows) -> Ints:
+        """Codes of the keys of rows."""
+        return self.keys.of([rows.codes[name] for name in self._spec.keys])
+
+    def starts(self, event_ms: int) -> list[int]:
+        """Begins of the windows that an event time is in."""
+        newest = event_ms // self.slide_ms * self.slide_ms
+        return [*range(newest, newest - self.size_ms, -self.slide_ms)]
+
+    def add(self, rows: InputRows) -> None:
+        """Remember input rows (`applied`) in the windows that they belong to. Must be called in the
+        order of LogAppendTime."""
+        key = self.key_codes(rows)
+        unit = self._units.of([rows.codes[n] for n in (*self._spec.keys, *self._spec.once_per)])
+        every = np.arange(len(rows))
+        for number, stretch in by_value(rows.event_ms // self._every_ms):
+            starts = [one for one in self.starts(number * self._every_ms) if self._is_kept(one)]
+            if not starts:
+                continue
+            picked = every[stretch]
+            if self._spec.once_per:
+                picked = picked[self._are_first(number, rows.kind, unit[picked])]
+            for start in starts:
+                self._add_window(start, rows, key, picked)
+
+    def _are_first(self, number: int, kind: int, unit: Ints) -> Bools:
+        counted = self._counted.setdefault(number, Columns(self._flags))
+        counted.ensure(len(self._units))
+        return _mark_first(counted[str(kind)], unit)
+
+    def _add_window(self, start: int, rows: InputRows, key: Ints, picked: Ints) -> None:
+        if not len(picked):
+            return
+        cells = self.windows.setdefault(start, Columns(self._cells))
+        cells.ensure(len(self.keys))
+        self._touched.add(start)
+        newest_ms = int(rows.appended_ms[picked].max())
+        self.newest_ms[start] = max(self.newest_ms.get(start, NEVER), newest_ms)
+        at = key[picked]
+        np.maximum.at(cells["limit"], at, rows.numbers[self.limit_column][picked])
+        for one in self.sums:
+            mine = picked if one.distinct is None else self._new_values(start, one, rows, picked)
+            one.add(cells, at if mine is picked else key[mine], rows, mine)
+        np.add.at(cells[f"records of {rows.kind}"], at, 1)
+        np.add.at(cells["appended_sum"], at, rows.appended_ms[picked] - self.base_ms)
+        np.maximum.at(cells["latest_ms"], at, rows.appended_ms[picked])
+        np.maximum.at(cells["scheduled_us"], at, rows.scheduled_us[picked])
+
+    def _new_values(self, start: int, one: Sum, rows: InputRows, picked: Ints) -> Ints:
+        """Those of the picked rows whose value is the first of its kind in a window."""
+        if rows.kind not in one.sources:
+            return picked
+        assert one.distinct is not None
+        keys = [rows.codes[name] for name in self._spec.keys]
+        code = one.distinct.of([*keys, rows.codes[one.sources[rows.kind]]])
+        where = (start, one.spec.column)
+        seen = self._distinct.setdefault(where, Columns({"seen": (np.bool_, False)}))
+        seen.ensure(len(one.distinct))
+        return picked[_mark_first(seen["seen"], code[picked])]
+
+    def complete(self, start: int, at: Ints) -> Bools:
+        """Whether every record of every input is there, for keys `at`."""
+        cells = self.windows[start]
+        due = cells["limit"][at] * self.due
+        whole: Bools = due > 0
+        for kind in self.kinds:
+            whole &= cells[f"records of {kind}"][at] == due
+        return whole
+
+    def has_all(self, start: int, at: Ints) -> Bools:
+        """Whether there is a record of every input, for keys `at`."""
+        cells = self.windows[start]
+        counts = [cells[f"records of {kind}"][at] > 0 for kind in self.kinds]
+        found: Bools = np.logical_and.reduce(counts)
+        return found
+
+    def take_touched(self) -> set[int]:
+        """Windows in which something was added since the last call."""
+        taken, self._touched = self._touched, set()
+        return taken
+
+    def evict(self, before: int) -> None:
+        """Forget the windows that begin before a time."""
+        self._evicted_before = before
+        for start in [start for start in self.windows if start < before]:
+            del self.windows[start]
+            self.newest_ms.pop(start, None)
+        for number in [one for one in self._counted if not self._is_needed(one)]:
+            del self._counted[number]
+        for where in [where for where in self._distinct if where[0] < before]:
+            del self._distinct[where]
+
+    def _is_kept(self, start: int) -> bool:
+        return self._evicted_before is None or start >= self._evicted_before
+
+    def _is_needed(self, number: int) -> bool:
+        return any(map(self._is_kept, self.starts(number * self._every_ms)))
+
+    def cells(self) -> int:
+        """Cells in memory."""
+        return sum(cells.size + GROUP_CELLS for cells in self.windows.values())
+
+
+def _mark_first(seen: Bools, code: Ints) -> Bools:
+    """Which codes come for the first time; they are marked."""
+    new: Bools = first_of_each(code) & ~seen[code]
+    seen[code[new]] = True
+    return new
