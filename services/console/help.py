@@ -209,6 +209,7 @@ HELP: dict[str, Help] = {
             ("./tidegauge test unit", "a minute, no processes"),
             ("./tidegauge test faults", "the long ones"),
             ("./tidegauge test documented", "every command of README and docs"),
+            ("./tidegauge test soak", "two hours of the default suite and three watches"),
             ("./tidegauge test fresh", "a clone that installs itself, over the network"),
         ),
     ),

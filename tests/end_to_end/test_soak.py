@@ -1,0 +1,194 @@
+"""The default suite for two hours, three watches beside it: every kind of its rotation has runs,
+the watches count every record of their topics once, and no part's memory grows.
+
+TIDEGAUGE_SOAK_SECONDS is another length. Below half an hour not every kind has its turn.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from deploy.local.engines import install_engines
+from services.runtime.definitions import load_suite
+from services.runtime.engines import load_engine
+from services.runtime.kafka import end_offsets
+from services.runtime.settings import ROOT, ServiceSettings
+from tests.end_to_end.command import CommandLine
+from tests.integration.kafka_broker import free_base_port, running_broker
+
+SECONDS = int(os.environ.get("TIDEGAUGE_SOAK_SECONDS", "7200"))
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(SECONDS + 1200)]
+
+SUITE = "default"
+ENGINE = "kafka-streams"  # one of those that the suite measures where they are installed
+MOST_GROWTH = 0.05
+GIVE_UP_S = 10
+SETTLED_S = GIVE_UP_S + 20
+WATCH = """
+name = "{name}"
+begin = "earliest"
+share = {share}
+
+[kafka]
+bootstrap = "{kafka}"
+
+[[inputs]]
+topic = "{name}_in"
+format = "{format}"
+identity = ["{identity}"]
+
+[[outputs]]
+topic = "{name}_out"
+format = "{format}"
+identity = ["{identity}"]
+
+[relation]
+deadline_ms = 5_000
+give_up_ms = {give_up_ms}
+"""
+COUNTED = """
+    SELECT sum(exact) AS exact, sum(wrong + missing + late + duplicate + unexpected) AS others
+    FROM tidegauge.verdict_totals WHERE startsWith(run_id, 'watch-{name}-')
+"""
+TURNS = """
+    SELECT DISTINCT JSONExtractString(detail, 'label') AS label FROM tidegauge.results_lifecycle
+    WHERE event = 'suite' AND run_id IN (SELECT run_id FROM tidegauge.runs WHERE valid)
+"""
+# The least that a part had then, but for one sample in ten: between runs, so that what a run
+# asks for does not count.
+MEMORY = """
+    WITH (SELECT min(time) FROM tidegauge.results_resources) AS begun
+    SELECT service,
+        quantileIf(0.1)(memory_bytes, dateDiff('second', begun, r.time) BETWEEN {from_s} AND {to_s})
+            AS before,
+        quantileIf(0.1)(memory_bytes, dateDiff('second', begun, r.time) > {late_s}) AS after
+    FROM tidegauge.results_resources AS r
+    WHERE pipeline = '' AND service != 'machine'
+    GROUP BY service ORDER BY service
+"""
+
+
+@dataclass(frozen=True)
+class Load:
+    """Records of a watch: how many a second, how written, what share of them is counted."""
+
+    name: str
+    rate: int
+    format: str
+    identity: str
+    share: float = 1.0
+
+
+LOADS = (
+    Load("keys", 400, "bytes", "key"),
+    Load("orders", 200, "json", "value.order.id"),
+    Load("sampled", 1_600, "bytes", "key", 1 / 16),
+)
+
+
+@contextmanager
+def writing(load: Load, bootstrap: str) -> Iterator[None]:
+    """Records are written to both topics; at the end each has its output."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    config = {"message.timestamp.type": "LogAppendTime"}
+    topics = [NewTopic(f"{load.name}_{end}", 2, 1, config=config) for end in ("in", "out")]
+    for future in admin.create_topics(topics).values():
+        future.result(30)
+    module = ("-m", "tests.benchmarks._watch_load", bootstrap, f"{load.name}_in")
+    process = subprocess.Popen(
+        [sys.executable, *module, f"{load.name}_out", str(load.rate), load.format],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+    )
+    try:
+        yield
+        assert process.poll() is None, "the load has ended"
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(30)
+
+
+def test_two_hours_of_the_default_suite_beside_three_watches(tmp_path: Path) -> None:
+    install_engines([load_engine(ENGINE)], ServiceSettings(), print)
+    (tmp_path / "kafka").mkdir()
+    tidegauge = CommandLine(tmp_path / "stack", free_base_port())
+    with running_broker(tmp_path / "kafka") as kafka:
+        try:
+            with ExitStack() as loads:
+                for load in LOADS:
+                    loads.enter_context(writing(load, kafka.bootstrap))
+                done(tidegauge, "up", SUITE, "--detach")
+                for load in LOADS:
+                    path = tmp_path / f"{load.name}.toml"
+                    fields = vars(load) | {"kafka": kafka.bootstrap}
+                    path.write_text(WATCH.format(**fields, give_up_ms=1000 * GIVE_UP_S))
+                    done(tidegauge, "watch", str(path), "--detach")
+                end_s = time.monotonic() + SECONDS
+                while (left_s := end_s - time.monotonic()) > 0:
+                    time.sleep(min(left_s, 60))  # how long it is on is what is tested
+                    assert json.loads(done(tidegauge, "status", "--json"))["running"]
+            time.sleep(SETTLED_S)  # so that the last records are judged
+            found = {load: counted(tidegauge, load) for load in LOADS}
+            written = {load: records(kafka.bootstrap, f"{load.name}_out") for load in LOADS}
+            turns = asked(tidegauge, TURNS)
+            memory = asked(
+                tidegauge,
+                MEMORY.format(from_s=SECONDS // 4, to_s=3 * SECONDS // 8, late_s=7 * SECONDS // 8),
+            )
+            status = json.loads(done(tidegauge, "status", "--json"))
+        finally:
+            tidegauge("down")
+    print(json.dumps({"memory": memory, "turns": turns, "status": status}, indent=2))
+    for load, (exact, others) in found.items():
+        assert others == 0, load
+        if load.share == 1:
+            assert exact == written[load] > 0.9 * load.rate * SECONDS
+        else:
+            assert exact == pytest.approx(load.share * written[load], rel=0.05)
+    assert not [one for one in status["services"] if one["restarts"]]
+    grown = {one["service"]: one["after"] / one["before"] - 1 for one in memory}
+    assert {"kafka", "store", "evaluator", "watcher"} <= set(grown)
+    assert {name: share for name, share in grown.items() if share > MOST_GROWTH} == {}
+    suite = load_suite(SUITE)
+    labels = {one["label"] for one in turns}
+    assert {step.kind for step in suite.steps if step.label in labels} == set(suite.rotation)
+
+
+def done(tidegauge: CommandLine, *arguments: str) -> str:
+    """What a command said that succeeded."""
+    found = tidegauge(*arguments)
+    assert found.returncode == 0, found.stdout + found.stderr
+    return found.stdout
+
+
+def asked(tidegauge: CommandLine, query: str) -> list[dict[str, Any]]:
+    """The rows of a query."""
+    lines = done(tidegauge, "sql", query, "--format", "json").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def counted(tidegauge: CommandLine, load: Load) -> tuple[int, int]:
+    """Exact outputs of a watch in all its runs, and all other verdicts."""
+    (row,) = asked(tidegauge, COUNTED.format(name=load.name))
+    return int(row["exact"]), int(row["others"])
+
+
+def records(bootstrap: str, topic: str) -> int:
+    """How many a topic holds."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tests"})
+    try:
+        return sum(end_offsets(consumer, topic))
+    finally:
+        consumer.close()
