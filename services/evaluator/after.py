@@ -13,7 +13,8 @@ from services.evaluator.counted_windows import Aggregated, Changed
 from services.evaluator.decode import Decoded
 from services.evaluator.joins import Join
 from services.evaluator.outputs import Outputs
-from services.evaluator.stages import Context, Expected, Oracle, OutputColumns, Values
+from services.evaluator.stages import Context, Expected, Oracle, OutputColumns
+from services.evaluator.values import Values
 
 
 class After(Oracle):

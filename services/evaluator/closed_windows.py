@@ -27,9 +27,9 @@ from services.evaluator.stages import (
     Expected,
     Oracle,
     OutputColumns,
-    Values,
     kinds_of,
 )
+from services.evaluator.values import Values
 from services.evaluator.window_recipe import Recipe, joined_rows
 from services.evaluator.window_results import Results
 from services.runtime.cells import by_value

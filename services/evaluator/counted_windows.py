@@ -14,7 +14,8 @@ from schemas.domain import WINDOW_END, WINDOW_START, StageSpec
 from services.evaluator.columns import Bools, Columns, Floats, Ints
 from services.evaluator.decode import Decoded
 from services.evaluator.outputs import Outputs
-from services.evaluator.stages import NEVER, Context, Expected, Oracle, OutputColumns, Values
+from services.evaluator.stages import NEVER, Context, Expected, Oracle, OutputColumns
+from services.evaluator.values import Values
 from services.evaluator.window_state import Sum, WindowState
 
 

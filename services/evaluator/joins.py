@@ -17,15 +17,13 @@ from services.evaluator.outputs import Outputs
 from services.evaluator.stages import (
     GROUP_CELLS,
     NEVER,
-    Combination,
     Context,
     Expected,
     Oracle,
     OutputColumns,
-    Source,
-    Values,
     kinds_of,
 )
+from services.evaluator.values import Combination, Source, Values
 from services.runtime.cells import by_value
 
 

@@ -31,7 +31,8 @@ from services.evaluator.counted_windows import Aggregated, Changed
 from services.evaluator.decode import Decoded
 from services.evaluator.joins import Join, JoinState
 from services.evaluator.single_rows import SequenceState, SingleRows
-from services.evaluator.stages import Combination, Context, Source, Stage, State
+from services.evaluator.stages import Context, Stage, State
+from services.evaluator.values import Combination, Source
 from services.evaluator.window_recipe import Recipe
 from services.evaluator.window_state import Sum, WindowState
 

@@ -30,8 +30,8 @@ from services.evaluator.stages import (
     Expected,
     Oracle,
     OutputColumns,
-    equal_columns,
 )
+from services.evaluator.values import equal_columns
 from services.runtime.cells import by_value
 
 BLOCK = 1 << 16  # sequences in a block

@@ -4,13 +4,13 @@ Outputs are addressed by (group, index): block and place of the sequence where a
 input record, event time and keys for a join, window and identity for stages over windows.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from schemas.domain import RUN_ID, Aggregate, DomainSpec, StageSpec
+from schemas.domain import RUN_ID, DomainSpec, StageSpec
 from services.evaluator.column_mapping import (
     Column,
     Dictionaries,
@@ -21,6 +21,7 @@ from services.evaluator.column_mapping import (
 from services.evaluator.columns import Bools, Floats, Ints
 from services.evaluator.decode import Decoded
 from services.evaluator.outputs import Content, Outputs
+from services.evaluator.values import Values
 
 GROUP_CELLS = 32  # what a group takes beside its cells, in cells
 NEVER = np.iinfo(np.int64).min
@@ -160,42 +161,6 @@ class Stage(Protocol):
 
     def key_column(self, group: int, index: int) -> str:
         """The column of the address whose text is the key of the output's Kafka record."""
-
-
-@dataclass(frozen=True)
-class Values:
-    """What a column must say, one cell each. scale: of numbers whose sums engines may add in any
-    order, what an error is held against; None where they must be equal."""
-
-    values: Column
-    scale: Floats | None = None
-
-    def same(self, actual: Column, tolerance: float) -> Bools:
-        """Which cells are what they must be."""
-        if self.scale is None:
-            return equal_columns(actual, self.values)
-        return near(actual, self.values, tolerance, self.scale)
-
-
-def near(actual: Column, expected: Column, tolerance: float, scale: Floats) -> Bools:
-    """Which cells differ by no more than the tolerance times the scale, or are equal.
-
-    The rounding error of a sum is bounded by the sum of the absolute values (Higham, Accuracy and
-    Stability of Numerical Algorithms, §4.2), so that is the scale: with values of both signs a mean
-    may be small and its error is not.
-    """
-    with np.errstate(invalid="ignore"):  # infinity less infinity
-        near: Bools = np.abs(actual - expected) <= tolerance * scale
-    return near & np.isfinite(expected) | equal_columns(actual, expected)
-
-
-def equal_columns(actual: Column, expected: Column) -> Bools:
-    """Which cells are equal; not a number (or null) equals itself."""
-    if actual.dtype.kind != "f":
-        whole: Bools = actual == expected
-        return whole
-    equal: Bools = (actual == expected) | ((actual != actual) & (expected != expected))  # noqa: PLR0124
-    return equal
 
 
 @dataclass(frozen=True)
@@ -347,47 +312,3 @@ def origin(domain: DomainSpec, spec: StageSpec, column: str) -> str:
     if reads_rows and spec.reads[0] in domain.stage_names:
         return origin(domain, domain.stage(spec.reads[0]), column)
     return column
-
-
-class Source(NamedTuple):
-    """A column of an input, which is given by its place in the domain."""
-
-    kind: int
-    column: str
-
-    def __str__(self) -> str:
-        return f"{self.column} of {self.kind}"
-
-
-class Combination:
-    """An aggregate over one value of each source: of the records of a join or of a pair."""
-
-    def __init__(self, spec: Aggregate, is_float: bool) -> None:
-        self._spec = spec
-        self._is_float = is_float
-
-    def of(self, values: list[Column], appended_ms: list[Ints]) -> Values:
-        """The column, given the values of each source and when each was appended."""
-        function = self._spec.function
-        if function == "first":
-            first = np.argmin(np.stack(appended_ms), axis=0)
-            return Values(np.choose(first, values) if len(values) > 1 else values[0])
-        if function == "count":
-            return Values(np.full(len(values[0]), len(values)))
-        if function == "count_distinct":
-            ordered = np.sort(np.stack(values), axis=0)
-            return Values(1 + (ordered[1:] != ordered[:-1]).sum(axis=0))
-        if function in ("min", "max"):
-            return Values(_EXTREME[function](values))
-        total: Column = np.add.reduce(values)
-        size = np.add.reduce([np.abs(one) for one in values]) if self._is_float else None
-        if function == "sum":
-            return Values(total, size)
-        scale = np.abs(total) if size is None else size
-        return Values(total / len(values), scale / len(values))
-
-
-_EXTREME: Mapping[str, Callable[[list[Column]], Column]] = {
-    "min": np.fmin.reduce,
-    "max": np.maximum.reduce,
-}

@@ -14,7 +14,8 @@ from schemas.domain import SEQUENCE, Aggregate, StageSpec
 from services.evaluator.column_mapping import Column, InputRows, RowSteps
 from services.evaluator.columns import Bools, Ints
 from services.evaluator.counted_windows import changed
-from services.evaluator.stages import NEVER, Combination, Source, Values
+from services.evaluator.stages import NEVER
+from services.evaluator.values import Combination, Source, Values
 from services.evaluator.window_results import (
     Results,
     cells_at,

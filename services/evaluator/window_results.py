@@ -6,7 +6,7 @@ import numpy as np
 
 from services.evaluator.column_mapping import Column
 from services.evaluator.columns import UNKNOWN, Bools, Ints
-from services.evaluator.stages import Values
+from services.evaluator.values import Values
 
 
 @dataclass(frozen=True)

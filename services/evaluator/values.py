@@ -1,0 +1,92 @@
+"""What a column of outputs must say: its cells, when they are the same as an output's, and how they
+are made of one record of each source."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from schemas.domain import Aggregate
+from services.evaluator.column_mapping import Column
+from services.evaluator.columns import Bools, Floats, Ints
+
+
+@dataclass(frozen=True)
+class Values:
+    """What a column must say, one cell each. scale: of numbers whose sums engines may add in any
+    order, what an error is held against; None where they must be equal."""
+
+    values: Column
+    scale: Floats | None = None
+
+    def same(self, actual: Column, tolerance: float) -> Bools:
+        """Which cells are what they must be."""
+        if self.scale is None:
+            return equal_columns(actual, self.values)
+        return near(actual, self.values, tolerance, self.scale)
+
+
+def near(actual: Column, expected: Column, tolerance: float, scale: Floats) -> Bools:
+    """Which cells differ by no more than the tolerance times the scale, or are equal.
+
+    The rounding error of a sum is bounded by the sum of the absolute values (Higham, Accuracy and
+    Stability of Numerical Algorithms, §4.2), so that is the scale: with values of both signs a mean
+    may be small and its error is not.
+    """
+    with np.errstate(invalid="ignore"):  # infinity less infinity
+        near: Bools = np.abs(actual - expected) <= tolerance * scale
+    return near & np.isfinite(expected) | equal_columns(actual, expected)
+
+
+def equal_columns(actual: Column, expected: Column) -> Bools:
+    """Which cells are equal; not a number (or null) equals itself."""
+    if actual.dtype.kind != "f":
+        whole: Bools = actual == expected
+        return whole
+    equal: Bools = (actual == expected) | ((actual != actual) & (expected != expected))  # noqa: PLR0124
+    return equal
+
+
+class Source(NamedTuple):
+    """A column of an input, which is given by its place in the domain."""
+
+    kind: int
+    column: str
+
+    def __str__(self) -> str:
+        return f"{self.column} of {self.kind}"
+
+
+class Combination:
+    """An aggregate over one value of each source: of the records of a join or of a pair."""
+
+    def __init__(self, spec: Aggregate, is_float: bool) -> None:
+        self._spec = spec
+        self._is_float = is_float
+
+    def of(self, values: list[Column], appended_ms: list[Ints]) -> Values:
+        """The column, given the values of each source and when each was appended."""
+        function = self._spec.function
+        if function == "first":
+            first = np.argmin(np.stack(appended_ms), axis=0)
+            return Values(np.choose(first, values) if len(values) > 1 else values[0])
+        if function == "count":
+            return Values(np.full(len(values[0]), len(values)))
+        if function == "count_distinct":
+            ordered = np.sort(np.stack(values), axis=0)
+            return Values(1 + (ordered[1:] != ordered[:-1]).sum(axis=0))
+        if function in ("min", "max"):
+            return Values(_EXTREME[function](values))
+        total: Column = np.add.reduce(values)
+        size = np.add.reduce([np.abs(one) for one in values]) if self._is_float else None
+        if function == "sum":
+            return Values(total, size)
+        scale = np.abs(total) if size is None else size
+        return Values(total / len(values), scale / len(values))
+
+
+_EXTREME: Mapping[str, Callable[[list[Column]], Column]] = {
+    "min": np.fmin.reduce,
+    "max": np.maximum.reduce,
+}
