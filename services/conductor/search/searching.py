@@ -129,7 +129,7 @@ class Searching:
             run = Run(self.request, self._settings, self._events, self._interrupted)
             conclusion = run.give_up(reason)
         else:
-            request = at_rate(self.request, rate)
+            request = verifying_request(self.request, rate, self._warm)
             run, conclusion, observed = self._observe(request, keep=False)
             reasons = judged(observed, self._search, final=True).refusals
             report |= {"verified": not reasons, "verification": observation_detail(observed)}
@@ -201,6 +201,20 @@ def step_request(request: RunRequest, planned: Planned, number: int, warm: bool)
             "seed": request.seed + number,
             "workload": workload,
         }
+    )
+
+
+def verifying_request(request: RunRequest, rate_per_second: float, warm: bool) -> RunRequest:
+    """The run itself at a share of the rate found. Pipelines that a step left behind were started
+    anew: they get at least as long to become warm as those of a step."""
+    search, found = request.workload.search, at_rate(request, rate_per_second)
+    phases = found.workload.phases
+    if warm or search is None or phases.warm_up_s >= 2 * search.step_warm_up_s:
+        return found
+    longer = {"warm_up_s": 2 * search.step_warm_up_s, "until_steady": search.until_steady}
+    phases = phases.model_copy(update=longer)
+    return found.model_copy(
+        update={"workload": found.workload.model_copy(update={"phases": phases})}
     )
 
 

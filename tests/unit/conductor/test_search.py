@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from schemas.protocol import Phases
 from schemas.search import QueueThresholds, Search, SteadyLatency
 from services.conductor.search.bisection import Done, Found, Planned, found, next_step
-from services.conductor.search.searching import step_request
+from services.conductor.search.searching import step_request, verifying_request
 from tests.unit.conductor.simulated import System, search_on
 from tests.unit.requests import RUN_ID, a_request
 
@@ -174,3 +174,22 @@ def test_a_step_is_a_short_run_of_the_same_workload_that_names_its_search() -> N
     assert short.workload.judgement.give_up_ms == 10_000  # drained within 10 s, or not sustained
     long = step_request(request, Planned(1000, long=True), 1, warm=False)
     assert long.workload.phases == Phases(warm_up_s=10, measure_s=30, cool_down_s=3)
+
+
+def test_a_cold_pipeline_warms_up_for_the_verifying_run_as_for_a_step() -> None:
+    request = a_request()
+    search = Search(step_warm_up_s=40, until_steady=True)
+    phases = Phases(warm_up_s=5, measure_s=15, cool_down_s=3)
+    workload = request.workload.model_copy(update={"search": search, "phases": phases})
+    request = request.model_copy(update={"workload": workload})
+    warm = verifying_request(request, 900, warm=True)
+    assert (warm.workload.load.rate_per_second, warm.workload.search) == (900, None)
+    assert warm.workload.phases == phases
+    cold = verifying_request(request, 900, warm=False)
+    assert cold.workload.phases == Phases(
+        warm_up_s=80, measure_s=15, cool_down_s=3, until_steady=True
+    )
+    longer = request.model_copy(
+        update={"workload": workload.model_copy(update={"phases": Phases(warm_up_s=90)})}
+    )
+    assert verifying_request(longer, 900, warm=False).workload.phases == Phases(warm_up_s=90)
