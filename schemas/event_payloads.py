@@ -32,9 +32,15 @@ class Ready(Detail):
 
 
 class Reason(Detail):
-    """Of `failed` and `run_refused`: why, in a sentence."""
+    """Of `failed`: why, in a sentence."""
 
     reason: str
+
+
+class Refused(Reason):
+    """Of `run_refused`. going_on: the run that takes place instead, where that is why."""
+
+    going_on: str = ""
 
 
 class EvaluationLag(Detail):
@@ -133,7 +139,7 @@ class RunJudged(Detail):
 EVENTS: dict[str, type[BaseModel]] = {
     protocol.READY: Ready,
     protocol.FAILED: Reason,
-    protocol.RUN_REFUSED: Reason,
+    protocol.RUN_REFUSED: Refused,
     protocol.RUN_REQUESTED: RunRequest,
     protocol.WATCH_BEGUN: WatchRun,
     protocol.LOAD_FINISHED: LoadFinished,

@@ -64,7 +64,7 @@ WATCH_BEGUN = "watch_begun"
 # of topic_deleted, topic_appeared, partition_added, retention_overtook, undecodable, sampled,
 # not_repeatable
 WATCH_TROUBLE = "watch_trouble"
-RUN_REFUSED = "run_refused"  # detail: {"reason"}
+RUN_REFUSED = "run_refused"  # detail: {"reason", "going_on"}
 PREPARING = "preparing"  # detail: the RunPlan
 # from generator, evaluator, collector, and per pipeline from the runner; where several
 # instances of a service share the work, detail: {"service", "instance_index", "instance_count"}

@@ -18,9 +18,10 @@ GAVE_WAY = "The run of the suite gave way to run"
 CANCELLED = "The run was"
 
 
-def refuse(events: Events, run_id: str, reason: str) -> None:
-    """Say that a run will not take place."""
-    events.lifecycle(protocol.RUN_REFUSED, run_id, detail={"reason": reason})
+def refuse(events: Events, run_id: str, reason: str, going_on: str = "") -> None:
+    """Say that a run will not take place. going_on: the run because of which it does not."""
+    detail = {"reason": reason, "going_on": going_on}
+    events.lifecycle(protocol.RUN_REFUSED, run_id, detail=detail)
 
 
 class Cancellation:
@@ -64,8 +65,8 @@ class Cancellation:
     def _other_run(self, command: dict[str, Any]) -> str:
         """Runs of a suite give way; during any other, the newcomer is refused."""
         if self._request.suite is None or len(self._waiting) >= MOST_WAITING:
-            reason = f"run {self._request.run_id} is going on"
-            refuse(self._service.events, command["run_id"], reason)
+            mine = self._request.run_id
+            refuse(self._service.events, command["run_id"], f"run {mine} is going on", mine)
             return ""
         self._waiting.append(command)
         return f"{GAVE_WAY} {command['run_id']}."

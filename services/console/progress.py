@@ -38,7 +38,8 @@ PHASE_WORDS = {
 
 @dataclass
 class Progress:
-    """State of one run. done: concluded or refused; failures: one sentence each;
+    """State of one run. done: concluded or refused; refused: why; going_on: the run because of
+    which it was refused; failures: one sentence each;
     interrupted: by whoever follows it; search: what a search for the sustainable rate has told, one
     line per step; steady, moving, still: what the conductor said last of whether all is steady."""
 
@@ -49,6 +50,7 @@ class Progress:
     failures: list[str] = field(default_factory=list)
     done: bool = False
     refused: str = ""
+    going_on: str = ""
     interrupted: bool = False
     valid: bool = False
     clean: bool = False
@@ -145,6 +147,7 @@ class Progress:
             self.failures.append(f"{name}: {detail.get('reason', 'failed')}")
         elif event == protocol.RUN_REFUSED:
             self.done, self.refused = True, detail["reason"]
+            self.going_on = detail.get("going_on", "")
         elif event == protocol.CONCLUDED:
             self.done = True
             self.valid, self.clean = bool(detail["valid"]), bool(detail["clean"])

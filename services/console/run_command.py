@@ -25,6 +25,10 @@ class RunError(RuntimeError):
     """A run could not be carried out; the text is one sentence."""
 
 
+class BusyError(RunError):
+    """Another run is going on."""
+
+
 @dataclass(frozen=True)
 class Asked:
     """A run that was asked for. bus: has all that was said since."""
@@ -99,7 +103,8 @@ def _follow(
         if time.monotonic() - began_s > timeout_s:
             raise RunError(f"The run was not concluded within {timeout_s:.0f} s.")
     if progress.refused:
-        raise RunError(f"The run was refused: {progress.refused}.")
+        refused = BusyError if progress.going_on else RunError
+        raise refused(f"The run was refused: {progress.refused}.")
 
 
 def _await_projection(settings: ServiceSettings, bus: Bus, check_stack: Callable[[], None]) -> None:

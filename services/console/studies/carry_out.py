@@ -12,7 +12,7 @@ from deploy.local.install import InstallError
 from deploy.local.parts import GATEWAY, stack_parts
 from services.console.remote_stack import open_stack
 from services.console.report import build_report
-from services.console.run_command import RunError, perform
+from services.console.run_command import BusyError, RunError, perform
 from services.console.studies.notebook import Note, Notebook
 from services.console.studies.plan import Plan, PlannedRun
 from services.runtime.clickhouse import store_url
@@ -35,7 +35,8 @@ def carry_out(
     plan: Plan, notebook: Notebook, settings: ServiceSettings, console: Console, say: Say
 ) -> dict[str, str]:
     """Do what is not done yet, INVALID runs again after all others; returns why further systems are
-    left out. Starts nothing where nothing can be done. Raises StackError and Interrupted."""
+    left out. Starts nothing where nothing can be done. Raises StackError, Interrupted, and
+    BusyError where somebody else's run is going on."""
     tries, minutes = plan.limits.tries, plan.limits.minutes
     to_do = [run for run in plan.runs if notebook.is_open(run.key, tries)]
     left_out = {} if settings.store_url else _install(to_do, settings, say)
@@ -85,6 +86,8 @@ def _done(
     try:
         request = at_sustainable_share(request, url)
         progress = perform(request, settings, console, check_stack)
+    except BusyError:
+        raise
     except (RunError, DefinitionError) as error:
         return Note(request.run_id, valid=False, failed=str(error))
     if progress.interrupted:

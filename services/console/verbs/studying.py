@@ -10,6 +10,7 @@ from services.console.files import write_file
 from services.console.page.article import html, markdown
 from services.console.plain_lists import studies
 from services.console.report import build_report
+from services.console.run_command import BusyError
 from services.console.studies.carry_out import Interrupted, carry_out
 from services.console.studies.content import Cells, Measured, Standing, article
 from services.console.studies.notebook import Note, Notebook, open_notebook
@@ -25,7 +26,7 @@ from services.runtime.clickhouse import QueryError
 from services.runtime.definitions import STUDIES_DIR, load_study, names
 from services.runtime.engines import load_engine
 from services.runtime.installed import installed
-from services.runtime.settings import ServiceSettings
+from services.runtime.settings import EXIT_USAGE, ServiceSettings
 
 
 def study(options: Namespace, settings: ServiceSettings, console: Console) -> int:
@@ -49,6 +50,9 @@ def study(options: Namespace, settings: ServiceSettings, console: Console) -> in
         left_out |= carry_out(plan, notebook, settings, console, say)
     except Interrupted:
         code = EXIT_INTERRUPTED
+    except BusyError as error:
+        say(str(error))
+        code = EXIT_USAGE
     with answering(settings) as url:
         cells = _cells(url, plan, notebook)
     here = [run for run in plan.runs if run.system.name not in left_out]

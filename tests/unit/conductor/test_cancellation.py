@@ -19,13 +19,13 @@ class Bus:
 
     def __init__(self, *commands: dict[str, Any]) -> None:
         self.commands = list(commands)
-        self.refused: list[str] = []
+        self.refused: list[tuple[str, Any]] = []
 
     def poll(self, timeout_s: float) -> dict[str, Any] | None:
         return self.commands.pop(0) if self.commands else None
 
-    def lifecycle(self, event: str, run_id: str, detail: object) -> None:
-        self.refused.append(run_id)
+    def lifecycle(self, event: str, run_id: str, detail: Any) -> None:
+        self.refused.append((run_id, detail))
 
 
 def interruptions(bus: Bus, of_suite: bool, waiting: deque[dict[str, Any]]) -> Cancellation:
@@ -43,7 +43,8 @@ def test_a_run_that_somebody_asked_for_is_not_disturbed_by_another() -> None:
     bus, waiting = Bus(command("run")), deque()
     found = interruptions(bus, False, waiting)
     assert (found.reason(), found.interrupted) == ("", False)
-    assert (bus.refused, list(waiting)) == (["other"], [])
+    refused = {"reason": f"run {RUN_ID} is going on", "going_on": RUN_ID}
+    assert (bus.refused, list(waiting)) == ([("other", refused)], [])
 
 
 def test_a_run_of_a_suite_gives_way_to_what_somebody_asks_for() -> None:

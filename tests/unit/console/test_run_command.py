@@ -9,7 +9,7 @@ from rich.console import Console
 
 from schemas import catalogue, protocol
 from services.console import run_command as module
-from services.console.run_command import RunError, perform
+from services.console.run_command import BusyError, RunError, perform
 from services.runtime.settings import ServiceSettings
 from tests.unit.conductor.search_events import A_STEP
 from tests.unit.requests import a_lifecycle_event, a_request, an_event
@@ -107,3 +107,20 @@ def test_a_run_whose_stack_fails_is_cancelled(bus: Bus) -> None:
     with pytest.raises(RunError, match="kafka ended"):
         perform(a_request(), ServiceSettings(), a_console(), fail)
     assert bus.commands == [("run", ""), ("cancel", "cancelled")]
+
+
+@pytest.mark.parametrize(
+    ("detail", "error"),
+    [
+        ({"reason": "run R is going on", "going_on": "R"}, BusyError),
+        ({"reason": "it has no stages"}, RunError),
+    ],
+)
+def test_a_run_that_is_refused_says_whether_another_is_going_on(
+    bus: Bus, detail: dict[str, str], error: type[RunError]
+) -> None:
+    refused = a_lifecycle_event(protocol.RUN_REFUSED, json.dumps(detail))
+    bus.coming = [(catalogue.LIFECYCLE, refused)]
+    with pytest.raises(RunError, match=f"^The run was refused: {detail['reason']}.$") as raised:
+        perform(a_request(), ServiceSettings(), Console(file=io.StringIO()), lambda: None)
+    assert raised.type is error

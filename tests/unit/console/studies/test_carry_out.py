@@ -4,6 +4,7 @@ import pytest
 from rich.console import Console
 
 from deploy.local.install import InstallError
+from services.console.run_command import BusyError
 from services.console.studies import carry_out as module
 from services.console.studies.notebook import Note, open_notebook
 from services.console.studies.plan import plan_of
@@ -61,6 +62,19 @@ def test_invalid_runs_are_done_again_after_all_others(monkeypatch, tmp_path, sta
 def test_a_run_that_stays_invalid_is_given_up(monkeypatch, tmp_path, stack):
     _left_out, asked = carried_out(monkeypatch, tmp_path, stack, [False, True, False], tries=2)
     assert asked == ["up", "Fast", "Slow", "Fast", "close"]
+
+
+def test_a_run_that_is_going_on_ends_the_study_and_counts_as_no_try(monkeypatch, tmp_path, stack):
+    def busy(*_arguments):
+        raise BusyError("The run was refused: run R is going on.")
+
+    monkeypatch.setattr(module, "perform", busy)
+    notebook = open_notebook(tmp_path, "s", "small")
+    plan, settings = plan_of(study(), "small"), ServiceSettings(data=tmp_path)
+    with pytest.raises(BusyError):
+        module.carry_out(plan, notebook, settings, Console(quiet=True), print)
+    assert stack.asked == ["up", "close"]
+    assert notebook.notes == {}
 
 
 def test_nothing_is_started_where_all_is_done(monkeypatch, tmp_path, stack):
