@@ -87,8 +87,11 @@ def show_runs(console: Console, rows: list[dict[str, Any]]) -> None:
 
 def _result(run: dict[str, Any]) -> str:
     """What came of a run, in a few words."""
+    if not run["concluded"] and run["phase"]:
+        return f"in {run['phase']}"
     if not run["concluded"]:
-        return f"in {run['phase']}" if run["phase"] else "not concluded"
+        why = [one.partition(": ")[2] for one in run["failures"][:1]]
+        return f"did not take place: {why[0]}" if why else "not concluded"
     if not run["valid"]:
         return "INVALID: " + " ".join(run["invalid_reasons"])
     words = "valid, ledger clean" if run["clean"] else "valid, ledger not clean"
