@@ -155,6 +155,19 @@ def test_steps_and_seconds_bound_the_search_and_the_result_says_that_it_is_not_c
     assert not found(steps, search).confirmed
 
 
+def test_the_last_step_that_there_is_time_for_confirms() -> None:
+    search = Search(max_steps=9, budget_s=300)
+    steps = [Done(1000, long=False), Done(2000, long=False), Done(4000, long=False, refusals=NO)]
+    assert next_step(steps, search, 1000, spent_s=120) == Planned(2828, long=False)
+    assert next_step(steps, search, 1000, spent_s=190) == Planned(2000, long=True)
+    confirmed = [*steps, Done(2000, long=True)]
+    assert next_step(confirmed, search, 1000, spent_s=260) == Planned(2828, long=False)
+    few = search.model_copy(update={"max_steps": 4})
+    assert next_step(steps, few, 1000, spent_s=10) == Planned(2000, long=True)
+    refused = [Done(1000, long=False, refusals=NO)]
+    assert next_step(refused, search, 1000, spent_s=290) == Planned(500, long=False)
+
+
 def test_a_system_that_sustains_nothing_gives_no_rate() -> None:
     search = Search(min_rate_per_second=1000, max_steps=50)
     assert search_on(System(10), search, 5000).rate_per_second is None

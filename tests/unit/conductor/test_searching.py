@@ -76,7 +76,7 @@ def search_after(monkeypatch: pytest.MonkeyPatch, so_far: SoFar) -> tuple[list[A
 
 def test_it_repeats_the_step_that_was_lost_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = (Done(500, long=False), Done(1000, long=False))
-    so_far = SoFar(steps, lost=(f"{RUN_ID}-step-03",), spent_s=60)
+    so_far = SoFar(steps, lost=(f"{RUN_ID}-step-03",), spent_s=40)
     carried_out, events = search_after(monkeypatch, so_far)
     assert carried_out == [
         (f"{RUN_ID}-step-04", 2000),
