@@ -1,7 +1,8 @@
 """The default suite for two hours, three watches beside it: every kind of its rotation has runs,
 the watches count every record of their topics once, and no part's memory grows.
 
-TIDEGAUGE_SOAK_SECONDS is another length. Below half an hour not every kind has its turn.
+TIDEGAUGE_SOAK_SECONDS is another length. Below an hour only the watches are judged: not every kind
+has its turn, and memory still grows to what a part needs.
 """
 
 import json
@@ -33,6 +34,7 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(SECONDS + 1200)]
 SUITE = "default"
 ENGINE = "kafka-streams"  # one of those that the suite measures where they are installed
 MOST_GROWTH = 0.05
+TELLING_S = 3600
 GIVE_UP_S = 10
 SETTLED_S = GIVE_UP_S + 20
 WATCH = """
@@ -158,6 +160,8 @@ def test_two_hours_of_the_default_suite_beside_three_watches(tmp_path: Path) -> 
         else:
             assert exact == pytest.approx(load.share * written[load], rel=0.05)
     assert not [one for one in status["services"] if one["restarts"]]
+    if SECONDS < TELLING_S:
+        return
     grown = {one["service"]: one["after"] / one["before"] - 1 for one in memory}
     assert {"kafka", "store", "evaluator", "watcher"} <= set(grown)
     assert {name: share for name, share in grown.items() if share > MOST_GROWTH} == {}
