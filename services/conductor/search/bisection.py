@@ -75,8 +75,8 @@ class Found:
 def next_step(
     steps: Sequence[Done], search: Search, guess_per_second: float, spent_s: float = 0.0
 ) -> Planned | None:
-    """The next step, or None when the search is over. The last one that there is time for repeats
-    what was sustained for longer."""
+    """The next step, or None when the search is over. The last one that there is time for is
+    long: what it sustains is confirmed."""
     if len(steps) >= search.max_steps or spent_s >= search.budget_s:
         return None
     if steps and steps[-1].undecided and not steps[-1].long:
@@ -87,13 +87,16 @@ def next_step(
     low, high = _bracket(steps, only_long)
     rate = _between(low, high, search, guess_per_second)
     to_confirm = low if low is not None and not _is_confirmed(steps, low) else None
-    if to_confirm is not None and (rate is None or _is_last(len(steps), search, spent_s)):
+    is_last = _is_last(len(steps), search, spent_s)
+    if to_confirm is not None and (rate is None or is_last):
         return Planned(to_confirm, long=True)
-    return None if rate is None else Planned(rate, only_long)
+    return None if rate is None else Planned(rate, only_long or is_last)
 
 
 def _is_last(steps: int, search: Search, spent_s: float) -> bool:
     """Whether there is room for one more step, where each takes as long as those before."""
+    if steps == 0:
+        return False
     return steps + 1 >= search.max_steps or spent_s * (steps + 2) > search.budget_s * steps
 
 

@@ -161,11 +161,12 @@ def test_the_last_step_that_there_is_time_for_confirms() -> None:
     assert next_step(steps, search, 1000, spent_s=120) == Planned(2828, long=False)
     assert next_step(steps, search, 1000, spent_s=190) == Planned(2000, long=True)
     confirmed = [*steps, Done(2000, long=True)]
-    assert next_step(confirmed, search, 1000, spent_s=260) == Planned(2828, long=False)
+    assert next_step(confirmed, search, 1000, spent_s=260) == Planned(2828, long=True)
     few = search.model_copy(update={"max_steps": 4})
     assert next_step(steps, few, 1000, spent_s=10) == Planned(2000, long=True)
+    assert next_step([], search, 1000, spent_s=90) == Planned(1000, long=False)
     refused = [Done(1000, long=False, refusals=NO)]
-    assert next_step(refused, search, 1000, spent_s=290) == Planned(500, long=False)
+    assert next_step(refused, search, 1000, spent_s=290) == Planned(500, long=True)
 
 
 def test_a_system_that_sustains_nothing_gives_no_rate() -> None:
