@@ -4,7 +4,7 @@ Figures of this machine are from reports of runs, those of the paper from the st
 there is none a cell is empty.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +47,8 @@ class Measured:
         return figure_of(self.report, self.pipeline, stage, name)
 
 
+Row = tuple[str, ...]
+MAY_BE_LEFT_OUT = ("paper", "paper: where", "in the paper", "how they differ", "left out because")
 # Runs by experiment, system and stage.
 Cells = Mapping[tuple[str, str, Stage], Measured]
 
@@ -98,7 +100,18 @@ def _section(study: Study, experiment: Experiment, scale: str, cells: Cells) -> 
         if (row := _row(experiment, system, stage, cells)) is not None
     ]
     picture = _picture(study, experiment, cells)
-    return Section(experiment.title, tuple(words), tuple(header), tuple(rows), "", picture)
+    return Section(experiment.title, tuple(words), *_told(header, rows), "", picture)
+
+
+def _told(header: Sequence[str], rows: Sequence[Row]) -> tuple[Row, tuple[Row, ...]]:
+    """Header and rows without the remarks and the columns of the paper in which nothing stands."""
+    kept = [
+        place
+        for place, name in enumerate(header)
+        if name not in MAY_BE_LEFT_OUT or not rows or any(row[place] for row in rows)
+    ]
+    lines = [tuple(row[place] for place in kept) for row in (header, *rows)]
+    return lines[0], tuple(lines[1:])
 
 
 def _row(
@@ -160,7 +173,9 @@ def _picture(study: Study, experiment: Experiment, cells: Cells) -> Markup | Non
     if not groups:
         return None
     unit = title_of(low_name) + (f" (dot), to {title_of(high_name)}" if both else "")
-    return range_chart(experiment.title, f"{unit}; crosses: the paper", groups)
+    if any(one.reference for group in groups for one in group):
+        unit += "; crosses: the paper"
+    return range_chart(experiment.title, unit, groups)
 
 
 def _scores(study: Study, cells: Cells) -> Section:
@@ -220,7 +235,7 @@ def _systems(study: Study, standing: Standing) -> Section:
         "how they differ",
         "left out because",
     )
-    return Section("Systems", (), header, tuple(rows))
+    return Section("Systems", (), *_told(header, rows))
 
 
 def _troubles(cells: Cells) -> tuple[str, ...]:
