@@ -22,11 +22,11 @@ def show_engines(console: Console, name: str | None, settings: ServiceSettings) 
 
 
 def installation_state(place: Installed) -> str:
-    """`2.2.1, installed`; `not installed, about 860 MB at first use`; `comes with Tidegauge`."""
-    install = place.engine.spec.install
+    """`2.2.1, installed`; `not installed, about 860 MB at first use`; `4.3.0, comes with
+    Tidegauge`."""
+    install, version = place.engine.spec.install, place.version()
     if not (install.python or install.jars or place.java_sources):
-        return "needs no installation"
-    version = place.version()
+        return f"{version}, comes with Tidegauge" if version else "needs no installation"
     try:
         lacking = place.lacking()
     except OSError as error:

@@ -11,7 +11,9 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 from services.runtime.engines import Engine
@@ -93,7 +95,8 @@ class Installed:
             yield "classes"
 
     def version(self) -> str:
-        """The engine's version, as its locks say; empty where they do not."""
+        """The engine's version, as its locks say, or the package where it has no environment of its
+        own; empty where neither does."""
         texts = [path.read_text() for path in (self.python_lock, self.jars_lock) if path]
         for name in self.engine.spec.install.versions:
             pattern = rf"(?m)(?:^|/){re.escape(name)}(?:==|-)(\d[^\s;\\]*?)(?:\.jar)?(?=[\s;\\]|$)"
@@ -101,6 +104,9 @@ class Installed:
             version = next((match[1] for match in found if match), "")
             if version:
                 return version
+            if not self.python_lock:
+                with suppress(metadata.PackageNotFoundError):
+                    return metadata.version(name)
         return ""
 
     def environment(self) -> dict[str, str]:

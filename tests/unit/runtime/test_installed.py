@@ -72,6 +72,11 @@ def test_versions_are_those_of_the_locks(tmp_path: Path) -> None:
     assert found.version() == "1.4"
 
 
+def test_without_an_environment_of_its_own_the_version_is_the_package_s(tmp_path: Path) -> None:
+    found = place(tmp_path, versions=["no-such-package", "pytest"])
+    assert found.version() == pytest.__version__
+
+
 def test_a_program_gets_its_own_python_jars_classes_and_sources(tmp_path: Path) -> None:
     fields = {"python": "requirements.lock", "jars": "ivy.xml", "jars_of": ["pyspark"]}
     found = place(tmp_path, sources=["."], **fields)
