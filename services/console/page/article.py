@@ -7,6 +7,7 @@ from services.console.page.document import POLICY, STYLE
 from services.console.page.markup import Markup, document, element, style_sheet
 
 PROSE_CHARACTERS = 32
+FIGURE = ("", *"0123456789-(")  # what a figure begins with, or none
 
 
 @dataclass(frozen=True)
@@ -65,19 +66,29 @@ def _section(section: Section) -> Markup:
         parts.append(element("figure", section.picture))
     if section.header:
         caption = [element("caption", section.caption)] if section.caption else []
-        rows = [_row("th", section.header), *(_row("td", row) for row in section.rows)]
+        kinds = [_kind(column) for column in zip(*section.rows, strict=True)] or [
+            "" for _ in section.header
+        ]
+        rows = [_row("th", section.header, kinds)]
+        rows += [_row("td", row, kinds) for row in section.rows]
         parts.append(element("div", element("table", *caption, *rows), class_="wide"))
     return element("section", *parts)
 
 
-def _row(tag: str, cells: Sequence[str]) -> Markup:
-    return element("tr", *(_cell(tag, text) for text in cells))
+def _kind(column: Sequence[str]) -> str:
+    """Columns with sentences wrap; those with other words begin at the left, as sentences do."""
+    if any(len(text) > PROSE_CHARACTERS for text in column):
+        return "prose"
+    return "" if all(text[:1] in FIGURE for text in column) else "words"
 
 
-def _cell(tag: str, text: str) -> Markup:
-    """Sentences wrap, figures do not."""
-    prose = {"class_": "prose"} if len(text) > PROSE_CHARACTERS else {}
-    return element(tag, text, **prose)
+def _row(tag: str, cells: Sequence[str], kinds: Sequence[str]) -> Markup:
+    each = zip(cells, kinds, strict=True)
+    return element("tr", *(element(tag, text, **_class(kind)) for text, kind in each))
+
+
+def _class(kind: str) -> dict[str, str]:
+    return {"class_": kind} if kind else {}
 
 
 def _line(cells: Sequence[str]) -> str:

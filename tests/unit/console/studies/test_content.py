@@ -94,6 +94,6 @@ def test_html_stands_alone_and_markdown_says_the_same():
     assert 'http-equiv="Content-Security-Policy" content="default-src &#x27;none&#x27;' in text
     assert "http://" not in text.replace("http://www.w3.org", "")
     assert "<svg" in text
-    assert "<td>run-1</td>" in text
+    assert '<td class="words">run-1</td>' in text
     assert "| Fast | parse | 2 | 1 | 6 | run-1 | §5 |" in markdown(found)
     assert "Machine: Z80, 2 cores, 8 GB" in markdown(found)
