@@ -85,5 +85,5 @@ def test_a_study_that_is_interrupted_goes_on(
     page = (tmp_path / "mine-tiny.html").read_text()
     assert all(f"<td>{run}</td>" in page for run in runs)
     text = (tmp_path / "mine-tiny.md").read_text()
-    assert "| Other | parse |  | 2 |  |  |  | page 1 |" in text  # of the paper alone
+    assert "| Other | parse |  | 2 |  |  | page 1 |" in text  # of the paper alone
     assert "There is no pipeline 'no-such-pipeline'" in text
