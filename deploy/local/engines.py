@@ -48,8 +48,15 @@ def install_engines(
             _install(installed(engine, settings), settings, say)
         except (FetchError, JavaMissingError, OSError, InstallError) as error:
             raise InstallError(
-                f"the engine {engine.spec.name} is not installed: {error}"
+                f"the engine {engine.spec.name} is not installed: {_why(error)}"
             ) from error
+
+
+def _why(error: Exception) -> str:
+    """An error without the system's number of it."""
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 def _install(place: Installed, settings: ServiceSettings, say: Callable[[str], None]) -> None:
