@@ -123,7 +123,7 @@ def test_the_decision_is_a_sentence() -> None:
     assert as_said("a", "b", SLOWER, LEVELS, ["R was not steady"]) == (
         f"{text} None of it is called real: R was not steady."
     )
-    same = {"join": {"middle": Difference(0.1, -0.2, 0.4)}}
+    same = {"join": {"mean": Difference(0.1, -0.2, 0.4), "middle": Difference(0.0, 0.0, 0.0)}}
     assert as_said("a", "b", same, LEVELS, ()) == (
-        "No difference can be told between b and a. One in the middle half is at most: join 0.4 ms."
+        "No difference can be told between b and a. One of the mean is at most: join 0.4 ms."
     )
