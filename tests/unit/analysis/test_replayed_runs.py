@@ -1,8 +1,8 @@
 """What the comparison in turns says of recorded blocks of real runs: of the same little, of what
 was made slower nearly always the stage.
 
-The stages recorded take one to two milliseconds on a busy machine of two cores; a tenth of that is
-not found there.
+The stages recorded take one to two milliseconds on two cores. A tenth of that is found where the
+machine had nothing else to do, and not where it was busy.
 """
 
 import numpy as np
@@ -13,6 +13,7 @@ from tests.unit.analysis.replays import recorded, replayed, slower
 
 pytestmark = pytest.mark.unit
 REPLAYS = 100
+MORE_PAIRS = 20  # of runs with --duration 240
 RECORDED = recorded()
 
 
@@ -35,5 +36,17 @@ def test_a_stage_that_is_slower_by_2_ms_is_found_in_at_least_95_of_100(kind: str
         stage = stages[number % len(stages)]
         change = slower(random, ms=2.0)
         found = replayed(RECORDED[kind], INTERLEAVED_PAIRS, random, stage, change)
+        seen += any(one.is_real and one.value > 0 for one in found[stage].values())
+    assert seen >= 95
+
+
+def test_a_stage_that_is_slower_by_a_tenth_is_found_in_at_least_95_of_100() -> None:
+    random = np.random.default_rng(20_261_123)
+    pairs = RECORDED["kafka-streams, quiet"]
+    stages = list(pairs[0][0])
+    seen = 0
+    for number in range(REPLAYS):
+        stage = stages[number % len(stages)]
+        found = replayed(pairs, MORE_PAIRS, random, stage, slower(random, share=0.1))
         seen += any(one.is_real and one.value > 0 for one in found[stage].values())
     assert seen >= 95
