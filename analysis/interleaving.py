@@ -203,7 +203,7 @@ def _would_be(found: Mapping[str, Mapping[str, Difference]]) -> str:
         for stage, one in found.items()
         if "mean" in one
     ]
-    return f"One of the mean is at most: {', '.join(sizes)}." if sizes else ""
+    return f"The mean differs by at most: {', '.join(sizes)}." if sizes else ""
 
 
 def as_json(found: Mapping[str, Mapping[str, Difference]], *, doubted: bool) -> dict[str, Any]:

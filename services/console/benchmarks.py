@@ -53,7 +53,7 @@ def run_benchmarks(
     name: str | None, path: Path | None, baseline: Path | None, console: Console
 ) -> tuple[str, ...]:
     """Run one benchmark or all and show the figures; returns a sentence for each ratio that has
-    fallen since the baseline, or that all benchmarks no longer have. Raises DefinitionError."""
+    fallen since the baseline, or that a run of all benchmarks lacks. Raises DefinitionError."""
     known = benchmark_names()
     if name is not None and name not in known:
         raise DefinitionError(f"There is no benchmark {name!r}; there are: {', '.join(known)}.")

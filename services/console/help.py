@@ -193,8 +193,8 @@ HELP: dict[str, Help] = {
     "bench": Help(
         "Measures a part of Tidegauge against a peer, alternately in one run, because machines are"
         " noisy. With --baseline, a file that --json wrote, it ends with 3 where the whole interval"
-        " of a ratio lies below that of the baseline, or where all benchmarks no longer measure a"
-        " ratio of it; without, nothing passes or fails by it.",
+        " of a ratio lies below that of the baseline, or where a run of all benchmarks lacks one of"
+        " its ratios. Without --baseline nothing passes or fails.",
         (
             ("./tidegauge bench evaluator --json figures.json", "one of them, figures as JSON too"),
             ("./tidegauge bench --baseline figures.json", "all of them, such as every night"),

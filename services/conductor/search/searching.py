@@ -174,12 +174,11 @@ def keeps_up(state: RunState) -> bool:
 
 
 def step_request(request: RunRequest, planned: Planned, number: int, warm: bool) -> RunRequest:
-    """The run of one step: a shorter one of the same workload at another rate. Pipelines that are
-    not warm from a step before get twice the time to get so."""
+    """The run of one step: a shorter one of the same workload at another rate."""
     search = request.workload.search
     assert search is not None
     phases = Phases(
-        warm_up_s=search.step_warm_up_s * (1 if warm else 2),
+        warm_up_s=_step_warm_up_s(search, warm),
         measure_s=search.confirm_s if planned.long else search.step_s,
         cool_down_s=STEP_COOL_DOWN_S,
         until_steady=search.until_steady,
@@ -205,17 +204,23 @@ def step_request(request: RunRequest, planned: Planned, number: int, warm: bool)
 
 
 def verifying_request(request: RunRequest, rate_per_second: float, warm: bool) -> RunRequest:
-    """The run itself at a share of the rate found. Pipelines that a step left behind were started
-    anew: they get at least as long to become warm as those of a step."""
+    """The run itself at a share of the rate found. Cold pipelines warm up for at least as long as
+    in a step."""
     search, found = request.workload.search, at_rate(request, rate_per_second)
-    phases = found.workload.phases
-    if warm or search is None or phases.warm_up_s >= 2 * search.step_warm_up_s:
+    assert search is not None
+    phases, warm_up_s = found.workload.phases, _step_warm_up_s(search, warm)
+    if warm or phases.warm_up_s >= warm_up_s:
         return found
-    longer = {"warm_up_s": 2 * search.step_warm_up_s, "until_steady": search.until_steady}
+    longer = {"warm_up_s": warm_up_s, "until_steady": search.until_steady}
     phases = phases.model_copy(update=longer)
     return found.model_copy(
         update={"workload": found.workload.model_copy(update={"phases": phases})}
     )
+
+
+def _step_warm_up_s(search: Search, warm: bool) -> int:
+    """Pipelines that are not warm from the step before get twice the time."""
+    return search.step_warm_up_s * (1 if warm else 2)
 
 
 def at_rate(request: RunRequest, rate_per_second: float) -> RunRequest:

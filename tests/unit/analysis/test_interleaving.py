@@ -125,5 +125,5 @@ def test_the_decision_is_a_sentence() -> None:
     )
     same = {"join": {"mean": Difference(0.1, -0.2, 0.4), "middle": Difference(0.0, 0.0, 0.0)}}
     assert as_said("a", "b", same, LEVELS, ()) == (
-        "No difference can be told between b and a. One of the mean is at most: join 0.4 ms."
+        "No difference can be told between b and a. The mean differs by at most: join 0.4 ms."
     )
