@@ -5,14 +5,19 @@ python -m tests.benchmarks._watch_load BOOTSTRAP INPUT OUTPUT RATE FORMAT
 """
 
 import json
+import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from services.runtime.program import end_with_parent
+from services.runtime.settings import ROOT
 
 TICK_S = 0.01
 FLUSH_S = 20.0
@@ -29,6 +34,27 @@ def value(number: int, written: str) -> bytes:
     if written == "json":
         return json.dumps({"order": {"id": number, "note": FILLING}, "price": 9.5}).encode()
     return b"%020d" % number + b"x" * 80
+
+
+@contextmanager
+def running_load(
+    bootstrap: str, topics: tuple[str, str], rate: int, written: str, partitions: int
+) -> Iterator[None]:
+    """The load while the context lasts, on two new topics. rate: records per second."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    config = {"message.timestamp.type": "LogAppendTime"}
+    new = [NewTopic(topic, partitions, 1, config=config) for topic in topics]
+    for future in admin.create_topics(new).values():
+        future.result(30)
+    module = ("-m", "tests.benchmarks._watch_load", bootstrap, *topics, str(rate), written)
+    process = subprocess.Popen([sys.executable, *module], cwd=ROOT, stdin=subprocess.PIPE)
+    try:
+        yield
+        assert process.poll() is None, "the load has ended"
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(FLUSH_S + 10)
 
 
 def main() -> None:

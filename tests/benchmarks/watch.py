@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from schemas.watch import Watch
 from services.runtime.settings import ROOT, ServiceSettings
 from services.runtime.watches import keep_watch, position_path
 from services.watcher import position
 from tests.benchmarks._measured import Measured, averaged, ratio
+from tests.benchmarks._watch_load import running_load
 from tests.integration.kafka_broker import running_broker
 
 ROUNDS = int(os.environ.get("TIDEGAUGE_BENCH_ROUNDS", "5"))
@@ -83,13 +83,8 @@ def _measure_case(
     say: Callable[[str], None],
     found: Measured,
 ) -> None:
-    admin = AdminClient({"bootstrap.servers": settings.bootstrap})
-    config = {"message.timestamp.type": "LogAppendTime"}
-    topics = [NewTopic(topic, PARTITIONS, 1, config=config) for topic in case.topics]
-    for future in admin.create_topics(topics).values():
-        future.result(30)
     ours, peers = [], []
-    with _load(case, settings):
+    with running_load(settings.bootstrap, case.topics, case.rate, case.format, PARTITIONS):
         filled_s = time.monotonic() + min(case.remember_s, 6 * SECONDS)
         while time.monotonic() < filled_s:
             time.sleep(0.5)  # the load writes what a watch that begins will read
@@ -105,14 +100,6 @@ def _measure_case(
     found.figures.update(averaged(f"client_{case.name}_cores", alone))
     found.figures[f"watch_{case.name}_memory_mb"] = max(one.memory_mb for one in ours)
     found.ratios.update(ratio(f"client_to_watch_{case.name}", alone, cores))
-
-
-@contextmanager
-def _load(case: Case, settings: ServiceSettings) -> Iterator[None]:
-    arguments = (settings.bootstrap, *case.topics, str(case.rate), case.format)
-    with _process("tests.benchmarks._watch_load", arguments, {}) as process:
-        yield
-        assert process.poll() is None, "the load has ended"
 
 
 def _ours(case: Case, settings: ServiceSettings, data: Path) -> Used:

@@ -7,24 +7,21 @@ has its turn, and memory still grows to what a part needs.
 
 import json
 import os
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from deploy.local.engines import install_engines
 from services.runtime.definitions import load_suite
 from services.runtime.engines import load_engine
 from services.runtime.kafka import end_offsets
-from services.runtime.settings import ROOT, ServiceSettings
+from services.runtime.settings import ServiceSettings
+from tests.benchmarks._watch_load import running_load
 from tests.end_to_end.command import CommandLine
 from tests.integration.kafka_broker import free_base_port, running_broker
 
@@ -33,6 +30,7 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(SECONDS + 1200)]
 
 SUITE = "default"
 ENGINE = "kafka-streams"  # one of those that the suite measures where they are installed
+PARTITIONS = 2
 MOST_GROWTH = 0.05
 TELLING_S = 3600
 GIVE_UP_S = 10
@@ -99,29 +97,6 @@ LOADS = (
 )
 
 
-@contextmanager
-def writing(load: Load, bootstrap: str) -> Iterator[None]:
-    """Records are written to both topics; at the end each has its output."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    config = {"message.timestamp.type": "LogAppendTime"}
-    topics = [NewTopic(f"{load.name}_{end}", 2, 1, config=config) for end in ("in", "out")]
-    for future in admin.create_topics(topics).values():
-        future.result(30)
-    module = ("-m", "tests.benchmarks._watch_load", bootstrap, f"{load.name}_in")
-    process = subprocess.Popen(
-        [sys.executable, *module, f"{load.name}_out", str(load.rate), load.format],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-    )
-    try:
-        yield
-        assert process.poll() is None, "the load has ended"
-    finally:
-        assert process.stdin is not None
-        process.stdin.close()
-        process.wait(30)
-
-
 def test_two_hours_of_the_default_suite_beside_three_watches(tmp_path: Path) -> None:
     install_engines([load_engine(ENGINE)], ServiceSettings(), print)
     (tmp_path / "kafka").mkdir()
@@ -130,7 +105,9 @@ def test_two_hours_of_the_default_suite_beside_three_watches(tmp_path: Path) -> 
         try:
             with ExitStack() as loads:
                 for load in LOADS:
-                    loads.enter_context(writing(load, kafka.bootstrap))
+                    topics = (f"{load.name}_in", f"{load.name}_out")
+                    load_of = (kafka.bootstrap, topics, load.rate, load.format, PARTITIONS)
+                    loads.enter_context(running_load(*load_of))
                 done(tidegauge, "up", SUITE, "--detach")
                 for load in LOADS:
                     path = tmp_path / f"{load.name}.toml"
