@@ -20,7 +20,7 @@ from services.runtime.definitions import (
 )
 from services.runtime.domains import Domain, load_domain, load_workload_of
 
-INTERLEAVED_PAIRS = 15
+INTERLEAVED_PAIRS = 20
 FLOOR_S = 10
 _OPTIONS = {
     "thresholds": "--threshold",

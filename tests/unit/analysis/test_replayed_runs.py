@@ -13,7 +13,6 @@ from tests.unit.analysis.replays import recorded, replayed, slower
 
 pytestmark = pytest.mark.unit
 REPLAYS = 100
-MORE_PAIRS = 20  # of runs with --duration 240
 RECORDED = recorded()
 
 
@@ -47,6 +46,6 @@ def test_a_stage_that_is_slower_by_a_tenth_is_found_in_at_least_95_of_100() -> N
     seen = 0
     for number in range(REPLAYS):
         stage = stages[number % len(stages)]
-        found = replayed(pairs, MORE_PAIRS, random, stage, slower(random, share=0.1))
+        found = replayed(pairs, INTERLEAVED_PAIRS, random, stage, slower(random, share=0.1))
         seen += any(one.is_real and one.value > 0 for one in found[stage].values())
     assert seen >= 95
