@@ -1,4 +1,4 @@
-"""Bring an engine up to the DDL and to the retention that the settings ask for.
+"""Bring an engine up to the DDL, and to the merging and the retention that are wanted.
 
 Rows expire by whole parts, so up to a month after their time; the sums per minute, and whatever the
 report of a run needs, stay. What may expire: latency counts per second, single pairs,
@@ -13,13 +13,29 @@ from services.store.engine import Engine
 from services.store.settings import StoreSettings
 from services.store.tables import DATABASE
 
+# By default five small parts are merged, and what the table has besides with them as long as it is
+# small. With an insert every two seconds that rewrites the same rows again and again: twenty at a
+# time took a third of the processor time for merges.
+MERGED_AT_ONCE = "min_parts_to_merge_at_once = 20"
+
 
 def bring_up(engine: Engine, settings: StoreSettings) -> None:
     """Apply every statement that is needed. Raises EngineError."""
     engine.execute(ddl_statements())
     rows = engine.rows(f"SELECT name, engine_full FROM system.tables WHERE database = '{DATABASE}'")
     defined = {str(row["name"]): str(row["engine_full"]) for row in rows}
+    engine.execute(merge_statements(defined))
     engine.execute(retention_statements(settings, defined))
+
+
+def merge_statements(defined: Mapping[str, str]) -> Iterator[str]:
+    """What makes every table merge MERGED_AT_ONCE; nothing where it does so already.
+
+    defined: `engine_full` of every table, as `system.tables` has it.
+    """
+    for table, engine in defined.items():
+        if "MergeTree" in engine and MERGED_AT_ONCE not in engine:
+            yield f"ALTER TABLE {DATABASE}.{table} MODIFY SETTING {MERGED_AT_ONCE}"
 
 
 def retention_statements(settings: StoreSettings, defined: Mapping[str, str]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from schemas import catalogue
 from services.store.chdb_engine import ChdbEngine, FolderTakenError
 from services.store.ddl import ddl_statements
 from services.store.engine import EngineError, Query
-from services.store.schema import bring_up
+from services.store.schema import bring_up, merge_statements
 from services.store.settings import StoreSettings
 from services.store.tables import TABLES
 from tests.integration.store_engine import insert_events, insert_latencies
@@ -98,6 +98,15 @@ def test_raw_rows_expire_by_the_settings_and_the_sums_stay(engine_to_alter):
     engine_to_alter.execute(["OPTIMIZE TABLE tidegauge.results_latency FINAL"])
     assert engine_to_alter.rows("SELECT count() AS n FROM tidegauge.results_latency") == [{"n": 0}]
     assert engine_to_alter.rows(summary) == before == [{"p50_ms": 3, "p99_ms": 3, "max_ms": 700}]
+
+
+def test_every_table_merges_many_parts_at_once_however_often_the_store_starts(engine_to_alter):
+    tables = "SELECT name, engine_full FROM system.tables WHERE database = 'tidegauge'"
+    for _start in range(2):
+        bring_up(engine_to_alter, StoreSettings())
+        defined = {row["name"]: row["engine_full"] for row in engine_to_alter.rows(tables)}
+        assert "20" in defined["results_latency"].partition("min_parts_to_merge_at_once = ")[2]
+        assert list(merge_statements(defined)) == []
 
 
 def test_retention_is_changed_and_taken_back_by_the_settings(engine_to_alter):
