@@ -14,6 +14,7 @@ from services.console.terminal import is_quiet
 from services.runtime.bus import Bus
 from services.runtime.clickhouse import QueryError, query, store_url
 from services.runtime.events import Events, open_events
+from services.runtime.kafka import CONSOLE
 from services.runtime.settings import ServiceSettings
 
 SILENCE_LIMIT_S = 30.0
@@ -39,8 +40,8 @@ class Asked:
 
 def ask(request: RunRequest, settings: ServiceSettings) -> Asked:
     """Ask for a run, of a conductor that is ready."""
-    events = open_events(settings, "console")
-    asked = Asked(events, Bus(settings, "console", BUS))
+    events = open_events(settings, CONSOLE)
+    asked = Asked(events, Bus(settings, CONSOLE, BUS))
     events.command("run", request.run_id, request)
     return asked
 

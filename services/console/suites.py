@@ -10,6 +10,7 @@ from services.runtime.clickhouse import QueryError, query
 from services.runtime.clock import now_ms
 from services.runtime.definitions import SUITES_DIR, load_suite, names
 from services.runtime.events import open_events
+from services.runtime.kafka import CONSOLE
 from services.runtime.settings import ServiceSettings
 from services.runtime.trusted import keep_suite
 
@@ -26,7 +27,7 @@ def ask_for_suite(settings: ServiceSettings, suite: Suite) -> None:
     OSError."""
     if not settings.store_url:
         keep_suite(settings.data, suite)
-    open_events(settings, "console").command("suite", "", suite)
+    open_events(settings, CONSOLE).command("suite", "", suite)
 
 
 def show_suites(console: Console, name: str | None) -> None:

@@ -24,6 +24,9 @@ _LEADERLESS = (
     KafkaError._UNKNOWN_PARTITION,
     KafkaError._UNKNOWN_TOPIC,
 )
+# Levels of librdkafka's logs. A command's would go to its terminal, where it tells troubles itself.
+NO_LOGS, ERRORS = 0, 3
+CONSOLE = "console"
 
 
 class KafkaUnavailableError(RuntimeError):
@@ -35,8 +38,8 @@ class NoTopicError(KafkaUnavailableError):
 
 
 def client_properties(settings: ServiceSettings, client: str) -> dict[str, Any]:
-    """What every client of librdkafka needs: where the broker is, its name, logs of errors only,
-    the login and the user's own properties. Raises SecretFileError."""
+    """What every client of librdkafka needs: where the broker is, its name, logs of errors only (of
+    a command none), the login and the user's own properties. Raises SecretFileError."""
     return open_client_properties(settings, client) | {
         "bootstrap.servers": settings.bootstrap,
         **settings.client_properties,
@@ -49,7 +52,7 @@ def open_client_properties(settings: ServiceSettings, client: str) -> dict[str, 
     return {
         "bootstrap.servers": settings.open_bootstrap,
         "client.id": f"tidegauge-{client}",
-        "log_level": 3,
+        "log_level": NO_LOGS if client == CONSOLE else ERRORS,
         **settings.kafka_properties,
     }
 

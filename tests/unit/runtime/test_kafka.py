@@ -3,9 +3,16 @@
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
-from services.runtime.kafka import KafkaUnavailableError, NoTopicError, partition_ids
+from services.runtime.kafka import (
+    CONSOLE,
+    KafkaUnavailableError,
+    NoTopicError,
+    admin_client,
+    partition_ids,
+)
+from services.runtime.settings import ServiceSettings
 
 pytestmark = pytest.mark.unit
 
@@ -44,3 +51,11 @@ def test_any_other_answer_does_not_say_that_there_is_no_topic(answer, reason):
     ) as found:
         partition_ids(answer, "t")
     assert not isinstance(found.value, NoTopicError)
+
+
+@pytest.mark.parametrize(("client", "says"), [("store", True), (CONSOLE, False)])
+def test_the_client_of_a_command_writes_nothing_of_its_own_to_the_terminal(client, says, capfd):
+    nobody = admin_client(ServiceSettings(kafka_bootstrap="127.0.0.1:1"), client)
+    with pytest.raises(KafkaException):
+        nobody.list_topics(timeout=1)
+    assert bool(capfd.readouterr().err) is says
