@@ -28,7 +28,7 @@ class Cancellation:
     """`cancel`, the end of this process, and for a run of a suite a run that somebody asks for.
 
     waiting: commands that came meanwhile and are to be carried out next, at most MOST_WAITING.
-    interrupted: whether there was a reason.
+    A reason holds for all that follows: what ends the floor of a run ends the run.
     """
 
     def __init__(
@@ -37,18 +37,22 @@ class Cancellation:
         service: Service,
         waiting: deque[dict[str, Any]],
     ) -> None:
-        self.interrupted = False
+        self._found = ""
         self._request = request
         self._service = service
         self._waiting = waiting
 
     def reason(self) -> str:
-        """Why the run should end now, or an empty string."""
-        found = self._reason()
-        self.interrupted = self.interrupted or bool(found)
-        return found
+        """Why the run should end now, or an empty string; the first reason is kept."""
+        self._found = self._found or self._look()
+        return self._found
 
-    def _reason(self) -> str:
+    @property
+    def interrupted(self) -> bool:
+        """Whether there was a reason."""
+        return bool(self._found)
+
+    def _look(self) -> str:
         if self._service.stop.is_set():
             return STOPPED
         command = self._service.commands.poll(0)

@@ -67,6 +67,13 @@ def test_a_cancel_of_another_run_means_nothing_here() -> None:
     assert [found.reason(), found.reason()] == ["", "The run was interrupted."]
 
 
+def test_what_ends_the_floor_of_a_run_ends_the_run_too() -> None:
+    bus = Bus(command("cancel", RUN_ID, '{"reason": "interrupted"}'), command("run"))
+    found = interruptions(bus, True, deque())
+    assert [found.reason(), found.reason()] == ["The run was interrupted."] * 2
+    assert bus.commands == [command("run")], "what comes after is the next one's"
+
+
 @pytest.mark.parametrize("body", ["{}", "no JSON"])
 def test_a_cancel_without_a_reason_has_one_all_the_same(body: str) -> None:
     assert cancelled(body) == "The run was cancelled."
