@@ -173,8 +173,16 @@ def known_names() -> set[str]:
     kinds = (*SETTINGS.values(), BrokerSettings, SupervisionSettings)
     fields = {name for settings in kinds for name in settings.model_fields}
     script = set(re.findall(rf"{PREFIX}[A-Z_]+", (ROOT / "tidegauge").read_text()))
-    of_tests = {RESULTS}
-    return {f"{PREFIX}{name.upper()}" for name in fields} | script | told_to_programs() | of_tests
+    settings = {f"{PREFIX}{name.upper()}" for name in fields}
+    return settings | script | told_to_programs() | of_tests()
+
+
+def of_tests() -> set[str]:
+    """Names that benchmarks and tests take from their environment."""
+    files = (ROOT / "tests").rglob("*.py")
+    read = rf'environ(?:\.get\(|\[)"({PREFIX}[A-Z_]+)"|\b(?:get|names)\("({PREFIX}BENCH_[A-Z_]+)"'
+    found = {name for file in files for hit in re.findall(read, file.read_text()) for name in hit}
+    return {RESULTS} | found - {""}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
