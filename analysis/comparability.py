@@ -9,6 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 Fields = dict[str, str]
+# What of a workload tells its load from others of its name, and what a person calls it.
+LOAD = {
+    "content": "records",
+    "faults": "faults",
+    "kills": "kills",
+    "pipelines_start_s": "start of the pipelines",
+    "search": "search",
+}
 GIGABYTE = 1e9
 NOT_SETTINGS = ("name", "summary")
 OF_ENVIRONMENT = ("tidegauge", "java", "python", "broker", "system", "host")
@@ -33,14 +41,15 @@ class Facts:
         """What must be the same for a comparison, by name."""
         workload, load = self.request["workload"], dict(self.request["workload"]["load"])
         rate = load.pop("rate_per_second", 0)
+        turns = self.request.get("interleaved") or {}
         environment = self.report["environment"]
         return {
             "workload": str(workload["name"]),
             "rate": f"{rate:.10g} records/s" if rate else "",
             "load": in_words(load),
             "way in": str(workload.get("transport", "kafka")),
-            "records": in_words(workload.get("content") or {}),
-            "faults": in_words(workload.get("faults") or {}),
+            **{name: in_words(workload.get(key) or {}) for key, name in LOAD.items()},
+            "turns": in_words({"block_s": turns.get("block_s")}),
             "windows": in_words(workload.get("windows") or {}),
             "domain": str(self.report["domain"]),
             "processor": str(environment.get("processor", "")),
@@ -60,6 +69,7 @@ class Facts:
             "stages": in_words(self.request["stages"]),
             "beside it": in_words(beside) or "no other pipeline",
             "warm-up": f"{seconds} s",
+            "partitions": in_words(self.request["workload"].get("partitions")) or "as by default",
             "measured": f"{self.request['workload']['phases']['measure_s']} s",
             "steady": _yes(self.report.get("steady")),
             "disturbed": _yes(self.report.get("disturbed")),

@@ -11,14 +11,13 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from analysis.comparability import LOAD
 from services.runtime.clickhouse import query
 
 LATENCIES = ("mean_ms", "p50_ms", "p99_ms")
 SUSTAINABLE_RATE = "sustainable_rate_per_second"
 METRICS = (*LATENCIES, SUSTAINABLE_RATE)
 HIGHER_IS_BETTER = (SUSTAINABLE_RATE,)
-# What of a workload tells it from others of its name.
-LOAD = ("content", "faults", "kills", "pipelines_start_s", "search")
 MOST_RUNS = 1_000  # the newest, of all series together
 
 RUNS = (

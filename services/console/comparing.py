@@ -8,6 +8,7 @@ from rich.console import Console
 from analysis import comparison
 from analysis.comparability import Facts, differed, left_out, needed_of
 from analysis.comparison import Side
+from services.console.interleaved import interleaved_sentences
 from services.console.report import build_report, request_of
 from services.runtime.clickhouse import QueryError, query
 
@@ -29,6 +30,9 @@ def show_comparison(
     sides = [[run_id for run_id in side if run_id not in refused] for side in (before, after or ())]
     if after is None:
         run_id = sides[0][0]
+        if in_turns := interleaved_sentences(known[run_id].report):
+            console.print(*in_turns, sep="\n", soft_wrap=True, markup=False)
+            return
         latencies = comparison.read_latencies(url, run_id)
         runs = [known[run_id]]
         for old, new in comparison.pipelines_of(latencies):

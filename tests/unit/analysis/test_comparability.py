@@ -49,6 +49,29 @@ def test_a_run_at_another_rate_or_on_another_machine_is_left_out_by_name() -> No
     }
 
 
+def test_a_run_in_which_something_was_killed_or_came_late_or_in_turns_is_left_out() -> None:
+    killed, late, searched, in_turns = (facts(name) for name in "bcde")
+    killed.request["workload"]["kills"] = [{"target": "driver", "at_s": 5}]
+    late.request["workload"]["pipelines_start_s"] = 20
+    searched.request["workload"]["search"] = {"policy": "steady-latency"}
+    in_turns.request["interleaved"] = {"block_s": 10, "order": ["p", "q"]}
+    plain = facts("f")
+    plain.request["workload"] |= {"kills": [], "pipelines_start_s": 0, "search": None}
+    assert left_out([facts("a"), killed, late, searched, in_turns, plain]) == {
+        "b": "b is left out: kills at_s 5, target driver, not none.",
+        "c": "c is left out: start of the pipelines 20, not none.",
+        "d": "d is left out: search policy steady-latency, not none.",
+        "e": "e is left out: turns block_s 10, not none.",
+    }
+
+
+def test_topics_with_other_partitions_are_named() -> None:
+    usual, wider = facts("a"), facts("b")
+    wider.request["workload"]["partitions"] = 8
+    found = differed([usual.circumstances("p")], [wider.circumstances("p")])
+    assert found == ["partitions as by default and 8"]
+
+
 def test_what_else_differed_is_named_unless_it_is_not_known_of_every_run() -> None:
     cold = facts("a", steady=False, version="4.2.0")
     warm = facts("b", steady=True, version="4.3.0", environment=ENVIRONMENT | {"java": "25"})
