@@ -58,10 +58,12 @@ class Observation:
 @dataclass(frozen=True)
 class Judged:
     """refusals: why the rate was not sustained, one sentence each. undecided: there are none, but
-    noise hides whether the latency rises; a longer step tells."""
+    noise hides whether the latency rises; a longer step tells. by_cpu_alone: the pipeline kept up,
+    but used more of the cores than is allowed."""
 
     refusals: tuple[str, ...] = ()
     undecided: bool = False
+    by_cpu_alone: bool = False
 
 
 def judged(observed: Observation, search: Search, *, final: bool) -> Judged:
@@ -83,13 +85,9 @@ def judged(observed: Observation, search: Search, *, final: bool) -> Judged:
             reasons += [f"{stage.name}: {rises}"] if rises else []
         else:
             reasons += _queue_refusals(stage, search)
-    share, most = observed.cpu_share, search.steady_latency.max_cpu_share
-    if search.policy == "steady-latency" and share is not None and most < 1 and share >= most:
-        reasons.append(
-            f"Mean CPU {share:.0%} of the cores that the pipeline may use, "
-            f"allowed below {most:.0%}."
-        )
-    return Judged(tuple(reasons), undecided and not reasons)
+    by_cpu = _cpu_refusals(observed.cpu_share, search)
+    undecided &= not reasons and not by_cpu
+    return Judged((*reasons, *by_cpu), undecided, by_cpu_alone=bool(by_cpu) and not reasons)
 
 
 def resolution(search: Search, measured_s: float) -> float:
@@ -110,6 +108,15 @@ def resolution(search: Search, measured_s: float) -> float:
         late = queue.acceptable / (1 - tolerated) if tolerated < 1 else 1.0
         undetected = min(queue.unacceptable, late)
     return undetected / (1 - undetected)
+
+
+def _cpu_refusals(share: float | None, search: Search) -> list[str]:
+    most = search.steady_latency.max_cpu_share
+    if search.policy != "steady-latency" or share is None or most == 1 or share < most:
+        return []
+    return [
+        f"Mean CPU {share:.0%} of the cores that the pipeline may use, allowed below {most:.0%}."
+    ]
 
 
 def hopeless(medians_ms: dict[int, float], max_rise: float) -> bool:

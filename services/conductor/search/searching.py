@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from analysis.lateness import PIPELINE
 from schemas import protocol
 from schemas.protocol import Judgement, Phases, RunRequest
 from schemas.search import Search
@@ -154,8 +155,12 @@ def can_stay_warm(request: RunRequest) -> bool:
 
 
 def done_step(planned: Planned, found: Judged, run: Run) -> Done:
-    """A step that was judged, and what limited it if it was not sustained."""
-    limited_by = run.limited_by() if found.refusals else ""
+    """A step that was judged, and what limited it if it was not sustained. One in which nothing was
+    late has no late seconds that tell whose they are."""
+    if found.by_cpu_alone:
+        limited_by = PIPELINE
+    else:
+        limited_by = run.limited_by() if found.refusals else ""
     return Done(planned.rate_per_second, planned.long, found.refusals, found.undecided, limited_by)
 
 

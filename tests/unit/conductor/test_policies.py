@@ -120,6 +120,8 @@ def test_eighty_percent_of_the_processors_is_too_much() -> None:
     assert latency(observed(cpu_share=0.8)) == (
         "Mean CPU 80% of the cores that the pipeline may use, allowed below 80%.",
     )
+    assert judged(observed(cpu_share=0.8), Search(), final=True).by_cpu_alone
+    assert not judged(observed(cpu_share=0.8, missing=1), Search(), final=True).by_cpu_alone
     unbounded = Search(steady_latency=SteadyLatency(max_cpu_share=1))
     assert refusals(observed(cpu_share=1.0), unbounded) == ()
 

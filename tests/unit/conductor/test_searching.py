@@ -8,8 +8,8 @@ from schemas.protocol import RunRequest
 from schemas.search import Search
 from services.conductor.run_verdict import Conclusion
 from services.conductor.search import searching
-from services.conductor.search.bisection import Done, SoFar
-from services.conductor.search.policies import Observation, Second, StageObserved
+from services.conductor.search.bisection import Done, Planned, SoFar
+from services.conductor.search.policies import Judged, Observation, Second, StageObserved
 from services.conductor.search.searching import Searching
 from services.conductor.settings import ConductorSettings
 from services.runtime.domains import load_domain
@@ -99,6 +99,14 @@ def test_the_time_that_was_spent_before_counts(monkeypatch: pytest.MonkeyPatch) 
     so_far = SoFar((Done(500, long=False), Done(1000, long=False)), spent_s=100)
     carried_out, _events = search_after(monkeypatch, so_far)
     assert carried_out == [(RUN_ID, 873)]
+
+
+def test_a_step_that_only_the_processor_refused_was_limited_by_the_pipeline() -> None:
+    planned, run = Planned(500, long=False), Run(a_request())
+    by_cpu = Judged(("Mean CPU 80%.",), by_cpu_alone=True)
+    assert searching.done_step(planned, by_cpu, run).limited_by == "pipeline"  # type: ignore[arg-type]
+    late = Judged(("parse: median latency rises.",))
+    assert searching.done_step(planned, late, run).limited_by == "generator"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
