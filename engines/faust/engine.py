@@ -7,7 +7,7 @@ agent's memory, and each change of it goes to the Table after the outputs that i
 """
 
 import asyncio
-import pickle
+import json
 import ssl
 import sys
 import time
@@ -21,6 +21,7 @@ from faust.types import TP
 from stages.flow import Flow, InMemory
 from stages.kinds import Kept
 from stages.lines import Progress, end_with_parent, say
+from stages.packing import packed, unpacked
 from stages.plan import Message, Plan
 from stages.reading import Reading
 
@@ -151,10 +152,10 @@ class Program:
         for name, states in self.states.items():
             while states.changed:
                 key, at = states.changed.pop()
-                cell = pickle.dumps((name, key, at))
+                cell = json.dumps([name, key, at]).encode()
                 kept = states.get(key, {})
                 if at in kept:
-                    table[cell] = pickle.dumps(kept[at])
+                    table[cell] = packed(kept[at])
                 else:
                     table.pop(cell, None)
 
@@ -163,9 +164,9 @@ class Program:
         if self.table is None or self.is_recovered:
             return
         self.is_recovered = True
-        cells = [(*pickle.loads(cell), value) for cell, value in self.table.items()]
+        cells = [(*json.loads(cell), value) for cell, value in self.table.items()]
         for name, key, at, value in sorted(cells, key=lambda cell: cell[2]):
-            self.states[name].of(key)[at] = pickle.loads(value)
+            self.states[name].of(key)[at] = unpacked(value)
         for states in self.states.values():
             states.changed.clear()
         for stage in self.flow.closed:

@@ -8,7 +8,6 @@ keeps their state in RocksDB with a changelog topic, moves rows whose message ke
 window is a value of its own there.
 """
 
-import pickle
 import sys
 import time
 from collections.abc import Iterator, MutableMapping
@@ -26,6 +25,7 @@ from quixstreams.models.topics import TopicAdmin, TopicManager
 from quixstreams.state import State
 from stages.kinds import Keyed, PerRow, Spec
 from stages.lines import Progress, end_with_parent, say
+from stages.packing import packed, unpacked
 from stages.plan import Plan
 from stages.reading import Reading
 from stages.records import Row
@@ -46,14 +46,14 @@ class RowSerializer(Serializer):
     """Rows on their way to another key."""
 
     def __call__(self, value: Any, **_context: Any) -> bytes:
-        return pickle.dumps(value)
+        return packed(value)
 
 
 class RowDeserializer(Deserializer):
     """The same back."""
 
     def __call__(self, value: bytes, **_context: Any) -> Any:
-        return pickle.loads(value)
+        return unpacked(value)
 
 
 class RowEncoder(Serializer):
@@ -74,7 +74,7 @@ class KeptInState(MutableMapping[int, Any]):
 
     def get(self, at: int, default: Any = None) -> Any:
         value = self._state.get_bytes(f"{self._name}/{at}")
-        return default if value is None else pickle.loads(value)
+        return default if value is None else unpacked(value)
 
     def __getitem__(self, at: int) -> Any:
         return self.get(at)
@@ -83,7 +83,7 @@ class KeptInState(MutableMapping[int, Any]):
         return self._state.exists(f"{self._name}/{at}")
 
     def __setitem__(self, at: int, value: Any) -> None:
-        self._state.set_bytes(f"{self._name}/{at}", pickle.dumps(value), ttl=KEPT_FOR)
+        self._state.set_bytes(f"{self._name}/{at}", packed(value), ttl=KEPT_FOR)
 
     def __delitem__(self, at: int) -> None:
         self._state.delete(f"{self._name}/{at}")

@@ -109,6 +109,8 @@ def test_the_packages_of_an_image_are_told_by_the_standard_library_alone() -> No
 
 # Names that run code from data. A pickle or a YAML document can name any function.
 FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "jsonpickle"}
+# What these keep stays in the process and in the folder of its pipeline, which is the owner's.
+PICKLE_OF_THEIR_OWN = ("engines/bytewax/engine.py", "engines/pathway/engine.py")
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
 FORBIDDEN_METHODS = {
     ("yaml", "load"),
@@ -160,9 +162,11 @@ def test_the_search_for_dangers_finds_them() -> None:
 def test_no_program_runs_code_that_comes_as_data() -> None:
     sources = [
         path
-        for folder in ("schemas", "services", "deploy", "examples")
+        for folder in ("schemas", "services", "deploy", "domains", "engines", "examples")
         for path in sorted((ROOT / folder).rglob("*.py"))
     ]
     assert len(sources) > 100
     found = {str(path.relative_to(ROOT)): dangers(path.read_text()) for path in sources}
-    assert {name: what for name, what in found.items() if what} == {}
+    assert {name: what for name, what in found.items() if what} == {
+        name: ["pickle"] for name in PICKLE_OF_THEIR_OWN
+    }

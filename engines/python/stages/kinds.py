@@ -3,9 +3,10 @@
     kept = states[kind.key_of(row)]
     rows = kind.add(kept, row)
 
-What is kept of a key is a mapping from an event time, or the begin of a window, to something that
-can be pickled. A kind puts back what it changes, so the mapping may be a store. No kind looks at
-what is kept of other keys, so an engine may keep them wherever it likes.
+What is kept of a key is a mapping from an event time, or the begin of a window, to a row, rows,
+rows by what counts once, or a mark (stages/packing.py). A kind puts back what it changes, so the
+mapping may be a store. No kind looks at what is kept of other keys, so an engine may keep them
+wherever it likes.
 """
 
 import json
