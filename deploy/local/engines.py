@@ -18,6 +18,7 @@ from contextlib import closing
 from pathlib import Path
 
 from deploy.local.install import (
+    BUILD_LOCK,
     InstallError,
     check_addresses,
     close_to_writers,
@@ -93,12 +94,15 @@ def _install_packages(place: Installed) -> None:
     python = str(place.venv / "bin" / "python")
     if uv is not None:
         make = [uv, "venv", "--python", sys.executable, str(place.venv)]
-        fill = [uv, "pip", "install", "--no-deps", "--require-hashes", "--python", python]
+        fill = [uv, "pip", "install", "--python", python]
     else:
         make = [sys.executable, "-m", "venv", str(place.venv)]
-        fill = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
+        fill = [python, "-m", "pip", "install", "--quiet", "--use-pep517"]
+    fill += ["--no-deps", "--require-hashes"]
     run("making its environment", make, ROOT)
-    run("installing its packages", [*fill, "-r", str(lock)], ROOT)
+    # Isolated builds would fetch build tools of any version and without a hash.
+    run("installing its build tools", [*fill, "-r", BUILD_LOCK], ROOT)
+    run("installing its packages", [*fill, "--no-build-isolation", "-r", str(lock)], ROOT)
     _stamp(place.venv / STAMP, lock.read_text())
 
 

@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OTHERS_WRITE = 0o022
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
+BUILD_LOCK = "deploy/local/build.lock"  # what builds packages that are published as source
 NEEDED_FREE_BYTES = 3 * 1024**3
 # How pip and uv say that nothing answers; the last line of pip says only that it found nothing.
 NETWORK_FAILURES = (
@@ -180,7 +181,7 @@ def install_packages(root: Path) -> None:
     uv = uv or install_uv(root)
     into = ["--require-hashes", "--python", str(venv_python(root))]
     # Isolated builds would fetch build tools of any version and without a hash.
-    build = [uv, "pip", "install", *into, "-r", "deploy/local/build.lock"]
+    build = [uv, "pip", "install", *into, "-r", BUILD_LOCK]
     run("installing the build tools", build, root)
     sync = [uv, "pip", "sync", *into, "--no-build-isolation", "requirements.lock"]
     run("installing the Python packages", sync, root)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.local import engines
 from deploy.local.install import (
     InstallError,
     check_addresses,
@@ -16,6 +17,8 @@ from deploy.local.install import (
 )
 from deploy.local.jars import HERE, ivy_reason, jar_paths
 from deploy.local.truststore import trust_store
+from services.runtime.engines import load_engine
+from services.runtime.installed import Installed
 
 pytestmark = pytest.mark.unit
 
@@ -37,6 +40,27 @@ def test_every_tool_that_installs_checks_hashes_and_takes_pinned_build_tools(
     assert {"--require-hashes", "deploy/local/build.lock"} <= set(build)
     assert sync[:3] == ["uv", "pip", "sync"]
     assert {"--require-hashes", "--no-build-isolation", "requirements.lock"} <= set(sync)
+
+
+@pytest.mark.parametrize("uv", ["uv", None])
+def test_so_does_every_tool_that_installs_an_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uv: str | None
+):
+    said: list[list[str]] = []
+    place = Installed(load_engine("flink"), tmp_path)
+
+    def run(_step: str, command: list[str], _root: Path) -> None:
+        said.append(command)
+        place.venv.mkdir(exist_ok=True)
+
+    monkeypatch.setattr(engines, "run", run)
+    monkeypatch.setattr(engines, "find_uv", lambda: uv)
+    engines._install_packages(place)
+    _make, build, fill = said
+    assert {"install", "--no-deps", "--require-hashes", "deploy/local/build.lock"} <= set(build)
+    assert {"install", "--no-deps", "--require-hashes", "--no-build-isolation"} <= set(fill)
+    assert fill[-1] == str(place.python_lock)
+    assert uv or "--use-pep517" in fill  # an older pip would ask for the package wheel
 
 
 def test_an_empty_trust_store_is_what_javas_own_tool_writes():
