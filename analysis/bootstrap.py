@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from analysis.intervals import autocorrelation
 
 RESAMPLES = 2_000
+CONFIDENCE = 0.95
+ENOUGH_VALUES = 6  # of fewer the interval of a median is from the least to the greatest
 SEED = 20_150_401
 LEAST_BLOCK_S = 5
 CHUNK_CELLS = 4_000_000  # bounds the memory: resamples x distinct latencies at a time
@@ -37,13 +39,22 @@ class Interval:
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
 
-def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
-    """The median of independent values, such as one figure of each of several runs."""
+def median_interval(values: Sequence[float]) -> Interval:
+    """The median of independent values, such as one figure of each of several runs; the interval
+    holds with median_confidence."""
     data = np.asarray(values, dtype=np.float64)
     value = float(np.median(data))
     if len(data) < 2:
         return Interval(value, None, None)
-    return Interval(value, *_bounds(_medians(data, np.random.default_rng(SEED)), confidence))
+    return Interval(value, *_bounds(_medians(data, np.random.default_rng(SEED)), CONFIDENCE))
+
+
+def median_confidence(values: int) -> float | None:
+    """With what confidence `median_interval` holds for so many values; None where there is none.
+    All of n values lie on one side of the median once in 2^(n - 1)."""
+    if values < 2:
+        return None
+    return 1 - 2.0 ** (1 - values) if values < ENOUGH_VALUES else CONFIDENCE
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,17 @@ An invalid run counts for nothing but is named.
 from statistics import median
 from typing import Any
 
-from analysis.bootstrap import median_interval
+from analysis.bootstrap import median_confidence, median_interval
 from schemas.protocol import DEFINITIONS
 
 Report = dict[str, Any]
 FIGURES = ("p50", "p95", "p99")
-CONFIDENCE = 0.95
 
 
 def summarise(reports: list[Report]) -> Report:
     """The report of the median run with `repetition`: the runs, and of each figure of each stage
-    its median over the valid runs with a bootstrap interval. Without a valid run: the last report.
+    its median over the valid runs with a bootstrap interval, and with what confidence that holds,
+    which of few runs is little. Without a valid run: the last report.
     """
     valid = [report for report in reports if report["valid"]]
     chosen = median_run(valid) if valid else reports[-1]
@@ -28,7 +28,7 @@ def summarise(reports: list[Report]) -> Report:
                 for report in reports
             ],
             "median_run": chosen["run_id"] if valid else None,
-            "confidence": CONFIDENCE,
+            "confidence": median_confidence(len(valid)),
             "intervals_by": "how runs vary",
             "pipelines": _intervals(valid),
             "search": _searched(valid),
@@ -85,8 +85,14 @@ def _intervals(reports: list[Report]) -> dict[str, Any]:
 
 
 def _interval(values: list[float]) -> dict[str, Any]:
-    found = median_interval(values, CONFIDENCE)
-    return {"median": found.value, "low": found.low, "high": found.high, "values": values}
+    found = median_interval(values)
+    return {
+        "median": found.value,
+        "low": found.low,
+        "high": found.high,
+        "confidence": median_confidence(len(values)),
+        "values": values,
+    }
 
 
 def _cells(reports: list[Report]) -> dict[tuple[str, str, str], list[Report]]:

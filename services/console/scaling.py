@@ -147,14 +147,16 @@ def _cost(report: Report) -> Report | None:
 
 
 def _over_runs(figures: Sequence[Report | None]) -> Report | None:
-    """A figure with the interval of its run; of several runs the median, by how they vary."""
+    """A figure with the interval of its run; of several runs the median, by how they vary, and with
+    what confidence."""
     known = [one for one in figures if one is not None]
     if len(known) < 2:
         return known[0] if known else None
-    from analysis.bootstrap import median_interval
+    from analysis.bootstrap import median_confidence, median_interval
 
     found = median_interval([one["value"] for one in known])
-    return {"value": found.value, "low": found.low, "high": found.high}
+    confidence = median_confidence(len(known))
+    return {"value": found.value, "low": found.low, "high": found.high, "confidence": confidence}
 
 
 def scaling_header(found: Report) -> tuple[str, ...]:

@@ -312,11 +312,18 @@ def show_repetition(console: Console, report: Report) -> None:
             console.print(f"  {pipeline} {stage}: {', '.join(told)} ms", soft_wrap=True)
     if searched := repeated.get("search"):
         console.print(searches_sentence(searched), soft_wrap=True)
-    console.print(
-        f"[dim]median of the runs \\[between, at {repeated['confidence']:.0%} confidence, by how "
-        "runs vary]; ± above is by how the seconds of one run vary[/dim]",
-        soft_wrap=True,
-    )
+    said = f"{_of_runs(valid, repeated['confidence'])}± above is by how the seconds of one run vary"
+    console.print(f"[dim]{said}[/dim]", soft_wrap=True)
+
+
+def _of_runs(valid: int, confidence: float | None) -> str:
+    """What stands in brackets behind the median of so many runs."""
+    if confidence is None:
+        return ""
+    between = f"between, at {100 * confidence:.4g}% confidence, by how runs vary"
+    if valid == 2:
+        between = "both; two runs are too few for an interval"
+    return f"median of the runs \\[{between}]; "
 
 
 def searches_sentence(searched: dict[str, Any]) -> str:

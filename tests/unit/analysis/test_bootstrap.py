@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from analysis.bootstrap import (
     Histograms,
+    median_confidence,
     median_interval,
     quantile_difference,
 )
@@ -42,6 +43,18 @@ def test_the_interval_of_five_runs_spans_them_and_of_many_is_narrow() -> None:
     assert (five.low, five.value, five.high) == (8.0, 10.0, 30.0)
     many = median_interval([10.0 + n % 3 for n in range(99)])
     assert (many.low, many.value, many.high) == (11.0, 11.0, 11.0)
+
+
+def test_the_interval_of_few_runs_holds_as_often_as_its_confidence_says() -> None:
+    random = np.random.default_rng(7)
+    for runs, confidence in ((2, 0.5), (3, 0.75), (4, 0.875), (5, 0.9375)):
+        drawn = random.normal(size=(400, runs))
+        assert median_interval(drawn[0].tolist()).low == drawn[0].min()
+        assert median_interval(drawn[0].tolist()).high == drawn[0].max()
+        holds = np.mean((drawn.min(axis=1) <= 0) & (drawn.max(axis=1) >= 0))
+        assert median_confidence(runs) == confidence
+        assert abs(holds - confidence) < 0.08
+    assert (median_confidence(1), median_confidence(6)) == (None, 0.95)
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=2, max_size=20))

@@ -137,6 +137,7 @@ def test_an_invalid_run_counts_for_nothing_but_is_named() -> None:
         "median": 5.0,
         "low": 4.0,
         "high": 6.0,
+        "confidence": 0.5,
         "values": [4, 6],
     }
 
@@ -167,6 +168,17 @@ def test_the_intervals_are_printed() -> None:
     assert "3 runs, 3 valid; above is the median run b." in text
     assert "spark-realtime parse: p50 5 [4–6], p95 9 [9–9], p99 12 [12–12] ms" in text
     assert (
-        "median of the runs [between, at 95% confidence, by how runs vary]; ± above is by how the "
+        "median of the runs [between, at 75% confidence, by how runs vary]; ± above is by how the "
         "seconds of one run vary"
     ) in text
+
+
+def test_of_two_runs_no_interval_is_told_and_of_one_no_bounds() -> None:
+    said = []
+    for runs in ("a", "ab"):
+        console = Console(file=io.StringIO(), width=200)
+        show_repetition(console, summarise([repeated(one, 4) for one in runs]))
+        said.append(console.file.getvalue().splitlines()[-1])  # type: ignore[attr-defined]
+    last = "± above is by how the seconds of one run vary"
+    both = "median of the runs [both; two runs are too few for an interval]; "
+    assert said == [last, both + last]

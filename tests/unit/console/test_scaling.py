@@ -198,6 +198,7 @@ def test_several_searches_give_the_bounds_of_all_and_invalid_runs_count_for_noth
     assert one["rate_per_second"]["low"] == 1000
     assert one["rate_per_second"]["high"] == pytest.approx(1320)
     assert [run["valid"] for run in one["runs"]] == [True, True, False]
+    assert one["core_seconds_per_million_records"]["confidence"] == 0.5, "of two valid runs"
     assert found["law"] is None
     assert scaling_rows(found) == [
         ("1", "1", "1100 (1000–1320) 1 INVALID", "3 (3–3)", "9 (9–9)", "40 (40–40)", "7.2")
