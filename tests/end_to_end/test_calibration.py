@@ -75,6 +75,7 @@ def report(tidegauge):
     )
     assert done.returncode == 1, done.stdout + done.stderr
     found = json.loads(path.read_text())
+    assert (found["valid"], found["invalid_reasons"]) == (True, [])
     assert set(found["pipelines"]) == set(DELAYS_MS)
     return found
 

@@ -51,16 +51,20 @@ def tidegauge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]
 
 
 def run(tidegauge: CommandLine, workload: str, domain: str, code: int, *more: str) -> Any:
-    """The report of a run of all stages of a domain that ends with that exit code."""
+    """The report of a run of all stages of a domain, which is valid and ends with that exit
+    code."""
     last = len(load_domain(domain).spec.stages) - 1
     path = tidegauge.data / "report.json"
+    path.unlink(missing_ok=True)
     done = tidegauge(
         *("run", workload, "--domain", domain, "--stages", f"0-{last}", "--report", str(path)),
         *more,
         TIDEGAUGE_ENGINES=str(tidegauge.data / "engines"),
     )
     assert done.returncode == code, done.stdout + done.stderr
-    return json.loads(path.read_text())
+    report = json.loads(path.read_text())
+    assert (report["valid"], report["invalid_reasons"]) == (True, [])
+    return report
 
 
 def verdicts(report: Any, pipeline: str) -> dict[str, dict[str, int]]:

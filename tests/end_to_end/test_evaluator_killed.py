@@ -13,6 +13,7 @@ from schemas import catalogue, codec, protocol
 from services.runtime.settings import ServiceSettings
 from tests.end_to_end.command import CommandLine
 from tests.end_to_end.implied import judged_by_brute_force
+from tests.end_to_end.workload_files import NEVER_LATE, changed_workload
 from tests.integration.service_process import Reader
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.faults, pytest.mark.timeout(600)]
@@ -85,19 +86,22 @@ def test_a_run_whose_evaluator_is_killed_five_times_has_the_totals_of_its_topics
     settings = ServiceSettings(base_port=BASE_PORT, data=tmp_path)
     pipeline, path = tmp_path / "lossy.toml", tmp_path / "report.json"
     pipeline.write_text(PIPELINE)
+    workload = changed_workload("latency", tmp_path / "never-late.toml", NEVER_LATE)
     up = tidegauge("up", "--detach")
     assert up.returncode == 0, up.stdout + up.stderr
     try:
         with ThreadPoolExecutor(1) as pool:
             run = pool.submit(
                 tidegauge,
-                *("run", "--pipeline", str(pipeline), "--stages", "0,1,3", "--report", str(path)),
+                *("run", str(workload), "--pipeline", str(pipeline), "--stages", "0,1,3"),
                 *("--rate", str(RATE), "--warm-up", "1", "--duration", str(MEASURE_S)),
+                *("--report", str(path)),
             )
             kill_again_and_again(settings)
             done = run.result()
         assert done.returncode == 1, done.stdout + done.stderr  # the ledger is not clean
         report = json.loads(path.read_text())
+        assert (report["valid"], report["invalid_reasons"]) == (True, [])
         implied = judged_by_brute_force(settings, report["run_id"], ("lossy",), 10_000)
     finally:
         assert tidegauge("down").returncode == 0

@@ -78,12 +78,16 @@ class Runs:
     def _run(self, workload: str, domain: str, *more: str) -> Any:
         last = len(load_domain(domain).spec.stages) - 1
         path = self.command.data / "report.json"
+        path.unlink(missing_ok=True)
         done = self.command(
             *("run", workload, "--domain", domain, "--stages", f"0-{last}"),
             *("--pipeline", self.file or self.pipeline, "--report", str(path), *more),
         )
+        said = done.stdout + done.stderr
+        assert path.exists(), said
         report = json.loads(path.read_text())
-        assert report["valid"], done.stdout + done.stderr
+        assert (report["valid"], report["domain"]) == (True, load_domain(domain).spec.name), said
+        assert done.returncode == (0 if report["conclusion"]["clean"] else 1), said
         return report["pipelines"][self.pipeline]
 
 
