@@ -23,7 +23,16 @@ from services.runtime.domains import domain_names
 from services.runtime.settings import ROOT
 from tests.contract.service_settings import PREFIX, SETTINGS
 from tests.documentation import COMMANDS, PAGES, blocks, words_of
-from tests.end_to_end.documented import CHANGES, RULES, Done, measures, rule_of, shortened
+from tests.end_to_end.documented import (
+    CHANGES,
+    RULES,
+    Done,
+    measures,
+    of_the_machine,
+    rule_of,
+    shortened,
+    without_figures,
+)
 from tests.faults.killed_engines import RESULTS
 
 pytestmark = pytest.mark.contract
@@ -114,16 +123,22 @@ def test_every_command_has_a_rule_by_which_a_test_runs_it_and_every_rule_a_comma
         rule_of("README.md", "make coffee")
 
 
+LATE = "The generator was late: p99 send delay 61.5 ms, allowed 50 ms."
+
+
 @pytest.mark.parametrize(
     ("code", "said", "accepted"),
     [
         (0, "VALID: every expected output was there once, exact and in time.", True),
         (0, "", False),
-        (1, "INVALID: The generator was late: p99 send delay 61.5 ms, allowed 50 ms.", True),
-        (1, "INVALID: The generator was late: p99 send delay 61.5 ms, allowed 50 ms. X.", False),
+        (1, f"INVALID: {LATE}", True),
+        (1, f"INVALID: {LATE} X.", False),
         (1, "INVALID: No rate was sustained: parse: median latency rises by 90 ms a second.", True),
         (1, "INVALID: No rate was sustained: parse: 3 outputs never came.", False),
         (1, "INVALID: store failed: it ended with code 1.", False),
+        (1, f"run 1 of 2: INVALID: {LATE}\nrun 2 of 2: VALID: all", True),
+        (1, f"run 1 of 2: INVALID: {LATE}\nVALID, but the ledger is not clean: 3 missing.", False),
+        (1, f"run 1 of 2: INVALID: store failed.\nINVALID: {LATE}", False),
         (1, "VALID, but the ledger is not clean: 3 missing.", False),
         (2, "INVALID: The host gave 40% of the processor time to others, allowed 25%.", False),
     ],
@@ -132,6 +147,15 @@ def test_a_run_that_a_test_runs_may_fail_for_what_the_machine_did_and_for_nothin
     code: int, said: str, accepted: bool
 ) -> None:
     assert measures(Done(code, f"how it went\n{said}\n")) is accepted
+
+
+def test_a_study_may_lack_figures_for_what_the_machine_did_and_for_nothing_else() -> None:
+    late = f"latency, Flink, run 20261124-031836-1f2e is INVALID: {LATE}"
+    failed = "bursts, Storm, run 20261124-032001-77aa gave no figure: storm cannot start."
+    assert without_figures(f"# Study\n\nWords.\n\n{late}\n") == [LATE]
+    assert of_the_machine(*without_figures(late))
+    assert not of_the_machine(*without_figures(f"{late}\n\n{failed}"))
+    assert not of_the_machine(*without_figures("# Study"))
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "workloads").glob("*.toml")), ids=lambda p: p.stem)

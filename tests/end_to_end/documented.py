@@ -51,16 +51,23 @@ def speaks(done: Done) -> bool:
 
 
 def measures(done: Done) -> bool:
-    """A run that is valid and clean, or INVALID for what the machine did to it."""
+    """Runs that are valid and clean, or INVALID for what the machine did to them."""
     if done.code == 0:
         return "VALID: every expected output was there once, exact and in time." in done.text
-    found = re.search(r"^INVALID: (.+)$", done.text, re.M)
-    return done.code == 1 and found is not None and of_the_machine(found[1])
+    is_unclean = "VALID, but" in done.text
+    return done.code == 1 and not is_unclean and of_the_machine(*told_invalid(done.text))
 
 
-def of_the_machine(reasons: str) -> bool:
-    """Whether these sentences, of which there is at least one, say only what the machine did."""
-    return bool(re.fullmatch(rf"(?:(?:{'|'.join(MACHINE)}) ?)+", reasons))
+def told_invalid(text: str) -> list[str]:
+    """Why runs are INVALID, as a command tells it: the sentences of each of them."""
+    return re.findall(r"^(?:run \d+ of \d+: )?INVALID: (.+)$", text, re.M)
+
+
+def of_the_machine(*reasons: str) -> bool:
+    """Whether these sentences of runs, of which there is at least one, say only what the machine
+    did."""
+    pattern = rf"(?:(?:{'|'.join(MACHINE)}) ?)+"
+    return bool(reasons) and all(re.fullmatch(pattern, one) for one in reasons)
 
 
 def examines(done: Done) -> bool:
@@ -70,8 +77,14 @@ def examines(done: Done) -> bool:
 
 
 def writes_a_page(done: Done) -> bool:
-    """A study that has written its page, whether or not its runs were valid on a busy machine."""
+    """A study that has written its page; with exit code 1 the page says of which runs it has no
+    figures (`without_figures`)."""
     return done.code in (0, 1) and "Wrote" in done.text
+
+
+def without_figures(page: str) -> list[str]:
+    """Why runs of a study have no figures: the sentences of each, from its page in Markdown."""
+    return re.findall(r"^.+, run \S+ (?:is INVALID|gave no figure): (.+)$", page, re.M)
 
 
 def is_interrupted(done: Done) -> bool:

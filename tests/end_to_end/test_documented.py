@@ -15,7 +15,14 @@ from pathlib import Path
 import pytest
 
 from tests.documentation import COMMANDS
-from tests.end_to_end.documented import measures, rule_of
+from tests.end_to_end.documented import (
+    measures,
+    of_the_machine,
+    rule_of,
+    told_invalid,
+    without_figures,
+    writes_a_page,
+)
 from tests.end_to_end.reader import Reader
 
 pytestmark = [pytest.mark.documented, pytest.mark.timeout(900)]
@@ -52,7 +59,12 @@ def test_a_command_does_what_its_page_says(reader: Reader, page: str, line: str)
         done = reader.follow(page, line, rule)
     assert rule.judge(done), f"exit code {done.code}\n{done.text}"
     if rule.judge is measures and done.code:
-        pytest.skip(" ".join(re.findall(r"^INVALID: .+$", done.text, re.M)))
+        pytest.skip("INVALID: " + " ".join(told_invalid(done.text)))
+    if rule.judge is writes_a_page and done.code:
+        (written_page,) = re.findall(r"^Wrote (.+\.md)$", done.text, re.M)
+        reasons = without_figures((reader.copy / written_page).read_text())
+        assert of_the_machine(*reasons), done.text
+        pytest.skip("INVALID: " + " ".join(reasons))
     assert re.search(rule.says, done.text), f"it does not say {rule.says!r}\n{done.text}"
     for path in written(line):
         assert (reader.copy / path).stat().st_size > 0, path

@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from schemas.catalogue import ENGINE_PREFIX
 from services.runtime.settings import ServiceSettings
+from tests.end_to_end.documented import of_the_machine, told_invalid
 from tests.end_to_end.workload_files import changed_workload
 from tests.engines.runs import Runs, runs_of
 
@@ -92,8 +93,9 @@ def test_the_dsl_too_tells_a_value_that_is_no_record(dsl: Runs) -> None:
     assert told == planted
 
 
+RATE = 200
 SHORT = {
-    "rate_per_second = 8000": "rate_per_second = 200",
+    "rate_per_second = 8000": f"rate_per_second = {RATE}",
     'step_warm_up_s = "auto"': "step_warm_up_s = 3",
     "max_steps = 12": "max_steps = 2",
     "max_send_delay_p99_ms = 500": "max_send_delay_p99_ms = 10_000",
@@ -109,8 +111,11 @@ def test_one_and_two_threads_are_measured_on_as_many_partitions(processors: Runs
     report = json.loads(path.read_text())
     found = report["scalability"]
     assert [(one["workers"], one["partitions"]) for one in found["points"]] == [(1, 1), (2, 2)]
-    runs = [run for one in found["points"] for run in one["runs"]]
-    assert done.returncode == (0 if all(run["valid"] for run in runs) else 1), done.stdout
+    if done.returncode:
+        reasons = told_invalid(done.stdout)
+        assert (done.returncode, of_the_machine(*reasons)) == (1, True), done.stdout
+        pytest.skip("INVALID: " + " ".join(reasons))
+    assert all(run["valid"] for one in found["points"] for run in one["runs"])
     for one in found["points"]:
         check_point(one)
     assert found["law"] is None
@@ -131,12 +136,9 @@ def test_one_and_two_threads_are_measured_on_as_many_partitions(processors: Runs
 
 
 def check_point(point: dict[str, Any]) -> None:
-    """Of a machine that is too busy nothing but that is known."""
-    if point["rate_per_second"] is None:
-        assert point["objection"].startswith("no valid search found a rate, limited by the ")
-        return
-    # At most two steps, each twice the one before; 3 % more than was sustained would not be seen.
-    assert point["rate_per_second"]["value"] <= 2 * 2 * 400
+    """Of a search of two steps: the second is long and at no higher rate than the first, and the
+    next search begins with what this one found."""
+    assert 0 < point["rate_per_second"]["value"] <= RATE
     assert point["rate_per_second"]["value"] == point["rate_per_second"]["low"]
     assert point["core_seconds_per_million_records"]["value"] > 0
     assert point["stages"]["tumbling"]["p50"]["value"] >= 0
