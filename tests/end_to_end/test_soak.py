@@ -6,6 +6,7 @@ has its turn, and memory still grows to what a part needs.
 """
 
 import json
+import math
 import os
 import time
 from contextlib import ExitStack
@@ -23,6 +24,7 @@ from services.runtime.kafka import end_offsets
 from services.runtime.settings import ServiceSettings
 from tests.benchmarks._watch_load import running_load
 from tests.end_to_end.command import CommandLine
+from tests.end_to_end.documented import of_the_machine
 from tests.integration.kafka_broker import free_base_port, running_broker
 
 SECONDS = int(os.environ.get("TIDEGAUGE_SOAK_SECONDS", "7200"))
@@ -64,6 +66,12 @@ COUNTED = """
 TURNS = """
     SELECT DISTINCT JSONExtractString(detail, 'label') AS label FROM tidegauge.results_lifecycle
     WHERE event = 'suite' AND run_id IN (SELECT run_id FROM tidegauge.runs WHERE valid)
+"""
+REASONS = """
+    SELECT run_id, invalid_reasons FROM tidegauge.runs
+    WHERE concluded AND NOT valid AND run_id IN (
+        SELECT run_id FROM tidegauge.results_lifecycle WHERE event = 'suite'
+    )
 """
 # The least that a part had then, but for one sample in ten: between runs, so that what a run
 # asks for does not count.
@@ -122,6 +130,7 @@ def test_two_hours_of_the_default_suite_beside_three_watches(tmp_path: Path) -> 
             found = {load: counted(tidegauge, load) for load in LOADS}
             written = {load: records(kafka.bootstrap, f"{load.name}_out") for load in LOADS}
             turns = asked(tidegauge, TURNS)
+            invalid = asked(tidegauge, REASONS)
             memory = asked(
                 tidegauge,
                 MEMORY.format(from_s=SECONDS // 4, to_s=3 * SECONDS // 8, late_s=7 * SECONDS // 8),
@@ -129,14 +138,18 @@ def test_two_hours_of_the_default_suite_beside_three_watches(tmp_path: Path) -> 
             status = json.loads(done(tidegauge, "status", "--json"))
         finally:
             tidegauge("down")
-    print(json.dumps({"memory": memory, "turns": turns, "status": status}, indent=2))
+    told = {"memory": memory, "turns": turns, "invalid": invalid, "status": status}
+    print(json.dumps(told, indent=2))
     for load, (exact, others) in found.items():
         assert others == 0, load
         if load.share == 1:
             assert exact == written[load] > 0.9 * load.rate * SECONDS
         else:
-            assert exact == pytest.approx(load.share * written[load], rel=0.05)
+            assert exact == pytest.approx(
+                load.share * written[load], abs=by_chance(load, written[load])
+            )
     assert not [one for one in status["services"] if one["restarts"]]
+    assert [one for one in invalid if not of_the_machine(" ".join(one["invalid_reasons"]))] == []
     if SECONDS < TELLING_S:
         return
     grown = {one["service"]: one["after"] / one["before"] - 1 for one in memory}
@@ -145,6 +158,12 @@ def test_two_hours_of_the_default_suite_beside_three_watches(tmp_path: Path) -> 
     suite = load_suite(SUITE)
     labels = {one["label"] for one in turns}
     assert {step.kind for step in suite.steps if step.label in labels} == set(suite.rotation)
+
+
+def by_chance(load: Load, count: int) -> float:
+    """How many more or fewer of so many identities a share of them may have: six standard
+    deviations, as each is in it by its hash."""
+    return 6 * math.sqrt(count * load.share * (1 - load.share))
 
 
 def done(tidegauge: CommandLine, *arguments: str) -> str:
