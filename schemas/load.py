@@ -67,7 +67,7 @@ class Load(Model):
     spike: `rate_per_second`, but `peak_rate_per_second` for `peak_s` from `at_s` on.
     sine: `rate_per_second` ± `amplitude_per_second`, one wave every `period_s`.
     fluctuating: high, low, high, low …: `rate_per_second` and `low_rate_per_second` (a third of it
-    when not given, the proportions of seed 002) for `period_s` each.
+    when not given, the proportions of Karimov et al. 2018) for `period_s` each.
     single_burst: `burst_records` within the first `burst_ms`, on top of `rate_per_second`.
     periodic_burst: the same every `period_s`, the first one after `period_s`.
     replay: when the content was recorded, `speed` times as fast.

@@ -1,15 +1,17 @@
 """A search for the sustainable throughput: its steps, its end, and the policy that judges steps.
 
 Sustainable throughput is the highest load that a system handles without a continuously increasing
-latency or queue (seed 002, definition 5). Policies:
+latency or queue (Karimov et al. 2018, definition 5). Policies:
 
-steady-latency (seed 001, §3.4.2): the median latency does not rise and stays below 10 s, everything
-is processed within 10 s of the end, and the mean CPU stays below 80 %.
+steady-latency (OSPBench: van Dongen and Van den Poel 2020, §3.4.2): the median latency does not
+rise and stays below 10 s, everything is processed within 10 s of the end, and the mean CPU stays
+below 80 %.
 
-The others (seed 004, §5.1.1) look at the queue of records that are in and not yet out. Up to q^a it
-is acceptable, above q^b the rate is not sustained; in between it is tolerated: for some time
-(queue-by-time), for some records pushed (queue-by-count), or until (q^b - q^a) / 2 more are pushed,
-when it must be acceptable again (queue-combined). A failed send fails under every policy.
+The others (preprint of Karimov et al. 2018, §5.1.1) look at the queue of records that are in and
+not yet out. Up to q^a it is acceptable, above q^b the rate is not sustained; in between it is
+tolerated: for some time (queue-by-time), for some records pushed (queue-by-count), or until
+(q^b - q^a) / 2 more are pushed, when it must be acceptable again (queue-combined). A failed send
+fails under every policy.
 """
 
 from typing import Any, Literal
@@ -36,9 +38,9 @@ class SteadyLatency(Model):
 
 
 class QueueThresholds(Model):
-    """Thresholds of the queue as shares of the input of a step (seed 004 begins with these).
+    """Thresholds of the queue as shares of the input of a step; the paper begins with these.
 
-    acceptable: q^a; unacceptable: q^b; full: q^n, where the driver of the seed can push no more.
+    acceptable: q^a; unacceptable: q^b; full: q^n, where the paper's driver can push no more.
     tolerated_s, tolerated: how long, or how many pushes (a share of the input again), the queue may
     stay above q^a without a break.
     """

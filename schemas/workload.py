@@ -35,7 +35,7 @@ WindowSeconds = Annotated[int, Field(ge=1, le=86_400)]
 
 
 class Phases(Model):
-    """Length of each phase of the load, seconds (design: warm-up → measure → cool-down).
+    """Length of each phase of the load, seconds: warm-up, measure, cool-down.
 
     until_steady: the warm-up ends earlier, when every stage is steady (analysis/steadiness.py), but
     not before LEAST_WARM_UP_S. `warm_up_s = "auto"` is this with MOST_WARM_UP_S.
