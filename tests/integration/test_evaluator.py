@@ -8,6 +8,7 @@ import json
 import signal
 import time
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
@@ -219,6 +220,29 @@ def test_a_topic_that_is_not_there_fails_the_run_with_a_reason(evaluator):
         bus.command("prepare", run_id, plan)
         failed = lifecycle.until(run_id, has_event(protocol.FAILED))[-1]
     assert json.loads(failed["detail"]) == {"reason": "topic output.p.nowhere is not there"}
+
+
+def test_an_output_topic_with_the_time_of_its_producer_fails_the_run(evaluator):
+    run_id, bus = "create-time", open_events(evaluator, "tests")
+    own = output_topics("stamped")
+    topics = [replace(one, log_append_time=one.name != own[0].name) for one in own]
+    ensure_topics(admin_client(evaluator, "tests"), topics)
+    request = request_of(run_id)
+    pipeline = request.pipelines[0].model_copy(update={"name": "stamped"})
+    plan = RunPlan(
+        request=request.model_copy(update={"pipelines": (pipeline,)}),
+        start_offsets=ends(evaluator, *TRAFFIC.topics, *(one.name for one in own)),
+    )
+    run = HandWritten(run_id, (int(time.time()) - 10) * 1_000)
+    with readers(evaluator, catalogue.LIFECYCLE) as (lifecycle,):
+        bus.command("prepare", run_id, plan)
+        send_probes(evaluator, run_id)
+        lifecycle.until(run_id, has_event(protocol.READY))
+        bus.command("start", run_id, PhasePlan(load_start_ms=run.start_ms, phases=PHASES))
+        write(evaluator, [(own[0].name, run.encoded(("a", 0, "flow")))])
+        failed = lifecycle.until(run_id, has_event(protocol.FAILED))[-1]
+    said = f"topic {own[0].name} does not use LogAppendTime"
+    assert json.loads(failed["detail"]) == {"reason": said}
 
 
 def test_a_command_whose_body_is_wrong_fails_the_run_with_a_reason(evaluator):
