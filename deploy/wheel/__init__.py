@@ -1,4 +1,4 @@
-"""Tidegauge as a package: a stream benchmark that people leave running.
+"""Tidegauge as a package: benchmarks stream processing pipelines from outside, through Kafka.
 
 import tidegauge
 

@@ -17,7 +17,7 @@ LOUDNESS = (
 )
 EPILOG = """\
 Exit codes: 0 done (run: valid and ledger clean), 1 it ran but is not so, 2 it could not be done,
-3 a threshold failed.
+3 a threshold failed, 130 interrupted.
 State lives in --data DIR or TIDEGAUGE_DATA (default .tidegauge); ports begin at
 TIDEGAUGE_BASE_PORT (default 17070), so that two stacks can run side by side."""
 
@@ -26,7 +26,7 @@ def build_parser() -> argparse.ArgumentParser:
     """The parser; every verb sets `verb`."""
     parser = argparse.ArgumentParser(
         prog="tidegauge",
-        description="A stream benchmark that people leave running.",
+        description="Benchmarks stream processing pipelines from outside, through Kafka.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -136,7 +136,7 @@ def _add_study(verbs: Verbs) -> None:
     study = _verb(verbs, "study", "answer a paper's questions on this machine, or list the studies")
     study.add_argument("name", nargs="?", metavar="NAME", help="default: list the studies")
     study.add_argument(
-        "--scale", default="small", metavar="NAME", help="how thorough (small): small or full"
+        "--scale", default="small", metavar="NAME", help="how thorough, as the list says (small)"
     )
     study.add_argument(
         "--folder", type=Path, metavar="DIR", help="where the page is written (default: here)"
@@ -248,7 +248,7 @@ def _add_new(verbs: Verbs) -> None:
 
 
 def _add_checks(verbs: Verbs) -> None:
-    bench = _verb(verbs, "bench", "measure this machine against a peer, in one run")
+    bench = _verb(verbs, "bench", "measure a part of Tidegauge against a peer, in one run")
     bench.add_argument("name", nargs="?", metavar="NAME", help="default: all of them")
     bench.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
     bench.add_argument(

@@ -23,7 +23,7 @@ class Help:
 NONE = Help("", (("./tidegauge --help", "every verb"),))
 HELP: dict[str, Help] = {
     "run": Help(
-        "Starts the stack unless it runs, prepares the pipelines until their outputs grow steadily,"
+        "Starts the stack unless it runs, prepares the pipelines until every stage has published,"
         " sends the load (warm-up until all is steady, measured phase, cool-down), waits until"
         " every expected output has its verdict, and prints the report. What it started it stops."
         " Ctrl-C ends the run and keeps what it has measured, marked as INVALID."
@@ -52,7 +52,7 @@ HELP: dict[str, Help] = {
         " folder. Engines that are not there are installed."
         "\n\nNAME is a name of `tidegauge study` or the path of a TOML file.",
         (
-            ("./tidegauge study", "the studies and their scales"),
+            ("./tidegauge study", "the studies, their scales and how long each takes"),
             ("./tidegauge study ospbench --scale small", "within an hour and a half"),
         ),
     ),
@@ -73,7 +73,8 @@ HELP: dict[str, Help] = {
     "up": Help(
         "Starts broker and services and stays until Ctrl-C, or returns with --detach. Every `run`"
         " then attaches to them and starts at once. With SUITE, a name of `tidegauge suites` or the"
-        " path of a TOML file, they carry it out for ever, from where it was; `run` goes before.",
+        " path of a TOML file, they carry it out for ever, from where it was; `run` has priority:"
+        " the suite's run is cancelled and repeated.",
         (
             ("./tidegauge up default --detach", "measure something every few minutes"),
             ("./tidegauge up --detach", "in the background; `tidegauge down` stops it"),
@@ -135,9 +136,9 @@ HELP: dict[str, Help] = {
         ),
     ),
     "changes": Help(
-        "Looks through all valid runs, oldest first, for figures that changed for good: the mean,"
-        " the median and the 99th percentile of latency of every workload, pipeline and stage, and"
-        " the sustainable rate of every search. Says what was before and after, with which run it"
+        "Looks through all valid runs, oldest first, for figures that changed permanently: the"
+        " mean, the median and the 99th percentile of latency of every workload, pipeline and stage,"
+        " and the sustainable rate of every search. Says what was before and after, with which run it"
         " began, and what else changed there (settings, versions, host)."
         " A suite looks after each of its runs; what is found is also in the view change_points.",
         (
@@ -201,13 +202,15 @@ HELP: dict[str, Help] = {
         ),
     ),
     "test": Help(
-        "Without arguments: format, lint, types, import boundaries, then all tests but those that"
-        " kill parts under load, run every command of the pages or start from a clone. Arguments"
-        " go to pytest; the first may be a kind of tests.",
+        "Without arguments: format, lint, types, import boundaries, then all tests but the kinds"
+        " faults, workloads, engines, documented, soak and fresh. Arguments go to pytest; the first"
+        " may be a kind of tests.",
         (
             ("./tidegauge test", "what continuous integration runs"),
             ("./tidegauge test unit", "a minute, no processes"),
-            ("./tidegauge test faults", "the long ones"),
+            ("./tidegauge test faults", "parts are killed under load"),
+            ("./tidegauge test workloads", "every ready workload, shortened"),
+            ("./tidegauge test engines", "the engines, and one of your own on every domain"),
             ("./tidegauge test documented", "every command of README and docs"),
             ("./tidegauge test soak", "two hours of the default suite and three watches"),
             ("./tidegauge test fresh", "a clone that installs itself, over the network"),
