@@ -137,9 +137,9 @@ HELP: dict[str, Help] = {
     ),
     "changes": Help(
         "Looks through all valid runs, oldest first, for figures that changed permanently: the"
-        " mean, the median and the 99th percentile of latency of every workload, pipeline and stage,"
-        " and the sustainable rate of every search. Says what was before and after, with which run it"
-        " began, and what else changed there (settings, versions, host)."
+        " mean, the median and the 99th percentile of latency of every workload, pipeline and"
+        " stage, and the sustainable rate of every search. Says what was before and after, with"
+        " which run it began, and what else changed there (settings, versions, host)."
         " A suite looks after each of its runs; what is found is also in the view change_points.",
         (
             ("./tidegauge changes", "did last night's upgrade slow the join?"),
