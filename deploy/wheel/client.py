@@ -17,12 +17,14 @@ import urllib.parse
 import urllib.request
 import weakref
 from collections.abc import Iterator
+from http.client import HTTPException
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
 STORE_PORT: Final = 2  # from the base port on: services/runtime/ports.py
 BASE_PORT: Final = 17_070
+LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 TIMEOUT_S: Final = 60.0
 START_TIMEOUT_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 10.0
@@ -114,10 +116,9 @@ class Results:
         address = f"{self._url}/?{urllib.parse.urlencode(fields)}"
         request = urllib.request.Request(address, query.encode(), self._headers, method="POST")
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-                data = answer.read()
-        except urllib.error.HTTPError as error:
-            raise ConnectError(error.read().decode(errors="replace").strip()) from error
+            data = _answer_to(request, TIMEOUT_S)
+        except _RefusedError as error:
+            raise ConnectError(str(error)) from error
         except OSError as error:
             raise ConnectError(f"{self._url} does not answer: {error}") from error
         try:
@@ -182,10 +183,31 @@ def _root() -> Path:
 
 def _is_ready(address: str) -> bool:
     try:
-        with urllib.request.urlopen(f"{address}/health/ready", timeout=1):
-            return True
+        _answer_to(f"{address}/health/ready", 1)
     except OSError:
         return False
+    return True
+
+
+class _RefusedError(OSError):
+    """A server said no; the text is what it said."""
+
+
+def _answer_to(request: urllib.request.Request | str, timeout_s: float) -> bytes:
+    """The body of an answer; on this machine past any proxy, as in services/runtime/answers.py.
+    Raises OSError."""
+    url = request if isinstance(request, str) else request.full_url
+    is_here = urllib.parse.urlsplit(url).hostname in LOOPBACK
+    handlers = [urllib.request.ProxyHandler({})] if is_here else []
+    try:
+        try:
+            with urllib.request.build_opener(*handlers).open(request, timeout=timeout_s) as answer:
+                body: bytes = answer.read()
+                return body
+        except urllib.error.HTTPError as error:
+            raise _RefusedError(error.read().decode(errors="replace").strip()) from error
+    except HTTPException as error:
+        raise OSError(f"its answer broke off: {error!r}") from error
 
 
 def _start(root: Path, folder: Path, address: str) -> "subprocess.Popen[bytes]":

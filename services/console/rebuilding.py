@@ -2,7 +2,6 @@
 
 import json
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable
 from typing import Any
@@ -11,10 +10,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from services.runtime.clickhouse import QueryError, StoreUrl
+from services.runtime.clickhouse import QueryError, StoreUrl, answer_of_store
 
 POLL_S = 0.5
-TIMEOUT_S = 60.0
 
 
 def rebuild(url: StoreUrl, force: bool, check_stack: Callable[[], None]) -> dict[str, Any]:
@@ -49,11 +47,5 @@ def show_rebuild(console: Console, status: dict[str, Any]) -> None:
 def _ask(url: StoreUrl, method: str, path: str) -> dict[str, Any]:
     headers = url.headers("admin")
     request = urllib.request.Request(f"{url}{path}", headers=headers, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-            found: dict[str, Any] = json.load(answer)
-            return found
-    except urllib.error.HTTPError as error:
-        raise QueryError(error.read().decode(errors="replace").strip()) from error
-    except OSError as error:
-        raise QueryError(f"the store at {url} does not answer: {error}") from error
+    found: dict[str, Any] = json.loads(answer_of_store(url, request))
+    return found

@@ -3,12 +3,11 @@
 The console then starts and stops nothing; it asks Kafka and the store as it does otherwise.
 """
 
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 
 from deploy.local.parts import Part, stack_parts
 from deploy.local.stack import Stack, StackError, StackStatus
+from services.runtime.answers import answer_to
 from services.runtime.clickhouse import store_url
 from services.runtime.settings import EXIT_USAGE, ServiceSettings
 
@@ -76,10 +75,10 @@ class RemoteStack:
     def _is_ready(self) -> bool:
         address = f"{self.settings.store_url}/health/ready"
         try:
-            with urllib.request.urlopen(address, timeout=READY_TIMEOUT_S):
-                return True
-        except (urllib.error.URLError, OSError):
+            answer_to(address, READY_TIMEOUT_S)
+        except OSError:
             return False
+        return True
 
     def _not_ours(self) -> StackError:
         return StackError(

@@ -4,14 +4,13 @@ import os
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from deploy.local.data_folder import make_private
 from deploy.local.preflight import check_ports
+from services.runtime.answers import answer_to
 from services.runtime.clickhouse import QueryError, store_url
 from services.runtime.settings import ROOT, ServiceSettings
 
@@ -71,8 +70,8 @@ def _await_ready(settings: ServiceSettings, process: "subprocess.Popen[bytes]", 
             lines = log.read_text(errors="replace").strip().splitlines()
             raise QueryError(lines[-1] if lines else "The store ended without a word.")
         try:
-            with urllib.request.urlopen(f"{store_url(settings)}/health/ready", timeout=1):
-                return
-        except (urllib.error.URLError, OSError):
+            answer_to(f"{store_url(settings)}/health/ready", 1)
+            return
+        except OSError:
             time.sleep(0.05)
     raise QueryError("The store did not become ready within 30 s.")

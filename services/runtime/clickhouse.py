@@ -1,13 +1,13 @@
 """Ask the store in SQL, over ClickHouse's HTTP interface."""
 
 import json
-import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from services.runtime.answers import RefusedError, answer_to
 from services.runtime.settings import ServiceSettings
 
 TIMEOUT_S = 60.0
@@ -61,12 +61,15 @@ def _asked(url: str, sql: str, parameters: Mapping[str, str], settings: Mapping[
     request = urllib.request.Request(
         f"{url}/?{urllib.parse.urlencode(fields)}", sql.encode(), headers, method="POST"
     )
+    return answer_of_store(url, request)
+
+
+def answer_of_store(url: str, request: urllib.request.Request) -> bytes:
+    """What the store at `url` says to a request. Raises QueryError."""
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-            body: bytes = answer.read()
-            return body
-    except urllib.error.HTTPError as error:
-        raise QueryError(error.read().decode(errors="replace").strip()) from error
+        return answer_to(request, TIMEOUT_S)
+    except RefusedError as error:
+        raise QueryError(str(error)) from error
     except OSError as error:
         raise QueryError(f"the store at {url} does not answer: {error}") from error
 
