@@ -5,17 +5,19 @@ import os
 import shutil
 import socket
 import subprocess
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 from rich.console import Console
+from rich.markup import escape
 
 from deploy.local.jars_lock import JarsError, jars_lock, mend, verify_jars
+from deploy.local.stack import ServiceStatus
+from deploy.local.status import READY
 from services.console.engines import installation_state
+from services.runtime.answers import RefusedError, answer_to
 from services.runtime.clickhouse import QueryError, query, store_url
 from services.runtime.engines import load_engines
 from services.runtime.installed import installed
@@ -41,8 +43,13 @@ class Finding:
     advice: str = ""
 
 
-def examine(settings: ServiceSettings, running: bool) -> Iterator[Finding]:
-    """Look at everything, one finding after the other; of services elsewhere at the store alone."""
+def examine(
+    settings: ServiceSettings, running: bool, services: Iterable[ServiceStatus] = ()
+) -> Iterator[Finding]:
+    """Look at everything, one finding after the other; of services elsewhere at the store alone.
+
+    services: the parts of the stack that runs.
+    """
     if settings.store_url:
         yield Finding(
             running,
@@ -58,7 +65,12 @@ def examine(settings: ServiceSettings, running: bool) -> Iterator[Finding]:
     yield from _engines(settings)
     yield _wall(settings) if running else _wall_to_be()
     yield _base_port(settings.base_port)
-    yield from _services(settings) if running else _ports(settings)
+    if not running:
+        yield from _ports(settings)
+        return
+    for service in services:
+        yield _service(settings, service)
+    yield _dead_letters(settings)
 
 
 def show(console: Console, findings: Iterator[Finding]) -> int:
@@ -66,9 +78,9 @@ def show(console: Console, findings: Iterator[Finding]) -> int:
     code = 0
     for finding in findings:
         mark = "[green]ok[/green]  " if finding.good else "[red]bad[/red] "
-        console.print(f"{mark} {finding.text}", soft_wrap=True)
+        console.print(f"{mark} {escape(finding.text)}", soft_wrap=True)
         if not finding.good:
-            console.print(f"     → {finding.advice}", soft_wrap=True)
+            console.print(f"     → {escape(finding.advice)}", soft_wrap=True)
             code = 1
     return code
 
@@ -143,10 +155,9 @@ def _wall(settings: ServiceSettings) -> Finding:
     """Whether the store that runs has given up all files but its own."""
     url = f"http://{settings.host}:{settings.port('store')}/health/wall"
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            return Finding(True, f"the store: {answer.read().decode().strip()}")
-    except urllib.error.HTTPError as error:
-        return Finding(False, f"the store: {error.read().decode().strip()}", NO_WALL)
+        return Finding(True, f"the store: {answer_to(url, 5).decode().strip()}")
+    except RefusedError as error:
+        return Finding(False, f"the store: {error}", NO_WALL)
     except OSError as error:
         return Finding(
             False, f"the store does not say what it can open: {error}", "look at its log"
@@ -185,25 +196,22 @@ def _ports(settings: ServiceSettings) -> Iterator[Finding]:
     yield Finding(True, f"the stack is not running; its ports begin at {settings.base_port}")
 
 
-def _services(settings: ServiceSettings) -> Iterator[Finding]:
-    for name in (name for name in PORT_OFFSETS if not name.startswith("kafka")):
-        url = f"http://{settings.host}:{settings.port(name)}/health/ready"
-        try:
-            with urllib.request.urlopen(url, timeout=5):
-                yield Finding(True, f"{name} is ready")
-        except (urllib.error.URLError, OSError) as error:
-            log = settings.data / "logs" / f"{name}.log"
-            yield Finding(False, f"{name} is not ready: {error}", f"look at {log}")
+def _service(settings: ServiceSettings, service: ServiceStatus) -> Finding:
+    log = settings.data / "logs" / f"{service.name}.log"
+    text = f"{service.name} is {service.state}"
+    return Finding(service.state == READY, text, f"look at {log}")
+
+
+def _dead_letters(settings: ServiceSettings) -> Finding:
     try:
         dead = query(
             store_url(settings),
             "SELECT count() AS n, any(reason) AS why FROM tidegauge.dead_letter",
         )[0]
     except QueryError as error:
-        yield Finding(False, f"the store does not answer SQL: {error}", "look at its log")
-        return
+        return Finding(False, f"the store does not answer SQL: {error}", "look at its log")
     advice = 'see: tidegauge sql "SELECT * FROM tidegauge.dead_letter"'
     text = f"{dead['n']} dead letters" + (
         f", such as {json.dumps(dead['why'])}" if dead["n"] else ""
     )
-    yield Finding(not dead["n"], text, advice)
+    return Finding(not dead["n"], text, advice)

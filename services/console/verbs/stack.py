@@ -62,7 +62,8 @@ def status(options: Namespace, settings: ServiceSettings, console: Console) -> i
 
 def doctor(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """Check the machine and the stack."""
-    findings = examine(settings, open_stack(settings).status().running)
+    stack = open_stack(settings).status()
+    findings = examine(settings, stack.running, stack.services)
     if options.json:
         found = [asdict(one) | ({"advice": ""} if one.good else {}) for one in findings]
         print_json(found)
