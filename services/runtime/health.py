@@ -3,13 +3,19 @@
 The evaluator (Faust) and the store have web servers of their own and answer the same paths there.
 """
 
+import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from services.runtime.hosts import LOOPBACK, is_known
+
+MOST_CONNECTIONS: Final = 16
+SILENT_S: Final = 5.0
 
 
 class PortTakenError(OSError):
@@ -24,6 +30,8 @@ def serve_health(host: str, port: int, is_ready: Callable[[], bool]) -> Threadin
     names = LOOPBACK | {host}
 
     class Handler(BaseHTTPRequestHandler):
+        timeout = SILENT_S
+
         def do_GET(self) -> None:
             if host in LOOPBACK and not is_known(self.headers.get("Host", ""), names, True):
                 self._answer(403, b"this is not a name of this machine\n")
@@ -49,9 +57,31 @@ def serve_health(host: str, port: int, is_ready: Callable[[], bool]) -> Threadin
             """Requests are not logged: a probe every second says nothing."""
 
     try:
-        server = ThreadingHTTPServer((host, port), Handler)
+        server = _Server((host, port), Handler)
     except OSError as error:
         raise PortTakenError(f"port {port} on {host} is taken: {error.strerror}") from error
-    server.daemon_threads = True
     threading.Thread(target=server.serve_forever, name="health", daemon=True).start()
     return server
+
+
+class _Server(ThreadingHTTPServer):
+    """Has MOST_CONNECTIONS at once: the oldest gives way to another, so that whoever holds
+    connections open keeps nobody else out."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self._open: dict[socket.socket, None] = {}  # oldest first
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a connection in a thread of its own."""
+        for oldest in list(self._open)[: 1 - MOST_CONNECTIONS]:
+            self._open.pop(oldest, None)
+            with suppress(OSError):
+                oldest.shutdown(socket.SHUT_RDWR)
+        self._open[request] = None
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """A connection has been answered, or broke off."""
+        self._open.pop(request, None)
+        super().shutdown_request(request)

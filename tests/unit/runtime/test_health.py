@@ -1,0 +1,44 @@
+"""The health server with clients that hold its connections."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from http.client import HTTPConnection
+
+import pytest
+
+from services.runtime import health
+from services.runtime.health import MOST_CONNECTIONS, serve_health
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    server = serve_health("127.0.0.1", 0, lambda: True)
+    yield server.server_address[1]
+    server.shutdown()
+    server.server_close()
+
+
+def test_who_holds_connections_open_loses_the_oldest_and_keeps_nobody_out(port: int) -> None:
+    with ExitStack() as held:
+        clients = [
+            held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+            for _ in range(MOST_CONNECTIONS)
+        ]
+        connection = HTTPConnection("127.0.0.1", port, timeout=10)
+        connection.request("GET", "/health/ready")
+        assert connection.getresponse().status == 200
+        connection.close()
+        assert clients[0].recv(1) == b""
+
+
+def test_who_says_nothing_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "SILENT_S", 0.05)
+    server = serve_health("127.0.0.1", 0, lambda: True)
+    with socket.create_connection(server.server_address[:2], timeout=10) as client:
+        client.sendall(b"GET /health/live HTTP/1.1\r\n")
+        assert client.recv(1) == b""
+    server.shutdown()
+    server.server_close()
