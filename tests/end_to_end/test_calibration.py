@@ -53,14 +53,18 @@ def tidegauge(tmp_path_factory):
     assert command("down").returncode == 0
 
 
+def files_of(tidegauge, delays_ms):
+    """Pipelines by name and delay, as files; the one that is called so is faulty."""
+    files = {name: tidegauge.data / f"{name}.toml" for name in delays_ms}
+    for name, file in files.items():
+        text = PIPELINE.format(name=name, delay_ms=delays_ms[name])
+        file.write_text(text + (FAULTS if name == "faulty" else ""))
+    return ",".join(map(str, files.values()))
+
+
 @pytest.fixture(scope="module")
 def report(tidegauge):
     """The run is valid but its ledger is not clean, so the exit code is 1."""
-    files = []
-    for name, delay_ms in DELAYS_MS.items():
-        files.append(tidegauge.data / f"{name}.toml")
-        text = PIPELINE.format(name=name, delay_ms=delay_ms)
-        files[-1].write_text(text + (FAULTS if name == "faulty" else ""))
     path = tidegauge.data / "report.json"
     changes = NEVER_LATE | {
         "deadline_ms = 10_000": f"deadline_ms = {DEADLINE_MS}",
@@ -69,7 +73,7 @@ def report(tidegauge):
     }
     workload = changed_workload("latency", tidegauge.data / "short.toml", changes)
     done = tidegauge(
-        *("run", str(workload), "--pipeline", ",".join(map(str, files)), "--stages", "0,1,3"),
+        *("run", str(workload), "--pipeline", files_of(tidegauge, DELAYS_MS), "--stages", "0,1,3"),
         *("--rate", str(RATE), "--warm-up", str(WARM_UP_S), "--duration", str(MEASURE_S)),
         *("--report", str(path)),
     )
@@ -210,29 +214,6 @@ def brief_run(tidegauge, *more):
     return done, json.loads(path.read_text())
 
 
-def test_a_threshold_that_fails_gives_exit_code_3_and_is_told_everywhere(tidegauge):
-    fails, holds = "parse.p50_ms <= 49", "parse.missing == 0"
-    done, found = brief_run(
-        tidegauge, "--duration", "2", "--threshold", fails, "--threshold", holds
-    )
-    assert done.returncode == 3, done.stdout + done.stderr
-    assert f"threshold failed: {fails}; calibration parse has" in done.stdout
-    assert found["valid"]
-    assert [(row["threshold"], row["passed"]) for row in found["thresholds"]] == [
-        (fails, False),
-        (holds, True),
-    ]
-    latest = found["pipelines"]["calibration"]["stages"]["parse"]["latency_ms"]["latest"]
-    assert found["thresholds"][0]["value"] == latest["p50"]
-    query = (
-        "SELECT threshold, stage, value, passed FROM tidegauge.threshold_results"
-        f" WHERE run_id = '{found['run_id']}'"
-    )
-    answer = tidegauge("sql", query, "--format", "JSONCompactEachRow")
-    rows = [json.loads(line) for line in answer.stdout.splitlines()]
-    assert rows == [[fails, "parse", latest["p50"], False], [holds, "parse", 0, True]]
-
-
 def test_a_job_gets_its_files_and_the_exit_code(tidegauge, tmp_path):
     changes = {"keep_up_s = 4": "keep_up_s = 2"}
     summary = tmp_path / "summary.md"
@@ -263,10 +244,15 @@ def test_a_job_gets_its_files_and_the_exit_code(tidegauge, tmp_path):
     assert [row["passed"] for row in found["thresholds"]] == [False, True]
 
 
-def test_a_baseline_is_a_report_of_before(tidegauge):
+def test_a_baseline_is_a_report_of_before_which_may_have_a_floor(tidegauge):
     baseline = tidegauge.data / "baseline.json"
-    done, found = brief_run(tidegauge, "--duration", "2", "--threshold", "parse.p50_ms >= 50")
+    done, found = brief_run(
+        tidegauge, "--duration", "2", "--threshold", "parse.p50_ms >= 50", "--floor"
+    )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert found["floor"]["count"] == 1_000  # 100 records/s for 10 s, before the run
+    assert 0 <= found["floor"]["p50"] <= found["floor"]["max"]
+    assert "Floor: a plain copy took p50" in done.stdout
     cell = found["pipelines"]["calibration"]["stages"]["parse"]["latency_ms"]["latest"]
     cell["p50"] = 10
     baseline.write_text(json.dumps(found))
@@ -329,14 +315,20 @@ def test_a_delay_that_still_falls_while_it_is_measured_is_named(tidegauge):
     )
 
 
-def test_a_threshold_that_aborts_ends_the_run_early(tidegauge):
-    line = "parse.p50_ms <= 49 abort"
-    done, found = brief_run(tidegauge, "--duration", "200", "--threshold", line)
-    assert done.returncode == 3, done.stdout + done.stderr
-    assert not found["valid"]
-    assert found["invalid_reasons"][0].startswith("The run was ended by a threshold that failed:")
-    assert found["input"]["records"] < 30 * 400
-    assert [row["passed"] for row in found["thresholds"]] == [False]
+def test_two_pipelines_in_turns_have_half_of_the_records_each(tidegauge):
+    delays_ms = {"quick": 5, "slow": 60}
+    pipelines = ("--pipeline", files_of(tidegauge, delays_ms), "--interleave")
+    done, found = brief_run(tidegauge, *pipelines, "--duration", "12")
+    assert done.returncode == 0, done.stdout + done.stderr
+    turns = found["interleaved"]
+    assert turns["order"] == ["quick", "slow", "slow", "quick"]
+    assert (turns["block_s"], turns["blocks"]) == (6, 2)
+    (pair,) = turns["pairs"]
+    for (name, delay_ms), figures in zip(delays_ms.items(), pair["stages"]["parse"], strict=True):
+        verdicts = found["pipelines"][name]["stages"]["parse"]["verdicts"]
+        assert verdicts["exact"] == sum(verdicts.values()) == 600  # of a block
+        assert figures["mean"] >= delay_ms
+    assert "In turns: Too few blocks to tell slow from quick" in done.stdout
 
 
 def test_large_windows_of_json_are_exact(tidegauge):

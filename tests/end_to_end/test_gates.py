@@ -25,6 +25,10 @@ HOLDS = "parse.missing == 0"
 FAILED = f"failed: {LIMIT}; slowed parse has"
 ABORTED = "The run was ended by a threshold that failed:"
 LONG_S = 170
+THRESHOLDS = (
+    "SELECT threshold, stage, value, passed FROM tidegauge.threshold_results"
+    " WHERE run_id = '{run_id}'"
+)
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class Ended:
     report: dict[str, Any]
     cases: list[ElementTree.Element]
     summary: str
+    thresholds: list[list[Any]]  # in SQL: threshold, stage, value, passed
 
 
 @pytest.fixture(scope="module")
@@ -78,12 +83,17 @@ def slowed_run(command: CommandLine, name: str, seconds: int, *limits: str) -> E
         *(word for limit in limits for word in ("--threshold", limit)),
     )
     assert files["json"].exists(), done.stdout + done.stderr
+    report = json.loads(files["json"].read_text())
+    answer = command(
+        *("sql", THRESHOLDS.format(run_id=report["run_id"]), "--format", "JSONCompactEachRow")
+    )
     return Ended(
         done.returncode,
         done.stdout + done.stderr,
-        json.loads(files["json"].read_text()),
+        report,
         list(ElementTree.parse(files["xml"]).iter("testcase")),
         files["md"].read_text(),
+        [json.loads(line) for line in answer.stdout.splitlines()],
     )
 
 
@@ -115,7 +125,12 @@ def test_a_run_whose_threshold_fails_ends_with_3_and_says_so_once_each(told) -> 
         (LIMIT, False),
         (HOLDS, True),
     ]
-    assert run.report["thresholds"][0]["value"] >= 80
+    latest = run.report["pipelines"]["slowed"]["stages"]["parse"]["latency_ms"]["latest"]
+    assert run.report["thresholds"][0]["value"] == latest["p50"] >= 80
+    assert run.thresholds == [
+        [LIMIT, "parse", latest["p50"], False],
+        [HOLDS, "parse", 0, True],
+    ]
     assert [case.get("name") for case in run.cases] == [
         "valid",
         "every output is exact",
