@@ -12,12 +12,22 @@ from schemas.protocol import MACHINE
 # The broker and the pipelines are what is measured; all else is there to measure them.
 MEASURED = ("kafka",)
 OBSERVERS = {"generator", "evaluator", "store"}
+MISSING_SHARE = 0.05  # more is no sample cut at the ends of a phase
 Figures = dict[str, Any]
 
 
-def core_seconds_per_million_records(cpu_seconds: float, records: int) -> float | None:
-    """Processor time of a pipeline per million input records; None without input."""
-    return 1e6 * cpu_seconds / records if records else None
+def core_seconds_per_million_records(
+    cpu_seconds: float, sampled_s: float, measured_s: float, records: int
+) -> float | None:
+    """Processor time of a pipeline per million input records; None without input or samples.
+
+    cpu_seconds: of samples that last sampled_s between them. Where samples of measured_s are
+    missing, the pipeline used as much then as in the others.
+    """
+    if not records or not sampled_s:
+        return None
+    missing = sampled_s < (1 - MISSING_SHARE) * measured_s
+    return 1e6 * cpu_seconds * (measured_s / sampled_s if missing else 1.0) / records
 
 
 def scaled_bounds(

@@ -15,6 +15,7 @@ from typing import Any
 
 from analysis.intervals import LEVELS, student_t
 from schemas.percentiles import quantile
+from schemas.protocol import Interleaving
 
 CONFIDENCE = 0.95
 TRIMMED = 0.1
@@ -23,6 +24,23 @@ LEAST_PAIRS = 5
 LEAST_OUTPUTS = {"p50": 10, "p95": 40, "p99": 200, "mean": 10, "middle": 10}
 FIGURES = tuple(LEAST_OUTPUTS)
 Latencies = Mapping[int, Mapping[int, int]]  # by second of output (epoch): latency in ms: count
+
+
+@dataclass(frozen=True)
+class Turns:
+    """When it was whose turn: epoch seconds."""
+
+    said: Interleaving
+    load_start_s: int
+    measured_s: tuple[int, int]
+
+    def seconds_of(self, pipeline: str) -> set[int]:
+        """The measured seconds that were its turn."""
+        return {second for second in range(*self.measured_s) if self.of(second) == pipeline}
+
+    def of(self, second: int) -> str:
+        """Whose turn a second of the load was."""
+        return self.said.turn(second - self.load_start_s)
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,20 @@
 """Figures of a run so far, as its thresholds need them: events of the bus → a report's shape. Pure.
 
-Only of the measured phase. Kept for runs that have thresholds.
+Only of the measured phase. Kept for runs that have thresholds. Of pipelines that are measured in
+turns, what one did per second and per record is of its own turns.
 """
 
 from collections import Counter, defaultdict, deque
 from typing import Any
 
 from analysis.costs import core_seconds_per_million_records
+from analysis.interleaving import Turns
 from schemas import catalogue, protocol
 from schemas.percentiles import quantile
-from schemas.protocol import Drained, RunRequest
+from schemas.protocol import Drained, PhasePlan, RunRequest
 
 BUS = (catalogue.THROUGHPUT, catalogue.PIPELINE)  # beside what every run needs
+TIMED = (*BUS, catalogue.RESOURCES)
 LEVELS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 EARLY = 10_000  # events that may come before it is known when the measured phase begins
 
@@ -25,15 +28,21 @@ class Measured:
         self._early: deque[tuple[str, dict[str, Any]]] = deque(maxlen=EARLY)
         self._latencies: defaultdict[tuple[str, str, str], Counter[int]] = defaultdict(Counter)
         self._send_delays_us: Counter[int] = Counter()
-        self._sent = 0
+        self._turns: Turns | None = None
+        self._sent: Counter[str] = Counter()  # by whose turn it was, empty for everybody's
         self._outputs: Counter[tuple[str, str]] = Counter()
         self._used: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._used_in_turn: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._memory: Counter[str] = Counter()
         self._lag: Counter[str] = Counter()
 
-    def begins(self, start_ms: int, end_ms: int) -> None:
-        """When the measured phase begins and ends, epoch milliseconds."""
-        self._bounds = (start_ms, end_ms)
+    def begins(self, phases: PhasePlan) -> None:
+        """It is known when the measured phase begins and ends."""
+        self._bounds = start_ms, end_ms = phases.measure_start_ms, phases.measure_end_ms
+        if self._request.interleaved is not None:
+            measured_s = start_ms // 1000, end_ms // 1000
+            load_start_s = phases.load_start_ms // 1000
+            self._turns = Turns(self._request.interleaved, load_start_s, measured_s)
         while self._early:
             self._add_timed(*self._early.popleft())
 
@@ -42,10 +51,7 @@ class Measured:
         if topic == catalogue.LATENCY and record["phase"] == "measure":
             of = self._latencies[record["pipeline"], record["stage"], record["definition"]]
             _count(of, record["latencies_ms"], record["counts"])
-        elif topic == catalogue.GENERATOR and record["phase"] == "measure":
-            _count(self._send_delays_us, record["send_delays_us"], record["counts"])
-            self._sent += record["acknowledged"]
-        elif topic in (catalogue.THROUGHPUT, catalogue.RESOURCES, catalogue.PIPELINE):
+        elif topic in TIMED or (topic == catalogue.GENERATOR and record["phase"] == "measure"):
             if self._bounds is None:
                 self._early.append((topic, record))
             else:
@@ -53,6 +59,10 @@ class Measured:
 
     def _add_timed(self, topic: str, record: dict[str, Any]) -> None:
         assert self._bounds is not None
+        if topic == catalogue.GENERATOR:
+            _count(self._send_delays_us, record["send_delays_us"], record["counts"])
+            self._sent[self._turn(record["second"])] += record["acknowledged"]
+            return
         at_ms = record["second"] if topic == catalogue.THROUGHPUT else record["time"]
         name = record["pipeline"]
         if not name or not self._bounds[0] <= at_ms < self._bounds[1]:
@@ -60,20 +70,36 @@ class Measured:
         if topic == catalogue.THROUGHPUT:
             self._outputs[name, record["stage"]] += record["records"]
         elif topic == catalogue.RESOURCES:
-            self._used[name]["cpu_us"] += round(1e6 * record["cpu_seconds"])
-            self._used[name]["us"] += round(1e6 * record["interval_s"])
-            self._memory[name] = max(self._memory[name], record["memory_bytes"])
+            self._add_use(name, record)
         elif record.get("lag_records") is not None:
             self._lag[name] = max(self._lag[name], record["lag_records"])
+
+    def _add_use(self, name: str, record: dict[str, Any]) -> None:
+        cpu_us, us = round(1e6 * record["cpu_seconds"]), round(1e6 * record["interval_s"])
+        self._used[name] += Counter(cpu_us=cpu_us, us=us)
+        self._memory[name] = max(self._memory[name], record["memory_bytes"])
+        if self._turn(record["time"] - us / 2000) in ("", name):
+            self._used_in_turn[name] += Counter(cpu_us=cpu_us, us=us)
+
+    def _turn(self, at_ms: float) -> str:
+        """The pipeline whose turn it was; empty where there are no turns."""
+        return self._turns.of(int(at_ms // 1000)) if self._turns else ""
+
+    def _seconds_of(self, pipeline: str) -> float:
+        """How long a pipeline was measured."""
+        if self._turns is not None:
+            return len(self._turns.seconds_of(pipeline))
+        return (self._bounds[1] - self._bounds[0]) / 1000 if self._bounds else 0.0
 
     def figures(self, drained: Drained | None = None) -> dict[str, Any]:
         """What is known by now, in the shape of a report. drained: the verdicts, at the end."""
         verdicts = drained.verdicts if drained else {}
         seconds = (self._bounds[1] - self._bounds[0]) / 1000 if self._bounds else 0.0
+        sent = self._sent.total()
         return {
             "input": {
-                "records": self._sent,
-                "records_per_second": self._sent / seconds if seconds else None,
+                "records": sent,
+                "records_per_second": sent / seconds if seconds else None,
                 "send_delay_ms": {
                     name: None if value is None else value / 1000
                     for name, value in _levels(self._send_delays_us).items()
@@ -81,9 +107,9 @@ class Measured:
             },
             "pipelines": {
                 one.name: {
-                    "resources": self._resources(one.name),
+                    "resources": self._resources(one.name, ended=drained is not None),
                     "stages": {
-                        stage: self._stage(one.name, stage, verdicts, seconds)
+                        stage: self._stage(one.name, stage, verdicts)
                         for stage in self._request.stages_of(one)
                     },
                 }
@@ -91,7 +117,8 @@ class Measured:
             },
         }
 
-    def _stage(self, pipeline: str, stage: str, verdicts: Any, seconds: float) -> dict[str, Any]:
+    def _stage(self, pipeline: str, stage: str, verdicts: Any) -> dict[str, Any]:
+        seconds = self._seconds_of(pipeline)
         counts = dict(verdicts.get(pipeline, {}).get(stage, {}))
         came = sum(count for verdict, count in counts.items() if verdict != "missing")
         return {
@@ -105,15 +132,21 @@ class Measured:
             },
         }
 
-    def _resources(self, pipeline: str) -> dict[str, Any]:
-        used = self._used[pipeline]
+    def _resources(self, pipeline: str, *, ended: bool) -> dict[str, Any]:
+        """ended: whether samples that are not there are missing; else they may still come."""
+        used, in_turn = self._used[pipeline], self._used_in_turn[pipeline]
         if not used["us"]:
             return {}
-        cpu_s = used["cpu_us"] / 1e6
+        cost = core_seconds_per_million_records(
+            in_turn["cpu_us"] / 1e6,
+            in_turn["us"] / 1e6,
+            self._seconds_of(pipeline) if ended else 0.0,
+            self._sent[pipeline if self._turns else ""],
+        )
         return {
             "cpu_cores": used["cpu_us"] / used["us"],
             "memory_bytes_max": self._memory[pipeline],
-            "core_seconds_per_million_records": core_seconds_per_million_records(cpu_s, self._sent),
+            "core_seconds_per_million_records": cost,
             "lag_records": self._lag.get(pipeline),
         }
 

@@ -86,7 +86,7 @@ class RunState:
         """The measured phase begins."""
         self.phases = phases
         if self.measured is not None:
-            self.measured.begins(phases.measure_start_ms, phases.measure_end_ms)
+            self.measured.begins(phases)
 
     def steadiness(self) -> Steadiness:
         """Whether the pipelines were steady while they were measured."""

@@ -1,12 +1,12 @@
 """What a run says whose two pipelines were measured in turns: `interleaved` in its report."""
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 from analysis import interleaving
 from analysis.comparability import doubts_of, needed_of
 from analysis.costs import core_seconds_per_million_records
+from analysis.interleaving import Turns
 from schemas.protocol import Interleaving
 from services.runtime.clickhouse import query
 
@@ -36,23 +36,6 @@ Report = dict[str, Any]
 Latencies = dict[tuple[str, str], dict[int, dict[int, int]]]
 Pair = tuple[interleaving.Block, interleaving.Block]
 Figures = dict[str, float]
-
-
-@dataclass(frozen=True)
-class Turns:
-    """When it was whose turn: epoch seconds."""
-
-    said: Interleaving
-    load_start_s: int
-    measured_s: tuple[int, int]
-
-    def seconds_of(self, pipeline: str) -> set[int]:
-        """The measured seconds that were its turn."""
-        return {
-            second
-            for second in range(*self.measured_s)
-            if self.said.turn(second - self.load_start_s) == pipeline
-        }
 
 
 def add_interleaved(url: str, run_id: str, request: dict[str, Any], report: Report) -> None:
@@ -97,9 +80,10 @@ def _cost(url: str, run_id: str, pipeline: str, mine: set[int]) -> float | None:
     whose middle is in one."""
     samples = query(url, SAMPLES, run_id=run_id, pipeline=pipeline)
     used = [row for row in samples if int(row["at_s"] - row["interval_s"] / 2) in mine]
-    cores = sum(row["cpu_seconds"] for row in used) / (sum(r["interval_s"] for r in used) or 1)
+    cpu_seconds = sum(row["cpu_seconds"] for row in used)
+    sampled_s = sum(row["interval_s"] for row in used)
     records = sum(row["records"] for row in query(url, INPUT, run_id=run_id) if row["at_s"] in mine)
-    return core_seconds_per_million_records(cores * len(mine), records) if used else None
+    return core_seconds_per_million_records(cpu_seconds, sampled_s, len(mine), records)
 
 
 def blocks_of(turns: Turns) -> list[interleaving.Block]:

@@ -79,14 +79,13 @@ def build_report(url: str, run_id: str) -> Report:
         add_throughput(url, run_id, cells, bounds)
         add_lags(url, run_id, cells, bounds)
         services = add_resources(url, run_id, cells, bounds)
-    source = (
-        watched_input(url, run_id, seconds_of(bounds) if bounds else 0.0)
-        if watched
-        else _input(url, run_id, bounds)
-    )
+    measured_s = seconds_of(bounds) if bounds else 0.0
+    source = watched_input(url, run_id, measured_s) if watched else _input(url, run_id, bounds)
     for pipeline in pipelines.values():
         if used := pipeline["resources"]:
-            cost = core_seconds_per_million_records(used["cpu_seconds"], source["records"])
+            cost = core_seconds_per_million_records(
+                used["cpu_seconds"], used.pop("sampled_s"), measured_s, source["records"]
+            )
             used["core_seconds_per_million_records"] = cost
             used["core_seconds_interval"] = scaled_bounds(
                 cost, used["cpu_cores"], used.pop("cpu_cores_by_sample")

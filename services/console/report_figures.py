@@ -142,7 +142,8 @@ def add_resources(url: str, run_id: str, cells: Cells, bounds: tuple[str, str]) 
     rows = query(
         url,
         "SELECT service, pipeline, sum(r.cpu_seconds) AS cpu_seconds,"
-        " cpu_seconds / sum(interval_s) AS cpu_cores, max(memory_bytes) AS memory_bytes_max,"
+        " sum(interval_s) AS sampled_s,"
+        " cpu_seconds / sampled_s AS cpu_cores, max(memory_bytes) AS memory_bytes_max,"
         " max(heap_used_bytes) AS heap_used_bytes_max,"
         " groupArrayIf((toUnixTimestamp64Milli(time), r.cpu_seconds, interval_s), r.pipeline != '')"
         " AS samples"
@@ -158,5 +159,6 @@ def add_resources(url: str, run_id: str, cells: Cells, bounds: tuple[str, str]) 
             services[row["service"]] = figures
         elif (pipeline := cells.pipeline(row["pipeline"])) is not None:
             by_sample = [used / (of_s or 1) for _at, used, of_s in sorted(row["samples"])]
-            pipeline["resources"] = figures | {"cpu_cores_by_sample": by_sample}
+            more = {"cpu_cores_by_sample": by_sample, "sampled_s": row["sampled_s"]}
+            pipeline["resources"] = figures | more
     return services

@@ -1,25 +1,27 @@
 """Figures of a run from the bus, and the thresholds that they hold."""
 
 import json
+from typing import Any
 
 import pytest
 
 from schemas import protocol
+from schemas.protocol import Interleaving, PhasePlan, Phases
 from services.conductor.run_state import RunState
 from services.conductor.run_verdict import conclude
 from tests.unit.conductor.good_run import STAGES, drain, finish_load, lifecycle, send_delays
 from tests.unit.requests import a_request, an_event
 
 pytestmark = pytest.mark.unit
-START_MS, END_MS = 20_000, 50_000
+PHASES = PhasePlan(load_start_ms=10_000, phases=Phases(warm_up_s=10, measure_s=30))
 
 
-def a_run(*thresholds: str) -> RunState:
-    request = a_request()
+def a_run(*thresholds: str, **changes: Any) -> RunState:
+    request = a_request().model_copy(update=changes)
     workload = request.workload.model_copy(update={"thresholds": thresholds})
     state = RunState(request.model_copy(update={"workload": workload}))
     if state.measured is not None:
-        state.measured.begins(START_MS, END_MS)
+        state.measured.begins(PHASES)
     return state
 
 
@@ -72,6 +74,45 @@ def test_rates_and_use_count_between_the_bounds() -> None:
     assert [value for _, value, _ in rows(state)] == [10, 0.5, 2, 7]
 
 
+def use(state: RunState, at_s: int, cpu_s: float) -> None:
+    event = an_event(service="p", pipeline="spark-realtime", interval_s=1.0, cpu_seconds=cpu_s,
+                     memory_bytes=1) | {"time": 1000 * at_s}  # fmt: skip
+    state.add("results.resources", event)
+
+
+def sent(state: RunState, second: int, records: int) -> None:
+    event = an_event(phase="measure", second=1000 * second, send_delays_us=[100],
+                     counts=[records], acknowledged=records)  # fmt: skip
+    state.add("results.generator", event)
+
+
+def test_rates_and_cost_of_pipelines_in_turns_are_of_their_own_turns() -> None:
+    turns = Interleaving(block_s=5, order=("spark-realtime", "other"))
+    state = a_run("join.records_per_second == 10", "input.records == 840",
+                  "pipeline.core_seconds_per_million_records == 2000",
+                  interleaved=turns)  # fmt: skip
+    # Measured from 20 to 50: its own turns are 20 to 25, 30 to 35 and 40 to 45.
+    for second in range(20, 50):
+        own = (second - 20) % 10 < 5
+        sent(state, second, 20 if own else 36)
+        use(state, second + 1, 0.04 if own else 0.0)
+    event = an_event(pipeline="spark-realtime", stage="join", second=20_000, records=150)
+    state.add("results.throughput", event)
+    # 15 s of 0.04 cores for 300 records.
+    assert [value for _, value, _ in rows(state)] == [10, 840, 2000]
+
+
+def test_samples_that_are_missing_are_taken_for_as_much_as_the_others() -> None:
+    state = a_run("pipeline.core_seconds_per_million_records == 1")
+    sent(state, 20, 1000)
+    for second in range(20, 35):  # of 30 seconds
+        use(state, second, 0.5)
+    assert [value for _, value, _ in rows(state)] == [15_000]
+    going_on = state.measured.figures() if state.measured else {}
+    used = going_on["pipelines"]["spark-realtime"]["resources"]
+    assert used["core_seconds_per_million_records"] == 7_500, "what may still come is not missing"
+
+
 def test_what_came_before_the_bounds_were_known_counts_too() -> None:
     request = a_request()
     lines = {"thresholds": ("join.records_per_second == 1",)}
@@ -80,7 +121,7 @@ def test_what_came_before_the_bounds_were_known_counts_too() -> None:
     event = an_event(pipeline="spark-realtime", stage="join", second=20_000, records=30)
     state.add("results.throughput", event)
     assert state.measured is not None
-    state.measured.begins(START_MS, END_MS)
+    state.measured.begins(PHASES)
     assert rows(state) == [("join", 1, True)]
 
 

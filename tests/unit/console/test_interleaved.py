@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from analysis.interleaving import blocks
+from analysis.interleaving import Turns, blocks
 from schemas.protocol import Interleaving
-from services.console.interleaved import Latencies, Turns, interleaved_sentences, judged
+from services.console.interleaved import Latencies, interleaved_sentences, judged
 from services.console.page.markdown import markdown
 from tests.unit.console.test_show import a_report, a_stage, shown
 
