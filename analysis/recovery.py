@@ -56,6 +56,8 @@ def recovery(
     for each in disturbances:
         bound_ms = _bound(each, disturbances, medians_ms)
         within = {s: ms for s, ms in medians_ms.items() if each.at_s <= s < each.until_s}
+        if each.kind == "kill" and not _came_back(each, outputs):
+            within = {}  # what came in that second came before it
         figures: dict[str, Any] = {
             "event": each.name,
             "normal_ms": bound_ms and bound_ms / HIGH,
@@ -102,9 +104,16 @@ def _high_for_s(each: Disturbance, within: Medians, bound_ms: float | None) -> i
     return max(high) + 1 - each.at_s if high else 0
 
 
+def _came_back(each: Disturbance, outputs: Mapping[int, int]) -> bool:
+    return any(n for s, n in outputs.items() if s > each.at_s)
+
+
 def _silent_s(each: Disturbance, outputs: Mapping[int, int]) -> int:
-    """The longest time on end without an output, in whole seconds, from the kill on."""
+    """The longest time on end without an output, in whole seconds, from the kill on; what follows
+    the last output is the end of the load, unless none came any more."""
     last = max((s for s, n in outputs.items() if n), default=each.at_s)
+    if not _came_back(each, outputs):
+        last = each.until_s - 1
     longest = current = 0
     for second in range(each.at_s, min(last, each.until_s) + 1):
         current = 0 if outputs.get(second) else current + 1

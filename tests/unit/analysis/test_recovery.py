@@ -72,7 +72,17 @@ def test_a_pipeline_that_never_gets_over_it_is_told_so() -> None:
     assert never["high_for_s"] is None
     assert sentence("parse", never).endswith("median up to 9000 ms, not normal again in this run.")
     (dead,) = recovery([kill], {19: 500.0}, {19: 1})
-    assert sentence("parse", dead).endswith("no outputs after it.")
+    assert sentence("parse", dead).endswith("silent for 40 s; no outputs after it.")
+
+
+def test_what_came_in_the_second_of_the_kill_is_no_recovery() -> None:
+    kill = Disturbance("kill", "kill of the driver", 20, 60)
+    seconds = range(10, 21)
+    (found,) = recovery([kill], dict.fromkeys(seconds, 500.0), dict.fromkeys(seconds, 100))
+    assert (found["silent_s"], found["high_for_s"]) == (39, None)
+    assert sentence("parse", found) == (
+        "parse, kill of the driver: silent for 39 s; no outputs after it."
+    )
 
 
 def test_a_start_with_a_backlog_has_a_first_output_a_peak_and_an_end() -> None:
