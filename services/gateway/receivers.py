@@ -27,6 +27,7 @@ READ_BYTES = 256 * 1024
 RECEIVE_BUFFER_BYTES = 8 * 1024 * 1024
 AT_ONCE = 1_000  # frames between two looks at anything else
 KEPT_BYTES = 4_096  # of what is no frame
+ZEROMQ_FRAMES = 16  # that libzmq holds of a connection; what comes then waits in its socket
 # Where libzmq tells of connections: the number of an event, and that of a file.
 TOLD, EVENT = "inproc://told", struct.Struct("=Hi")
 
@@ -49,6 +50,9 @@ class Receiver(Protocol):
 
     def receive(self, timeout_s: float) -> Iterator[Arrival]:
         """What has come, waiting up to so long for the first."""
+
+    def keep_bounds(self) -> None:
+        """Shut down connections that are too many, where nothing is received for a while."""
 
     def close(self) -> None:
         """Close the port."""
@@ -97,6 +101,9 @@ class TcpReceiver:
         limit_s = time.monotonic() - PATIENCE_S
         for one in [each for each in self._connections if each.buffer and each.begun_s < limit_s]:
             yield self._refused(one, "the frame did not come to its end in time")
+
+    def keep_bounds(self) -> None:
+        """See Receiver. Others wait in the backlog until `receive` accepts them."""
 
     def _accept_waiting(self) -> None:
         for _ in range(BACKLOG):
@@ -193,6 +200,9 @@ class UdpReceiver:
             yield data, time.time_ns()
             self._socket.settimeout(0)
 
+    def keep_bounds(self) -> None:
+        """See Receiver. There are no connections."""
+
     def close(self) -> None:
         """See Receiver."""
         self._socket.close()
@@ -214,7 +224,7 @@ class ZeromqReceiver:
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.PULL)
         self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
-        self._socket.setsockopt(zmq.RCVHWM, AT_ONCE)
+        self._socket.setsockopt(zmq.RCVHWM, ZEROMQ_FRAMES)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.HANDSHAKE_IVL, int(1000 * PATIENCE_S))
         self._socket.monitor(TOLD, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
@@ -229,7 +239,7 @@ class ZeromqReceiver:
 
     def receive(self, timeout_s: float) -> Iterator[Arrival]:
         """See Receiver."""
-        self._keep_bounds()
+        self.keep_bounds()
         if not self._socket.poll(int(1000 * timeout_s)):
             return
         for _ in range(AT_ONCE):
@@ -239,8 +249,8 @@ class ZeromqReceiver:
                 return
             yield data, time.time_ns()
 
-    def _keep_bounds(self) -> None:
-        """Shut down connections that are too many."""
+    def keep_bounds(self) -> None:
+        """See Receiver."""
         for _ in range(AT_ONCE):
             try:
                 event, _address = self._told.recv_multipart(self._no_wait)

@@ -83,6 +83,8 @@ class WayIn:
                 self._producer.poll(0)
                 if self._append_waiting():
                     self._take(WAIT_S)
+                else:
+                    self._receiver.keep_bounds()
                 if not self.ended.is_set() and self._is_over():
                     self._producer.flush(FLUSH_S)
                     self.ended.set()

@@ -232,6 +232,26 @@ def test_a_message_of_zeromq_is_a_frame_and_other_clients_change_nothing():
     receiver.close()
 
 
+def test_of_what_nobody_reads_zeromq_keeps_little_and_the_rest_comes_later():
+    import zmq
+
+    port = free_port()
+    receiver = ZeromqReceiver(HOST, port)
+    context = zmq.Context()
+    client = context.socket(zmq.PUSH)
+    client.setsockopt(zmq.SNDHWM, 1)
+    client.connect(f"tcp://{HOST}:{port}")
+    sent = 0
+    while sent < 100 and client.poll(500, zmq.POLLOUT):
+        client.send(bytes(MAX_FRAME_BYTES))
+        sent += 1
+    assert sent < 100  # 16, and what the sockets of the system hold
+    assert [len(data) for data in until(receiver, sent)] == sent * [MAX_FRAME_BYTES]
+    client.close(0)
+    context.term()
+    receiver.close()
+
+
 def test_connections_to_zeromq_are_bounded_and_who_was_there_stays(monkeypatch):
     import zmq
 
