@@ -27,6 +27,14 @@ from services.runtime.events import Events
 
 log = structlog.get_logger()
 STEP_COOL_DOWN_S = 3
+# What rules of a calm run are in a step: one that breaks them would count as too much load. The run
+# at the rate found keeps them.
+NOT_CALM = {
+    "must_be_steady": False,
+    "must_be_undisturbed": False,
+    "max_others_share": None,
+    "max_steal_share": None,
+}
 
 
 class Searching:
@@ -157,11 +165,14 @@ def can_stay_warm(request: RunRequest) -> bool:
 def done_step(planned: Planned, found: Judged, run: Run) -> Done:
     """A step that was judged, and what limited it if it was not sustained. One in which nothing was
     late has no late seconds that tell whose they are."""
-    if found.by_cpu_alone:
-        limited_by = PIPELINE
-    else:
-        limited_by = run.limited_by() if found.refusals else ""
-    return Done(planned.rate_per_second, planned.long, found.refusals, found.undecided, limited_by)
+    limited_by = run.limited_by() if found.refusals else ""
+    return Done(
+        planned.rate_per_second,
+        planned.long,
+        found.refusals,
+        found.undecided,
+        PIPELINE if found.by_cpu_alone else limited_by,
+    )
 
 
 def keeps_up(state: RunState) -> bool:
@@ -194,9 +205,14 @@ def step_request(request: RunRequest, planned: Planned, number: int, warm: bool)
         give_up_ms=given_up_ms,
         relative_tolerance=request.workload.judgement.relative_tolerance,
     )
-    workload = at_rate(request, planned.rate_per_second).workload.model_copy(
-        update={"phases": phases, "judgement": judgement, "thresholds": ()}
-    )
+    workload = at_rate(request, planned.rate_per_second).workload
+    changes = {
+        "phases": phases,
+        "judgement": judgement,
+        "validity": workload.validity.model_copy(update=NOT_CALM),
+        "thresholds": (),
+    }
+    workload = workload.model_copy(update=changes)
     return request.model_copy(
         update={
             "run_id": f"{request.run_id}-step-{number:02}",

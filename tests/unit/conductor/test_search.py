@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.protocol import Phases
+from schemas.protocol import Phases, Validity
 from schemas.search import QueueThresholds, Search, SteadyLatency
 from services.conductor.search.bisection import Done, Found, Planned, found, next_step
 from services.conductor.search.searching import step_request, verifying_request
@@ -188,6 +188,22 @@ def test_a_step_is_a_short_run_of_the_same_workload_that_names_its_search() -> N
     assert short.workload.judgement.give_up_ms == 10_000  # drained within 10 s, or not sustained
     long = step_request(request, Planned(1000, long=True), 1, warm=False)
     assert long.workload.phases == Phases(warm_up_s=10, measure_s=30, cool_down_s=3)
+
+
+def test_rules_of_a_run_to_be_cited_hold_for_the_run_at_the_rate_found_not_for_its_steps() -> None:
+    request = a_request()
+    strict = Validity(
+        must_be_steady=True,
+        must_be_undisturbed=True,
+        max_others_share=0.05,
+        max_steal_share=0.02,
+        max_send_delay_p99_ms=7,
+    )
+    changes = {"search": Search(), "validity": strict}
+    request = request.model_copy(update={"workload": request.workload.model_copy(update=changes)})
+    step = step_request(request, Planned(1000, long=True), 1, warm=False)
+    assert step.workload.validity == Validity(max_send_delay_p99_ms=7)
+    assert verifying_request(request, 900, warm=True).workload.validity == strict
 
 
 def test_a_cold_pipeline_warms_up_for_the_verifying_run_as_for_a_step() -> None:
