@@ -147,11 +147,9 @@ def test_what_nests_or_grows_without_end_is_refused_in_milliseconds(site, user, 
             text = f"SELECT {opening * times}{middle}{closing * times}"
             settings = asks if user == "reader" else {}
             query = Query(text, settings=settings, may_write=user == "admin")
-            started = time.monotonic()
+            started_s = time.thread_time()  # of this thread alone, however busy the machine is
             site.refusal(query)
-            assert time.monotonic() - started < 2, text[
-                :60
-            ]  # 30 ms and less where nothing else runs
+            assert time.thread_time() - started_s < 0.5, text[:60]  # it takes 30 ms and less
 
 
 def test_what_only_looks_like_an_attack_is_answered(site):
