@@ -187,7 +187,12 @@ def open_link(transport: str, address: tuple[str, int], greeting: bytes) -> Link
     """The link of a transport. Raises ClientError where no gateway answers."""
     if transport == "tcp":
         return TcpLink(address, greeting)
-    return UdpLink(address) if transport == "udp" else ZeromqLink(address)
+    if transport == "zeromq":
+        return ZeromqLink(address)
+    try:
+        return UdpLink(address)
+    except OSError as error:  # its name, for one, is unknown
+        raise ClientError(f"no gateway answers at {address[0]}:{address[1]}: {error}") from error
 
 
 class FrameBackend:

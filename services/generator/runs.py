@@ -141,6 +141,13 @@ class Runs:
 
     def _prepare(self, run_id: str, plan: RunPlan) -> None:
         settings, workload = self._settings, plan.request.workload
+        generators = settings.generator_instance_count
+        if workload.transport != "kafka" and generators > 1:
+            # What was acknowledged is known by the growth of whole topics.
+            raise InputError(
+                f"a load by {workload.transport} needs one generator, and there are {generators}; "
+                "leave out --transport, or set TIDEGAUGE_GENERATOR_INSTANCE_COUNT to 1"
+            )
         dataset = self._dataset_plan(plan)
         shard = dataset.shard
         peak = workload.load.peak_per_second / shard.count

@@ -1,0 +1,49 @@
+"""A load that goes in through the network, where it cannot."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from schemas.protocol import RunPlan
+from services.generator.frame_backend import open_link
+from services.generator.librdkafka import ClientError
+from services.generator.runs import Runs
+from services.generator.settings import GeneratorSettings
+from tests.unit.requests import a_request
+
+pytestmark = pytest.mark.unit
+
+
+class Told:
+    """Takes lifecycle events."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, Any]] = []
+
+    def lifecycle(self, event: str, _run_id: str, detail: Any) -> None:
+        self.events.append((event, detail))
+
+
+def test_a_gateway_that_cannot_be_reached_by_udp_is_told_in_words() -> None:
+    # An address of IPv6 is no name that a socket of IPv4 finds.
+    with pytest.raises(ClientError, match="no gateway answers at ::1:17081: "):
+        open_link("udp", ("::1", 17_081), b"hello")
+
+
+def test_a_load_through_a_gateway_is_refused_where_there_are_two_generators(tmp_path: Path) -> None:
+    """Each would take what the other sends for its own."""
+    request = a_request()
+    workload = request.workload.model_copy(update={"transport": "tcp"})
+    plan = RunPlan(request=request.model_copy(update={"workload": workload}), start_offsets={})
+    told: Any = Told()
+    settings = GeneratorSettings(data=tmp_path, generator_instance_count=2)
+    command = {"run_id": request.run_id, "command": "prepare", "body": plan.model_dump_json()}
+    Runs(settings, told, structlog.get_logger()).handle_command(command)
+    ((event, detail),) = told.events
+    assert event == "failed"
+    assert detail["reason"] == (
+        "the generator could not prepare: a load by tcp needs one generator, and there are 2; leave"
+        " out --transport, or set TIDEGAUGE_GENERATOR_INSTANCE_COUNT to 1"
+    )
