@@ -1,0 +1,41 @@
+"""The action for GitHub and the program that it starts agree about their words."""
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from services.runtime.settings import ROOT
+
+pytestmark = pytest.mark.contract
+
+FOLDER = ROOT / "deploy" / "github"
+ACTION: dict[str, Any] = yaml.safe_load((FOLDER / "action.yml").read_text())
+(STEP,) = ACTION["runs"]["steps"]
+PROGRAM = (FOLDER / "run.sh").read_text()
+# Those that every job has.
+OF_GITHUB = {"GITHUB_STEP_SUMMARY"}
+
+
+def test_the_variables_of_the_step_are_those_that_the_program_reads() -> None:
+    read = set(re.findall(r"\$\{?([A-Z][A-Z_]*)", PROGRAM))
+    assert set(STEP["env"]) == read - OF_GITHUB
+
+
+def test_every_input_becomes_a_variable() -> None:
+    given = {
+        name: match[1]
+        for name, text in STEP["env"].items()
+        if (match := re.fullmatch(r"\$\{\{ inputs\.(\w+) \}\}", text))
+    }
+    assert given == {name.upper(): name for name in ACTION["inputs"]}
+    assert all("default" in one and one["description"] for one in ACTION["inputs"].values())
+
+
+def test_it_starts_the_program_of_its_folder_on_the_project_above() -> None:
+    assert (ACTION["runs"]["using"], STEP["shell"]) == ("composite", "bash")
+    assert STEP["run"] == 'bash "$GITHUB_ACTION_PATH/run.sh"'
+    above = STEP["env"]["ROOT"].replace("${{ github.action_path }}", str(FOLDER))
+    assert above.startswith("/")
+    assert (FOLDER / above / "tidegauge").samefile(ROOT / "tidegauge")
