@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from schemas import catalogue, protocol
 from schemas.event_payloads import StepBegun, StepJudged
-from schemas.protocol import RunRequest
+from schemas.protocol import RunRequest, floor_run_id
 from services.conductor.run_verdict import Conclusion
 from services.conductor.search.bisection import Done, SoFar
 
@@ -27,10 +27,10 @@ class RecoveredRun:
     requested_ms: when it was announced.
 
     steps: of its search, those that were judged, the last at judged_ms; begun: ids of all steps;
-    concluded: those that are. is_carried_out: the run itself has begun, of a search the one at the
-    rate found. is_cancelled: somebody does not want it any more. has_result: the result of the
-    search was told. conclusion: that of the run, which those who wait for it hear when it is
-    announced.
+    has_floor: its floor was requested; concluded: those of them that are. is_carried_out: the run
+    itself has begun, of a search the one at the rate found. is_cancelled: somebody does not want it
+    any more. has_result: the result of the search was told. conclusion: that of the run, which
+    those who wait for it hear when it is announced.
     """
 
     run_id: str
@@ -39,6 +39,7 @@ class RecoveredRun:
     steps: dict[str, Done] = field(default_factory=dict)
     judged_ms: int = 0
     begun: list[str] = field(default_factory=list)
+    has_floor: bool = False
     concluded: set[str] = field(default_factory=set)
     is_carried_out: bool = False
     is_cancelled: bool = False
@@ -48,8 +49,9 @@ class RecoveredRun:
 
     @property
     def open_steps(self) -> list[str]:
-        """Steps of its search that nobody has concluded."""
-        return [step for step in self.begun if step not in self.concluded]
+        """Its floor and the steps of its search, those that nobody has concluded."""
+        floor = [floor_run_id(self.run_id)] if self.has_floor else []
+        return [step for step in (*floor, *self.begun) if step not in self.concluded]
 
     @property
     def so_far(self) -> SoFar:
@@ -71,13 +73,13 @@ class RecoveredRun:
 
 
 def recovered_run(run_id: str, history: Iterable[tuple[str, dict[str, Any]]]) -> RecoveredRun:
-    """The past of a run from events of the run and of the steps of its search."""
+    """The past of a run from its events and those that are `of_run`."""
     past = RecoveredRun(run_id)
     for topic, record in history:
         if topic == catalogue.CONCLUSIONS:
             _add_conclusion(past, record)
         elif record["run_id"] != run_id:
-            continue
+            past.has_floor |= record["run_id"] == floor_run_id(run_id)
         elif topic == catalogue.CONTROL:
             past.is_cancelled |= record["command"] == "cancel"
         elif record["event"] == protocol.CONCLUDED:
@@ -97,6 +99,11 @@ def search_of(run_id: str) -> str:
     """The run whose search a run would be a step of, by its id; empty if it cannot be one."""
     search, _step, _number = run_id.rpartition("-step-")
     return search
+
+
+def of_run(run_id: str, other: str) -> bool:
+    """Whether another run is that run, its floor or a step of its search, by its id."""
+    return run_id in (other, search_of(other)) or other == floor_run_id(run_id)
 
 
 def _add_conclusion(past: RecoveredRun, record: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from schemas import catalogue, protocol
 from schemas.protocol import RunRequest
 from schemas.search import Search
 from services.conductor.orphaned_runs import KILLED, conclude_orphan
-from services.conductor.recovered_run import MOST_LOST, RecoveredRun, recovered_run
+from services.conductor.recovered_run import MOST_LOST, RecoveredRun, of_run, recovered_run
 from services.conductor.search.bisection import Done, SoFar
 from tests.unit.requests import RUN_ID, a_request
 
@@ -143,6 +143,33 @@ def test_a_search_that_cannot_go_on_says_what_it_had_found() -> None:
     result = told.details["sustainable_throughput"]
     assert (result["rate_per_second"], result["verified"]) == (pytest.approx(388), False)
     assert told.details["run"]["search"] == result
+
+
+FLOOR = f"{RUN_ID}-floor"
+FLOOR_REQUESTED = (
+    catalogue.LIFECYCLE,
+    told(protocol.RUN_REQUESTED)[1] | {"run_id": FLOOR},
+)
+
+
+def test_the_floor_that_was_measured_then_is_concluded_too() -> None:
+    run = told(protocol.RUN_REQUESTED, a_request().model_dump_json())
+    ended = accounted(recovered_run(RUN_ID, [run, FLOOR_REQUESTED]))
+    assert ended.conclusions == [("run", FLOOR, (KILLED,)), ("run", RUN_ID, (KILLED,))]
+    assert ended.stopped == [FLOOR, RUN_ID]
+    past = recovered_run(RUN_ID, [run, FLOOR_REQUESTED, concluded(FLOOR)])
+    assert past.open_steps == []
+    assert past.conclusion is None, "that is the floor's"
+
+
+def test_a_search_whose_floor_was_measured_then_goes_on_without_it() -> None:
+    past = recovered_run(RUN_ID, [REQUESTED, FLOOR_REQUESTED])
+    assert (past.can_go_on, past.open_steps, past.so_far) == (True, [FLOOR], SoFar())
+
+
+def test_of_a_run_are_its_floor_and_the_steps_of_its_search() -> None:
+    ids = (RUN_ID, FLOOR, STEPS[0], f"{RUN_ID}-probe", "other", "other-floor", "other-step-01")
+    assert [one for one in ids if of_run(RUN_ID, one)] == [RUN_ID, FLOOR, STEPS[0]]
 
 
 def test_a_run_that_is_concluded_is_not_concluded_again() -> None:
