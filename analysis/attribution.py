@@ -20,7 +20,8 @@ second and as many before it as its latency is long:
 - machine: one of those, but what it waited for was a core: others or a hypervisor took cores, and
   the part waited in the run queue. A part that stands still does not wait.
 
-Seconds without any output before a late one are late with it. Seconds right after one whose cause
+Seconds without any output before a late one are late with it, but for those that are usual, such as
+between two triggers. Seconds right after one whose cause
 is not the pipeline are of that cause, while what piled up is worked off.
 """
 
@@ -28,6 +29,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from statistics import median
 
 from analysis.lateness import (
     BROKER,
@@ -128,12 +130,13 @@ def _followed(late: Mapping[int, str], worst: Callable[[int], float]) -> dict[in
 
 
 def _with_silence(late: Mapping[int, str], seconds: Sequence[int]) -> dict[int, str]:
-    """With the seconds in which nothing at all was published before a late one: they are as late as
-    what came after them."""
+    """With the seconds in which nothing at all was published before a late one, beyond the usual
+    gap: they are as late as what came after them."""
     found = dict(late)
+    usual = int(median(at - before for before, at in pairwise(seconds)))
     for before, at in pairwise(seconds):
         if at in late:
-            found |= dict.fromkeys(range(before + 1, at), late[at])
+            found |= dict.fromkeys(range(before + usual, at), late[at])
     return dict(sorted(found.items()))
 
 
@@ -146,8 +149,7 @@ def _disturbed_by(evidence: Evidence, late: Mapping[int, str], seconds: int) -> 
     others = _others_share(evidence)
     if others is not None and others > evidence.others_allowed:
         found.add(MACHINE)
-    machine = added(evidence.uses.get(MACHINE, {}).values())
-    if evidence.cores and (steal_share(machine, evidence.cores) or 0.0) > STEAL_SHARE:
+    if _stolen_share(evidence) > STEAL_SHARE:
         found.add(MACHINE)
     return tuple(part for part in PARTS if part in found)
 
@@ -155,6 +157,11 @@ def _disturbed_by(evidence: Evidence, late: Mapping[int, str], seconds: int) -> 
 def _others_share(evidence: Evidence) -> float | None:
     others = others_cores(evidence.uses)
     return others / evidence.cores if others is not None and evidence.cores else None
+
+
+def _stolen_share(evidence: Evidence) -> float:
+    machine = added(evidence.uses.get(MACHINE, {}).values())
+    return (steal_share(machine, evidence.cores) or 0.0) if evidence.cores else 0.0
 
 
 def _sentence(found: Attribution, evidence: Evidence) -> str:
@@ -169,5 +176,7 @@ def _sentence(found: Attribution, evidence: Evidence) -> str:
     others, cores = others_cores(evidence.uses), evidence.cores
     if others is not None and cores and others / cores > evidence.others_allowed:
         said += f"; processes that are not of the run used {others:.2f} of {cores:g} cores"
+    if (stolen := _stolen_share(evidence)) > STEAL_SHARE:
+        said += f"; the host gave {stolen:.0%} of the processor time to others"
     head = "Disturbed" if found.disturbed else "Undisturbed"
     return f"{head}: {said}."

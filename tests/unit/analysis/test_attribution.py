@@ -222,6 +222,28 @@ def test_seconds_of_silence_before_a_late_one_are_late_with_it() -> None:
     assert found.said == "Disturbed: 3 of 30 seconds were late: 3 by the broker."
 
 
+def test_silence_between_the_triggers_of_a_pipeline_is_not_late() -> None:
+    """Output every tenth second; one is late, and one comes five seconds after it was due."""
+    seconds = range(1000, 1300, 10)
+    values = dict.fromkeys(seconds, 10.0) | {1100: 900.0}
+    latest = dict.fromkeys(seconds, 8.0) | {1100: 300.0}
+    found = attribute(evidence(event_time_ms={PLACE: values}, latest_ms={PLACE: latest}))
+    assert (dict(found.late), found.disturbed) == ({1100: "broker"}, False)
+    later = {at + 5 if at == 1100 else at: value for at, value in values.items()}
+    latest = {at + 5 if at == 1100 else at: value for at, value in latest.items()}
+    found = attribute(evidence(event_time_ms={PLACE: later}, latest_ms={PLACE: latest}))
+    assert dict(found.late) == dict.fromkeys(range(1100, 1106), "broker")
+
+
+def test_a_host_that_takes_cores_away_disturbs_a_run_without_late_seconds_and_is_named() -> None:
+    uses = with_use("machine", use(0.9, None, steal_s=0.16), *SECONDS)
+    found = attribute(evidence(uses=uses))
+    assert found.disturbed_by == ("machine",)
+    assert found.said == (
+        "Disturbed: none of 30 seconds was late; the host gave 8% of the processor time to others."
+    )
+
+
 def test_one_late_second_is_named_and_does_not_make_a_run_disturbed() -> None:
     found = attribute(late(900, 300, 1010))
     assert (found.by["broker"], found.disturbed) == (1, False)
