@@ -18,34 +18,6 @@ from tests.unit.store.test_rows import NEW_YEAR_MS
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "INSERT INTO projection_position SELECT 'a', 0, 1, 0",
-        "DROP TABLE results_latency",
-        "SET readonly = 0",
-        "SELECT 1; DROP TABLE results_latency",
-        "SELECT file('/etc/hostname')",
-        "SELECT arrayMap(file, ['/etc/hostname'])",
-        "SELECT * APPLY(`\\x66ile`) FROM (SELECT '/etc/hostname')",
-        "SELECT * FROM file('/etc/hostname', 'LineAsString')",
-        "SELECT * FROM `/etc/hostname`",
-        "SELECT * FROM url('http://127.0.0.1:1/', 'LineAsString')",
-        "SELECT * FROM Python(engine)",
-        "SELECT 1 INTO/**/OUTFILE '/tmp/tidegauge-never-written'",
-        "SELECT 1 SETTINGS readonly = 0",
-        "SELECT 1 SETTINGS max_execution_time = 1000",
-        "CREATE TEMPORARY TABLE x (a Int8)",
-        "KILL QUERY WHERE 1",
-        "SYSTEM SHUTDOWN",
-        "",
-    ],
-)
-def test_nothing_but_reading_the_projection_is_allowed(engine, text):
-    with pytest.raises(EngineError):
-        engine.answer(Query(text))
-
-
 def test_a_query_cannot_lift_the_bounds_but_tighten_them(engine):
     value = "SELECT value FROM system.settings WHERE name = 'max_execution_time'"
     for asked, given_value in (("1000", b"30\n"), ("0", b"30\n"), ("2", b"2\n")):
