@@ -3,10 +3,11 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Console
 
-from schemas import catalogue
+from schemas import catalogue, protocol
 from schemas.protocol import RunRequest, Stop
 from services.console.live import View, open_view
 from services.console.progress import BUS, Progress
@@ -90,22 +91,33 @@ def _follow(
     check_stack: Callable[[], None],
     timeout_s: float = float("inf"),
 ) -> None:
+    """A conductor that was started again may have lost the command: what others say is then no sign
+    that it will take the run."""
+    lost = taken = False
     began_s = heard_s = time.monotonic()
     while not progress.done:
         check_stack()
         found = bus.poll(0.25)
         for topic, record in found:
             progress.add(topic, record)
+            taken = taken or record["run_id"] == progress.request.run_id
+            lost = not taken and (lost or _is_new_conductor(record))
         view.show(progress)
-        if found:
+        if found and not lost:
             heard_s = time.monotonic()
         if not progress.phase and time.monotonic() - heard_s > SILENCE_LIMIT_S:
-            raise RunError("The conductor does not answer.")
+            why = "was started again and did not take the run" if lost else "does not answer"
+            raise RunError(f"The conductor {why}.")
         if time.monotonic() - began_s > timeout_s:
             raise RunError(f"The run was not concluded within {timeout_s:.0f} s.")
     if progress.refused:
         refused = BusyError if progress.going_on else RunError
         raise refused(f"The run was refused: {progress.refused}.")
+
+
+def _is_new_conductor(record: dict[str, Any]) -> bool:
+    is_new = record.get("event") == protocol.SERVICE_STARTED
+    return is_new and record["producer"] == "conductor"
 
 
 def _await_projection(settings: ServiceSettings, bus: Bus, check_stack: Callable[[], None]) -> None:

@@ -124,3 +124,52 @@ def test_a_run_that_is_refused_says_whether_another_is_going_on(
     with pytest.raises(RunError, match=f"^The run was refused: {detail['reason']}.$") as raised:
         perform(a_request(), ServiceSettings(), Console(file=io.StringIO()), lambda: None)
     assert raised.type is error
+
+
+class Clock:
+    """Each look at it takes a second."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        self.now_s += 1.0
+        return self.now_s
+
+
+OF_ANOTHER = a_lifecycle_event(protocol.STEADINESS) | {"run_id": "another"}
+NEW_CONDUCTOR = a_lifecycle_event(protocol.SERVICE_STARTED) | {
+    "run_id": "",
+    "producer": "conductor",
+}
+
+
+def followed(bus: Bus, monkeypatch: pytest.MonkeyPatch, *first: dict[str, Any]) -> Clock:
+    """Follow a run of which nothing is heard but this, in the midst of others, for 90 seconds."""
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    coming = list(first)
+
+    def poll(_timeout_s: float) -> list[tuple[str, dict[str, Any]]]:
+        if clock.now_s > 90:
+            return [(catalogue.LIFECYCLE, CONCLUDED)]
+        return [(catalogue.LIFECYCLE, coming.pop(0) if coming else OF_ANOTHER)]
+
+    monkeypatch.setattr(bus, "poll", poll)
+    perform(a_request(), ServiceSettings(), a_console(), lambda: None)
+    return clock
+
+
+def test_a_run_that_a_new_conductor_does_not_take_is_not_awaited_for_ever(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(RunError, match="was started again and did not take the run"):
+        followed(bus, monkeypatch, OF_ANOTHER, NEW_CONDUCTOR)
+
+
+def test_a_run_waits_while_another_ends_or_its_own_floor_is_measured(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = a_lifecycle_event(protocol.RUN_REQUESTED)
+    assert followed(bus, monkeypatch).now_s > 90
+    assert followed(bus, monkeypatch, NEW_CONDUCTOR, taken).now_s > 90
