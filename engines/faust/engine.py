@@ -174,17 +174,33 @@ class Program:
                 stage.look_later(key, 0)
 
 
-def credentials(kafka: dict[str, str]) -> Any:
-    """librdkafka's properties of a login as Faust's credentials; None without one."""
-    protocol = kafka.get("security.protocol", "plaintext").lower()
-    context = None
-    if protocol.endswith("ssl"):
+def security(kafka: dict[str, str]) -> dict[str, Any]:
+    """librdkafka's properties of security as aiokafka's. Raises OSError."""
+    protocol = kafka.get("security.protocol", "PLAINTEXT").upper()
+    found: dict[str, Any] = {"security_protocol": protocol}
+    if protocol.endswith("SSL"):
         context = ssl.create_default_context(cafile=kafka.get("ssl.ca.location"))
-    if protocol.startswith("sasl"):
+        if "ssl.certificate.location" in kafka:
+            files = ("ssl.certificate.location", "ssl.key.location", "ssl.key.password")
+            context.load_cert_chain(*map(kafka.get, files))
+        found["ssl_context"] = context
+    if protocol.startswith("SASL"):
+        mechanism = kafka.get("sasl.mechanism", kafka.get("sasl.mechanisms", ""))
+        found["sasl_mechanism"] = mechanism.upper()
+        found["sasl_plain_username"] = kafka["sasl.username"]
+        found["sasl_plain_password"] = kafka["sasl.password"]
+    return found
+
+
+def credentials(kafka: dict[str, str]) -> Any:
+    """The same as Faust's credentials; None without any."""
+    found = security(kafka)
+    context = found.get("ssl_context")
+    if "sasl_mechanism" in found:
         return faust.SASLCredentials(
-            username=kafka["sasl.username"],
-            password=kafka["sasl.password"],
-            mechanism=kafka.get("sasl.mechanism", kafka.get("sasl.mechanisms")),
+            username=found["sasl_plain_username"],
+            password=found["sasl_plain_password"],
+            mechanism=found["sasl_mechanism"],
             ssl_context=context,
         )
     return faust.SSLCredentials(context) if context else None
@@ -193,7 +209,10 @@ def credentials(kafka: dict[str, str]) -> Any:
 async def begin(plan: Plan) -> None:
     """Commit the offsets to begin at, unless the group has some already."""
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=plan.bootstrap, group_id=plan.group, enable_auto_commit=False
+        bootstrap_servers=plan.bootstrap,
+        group_id=plan.group,
+        enable_auto_commit=False,
+        **security(plan.kafka),
     )
     places = {TopicPartition(topic, number): offset for topic, number, offset in plan.partitions}
     consumer.assign(list(places))

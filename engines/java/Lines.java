@@ -115,7 +115,7 @@ public final class Lines {
         return line;
     }
 
-    private static synchronized void say(Map<String, Object> line) {
+    static synchronized void say(Map<String, Object> line) {
         try {
             out.println(Plan.JSON.writeValueAsString(line));
             out.flush();

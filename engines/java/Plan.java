@@ -9,6 +9,7 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
@@ -18,6 +19,8 @@ import java.util.concurrent.ConcurrentHashMap;
 public final class Plan {
     public static final ObjectMapper JSON = new ObjectMapper();
     private static final Map<String, Plan> READ = new ConcurrentHashMap<>();
+    private static final Map<String, String> LOGIN_MODULES = Map.of(
+        "PLAIN", "plain.Plain", "SCRAM-SHA-256", "scram.Scram", "SCRAM-SHA-512", "scram.Scram");
 
     /** An input topic and how its records are decoded. */
     public record Input(String name, String topic, Codec record, String key, String eventTime) {}
@@ -153,29 +156,48 @@ public final class Plan {
         return new Row(fields, input.name(), id, eventMs, appendedMs, offset);
     }
 
-    /** Properties of Kafka's Java clients: librdkafka's of the plan, as far as both have them. */
+    /** Properties of Kafka's Java clients: those of security that the plan has for librdkafka. Says
+     *  what a client of Java cannot do here, and throws IllegalArgumentException. */
     public Properties kafka() {
         var found = new Properties();
         found.put("bootstrap.servers", text("bootstrap"));
         var given = new HashMap<String, String>();
         json.get("properties").fields().forEachRemaining(
             one -> given.put(one.getKey(), one.getValue().asText()));
-        if (given.containsKey("security.protocol")) {
-            found.put("security.protocol", given.get("security.protocol").toUpperCase());
+        if (given.containsKey("ssl.certificate.location")) {
+            throw refused("this engine does not show a client certificate to Kafka");
         }
-        var mechanism = given.getOrDefault("sasl.mechanism", given.get("sasl.mechanisms"));
-        if (mechanism != null) {
-            var login = mechanism.startsWith("SCRAM") ? "scram.Scram" : "plain.Plain";
+        if (given.containsKey("security.protocol")) {
+            found.put(
+                "security.protocol", given.get("security.protocol").toUpperCase(Locale.ROOT));
+        }
+        var mechanism = given
+            .getOrDefault("sasl.mechanism", given.getOrDefault("sasl.mechanisms", ""))
+            .toUpperCase(Locale.ROOT);
+        if (!mechanism.isEmpty()) {
+            var module = LOGIN_MODULES.get(mechanism);
+            if (module == null) {
+                throw refused("this engine does not log in to Kafka by " + mechanism);
+            }
             found.put("sasl.mechanism", mechanism);
             found.put("sasl.jaas.config", String.format(
-                "org.apache.kafka.common.security.%sLoginModule required"
-                    + " username=\"%s\" password=\"%s\";",
-                login, given.get("sasl.username"), given.get("sasl.password")));
+                "org.apache.kafka.common.security.%sLoginModule required username=%s password=%s;",
+                module, quoted(given.getOrDefault("sasl.username", "")),
+                quoted(given.getOrDefault("sasl.password", ""))));
         }
         if (given.containsKey("ssl.ca.location")) {
             found.put("ssl.truststore.type", "PEM");
             found.put("ssl.truststore.location", given.get("ssl.ca.location"));
         }
         return found;
+    }
+
+    private static String quoted(String text) {
+        return "\"" + text.replace("\\", "\\\\").replace("\"", "\\\"") + "\"";
+    }
+
+    private static IllegalArgumentException refused(String reason) {
+        Lines.say(Map.of("event", "failed", "stage", "", "reason", reason));
+        return new IllegalArgumentException(reason);
     }
 }

@@ -51,8 +51,8 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     (compiler,) = (place.jars / "compiler").glob("*.jar")
     program = str(find_java(settings.jars).executable)
     options = ["-17", "-nowarn", "-proc:none", "-cp", path, "-d", str(classes)]
-    source = str(Path(__file__).parent / "java" / "Replay.java")
-    subprocess.run([program, "-jar", str(compiler), *options, source], check=True)
+    sources = map(str, sorted((Path(__file__).parent / "java").glob("*.java")))
+    subprocess.run([program, "-jar", str(compiler), *options, *sources], check=True)
     return [program, "-cp", path, "tidegauge.Replay"]
 
 
@@ -143,6 +143,48 @@ def setup(folder: Path, name: str, make: Any) -> tuple[Path, Any]:
     pipeline = Pipeline(name="p", summary="-", engine="toy")
     plan = write_plan(ServiceSettings(), folder, "r", pipeline, domain, domain.stage_names, offsets)
     return plan, records(domain, make)
+
+
+def told_of_kafka(java: list[str], folder: Path, **properties: str) -> dict[str, Any]:
+    """What a program says that has properties of librdkafka in its plan."""
+    path, _ = setup(folder, "traffic", traffic)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"properties": properties}))
+    command = [*java[:-1], "tidegauge.Login", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_a_login_reaches_javas_clients_whatever_the_password(
+    java: list[str], tmp_path: Path
+) -> None:
+    login = {"sasl.mechanism": "scram-sha-256", "sasl.username": "me", "sasl.password": 'a"b\\c'}
+    found = told_of_kafka(java, tmp_path, **{"security.protocol": "sasl_ssl"}, **login)
+    del found["bootstrap.servers"]
+    assert found == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required"
+        ' username="me" password="a\\"b\\\\c";',
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        (
+            "ssl.certificate.location",
+            "/me.pem",
+            "this engine does not show a client certificate to Kafka",
+        ),
+        ("sasl.mechanism", "oauthbearer", "this engine does not log in to Kafka by OAUTHBEARER"),
+    ],
+)
+def test_what_javas_clients_are_not_told_is_refused_in_words(
+    java: list[str], tmp_path: Path, name: str, value: str, reason: str
+) -> None:
+    found = told_of_kafka(java, tmp_path, **{name: value})
+    assert found == {"event": "failed", "stage": "", "reason": reason}
 
 
 DOMAINS = [("traffic", traffic), ("gem_packs", gem_packs)]
