@@ -101,17 +101,22 @@ class Telling:
         consumer.assign([TopicPartition(topic, 0, self._outbox.next[topic]) for topic in TOPICS])
 
     def _look(self, consumer: Consumer) -> None:
-        found = [self._read(one) for one in consumer.consume(MAX_RECORDS, POLL_S)]
+        told = [self._take(self._read(one)) for one in consumer.consume(MAX_RECORDS, POLL_S)]
         now_s = time.monotonic()
         if now_s - self._looked_s >= LOOK_FOR_RESULTS_S:
             self._looked_s = now_s
-            found.append(self._look_for_results(consumer))
-        notices = [one for one in found if one is not None]
-        for notice in notices:
-            self._outbox.add(notice, self._told_of(notice))
-        if notices or now_s - self._kept_s >= KEEP_POSITION_S:
+            told.append(self._take(self._look_for_results(consumer)))
+        if any(told) or now_s - self._kept_s >= KEEP_POSITION_S:
             self._kept_s = now_s
             self._outbox.write()
+
+    def _take(self, notice: Notice | None) -> bool:
+        """Let a notice wait at once: the position behind its event is known already, and the broker
+        may go away before anything else is done."""
+        if notice is None:
+            return False
+        self._outbox.add(notice, self._told_of(notice))
+        return True
 
     def _read(self, message: Message) -> Notice | None:
         if message.error():

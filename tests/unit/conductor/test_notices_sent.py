@@ -6,10 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from schemas import catalogue, protocol
+from schemas.suite import Notify
+from services.conductor.notices import telling
 from services.conductor.notices.notice import Notice
 from services.conductor.notices.outbox import MOST_WAITING, Outbox, Quiet
 from services.conductor.notices.posting import NotTakenError, post
+from services.runtime.kafka import KafkaUnavailableError
+from services.runtime.webhooks import Webhook, WebhookSettings
 from tests.receiver import receiving
+from tests.unit.requests import a_lifecycle_event
 
 pytestmark = pytest.mark.unit
 
@@ -44,6 +50,43 @@ def test_a_file_that_makes_no_sense_counts_as_empty(tmp_path: Path) -> None:
     (tmp_path / "notices.json").write_text('{"next": 3')
     assert Outbox(tmp_path, ("a",), "").first("a") is None
     assert (tmp_path / "notices.unreadable").read_text() == '{"next": 3'
+
+
+class Read:
+    """A consumer that has read one event: a part that died."""
+
+    def consume(self, _most: int, _timeout_s: float) -> list["Read"]:
+        return [self]
+
+    def error(self) -> None:
+        return None
+
+    def topic(self) -> str:
+        return catalogue.LIFECYCLE
+
+    def offset(self) -> int:
+        return 6
+
+    def value(self) -> bytes:
+        return b""
+
+
+def test_what_was_read_is_told_although_the_broker_goes_away_right_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> tuple[int, int]:
+        raise KafkaUnavailableError("Kafka cannot be reached.")
+
+    died = a_lifecycle_event(protocol.PART_DOWN, '{"part": "runner", "reason": "It was killed."}')
+    monkeypatch.setattr(telling, "read_event", lambda *_: died | {"time": 1_000_000})
+    monkeypatch.setattr(telling, "watermarks", away)
+    webhooks = {"a": Webhook(url="http://127.0.0.1:9/hook")}
+    teller = telling.Telling(WebhookSettings(data=tmp_path, webhooks=webhooks), "s", Notify)
+    with pytest.raises(KafkaUnavailableError):
+        teller._look(Read())
+    waiting = teller._outbox.first("a")
+    assert waiting is not None
+    assert (waiting.title, waiting.id) == ("runner died", "results.lifecycle/6")
 
 
 def test_the_id_and_the_token_go_as_headers() -> None:
