@@ -125,9 +125,12 @@ def _run_ivy(java: Java, cache: Path, ivy_file: Path, new: Path) -> None:
     command = [str(java.executable), *options, "-cp", str(_ivy_jar()), "org.apache.ivy.Main"]
     command += ["-settings", str(HERE / "ivysettings.xml"), "-cache", str(cache)]
     command += ["-ivy", str(ivy_file), "-retrieve", pattern]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False
-    )
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise FetchError(f"the jars did not come within {FETCH_TIMEOUT_S // 60} minutes") from error
     if done.returncode != 0:
         raise FetchError(ivy_reason(done.stdout + done.stderr))
 

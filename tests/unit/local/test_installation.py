@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local import engines
+from deploy.local import engines, jars
 from deploy.local.install import (
     InstallError,
     check_addresses,
@@ -15,7 +15,8 @@ from deploy.local.install import (
     same,
     tool_environment,
 )
-from deploy.local.jars import HERE, ivy_reason, jar_paths
+from deploy.local.jars import HERE, FetchError, ivy_reason, jar_paths
+from deploy.local.java import Java
 from deploy.local.truststore import trust_store
 from services.runtime.engines import load_engine
 from services.runtime.installed import Installed
@@ -109,6 +110,16 @@ def test_of_ivys_many_lines_the_one_with_the_cause_is_told():
 """
     expected = "Server access error at url https://repository.example/tide.jar (timed out)"
     assert ivy_reason(output) == expected
+
+
+def test_ivy_that_does_not_end_is_told_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(jars, "FETCH_TIMEOUT_S", 0.05)
+    sleeper = tmp_path / "bin" / "java"
+    sleeper.parent.mkdir()
+    sleeper.write_text("#!/bin/sh\nexec sleep 60\n")
+    sleeper.chmod(0o700)
+    with pytest.raises(FetchError, match="the jars did not come within"):
+        jars._run_ivy(Java(tmp_path, 17), tmp_path / "cache", jars.IVY_FILE, tmp_path / "new")
 
 
 def test_ivy_that_says_nothing_is_said_to_say_nothing():
