@@ -72,7 +72,7 @@ def _install(runs: list[PlannedRun], settings: ServiceSettings, say: Say) -> dic
             install_engines([load_engine(run.pipeline.engine)], settings, say)
         except InstallError as error:
             left_out[run.system.name] = f"{error}."
-            say(f"{run.system.name} is left out: {error}.")
+            say(escape(f"{run.system.name} is left out: {error}."))
     return left_out
 
 

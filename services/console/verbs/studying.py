@@ -4,6 +4,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 
 from schemas.validation_errors import DefinitionError
 from services.console.files import write_file
@@ -45,13 +46,13 @@ def study(options: Namespace, settings: ServiceSettings, console: Console) -> in
     notebook = open_notebook(settings.data, found.name, options.scale)
     say, code, left_out = teller(console), 0, dict(plan.left_out)
     for name, reason in left_out.items():
-        say(f"{name} is left out: {reason}")
+        say(escape(f"{name} is left out: {reason}"))
     try:
         left_out |= carry_out(plan, notebook, settings, console, say)
     except Interrupted:
         code = EXIT_INTERRUPTED
     except BusyError as error:
-        say(str(error))
+        say(escape(str(error)))
         code = EXIT_USAGE
     with answering(settings) as url:
         cells = _cells(url, plan, notebook)

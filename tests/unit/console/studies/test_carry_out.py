@@ -90,12 +90,12 @@ def test_no_run_begins_when_the_time_is_over(monkeypatch, tmp_path, stack):
 
 def test_an_engine_that_cannot_be_installed_is_left_out(monkeypatch, tmp_path, stack):
     def refuse(*_arguments):
-        raise InstallError("the engine spark is not installed: no network")
+        raise InstallError("the engine spark is not installed: no [/network]")
 
     monkeypatch.setattr(module, "install_engines", refuse)
     left_out, asked = carried_out(monkeypatch, tmp_path, stack, [])
     assert asked == []
     assert left_out == {
-        "Fast": "the engine spark is not installed: no network.",
-        "Slow": "the engine spark is not installed: no network.",
+        "Fast": "the engine spark is not installed: no [/network].",
+        "Slow": "the engine spark is not installed: no [/network].",
     }

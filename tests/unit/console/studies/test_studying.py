@@ -1,0 +1,37 @@
+"""What the verb `study` tells of what others wrote."""
+
+import io
+from argparse import Namespace
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from services.console.run_command import BusyError
+from services.console.studies.plan import plan_of
+from services.console.verbs import studying
+from services.runtime.settings import EXIT_USAGE, ServiceSettings
+from tests.unit.console.studies.reports import study
+
+pytestmark = pytest.mark.unit
+
+
+def test_reasons_are_told_as_they_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def busy(*_given: object) -> None:
+        raise BusyError("run [/R] is going on")
+
+    plan = replace(plan_of(study(), "small"), left_out={"Fast": "it has no [/jar]"})
+    monkeypatch.setattr(studying, "load_study", lambda _name: study())
+    monkeypatch.setattr(studying, "plan_of", lambda *_given: plan)
+    monkeypatch.setattr(studying, "carry_out", busy)
+    monkeypatch.setattr(studying, "answering", lambda _settings: nullcontext("-"))
+    monkeypatch.setattr(studying, "_cells", lambda *_given: {})
+    monkeypatch.setattr(studying, "_versions", lambda *_given: {})
+    out = io.StringIO()
+    options = Namespace(name="s", scale="small", folder=tmp_path, json=False)
+    code = studying.study(options, ServiceSettings(data=tmp_path), Console(file=out))
+    assert code == EXIT_USAGE
+    assert "Fast is left out: it has no [/jar]" in out.getvalue()
+    assert "run [/R] is going on" in out.getvalue()
