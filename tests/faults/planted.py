@@ -165,15 +165,18 @@ def planted_run(stack: BreakableStack, kind: str) -> Report:
 
 
 def names_it(told: dict[str, Any], kind: Kind) -> bool:
-    """Whether a report, or a conclusion, says what was planted: of a slow pipeline that the late
-    seconds are its own and nothing disturbed it, of nothing that nothing did."""
-    late = told["late"]
+    """Whether a report, or a conclusion, says what was planted: that more late seconds are of that
+    part than of any other, and that it disturbed the run, unless it is the pipeline; of nothing
+    that nothing did."""
     if not kind.part:
         return told["disturbed"] is False
+    seconds = told["late"]["by"]
+    others = [count for part, count in seconds.items() if part != kind.part]
+    if seconds[kind.part] <= max(others):
+        return False
     if kind.part == "pipeline":
-        most = max(late["by"], key=late["by"].get) if late["seconds"] else ""
-        return told["disturbed"] is False and most == kind.part
-    return kind.part in late["disturbed_by"]
+        return told["disturbed"] is False
+    return kind.part in told["late"]["disturbed_by"]
 
 
 def recording(settings: ServiceSettings, run_id: str, kind: Kind) -> dict[str, Any]:
