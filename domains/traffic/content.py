@@ -7,12 +7,6 @@ from pydantic import ConfigDict, Field, model_validator
 from schemas import content
 from schemas.model import Model
 
-NEEDED_FIELDS = (
-    "measurement_id",
-    "observed_at",
-    "flow_vehicles_per_hour",
-    "speed_km_per_hour",
-)
 FIELDS = (
     "measurement_id",
     "lane",

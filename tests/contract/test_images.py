@@ -43,6 +43,14 @@ def every_image() -> list[tuple[str, str]]:
     return found
 
 
+@pytest.mark.parametrize("name", ["deploy/images/Dockerfile", ".dockerignore"])
+def test_nothing_goes_into_an_image_twice(name: str) -> None:
+    stage = (ROOT / name).read_text().rpartition("\nFROM ")[2]
+    copied = re.findall(r"^(?:COPY |!).*", stage, re.MULTILINE)
+    assert len(copied) > 5
+    assert len(copied) == len(set(copied))
+
+
 def test_every_image_of_others_has_a_digest() -> None:
     theirs = [(file, image) for file, image in every_image() if not re.fullmatch(OURS, image)]
     loose = {image for _file, image in theirs if not re.fullmatch(PINNED, image)}
