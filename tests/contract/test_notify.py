@@ -53,6 +53,18 @@ def test_the_contact_point_has_the_webhooks_and_every_rule_goes_there(
     assert rules == plain
 
 
+def test_long_names_that_begin_alike_have_ids_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    names = ["n" * 62 + last for last in "ab"]
+    webhooks = {name: {"url": "https://example.org/"} for name in names}
+    monkeypatch.setenv("TIDEGAUGE_WEBHOOKS", json.dumps(webhooks))
+    assert main(["contact-points", str(tmp_path / "alerts.json")]) == 0
+    (point,) = json.loads((tmp_path / "alerts.json").read_text())["contactPoints"]
+    ids = {receiver["uid"] for receiver in point["receivers"]}
+    assert [len(one) for one in ids] == [40, 40]
+
+
 def test_without_webhooks_the_alerts_are_as_they_are(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -5,12 +5,14 @@ Grafana reads an address that is in a file itself (`$__file{…}`, as grafana.in
 that is written here holds no secret of a `url_file`.
 """
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any, Final
 
 from services.runtime.webhooks import Webhook
 
 NAME: Final = "Tidegauge"
+MOST_UID: Final = 40  # characters that Grafana takes
 TYPES: Final = {"json": "webhook", "slack": "slack", "teams": "teams"}
 
 
@@ -36,8 +38,16 @@ def _receiver(name: str, webhook: Webhook) -> dict[str, Any]:
     if webhook.token_file:
         settings["authorization_scheme"] = "Bearer"
         settings["authorization_credentials"] = _value("", webhook.token_file)
-    uid = f"tidegauge-{name}"[:40]
-    return {"uid": uid, "type": TYPES[webhook.shape], "settings": settings}
+    return {"uid": _uid(name), "type": TYPES[webhook.shape], "settings": settings}
+
+
+def _uid(name: str) -> str:
+    """An id of its own for every name, of as many characters as Grafana takes."""
+    uid = f"tidegauge-{name}"
+    if len(uid) <= MOST_UID:
+        return uid
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{uid[: MOST_UID - 9]}-{digest}"
 
 
 def _value(text: str, file: object) -> str:
