@@ -22,6 +22,11 @@ MEANT_OTHERWISE = {
     ("services/store/http_head.py", "site"): "the header Sec-Fetch-Site",
     ("services/store/http_interface.py", "site"): "a web site",
 }
+PIPELINE = re.compile(
+    "(?<![a-z-])("
+    + "|".join(sorted(map(re.escape, names(PIPELINES_DIR)), key=len, reverse=True))
+    + ")(?![a-z-])"
+)
 OF_TRAFFIC = ("domains/traffic/",)
 OF_SPARK = (
     "services/spark_pipeline/",
@@ -51,29 +56,36 @@ def files(allowed: tuple[str, ...]) -> Iterator[tuple[str, str]]:
                 yield name, path.read_text().lower()
 
 
+def says(text: str, word: str) -> bool:
+    """Whether a lower-case text has it as a word, or as a part of a name between underscores."""
+    return bool(re.search(rf"(?<![a-z]){word}s?(?![a-z])", text))
+
+
+def lines_with_spark(text: str) -> list[str]:
+    """The lines of a lower-case text that have it, but in the name of a pipeline: that is one word
+    among others, and whoever chooses one names it."""
+    left = PIPELINE.sub("", text)
+    return [line.strip() for line in left.splitlines() if "spark" in line]
+
+
 def test_only_traffic_knows_traffic() -> None:
     found = {
-        (name, word)
-        for name, text in files(OF_TRAFFIC)
-        for word in TRAFFIC
-        if re.search(rf"(?<![a-z]){word}s?(?![a-z])", text)
+        (name, word) for name, text in files(OF_TRAFFIC) for word in TRAFFIC if says(text, word)
     }
     assert found - set(MEANT_OTHERWISE) == set()
     assert set(MEANT_OTHERWISE) - found == set(), "no longer needed"
 
 
 def test_only_the_spark_engine_knows_spark() -> None:
-    pipelines = "|".join(sorted(map(re.escape, names(PIPELINES_DIR)), key=len, reverse=True))
-    found = {}
-    for name, text in files(OF_SPARK):
-        # The name of a pipeline is one word among others: whoever chooses one names it.
-        left = re.sub(rf"(?<![a-z-])({pipelines})(?![a-z-])", "", text)
-        lines = [line.strip() for line in left.splitlines() if "spark" in line]
-        if lines:
-            found[name] = lines[:3]
-    assert found == {}
+    found = {name: lines_with_spark(text)[:3] for name, text in files(OF_SPARK)}
+    assert {name: lines for name, lines in found.items() if lines} == {}
 
 
-def test_the_check_finds_what_it_is_for() -> None:
-    assert re.search(r"(?<![a-z])lanes?(?![a-z])", "num_lanes")
-    assert not re.search(r"(?<![a-z])flows?(?![a-z])", "overflow workflows")
+def test_the_checks_find_what_they_are_for() -> None:
+    assert says("num_lanes", "lane")
+    assert not says("overflow workflows", "flow")
+    assert lines_with_spark("run spark-realtime\n import pyspark\nspark-realtimes") == [
+        "import pyspark",
+        "spark-realtimes",
+    ]
+    assert len(list(files(OF_TRAFFIC))) > 100

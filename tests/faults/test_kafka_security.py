@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -112,4 +113,5 @@ def test_without_credentials_a_service_ends_with_a_sentence(secure_broker, tmp_p
         check=False,
     )
     assert done.returncode not in (0, None)
+    assert re.search(rf"^(tidegauge: )?{name}: .*\w", done.stderr, re.M), done.stderr
     assert "Traceback" not in done.stderr, done.stderr
