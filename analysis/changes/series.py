@@ -20,6 +20,10 @@ METRICS = (*LATENCIES, SUSTAINABLE_RATE)
 HIGHER_IS_BETTER = (SUSTAINABLE_RATE,)
 MOST_RUNS = 1_000  # the newest, of all series together
 
+NEWEST = (
+    "(SELECT r.run_id FROM tidegauge.runs AS r WHERE r.concluded AND r.valid AND r.step_of = ''"
+    " ORDER BY r.requested_at DESC LIMIT {most:UInt32})"
+)
 RUNS = (
     "SELECT l.run_id AS run_id, min(l.time) AS at, toUnixTimestamp64Milli(at) AS at_ms,"
     " anyIf(l.detail, l.event IN ('run_requested', 'watch_begun')) AS request,"
@@ -27,24 +31,22 @@ RUNS = (
     " FROM tidegauge.results_lifecycle AS l LEFT JOIN (SELECT run_id,"
     " toNullable(any(JSONExtract(detail, 'warm_up', 'steady', 'Nullable(Bool)'))) AS steady"
     " FROM tidegauge.results_conclusions WHERE kind = 'run' GROUP BY run_id) AS s"
-    " ON s.run_id = l.run_id WHERE l.run_id IN"
-    " (SELECT r.run_id FROM tidegauge.runs AS r WHERE r.concluded AND r.valid AND r.step_of = ''"
-    " ORDER BY r.requested_at DESC LIMIT {most:UInt32})"
+    f" ON s.run_id = l.run_id WHERE l.run_id IN {NEWEST}"
     " GROUP BY l.run_id HAVING request != '' ORDER BY at, run_id"
 )
 FIGURES = (
     "SELECT run_id, pipeline, stage, mean_ms, p50_ms, p99_ms FROM tidegauge.latency_summary"
-    " WHERE phase = 'measure' AND definition = 'latest'"
+    f" WHERE phase = 'measure' AND definition = 'latest' AND run_id IN {NEWEST}"
 )
 RATES = (
     "SELECT run_id, pipeline, arrayStringConcat(stages, ', ') AS stage,"
     f" rate_per_second AS {SUSTAINABLE_RATE} FROM tidegauge.sustainable_rates"
-    " WHERE valid AND rate_per_second IS NOT NULL"
+    f" WHERE valid AND rate_per_second IS NOT NULL AND run_id IN {NEWEST}"
 )
 USAGE = (
     "SELECT run_id, sumIf(mean_cpu_cores, service = 'machine')"
     " - sumIf(mean_cpu_cores, service != 'machine') AS others_cores"
-    " FROM tidegauge.resources_summary WHERE run_id != '' GROUP BY run_id"
+    f" FROM tidegauge.resources_summary WHERE run_id IN {NEWEST} GROUP BY run_id"
 )
 
 
@@ -82,11 +84,13 @@ class Series:
 
 def read_series(url: str) -> list[Series]:
     """Every series of the store, in the order of their first runs. Raises QueryError."""
-    runs = query(url, RUNS, most=str(MOST_RUNS))
+    runs, figures, rates, usage = (
+        query(url, sql, most=str(MOST_RUNS)) for sql in (RUNS, FIGURES, RATES, USAGE)
+    )
     requests = {row["run_id"]: json.loads(row["request"]) for row in runs}
-    others = {row["run_id"]: row["others_cores"] for row in query(url, USAGE)}
+    others = {row["run_id"]: row["others_cores"] for row in usage}
     when = {row["run_id"]: (row["at_ms"], row["steady"]) for row in runs}
-    return assemble(requests, [*query(url, FIGURES), *query(url, RATES)], others, when)
+    return assemble(requests, [*figures, *rates], others, when)
 
 
 def assemble(

@@ -45,6 +45,7 @@ class Analysis:
         if code is None and time.monotonic() - self._began_s < TIMEOUT_S:
             return True
         if code is None:
+            log.warning("changes_not_looked_for", longer_than_s=TIMEOUT_S)
             self.end()
         elif code:
             log.warning("changes_not_looked_for", exit_code=code)

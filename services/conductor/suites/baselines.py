@@ -10,13 +10,17 @@ from schemas.threshold import LATENCY_FIGURES, parse_threshold
 from schemas.validation_errors import DefinitionError
 from services.runtime.clickhouse import query
 
+# Not of `figures`, which computes every figure of every run before it knows which are asked for.
 LAST = (
-    "SELECT run_id FROM tidegauge.figures WHERE valid AND suite = {suite:String}"
-    " AND workload = {workload:String} AND rate_per_second = {rate:Float64}"
-    " AND run_id NOT IN (SELECT run_id FROM tidegauge.threshold_results WHERE NOT passed)"
-    " GROUP BY run_id, requested_at"
-    " HAVING arraySort(groupUniqArray(pipeline)) = splitByChar(',', {pipelines:String})"
-    " ORDER BY requested_at DESC LIMIT 1"
+    "SELECT r.run_id AS run_id FROM tidegauge.runs AS r"
+    " WHERE r.concluded AND r.valid AND r.step_of = '' AND r.workload = {workload:String}"
+    " AND arraySort(r.pipelines) = splitByChar(',', {pipelines:String})"
+    " AND r.run_id IN (SELECT l.run_id FROM tidegauge.results_lifecycle AS l"
+    " WHERE l.event = 'run_requested'"
+    " AND JSONExtractString(l.detail, 'suite', 'name') = {suite:String}"
+    " AND JSONExtractFloat(l.detail, 'workload', 'load', 'rate_per_second') = {rate:Float64})"
+    " AND r.run_id NOT IN (SELECT run_id FROM tidegauge.threshold_results WHERE NOT passed)"
+    " ORDER BY r.requested_at DESC LIMIT 1"
 )
 FIGURES = "SELECT * FROM tidegauge.figures WHERE run_id = {run_id:String}"
 LATENCIES = (
