@@ -78,6 +78,11 @@ def position_path(data: Path, name: str) -> Path:
     return data / "watching" / f"{name}.position"
 
 
+def positions(data: Path) -> set[str]:
+    """Names of the watches that have written down how far they are."""
+    return {path.stem for path in position_path(data, "any").parent.glob("*.position")}
+
+
 def _with_schemas(watch: Watch, folder: Path) -> Watch:
     fields: dict[str, Any] = json.loads(_json(watch))
     for side in (*fields["inputs"], *fields["outputs"]):

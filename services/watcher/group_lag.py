@@ -8,7 +8,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from services.runtime.group_offsets import LAG, Place, committed_offsets, newest_offsets
-from services.watcher.reading import Trouble
+from services.watcher.troubles import Trouble
 
 TIMEOUT_S: Final = 5.0
 MAX_PARTITIONS: Final = 5_000

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from schemas import catalogue, protocol
-from schemas.watch import Watch
+from schemas.watch import Watch, WatchedKafka
 from services.runtime.kafka import assigned_consumer, ends_of
 from services.runtime.reconciling import COUNTED, CountReconciler
 from services.runtime.replay import decoded, read_spans
@@ -27,10 +27,23 @@ SUMMED: Final = (*COUNTED, catalogue.SLICES)
 PUBLISHED: Final = (*SUMMED, catalogue.LIFECYCLE, catalogue.CONCLUSIONS)
 VERSION: Final = 1
 Arrays = dict[str, npt.NDArray[Any]]
+Saved = tuple[Arrays, dict[str, Any]]
 
 
 def digest(watch: Watch) -> str:
-    """Of what a position depends on: a watch of other topics, or with other rules, begins anew."""
+    """Of what a position depends on: a watch of other topics, or with other rules, begins anew. A
+    login may change."""
+    kafka = WatchedKafka(bootstrap=watch.kafka.bootstrap)
+    return _digest(watch.model_copy(update={"kafka": kafka}))
+
+
+def is_of(watch: Watch, found: str) -> bool:
+    """Whether a digest is that of a watch. In positions of earlier versions it is of the login as
+    well."""
+    return found in (digest(watch), _digest(watch))
+
+
+def _digest(watch: Watch) -> str:
     fields = watch.model_dump(mode="json", exclude={"summary", "registry", "groups"})
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
@@ -43,7 +56,7 @@ def save(path: Path, arrays: Arrays, rest: dict[str, Any]) -> None:
     write_parts(path, [head, *(np.ascontiguousarray(one).data for one in arrays.values())])
 
 
-def load(path: Path) -> tuple[Arrays, dict[str, Any]] | None:
+def load(path: Path) -> Saved | None:
     """What was saved; None where nothing was. Raises ValueError where it cannot be read."""
     try:
         data = path.read_bytes()
@@ -81,6 +94,21 @@ class Published:
             self.events.add((record["run_id"], topic))
         elif record["event"] in (protocol.WATCH_BEGUN, protocol.PHASE_STARTED, protocol.CONCLUDED):
             self.events.add((record["run_id"], record["event"]))
+
+
+@dataclass
+class CatchingUp:
+    """What the process before this one published behind the position that this one goes on from,
+    until this one has counted as far as that one can have."""
+
+    published: Published
+    ends: dict[tuple[str, int], int]
+    began_ms: int
+
+    def is_over(self, positions: dict[tuple[str, int], int], before_ms: int) -> bool:
+        """Whether everything is counted that may have been."""
+        read = all(positions.get(place, end) >= end for place, end in self.ends.items())
+        return read and before_ms >= self.began_ms
 
 
 def bus_ends(settings: ServiceSettings) -> list[tuple[str, int, int]]:

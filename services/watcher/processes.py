@@ -1,4 +1,5 @@
-"""The processes of the watches: one each, as long as its file is there."""
+"""The processes of the watches: one each, as long as its file is there, and once more to conclude
+what is left where that did not end by itself."""
 
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import structlog
 
 from schemas import protocol
 from services.runtime.events import Events
-from services.runtime.watches import kept_watches
+from services.runtime.watches import kept_watches, positions
 
 LEAST_PAUSE_S: Final = 1.0
 MOST_PAUSE_S: Final = 60.0
@@ -34,7 +35,7 @@ class _Child:
 
 def _start(name: str) -> "subprocess.Popen[bytes]":
     """It ends when its standard input does, which this process holds."""
-    command = [sys.executable, "-m", "services.watcher.watching", name]
+    command = [sys.executable, "-m", "services.watcher.process", name]
     return subprocess.Popen(command, stdin=subprocess.PIPE)
 
 
@@ -53,15 +54,22 @@ class Processes:
         self._start = start
         self._clock_s = clock_s
         self._children: dict[str, _Child] = {}
+        self._ending: dict[str, subprocess.Popen[bytes]] = {}
 
     def tick(self) -> None:
         """See that exactly the watches that are wanted have a process."""
         wanted = kept_watches(self._data)
         for name, child in list(self._children.items()):
             if wanted.get(name) != child.version:
-                self._end([child])
+                self._end([child.process])
                 del self._children[name]
+        for name in positions(self._data) - wanted.keys() - self._ending.keys():
+            self._ending[name] = self._start(name)
+        at_it = {name for name, process in self._ending.items() if process.poll() is None}
         for name, version in wanted.items():
+            if name in at_it:
+                continue
+            self._ending.pop(name, None)
             known = self._children.get(name)
             if known is None:
                 self._children[name] = _Child(self._start(name), version, self._clock_s())
@@ -70,7 +78,8 @@ class Processes:
 
     def close(self) -> None:
         """End all of them; they go on where they are when the watcher is started again."""
-        self._end(list(self._children.values()))
+        children = [child.process for child in self._children.values()]
+        self._end([*children, *self._ending.values()])
 
     def _revive(self, name: str, child: _Child) -> None:
         now_s = self._clock_s()
@@ -86,13 +95,13 @@ class Processes:
             child.process, child.began_s, child.again_s = self._start(name), now_s, None
 
     @staticmethod
-    def _end(children: list[_Child]) -> None:
-        for child in children:
-            child.process.terminate()
+    def _end(processes: "list[subprocess.Popen[bytes]]") -> None:
+        for process in processes:
+            process.terminate()
         end_s = time.monotonic() + STOP_TIMEOUT_S
-        for child in children:
+        for process in processes:
             try:
-                child.process.wait(max(0.0, end_s - time.monotonic()))
+                process.wait(max(0.0, end_s - time.monotonic()))
             except subprocess.TimeoutExpired:
-                child.process.kill()
-                child.process.wait()
+                process.kill()
+                process.wait()

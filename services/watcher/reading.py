@@ -28,6 +28,7 @@ from services.runtime.kafka import (
     partition_ids,
 )
 from services.runtime.settings import ServiceSettings
+from services.watcher.troubles import Trouble
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -51,14 +52,6 @@ READING: Final[dict[str, Any]] = {
 LOOK_AGAIN_MS: Final = 10_000
 MARGIN_MS: Final = 300  # how much later than it was stamped a record may be seen at the end
 MOST_BEHIND_MS: Final = 5_000
-
-
-@dataclass
-class Trouble:
-    """Something that people should know of: an event of `results.lifecycle` of its own kind."""
-
-    kind: str
-    detail: dict[str, Any]
 
 
 @dataclass

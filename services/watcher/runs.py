@@ -16,21 +16,28 @@ from services.watcher.events import Event
 MOST_REASONS: Final = 20
 
 
-def run_id_of(watch: Watch, run: int) -> str:
-    """Id of a run by its number: the same whoever asks."""
+def run_id_of(watch: Watch, run: int, beginning: str = "") -> str:
+    """Id of a run by its number. beginning: which one of the watch it belongs to, so that a watch
+    that begins anew counts into runs of its own; empty in positions of earlier versions."""
     begin = datetime.fromtimestamp(run * watch.run_s, UTC)
-    return f"watch-{watch.name}-{begin:%Y%m%d-%H%M%S}"
+    return f"watch-{watch.name}-{begin:%Y%m%d-%H%M%S}{beginning and '-'}{beginning}"
 
 
 @dataclass
 class Runs:
-    """Which runs were begun and concluded; reasons: why a run must not be used, by its number."""
+    """Which runs were begun and concluded; reasons: why a run must not be used, by its number;
+    beginning: see `run_id_of`."""
 
     watch: Watch
     environment: dict[str, Any]
+    beginning: str = ""
     begun: set[int] = field(default_factory=set)
     concluded: set[int] = field(default_factory=set)
     reasons: dict[int, list[str]] = field(default_factory=dict)
+
+    def id_of(self, run: int) -> str:
+        """Id of a run by its number."""
+        return run_id_of(self.watch, run, self.beginning)
 
     def begin(self, run: int) -> Iterator[Event]:
         """The events by which a run begins, unless it has begun."""
@@ -41,7 +48,7 @@ class Runs:
         end_ms = start_ms + 1000 * self.watch.run_s
         relation = self.watch.relation
         told = WatchRun(
-            run_id=run_id_of(self.watch, run),
+            run_id=self.id_of(run),
             watch=self.watch.public(),
             start_ms=start_ms,
             end_ms=end_ms,
@@ -98,6 +105,18 @@ class Runs:
         )
         end = {"valid": not reasons, "clean": clean, "invalid_reasons": reasons}
         yield _lifecycle(run, protocol.CONCLUDED, detail=json.dumps(end))
+
+    def saved(self) -> dict[str, Any]:
+        """As JSON's types, for `restore`."""
+        runs = {"begun": sorted(self.begun), "concluded": sorted(self.concluded)}
+        reasons = {str(run): known for run, known in self.reasons.items()}
+        return {"runs": runs, "reasons": reasons, "beginning": self.beginning}
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Go on from what was saved."""
+        self.begun, self.concluded = set(saved["runs"]["begun"]), set(saved["runs"]["concluded"])
+        self.reasons = {int(run): known for run, known in saved["reasons"].items()}
+        self.beginning = saved.get("beginning", "")
 
     def forget(self, counting: Counting, before_ms: int) -> None:
         """Forget runs that were concluded long ago."""

@@ -1,10 +1,8 @@
-"""One watch as a process: `python -m services.watcher.watching NAME`, started by the watcher.
-
-It reads, judges once a second, publishes, and now and then writes down where it is. It ends when
-its standard input does, or at SIGTERM; the next one goes on.
+"""A watch that goes on: it reads, judges once a second, publishes, and now and then writes down
+where it is.
 """
 
-import sys
+import threading
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
@@ -12,38 +10,24 @@ from pathlib import Path
 from typing import Any, Final
 
 import structlog
-from confluent_kafka import Consumer, KafkaException
-from confluent_kafka.admin import AdminClient
 
 from schemas import catalogue, protocol
 from schemas.watch import Watch
 from services.runtime.clock import now_ms
-from services.runtime.environment import environment
 from services.runtime.events import Events
-from services.runtime.kafka import KafkaUnavailableError, event_producer
-from services.runtime.logs import configure_logs
-from services.runtime.memory import expect_batches, return_pages
-from services.runtime.program import end_with_parent
+from services.runtime.memory import return_pages
 from services.runtime.reconciling import NotRepeatableError
-from services.runtime.secret_files import SecretFileError
-from services.runtime.settings import ServiceSettings, load_settings
-from services.runtime.stopping import stop_on_signals
-from services.runtime.watches import kept_watch, kept_watches, position_path
+from services.runtime.settings import ServiceSettings
 from services.watcher import position
 from services.watcher.events import Event
 from services.watcher.group_lag import GroupLag
-from services.watcher.position import SUMMED, Published
+from services.watcher.position import SUMMED, CatchingUp
 from services.watcher.reading import (
-    READING,
-    Place,
-    Trouble,
     WatchReader,
-    client_properties,
-    first_offsets,
-    offsets_at,
 )
-from services.watcher.runs import Runs, run_id_of, said_of_times
+from services.watcher.runs import Runs, said_of_times
 from services.watcher.sampling import WHOLE
+from services.watcher.troubles import Trouble, objection, undecodable
 from services.watcher.watched import MOST_UNREAD, Watched
 
 STEP_S: Final = 1.0
@@ -59,21 +43,6 @@ log = structlog.get_logger()
 
 class BusSilentError(RuntimeError):
     """What was published is not acknowledged: nothing can be said of where the watch is."""
-
-
-@dataclass
-class CatchingUp:
-    """What the process before this one published behind the position that this one goes on from,
-    until this one has counted as far as that one can have."""
-
-    published: Published
-    ends: dict[Place, int]
-    began_ms: int
-
-    def is_over(self, positions: dict[Place, int], before_ms: int) -> bool:
-        """Whether everything is counted that may have been."""
-        read = all(positions.get(place, end) >= end for place, end in self.ends.items())
-        return read and before_ms >= self.began_ms
 
 
 @dataclass
@@ -120,18 +89,33 @@ class Watching:
         arrays, rest = self.watched.saved()
         bus = position.bus_ends(self.settings)
         places = [[*place, offset] for place, offset in self.reader.positions.items()]
-        runs = {"begun": sorted(self.runs.begun), "concluded": sorted(self.runs.concluded)}
-        reasons = {str(run): known for run, known in self.runs.reasons.items()}
-        rest |= {"positions": places, "bus": bus, "runs": runs, "reasons": reasons}
-        rest["watch"] = position.digest(self.watch)
+        rest |= {"positions": places, "bus": bus, **self.runs.saved()}
+        rest["watch"], rest["definition"] = (
+            position.digest(self.watch),
+            self.watch.model_dump_json(),
+        )
         position.save(self.path, arrays, rest)
         size = sum(column.nbytes for column in arrays.values())
         return_pages()
         self._save_every_s = max(SAVE_S, size / BYTES_PER_SAVED_S)
         self._saved_s = time.monotonic()
 
+    def look_behind(self) -> None:
+        """See how far the process before can have counted. Raises KafkaUnavailableError."""
+        if self.behind is not None:
+            self.behind.ends = self.reader.ends()
+
+    def catch_up(self, stop: threading.Event, within_s: float) -> None:
+        """Count again what the process before has published, as far as there is time. Raises as
+        `look_behind` and `step`."""
+        self.look_behind()
+        end_s = time.monotonic() + within_s
+        while self.behind is not None and not stop.is_set() and time.monotonic() < end_s:
+            self.step()
+
     def end(self) -> None:
-        """Conclude what has begun: nobody wants the watch any more."""
+        """Conclude what has begun: nobody wants the watch any more. Raises as `save`."""
+        self._leave_behind()
         self._publish(self.watched.counting.slices.take())
         for run in sorted(self.runs.begun - self.runs.concluded):
             told = self._told(run) | {"until_ms": self.watched.before_ms}
@@ -178,7 +162,7 @@ class Watching:
 
     def _publish(self, events: Iterable[Event]) -> None:
         for event in events:
-            run_id = run_id_of(self.watch, event.run)
+            run_id = self.runs.id_of(event.run)
             if self.behind is not None and self._is_told(event, run_id):
                 continue
             self.events.publish(event.topic, run_id, **event.fields)
@@ -212,8 +196,19 @@ class Watching:
     def _note(self, run_id: str, event: str) -> None:
         """A run that the process before has concluded is not concluded again."""
         for run in self.runs.begun:
-            if run_id_of(self.watch, run) == run_id and event == protocol.CONCLUDED:
+            if self.runs.id_of(run) == run_id and event == protocol.CONCLUDED:
                 self.runs.concluded.add(run)
+
+    def _leave_behind(self) -> None:
+        """Do without what could not be counted again in time."""
+        behind, self.behind = self.behind, None
+        if behind is None:
+            return
+        for run_id, name in behind.published.events:
+            self._note(run_id, name)
+        for run in self.runs.begun:
+            self.runs.object(run, "It was ended before all of it had been counted again.")
+        list(self.watched.counting.slices.take())
 
     def _tell_lag(self) -> None:
         if not self.watch.groups or time.monotonic() - self._asked_s < ASK_LAG_S:
@@ -221,7 +216,7 @@ class Watching:
         self._asked_s = time.monotonic()
         fields = self.lag.ask()
         if fields is not None:
-            run_id = run_id_of(self.watch, self.watched.counting.run_of(now_ms()))
+            run_id = self.runs.id_of(self.watched.counting.run_of(now_ms()))
             source = f"watch-{self.watch.name}"
             self.events.publish(catalogue.METRICS, run_id, source=source, **fields)
 
@@ -231,92 +226,16 @@ class Watching:
         self._troubles, self.reader.troubles, self.lag.troubles = [], [], []
         if self.watched.refused and now_s - self._refusals_s > REPORT_S:
             self._refusals_s = now_s
-            for (topic, reason), first in self.watched.refused.items():
-                place = {"partition": first.partition, "offset": first.offset}
-                told = {"topic": topic, "reason": reason, "records": first.count, **place}
-                troubles.append(Trouble("undecodable", told))
+            troubles += undecodable(self.watched.refused)
             self.watched.refused.clear()
         run = self.watched.counting.run_of(max(self.watched.before_ms, self.watched.since_ms))
         for one in troubles:
-            self._object(run, one)
+            if objection(one):
+                self.runs.object(run, objection(one))
             log.warning("trouble", kind=one.kind, **one.detail)
             detail = {"kind": one.kind, "watch": self.watch.name, **one.detail}
-            run_id = run_id_of(self.watch, run)
-            self.events.lifecycle(protocol.WATCH_TROUBLE, run_id, detail=detail)
-
-    def _object(self, run: int, trouble: Trouble) -> None:
-        told = trouble.detail
-        if trouble.kind == "retention_overtook":
-            reason = f"{told['records']} records of {told['topic']} were deleted before they were"
-            self.runs.object(run, f"{reason} read.")
-        elif trouble.kind == "topic_deleted":
-            self.runs.object(run, f"The topic {told['topic']} was deleted.")
-        elif trouble.kind == "not_repeatable":
-            self.runs.object(run, "After a restart the topics did not say what they had said.")
+            self.events.lifecycle(protocol.WATCH_TROUBLE, self.runs.id_of(run), detail=detail)
 
     def _flush(self) -> None:
         if self.events.flush(BUS_WAIT_S) or self.events.failed:
             raise BusSilentError("the bus does not acknowledge what was published")
-
-
-def main() -> None:
-    """Watch until told to stop. Ends with one sentence where the watch cannot go on."""
-    name = sys.argv[1]
-    settings = load_settings(ServiceSettings)
-    configure_logs(f"watch-{name}", settings.log_level)
-    stop = stop_on_signals()
-    end_with_parent()
-    try:
-        watch = kept_watch(settings.data, name)
-        watching = open_watching(watch, settings)
-        expect_batches()
-        log.info("started", catching_up=watching.behind is not None)
-        while not stop.is_set():
-            watching.step()
-        if name not in kept_watches(settings.data):
-            watching.end()
-        elif watching.behind is None:
-            watching.save()
-    except (KafkaException, KafkaUnavailableError, SecretFileError, BusSilentError) as error:
-        sys.exit(f"watch {name}: {error}")
-    except (OSError, ValueError) as error:
-        sys.exit(f"watch {name}: {error}")
-
-
-def open_watching(watch: Watch, settings: ServiceSettings) -> Watching:
-    """A watch that begins, or goes on where it was. Raises KafkaException, KafkaUnavailableError,
-    ValueError where its schemas or its position are wrong."""
-    producer = f"watch-{watch.name}"
-    client = client_properties(watch.kafka, watch.name, settings)
-    admin = AdminClient(client)
-    reader = WatchReader(lambda: Consumer(client | READING), admin, watch.topics())
-    consumer = reader.consumer
-    events = Events(event_producer(settings, producer), producer)
-    path = position_path(settings.data, watch.name)
-    saved = position.load(path)
-    began_ms = now_ms()
-    watched = Watched(watch, began_ms if watch.begin == "now" else 0)
-    runs = Runs(watch, environment())
-    lag = GroupLag(admin, watch.groups)
-    watching = Watching(watch, settings, events, reader, watched, runs, path, lag)
-    if saved is None or saved[1]["watch"] != position.digest(watch):
-        places = reader.places()
-        if watch.begin == "now":
-            since_ms = began_ms - watch.relation.remember_ms
-            reader.begin(offsets_at(consumer, places, since_ms))
-        else:
-            reader.begin(first_offsets(consumer, places))
-        watching.save()
-        return watching
-    arrays, rest = saved
-    watched.restore(arrays, rest)
-    runs.begun, runs.concluded = set(rest["runs"]["begun"]), set(rest["runs"]["concluded"])
-    runs.reasons = {int(run): known for run, known in rest["reasons"].items()}
-    reader.begin({(topic, number): offset for topic, number, offset in rest["positions"]})
-    published = position.read_published(settings, producer, rest["bus"])
-    watching.behind = CatchingUp(published, reader.ends(), began_ms)
-    return watching
-
-
-if __name__ == "__main__":
-    main()

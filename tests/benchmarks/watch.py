@@ -126,7 +126,7 @@ def _ours(case: Case, settings: ServiceSettings, data: Path) -> Used:
         "TIDEGAUGE_KAFKA_BOOTSTRAP": settings.kafka_bootstrap,
         "TIDEGAUGE_DATA": str(data),
     }
-    with _process("services.watcher.watching", (watch.name,), variables) as process:
+    with _process("services.watcher.process", (watch.name,), variables) as process:
         _await_caught_up(position_path(data, watch.name))
         before = _exact(position_path(data, watch.name))
         used = _used(process)

@@ -178,7 +178,8 @@ def told_by(records, watch):
 
 def run_of(watch, run_id):
     """Number of a run by its id."""
-    begin = time.strptime(run_id[-15:] + " UTC", "%Y%m%d-%H%M%S %Z")
+    begins = run_id.removeprefix(f"watch-{watch.name}-")[:15]
+    begin = time.strptime(f"{begins} UTC", "%Y%m%d-%H%M%S %Z")
     return calendar.timegm(begin) // watch.run_s
 
 

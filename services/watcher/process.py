@@ -1,0 +1,158 @@
+"""One watch as a process: `python -m services.watcher.process NAME`, started by the watcher.
+
+It ends when its standard input does, or at SIGTERM; the next one goes on. What is left of a watch
+that was ended, or is another one now, is concluded first.
+"""
+
+import sys
+import threading
+from typing import Final
+
+import structlog
+from confluent_kafka import Consumer, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from schemas.watch import Watch
+from services.runtime.clock import now_ms
+from services.runtime.environment import environment
+from services.runtime.events import Events
+from services.runtime.kafka import KafkaUnavailableError, event_producer
+from services.runtime.logs import configure_logs
+from services.runtime.memory import expect_batches
+from services.runtime.program import end_with_parent
+from services.runtime.secret_files import SecretFileError
+from services.runtime.settings import ServiceSettings, load_settings
+from services.runtime.stopping import stop_on_signals
+from services.runtime.watches import kept_watch, position_path
+from services.watcher import position
+from services.watcher.group_lag import GroupLag
+from services.watcher.position import CatchingUp
+from services.watcher.reading import (
+    READING,
+    WatchReader,
+    client_properties,
+    first_offsets,
+    offsets_at,
+)
+from services.watcher.runs import Runs
+from services.watcher.watched import Watched
+from services.watcher.watching import BusSilentError, Watching
+
+CATCH_UP_S: Final = 30.0  # for a watch that is to end
+log = structlog.get_logger()
+
+
+def main() -> None:
+    """Watch until told to stop. Ends with one sentence where the watch cannot go on."""
+    name = sys.argv[1]
+    settings = load_settings(ServiceSettings)
+    configure_logs(f"watch-{name}", settings.log_level)
+    stop = stop_on_signals()
+    end_with_parent()
+    try:
+        end_left(name, settings, stop)
+        watch = wanted_watch(settings, name)
+        if watch is None or stop.is_set():
+            return
+        watching = open_watching(watch, settings)
+        expect_batches()
+        log.info("started", catching_up=watching.behind is not None)
+        while not stop.is_set():
+            watching.step()
+        if watching.behind is None:
+            close(watching)
+    except (KafkaException, KafkaUnavailableError, SecretFileError, BusSilentError) as error:
+        sys.exit(f"watch {name}: {error}")
+    except (OSError, ValueError) as error:
+        sys.exit(f"watch {name}: {error}")
+
+
+def wanted_watch(settings: ServiceSettings, name: str) -> Watch | None:
+    """What the file of a watch says now; None where there is none. Raises OSError, ValueError."""
+    try:
+        return kept_watch(settings.data, name)
+    except FileNotFoundError:
+        return None
+
+
+def close(watching: Watching) -> None:
+    """End a watch that is not wanted any more, or not as it was; otherwise write down where it is.
+    Raises as `Watching.save`."""
+    wanted = wanted_watch(watching.settings, watching.watch.name)
+    if wanted is not None and position.is_of(wanted, position.digest(watching.watch)):
+        watching.save()
+    else:
+        watching.end()
+
+
+def end_left(name: str, settings: ServiceSettings, stop: threading.Event) -> None:
+    """End what a process has left of a watch that is not wanted any more, or not as it was. Raises
+    KafkaException, KafkaUnavailableError, BusSilentError, OSError, ValueError."""
+    path = position_path(settings.data, name)
+    saved, wanted = position.load(path), wanted_watch(settings, name)
+    if saved is None or (wanted is not None and position.is_of(wanted, saved[1]["watch"])):
+        return
+    try:
+        before = Watch.model_validate_json(saved[1].get("definition", ""))
+    except ValueError:
+        log.warning("not_concluded", reason="its position is that of another version")
+        path.unlink()
+        return
+    watching = resumed(before, settings, saved)
+    try:
+        watching.catch_up(stop, CATCH_UP_S)
+    except (KafkaException, KafkaUnavailableError) as error:
+        log.warning("not_caught_up", reason=str(error))
+    if watching.behind is None or not stop.is_set():
+        watching.end()
+
+
+def open_watching(watch: Watch, settings: ServiceSettings) -> Watching:
+    """A watch that begins, or goes on where it was. Raises KafkaException, KafkaUnavailableError,
+    ValueError where its schemas or its position are wrong."""
+    saved = position.load(position_path(settings.data, watch.name))
+    if saved is not None:
+        watching = resumed(watch, settings, saved)
+        watching.look_behind()
+        return watching
+    began_ms = now_ms()
+    watching = _assembled(watch, settings, began_ms if watch.begin == "now" else 0)
+    watching.runs.beginning = f"{began_ms // 1000:x}"
+    reader = watching.reader
+    places = reader.places()
+    if watch.begin == "now":
+        since_ms = began_ms - watch.relation.remember_ms
+        reader.begin(offsets_at(reader.consumer, places, since_ms))
+    else:
+        reader.begin(first_offsets(reader.consumer, places))
+    watching.save()
+    return watching
+
+
+def resumed(watch: Watch, settings: ServiceSettings, saved: position.Saved) -> Watching:
+    """A watch as a position has it, which does not know yet how much is behind that."""
+    arrays, rest = saved
+    began_ms = now_ms()
+    watching = _assembled(watch, settings, began_ms)
+    watching.watched.restore(arrays, rest)
+    watching.runs.restore(rest)
+    reader = watching.reader
+    reader.begin({(topic, number): offset for topic, number, offset in rest["positions"]})
+    published = position.read_published(settings, f"watch-{watch.name}", rest["bus"])
+    watching.behind = CatchingUp(published, {}, began_ms)
+    return watching
+
+
+def _assembled(watch: Watch, settings: ServiceSettings, since_ms: int) -> Watching:
+    producer = f"watch-{watch.name}"
+    client = client_properties(watch.kafka, watch.name, settings)
+    admin = AdminClient(client)
+    reader = WatchReader(lambda: Consumer(client | READING), admin, watch.topics())
+    events = Events(event_producer(settings, producer), producer)
+    watched, runs = Watched(watch, since_ms), Runs(watch, environment())
+    path, lag = position_path(settings.data, watch.name), GroupLag(admin, watch.groups)
+    return Watching(watch, settings, events, reader, watched, runs, path, lag)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""What happens to a watch, as people are told of it. Pure."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from services.watcher.extracting import Refused
+
+
+@dataclass
+class Trouble:
+    """Something that people should know of: an event of `results.lifecycle` of its own kind."""
+
+    kind: str
+    detail: dict[str, Any]
+
+
+def undecodable(refused: Mapping[tuple[str, str], Refused]) -> Iterator[Trouble]:
+    """Of records without an identity, by topic and reason."""
+    for (topic, reason), first in refused.items():
+        place = {"partition": first.partition, "offset": first.offset}
+        told = {"topic": topic, "reason": reason, "records": first.count, **place}
+        yield Trouble("undecodable", told)
+
+
+def objection(trouble: Trouble) -> str:
+    """Why a run in which it happened must not be used; empty where it may be."""
+    told = trouble.detail
+    if trouble.kind == "retention_overtook":
+        reason = f"{told['records']} records of {told['topic']} were deleted before they were"
+        return f"{reason} read."
+    if trouble.kind == "topic_deleted":
+        return f"The topic {told['topic']} was deleted."
+    if trouble.kind == "not_repeatable":
+        return "After a restart the topics did not say what they had said."
+    return ""

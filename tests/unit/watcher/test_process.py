@@ -1,0 +1,211 @@
+"""How a watch begins, goes on, ends and begins anew, with a bus and a cluster that are lists."""
+
+import json
+import threading
+
+import pytest
+
+from schemas import catalogue, protocol
+from services.runtime.settings import ServiceSettings
+from services.runtime.watches import end_watch, keep_watch, position_path
+from services.watcher import position, process
+from services.watcher.position import Published
+from services.watcher.reading import BrokerClocks
+from tests.unit.watcher.records import a_watch, message
+
+pytestmark = pytest.mark.unit
+
+RELATION = {"deadline_ms": 10, "give_up_ms": 20, "remember_ms": 50}
+
+
+class Bus:
+    """Notes what is published: topic, run id and fields."""
+
+    def __init__(self):
+        self.events, self.failed = [], 0
+
+    def publish(self, topic, run_id, /, **fields):
+        self.events.append((topic, run_id, fields))
+
+    def lifecycle(self, event, run_id="", **fields):
+        self.publish(catalogue.LIFECYCLE, run_id, event=event, **fields)
+
+    def flush(self, _timeout_s=0):
+        return 0
+
+    def conclusions(self):
+        return {
+            run_id: json.loads(fields["detail"])["watch"]["inputs"]
+            for topic, run_id, fields in self.events
+            if topic == catalogue.CONCLUSIONS
+        }
+
+
+class Reader:
+    """Reads each record once."""
+
+    def __init__(self, *_):
+        self.troubles, self.clocks, self.consumer = [], BrokerClocks(), None
+        self.is_full, self.positions = False, {}
+        self.records, self.end_ms = [], None
+
+    def places(self):
+        return [("in", 0), ("out", 0)]
+
+    def begin(self, positions):
+        self.positions = dict(positions)
+
+    def ends(self):
+        return dict(self.positions)
+
+    def read(self, _most, _timeout_s):
+        taken, self.records = self.records, []
+        return [("in", taken)] if taken else []
+
+    def read_until(self, place, offset, _time_ms):
+        self.positions[place] = offset + 1
+
+    def frontier_ms(self):
+        return self.end_ms
+
+
+@pytest.fixture
+def bus(monkeypatch):
+    found = Bus()
+    monkeypatch.setattr(process, "AdminClient", lambda _: None)
+    monkeypatch.setattr(process, "WatchReader", Reader)
+    monkeypatch.setattr(process, "Events", lambda *_: found)
+    monkeypatch.setattr(process, "event_producer", lambda *_: None)
+    monkeypatch.setattr(process, "first_offsets", lambda _, places: dict.fromkeys(places, 0))
+    monkeypatch.setattr(process, "environment", dict)
+    monkeypatch.setattr(position, "bus_ends", lambda _: [])
+    monkeypatch.setattr(position, "read_published", lambda *_: Published())
+    monkeypatch.setattr("services.watcher.watching.STEP_S", 0.01)
+    return found
+
+
+@pytest.fixture
+def at_s(monkeypatch):
+    """Sets the time at which processes begin."""
+
+    def set_time(seconds):
+        monkeypatch.setattr(process, "now_ms", lambda: 1000 * seconds)
+
+    set_time(1)
+    return set_time
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return ServiceSettings(data=tmp_path)
+
+
+def shop(**fields):
+    return a_watch(begin="earliest", relation=RELATION, **fields)
+
+
+def watched(watch, settings, records=3):
+    """A watch that has begun and read some records."""
+    keep_watch(settings.data, watch)
+    watching = process.open_watching(watch, settings)
+    watching.reader.records = [
+        message("in", None, b"%d" % n, 5_000 + n, offset=n) for n in range(records)
+    ]
+    watching.reader.end_ms = 10_000
+    watching.step()
+    return watching
+
+
+def test_a_watch_that_begins_anew_counts_into_runs_of_its_own(bus, at_s, settings):
+    for seconds in (17, 18):
+        at_s(seconds)
+        watching = watched(shop(), settings)
+        end_watch(settings.data, "w")
+        process.close(watching)
+    ids = ["watch-w-19700101-000000-11", "watch-w-19700101-000000-12"]
+    assert bus.conclusions() == dict.fromkeys(ids, 3)
+    assert {run_id for _, run_id, _ in bus.events} == {*ids}
+
+
+def test_a_watch_that_goes_on_counts_into_the_runs_that_it_had(bus, at_s, settings):
+    at_s(17)
+    process.close(watched(shop(), settings))
+    at_s(18)
+    watching = process.open_watching(shop(), settings)
+    watching.reader.end_ms = 20_000
+    watching.catch_up(threading.Event(), 5)
+    assert watching.behind is None
+    watching.end()
+    assert bus.conclusions() == {"watch-w-19700101-000000-11": 3}
+
+
+def test_positions_of_earlier_versions_keep_the_ids_of_their_runs(bus, at_s, settings):
+    watching = watched(shop(), settings)
+    arrays, rest = position.load(watching.path)
+    del rest["beginning"], rest["definition"]
+    position.save(watching.path, arrays, rest)
+    assert process.open_watching(shop(), settings).runs.id_of(1) == "watch-w-19700101-010000"
+
+
+def test_a_watch_that_is_another_now_is_concluded_first(bus, at_s, settings):
+    watching = watched(shop(), settings)
+    keep_watch(settings.data, shop(stage="shipped"))
+    process.close(watching)
+    assert bus.conclusions() == {"watch-w-19700101-000000-1": 3}
+    assert not watching.path.exists()
+
+
+def test_a_new_login_is_no_other_watch(bus, at_s, settings):
+    first, second = (
+        shop(kafka={"bootstrap": "k:9", "properties": {"sasl.password": one}}) for one in "ab"
+    )
+    watching = watched(first, settings)
+    keep_watch(settings.data, second)
+    process.close(watching)
+    assert bus.conclusions() == {}
+    _, rest = position.load(watching.path)
+    assert position.is_of(second, rest["watch"])
+    assert not position.is_of(shop(kafka={"bootstrap": "other:9"}), rest["watch"])
+
+
+@pytest.mark.parametrize("is_another", [True, False])
+def test_what_a_killed_process_left_is_caught_up_with_and_concluded(
+    bus, at_s, settings, is_another, monkeypatch
+):
+    watching = watched(shop(), settings)
+    watching.save()
+    end_watch(settings.data, "w")
+    if is_another:
+        keep_watch(settings.data, shop(stage="shipped"))
+    monkeypatch.setattr(Reader, "frontier_ms", lambda _: 20_000)
+    process.end_left("w", settings, threading.Event())
+    assert bus.conclusions() == {"watch-w-19700101-000000-1": 3}
+    assert not position_path(settings.data, "w").exists()
+
+
+def test_what_cannot_be_caught_up_with_is_concluded_and_says_so(bus, at_s, settings, monkeypatch):
+    def unavailable(_):
+        raise process.KafkaUnavailableError("it is gone")
+
+    watching = watched(shop(), settings)
+    watching.save()
+    end_watch(settings.data, "w")
+    monkeypatch.setattr(Reader, "ends", unavailable)
+    process.end_left("w", settings, threading.Event())
+    (fields,) = [fields for topic, _, fields in bus.events if topic == catalogue.CONCLUSIONS]
+    assert fields["invalid_reasons"] == [
+        "It was ended before all of it had been counted again.",
+    ]
+
+
+def test_a_run_that_was_concluded_before_a_kill_is_not_concluded_again(
+    bus, at_s, settings, monkeypatch
+):
+    watching = watched(shop(), settings)
+    watching.save()
+    end_watch(settings.data, "w")
+    known = {("watch-w-19700101-000000-1", protocol.CONCLUDED)}
+    monkeypatch.setattr(position, "read_published", lambda *_: Published(events=known))
+    monkeypatch.setattr(Reader, "frontier_ms", lambda _: 20_000)
+    process.end_left("w", settings, threading.Event())
+    assert bus.conclusions() == {}

@@ -1,0 +1,91 @@
+"""Which processes there are for the watches of a data folder."""
+
+import pytest
+
+from services.runtime.watches import end_watch, keep_watch, position_path
+from services.watcher.processes import Processes
+from tests.unit.watcher.records import a_watch
+
+pytestmark = pytest.mark.unit
+
+
+class Process:
+    """A process that goes on until it is told to end."""
+
+    def __init__(self, code_at_end=0):
+        self.returncode, self._code = None, code_at_end
+
+    def poll(self):
+        return self.returncode
+
+    def terminate(self):
+        self.returncode = self._code
+
+    def wait(self, _timeout_s=None):
+        return self.returncode
+
+
+class Started:
+    """Notes which processes were started."""
+
+    def __init__(self):
+        self.names, self.processes = [], []
+
+    def __call__(self, name):
+        self.names.append(name)
+        self.processes.append(Process())
+        return self.processes[-1]
+
+
+@pytest.fixture
+def started():
+    return Started()
+
+
+@pytest.fixture
+def processes(tmp_path, started):
+    keep_watch(tmp_path, a_watch())
+    found = Processes(tmp_path, None, started)
+    found.tick()
+    return found
+
+
+def left_by(tmp_path):
+    path = position_path(tmp_path, "w")
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"")
+    return path
+
+
+def test_what_a_process_leaves_of_an_ended_watch_is_concluded_by_another_once(
+    tmp_path, started, processes
+):
+    left_by(tmp_path)
+    end_watch(tmp_path, "w")
+    processes.tick()
+    assert started.names == ["w", "w"]
+    started.processes[1].returncode = 1
+    processes.tick()
+    assert started.names == ["w", "w"]
+
+
+def test_a_watch_that_has_concluded_itself_is_left_alone(tmp_path, started, processes):
+    end_watch(tmp_path, "w")
+    processes.tick()
+    assert started.names == ["w"]
+    assert started.processes[0].returncode == 0
+
+
+def test_a_watch_begins_anew_when_what_was_left_of_it_is_concluded(tmp_path, started, processes):
+    path = left_by(tmp_path)
+    end_watch(tmp_path, "w")
+    processes.tick()
+    keep_watch(tmp_path, a_watch())
+    processes.tick()
+    assert started.names == ["w", "w"]
+    path.unlink()
+    started.processes[1].returncode = 0
+    processes.tick()
+    assert started.names == ["w", "w", "w"]
+    processes.close()
+    assert started.processes[2].returncode == 0
