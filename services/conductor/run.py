@@ -14,13 +14,14 @@ import structlog
 from confluent_kafka import KafkaException
 
 from analysis.thresholds import ENDED, judged, sentence
-from schemas import catalogue, protocol
+from schemas import protocol
 from schemas.domain import DomainSpec
 from schemas.protocol import LoadFinished, PhasePlan, RunPlan, RunRequest, Stop
 from schemas.threshold import Threshold
 from schemas.workload import LEAST_WARM_UP_S
 from services.conductor.fault_injection import kill_part
 from services.conductor.run_state import RunState
+from services.conductor.run_topics import start_offsets
 from services.conductor.run_verdict import Conclusion, conclude
 from services.conductor.settings import ConductorSettings
 from services.conductor.steady_outputs import SteadyOutputs
@@ -28,13 +29,7 @@ from services.conductor.warming import KNOWN_AFTER_MS
 from services.runtime.bus import Bus, heard
 from services.runtime.clock import now_ms
 from services.runtime.events import Events
-from services.runtime.kafka import (
-    KafkaUnavailableError,
-    admin_client,
-    assigned_consumer,
-    end_offsets,
-)
-from services.runtime.topics import ensure_topics
+from services.runtime.kafka import KafkaUnavailableError
 
 log = structlog.get_logger()
 POLL_S = 0.1
@@ -138,7 +133,8 @@ class Run:
         return self._state
 
     def _prepare(self) -> PhasePlan:
-        plan = RunPlan(request=self.request, start_offsets=self._start_offsets())
+        offsets = start_offsets(self.request, self._domain(), self._settings)
+        plan = RunPlan(request=self.request, start_offsets=offsets)
         self._phase("prepare")
         self._tell(protocol.PREPARING, plan)
         outputs = self._awaited_outputs(plan)
@@ -295,26 +291,6 @@ class Run:
             valid=conclusion.valid,
             reasons=conclusion.reasons,
         )
-
-    def _start_offsets(self) -> dict[str, tuple[int, ...]]:
-        """Create the topics of the run, then note where every one of them ends now."""
-        domain = self._domain()
-        partitions = self.request.workload.partitions or self._settings.input_partitions
-        topics = [
-            topic
-            for each in self.request.domains
-            for topic in catalogue.domain_topics(each, partitions)
-        ]
-        for pipeline in self.request.pipelines:
-            stages = self.request.stages_of(pipeline)
-            topics += catalogue.published_topics(domain, pipeline.name, stages, partitions)
-        admin = admin_client(self._settings, "conductor")
-        ensure_topics(admin, topics, self._settings.replication)
-        consumer = assigned_consumer(self._settings, "conductor-offsets")
-        try:
-            return {topic.name: end_offsets(consumer, topic.name) for topic in topics}
-        finally:
-            consumer.close()
 
     def _domain(self) -> DomainSpec:
         if self.request.domain is None:
