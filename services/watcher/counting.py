@@ -97,6 +97,12 @@ class Counting:
             else:
                 totals.outputs += int(counts[place])
 
+    def refuse(self, times: Ints) -> None:
+        """Count records that were refused, by their times."""
+        runs, counts = np.unique(times // self._run_ms, return_counts=True)
+        for run, count in zip(runs.tolist(), counts.tolist(), strict=True):
+            self.totals[run].refused += count
+
     def throughput_events(self) -> Iterator[Event]:
         """What was read since the last call."""
         taken, self._throughput = self._throughput, defaultdict(lambda: [0, 0])

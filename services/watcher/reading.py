@@ -28,6 +28,7 @@ from services.runtime.kafka import (
     partition_ids,
 )
 from services.runtime.settings import ServiceSettings
+from services.watcher.records import NONE_MS
 from services.watcher.troubles import Trouble
 
 Place = tuple[str, int]
@@ -162,10 +163,12 @@ class WatchReader:
             yield topic, list(stretch)
 
     def read_until(self, place: Place, offset: int, time_ms: int) -> None:
-        """Note the last record of a partition that was taken over."""
+        """Note the last record of a partition that was taken over; NONE_MS where no time of those
+        that were can be right."""
         state = self._places.get(place)
         if state is not None:
-            state.next, state.read_ms = offset + 1, time_ms
+            state.next = offset + 1
+            state.read_ms = state.read_ms if time_ms == NONE_MS else time_ms
 
     def frontier_ms(self) -> int | None:
         """Everything with an earlier time has been read; None where that is not known now.

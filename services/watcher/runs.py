@@ -12,6 +12,7 @@ from schemas.protocol import FAILED_VERDICTS, VERDICTS
 from schemas.watch import Watch, WatchedPipeline, WatchedWorkload, WatchRun
 from services.watcher.counting import MEASURE, Counting, RunTotals
 from services.watcher.events import Event
+from services.watcher.records import NONE_MS
 
 MOST_REASONS: Final = 20
 
@@ -118,14 +119,19 @@ class Runs:
         self.reasons = {int(run): known for run, known in saved["reasons"].items()}
         self.beginning = saved.get("beginning", "")
 
-    def forget(self, counting: Counting, before_ms: int) -> None:
-        """Forget runs that were concluded long ago."""
+    def forget(self, counting: Counting, before_ms: int) -> int:
+        """Forget runs that were concluded long ago. Returns the end of the newest of them, NONE_MS
+        where there is none."""
+        closed_ms = NONE_MS
         wait_ms = 2 * self.watch.relation.remember_ms
         for run in sorted(self.concluded):
-            if 1000 * (run + 1) * self.watch.run_s + wait_ms < before_ms:
+            end_ms = 1000 * (run + 1) * self.watch.run_s
+            if end_ms + wait_ms < before_ms:
+                closed_ms = end_ms
                 counting.totals.pop(run, None)
                 self.concluded.discard(run)
                 self.begun.discard(run)
+        return closed_ms
 
 
 def _lifecycle(run: int, event: str, **fields: Any) -> Event:

@@ -133,6 +133,7 @@ class Sampling:
             self.changes.append(Change(max(since_ms, end_ms), limit / WHOLE, rate))
         while len(self._steps) > 1 and self._steps[1][0] < end_ms - self._keep_ms:
             del self._steps[0]
+            self._steps[0] = (NONE_MS, self._steps[0][1])  # earlier ones are not told apart
         self.taken = min(self.limit, self._needed(end_ms))
         self._slot += 1
         if len(self._steps) == 1 and self._steps[0][1] >= self.limit:

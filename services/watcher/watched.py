@@ -9,17 +9,21 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Me
 
 from schemas.watch import Watch
 from services.runtime.cells import Ints, by_value
+from services.runtime.clock import Clock, now_ms
 from services.watcher.counting import Counting
 from services.watcher.events import Event
 from services.watcher.extracting import Extractor, Refused, sizes, stamps
 from services.watcher.joining import Joining
 from services.watcher.ledger import Ledger
 from services.watcher.reading import Place
-from services.watcher.records import COLUMNS, Records, joined, no_records
+from services.watcher.records import COLUMNS, NONE_MS, Codes, Records, joined, no_records
 from services.watcher.sampling import Sampling
 from services.watcher.windows import Windows
 
 MOST_UNREAD: Final = 400_000  # records that wait for partitions that are behind
+MOST_AHEAD_MS: Final = 3_600_000  # of the time of a record before this machine's
+AHEAD: Final = "its time is more than an hour ahead of this machine's clock"
+CLOSED: Final = "its time is in a run that was concluded long ago"
 KINDS: Final = {TIMESTAMP_LOG_APPEND_TIME: "LogAppendTime", TIMESTAMP_CREATE_TIME: "CreateTime"}
 
 
@@ -27,13 +31,16 @@ class Watched:
     """A watch in progress.
 
     since_ms: what is earlier is known of, so that its outputs are not unexpected, and not judged.
+    closed_ms: what is earlier is refused, as its run is concluded and forgotten.
     times: which kinds of time were seen, by topic. refused: by topic and reason, records without an
     identity since last asked.
     """
 
-    def __init__(self, watch: Watch, since_ms: int) -> None:
+    def __init__(self, watch: Watch, since_ms: int, clock: Clock = now_ms) -> None:
         self.watch = watch
         self.since_ms = since_ms
+        self.closed_ms = NONE_MS
+        self._clock = clock
         self.before_ms = 0
         self.sampling = Sampling(watch)
         self.times: dict[str, set[str]] = {}
@@ -57,7 +64,7 @@ class Watched:
 
     def take(self, topic: str, messages: list[Message]) -> list[tuple[Place, int, int]]:
         """Take in records of one topic as read. Returns partition, offset and time of the last of
-        each partition."""
+        each partition; NONE_MS where no time of it can be right."""
         kinds, times = stamps(messages)
         names = {KINDS.get(one, "none") for one in np.unique(kinds).tolist()}
         self.times.setdefault(topic, set()).update(names)
@@ -65,14 +72,29 @@ class Watched:
         partitions = np.fromiter(map(Message.partition, messages), np.int64, count)
         offsets = np.fromiter(map(Message.offset, messages), np.int64, count)
         codes = np.empty(count, np.int32)
+        ahead = times > self._clock() + MOST_AHEAD_MS
         last = []
         for partition, rows in by_value(partitions):
             place = (topic, partition)
             codes[rows] = self._code(place)
-            last.append((place, int(offsets[rows][-1]), int(times[rows].max())))
+            newest_ms = times[rows].max(initial=NONE_MS, where=~ahead[rows])
+            last.append((place, int(offsets[rows][-1]), int(newest_ms)))
+        self._refuse_times(topic, messages, AHEAD, ahead)
+        self._refuse_times(topic, messages, CLOSED, times < self.closed_ms)
+        good = np.flatnonzero(~ahead & (times >= self.closed_ms))
+        if len(good) < count:
+            messages = [messages[row] for row in good.tolist()]
+            times, codes, offsets = times[good], codes[good], offsets[good]
+        if messages:
+            self._take(topic, messages, times, codes, offsets)
+        return last
+
+    def _take(
+        self, topic: str, messages: list[Message], times: Ints, codes: Codes, offsets: Ints
+    ) -> None:
         self._count(topic, times, messages)
         found = self._extractors[topic].extract(messages)
-        self._refuse(topic, found.refused, int(times.max()))
+        self._refuse(topic, found.refused, np.delete(times, found.rows))
         self.sampling.count(times)
         mine = self.sampling.is_limited(found.hash)
         rows = found.rows[mine]
@@ -93,7 +115,6 @@ class Watched:
                 windows[mine, -1],
             )
         )
-        return last
 
     def advance(self, before_ms: int) -> Iterator[Event]:
         """Judge everything before a time, up to which all has been read. Events follow from the
@@ -146,6 +167,7 @@ class Watched:
         rest = {
             "since_ms": self.since_ms,
             "before_ms": self.before_ms,
+            "closed_ms": self.closed_ms,
             "sampling": self.sampling.saved(),
             "alone": self._joining.alone,
             "times": {topic: sorted(kinds) for topic, kinds in self.times.items()},
@@ -158,6 +180,7 @@ class Watched:
     def restore(self, arrays: dict[str, npt.NDArray[Any]], rest: dict[str, Any]) -> None:
         """Go on from what was saved."""
         self.since_ms, self.before_ms = rest["since_ms"], rest["before_ms"]
+        self.closed_ms = rest.get("closed_ms", NONE_MS)
         self.sampling.restore(rest["sampling"])
         self._kept, self._joining.alone = self.sampling.taken, rest["alone"]
         self.times = {topic: set(kinds) for topic, kinds in rest["times"].items()}
@@ -186,10 +209,20 @@ class Watched:
             is_input = topic in self._inputs
             self.counting.add_records(topic, is_input, times[judged], lengths[judged])
 
-    def _refuse(self, topic: str, refused: dict[str, Refused], time_ms: int) -> None:
+    def _refuse_times(
+        self, topic: str, messages: list[Message], reason: str, bad: npt.NDArray[np.bool_]
+    ) -> None:
+        """Refuse records whose own time is of no use: they count in the run of now."""
+        rows = np.flatnonzero(bad)
+        if len(rows):
+            first = messages[rows[0]]
+            refused = Refused(first.partition(), first.offset(), len(rows))
+            self._refuse(topic, {reason: refused}, np.full(len(rows), self._clock()))
+
+    def _refuse(self, topic: str, refused: dict[str, Refused], times: Ints) -> None:
+        """Note why records are refused, and count each in the run of its time."""
+        self.counting.refuse(times[times >= self.since_ms])
         for reason, one in refused.items():
-            if time_ms >= self.since_ms:
-                self.counting.totals[self.counting.run_of(time_ms)].refused += one.count
             known = self.refused.get((topic, reason))
             if known is None:
                 self.refused[topic, reason] = one

@@ -145,7 +145,8 @@ class Watching:
         if self.behind is None:
             for run in runs.due(watched.before_ms):
                 self._publish(runs.conclude(run, watched.counting.totals[run], self._told(run)))
-            runs.forget(watched.counting, watched.before_ms)
+            closed_ms = runs.forget(watched.counting, watched.before_ms)
+            watched.closed_ms = max(watched.closed_ms, closed_ms)
 
     def _told(self, run: int) -> dict[str, Any]:
         clocks = self.reader.clocks

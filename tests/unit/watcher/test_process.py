@@ -209,3 +209,15 @@ def test_a_run_that_was_concluded_before_a_kill_is_not_concluded_again(
     monkeypatch.setattr(Reader, "frontier_ms", lambda _: 20_000)
     process.end_left("w", settings, threading.Event())
     assert bus.conclusions() == {}
+
+
+def test_a_late_record_does_not_conclude_a_run_again(bus, at_s, settings):
+    watching = watched(shop(run_s=5), settings)
+    watching.reader.end_ms = 200_000
+    watching.step()
+    watching.reader.records = [message("in", None, b"late", 6_000, offset=3)]
+    watching.step()
+    watching.step()
+    told = [run_id for topic, run_id, _ in bus.events if topic == catalogue.CONCLUSIONS]
+    assert told.count("watch-w-19700101-000005-1") == 1
+    assert bus.conclusions()["watch-w-19700101-000005-1"] == 3

@@ -124,3 +124,11 @@ def test_there_is_no_bound_unless_one_is_asked_for():
     list(watched.advance(BEGIN_MS + 9_000))
     assert len(watched.ledger) == 3_000
     assert watched.sampling.shares(0, 1) == [(0, 1.0)]
+
+
+def test_a_run_before_the_shares_that_are_remembered_has_the_first_of_them():
+    _, _, watched = run(10_000)
+    end_ms = BEGIN_MS + 20_000_000
+    watched.take("in", records("in", [(number, end_ms) for number in range(200)]))
+    list(watched.advance(end_ms + 20_000))
+    assert watched.sampling.shares(0, 3_600_000) == [(0, 1.0)]

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from schemas import catalogue
 from services.watcher.identity import hashes
-from services.watcher.records import DUPLICATE, EXACT, LATE, LOST, UNEXPECTED
+from services.watcher.records import DUPLICATE, EXACT, LATE, LOST, NONE_MS, UNEXPECTED
+from services.watcher.runs import Runs
 from services.watcher.sampling import WHOLE
-from services.watcher.watched import Watched
+from services.watcher.watched import AHEAD, CLOSED, Watched
 from tests.unit.watcher.one_by_one import verdicts_of
 from tests.unit.watcher.records import a_watch, message
 
@@ -233,3 +234,49 @@ def test_a_watch_goes_on_from_what_was_saved():
         one.take("out", records("out", outputs[1:]))
         after.append(totals([*before, *one.advance(1_000)]))
     assert after[0] == after[1] == expected(verdicts_of(inputs, outputs, watch.relation))
+
+
+def test_a_record_whose_time_is_far_ahead_is_refused_and_holds_nothing_up():
+    watched = Watched(a_watch(begin="earliest", relation=RELATION), 0, clock=lambda: 5_000)
+    microseconds = 1_700_000_000_000_000
+    mine = [(1, 4_000), (2, 5_000 + 3_600_000), (3, 5_001 + 3_600_000), (4, microseconds)]
+    assert watched.take("in", records("in", mine)) == [(("in", 0), 3, 3_605_000)]
+    assert watched.take("in", records("in", mine[3:])) == [(("in", 0), 0, NONE_MS)]
+    ((_, reason), first), *others = watched.refused.items()
+    assert (reason, first.offset, first.count, others) == (AHEAD, 2, 3, [])
+    assert {run: one.refused for run, one in watched.counting.totals.items()} == {0: 3, 1: 0}
+    read = [e.fields for e in watched.advance(9_000) if e.topic == catalogue.THROUGHPUT]
+    assert [(one["second"], one["records"]) for one in read] == [(4_000, 1), (3_605_000, 1)]
+
+
+def test_a_run_that_was_concluded_long_ago_stays_as_it_was():
+    watch = a_watch(begin="earliest", relation=RELATION, run_s=60)
+    watched, runs = Watched(watch, 0, clock=lambda: 130_000), Runs(watch, {})
+    list(runs.begin(0))
+    watched.take("in", records("in", [(1, 59_000)]))
+    list(watched.advance(130_000))
+    assert runs.due(130_000) == [0]
+    list(runs.conclude(0, watched.counting.totals[0], {}))
+    assert runs.forget(watched.counting, 60_100) == NONE_MS
+    watched.closed_ms = runs.forget(watched.counting, 60_101)
+    assert watched.closed_ms == 60_000
+    watched.take("in", records("in", [(2, 59_999), (3, 60_000)]))
+    assert {event.run for event in watched.advance(140_000)} == {1}
+    assert [(reason, one.count) for (_, reason), one in watched.refused.items()] == [(CLOSED, 1)]
+    assert watched.counting.totals[2].refused == 1
+    arrays, rest = watched.saved()
+    again = Watched(watch, 0)
+    again.restore(arrays, json.loads(json.dumps(rest)))
+    assert again.closed_ms == 60_000
+
+
+def test_refused_records_count_in_the_runs_of_their_own_times():
+    watch = a_watch(begin="earliest", relation=RELATION, run_s=5)
+    watched = Watched(watch, 5_000)
+    times = (4_500, 5_500, 5_600, 10_500)
+    bad = [message("in", b"v", None, ms, offset=n) for n, ms in enumerate(times)]
+    watched.take("in", [*bad, message("in", b"v", b"a", 15_500, offset=4)])
+    assert {run: one.refused for run, one in watched.counting.totals.items() if one.refused} == {
+        1: 2,
+        2: 1,
+    }
