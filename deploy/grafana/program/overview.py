@@ -37,7 +37,7 @@ def _well() -> stat.Panel:
             "Is it well? Anything but 0 wants a look",
             "In this range of time: runs that may not be used (but for those that somebody ended), "
             "valid runs with outputs that were not exact, runs over a threshold, figures that got "
-            "worse for good, processes that died, and records that could not be read.",
+            "worse and stayed so, processes that died, and records that could not be read.",
             "short",
             width=16,
             height=6,
