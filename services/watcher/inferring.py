@@ -18,10 +18,11 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from schemas.watch import Format, KeyFormat, Registry, WatchedKafka
 from services.runtime.kafka import KAFKA_TIMEOUT_S, KafkaUnavailableError, partition_ids
 from services.runtime.settings import ServiceSettings, load_settings
+from services.watcher.cluster import client_properties
 from services.watcher.decoding import Decode, UndecodableError, confluent_avro, decode_json
 from services.watcher.extracting import KEY_BYTES
 from services.watcher.identity import text_of
-from services.watcher.reading import READING, client_properties
+from services.watcher.reading import READING
 from services.watcher.registry import SchemaIds, asking
 
 OUTPUTS_READ: Final = 500

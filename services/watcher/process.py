@@ -25,15 +25,10 @@ from services.runtime.settings import ServiceSettings, load_settings
 from services.runtime.stopping import stop_on_signals
 from services.runtime.watches import kept_watch, position_path
 from services.watcher import position
+from services.watcher.cluster import client_properties, first_offsets, offsets_at
 from services.watcher.group_lag import GroupLag
 from services.watcher.position import CatchingUp
-from services.watcher.reading import (
-    READING,
-    WatchReader,
-    client_properties,
-    first_offsets,
-    offsets_at,
-)
+from services.watcher.reading import READING, WatchReader
 from services.watcher.runs import Runs
 from services.watcher.watched import Watched
 from services.watcher.watching import BusSilentError, Watching

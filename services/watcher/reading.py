@@ -3,7 +3,8 @@
 The client asks for a group's coordinator of its own accord; a cluster may refuse that.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -15,24 +16,17 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     Message,
+    TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from schemas.watch import WatchedKafka
 from services.runtime.clock import Clock, now_ms
-from services.runtime.kafka import (
-    KAFKA_TIMEOUT_S,
-    KafkaUnavailableError,
-    open_client_properties,
-    partition_ids,
-)
-from services.runtime.settings import ServiceSettings
+from services.runtime.kafka import KAFKA_TIMEOUT_S, KafkaUnavailableError, partition_ids
+from services.watcher.broker_clocks import BrokerClocks
+from services.watcher.cluster import Place
 from services.watcher.records import NONE_MS
 from services.watcher.troubles import Trouble
-
-Place = tuple[str, int]
-"""Topic and partition."""
 
 # Small fetches keep a quiet topic cheap; what is fetched ahead has a bound.
 READING: Final[dict[str, Any]] = {
@@ -52,7 +46,15 @@ READING: Final[dict[str, Any]] = {
 }
 LOOK_AGAIN_MS: Final = 10_000
 MARGIN_MS: Final = 300  # how much later than it was stamped a record may be seen at the end
-MOST_BEHIND_MS: Final = 5_000
+SILENT_MS: Final = 30_000
+REFUSALS: Final = (  # that do not pass; of a group it is one that is not needed
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError._AUTHENTICATION,
+    KafkaError.TOPIC_EXCEPTION,
+    KafkaError.UNSUPPORTED_VERSION,
+)
 
 
 @dataclass
@@ -65,49 +67,13 @@ class _State:
     is_held: bool = False
 
 
-class BrokerClocks:
-    """How far each leader's clock is behind this machine's, from the records themselves.
-
-    A record is seen after it was stamped, so the least time between the two is that of the clocks
-    and of the shortest way. Two brokers whose least times differ have clocks that differ.
-    """
-
-    def __init__(self) -> None:
-        self._least_ms: dict[int, int] = {}
-
-    def saw(self, messages: list[Message], places: dict[Place, _State], now: int) -> None:
-        """Note the newest record of each leader in a batch."""
-        if not messages:
-            return
-        last = messages[-1]
-        state = places.get((last.topic(), last.partition()))
-        if state is None or state.leader < 0:
-            return
-        took_ms = now - last.timestamp()[1]
-        least_ms = self._least_ms.get(state.leader, took_ms)
-        self._least_ms[state.leader] = min(least_ms, took_ms)
-
-    def behind_ms(self) -> int:
-        """How far the slowest of the clocks may be behind this machine's; 0 if ahead. What is read
-        long after it was stamped says nothing of clocks."""
-        return min(MOST_BEHIND_MS, max([0, *self._least_ms.values()]))
-
-    def difference_ms(self) -> int | None:
-        """How far the clocks of brokers are apart at most; None where there are not two."""
-        found = self._least_ms.values()
-        return max(found) - min(found) if len(found) > 1 else None
-
-    def leaders(self) -> list[int]:
-        """Brokers whose stamps were seen."""
-        return sorted(self._least_ms)
-
-
 @dataclass
 class WatchReader:
     """Reads partitions of topics from given offsets on. One thread.
 
     positions: the next offset of every partition that is read. A partition that is new begins at
-    its first record. troubles: what happened; whoever publishes it empties the list. is_full:
+    its first record, and one of a topic that is back at the next offset, unless the topic is a new
+    one of that name. troubles: what happened; whoever publishes it empties the list. is_full:
     whether too much has been read that waits for partitions that are behind; others are then held.
     """
 
@@ -119,6 +85,11 @@ class WatchReader:
     clocks: BrokerClocks = field(default_factory=BrokerClocks)
     _places: dict[Place, _State] = field(default_factory=dict)
     _gone: set[str] = field(default_factory=set)
+    _left: dict[Place, _State] = field(default_factory=dict)  # of topics that are gone
+    _ids: dict[str, str] = field(default_factory=dict)
+    _refused: set[tuple[str, int]] = field(default_factory=set)
+    _silence: str = ""
+    _known_ms: int = 0
     _stuck: set[Place] = field(default_factory=set)
     _looked_ms: int = 0
     is_full: bool = False
@@ -130,6 +101,11 @@ class WatchReader:
     def positions(self) -> dict[Place, int]:
         """The next offset of every partition."""
         return {place: state.next for place, state in self._places.items()}
+
+    @property
+    def kept(self) -> dict[Place, int]:
+        """Where to go on: the positions, and those of topics that are gone."""
+        return {place: state.next for place, state in (self._left | self._places).items()}
 
     def places(self) -> list[Place]:
         """Every partition of the topics. Raises KafkaException, NoTopicError."""
@@ -148,7 +124,8 @@ class WatchReader:
         """Read from these offsets on."""
         self._places = {place: _State(offset) for place, offset in positions.items()}
         self._assign()
-        self._look(self.clock())
+        self._known_ms = self.clock()
+        self._look(self._known_ms)
 
     def read(self, most: int, timeout_s: float) -> Iterator[tuple[str, list[Message]]]:
         """The next records, in stretches of one topic, which must have been taken over before more
@@ -158,9 +135,15 @@ class WatchReader:
         messages = self.consumer.consume(most, timeout_s)
         if any(map(Message.error, messages)):
             messages = [one for one in messages if one.error() is None or self._is_noted(one)]
-        self.clocks.saw(messages, self._places, self.clock())
+        if messages:
+            self._saw(messages[-1])
         for topic, stretch in groupby(messages, Message.topic):
             yield topic, list(stretch)
+
+    def _saw(self, message: Message) -> None:
+        state = self._places.get((message.topic(), message.partition()))
+        if state is not None and state.leader >= 0:
+            self.clocks.saw(state.leader, message.timestamp()[1], self.clock())
 
     def read_until(self, place: Place, offset: int, time_ms: int) -> None:
         """Note the last record of a partition that was taken over; NONE_MS where no time of those
@@ -179,7 +162,11 @@ class WatchReader:
         if asked_ms - self._looked_ms >= LOOK_AGAIN_MS:
             self._look(asked_ms)
         ends = self._ends()
-        if ends is None or not ends:
+        if ends is None:
+            self._tell_silence(asked_ms)
+            return None
+        self._known_ms = asked_ms
+        if not ends:
             return None
         behind_ms = MARGIN_MS + self.clocks.behind_ms()
         reached = []
@@ -212,7 +199,8 @@ class WatchReader:
                 isolation_level=IsolationLevel.READ_COMMITTED,
                 request_timeout=KAFKA_TIMEOUT_S,
             )
-        except KafkaException:
+        except KafkaException as error:
+            self._silence = str(error)
             return None
         found = {}
         for one, future in futures.items():
@@ -220,36 +208,56 @@ class WatchReader:
                 found[one.topic, one.partition] = future.result(KAFKA_TIMEOUT_S).offset
             except KafkaException as error:
                 if not _is_gone(error.args[0]):
+                    self._silence = str(error)
+                    self._tell_refusal(one.topic, error.args[0])
                     return None
                 self._looked_ms = 0  # look at once what has become of it
             except FutureTimeoutError:
+                self._silence = "it does not answer"
                 return None
         return found
+
+    def _tell_silence(self, now: int) -> None:
+        if now - self._known_ms > SILENT_MS:
+            self._known_ms = 1 << 62  # once, until it is known again
+            reason = f"for {SILENT_MS // 1000} s it has not said where its topics end"
+            self.troubles.append(Trouble("not_readable", {"reason": f"{reason}: {self._silence}"}))
+
+    def _tell_refusal(self, topic: str, error: KafkaError) -> None:
+        """Of a cluster that will not let a topic be read, once for each reason."""
+        if error.code() in REFUSALS and (topic, error.code()) not in self._refused:
+            self._refused.add((topic, error.code()))
+            told = {"topic": topic, "code": error.name(), "reason": error.str()}
+            self.troubles.append(Trouble("not_readable", told))
 
     def _look(self, now: int) -> None:
         """See which partitions there are, and who leads them."""
         try:
-            known = self.admin.list_topics(timeout=KAFKA_TIMEOUT_S).topics
+            asked = {topic: self._description(topic) for topic in self.topics}
         except KafkaException:
             return
         self._looked_ms = now
         changed = is_old = False
-        for topic in self.topics:
-            found = known.get(topic)
-            if found is None or found.error is not None:
-                changed |= self._lose(topic)
+        for topic, answer in asked.items():
+            try:
+                found = answer.result(KAFKA_TIMEOUT_S)
+            except KafkaException as error:
+                self._tell_refusal(topic, error.args[0])
+                changed |= _is_gone(error.args[0]) and self._lose(topic)
                 continue
-            back = topic in self._gone
+            except FutureTimeoutError:
+                continue
+            back = self._is_back(topic, str(found.topic_id))
             is_old |= back
-            self._gone.discard(topic)
-            for number, partition in sorted(found.partitions.items()):
-                state = self._places.get((topic, number))
+            for partition in found.partitions:
+                place = (topic, partition.id)
+                state = self._places.get(place)
                 if state is None:
-                    state = self._places[topic, number] = _State(0)
+                    state = self._places[place] = self._left.pop(place, None) or _State(0)
                     changed = True
                     kind = "topic_appeared" if back else "partition_added"
-                    self.troubles.append(Trouble(kind, {"topic": topic, "partition": number}))
-                state.leader = partition.leader
+                    self.troubles.append(Trouble(kind, {"topic": topic, "partition": place[1]}))
+                state.leader = partition.leader.id if partition.leader else -1
         if is_old:
             # A client does not believe in leaders of an earlier epoch than it has seen, and those
             # of a topic of the same name begin anew.
@@ -258,10 +266,29 @@ class WatchReader:
         if changed:
             self._assign()
 
+    def _description(self, topic: str) -> "Future[Any]":
+        asked = TopicCollection([topic])
+        answers: dict[str, Future[Any]] = self.admin.describe_topics(
+            asked, request_timeout=KAFKA_TIMEOUT_S
+        )
+        return answers[topic]
+
+    def _is_back(self, topic: str, id_: str) -> bool:
+        """Whether a topic was gone, or is a new one: of that no offset is known."""
+        is_new = self._ids.setdefault(topic, id_) != id_
+        if is_new:
+            self._ids[topic] = id_
+            for states in (self._places, self._left):
+                for place in [place for place in states if place[0] == topic]:
+                    del states[place]
+        back = is_new or topic in self._gone
+        self._gone.discard(topic)
+        return back
+
     def _lose(self, topic: str) -> bool:
         mine = [place for place in self._places if place[0] == topic]
         for place in mine:
-            del self._places[place]
+            self._left[place] = self._places.pop(place)
         if topic not in self._gone:
             self._gone.add(topic)
             self.troubles.append(Trouble("topic_deleted", {"topic": topic}))
@@ -284,6 +311,8 @@ class WatchReader:
             self._stuck.add(place)  # what was read before may not have been taken over yet
         elif error.fatal():
             raise KafkaException(error)
+        else:
+            self._tell_refusal(message.topic() or "", error)
         return False
 
     def _free(self, place: Place) -> None:
@@ -309,40 +338,6 @@ class WatchReader:
         self.consumer.incremental_assign([TopicPartition(*place, low)])
 
 
-def offsets_at(consumer: Consumer, places: Iterable[Place], time_ms: int) -> dict[Place, int]:
-    """The offset of the first record of each partition at or after a time; the end without one.
-    Raises KafkaException."""
-    asked = [TopicPartition(*place, time_ms) for place in places]
-    found = consumer.offsets_for_times(asked, KAFKA_TIMEOUT_S) if asked else []
-    return {(one.topic, one.partition): _offset(consumer, one) for one in found}
-
-
-def _offset(consumer: Consumer, place: TopicPartition) -> int:
-    if place.offset >= 0:
-        return int(place.offset)
-    return int(consumer.get_watermark_offsets(place, KAFKA_TIMEOUT_S)[1])
-
-
-def first_offsets(consumer: Consumer, places: Iterable[Place]) -> dict[Place, int]:
-    """The first offset of each partition. Raises KafkaException."""
-    return {
-        place: int(consumer.get_watermark_offsets(TopicPartition(*place), KAFKA_TIMEOUT_S)[0])
-        for place in places
-    }
-
-
 def _is_gone(error: KafkaError) -> bool:
     codes = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
     return error.code() in (*codes, KafkaError._UNKNOWN_PARTITION)
-
-
-def client_properties(kafka: WatchedKafka, name: str, settings: ServiceSettings) -> dict[str, Any]:
-    """librdkafka properties of the clients of a watch."""
-    if not kafka.bootstrap:
-        return open_client_properties(settings, f"watch-{name}") | kafka.properties
-    return {
-        "bootstrap.servers": kafka.bootstrap,
-        "client.id": f"tidegauge-watch-{name}",
-        "log_level": 3,
-        **kafka.properties,
-    }

@@ -10,12 +10,12 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Me
 from schemas.watch import Watch
 from services.runtime.cells import Ints, by_value
 from services.runtime.clock import Clock, now_ms
+from services.watcher.cluster import Place
 from services.watcher.counting import Counting
 from services.watcher.events import Event
 from services.watcher.extracting import Extractor, Refused, sizes, stamps
 from services.watcher.joining import Joining
 from services.watcher.ledger import Ledger
-from services.watcher.reading import Place
 from services.watcher.records import COLUMNS, NONE_MS, Codes, Records, joined, no_records
 from services.watcher.sampling import Sampling
 from services.watcher.windows import Windows

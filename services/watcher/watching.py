@@ -88,7 +88,7 @@ class Watching:
         self._flush()
         arrays, rest = self.watched.saved()
         bus = position.bus_ends(self.settings)
-        places = [[*place, offset] for place, offset in self.reader.positions.items()]
+        places = [[*place, offset] for place, offset in self.reader.kept.items()]
         rest |= {"positions": places, "bus": bus, **self.runs.saved()}
         rest["watch"], rest["definition"] = (
             position.digest(self.watch),

@@ -9,8 +9,8 @@ from schemas import catalogue, protocol
 from services.runtime.settings import ServiceSettings
 from services.runtime.watches import end_watch, keep_watch, position_path
 from services.watcher import position, process
+from services.watcher.broker_clocks import BrokerClocks
 from services.watcher.position import Published
-from services.watcher.reading import BrokerClocks
 from tests.unit.watcher.records import a_watch, message
 
 pytestmark = pytest.mark.unit
@@ -61,6 +61,10 @@ class Reader:
     def read(self, _most, _timeout_s):
         taken, self.records = self.records, []
         return [("in", taken)] if taken else []
+
+    @property
+    def kept(self):
+        return self.positions
 
     def read_until(self, place, offset, _time_ms):
         self.positions[place] = offset + 1
