@@ -169,7 +169,6 @@ class Watched:
             "before_ms": self.before_ms,
             "closed_ms": self.closed_ms,
             "sampling": self.sampling.saved(),
-            "alone": self._joining.alone,
             "times": {topic: sorted(kinds) for topic, kinds in self.times.items()},
             "places": self._places,
             "values": self.counting.slices.values.names,
@@ -182,7 +181,7 @@ class Watched:
         self.since_ms, self.before_ms = rest["since_ms"], rest["before_ms"]
         self.closed_ms = rest.get("closed_ms", NONE_MS)
         self.sampling.restore(rest["sampling"])
-        self._kept, self._joining.alone = self.sampling.taken, rest["alone"]
+        self._kept = self.sampling.taken
         self.times = {topic: set(kinds) for topic, kinds in rest["times"].items()}
         for topic, partition in rest["places"]:
             self._code((topic, partition))
