@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError as ProtobufError
 
 from schemas.codec import HEADER_BYTES, MARKER, said_by
 from schemas.watch import AVRO, PROTOBUF, Registry, WatchedTopic
+from services.watcher.identity import text_of
 from services.watcher.registry import SchemaIds, asking
 
 FRAME_BYTES: Final = 5  # of Confluent's framing: 0 and the id of the schema
@@ -185,11 +186,19 @@ class _Message:
         value = getattr(self._message, name)
         if field.message_type is None:
             return list(value) if hasattr(value, "extend") else value
+        if field.message_type.GetOptions().map_entry:
+            is_scalar = field.message_type.fields_by_name["value"].message_type is None
+            return {_key_text(k): v if is_scalar else _Message(v) for k, v in value.items()}
         if hasattr(value, "MergeFrom") and not hasattr(value, "DESCRIPTOR"):
             return [_Message(one) for one in value]
         if field.has_presence and not self._message.HasField(name):
             return None
         return _Message(value)
+
+
+def _key_text(key: Any) -> str:
+    """A key of a map as a path names it."""
+    return (text_of(key) or b"").decode()
 
 
 def _frame_end(value: bytes) -> int:

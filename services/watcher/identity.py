@@ -22,7 +22,8 @@ _GOLDEN, _FIRST, _SECOND = (
 
 
 def text_of(value: Any) -> bytes | None:
-    """A value of a record as the text that identities are made of; None where there is none.
+    """A value of a record as the text that identities are made of; None of a list, a record and
+    whatever else has none.
 
     A whole number is the same as a floating-point number, as its decimal text, or as a key.
     """
@@ -37,9 +38,9 @@ def text_of(value: Any) -> bytes | None:
         return found
     if isinstance(value, bool):
         return b"true" if value else b"false"
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value)).encode()
-    return None if value is None or isinstance(value, dict | list) else str(value).encode()
+    if isinstance(value, float):
+        return str(int(value) if value.is_integer() else value).encode()
+    return None
 
 
 def hashes(values: Sequence[bytes]) -> Hashes:

@@ -62,6 +62,28 @@ def descriptors():
         type_name=".shop.Site",
         label=field.LABEL_OPTIONAL,
     )
+    labels = order.nested_type.add(name="LabelsEntry")
+    labels.options.map_entry = True
+    labels.field.add(name="key", number=1, type=field.TYPE_STRING, label=field.LABEL_OPTIONAL)
+    labels.field.add(name="value", number=2, type=field.TYPE_STRING, label=field.LABEL_OPTIONAL)
+    sites = order.nested_type.add(name="SitesEntry")
+    sites.options.map_entry = True
+    sites.field.add(name="key", number=1, type=field.TYPE_BOOL, label=field.LABEL_OPTIONAL)
+    sites.field.add(
+        name="value",
+        number=2,
+        type=field.TYPE_MESSAGE,
+        type_name=".shop.Site",
+        label=field.LABEL_OPTIONAL,
+    )
+    for number, (name, entry) in enumerate((("labels", "LabelsEntry"), ("sites", "SitesEntry"))):
+        order.field.add(
+            name=name,
+            number=3 + number,
+            type=field.TYPE_MESSAGE,
+            type_name=f".shop.Order.{entry}",
+            label=field.LABEL_REPEATED,
+        )
     file = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
     file.message_type.extend([site, order])
     files = descriptor_pb2.FileDescriptorSet(file=[file])
@@ -72,6 +94,8 @@ def protobuf():
     message_class = message_of(descriptors(), "shop.Order")
     order = message_class(id=42)
     order.site.name = "north"
+    order.labels["of"] = "l1"
+    order.sites[True].name = "south"
     return order.SerializeToString()
 
 
@@ -163,6 +187,28 @@ def test_a_key_that_is_a_number_is_the_same_as_its_text_in_a_value():
 )
 def test_a_record_without_an_identity_says_why(topic, record, reason):
     assert identities(topic, record) == ([], {reason: 1})
+
+
+@pytest.mark.parametrize(
+    ("path", "text"), [("value.labels.of", "l1"), ("value.sites.true.name", "south")]
+)
+def test_maps_of_a_message_have_their_keys_as_names(path, text):
+    topic = {"format": "protobuf", "identity": [path], **PROTOBUF}
+    assert identities(topic, message("t", protobuf())) == (of(text), {})
+
+
+@pytest.mark.parametrize("path", ["value.site", "value.sites", "value.sites.true"])
+def test_a_message_is_no_identity(path):
+    topic = {"format": "protobuf", "identity": [path], **PROTOBUF}
+    reason = "a part of its identity is null, a list or a record"
+    assert identities(topic, message("t", protobuf())) == ([], {reason: 1})
+
+
+@pytest.mark.parametrize("path", ["value.labels.none", "value.labels.of.more", "value.site.no"])
+def test_a_path_that_a_message_does_not_have_is_a_reason(path):
+    topic = {"format": "protobuf", "identity": [path], **PROTOBUF}
+    found = identities(topic, message("t", protobuf()))
+    assert found == ([], {f"it has no field {path.removeprefix('value.')}": 1})
 
 
 def test_a_bad_record_costs_only_itself():
