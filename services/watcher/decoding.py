@@ -72,7 +72,14 @@ def parsed(schemas: list[Any]) -> Any:
     try:
         for one in schemas:
             found = fastavro.parse_schema(_plain(one), named_schemas=named, _force=True)
-    except (SchemaParseException, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (
+        SchemaParseException,
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         raise ValueError(f"no Avro schema: {said_by(error)}") from error
     return found
 

@@ -15,7 +15,8 @@ from services.watcher.event_times import microseconds
 from services.watcher.identity import SEPARATOR, Hashes, hashes, text_of
 
 KEY_BYTES: Final[dict[KeyFormat, int]] = {"int": 4, "long": 8}
-MAX_REASONS: Final = 20
+MAX_REASONS: Final = 20  # for each topic; further ones are one
+OTHERS: Final = "other reasons"
 Find = Callable[[Message, Any], Any]
 
 
@@ -162,7 +163,7 @@ def _header(message: Message, name: str) -> Any:
 
 
 def _refuse(refused: dict[str, Refused], reason: str, message: Message) -> None:
-    reason = reason if reason in refused or len(refused) < MAX_REASONS else "other reasons"
+    reason = reason if reason in refused or len(refused) < MAX_REASONS else OTHERS
     if reason in refused:
         refused[reason].count += 1
     else:

@@ -1,7 +1,8 @@
 """Schemas by the ids that Confluent's framing carries: from files, or from a registry over HTTP.
 
 A schema never changes, so each is asked for once. One that is not found is asked for again after a
-while: it may have been registered since.
+while: it may have been registered since. As records may name any id, few that are unknown are asked
+for in that time, and none where the registry does not answer.
 """
 
 import base64
@@ -12,6 +13,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
+from http.client import HTTPException
 from typing import Any, Final
 
 from schemas.codec import said_by
@@ -21,6 +23,8 @@ TIMEOUT_S: Final = 5.0
 ASK_AGAIN_S: Final = 30.0
 MAX_BYTES: Final = 4 * 1024 * 1024
 MAX_REFERENCES: Final = 200
+MOST_UNKNOWN: Final = 10  # that are asked for in ASK_AGAIN_S
+TOO_MANY: Final = f"its schema is unknown, as are {MOST_UNKNOWN} others that were asked for lately"
 
 
 class SchemaMissingError(ValueError):
@@ -42,7 +46,8 @@ class SchemaIds:
         self._found: dict[int, list[Any]] = {
             int(number): [json.loads(text)] for number, text in known.items()
         }
-        self._missing: dict[int, tuple[float, str]] = {}
+        self._missing: dict[int, tuple[float, str]] = {}  # until when, and why
+        self._others = (0.0, "")  # the same of every id that was not asked for
         self._ask = ask
         self._clock_s = clock_s
 
@@ -51,27 +56,47 @@ class SchemaIds:
         SchemaMissingError."""
         if number in self._found:
             return self._found[number]
-        again_s, reason = self._missing.get(number, (0.0, ""))
-        if self._clock_s() < again_s:
-            raise SchemaMissingError(reason)
+        if self._ask is None:
+            raise SchemaMissingError(f"schema {number} is in no file")
+        for again_s, reason in (self._missing.get(number, (0.0, "")), self._others):
+            if self._clock_s() < again_s:
+                raise SchemaMissingError(reason)
         try:
             found = self._asked(number)
         except SchemaMissingError as error:
-            self._missing[number] = (self._clock_s() + ASK_AGAIN_S, str(error))
+            self._note(number, error)
             raise
         self._found[number] = found
         return found
 
+    def _note(self, number: int, error: SchemaMissingError) -> None:
+        """Have an id, and others where that is to be, not asked for until later."""
+        now_s = self._clock_s()
+        recent = {one: told for one, told in self._missing.items() if told[0] > now_s}
+        self._missing = recent | {number: (now_s + ASK_AGAIN_S, str(error))}
+        cause = error.__cause__
+        if isinstance(cause, OSError) and not isinstance(cause, urllib.error.HTTPError):
+            self._others = (now_s + ASK_AGAIN_S, f"the registry does not answer: {said_by(cause)}")
+        elif len(self._missing) >= MOST_UNKNOWN:
+            self._others = (min(again_s for again_s, _ in self._missing.values()), TOO_MANY)
+
     def _asked(self, number: int) -> list[Any]:
-        if self._ask is None:
-            raise SchemaMissingError(f"schema {number} is in no file")
+        assert self._ask is not None
         try:
             answer = self._ask(f"/schemas/ids/{number}")
             if answer.get("schemaType", "AVRO") != "AVRO":
                 raise SchemaMissingError(f"schema {number} is of the type {answer['schemaType']}")
             before = self._referred(answer.get("references", ()), set())
             return [*before, json.loads(answer["schema"])]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (
+            OSError,
+            HTTPException,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+        ) as error:
             if isinstance(error, SchemaMissingError):
                 raise
             raise SchemaMissingError(f"schema {number} was not found: {said_by(error)}") from error
@@ -93,7 +118,8 @@ class SchemaIds:
 
 
 def asking(registry: Registry) -> Callable[[str], Any]:
-    """Asks a registry: the JSON at a path. Raises OSError, ValueError."""
+    """Asks a registry: the JSON at a path. Raises OSError, HTTPException, ValueError,
+    RecursionError."""
     headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
     if registry.token:
         headers["Authorization"] = f"Bearer {registry.token}"

@@ -13,7 +13,14 @@ from services.runtime.clock import Clock, now_ms
 from services.watcher.cluster import Place
 from services.watcher.counting import Counting
 from services.watcher.events import Event
-from services.watcher.extracting import Extractor, Refused, sizes, stamps
+from services.watcher.extracting import (
+    MAX_REASONS,
+    OTHERS,
+    Extractor,
+    Refused,
+    sizes,
+    stamps,
+)
 from services.watcher.joining import Joining
 from services.watcher.ledger import Ledger
 from services.watcher.records import COLUMNS, NONE_MS, Codes, Records, joined, no_records
@@ -222,9 +229,12 @@ class Watched:
         """Note why records are refused, and count each in the run of its time."""
         self.counting.refuse(times[times >= self.since_ms])
         for reason, one in refused.items():
-            known = self.refused.get((topic, reason))
+            of_topic = sum(of == topic for of, _ in self.refused)
+            is_known = (topic, reason) in self.refused or of_topic < MAX_REASONS
+            name = (topic, reason if is_known else OTHERS)
+            known = self.refused.get(name)
             if known is None:
-                self.refused[topic, reason] = one
+                self.refused[name] = one
             else:
                 known.count += one.count
 

@@ -10,10 +10,12 @@ from typing import Any
 
 
 class Registry:
-    """schemas: by id, the JSON of an answer. asked: paths of the requests that were let in."""
+    """schemas: by id, the JSON of an answer. raw: by id, what is sent in place of an answer, as it
+    is. asked: paths of the requests that were let in."""
 
     def __init__(self, user: str, password: str) -> None:
         self.schemas: dict[int, dict[str, Any]] = {}
+        self.raw: dict[int, bytes] = {}
         self.subjects: dict[str, dict[str, Any]] = {}
         self.asked: list[str] = []
         self.url = ""
@@ -36,6 +38,10 @@ def serving(registry: Registry) -> Iterator[Registry]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            raw = registry.raw.get(int(self.path.rpartition("/")[2]))
+            if raw is not None:
+                self.wfile.write(raw)
+                return
             status, body = registry.answer(self.path, self.headers.get("Authorization", ""))
             self.send_response(status)
             self.end_headers()

@@ -280,3 +280,14 @@ def test_refused_records_count_in_the_runs_of_their_own_times():
         1: 2,
         2: 1,
     }
+
+
+def test_reasons_have_a_bound_over_all_that_is_read():
+    inputs = [{"topic": "in", "format": "json", "identity": ["value.id"]}]
+    watched = Watched(a_watch(begin="earliest", relation=RELATION, inputs=inputs), 0)
+    for number in range(100):
+        watched.take("in", [message("in", b"[" + b"1," * number, b"k", 100, offset=number)])
+        watched.take("in", [message("in", b"{}", b"k", 100, offset=number)])
+    assert len(watched.refused) == 21
+    assert watched.refused["in", "other reasons"].count == 100 - 19
+    assert watched.refused["in", "it has no field id"].count == 100

@@ -1,0 +1,114 @@
+"""Schemas of a registry that is asked for them, answers or does not."""
+
+import json
+import urllib.error
+from http.client import BadStatusLine, IncompleteRead
+
+import pytest
+
+from schemas.watch import Registry as Address
+from services.watcher.decoding import UndecodableError, confluent_avro
+from services.watcher.registry import (
+    ASK_AGAIN_S,
+    MOST_UNKNOWN,
+    TOO_MANY,
+    SchemaIds,
+    SchemaMissingError,
+    asking,
+)
+from tests.integration.registry_double import Registry, serving
+
+pytestmark = pytest.mark.unit
+
+GOOD = {"schema": json.dumps("string")}
+NESTED = '{"type": "array", "items": ' * 50_000
+
+
+class Asked:
+    """Answers by id, and notes which were asked for. error: what is raised for the others."""
+
+    def __init__(self, **known):
+        self.known = {int(name[1:]): value for name, value in known.items()}
+        self.ids, self.error = [], not_found()
+        self.now_s = 0.0
+
+    def __call__(self, path):
+        number = int(path.rpartition("/")[2])
+        self.ids.append(number)
+        if number not in self.known:
+            raise self.error
+        return self.known[number]
+
+    def clock(self):
+        return self.now_s
+
+
+def not_found():
+    return urllib.error.HTTPError("http://r/", 404, "Not Found", {}, None)
+
+
+def reason(ids, number):
+    with pytest.raises(SchemaMissingError) as raised:
+        ids.schema(number)
+    return str(raised.value)
+
+
+def test_few_unknown_ids_are_asked_for_in_a_while():
+    ask = Asked(_7=GOOD, _8=GOOD)
+    ids = SchemaIds({}, ask, ask.clock)
+    assert ids.schema(7) == ["string"]
+    reasons = [reason(ids, number) for number in range(100, 1_100)]
+    assert ask.ids == [7, *range(100, 100 + MOST_UNKNOWN)]
+    assert reasons[0].startswith("schema 100 was not found: HTTPError")
+    assert {*reasons[MOST_UNKNOWN:]} == {TOO_MANY} == {reason(ids, 8)}
+    assert ids.schema(7) == ["string"]
+    assert len(ids._missing) == MOST_UNKNOWN
+    ask.now_s = ASK_AGAIN_S
+    assert ids.schema(8) == ["string"]
+    assert reason(ids, 2_000).startswith("schema 2000 was not found")
+    assert len(ids._missing) == 1
+
+
+def test_a_registry_that_does_not_answer_is_not_asked_for_a_while():
+    ask = Asked(_7=GOOD)
+    ask.error = TimeoutError("timed out")
+    ids = SchemaIds({}, ask, ask.clock)
+    assert reason(ids, 1).startswith("schema 1 was not found: TimeoutError")
+    assert reason(ids, 7) == "the registry does not answer: TimeoutError: timed out"
+    assert ask.ids == [1]
+    ask.now_s = ASK_AGAIN_S
+    assert ids.schema(7) == ["string"]
+
+
+@pytest.mark.parametrize("error", [BadStatusLine("x"), IncompleteRead(b""), RecursionError()])
+def test_an_answer_that_is_none_is_a_reason(error):
+    ask = Asked()
+    ask.error = error
+    assert type(error).__name__ in reason(SchemaIds({}, ask), 1)
+
+
+def test_a_schema_that_is_too_deep_refuses_its_records():
+    deep = json.loads("[" * 500 + "]" * 500)
+    decode = confluent_avro(SchemaIds({}, Asked(_1={"schema": NESTED}, _2={"schema": "[]"})))
+    with pytest.raises(UndecodableError, match="schema 1 was not found: RecursionError"):
+        decode(b"\0\0\0\0\1x")
+    ids = SchemaIds({})
+    ids._found[3] = [deep]
+    with pytest.raises(UndecodableError, match="no Avro schema: RecursionError"):
+        confluent_avro(ids)(b"\0\0\0\0\3x")
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (b"nothing of HTTP\r\n\r\n", "BadStatusLine"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "IncompleteRead"),
+        (b"HTTP/1.0 200 OK\r\n\r\n" + b"[" * 100_000, "RecursionError"),
+        (b"HTTP/1.0 200 OK\r\n\r\n[]", "AttributeError"),
+    ],
+)
+def test_a_malformed_answer_is_a_reason(raw, said):
+    with serving(Registry("reader", "secret")) as registry:
+        registry.raw[1] = raw
+        address = Address(url=registry.url, user="reader", password="secret")
+        assert said in reason(SchemaIds({}, asking(address)), 1)
