@@ -4,14 +4,16 @@ import re
 
 _NAME = (
     r"(?:passw|passphrase|secret|token|credential|jaas|fs\.azure\.sas"
-    r"|(?:access|account|api|encryption|private|shared)[._-]?key)"
+    r"|(?:access|account|api|encryption|private|shared)[._-]?key"
+    r"|ssl\.key\.pem|ssl\.keystore\.key)"
 )
 # Classes that look secrets up, and where those are kept: `fs.s3a.aws.credentials.provider`.
 _PROVIDER = re.compile(r"\bprovider(?:\.(?:path|type|mapping))?$", re.IGNORECASE)
 _IN_NAME = re.compile(_NAME, re.IGNORECASE)
-# `-Dssl.keyPassword=x` and `{"password": "x"}` within a value, and `//user:password@host`.
+# `-Dssl.keyPassword=x` and `{"password": "x"}` within a value, `//user:password@host`, and PEM.
 _IN_VALUE = re.compile(
-    rf"""{_NAME}[\w.-]*(?:["']?\s*=|["']\s*:)|//[^/@\s]*:[^/@\s]+@""", re.IGNORECASE
+    rf"""{_NAME}[\w.-]*(?:["']?\s*=|["']\s*:)|//[^/@\s]*:[^/@\s]+@|-BEGIN [A-Z ]*PRIVATE KEY-""",
+    re.IGNORECASE,
 )
 
 

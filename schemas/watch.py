@@ -24,6 +24,7 @@ less that of its (latest) input, in the times that the topics have: LogAppendTim
 
 import re
 from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -66,11 +67,22 @@ class WatchedKafka(Model):
     properties: dict[str, str] = Field(default_factory=dict, max_length=50)
 
 
+def _checked_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+    except ValueError:
+        parts, host = None, None
+    if parts is None or not host or "@" in parts.netloc:
+        raise ValueError("must be https://host[:port], with a login in user and password")
+    return url
+
+
 class Registry(Model):
     """A schema registry with Confluent's HTTP interface. user and password for basic
     authentication, or token as bearer. ca_path: PEM of the authorities, empty for the machine's."""
 
-    url: str = Field(pattern=r"^https?://[^\s]+$")
+    url: Annotated[str, AfterValidator(_checked_url)] = Field(pattern=r"^https?://[^\s]+$")
     user: str = ""
     password: str = Field("", repr=False)
     token: str = Field("", repr=False)

@@ -8,10 +8,12 @@ import time
 from argparse import Namespace
 from collections.abc import Callable
 
+from pydantic import ValidationError
 from rich.console import Console
 
 from deploy.local.parts import lasting_parts
-from schemas.watch import Watch
+from schemas.validation_errors import first_mistake
+from schemas.watch import Registry, Watch
 from services.console.remote_stack import open_stack
 from services.console.verbs.common import dashboards, teller
 from services.runtime.clickhouse import QueryError, query, store_url
@@ -76,6 +78,11 @@ def watch(options: Namespace, settings: ServiceSettings, console: Console) -> in
 def _infer(options: Namespace, settings: ServiceSettings) -> int:
     """Print a guess, in a process of the watcher's."""
     registry = {"url": options.registry} if options.registry else None
+    try:
+        if registry is not None:
+            Registry.model_validate(registry)
+    except ValidationError as error:
+        raise DefinitionError(f"--registry: {first_mistake(error)}.") from error
     told = json.dumps({"kafka": {"bootstrap": options.kafka}, "registry": registry})
     variables = {"TIDEGAUGE_DATA": str(settings.data.absolute()), "PYTHONPATH": str(ROOT)}
     return subprocess.run(

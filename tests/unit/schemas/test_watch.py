@@ -43,3 +43,33 @@ def test_windows_are_by_times_of_inputs_and_outputs():
 def test_times_are_for_windows_and_all_there(fields, why):
     with pytest.raises(ValidationError, match=why):
         a_watch(**fields)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://me:secret@registry:8081", "http://me@registry", "https://:1", "http://[::1"]
+)
+def test_a_login_is_not_in_the_address_of_a_registry(url):
+    with pytest.raises(ValidationError, match="login in user and password") as raised:
+        a_watch(registry={"url": url})
+    assert "secret" not in str(raised.value)
+
+
+def test_an_address_of_a_registry_has_a_host_and_may_have_a_path():
+    url = "https://registry:8081/apis/ccompat@v7"
+    assert a_watch(registry={"url": url}).public()["registry"] == {"url": url}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_secret"),
+    [
+        ("ssl.key.pem", "x", True),
+        ("ssl.keystore.key", "x", True),
+        ("any", "-----BEGIN PRIVATE KEY-----\nx", True),
+        ("any", "-----BEGIN EC PRIVATE KEY-----", True),
+        ("ssl.key.location", "/key.pem", False),
+        ("ssl.certificate.pem", "-----BEGIN CERTIFICATE-----", False),
+    ],
+)
+def test_a_private_key_is_a_secret(name, value, is_secret):
+    watch = a_watch(kafka={"bootstrap": "k:9", "properties": {name: value}})
+    assert watch.has_secrets == is_secret
