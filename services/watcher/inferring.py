@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
+from schemas.codec import MARKER
 from schemas.watch import Format, KeyFormat, Registry, WatchedKafka
 from services.runtime.kafka import KAFKA_TIMEOUT_S, KafkaUnavailableError, partition_ids
 from services.runtime.settings import ServiceSettings, load_settings
@@ -31,7 +32,7 @@ READ_S: Final = 10.0
 MOST_PATHS: Final = 200
 MOST_DEPTH: Final = 6
 GOOD: Final = 0.9
-MARKER: Final = b"\xc3\x01"
+MOST_CHARACTERS: Final = 200
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ def _leaves(message: Message, value: Any, key: KeyFormat) -> Iterator[tuple[str,
     elif raw is not None and len(raw) == KEY_BYTES[key]:
         yield "key", str(int.from_bytes(raw, "big", signed=True)).encode()
     for name, content in message.headers() or ():
-        if content is not None and "." not in name:
+        if content is not None and _can_be_path(name):
             yield f"header.{name}", content
     yield from _fields(value, "value", 0)
 
@@ -152,10 +153,15 @@ def _leaves(message: Message, value: Any, key: KeyFormat) -> Iterator[tuple[str,
 def _fields(value: Any, path: str, depth: int) -> Iterator[tuple[str, bytes]]:
     if isinstance(value, dict) and depth < MOST_DEPTH:
         for name, inner in value.items():
-            if "." not in name:
+            if _can_be_path(name):
                 yield from _fields(inner, f"{path}.{name}", depth + 1)
     elif depth and not isinstance(value, bool) and (text := text_of(value)):
         yield path, text
+
+
+def _can_be_path(name: str) -> bool:
+    """Whether a name of somebody else's can be a part of a path, and be written in one line."""
+    return 0 < len(name) <= MOST_CHARACTERS and "." not in name and name.isprintable()
 
 
 def newest(consumer: Consumer, topic: str, count: int) -> list[Message]:
@@ -230,7 +236,7 @@ def _side(side: str, of: Seen, path: str) -> Iterator[str]:
         yield "schemas = []  # .avsc files, beside this one"
     if of.format == "avro-confluent" and all(value is None for value in of.values):
         yield "# No schema was found for these values: it needs --registry. It may be Protobuf."
-    yield f"identity = {json.dumps([path])}"
+    yield f"identity = {json.dumps([path], ensure_ascii=False)}"
 
 
 def _relation(inputs: Seen, outputs: Seen, best: Guess) -> Iterator[str]:

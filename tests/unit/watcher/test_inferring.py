@@ -88,3 +88,33 @@ def test_topics_that_share_nothing_say_so():
     outputs = [message("b", b"y", b"q%d" % n, n) for n in range(50)]
     text = "\n".join(written(KAFKA, None, seen("a", inputs, None), seen("b", outputs, None)))
     assert "No path of the input has the values of one of the output" in text
+
+
+@pytest.mark.parametrize("name", ["a\nb = 1", "a\x7f", "\ud800", "", "x" * 201])
+def test_names_that_are_no_paths_are_left_out(name):
+    inputs = [message("a", json.dumps({name: n}).encode(), None, n) for n in range(50)]
+    outputs = [message("b", json.dumps({"id": n}).encode(), None, n) for n in range(50)]
+    text = "\n".join(written(KAFKA, None, seen("a", inputs, None), seen("b", outputs, None)))
+    assert "No path of the input has the values of one of the output" in text
+    assert len(tomllib.loads(text)) == 4
+
+
+def test_headers_whose_names_are_no_paths_are_left_out():
+    headers = [[("a\nb = 1", b"%d" % n)] for n in range(50)]
+    sides = [
+        seen(topic, [message(topic, b"x", None, n, headers=headers[n]) for n in range(50)], None)
+        for topic in "ab"
+    ]
+    text = "\n".join(written(KAFKA, None, *sides))
+    assert "No path of the input has the values of one of the output" in text
+
+
+def test_names_in_any_letters_are_written_as_they_are():
+    values = [json.dumps({'größe 🚚 "q\\': n}).encode() for n in range(50)]
+    sides = [
+        seen(topic, [message(topic, value, None, n) for n, value in enumerate(values)], None)
+        for topic in "ab"
+    ]
+    found = tomllib.loads("\n".join(written(KAFKA, None, *sides)))
+    assert found["inputs"][0]["identity"] == ['value.größe 🚚 "q\\']
+    assert Watch.model_validate(found).name == "a"
