@@ -71,11 +71,12 @@ class Schema:
     int_arrays: tuple[str, ...]
 
 
-def _without_logical_types(schema: Any) -> Any:
+def without_logical_types(schema: Any) -> Any:
+    """A schema whose values are what is written, not what logical types make of it."""
     if isinstance(schema, dict):
-        return {k: _without_logical_types(v) for k, v in schema.items() if k != "logicalType"}
+        return {k: without_logical_types(v) for k, v in schema.items() if k != "logicalType"}
     if isinstance(schema, list):
-        return [_without_logical_types(item) for item in schema]
+        return [without_logical_types(item) for item in schema]
     return schema
 
 
@@ -83,7 +84,7 @@ def schema_of(text: str, version: int = 1) -> Schema:
     """The schema that an `.avsc` text declares. Raises fastavro's errors and KeyError."""
     raw = json.loads(text)
     crc = bytes.fromhex(fingerprint(to_parsing_canonical_form(raw), "CRC-64-AVRO"))
-    parsed = fastavro.parse_schema(_without_logical_types(raw), _force=True)
+    parsed = fastavro.parse_schema(without_logical_types(raw), _force=True)
     types = {field["name"]: field["type"] for field in raw["fields"]}
     return Schema(
         raw["name"],

@@ -61,12 +61,10 @@ class Counting:
 
     def __init__(self, watch: Watch, place_of: Callable[[int], tuple[str, int]]) -> None:
         self._where = {"pipeline": watch.name, "stage": watch.stage}
-        self._run_ms = run_ms = 1000 * watch.run_s
+        self._run_ms = 1000 * watch.run_s
         sides = (*watch.inputs, *watch.outputs)
         field = next((one.by for one in sides if one.by), "")
-        self.slices = Slices(
-            self._where, run_ms, field, lambda code: "{}-{}".format(*place_of(code))
-        )
+        self.slices = Slices(self._where, field, lambda code: "{}-{}".format(*place_of(code)))
         self._place_of = place_of
         self.totals: dict[int, RunTotals] = defaultdict(RunTotals)
         self._throughput: dict[tuple[str, bool, int], list[int]] = defaultdict(lambda: [0, 0])

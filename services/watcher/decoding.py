@@ -16,7 +16,7 @@ from fastavro.schema import SchemaParseException, fingerprint, to_parsing_canoni
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError as ProtobufError
 
-from schemas.codec import HEADER_BYTES, MARKER, said_by
+from schemas.codec import HEADER_BYTES, MARKER, said_by, without_logical_types
 from schemas.watch import AVRO, PROTOBUF, Registry, WatchedTopic
 from services.watcher.identity import text_of
 from services.watcher.registry import SchemaIds, asking
@@ -67,11 +67,14 @@ def decode_json(value: bytes) -> Any:
 
 
 def parsed(schemas: list[Any]) -> Any:
-    """The last of some Avro schemas, of which earlier ones are referred to. Raises ValueError."""
+    """The last of some Avro schemas, of which earlier ones are referred to, without logical types:
+    an identity is what is written. Raises ValueError."""
     named: dict[str, Any] = {}
     try:
         for one in schemas:
-            found = fastavro.parse_schema(_plain(one), named_schemas=named, _force=True)
+            found = fastavro.parse_schema(
+                without_logical_types(one), named_schemas=named, _force=True
+            )
     except (
         SchemaParseException,
         KeyError,
@@ -82,13 +85,6 @@ def parsed(schemas: list[Any]) -> Any:
     ) as error:
         raise ValueError(f"no Avro schema: {said_by(error)}") from error
     return found
-
-
-def _plain(schema: Any) -> Any:
-    """Without logical types: an identity is what is written."""
-    if isinstance(schema, dict):
-        return {k: _plain(v) for k, v in schema.items() if k != "logicalType"}
-    return [_plain(one) for one in schema] if isinstance(schema, list) else schema
 
 
 def _avro(topic: WatchedTopic, registry: Registry | None) -> Decode:

@@ -56,10 +56,8 @@ class Slices:
     """Counts of latencies that wait to be published. field: the path that latency is told apart by,
     or empty. place_name: of a partition by its code."""
 
-    def __init__(
-        self, where: Fields, run_ms: int, field: str, place_name: Callable[[int], str]
-    ) -> None:
-        self._where, self._run_ms, self._field = where, run_ms, field
+    def __init__(self, where: Fields, field: str, place_name: Callable[[int], str]) -> None:
+        self._where, self._field = where, field
         self._place_name = place_name
         self.values = Values()
         self._counts: dict[tuple[int, str, int, int], Counter[int]] = defaultdict(Counter)
