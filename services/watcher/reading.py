@@ -274,15 +274,13 @@ class WatchReader:
         return answers[topic]
 
     def _is_back(self, topic: str, id_: str) -> bool:
-        """Whether a topic was gone, or is a new one: of that no offset is known."""
-        is_new = self._ids.setdefault(topic, id_) != id_
-        if is_new:
-            self._ids[topic] = id_
-            for states in (self._places, self._left):
-                for place in [place for place in states if place[0] == topic]:
-                    del states[place]
-        back = is_new or topic in self._gone
+        """Whether a topic was gone. Of a new one of its name no offset is known. One that comes
+        before the old one was missed shows by its end: from where it was read is not known."""
+        back = topic in self._gone
+        if back and self._ids.get(topic, id_) != id_:
+            self._left = {one: left for one, left in self._left.items() if one[0] != topic}
         self._gone.discard(topic)
+        self._ids[topic] = id_
         return back
 
     def _lose(self, topic: str) -> bool:

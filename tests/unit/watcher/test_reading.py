@@ -116,19 +116,20 @@ def test_a_topic_that_was_not_there_for_a_moment_is_read_on_where_it_was(reader,
     assert cluster.assigned == {PLACE: 42}
 
 
-@pytest.mark.parametrize("is_gone_between", [True, False])
-def test_a_new_topic_of_the_same_name_is_read_from_its_begin(
-    reader, cluster, clock, is_gone_between
-):
-    if is_gone_between:
-        cluster.describing = UNKNOWN
-        look(reader, clock)
-        kinds(reader)
-        cluster.describing = None
-    cluster.id = "another"
+def test_a_new_topic_of_the_same_name_is_read_from_its_begin(reader, cluster, clock):
+    cluster.describing = UNKNOWN
+    look(reader, clock)
+    kinds(reader)
+    cluster.describing, cluster.id = None, "another"
     look(reader, clock)
     assert (kinds(reader), reader.positions) == (["topic_appeared"], {PLACE: 0})
     assert (cluster.assigned, reader.kept) == ({PLACE: 0}, {PLACE: 0})
+
+
+def test_nothing_is_read_again_where_a_new_topic_came_unnoticed(reader, cluster, clock):
+    cluster.id = "another"
+    look(reader, clock)
+    assert (kinds(reader), reader.positions) == ([], {PLACE: 42})
 
 
 @pytest.mark.parametrize("error", [REFUSED, OTHER])
