@@ -70,10 +70,10 @@ class WatchedKafka(Model):
 def _checked_url(url: str) -> str:
     try:
         parts = urlsplit(url)
-        host = parts.hostname
+        is_good = bool(parts.hostname) and "@" not in parts.netloc
     except ValueError:
-        parts, host = None, None
-    if parts is None or not host or "@" in parts.netloc:
+        is_good = False
+    if not is_good:
         raise ValueError("must be https://host[:port], with a login in user and password")
     return url
 
