@@ -8,11 +8,18 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from services.runtime.watches import keep_watch
+from schemas import protocol
+from services.runtime.watches import end_watch, keep_watch
 from tests.integration.kafka_broker import own_broker  # noqa: F401
 from tests.integration.registry_double import Registry, serving
 from tests.integration.service_process import running_service
-from tests.integration.watched_bus import a_watch, await_conclusion, await_pairs, concluded
+from tests.integration.watched_bus import (
+    a_watch,
+    await_conclusion,
+    await_pairs,
+    await_that,
+    concluded,
+)
 from tests.integration.watched_formats import (
     IDENTITIES,
     ORDER,
@@ -155,3 +162,46 @@ def test_watches_of_every_format_go_on_beside_each_other(broker, tmp_path):
                 assert told_by(records, watch) == expected, watch.name
                 assert sum(map(Counter.total, expected[0].values())) > 200
         assert registry.asked == ["/schemas/ids/7", "/subjects/site/versions/2"]
+
+
+def test_a_watch_that_begins_again_counts_into_runs_of_its_own(broker, tmp_path):
+    """Ended by its own process, and, killed, by another."""
+    make_topics(broker.bootstrap, again_in=1, again_out=1)
+    watch = a_watch(
+        broker, "again", inputs=[{"topic": "again_in"}], outputs=[{"topic": "again_out"}]
+    )
+    load = Load(broker.bootstrap, lambda n: [("again_in", b"%d" % n, b"", None)], 100, 500)
+    load.start()
+    load.join()
+
+    def read(records):
+        found = Counter()
+        for name, record in records:
+            if name == "results_throughput" and record["topic"] == "again_in":
+                found[record["run_id"].rpartition("-")[2]] += record["records"]
+        return sorted(found.values())
+
+    def told(records, schema, event=""):
+        return [
+            record["run_id"]
+            for name, record in records
+            if (name, record.get("event", "")) == (schema, event)
+            and record["run_id"].startswith("watch-again-")
+        ]
+
+    with running_service(broker, "watcher", tmp_path) as service:
+        for count in (1, 2):
+            keep_watch(tmp_path, watch)
+            await_that(broker, lambda records, count=count: read(records) == [100] * count)
+            if count == 2:
+                process_of(service, "again").kill()
+            end_watch(tmp_path, "again")
+            records = await_that(
+                broker,
+                lambda records: (
+                    sorted(told(records, "results_conclusions"))
+                    == sorted(told(records, "results_lifecycle", protocol.WATCH_BEGUN))
+                ),
+            )
+    assert len({*told(records, "results_conclusions")}) == len(told(records, "results_conclusions"))
+    assert read(records) == [100, 100]
