@@ -6,7 +6,6 @@ from http.client import BadStatusLine, IncompleteRead
 
 import pytest
 
-from schemas.watch import Registry as Address
 from services.watcher.decoding import UndecodableError, confluent_avro
 from services.watcher.registry import (
     ASK_AGAIN_S,
@@ -14,9 +13,7 @@ from services.watcher.registry import (
     TOO_MANY,
     SchemaIds,
     SchemaMissingError,
-    asking,
 )
-from tests.integration.registry_double import Registry, serving
 
 pytestmark = pytest.mark.unit
 
@@ -96,19 +93,3 @@ def test_a_schema_that_is_too_deep_refuses_its_records():
     ids._found[3] = [deep]
     with pytest.raises(UndecodableError, match="no Avro schema: RecursionError"):
         confluent_avro(ids)(b"\0\0\0\0\3x")
-
-
-@pytest.mark.parametrize(
-    ("raw", "said"),
-    [
-        (b"nothing of HTTP\r\n\r\n", "BadStatusLine"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "IncompleteRead"),
-        (b"HTTP/1.0 200 OK\r\n\r\n" + b"[" * 100_000, "RecursionError"),
-        (b"HTTP/1.0 200 OK\r\n\r\n[]", "AttributeError"),
-    ],
-)
-def test_a_malformed_answer_is_a_reason(raw, said):
-    with serving(Registry("reader", "secret")) as registry:
-        registry.raw[1] = raw
-        address = Address(url=registry.url, user="reader", password="secret")
-        assert said in reason(SchemaIds({}, asking(address)), 1)

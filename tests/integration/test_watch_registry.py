@@ -1,0 +1,26 @@
+"""A registry whose answers are none."""
+
+import pytest
+
+from schemas.watch import Registry as Address
+from services.watcher.registry import SchemaIds, SchemaMissingError, asking
+from tests.integration.registry_double import Registry, serving
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (b"nothing of HTTP\r\n\r\n", "BadStatusLine"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "IncompleteRead"),
+        (b"HTTP/1.0 200 OK\r\n\r\n" + b"[" * 100_000, "RecursionError"),
+        (b"HTTP/1.0 200 OK\r\n\r\n[]", "AttributeError"),
+    ],
+)
+def test_a_malformed_answer_is_a_reason(raw, said):
+    with serving(Registry("reader", "secret")) as registry:
+        registry.raw[1] = raw
+        address = Address(url=registry.url, user="reader", password="secret")
+        with pytest.raises(SchemaMissingError, match=f"schema 1 was not found: {said}"):
+            SchemaIds({}, asking(address)).schema(1)
