@@ -83,6 +83,7 @@ class Projector:
         self._inserter.resume()
         self._begin(bounds, {place for place in bounds if place[0] == DEAD_LETTER})
         self._step_to(ends, self._stopped)
+        bounds = self._bus.bounds()  # anew: letters that came meanwhile may be projected too
         self._begin(bounds, set(bounds))
         kept = kept_dead_letters(self._engine, self._next, self._events.name)
         self._writer.kept = frozenset(kept)

@@ -1,0 +1,80 @@
+"""The projector begins where the bus ends by then, also while records go on arriving."""
+
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Message
+
+from schemas.catalogue import DEAD_LETTER
+from services.store.projector import Projector
+from services.store.settings import StoreSettings
+from services.store.tables import POSITIONS
+
+pytestmark = pytest.mark.unit
+
+PLACE = (DEAD_LETTER, 0)
+
+
+def letter(offset: int) -> Message:
+    """A dead letter that cannot be read, at this offset."""
+    return Message(
+        topic=DEAD_LETTER, partition=0, offset=offset, value=b"no dead letter", timestamp=(2, 0)
+    )
+
+
+class Engine:
+    """Keeps how far the table of dead letters got."""
+
+    def __init__(self) -> None:
+        self.positions: dict[tuple[str, int], int] = {}
+
+    def rows(self, sql: str) -> list[dict[str, object]]:
+        if "projection_progress" not in sql:
+            return []
+        return [
+            {"topic": topic, "partition": partition, "next_offset": at}
+            for (topic, partition), at in self.positions.items()
+        ]
+
+    def insert(self, table: str, block: pa.Table) -> None:
+        if table != POSITIONS:
+            for row in block.to_pylist():
+                self.positions[row["_topic"], row["_partition"]] = row["_offset"] + 1
+
+
+class GrowingBus:
+    """One partition of dead letters that cannot be read; each poll finds one more than there was
+    when its end was asked for."""
+
+    def __init__(self) -> None:
+        self.end = 3
+        self._next = 0
+
+    def bounds(self) -> dict[tuple[str, int], tuple[int, int]]:
+        return {PLACE: (0, self.end)}
+
+    def begin(self, offsets: dict[tuple[str, int], int]) -> None:
+        self._next = offsets[PLACE]
+
+    def poll(self, _seconds: float, _stopped: object) -> list[Message]:
+        self.end += 1
+        found = range(self._next, self.end)
+        self._next = self.end
+        return [letter(offset) for offset in found]
+
+    def first(self, _place: object) -> int:
+        return 0
+
+    def behind(self, _place: object, offset: int) -> int:
+        return self.end - offset
+
+    def has_more_than(self, _known: object) -> bool:
+        return False
+
+
+def test_dead_letters_that_arrive_while_it_resumes_are_of_the_same_bus():
+    events = SimpleNamespace(name="store", lifecycle=lambda *_a, **_k: None)
+    projector = Projector(Engine(), GrowingBus(), events, StoreSettings(), clock=lambda: 0)
+    projector.resume()
+    assert projector.positions() == {PLACE: 4}
