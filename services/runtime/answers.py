@@ -3,6 +3,7 @@ the queries and the store's passwords, and could not reach it."""
 
 import urllib.error
 import urllib.request
+from functools import cache
 from http.client import HTTPException
 
 from services.runtime.hosts import LOOPBACK, host_of
@@ -27,6 +28,10 @@ def answer_to(request: urllib.request.Request | str, timeout_s: float) -> bytes:
 
 
 def _opener(url: str) -> urllib.request.OpenerDirector:
-    if host_of(url) in LOOPBACK:
-        return urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    return urllib.request.build_opener()
+    return _past_proxies() if host_of(url) in LOOPBACK else urllib.request.build_opener()
+
+
+@cache
+def _past_proxies() -> urllib.request.OpenerDirector:
+    """Made once: from Python 3.12 on, an opener reads all certificates of the machine."""
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}))

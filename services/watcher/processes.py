@@ -1,5 +1,5 @@
-"""The processes of the watches: one each, as long as its file is there, and once more to conclude
-what is left where that did not end by itself."""
+"""The processes of the watches: one each, as long as its file is there, and again until what
+is left is concluded where that did not end by itself."""
 
 import subprocess
 import sys
@@ -54,7 +54,7 @@ class Processes:
         self._start = start
         self._clock_s = clock_s
         self._children: dict[str, _Child] = {}
-        self._ending: dict[str, subprocess.Popen[bytes]] = {}
+        self._ending: dict[str, _Child] = {}
 
     def tick(self) -> None:
         """See that exactly the watches that are wanted have a process."""
@@ -64,8 +64,11 @@ class Processes:
                 self._end([child.process])
                 del self._children[name]
         for name in positions(self._data) - wanted.keys() - self._ending.keys():
-            self._ending[name] = self._start(name)
-        at_it = {name for name, process in self._ending.items() if process.poll() is None}
+            self._ending[name] = _Child(self._start(name), 0, self._clock_s())
+        for name, child in self._ending.items():
+            if name not in wanted and child.process.poll():  # it could not conclude
+                self._revive(name, child)
+        at_it = {name for name, child in self._ending.items() if child.process.poll() is None}
         for name, version in wanted.items():
             if name in at_it:
                 continue
@@ -78,8 +81,8 @@ class Processes:
 
     def close(self) -> None:
         """End all of them; they go on where they are when the watcher is started again."""
-        children = [child.process for child in self._children.values()]
-        self._end([*children, *self._ending.values()])
+        children = (*self._children.values(), *self._ending.values())
+        self._end([child.process for child in children])
 
     def _revive(self, name: str, child: _Child) -> None:
         now_s = self._clock_s()

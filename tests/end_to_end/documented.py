@@ -230,6 +230,7 @@ CHANGES = (
     # Shorter.
     Change("--workers 1,2,4", "--workers 1,2"),
     Change(r"study (ospbench|karimov)( --scale \w+)?", "study ospbench --scale tiny"),
+    Change(r"study skyshark --scale \w+", "study skyshark --scale tiny"),
     Change(r"--duration \d+", "--duration 5"),
     Change(r"--warm-up \d+", "--warm-up 4"),
     Change(r"tidegauge test(?=$|    # )", "tidegauge test --collect-only -q"),

@@ -75,6 +75,9 @@ class Reader:
             self.runs = "bare"
         while len(self._run_ids() if rule.runs else ()) < rule.runs:
             self._managed("./tidegauge run smoke --pipeline calibration")
+        if rule.runs > 1:  # the newest must be alike
+            for _number in range(rule.runs):
+                self._managed("./tidegauge run smoke --pipeline calibration")
 
     def follow(self, page: str, line: str, rule: Rule) -> Done:
         """Run a command of a page."""

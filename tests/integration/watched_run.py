@@ -30,7 +30,8 @@ TOOK_MS = (3, 4, 4, 9, 250)  # of five outputs; the last is late
 def watch_events(start_ms: int) -> Iterator[tuple[str, dict[str, Any]]]:
     """(topic, record) of a run of which the topics have six inputs and seven outputs: one is lost,
     one comes twice, and one comes from nowhere."""
-    watched, runs = Watched(WATCH, 0), Runs(WATCH, {"host": "here"})
+    watched = Watched(WATCH, 0, clock=lambda: start_ms)
+    runs = Runs(WATCH, {"host": "here"})
     inputs = [message("orders", b"12345", b"o%d" % n, start_ms + n, offset=n) for n in range(6)]
     outputs = []
     for number, took_ms in enumerate(TOOK_MS):

@@ -1,5 +1,7 @@
 """Which processes there are for the watches of a data folder."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from services.runtime.watches import end_watch, keep_watch, position_path
@@ -64,7 +66,24 @@ def test_what_a_process_leaves_of_an_ended_watch_is_concluded_by_another_once(
     end_watch(tmp_path, "w")
     processes.tick()
     assert started.names == ["w", "w"]
-    started.processes[1].returncode = 1
+    started.processes[1].returncode = 0
+    processes.tick()
+    assert started.names == ["w", "w"]
+
+
+def test_what_could_not_be_concluded_is_tried_again_after_a_pause(tmp_path):
+    left_by(tmp_path)
+    started, told, now_s = Started(), [], [0.0]
+    events = SimpleNamespace(lifecycle=lambda *_event, **fields: told.append(fields["detail"]))
+    processes = Processes(tmp_path, events, started, lambda: now_s[0])
+    processes.tick()
+    started.processes[0].returncode = 1  # the watched cluster is away
+    for now_s[0] in (1.0, 1.5, 3.0):
+        processes.tick()
+    assert started.names == ["w", "w"]
+    assert [(one["kind"], one["code"]) for one in told] == [("ended", 1)]
+    started.processes[1].returncode = 0
+    now_s[0] = 100.0
     processes.tick()
     assert started.names == ["w", "w"]
 
