@@ -18,7 +18,7 @@ def answer_to(request: urllib.request.Request | str, timeout_s: float) -> bytes:
     url = request if isinstance(request, str) else request.full_url
     try:
         try:
-            with _opener(url).open(request, timeout=timeout_s) as answer:
+            with opener(url).open(request, timeout=timeout_s) as answer:
                 body: bytes = answer.read()
                 return body
         except urllib.error.HTTPError as error:
@@ -27,7 +27,8 @@ def answer_to(request: urllib.request.Request | str, timeout_s: float) -> bytes:
         raise OSError(f"its answer broke off: {error!r}") from error
 
 
-def _opener(url: str) -> urllib.request.OpenerDirector:
+def opener(url: str) -> urllib.request.OpenerDirector:
+    """What asks this address: past any proxy if it is on this machine."""
     return _past_proxies() if host_of(url) in LOOPBACK else urllib.request.build_opener()
 
 

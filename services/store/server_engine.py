@@ -25,6 +25,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from services.runtime.answers import opener
 from services.store.engine import Answer, EngineError, InsertTimeoutError, Query
 from services.store.permissions import quoted
 from services.store.query_policy import JUDGE
@@ -45,6 +46,7 @@ class ServerEngine:
         """Connect, and make the reader unless told not to. Raises EngineError."""
         self._settings = settings
         self._url = settings.clickhouse_url.rstrip("/")
+        self._opener = opener(self._url)
         self._own = (settings.clickhouse_user, settings.clickhouse_secret())
         self._reader = self._own
         self._slots = Slots(settings.query_slots, settings.query_wait_seconds)
@@ -121,7 +123,7 @@ class ServerEngine:
         request = urllib.request.Request(url, body, headers, method="POST")
         timeout_s = float(parameters.get("max_execution_time", STATEMENT_TIMEOUT_S)) + OVERHEAD_S
         try:
-            with urllib.request.urlopen(request, timeout=timeout_s) as answer:
+            with self._opener.open(request, timeout=timeout_s) as answer:
                 return answer.read(), dict(answer.headers)
         except (OSError, http.client.HTTPException) as error:
             raise self._failure(error) from error

@@ -104,3 +104,14 @@ def test_a_request_that_could_not_be_sent_whole_did_nothing(
         with pytest.raises(EngineError) as caught:
             found.insert("results_latency", BLOCK)
         assert not isinstance(caught.value, InsertTimeoutError)
+
+
+def test_a_server_on_this_machine_is_asked_past_any_proxy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # nobody is there
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with engine(tmp_path, (200, {})) as found:
+        found.insert("results_latency", BLOCK)
