@@ -187,3 +187,16 @@ def test_a_month_opens_on_what_has_data(uid, site, browser):
     browser.open(f"{site}/dashboards/d/{uid}?from={from_ms}&to={to_ms}&refresh=")
     browser.wait_until(SETTLED)
     assert [found for _number, found, _message in browser.evaluate(SAID)].count("drawn") >= 4
+
+
+def test_what_is_typed_into_the_range_of_time_outlives_a_refresh(site, browser):
+    typed, field = "2026-01-01T00:00:01", "document.querySelector('input[type=datetime-local]')"
+    browser.open(f"{site}/dashboards/d/tidegauge-overview?refresh=")
+    browser.wait_until(SETTLED)
+    browser.evaluate("document.querySelector('[data-name=range]').open = true")
+    browser.evaluate(f"{field}.focus()")
+    browser.evaluate(f"{field}.value = '{typed}'")
+    browser.evaluate("document.querySelector('[data-key=refresh]').click()")
+    browser.wait_until(SETTLED)
+    assert browser.evaluate(f"[{field}.value, {field} === document.activeElement]") == [typed, True]
+    assert browser.evaluate("document.querySelectorAll('nav[aria-label=Dashboards]').length") == 1

@@ -12,15 +12,7 @@ export function toolbar(place, dashboard, entries) {
   const focused = place.contains(document.activeElement)
     ? document.activeElement.dataset.key
     : null;
-  place.replaceChildren(
-    element(
-      "div",
-      { class: "bar-top" },
-      element("a", { class: "home", href: "/dashboards/", title: "All dashboards" }, "Tidegauge"),
-      element("h1", { title: dashboard.model.description ?? "" }, dashboard.model.title),
-      timePicker(dashboard),
-      refreshPicker(dashboard),
-    ),
+  const rest = [
     element("nav", { "aria-label": "Dashboards" }, links(dashboard, entries)),
     element(
       "div",
@@ -35,11 +27,29 @@ export function toolbar(place, dashboard, entries) {
       ),
       annotations(dashboard),
     ),
-  );
+  ];
+  // A field that is being typed into would lose its text, and its focus if it were only moved.
+  if (isTyping(place)) {
+    while (place.children.length > 1) place.lastElementChild.remove();
+    place.append(...rest);
+  } else place.replaceChildren(top(dashboard), ...rest);
   if (opened)
     place.querySelector(`details[data-name="${CSS.escape(opened)}"]`)?.setAttribute("open", "");
   if (focused) place.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
 }
+
+const isTyping = (place) =>
+  place.contains(document.activeElement) && document.activeElement.type === "datetime-local";
+
+const top = (dashboard) =>
+  element(
+    "div",
+    { class: "bar-top" },
+    element("a", { class: "home", href: "/dashboards/", title: "All dashboards" }, "Tidegauge"),
+    element("h1", { title: dashboard.model.description ?? "" }, dashboard.model.title),
+    timePicker(dashboard),
+    refreshPicker(dashboard),
+  );
 
 function links(dashboard, entries) {
   return (dashboard.model.links ?? []).flatMap((link) => {
