@@ -20,6 +20,7 @@ from typing import Final
 ALL: Final = "$__all"  # the value of a variable of which everything is chosen
 Value = str | Sequence[str]
 
+BY_MINUTE_S: Final = 21_600  # as `LATENCIES` in deploy/grafana/program/sql.py
 _CONDITIONAL: Final = "$__conditionalAll("
 _NAME = re.compile(r"\$\{?(\w+)")
 # $name, ${name} and ${name:format}; what begins with two underscores is Grafana's own.
@@ -54,9 +55,10 @@ def with_values(sql: str, variables: Mapping[str, Value]) -> str:
 
 
 def interval_for(time_range: TimeRange, points: int, least_s: int = 1) -> int:
-    """Seconds of one point so that about `points` of them, at least 1, cover the range."""
+    """Seconds of one point so that about `points` of them, at least 1, cover the range. At least a
+    minute where latencies are answered by the minute."""
     span_s = (time_range.to_ms - time_range.from_ms) / 1000
-    wanted = span_s / max(1, points)
+    wanted = max(span_s / max(1, points), 60 if span_s >= BY_MINUTE_S else 1)
     steps = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 10800)
     days = (21_600, 43_200, 86_400, 604_800, 2_592_000)
     return next((step for step in steps + days if step >= max(wanted, least_s)), days[-1])

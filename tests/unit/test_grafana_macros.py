@@ -2,8 +2,10 @@
 
 import pytest
 
+from deploy.grafana.program.sql import LATENCIES
 from services.runtime.grafana_macros import (
     ALL,
+    BY_MINUTE_S,
     MacroError,
     TimeRange,
     expand,
@@ -121,6 +123,12 @@ def test_what_cannot_be_expanded_is_said(written, reason):
 )
 def test_points_are_as_long_as_a_graph_needs(span_s, points, least_s, interval_s):
     assert interval_for(TimeRange(0, span_s * 1000), points, least_s) == interval_s
+
+
+@pytest.mark.parametrize(("span_s", "interval_s"), [(21_599, 15), (21_600, 60), (80_000, 60)])
+def test_points_are_a_minute_at_least_where_latencies_come_by_the_minute(span_s, interval_s):
+    assert interval_for(TimeRange(0, span_s * 1000), 1_600) == interval_s
+    assert LATENCIES.count(str(BY_MINUTE_S)) == 2
 
 
 def test_the_variables_of_a_query_are_known():
