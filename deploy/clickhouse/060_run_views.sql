@@ -129,12 +129,21 @@ SELECT
     watermark,
     dateDiff('millisecond', watermark, p.time) AS watermark_lag_ms,
     lag_records,
-    arrayMax(
-        source -> toInt64OrZero(JSONExtractString(source, 'metrics', 'maxOffsetsBehindLatest')),
-        JSONExtractArrayRaw(detail, 'sources')
+    if(
+        empty(
+            arrayFilter(
+                source -> JSONHas(source, 'metrics', 'maxOffsetsBehindLatest'),
+                JSONExtractArrayRaw(detail, 'sources')
+            )
+        ),
+        NULL,
+        arrayMax(
+            source -> toInt64OrZero(JSONExtractString(source, 'metrics', 'maxOffsetsBehindLatest')),
+            JSONExtractArrayRaw(detail, 'sources')
+        )
     ) AS max_records_behind
 FROM tidegauge.results_pipeline AS p
-COMMENT 'Progress of every stage while it runs: rows since the line before, state, how far the watermark is behind and how many records are not read yet (lag_records: of all inputs; max_records_behind: of one partition, where the detail has it)';
+COMMENT 'Progress of every stage while it runs: rows since the line before, state, how far the watermark is behind and how many records are not read yet (lag_records: of all inputs; max_records_behind: of one partition; each NULL where the pipeline does not say)';
 
 CREATE OR REPLACE VIEW tidegauge.threshold_results AS
 SELECT

@@ -320,3 +320,44 @@ def test_runs_say_whether_they_were_steady(engine):
         ("c", None, 2, []),
         ("d", None, None, []),
     ]
+
+
+def test_how_far_behind_is_not_known_of_a_pipeline_that_does_not_say(engine):
+    def progress(stage, lag_records, **detail):
+        return {
+            "run_id": "r",
+            "time": NEW_YEAR_MS,
+            "producer": "p",
+            "pipeline": "p",
+            "stage": stage,
+            "batch_id": 1,
+            "input_rows": 1,
+            "input_rows_per_second": 1.0,
+            "processed_rows_per_second": 1.0,
+            "batch_duration_ms": 1,
+            "state_rows": 0,
+            "state_bytes": 0,
+            "watermark": None,
+            "lag_records": lag_records,
+            "detail": json.dumps(detail),
+        }
+
+    said = {"metrics": {"maxOffsetsBehindLatest": "7"}}
+    insert_events(
+        engine,
+        catalogue.PIPELINE,
+        progress("a", None, sources=[said, {"metrics": {}}]),
+        progress("b", None, sources=[{"metrics": {}}]),
+        progress("c", None),
+        progress("d", 3),
+    )
+    rows = engine.rows(
+        "SELECT stage, lag_records, max_records_behind FROM tidegauge.pipeline_progress"
+        " ORDER BY stage"
+    )
+    assert [tuple(row.values()) for row in rows] == [
+        ("a", None, 7),
+        ("b", None, None),
+        ("c", None, None),
+        ("d", 3, None),
+    ]

@@ -5,7 +5,7 @@ WITH
     (
         SELECT argMax(run_id, requested_at)
         FROM tidegauge.runs
-        WHERE workload = its_workload AND concluded AND run_id != newest
+        WHERE workload = its_workload AND concluded AND step_of = '' AND run_id != newest
     ) AS before
 SELECT
     pipeline,

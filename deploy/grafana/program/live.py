@@ -176,7 +176,7 @@ WITH
     recent AS
     (
         SELECT run_id, workload FROM runs
-        WHERE valid AND concluded_at < $__fromTime
+        WHERE valid AND step_of = '' AND concluded_at < $__fromTime
         ORDER BY concluded_at DESC
         LIMIT 20 BY workload
         LIMIT 200

@@ -190,7 +190,7 @@ SELECT
     {BY_STAGE} AS series,
     max(ifNull(lag_records, max_records_behind)) AS records_behind
 FROM pipeline_progress AS p
-WHERE {where}
+WHERE {where} AND ifNull(lag_records, max_records_behind) IS NOT NULL
 GROUP BY time, series
 ORDER BY time, series
 """,
