@@ -78,6 +78,11 @@ WITH
                 ),
                 event = 'preparing'
             )) AS partitions,
+            -- What a search found, or a share of it, is not in the request.
+            anyOrNullIf(
+                JSONExtractFloat(detail, 'request', 'workload', 'load', 'rate_per_second'),
+                event = 'preparing' AND JSONHas(detail, 'request', 'workload')
+            ) AS rate_per_second,
             mapFromArrays(
                 groupArrayIf(toString(e.pipeline), event = 'ready' AND e.pipeline != ''),
                 groupArrayIf(
@@ -142,7 +147,7 @@ SELECT
     c.stage AS stage,
     s.kind AS kind,
     s.position AS position,
-    JSONExtractFloat(c.w, 'load', 'rate_per_second') AS rate_per_second,
+    ifNull(n.rate_per_second, JSONExtractFloat(c.w, 'load', 'rate_per_second')) AS rate_per_second,
     JSONExtractString(c.w, 'load', 'shape') AS load_shape,
     JSONExtractString(c.w, 'content', 'format') AS format,
     ifNull(r.warm_up_s, JSONExtractInt(c.w, 'phases', 'warm_up_s')) AS warm_up_s,

@@ -1,27 +1,77 @@
--- What makes runs comparable: the same workload, domain, rate and machine.
+-- What makes runs comparable: the same workload, domain, rate, settings of the load, and machine.
 
 CREATE OR REPLACE VIEW tidegauge.run_loads AS
 SELECT
     run_id,
-    e.time AS requested_at,
-    arrayMap(p -> JSONExtractString(p, 'name'), JSONExtractArrayRaw(detail, 'pipelines'))
+    requested_at,
+    arrayMap(p -> JSONExtractString(p, 'name'), JSONExtractArrayRaw(request, 'pipelines'))
         AS pipelines,
-    JSONExtractString(detail, 'workload', 'name') AS workload,
+    JSONExtractString(request, 'workload', 'name') AS workload,
     ifNull(
-        nullIf(JSONExtractString(detail, 'domain', 'name'), ''),
-        JSONExtractString(detail, 'workload', 'domain')
+        nullIf(JSONExtractString(request, 'domain', 'name'), ''),
+        JSONExtractString(request, 'workload', 'domain')
     ) AS domain,
-    JSONExtractFloat(detail, 'workload', 'load', 'rate_per_second') AS rate_per_second,
+    -- What a search found, or a share of it, is not in the request.
+    ifNull(prepared_rate, JSONExtractFloat(request, 'workload', 'load', 'rate_per_second'))
+        AS rate_per_second,
+    -- What of analysis/comparability.py is not by default.
+    arrayStringConcat(
+        arraySort(
+            arrayFilter(
+                text -> NOT match(text, ' (|null|""|\\{\\}|\\[\\]|0|0\\.0|false)$')
+                    AND NOT startsWith(text, 'rate_per_second ')
+                    AND text NOT IN (
+                        'shape "constant"', 'burst_ms 175', 'speed 60', 'speed 60.0',
+                        'source "domain"', 'format "avro"', 'second_ms 1000', 'copies 1',
+                        'late_ms 2000', 'late_distribution "exponential"', 'transport "kafka"'
+                    ),
+                arrayConcat(
+                    arrayMap(
+                        x -> concat(x.1, ' ', x.2),
+                        arrayConcat(
+                            JSONExtractKeysAndValuesRaw(request, 'workload', 'load'),
+                            JSONExtractKeysAndValuesRaw(request, 'workload', 'content'),
+                            JSONExtractKeysAndValuesRaw(request, 'workload', 'faults'),
+                            JSONExtractKeysAndValuesRaw(request, 'workload', 'windows')
+                        )
+                    ),
+                    arrayMap(
+                        name -> concat(name, ' ', JSONExtractRaw(request, 'workload', name)),
+                        ['transport', 'kills', 'pipelines_start_s', 'search']
+                    ),
+                    [concat('turns ', JSONExtractRaw(request, 'interleaved', 'block_s'))]
+                )
+            )
+        ),
+        ', '
+    ) AS settings,
     concat(
-        JSONExtractString(detail, 'environment', 'processor'), ', ',
-        toString(JSONExtractInt(detail, 'environment', 'cores')), ' cores, ',
-        toString(round(JSONExtractInt(detail, 'environment', 'memory_bytes') / 1e9)), ' GB'
+        JSONExtractString(request, 'environment', 'processor'), ', ',
+        toString(JSONExtractInt(request, 'environment', 'cores')), ' cores, ',
+        toString(round(JSONExtractInt(request, 'environment', 'memory_bytes') / 1e9)), ' GB'
     ) AS machine,
     concat(
-        workload, ', ', domain, ', ', toString(rate_per_second), '/s, ', machine
+        workload, ', ', domain, ', ', toString(rate_per_second), '/s, ',
+        multiIf(
+            settings = '', '',
+            length(settings) <= 60, concat(replaceAll(settings, '"', ''), ', '),
+            concat('settings ', left(lower(hex(sipHash64(settings))), 8), ', ')
+        ),
+        machine
     ) AS load
-FROM tidegauge.results_lifecycle AS e
-WHERE event = 'run_requested' AND JSONExtractString(detail, 'step_of') = ''
-ORDER BY run_id, e.time, e._offset
-LIMIT 1 BY run_id
-COMMENT 'One row per run that is no step of a search: its load and machine. Runs with the same value in load are comparable';
+FROM
+(
+    SELECT
+        run_id,
+        minIf(e.time, event = 'run_requested') AS requested_at,
+        argMinIf(detail, (e.time, e._offset), event = 'run_requested') AS request,
+        anyOrNullIf(
+            JSONExtractFloat(detail, 'request', 'workload', 'load', 'rate_per_second'),
+            event = 'preparing' AND JSONHas(detail, 'request', 'workload')
+        ) AS prepared_rate
+    FROM tidegauge.results_lifecycle AS e
+    WHERE event IN ('run_requested', 'preparing')
+    GROUP BY run_id
+)
+WHERE request != '' AND JSONExtractString(request, 'step_of') = ''
+COMMENT 'One row per run that is no step of a search: its load and machine. settings: what of the load is not by default. Runs with the same value in load are comparable';

@@ -1,5 +1,5 @@
 """Compare: pipelines side by side on the same stage, in runs that are comparable: of the same
-workload, domain, rate and machine. Runs of other loads in the range are left out, and named."""
+load and machine. Runs of other loads in the range are left out, and named."""
 
 from grafana_foundation_sdk.builders import barchart, table, timeseries
 from grafana_foundation_sdk.builders import dashboard as dash
@@ -39,7 +39,8 @@ def build() -> dash.Dashboard:
             asked(
                 "load",
                 "Load",
-                "Workload, domain, rate and machine: only runs of the same are compared",
+                "Workload, domain, rate, what of the load is not by default, and machine: only "
+                "runs of the same are compared",
                 LOAD_VALUES,
                 several=False,
             ),
@@ -165,7 +166,8 @@ def _left_out() -> table.Panel:
         About(
             "Left out: runs of other loads",
             "Runs in the range of time that are not comparable with those above: another workload, "
-            "domain, rate or machine. Choose their load above to compare them.",
+            "domain, rate, way in, format or fault, say, or another machine. Choose their load "
+            "above to compare them.",
             "short",
             width=24,
             height=6,

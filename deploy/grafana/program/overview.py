@@ -177,12 +177,7 @@ def _newest() -> table.Panel:
         ),
         f"""
 WITH
-    asked AS
-    (
-        SELECT run_id, JSONExtractFloat(detail, 'workload', 'load', 'rate_per_second') AS rate
-        FROM results_lifecycle
-        WHERE event = 'run_requested'
-    ),
+    asked AS (SELECT run_id, rate_per_second AS rate FROM run_loads),
     chosen AS
     (
         SELECT
