@@ -50,6 +50,13 @@ WITH
             r.pipeline AS pipeline,
             toNullable(sum(r.cpu_seconds)) AS cpu_seconds,
             toNullable(sum(r.cpu_seconds) / sum(r.interval_s)) AS cpu_cores,
+            -- 1 but where samples are missing: then as much was used as in the others.
+            any(dateDiff('ms', b.measured_from, b.measured_until)) / 1000 AS measured_s,
+            if(
+                sum(r.interval_s) < 0.95 * measured_s,
+                measured_s / nullIf(sum(r.interval_s), 0),
+                1
+            ) AS missing,
             toNullable(max(r.memory_bytes)) AS memory_bytes,
             toNullable(max(r.heap_used_bytes)) AS heap_bytes,
             toNullable(sum(r.gc_seconds)) AS gc_seconds,
@@ -193,7 +200,7 @@ SELECT
     if(
         JSONType(c.request, 'interleaved') = 'Object',
         NULL,
-        u.cpu_seconds * 1e6 / nullIf(g.acknowledged, 0)
+        u.cpu_seconds * u.missing * 1e6 / nullIf(g.acknowledged, 0)
     ) AS core_seconds_per_million_records,
     u.memory_bytes AS memory_bytes,
     u.heap_bytes AS heap_bytes,

@@ -94,6 +94,22 @@ def test_what_a_pipeline_used_is_of_the_measured_phase(figures):
         )
 
 
+def test_missing_samples_make_no_pipeline_cheap(engine):
+    events = [(topic, record | {"run_id": "half"}) for topic, record in EVENTS]
+    samples = [one for one in events if one[0] == catalogue.RESOURCES and one[1]["pipeline"]]
+    kept = [one for one in events if one not in samples]
+    half = [one for place, one in enumerate(samples) if place // 8 % 2]
+    start_ms, end_ms = phase_ms(EVENTS, "measure")
+    project(engine, [*kept, *half])
+    rows = engine.rows("SELECT * FROM tidegauge.figures WHERE run_id = 'half'")
+    assert rows
+    for row in rows:
+        used = row["cpu_cores"] * (end_ms - start_ms) / 1000
+        assert row["core_seconds_per_million_records"] == pytest.approx(
+            1e6 * used / row["input_records"]
+        )
+
+
 def test_a_run_that_measured_nothing_has_its_settings_alone(engine):
     body = {"workload": {"name": "w"}, "stages": ["join"], "pipelines": [{"name": "p"}]}
     head = {"run_id": "none", "time": NEW_YEAR_MS, "producer": "c", "event": "run_requested"}
