@@ -333,13 +333,11 @@ class DomainSpec(Model):
         return DomainSpec.model_validate(fields)
 
     def fixed(self) -> dict[str, Any]:
-        """The fields, for JSON, without those that `resolved` sets."""
-        fields = self.model_dump(mode="json")
-        for stage in fields["stages"]:
-            del stage["window"]
-            for change in stage["changes"]:
-                del change["back"]
-        return fields
+        """The fields, for JSON, without those that a run sets: what `resolved` does, and the topics
+        of inputs, which a run may have of its own."""
+        inputs: dict[str, Any] = {"__all__": {"topic"}}
+        stages: dict[str, Any] = {"__all__": {"window": True, "changes": {"__all__": {"back"}}}}
+        return self.model_dump(mode="json", exclude={"inputs": inputs, "stages": stages})
 
 
 def _go_back(changes: Sequence[dict[str, Any]], given: dict[str, int], slide_s: int) -> None:

@@ -107,7 +107,7 @@ def content_objection(content: Content, data: Path, directory: Path = WORKLOADS_
 
 
 def trusted_domain(spec: DomainSpec, data: Path, directory: Path = DOMAINS_DIR) -> Domain:
-    """The folder of this machine that defines the domain of a command; what a workload sets may
+    """The folder of this machine that defines the domain of a command; what a run sets may
     differ. Raises DefinitionError when there is none."""
     found = None
     with suppress(DefinitionError):

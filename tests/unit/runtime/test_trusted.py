@@ -151,6 +151,16 @@ def test_a_domain_of_this_installation_is_used_however_far_changes_go_back(tmp_p
     assert trusted_domain(asked, tmp_path).folder == (DOMAINS_DIR / "traffic").resolve()
 
 
+def test_a_domain_of_this_installation_is_used_with_topics_of_the_run(tmp_path: Path) -> None:
+    workload = load_workload("smoke").model_copy(update={"partitions": 2})
+    pipeline = load_pipeline("spark-realtime")
+    request = new_request(workload, [pipeline], (), load_domain("traffic").spec)
+    asked = request.domain_of(pipeline.name)
+    assert asked is not None
+    assert asked.topics[0].endswith(".2-partitions")
+    assert trusted_domain(asked, tmp_path).folder == (DOMAINS_DIR / "traffic").resolve()
+
+
 def test_a_domain_that_says_otherwise_than_its_folder_is_refused(tmp_path: Path) -> None:
     asked = load_domain("gem_packs").spec.model_copy(update={"summary": "another"})
     with pytest.raises(DefinitionError, match="domains/gem_packs on this machine says otherwise"):

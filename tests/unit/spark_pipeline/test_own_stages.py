@@ -157,6 +157,14 @@ def test_a_folder_that_the_command_line_has_not_read_is_not_used(folder, tmp_pat
 
 
 @pytest.mark.unit
+def test_a_run_with_topics_of_its_own_uses_it(folder, tmp_path):
+    domain, _ = found_in(folder, tmp_path)
+    renamed = [one.model_copy(update={"topic": f"{one.topic}.p"}) for one in domain.inputs]
+    asked = domain.model_copy(update={"inputs": tuple(renamed)})
+    assert list(own_functions(asked, tmp_path)) == ["highest"]
+
+
+@pytest.mark.unit
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
