@@ -8,6 +8,7 @@ and the driver ends too. So does the JVM when the driver is gone, by a pipe of t
 
 import shutil
 import sys
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -51,16 +52,7 @@ def main() -> int:
     scratch = Path(plan.folder) / "scratch"
     scratch.mkdir(parents=True, exist_ok=True)
     archive = driver_archive(pipeline, settings)
-    conf = spark_conf(
-        pipeline,
-        plan.domain,
-        tuple(plan.outputs),
-        _partitions(plan),
-        settings=settings,
-        scratch=scratch,
-        warm_up_s=plan.warm_up_s,
-        classes=archive.options() if archive else (),
-    )
+    conf = conf_of(plan, pipeline, settings, scratch, archive.options() if archive else ())
 
     forget_secret_variables()
     spark = open_session(pipeline.name, conf, scratch)
@@ -84,6 +76,27 @@ def main() -> int:
     )
     _close(spark, queries, scratch)
     return 0 if failure is None else _say_failed(voice, failure)
+
+
+def conf_of(
+    plan: EnginePlan,
+    pipeline: SparkPipeline,
+    settings: SparkSettings,
+    scratch: Path,
+    classes: tuple[str, ...] = (),
+) -> dict[str, str]:
+    """Settings of the session of a plan. classes: options for the archive of classes."""
+    return spark_conf(
+        pipeline,
+        plan.domain,
+        tuple(plan.outputs),
+        _partitions(plan.start_offsets),
+        settings=settings,
+        scratch=scratch,
+        output_partitions=_partitions(plan.output_offsets),
+        warm_up_s=plan.warm_up_s,
+        classes=classes,
+    )
 
 
 def _say_failed(voice: Voice, failure: Failure) -> int:
@@ -111,8 +124,8 @@ def _checkpoints(settings: SparkSettings, plan: EnginePlan) -> str:
     return f"{plan.folder}/checkpoints"
 
 
-def _partitions(plan: EnginePlan) -> int:
-    return max(len(offsets) for offsets in plan.start_offsets.values())
+def _partitions(offsets: Mapping[str, tuple[int, ...]]) -> int:
+    return max(map(len, offsets.values()), default=0)
 
 
 def _close(spark: SparkSession, queries: list[StreamingQuery], scratch: Path) -> None:

@@ -60,20 +60,28 @@ EXCLUDED_RULES = ",".join(
 
 
 def slots(
-    pipeline: SparkPipeline, domain: DomainSpec, stages: tuple[str, ...], input_partitions: int
+    pipeline: SparkPipeline,
+    domain: DomainSpec,
+    stages: tuple[str, ...],
+    input_partitions: int,
+    output_partitions: int = 0,
 ) -> int:
     """Task slots that the queries of these stages need at once.
 
     Real-time mode runs all tasks of all stages of a query at the same time and waits for ever
     for one that has no slot: one per partition of each topic that it reads, and one per shuffle
-    partition of a query with state.
+    partition of a query with state. output_partitions: of its own topics, which may have more than
+    the inputs since a run before.
     """
     via_topics = pipeline.topology == "via-topics"
     readers = reducers = 0
     for stage in stages:
         reads_one = via_topics and domain.stage(stage).reads[0] in domain.stage_names
         steps = domain.chain(stage)[-1:] if via_topics else domain.chain(stage)
-        readers += input_partitions * (1 if reads_one else len(domain.inputs_of(stage)))
+        if reads_one:
+            readers += max(input_partitions, output_partitions)
+        else:
+            readers += input_partitions * len(domain.inputs_of(stage))
         reducers += pipeline.shuffle_partitions * any(one.kind not in ROW_KINDS for one in steps)
     return readers + reducers
 
@@ -94,14 +102,15 @@ def spark_conf(
     *,
     settings: SparkSettings,
     scratch: Path,
+    output_partitions: int = 0,
     warm_up_s: int = 0,
     classes: tuple[str, ...] = (),
 ) -> dict[str, str]:
     """Settings of the session of a run that warms up for so long; what the pipeline sets itself
-    wins, and what the service's settings say wins over that. classes: options of the driver's JVM
-    for its archive of classes."""
+    wins, and what the service's settings say wins over that. scratch: in the folder of the run.
+    classes: options of the driver's JVM for its archive of classes."""
     jar_files = sorted(str(path) for path in (settings.jars / "spark").glob("*.jar"))
-    needed = slots(pipeline, domain, stages, input_partitions)
+    needed = slots(pipeline, domain, stages, input_partitions, output_partitions)
     given = pipeline.spark_conf | settings.spark_conf
     # Real-time mode needs all slots; batches wait for one.
     workers = pipeline.workers if pipeline.mode == "micro-batch" else 0
@@ -113,14 +122,14 @@ def spark_conf(
     compiler = compiler_options(pipeline, warm_up_s)
     collector = () if any(map(CHOOSES_COLLECTOR, pipeline.jvm_options)) else (COLLECTOR,)
     java_options = " ".join((*JAVA_OPTIONS, *collector, *compiler, *pipeline.jvm_options))
+    # What a JVM leaves when it is ended goes with the run's folder, not into /tmp for ever.
+    left = f'"-Djava.io.tmpdir={scratch}" "-XX:ErrorFile={scratch.parent}/hs_err_%p.log"'
     conf = {
         "spark.master": master,
         "spark.jars": ",".join(jar_files),
         "spark.driver.memory": f"{memory_mb}m",
-        # What the JVM leaves when it is ended goes with the run's folder, not into /tmp for ever.
         "spark.driver.extraJavaOptions": (
-            f'{LOG_OPTION} "-Djava.io.tmpdir={scratch}" {java_options}'
-            + "".join(f' "{option}"' for option in classes)
+            f"{LOG_OPTION} {left} {java_options}" + "".join(f' "{option}"' for option in classes)
         ),
         "spark.driver.host": settings.spark_driver_host,
         "spark.driver.bindAddress": settings.spark_driver_host,
@@ -158,7 +167,11 @@ def spark_conf(
         # cluster.
         conf["spark.cores.max"] = str(cores)
         conf["spark.executor.memory"] = f"{memory_mb}m"
-        conf["spark.executor.extraJavaOptions"] = java_options
+        # On other machines the folder is not there.
+        is_here = master.startswith("local-cluster[")
+        conf["spark.executor.extraJavaOptions"] = (
+            f"{left} {java_options}" if is_here else java_options
+        )
         if workers:
             conf["spark.executor.cores"] = "1"
     if pipeline.mode == "real-time":

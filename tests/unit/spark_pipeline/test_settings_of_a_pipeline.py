@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from schemas.engine import LINE, EnginePlan
+from services.spark_pipeline.driver import conf_of
 from services.spark_pipeline.meters import Reading
 from services.spark_pipeline.pipeline import SparkPipeline
 from services.spark_pipeline.progress import ProgressReporter, epoch_ms, lag_of, progress_fields
@@ -64,6 +65,17 @@ def plan():
 def test_every_task_of_every_query_has_a_slot(stages, input_partitions, shuffle_partitions, needed):
     given = pipeline(shuffle_partitions=shuffle_partitions)
     assert slots(given, TRAFFIC, stages, input_partitions) == needed
+
+
+def test_real_time_has_slots_for_output_topics_that_have_more_partitions_than_inputs():
+    given = pipeline(topology="via-topics")
+    more = {
+        "outputs": {"ingest": "output.p.ingest", "parse": "output.p.parse"},
+        "output_offsets": {"output.p.ingest": (0,) * 5, "output.p.parse": (0,) * 5},
+    }
+    conf = conf_of(plan().model_copy(update=more), given, SETTINGS, Path("/data/runs/r/p/scratch"))
+    # Two topics of two partitions, then one of five.
+    assert conf["spark.master"] == "local[9]"
 
 
 def test_a_setting_of_the_pipeline_wins():

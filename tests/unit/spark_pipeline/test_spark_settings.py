@@ -1,5 +1,6 @@
 """Where Spark runs, from the settings of the service."""
 
+import shlex
 from pathlib import Path
 
 import pyspark
@@ -96,6 +97,19 @@ def test_what_the_jvm_leaves_behind_goes_with_the_folder_of_the_run():
     )
     assert '"-Djava.io.tmpdir=/with a blank"' in found["spark.driver.extraJavaOptions"]
     assert found["spark.local.dir"] == "/with a blank"
+
+
+@pytest.mark.parametrize(
+    ("master", "is_here"), [("", True), ("spark://host:7077", False), ("k8s://host", False)]
+)
+def test_what_jvms_of_ones_own_cluster_leave_behind_goes_with_the_folder_too(master, is_here):
+    own = PIPELINE.model_copy(update={"mode": "micro-batch", "standalone": True})
+    settings, scratch = SparkSettings(spark_master=master), Path("/a run/scratch")
+    found = spark_conf(own, TRAFFIC, ("parse",), 1, settings=settings, scratch=scratch)
+    for whose, has_it in (("driver", True), ("executor", is_here)):
+        options = shlex.split(found[f"spark.{whose}.extraJavaOptions"])
+        assert ("-Djava.io.tmpdir=/a run/scratch" in options) == has_it
+        assert ("-XX:ErrorFile=/a run/hs_err_%p.log" in options) == has_it
 
 
 def test_settings_win_over_the_pipeline_and_the_pipeline_over_the_defaults():

@@ -148,5 +148,7 @@ def test_via_topics_a_query_needs_a_slot_for_the_one_topic_that_it_reads():
     # ingest 2 topics, parse 1, join 1 + 1, sliding 1 + 1; with two partitions each.
     stages = ("ingest", "parse", "join", "sliding")
     assert slots(VIA_TOPICS, TRAFFIC, stages, 2) == 4 + 2 + 3 + 3
+    # Of output topics with five: all but what ingest reads.
+    assert slots(VIA_TOPICS, TRAFFIC, stages, 2, 5) == 4 + 5 + 6 + 6
     by_itself = VIA_TOPICS.model_copy(update={"topology": "independent"})
     assert slots(by_itself, TRAFFIC, stages, 2) == 4 + 4 + 5 + 5
