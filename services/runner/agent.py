@@ -187,8 +187,8 @@ class Agent:
         """Let the pipelines that were kept serve another run."""
         session.plan = plan
         self._state = Running(session)
-        for pipeline in plan.request.pipelines:
-            self._events.lifecycle(protocol.READY, session.run_id, pipeline=pipeline.name)
+        for member in session.members:
+            self._say(protocol.READY, session, member, **member.detail)
         self._log.info("pipelines_go_on", run_id=session.run_id)
 
     def _end(self, session: RunSession) -> None:
@@ -237,13 +237,9 @@ class Agent:
         if isinstance(line, ReadyLine):
             if member.state != "ready":
                 again = member.state == "down"
-                member.state = "ready"
-                self._say(
-                    protocol.PIPELINE_UP if again else protocol.READY,
-                    session,
-                    member,
-                    **line.detail,
-                )
+                member.state, member.detail = "ready", line.detail
+                event = protocol.PIPELINE_UP if again else protocol.READY
+                self._say(event, session, member, **member.detail)
         elif isinstance(line, ProgressLine):
             if line.stage in session.plan.request.stages_of(member.pipeline):
                 fields = line.model_dump(exclude={"event", "detail"})

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from pydantic import JsonValue
+
 from schemas import catalogue
 from schemas.engine import EnginePlan
 from schemas.protocol import Pipeline, RunPlan
@@ -20,13 +22,15 @@ State = Literal["waiting", "starting", "ready", "down", "ended"]
 
 @dataclass
 class Member:
-    """One pipeline of a run. process: None while it waits, and once it has ended."""
+    """One pipeline of a run. process: None while it waits, and once it has ended. detail: what its
+    program said of itself when it was ready."""
 
     pipeline: Pipeline
     engine: Engine
     state: State = "waiting"
     process: PipelineProcess | None = None
     restarts: int = 0
+    detail: dict[str, JsonValue] = field(default_factory=dict)
 
     @property
     def is_slow(self) -> bool:

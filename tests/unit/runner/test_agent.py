@@ -298,12 +298,18 @@ def keep(agent, said, run_id):
 
 
 def test_drivers_that_are_kept_serve_the_next_run_of_the_same_pipelines(tmp_path):
-    said, starter = Said(), Starter()
+    line = json.dumps({"event": "ready", "detail": {"version": "1"}})
+    said = Said()
+    starter = Starter(f"import sys; print({line!r}, flush=True); sys.stdin.read()")
     agent = an_agent(tmp_path, said, starter)
     agent.prepare(plan("r1", "a"))
     keep(agent, said, "r1")
     agent.prepare(plan("r2", "a"))
-    assert said.events[1:] == [("stopped", "r1", "a", None), ("ready", "r2", "a", None)]
+    assert said.events == [
+        ("ready", "r1", "a", {"version": "1"}),
+        ("stopped", "r1", "a", None),
+        ("ready", "r2", "a", {"version": "1"}),
+    ]
     assert len(starter.started) == 1
     assert (tmp_path / "runs" / "r1").exists()  # where its checkpoints are
     agent.stop("r2")
