@@ -8,7 +8,8 @@ Three things make it more than that:
 - A process that ended used more after its last sample. The operating system adds what it used in
   all to its parent's "children" time when the parent waits for it; what of that was counted already
   is the parent's debt, and only the rest counts. So nothing is counted twice and the last moments
-  of a process, and whole processes too short for any sample, are not lost.
+  of a process, and whole processes too short for any sample, are not lost. Somebody else may have
+  waited for it, so a debt that stays unpaid is forgotten.
 - No difference is ever negative.
 """
 
@@ -16,6 +17,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from services.collector.measures import NO_COUNTERS, NO_GAUGES, Counters, Gauges, growth, total
+
+# After the one in which a process is found gone: its parent may have been sampled before that.
+DEBT_INTERVALS = 2
 
 Identity = tuple[int, float]
 """Process id and creation time (epoch seconds): ids are used again, the pair is not."""
@@ -63,7 +67,7 @@ class Accountant:
     def __init__(self, began_s: float) -> None:
         self._began_s = began_s
         self._last: dict[Identity, ProcessSample] = {}
-        self._debts_s: dict[Identity, float] = {}
+        self._debts_s: dict[Identity, list[float]] = {}  # by age in intervals, the newest first
 
     def account(self, samples: Iterable[ProcessSample]) -> dict[Owner, Usage]:
         """Usage since the last call, of every owner that has a process now."""
@@ -99,18 +103,30 @@ class Accountant:
             own_s, ended_s = sample.cpu_s, sample.ended_children_cpu_s
         else:
             return 0.0
-        debt_s = self._debts_s.pop(sample.identity, 0.0)
-        if debt_s > ended_s:
-            self._debts_s[sample.identity] = debt_s - ended_s
-        return own_s + max(0.0, ended_s - debt_s)
+        return own_s + self._unpaid_s(self._debts_s.get(sample.identity, []), ended_s)
+
+    @staticmethod
+    def _unpaid_s(debts_s: list[float], ended_s: float) -> float:
+        """What is left of the time of ended children when it has paid debts, the oldest first."""
+        for age in reversed(range(len(debts_s))):
+            paid_s = min(debts_s[age], ended_s)
+            debts_s[age] -= paid_s
+            ended_s -= paid_s
+        return ended_s
 
     def _inherit_debts(self, now: dict[Identity, ProcessSample]) -> None:
-        """What was counted of processes that are gone becomes debt of the nearest ancestor."""
+        """What was counted of processes that are gone becomes debt of the nearest ancestor; debts
+        that are too old go."""
+        self._debts_s = {
+            heir: [0.0, *debts_s[:DEBT_INTERVALS]]
+            for heir, debts_s in self._debts_s.items()
+            if any(debts_s[:DEBT_INTERVALS])
+        }
         for identity in self._last.keys() - now.keys():
             gone = self._last[identity]
-            debt_s = self._debts_s.pop(identity, 0.0) + gone.cpu_s + gone.ended_children_cpu_s
+            debt_s = sum(self._debts_s.pop(identity, ())) + gone.cpu_s + gone.ended_children_cpu_s
             heir = gone.parent
             while heir is not None and heir not in now:
                 heir = self._last[heir].parent if heir in self._last else None
             if heir is not None:
-                self._debts_s[heir] = self._debts_s.get(heir, 0.0) + debt_s
+                self._debts_s.setdefault(heir, [0.0])[0] += debt_s

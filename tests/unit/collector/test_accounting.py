@@ -58,6 +58,23 @@ def test_a_child_that_ended_but_was_not_waited_for_is_not_counted_again_later():
     assert cpu(accountant, sample(1, 1.0, ended_s=6.0)) == {SPARK: 0.75}
 
 
+def test_a_child_that_somebody_else_waited_for_hides_no_later_ones():
+    accountant = Accountant(BEGAN_S)
+    parent = (1, 900.0)
+    cpu(accountant, sample(1, 1.0), sample(2, 5.0, parent=parent))
+    for _ in range(3):
+        assert cpu(accountant, sample(1, 1.0)) == {SPARK: 0.0}
+    assert cpu(accountant, sample(1, 1.0, ended_s=0.5)) == {SPARK: 0.5}
+
+
+def test_a_debt_that_is_paid_in_part_gets_no_longer_time_by_it():
+    accountant = Accountant(BEGAN_S)
+    parent = (1, 900.0)
+    cpu(accountant, sample(1, 1.0), sample(2, 5.0, parent=parent))
+    found = [cpu(accountant, sample(1, 1.0, ended_s=0.5 * turn))[SPARK] for turn in range(1, 6)]
+    assert found == [0.0, 0.0, 0.0, 0.5, 0.5]
+
+
 def test_a_grandchild_that_ended_with_its_parent_is_not_counted_twice():
     accountant = Accountant(BEGAN_S)
     root, child = (1, 900.0), (2, 900.0)
