@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -12,6 +13,7 @@ from services.collector.measures import Counters, Gauges
 MACHINE = Owner(protocol.MACHINE)
 LOADAVG = Path("/proc/loadavg")
 PRESSURE = Path("/proc/pressure")
+BLOCK_DEVICES = Path("/sys/block")
 MICROSECOND_S = 1e-6
 
 
@@ -49,10 +51,10 @@ def stalled_s(text: str) -> float | None:
 
 
 def _counters(steal_s: float | None) -> Counters:
-    disks, networks = psutil.disk_io_counters(), psutil.net_io_counters()
+    disks, networks = _disks(), psutil.net_io_counters()
     return Counters(
-        read_bytes=disks.read_bytes if disks else None,
-        written_bytes=disks.write_bytes if disks else None,
+        read_bytes=sum(disk.read_bytes for disk in disks) if disks else None,
+        written_bytes=sum(disk.write_bytes for disk in disks) if disks else None,
         received_bytes=networks.bytes_recv if networks else None,
         sent_bytes=networks.bytes_sent if networks else None,
         steal_seconds=steal_s,
@@ -60,6 +62,18 @@ def _counters(steal_s: float | None) -> Counters:
         io_pressure_seconds=_pressure_s("io"),
         memory_pressure_seconds=_pressure_s("memory"),
     )
+
+
+def _disks() -> list[Any]:
+    """Counters of the devices that are hardware: what a volume, RAID or loop device writes is in
+    those that it is made of. Where no device is known to be hardware, the machine's sum."""
+    found = psutil.disk_io_counters(perdisk=True) or {}
+    real = [
+        disk
+        for name, disk in found.items()
+        if (BLOCK_DEVICES / name.replace("/", "!") / "device").exists()
+    ]
+    return real or [disk for disk in [psutil.disk_io_counters()] if disk]
 
 
 def _pressure_s(name: str) -> float | None:
