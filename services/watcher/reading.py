@@ -275,10 +275,12 @@ class WatchReader:
 
     def _is_back(self, topic: str, id_: str) -> bool:
         """Whether a topic was gone. Of a new one of its name no offset is known. One that comes
-        before the old one was missed shows by its end: from where it was read is not known."""
+        before the old one was missed is read on: from where its records are new is not known."""
         back = topic in self._gone
         if back and self._ids.get(topic, id_) != id_:
             self._left = {one: left for one, left in self._left.items() if one[0] != topic}
+        elif self._ids.get(topic, id_) != id_:
+            self.troubles.append(Trouble("topic_deleted", {"topic": topic}))
         self._gone.discard(topic)
         self._ids[topic] = id_
         return back

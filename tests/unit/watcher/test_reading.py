@@ -129,7 +129,9 @@ def test_a_new_topic_of_the_same_name_is_read_from_its_begin(reader, cluster, cl
 def test_nothing_is_read_again_where_a_new_topic_came_unnoticed(reader, cluster, clock):
     cluster.id = "another"
     look(reader, clock)
-    assert (kinds(reader), reader.positions) == ([], {PLACE: 42})
+    assert (kinds(reader), reader.positions) == (["topic_deleted"], {PLACE: 42})
+    look(reader, clock)
+    assert kinds(reader) == []
 
 
 @pytest.mark.parametrize("error", [REFUSED, OTHER])
