@@ -62,7 +62,7 @@ RUN_REQUESTED = "run_requested"  # detail: the RunRequest and the environment
 WATCH_BEGUN = "watch_begun"
 # A watch has seen something that people should know of; detail: {"kind", "watch", …}, the kind one
 # of topic_deleted, topic_appeared, partition_added, retention_overtook, undecodable, sampled,
-# not_repeatable
+# not_repeatable, not_readable
 WATCH_TROUBLE = "watch_trouble"
 RUN_REFUSED = "run_refused"  # detail: {"reason", "going_on"}
 PREPARING = "preparing"  # detail: the RunPlan
