@@ -1,7 +1,8 @@
 """One watch as a process: `python -m services.watcher.process NAME`, started by the watcher.
 
 It ends when its standard input does, or at SIGTERM; the next one goes on. What is left of a watch
-that was ended, or is another one now, is concluded first.
+that was ended, or is another one now, is concluded first; with `--conclude` before the name that is
+all.
 """
 
 import sys
@@ -11,7 +12,9 @@ from typing import Final
 import structlog
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.admin import AdminClient
+from pydantic import ValidationError
 
+from schemas.validation_errors import first_mistake
 from schemas.watch import Watch
 from services.runtime.clock import now_ms
 from services.runtime.environment import environment
@@ -39,13 +42,15 @@ log = structlog.get_logger()
 
 def main() -> None:
     """Watch until told to stop. Ends with one sentence where the watch cannot go on."""
-    name = sys.argv[1]
+    name = sys.argv[-1]
     settings = load_settings(ServiceSettings)
     configure_logs(f"watch-{name}", settings.log_level)
     stop = stop_on_signals()
     end_with_parent()
     try:
         end_left(name, settings, stop)
+        if "--conclude" in sys.argv[1:-1]:
+            return  # it would be a watch that its parent does not know of
         watch = wanted_watch(settings, name)
         if watch is None or stop.is_set():
             return
@@ -56,6 +61,8 @@ def main() -> None:
             watching.step()
         if watching.behind is None:
             close(watching)
+    except ValidationError as error:
+        sys.exit(f"watch {name}: {first_mistake(error)}")
     except (KafkaException, KafkaUnavailableError, SecretFileError, BusSilentError) as error:
         sys.exit(f"watch {name}: {error}")
     except (OSError, ValueError) as error:
@@ -93,7 +100,13 @@ def end_left(name: str, settings: ServiceSettings, stop: threading.Event) -> Non
         log.warning("not_concluded", reason="its position is that of another version")
         path.unlink()
         return
-    watching = resumed(before, settings, saved)
+    try:
+        watching = _restored(before, settings, saved)
+    except (KafkaException, OSError, ValueError) as error:  # as where a certificate has moved
+        log.warning("not_concluded", reason=str(error))
+        path.unlink()
+        return
+    _ask_bus(watching, saved)
     try:
         watching.catch_up(stop, CATCH_UP_S)
     except (KafkaException, KafkaUnavailableError) as error:
@@ -107,7 +120,8 @@ def open_watching(watch: Watch, settings: ServiceSettings) -> Watching:
     ValueError where its schemas or its position are wrong."""
     saved = position.load(position_path(settings.data, watch.name))
     if saved is not None:
-        watching = resumed(watch, settings, saved)
+        watching = _restored(watch, settings, saved)
+        _ask_bus(watching, saved)
         watching.look_behind()
         return watching
     began_ms = now_ms()
@@ -124,18 +138,24 @@ def open_watching(watch: Watch, settings: ServiceSettings) -> Watching:
     return watching
 
 
-def resumed(watch: Watch, settings: ServiceSettings, saved: position.Saved) -> Watching:
-    """A watch as a position has it, which does not know yet how much is behind that."""
+def _restored(watch: Watch, settings: ServiceSettings, saved: position.Saved) -> Watching:
+    """A watch as a position has it. Raises KafkaException, OSError, ValueError where its clients
+    cannot be opened or the position is wrong."""
     arrays, rest = saved
-    began_ms = now_ms()
-    watching = _assembled(watch, settings, began_ms)
+    watching = _assembled(watch, settings, now_ms())
     watching.watched.restore(arrays, rest)
     watching.runs.restore(rest)
     reader = watching.reader
     reader.begin({(topic, number): offset for topic, number, offset in rest["positions"]})
-    published = position.read_published(settings, f"watch-{watch.name}", rest["bus"])
-    watching.behind = CatchingUp(published, {}, began_ms)
     return watching
+
+
+def _ask_bus(watching: Watching, saved: position.Saved) -> None:
+    """Find what was published behind a position; not yet how far that was counted. Raises
+    KafkaException, KafkaUnavailableError."""
+    producer, since = f"watch-{watching.watch.name}", saved[1]["bus"]
+    published = position.read_published(watching.settings, producer, since)
+    watching.behind = CatchingUp(published, {}, now_ms())
 
 
 def _assembled(watch: Watch, settings: ServiceSettings, since_ms: int) -> Watching:

@@ -24,18 +24,21 @@ log = structlog.get_logger()
 
 @dataclass
 class _Child:
-    """A process of a watch. version: of its file. pause_s: before it is started again."""
+    """A process of a watch. version: of its file. pause_s: before it is started again.
+    is_concluding: whether it only concludes what is left of a watch without a file."""
 
     process: "subprocess.Popen[bytes]"
     version: int
     began_s: float
     pause_s: float = LEAST_PAUSE_S
     again_s: float | None = None
+    is_concluding: bool = False
 
 
-def _start(name: str) -> "subprocess.Popen[bytes]":
+def _start(name: str, is_concluding: bool) -> "subprocess.Popen[bytes]":
     """It ends when its standard input does, which this process holds."""
-    command = [sys.executable, "-m", "services.watcher.process", name]
+    only = ["--conclude"] if is_concluding else []
+    command = [sys.executable, "-m", "services.watcher.process", *only, name]
     return subprocess.Popen(command, stdin=subprocess.PIPE)
 
 
@@ -46,7 +49,7 @@ class Processes:
         self,
         data: Path,
         events: Events,
-        start: Callable[[str], "subprocess.Popen[bytes]"] = _start,
+        start: Callable[[str, bool], "subprocess.Popen[bytes]"] = _start,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._data = data
@@ -64,7 +67,8 @@ class Processes:
                 self._end([child.process])
                 del self._children[name]
         for name in positions(self._data) - wanted.keys() - self._ending.keys():
-            self._ending[name] = _Child(self._start(name), 0, self._clock_s())
+            process = self._start(name, True)
+            self._ending[name] = _Child(process, 0, self._clock_s(), is_concluding=True)
         for name, child in self._ending.items():
             if name not in wanted and child.process.poll():  # it could not conclude
                 self._revive(name, child)
@@ -75,7 +79,7 @@ class Processes:
             self._ending.pop(name, None)
             known = self._children.get(name)
             if known is None:
-                self._children[name] = _Child(self._start(name), version, self._clock_s())
+                self._children[name] = _Child(self._start(name, False), version, self._clock_s())
             else:
                 self._revive(name, known)
 
@@ -95,7 +99,8 @@ class Processes:
             detail = {"kind": "ended", "watch": name, "code": code, "again_in_s": child.pause_s}
             self._events.lifecycle(protocol.WATCH_TROUBLE, detail=detail)
         elif child.again_s is not None and now_s >= child.again_s:
-            child.process, child.began_s, child.again_s = self._start(name), now_s, None
+            child.process = self._start(name, child.is_concluding)
+            child.began_s, child.again_s = now_s, None
 
     @staticmethod
     def _end(processes: "list[subprocess.Popen[bytes]]") -> None:

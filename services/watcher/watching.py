@@ -95,7 +95,7 @@ class Watching:
             self.watch.model_dump_json(),
         )
         position.save(self.path, arrays, rest)
-        size = sum(column.nbytes for column in arrays.values())
+        size = sum(column.nbytes for column in arrays.values()) + len(rest["definition"])
         return_pages()
         self._save_every_s = max(SAVE_S, size / BYTES_PER_SAVED_S)
         self._saved_s = time.monotonic()

@@ -4,8 +4,10 @@ import json
 import threading
 
 import pytest
+from confluent_kafka import KafkaException
 
 from schemas import catalogue, protocol
+from services.console.verbs.watching import END_S
 from services.runtime.settings import ServiceSettings
 from services.runtime.watches import end_watch, keep_watch, position_path
 from services.watcher import position, process
@@ -225,3 +227,93 @@ def test_a_late_record_does_not_conclude_a_run_again(bus, at_s, settings):
     told = [run_id for topic, run_id, _ in bus.events if topic == catalogue.CONCLUSIONS]
     assert told.count("watch-w-19700101-000005-1") == 1
     assert bus.conclusions()["watch-w-19700101-000005-1"] == 3
+
+
+@pytest.fixture
+def run_main(monkeypatch, settings):
+    """Runs the program with arguments."""
+    monkeypatch.setattr(process, "load_settings", lambda _: settings)
+    monkeypatch.setattr(process, "configure_logs", lambda *_: None)
+    monkeypatch.setattr(process, "stop_on_signals", threading.Event)
+    monkeypatch.setattr(process, "end_with_parent", lambda: None)
+
+    def run(*arguments):
+        monkeypatch.setattr("sys.argv", ["process", *arguments])
+        process.main()
+
+    return run
+
+
+def test_a_process_that_concludes_is_no_watch_though_there_is_a_file_by_now(
+    bus, at_s, settings, run_main, monkeypatch
+):
+    watched(shop(), settings).save()
+    end_watch(settings.data, "w")
+
+    def keep_another(_):
+        keep_watch(settings.data, shop(stage="shipped"))
+        return 20_000
+
+    def unwanted(*_):
+        raise AssertionError("it goes on as a watch")
+
+    monkeypatch.setattr(Reader, "frontier_ms", keep_another)
+    monkeypatch.setattr(process, "open_watching", unwanted)
+    run_main("--conclude", "w")
+    assert bus.conclusions() == {"watch-w-19700101-000000-1": 3}
+    assert (settings.data / "watches" / "w.json").exists()
+
+
+def test_what_is_wrong_with_a_kept_file_is_one_line(bus, settings, run_main):
+    keep_watch(settings.data, shop())
+    (settings.data / "watches" / "w.json").write_text('{"name": "w", "inputs": []}')
+    with pytest.raises(SystemExit) as ended:
+        run_main("w")
+    assert ended.value.code.startswith("watch w: ")
+    assert "\n" not in ended.value.code
+
+
+@pytest.mark.parametrize("error", [KafkaException("ssl.ca.location"), FileNotFoundError("ca.pem")])
+def test_what_cannot_be_opened_any_more_is_not_concluded_and_not_in_the_way(
+    bus, at_s, settings, monkeypatch, error
+):
+    def moved(*_):
+        raise error
+
+    watching = watched(shop(), settings)
+    watching.save()
+    end_watch(settings.data, "w")
+    monkeypatch.setattr(process, "WatchReader", moved)
+    process.end_left("w", settings, threading.Event())
+    assert bus.conclusions() == {}
+    assert not watching.path.exists()
+
+
+def test_what_is_left_stays_while_the_bus_does_not_say_what_was_published(
+    bus, at_s, settings, monkeypatch
+):
+    def away(*_):
+        raise KafkaException("the bus is away")
+
+    watching = watched(shop(), settings)
+    watching.save()
+    end_watch(settings.data, "w")
+    monkeypatch.setattr(position, "read_published", away)
+    with pytest.raises(KafkaException):
+        process.end_left("w", settings, threading.Event())
+    assert watching.path.exists()
+
+
+def test_a_position_is_saved_less_often_also_for_the_size_of_its_definition(
+    bus, at_s, settings, monkeypatch
+):
+    monkeypatch.setattr("services.watcher.watching.BYTES_PER_SAVED_S", 1)
+    watching = watched(shop(), settings)
+    watching.save()
+    arrays, rest = position.load(watching.path)
+    size = sum(column.nbytes for column in arrays.values()) + len(rest["definition"])
+    assert watching._save_every_s == size
+
+
+def test_ctrl_c_waits_for_longer_than_a_watch_may_catch_up():
+    assert END_S > process.CATCH_UP_S + 10

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from services.runtime.watches import end_watch, keep_watch, position_path
+from services.watcher import processes as module
 from services.watcher.processes import Processes
 from tests.unit.watcher.records import a_watch
 
@@ -28,13 +29,13 @@ class Process:
 
 
 class Started:
-    """Notes which processes were started."""
+    """Notes which processes were started; marks those that only conclude with a minus."""
 
     def __init__(self):
         self.names, self.processes = [], []
 
-    def __call__(self, name):
-        self.names.append(name)
+    def __call__(self, name, is_concluding):
+        self.names.append(f"-{name}" if is_concluding else name)
         self.processes.append(Process())
         return self.processes[-1]
 
@@ -65,10 +66,10 @@ def test_what_a_process_leaves_of_an_ended_watch_is_concluded_by_another_once(
     left_by(tmp_path)
     end_watch(tmp_path, "w")
     processes.tick()
-    assert started.names == ["w", "w"]
+    assert started.names == ["w", "-w"]
     started.processes[1].returncode = 0
     processes.tick()
-    assert started.names == ["w", "w"]
+    assert started.names == ["w", "-w"]
 
 
 def test_what_could_not_be_concluded_is_tried_again_after_a_pause(tmp_path):
@@ -80,12 +81,12 @@ def test_what_could_not_be_concluded_is_tried_again_after_a_pause(tmp_path):
     started.processes[0].returncode = 1  # the watched cluster is away
     for now_s[0] in (1.0, 1.5, 3.0):
         processes.tick()
-    assert started.names == ["w", "w"]
+    assert started.names == ["-w", "-w"]
     assert [(one["kind"], one["code"]) for one in told] == [("ended", 1)]
     started.processes[1].returncode = 0
     now_s[0] = 100.0
     processes.tick()
-    assert started.names == ["w", "w"]
+    assert started.names == ["-w", "-w"]
 
 
 def test_a_watch_that_has_concluded_itself_is_left_alone(tmp_path, started, processes):
@@ -101,10 +102,22 @@ def test_a_watch_begins_anew_when_what_was_left_of_it_is_concluded(tmp_path, sta
     processes.tick()
     keep_watch(tmp_path, a_watch())
     processes.tick()
-    assert started.names == ["w", "w"]
+    assert started.names == ["w", "-w"]
     path.unlink()
     started.processes[1].returncode = 0
     processes.tick()
-    assert started.names == ["w", "w", "w"]
+    assert started.names == ["w", "-w", "w"]
     processes.close()
     assert started.processes[2].returncode == 0
+
+
+def test_the_name_is_the_last_argument_of_a_process(tmp_path, monkeypatch):
+    commands = []
+    monkeypatch.setattr(
+        module.subprocess, "Popen", lambda command, **_: commands.append(command) or Process()
+    )
+    left_by(tmp_path)
+    Processes(tmp_path, None).tick()
+    keep_watch(tmp_path, a_watch())
+    Processes(tmp_path, None).tick()
+    assert [one[3:] for one in commands] == [["--conclude", "w"], ["w"]]
