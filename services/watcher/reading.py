@@ -253,7 +253,7 @@ class WatchReader:
                 place = (topic, partition.id)
                 state = self._places.get(place)
                 if state is None:
-                    state = self._places[place] = self._left.pop(place, None) or _State(0)
+                    state = self._places[place] = self._left.pop(place, _State(0))
                     changed = True
                     kind = "topic_appeared" if back else "partition_added"
                     self.troubles.append(Trouble(kind, {"topic": topic, "partition": place[1]}))
