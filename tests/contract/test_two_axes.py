@@ -15,6 +15,7 @@ READ = {".py", ".toml", ".sql", ".js", ".yaml", ".avsc", ".html", ".css"}
 TRAFFIC = ("site", "lane", "flow", "speed", "measurement")
 # Words of traffic that are there with another meaning: file, word, reason.
 MEANT_OTHERWISE = {
+    ("deploy/clickhouse/065_load_views.sql", "speed"): "of a replay",
     ("schemas/load.py", "speed"): "how many times as fast a replay is",
     ("services/generator/dataset_plan.py", "speed"): "of a replay",
     ("services/runtime/installed.py", "site"): "the folder site-packages of an environment",
