@@ -37,7 +37,7 @@ DAY_MS = 86_400_000
 HISTORY_RUNS, HISTORY_SECONDS = 30, 3
 # A time of which nothing is known, and a month with a run a day.
 STATES = {
-    "empty": (DAY_MS, 2 * DAY_MS),
+    "empty": (NEW_YEAR_MS - 200 * DAY_MS, NEW_YEAR_MS - 199 * DAY_MS),
     "history": (NEW_YEAR_MS - DAY_MS, NEW_YEAR_MS + HISTORY_RUNS * DAY_MS),
 }
 SAID = """
@@ -191,12 +191,13 @@ def test_a_month_opens_on_what_has_data(uid, site, browser):
 
 def test_what_is_typed_into_the_range_of_time_outlives_a_refresh(site, browser):
     typed, field = "2026-01-01T00:00:01", "document.querySelector('input[type=datetime-local]')"
-    browser.open(f"{site}/dashboards/d/tidegauge-overview?refresh=")
+    links = "document.querySelector('nav[aria-label=Dashboards]')"
+    browser.open(f"{site}/dashboards/d/tidegauge-overview?refresh=5s")
     browser.wait_until(SETTLED)
     browser.evaluate("document.querySelector('[data-name=range]').open = true")
     browser.evaluate(f"{field}.focus()")
     browser.evaluate(f"{field}.value = '{typed}'")
-    browser.evaluate("document.querySelector('[data-key=refresh]').click()")
-    browser.wait_until(SETTLED)
+    browser.evaluate(f"{links}.dataset.drawn = 'before'")
+    browser.wait_until(f"{links} && !{links}.dataset.drawn")
     assert browser.evaluate(f"[{field}.value, {field} === document.activeElement]") == [typed, True]
     assert browser.evaluate("document.querySelectorAll('nav[aria-label=Dashboards]').length") == 1
