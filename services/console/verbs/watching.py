@@ -24,6 +24,11 @@ from services.runtime.watches import end_watch, keep_watch, kept_watches, positi
 LOOK_S = 0.25
 TELL_S = 10.0
 END_S = 45.0  # a watch catches up for 30 s before it concludes
+PROJECTED_S = 10.0
+OPEN = (
+    "SELECT count() AS runs FROM tidegauge.runs"
+    " WHERE startsWith(run_id, concat('watch-', {name:String}, '-')) AND NOT concluded"
+)
 FIGURES = (
     "SELECT sum(l.count) AS outputs, quantileExactWeighted(0.5)(latency_ms, l.count) AS p50_ms,"
     " quantileExactWeighted(0.99)(latency_ms, l.count) AS p99_ms, max(latency_ms) AS max_ms"
@@ -126,13 +131,25 @@ def _figures(url: str, name: str) -> str:
 
 
 def _end(settings: ServiceSettings, name: str, check: Callable[[], None]) -> None:
-    """End a watch and wait until it has concluded what it began."""
+    """End a watch and wait until it has concluded what it began, and the store knows."""
     if name in kept_watches(settings.data):
         end_watch(settings.data, name)
-    end_s = time.monotonic() + END_S
-    while position_path(settings.data, name).exists() and time.monotonic() < end_s:
+    _wait(lambda: not position_path(settings.data, name).exists(), END_S, check)
+    _wait(lambda: not _open_runs(store_url(settings), name), PROJECTED_S, check)
+
+
+def _wait(done: Callable[[], bool], most_s: float, check: Callable[[], None]) -> None:
+    end_s = time.monotonic() + most_s
+    while not done() and time.monotonic() < end_s:
         check()
         time.sleep(LOOK_S)
+
+
+def _open_runs(url: str, name: str) -> int:
+    try:
+        return int(query(url, OPEN, name=name)[0]["runs"])
+    except QueryError:
+        return 1
 
 
 def _list(console: Console, settings: ServiceSettings) -> None:
