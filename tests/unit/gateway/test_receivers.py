@@ -38,7 +38,7 @@ def tcp():
     clients = []
 
     def connect():
-        clients.append(socket.create_connection((HOST, port)))
+        clients.append(socket.create_connection((HOST, port), timeout=5))
         return clients[-1]
 
     yield receiver, connect
@@ -133,19 +133,21 @@ def test_a_connection_that_ends_within_a_frame_is_told(tcp):
 def test_connections_are_bounded_and_idle_ones_give_way(tcp, clock, monkeypatch):
     receiver, connect = tcp
     monkeypatch.setattr(receivers, "MAX_CONNECTIONS", 3)
-    idle = [connect() for _ in range(3)]
-    for _ in range(5):
-        list(receiver.receive(0.05))
+    oldest = connect()
+    list(receiver.receive(5))
+    clock.now_s += receivers.GREETING_S / 2
+    for _ in range(2):
+        connect()
+        list(receiver.receive(5))
     late = connect()
-    for _ in range(3):
-        list(receiver.receive(0.05))
+    list(receiver.receive(5))
     assert receiver.turned_away == 1
     assert late.recv(1) == b""
-    clock.now_s += receivers.GREETING_S
+    clock.now_s += receivers.GREETING_S / 2
     welcome = connect()
     welcome.send(framed(b"here"))
     assert until(receiver, 1) == [b"here"]
-    assert idle[0].recv(1) == b""
+    assert oldest.recv(1) == b""
     assert receiver.turned_away == 2
 
 
@@ -160,7 +162,7 @@ def of_a_run(monkeypatch):
     clients = []
 
     def connect(*frames):
-        clients.append(socket.create_connection((HOST, port)))
+        clients.append(socket.create_connection((HOST, port), timeout=5))
         for frame in frames:
             clients[-1].send(framed(frame))
         assert until(receiver, len(frames)) == list(frames)
