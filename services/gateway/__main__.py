@@ -1,9 +1,9 @@
-"""The gateway: takes the records of a run from the network and appends them to its input topics.
+"""The gateway: receives the records of a run over the network and appends them to its input topics.
 
     python -m services.gateway
 
-Only for workloads with another `transport` than Kafka. At `prepare` it opens the port, at `stop` it
-closes it; when all frames have come, or none come any more, it says what became of them (`way_in`).
+Only workloads whose `transport` is not Kafka use it. `prepare` opens the port and `stop` closes it.
+The arrival counts (`way_in`) are published once all frames have arrived or none arrive any more.
 """
 
 from typing import Any
@@ -45,7 +45,7 @@ class Gateway:
         return IDLE_S if self._way_in is None else BUSY_S
 
     def handle_command(self, command: dict[str, Any]) -> None:
-        """Carry out one command; one for others changes nothing."""
+        """Carry out one command; commands for other services are ignored."""
         run_id, name = command["run_id"], command["command"]
         if name == "prepare" and run_id != self._run_id:
             self.close()
@@ -77,7 +77,7 @@ class Gateway:
         self._log.info("way_in_opened", run_id=request.run_id, transport=transport)
 
     def tick(self) -> None:
-        """Say what became of the frames once it is known."""
+        """Publish the arrival counts once they are final."""
         if self._way_in is not None and self._way_in.ended.is_set() and not self._is_told:
             self._tell(self._way_in)
 
@@ -99,7 +99,7 @@ class Gateway:
         self._events.lifecycle(protocol.FAILED, run_id, detail={"reason": reason})
 
     def close(self) -> None:
-        """End the way in of the run that there is, and say what became of its frames."""
+        """Close the current run's port and publish its arrival counts."""
         way_in, self._way_in = self._way_in, None
         if way_in is None:
             return

@@ -1,6 +1,6 @@
-"""What came of the frames of one run, by stream and sequence. Pure.
+"""Arrival counts of the frames of one run, by stream and sequence. Pure.
 
-A frame is lost that was sent and never came; a frame that came twice counts once.
+A frame is lost if it was sent and never arrived. A frame that arrives twice counts once.
 """
 
 from collections import Counter
@@ -9,14 +9,15 @@ from schemas.frame import END, Frame
 from schemas.percentiles import quantile
 
 MAX_STREAMS = 64
-# A bit for each frame: of half a billion frames. A run with more is not counted exactly.
+# One bit per frame, enough for half a billion frames. Larger runs are not counted exactly.
 MAX_MARK_BYTES = 64 * 1024 * 1024
 LEVELS = {"p50": 0.5, "p99": 0.99, "max": 1.0}
 TRANSIT_STEP_NS = 1_000
 
 
 class Arrivals:
-    """Counts of one run. refused: what was no frame of the run; duplicates: what came again."""
+    """Counts of one run. refused: data that is not a frame of the run; duplicates: repeated
+    frames."""
 
     def __init__(self) -> None:
         self.refused = 0
@@ -28,7 +29,7 @@ class Arrivals:
         self._transit: Counter[int] = Counter()
 
     def add(self, frame: Frame, received_ns: int) -> bool:
-        """Count a frame; returns whether its record is to be appended."""
+        """Count a frame; True if its record must be appended."""
         if frame.stream >= MAX_STREAMS:
             self.refused += 1
             return False
@@ -50,7 +51,7 @@ class Arrivals:
         return True
 
     def _marks_with(self, stream: int, sequence: int) -> bytearray | None:
-        """The marks of a stream, with a place for a sequence; None where that takes too much."""
+        """The bitmap of a stream, grown to hold the sequence; None above MAX_MARK_BYTES."""
         marks = self._marks.setdefault(stream, bytearray())
         missing = (sequence >> 3) + 1 - len(marks)
         if missing > 0:
@@ -61,18 +62,18 @@ class Arrivals:
 
     @property
     def received(self) -> int:
-        """Frames that came, each once."""
+        """Distinct frames received."""
         return self._came.total()
 
     @property
     def ended(self) -> bool:
-        """Whether every stream that sent something has said how many frames it had."""
+        """Whether every stream that sent a frame has announced its frame count."""
         return bool(self._sent) and set(self._came) <= set(self._sent)
 
     @property
     def sent(self) -> int:
-        """Frames that were sent, as far as their streams have said so; of others the frames up to
-        the last that came."""
+        """Frames sent: the announced count of each stream, or the highest sequence received for
+        streams that have not announced one."""
         return sum(
             self._sent.get(stream, self._last.get(stream, -1) + 1)
             for stream in {*self._sent, *self._last}
@@ -80,10 +81,10 @@ class Arrivals:
 
     @property
     def lost(self) -> int:
-        """Frames that were sent and did not come."""
+        """Frames that were sent and did not arrive."""
         return self.sent - self.received
 
     @property
     def transit_us(self) -> dict[str, int | None]:
-        """How long frames took from the sender to here, by one clock: microseconds."""
+        """Time from sender to gateway in microseconds, measured by one clock."""
         return {name: quantile(self._transit, level) for name, level in LEVELS.items()}

@@ -1,7 +1,7 @@
-"""Where frames come in: TCP, UDP or ZeroMQ, one port. Each bounds what strangers can make it hold.
+"""Receivers of frames: TCP, UDP or ZeroMQ on one port, each with bounded memory per client.
 
-`receive` gives whole frames with the time at which they were read, nanoseconds since the epoch; or,
-where what came is none, a Refusal.
+`receive` yields (frame, time read in nanoseconds since the epoch), with a Refusal in place of data
+that is not a frame.
 """
 
 import os
@@ -17,24 +17,24 @@ from typing import Protocol
 from schemas.frame import LENGTH, MARKER, MAX_FRAME_BYTES
 
 MAX_CONNECTIONS = 64
-# A frame that has not come to its end after so long ends its connection.
+# A connection whose frame is still incomplete after this time is closed.
 PATIENCE_S = 10.0
-# A connection without a frame of the run for so long gives way when another one finds no room.
+# A connection without a frame of the run for this time may be evicted by a new connection.
 GREETING_S = 1.0
-# Connections that may wait to be accepted. Clients beyond them try again after a second.
+# Length of the accept backlog. Clients beyond it retry after a second.
 BACKLOG = 128
 READ_BYTES = 256 * 1024
 RECEIVE_BUFFER_BYTES = 8 * 1024 * 1024
-AT_ONCE = 1_000  # frames between two looks at anything else
-KEPT_BYTES = 4_096  # of what is no frame
-ZEROMQ_FRAMES = 16  # that libzmq holds of a connection; what comes then waits in its socket
-# Where libzmq tells of connections: the number of an event, and that of a file.
+AT_ONCE = 1_000  # frames handled before other events are checked
+KEPT_BYTES = 4_096  # bytes kept of data that is not a frame
+ZEROMQ_FRAMES = 16  # receive buffer of libzmq per connection; further frames wait in the socket
+# Address of libzmq's socket monitor, and its message: event number and file descriptor.
 TOLD, EVENT = "inproc://told", struct.Struct("=Hi")
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """What came and was no frame: its begin, and why."""
+    """Data that is not a frame: its first bytes and the reason."""
 
     data: bytes
     reason: str
@@ -44,23 +44,23 @@ Arrival = tuple[bytes | Refusal, int]
 
 
 class Receiver(Protocol):
-    """Reads frames from the network. turned_away: connections that found no room or gave way."""
+    """Reads frames from the network. turned_away: connections that were rejected or evicted."""
 
     turned_away: int
 
     def receive(self, timeout_s: float) -> Iterator[Arrival]:
-        """What has come, waiting up to so long for the first."""
+        """The frames that have arrived; waits up to `timeout_s` for the first."""
 
     def keep_bounds(self) -> None:
-        """Shut down connections that are too many, where nothing is received for a while."""
+        """Close excess connections while `receive` is not called."""
 
     def close(self) -> None:
         """Close the port."""
 
 
 def open_receiver(transport: str, host: str, port: int, tag: bytes = b"") -> Receiver:
-    """The receiver of a transport. tag: of the frames of the run. Raises OSError when the port is
-    taken."""
+    """The receiver of a transport. tag: prefix of the frames of the run. Raises OSError if the
+    port is in use."""
     if transport == "tcp":
         return TcpReceiver(host, port, tag)
     return UdpReceiver(host, port) if transport == "udp" else ZeromqReceiver(host, port)
@@ -68,8 +68,8 @@ def open_receiver(transport: str, host: str, port: int, tag: bytes = b"") -> Rec
 
 @dataclass(eq=False)
 class _Connection:
-    """One client. since_s: when its last frame of the run came, or it itself; begun_s: when the
-    frame began that is not whole yet; is_known: whether it has sent a frame of the run."""
+    """One client. since_s: when its last frame of the run arrived, or when it connected; begun_s:
+    when its incomplete frame began; is_known: whether it has sent a frame of the run."""
 
     socket: socket.socket
     since_s: float
@@ -79,8 +79,8 @@ class _Connection:
 
 
 class TcpReceiver:
-    """Frames with their length before them, from at most MAX_CONNECTIONS connections. Those that
-    have sent a frame of the run keep their place; strangers give way."""
+    """Length-prefixed frames from at most MAX_CONNECTIONS connections. Connections that have sent
+    a frame of the run are kept; others can be evicted."""
 
     def __init__(self, host: str, port: int, tag: bytes = b"") -> None:
         self.turned_away = 0
@@ -96,14 +96,14 @@ class TcpReceiver:
         for key, _ in self._selector.select(timeout_s):
             if key.data is None:
                 self._accept_waiting()
-            elif key.data in self._connections:  # it may have just given way
+            elif key.data in self._connections:  # it may have been evicted in this loop
                 yield from self._read(key.data)
         limit_s = time.monotonic() - PATIENCE_S
         for one in [each for each in self._connections if each.buffer and each.begun_s < limit_s]:
             yield self._refused(one, "the frame did not come to its end in time")
 
     def keep_bounds(self) -> None:
-        """See Receiver. Others wait in the backlog until `receive` accepts them."""
+        """See Receiver. Excess connections wait in the backlog until `receive` accepts them."""
 
     def _accept_waiting(self) -> None:
         for _ in range(BACKLOG):
@@ -111,7 +111,7 @@ class TcpReceiver:
                 client, _ = self._server.accept()
             except BlockingIOError:
                 return
-            except OSError:  # it has gone again
+            except OSError:  # already disconnected
                 continue
             self._admit(client)
 
@@ -181,7 +181,7 @@ class TcpReceiver:
 
 
 class UdpReceiver:
-    """A datagram is a frame. What comes while nobody reads and the buffer is full, is lost."""
+    """A datagram is a frame. Datagrams are lost while the socket buffer is full."""
 
     def __init__(self, host: str, port: int) -> None:
         self.turned_away = 0
@@ -195,13 +195,13 @@ class UdpReceiver:
         for _ in range(AT_ONCE):
             try:
                 data = self._socket.recv(65_536)
-            except OSError:  # nothing more is there
+            except OSError:  # no more data
                 return
             yield data, time.time_ns()
             self._socket.settimeout(0)
 
     def keep_bounds(self) -> None:
-        """See Receiver. There are no connections."""
+        """See Receiver. UDP has no connections."""
 
     def close(self) -> None:
         """See Receiver."""
@@ -209,8 +209,8 @@ class UdpReceiver:
 
 
 class ZeromqReceiver:
-    """A message of a PULL socket is a frame. libzmq keeps connections, and knows no limit to them:
-    those beyond MAX_CONNECTIONS are shut down as soon as it tells of them."""
+    """A message of a PULL socket is a frame. libzmq accepts any number of connections, so those
+    beyond MAX_CONNECTIONS are shut down when the socket monitor reports them."""
 
     def __init__(self, host: str, port: int) -> None:
         import zmq
@@ -229,7 +229,7 @@ class ZeromqReceiver:
         self._socket.setsockopt(zmq.HANDSHAKE_IVL, int(1000 * PATIENCE_S))
         self._socket.monitor(TOLD, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
         self._told = self._context.socket(zmq.PAIR)
-        self._told.setsockopt(zmq.RCVHWM, 0)  # else libzmq waits for us when there is much to tell
+        self._told.setsockopt(zmq.RCVHWM, 0)  # else libzmq blocks when many events are queued
         self._told.connect(TOLD)
         try:
             self._socket.bind(f"tcp://{host}:{port}")
@@ -266,7 +266,8 @@ class ZeromqReceiver:
                 self._shut_down(file)
 
     def _shut_down(self, file: int) -> None:
-        """libzmq closes it then. It may have done so already, and the number may be another's."""
+        """Shut the socket down; libzmq then closes it. It may have closed it already and the
+        descriptor may have been reused."""
         with suppress(OSError), socket.socket(fileno=os.dup(file)) as found:
             if found.getsockname()[1] == self._port:
                 found.shutdown(socket.SHUT_RDWR)

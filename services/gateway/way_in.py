@@ -1,7 +1,7 @@
-"""The way in of one run: frames from the network become records of its input topics.
+"""The network input of one run: frames become records of its input topics.
 
-One thread receives and appends. Where Kafka takes no more, it reads no more, so that a transport
-that knows backpressure passes it on to the sender.
+One thread receives and appends. It stops reading while Kafka accepts no more records, so transports
+with backpressure pass it on to the sender.
 """
 
 import threading
@@ -19,16 +19,16 @@ from services.gateway.receivers import KEPT_BYTES, Receiver, Refusal
 
 WAIT_S = 0.05
 FULL_WAIT_S = 0.005
-QUIET_S = 1.0  # without a frame for so long after the end was told, none is awaited any more
+QUIET_S = 1.0  # after the announced end; without a frame for this time, the rest is lost
 FLUSH_S = 10.0
-MAX_KEPT = 1_000  # of what is no frame, per run
+MAX_KEPT = 1_000  # refused data kept per run
 
 Refused = Callable[[Refusal], None]
 
 
 class WayIn:
-    """Receives the frames of a run. tag: what they begin with. refused: called with the first
-    MAX_KEPT of what is none."""
+    """Receives the frames of a run. tag: prefix of its frames. refused: called with each of the
+    first MAX_KEPT refusals."""
 
     def __init__(
         self,
@@ -56,14 +56,15 @@ class WayIn:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop receiving, append what has come, and close the port."""
+        """Stop receiving, append the frames received so far, and close the port."""
         self._stop.set()
         self._thread.join(timeout=2 * FLUSH_S)
 
     @property
     def figures(self) -> dict[str, Any]:
-        """What came of the frames, for the report. transit_us: from the sender to here; append_ms:
-        from here to the broker's LogAppendTime."""
+        """Arrival counts for the report. transit_us: from the sender to the gateway; append_ms:
+        from
+        the gateway to the broker's LogAppendTime."""
         return {
             "sent": self.arrivals.sent,
             "received": self.arrivals.received,
@@ -131,7 +132,7 @@ class WayIn:
             self._refused(what)
 
     def _append_waiting(self) -> bool:
-        """Hand over what has come; whether all of it was taken."""
+        """Hand received frames to the producer; True if it accepted all of them."""
         while self._waiting:
             frame, received_ns = self._waiting[0]
             try:
