@@ -1,4 +1,4 @@
-"""The agent of the pipelines: `prepare` starts one program per pipeline, `stop` ends them.
+"""The runner: `prepare` starts one program per pipeline, `stop` ends them.
 
 python -m services.runner
 """
@@ -23,11 +23,11 @@ WATCH_INTERVAL_S = 0.1
 
 
 def main() -> None:
-    """Serve until told to stop; leaves no pipeline behind."""
+    """Serve until told to stop; no pipeline keeps running."""
     settings = load_settings(ServiceSettings)
     configure_logs(SERVICE, settings.log_level)
     with serving(settings, SERVICE) as service:
-        # What a runner that was killed left behind.
+        # Files of a runner that was killed.
         shutil.rmtree(settings.data.resolve() / "runs", ignore_errors=True)
         agent = Agent(settings, service.events)
         service.follow(
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def handle_command(command: dict[str, Any], agent: Agent, events: Events) -> None:
-    """Carry out one command; one that does not concern pipelines changes nothing."""
+    """Carry out one command; commands that do not concern pipelines are ignored."""
     run_id = command["run_id"]
     if command["command"] == "stop":
         agent.stop(run_id, keep_s(command["body"]))
@@ -50,13 +50,13 @@ def handle_command(command: dict[str, Any], agent: Agent, events: Events) -> Non
         try:
             plan = RunPlan.model_validate_json(command["body"])
             agent.prepare(plan)
-        except (ValueError, OSError) as error:  # also of a plan without a domain or with no engine
+        except (ValueError, OSError) as error:  # also: no domain, unknown engine
             reason = f"runner cannot prepare: {error}"
             events.lifecycle(protocol.FAILED, run_id, detail={"reason": reason})
 
 
 def keep_s(body: str) -> float:
-    """For how long a `stop` asks to keep the pipelines; one that cannot be read does not."""
+    """Seconds for which a `stop` keeps the pipelines; 0 if it cannot be parsed."""
     try:
         stop = Stop.model_validate_json(body)
     except ValidationError:

@@ -1,4 +1,4 @@
-"""The agent: commands of a run → pipelines, and what became of them → events."""
+"""The agent: turns commands into pipeline processes, and their state into events."""
 
 import json
 import os
@@ -40,27 +40,27 @@ from services.runtime.program import plan_file
 from services.runtime.settings import ServiceSettings
 from services.runtime.trusted import pipeline_objection
 
-# Programs that start at once need as long as one after the other when they wait for cores, and some
-# of their own time limits are too short for that.
+# Programs competing for cores take as long together as one after the other, and some of their
+# own start timeouts are too short for that.
 STARTING_AT_ONCE = max(1, (os.cpu_count() or 1) // 2)
 StartProcess = Callable[[Pipeline, Installed, Path, Path], PipelineProcess]
 
 
 @dataclass(frozen=True)
 class Idle:
-    """There are no pipelines."""
+    """No pipelines."""
 
 
 @dataclass(frozen=True)
 class Running:
-    """The pipelines of a run are there, or start."""
+    """The pipelines of a run are running or starting."""
 
     session: RunSession
 
 
 @dataclass(frozen=True)
 class Kept:
-    """The run has ended; its pipelines wait for the next one."""
+    """The run has ended; its pipelines are kept for the next one."""
 
     session: RunSession
     until_s: float
@@ -69,13 +69,12 @@ class Kept:
 class Agent:
     """Runs the pipelines of at most one run at a time.
 
-    Pipelines that a `stop` asked to keep go on with the next run, if it has the same pipelines,
-    stages and format of records: what they publish belongs to the run that their input belongs to.
-    Their files stay where they were.
+    Pipelines kept by a `stop` serve the next run if its pipelines, stages and record format are the
+    same. Outputs belong to the run of their input. The files of kept pipelines do not move.
 
-    settings.data: folder of the stack's state; plans and files of the pipelines of a run are in
-    `runs/<run_id>`, which is removed when the run has been stopped; logs are in `logs`.
-    objection: why a pipeline must not be started, or None (services/runtime/trusted.py).
+    settings.data: the stack's state folder. Plans and pipeline files of a run are in
+    `runs/<run_id>`, which is removed when the run is stopped; logs are in `logs`.
+    objection: the reason why a pipeline must not be started, or None (services/runtime/trusted.py).
     """
 
     def __init__(
@@ -96,9 +95,9 @@ class Agent:
         self._log = structlog.get_logger().bind(service="runner")
 
     def prepare(self, plan: RunPlan) -> None:
-        """Start one program per pipeline of the plan, STARTING_AT_ONCE at a time of those that
-        start slowly. A run that is still there is stopped first; the same run again changes
-        nothing. Raises OSError, and ValueError for a plan that cannot be carried out."""
+        """Start one program per pipeline of the plan, at most STARTING_AT_ONCE slow starters at a
+        time. Stops an active run first; idempotent for the same run. Raises OSError, and ValueError
+        for a plan that cannot be carried out."""
         run_id = plan.request.run_id
         if isinstance(self._state, Running) and self._state.session.run_id == run_id:
             return
@@ -126,7 +125,7 @@ class Agent:
         return RunSession(plan, folder, in_start_order(members), start_ms)
 
     def _is_refused(self, plan: RunPlan) -> bool:
-        """Whether a pipeline of the plan must not be started here; the run fails then."""
+        """Whether a pipeline of the plan must not be started here; fails the run if so."""
         objections = {each.name: self._objection(each) for each in plan.request.pipelines}
         found = {name: reason for name, reason in objections.items() if reason is not None}
         run_id = plan.request.run_id
@@ -137,7 +136,7 @@ class Agent:
         return bool(found)
 
     def begin(self, run_id: str, phases: PhasePlan) -> None:
-        """The load begins: pipelines that start later than it know when."""
+        """Record the start of the load for pipelines that start later."""
         if isinstance(self._state, Running) and self._state.session.run_id == run_id:
             session = self._state.session
             delay_s = session.plan.request.workload.pipelines_start_s
@@ -145,7 +144,7 @@ class Agent:
                 session.start_ms = phases.load_start_ms + 1000 * delay_s
 
     def _start_next(self, session: RunSession) -> None:
-        """Start programs, but of slow ones no more at once than the machine can."""
+        """Start waiting programs, limited to STARTING_AT_ONCE slow starters."""
         if session.start_ms is None or now_ms() < session.start_ms:
             return
         for member in session.members:
@@ -170,8 +169,8 @@ class Agent:
         self._log.info("pipeline_started", run_id=session.run_id, pipeline=name)
 
     def stop(self, run_id: str, keep_s: float = 0) -> None:
-        """Stop the pipelines of a run, remove what only the run needed, and say so for every
-        pipeline (also one that had failed). keep_s: leave them for the next run so long."""
+        """Stop the pipelines of a run, remove the files of the run, and publish an event for every
+        pipeline, including failed ones. keep_s: keep them running this long for the next run."""
         if not isinstance(self._state, Running) or self._state.session.run_id != run_id:
             return
         session = self._state.session
@@ -184,7 +183,7 @@ class Agent:
         self._log.info("run_stopped", run_id=run_id, kept=isinstance(self._state, Kept))
 
     def _go_on(self, session: RunSession, plan: RunPlan) -> None:
-        """Let the pipelines that were kept serve another run."""
+        """Assign the kept pipelines to another run."""
         session.plan = plan
         self._state = Running(session)
         for member in session.members:
@@ -197,8 +196,8 @@ class Agent:
         self._state = Idle()
 
     def watch(self) -> None:
-        """Publish what programs say, start those that wait, and see to those that have ended.
-        Pipelines kept for no run that came end."""
+        """Publish program output, start waiting programs, and handle exited ones. Stops kept
+        pipelines whose time has expired."""
         if isinstance(self._state, Running):
             session = self._state.session
             for member in session.members:
@@ -214,7 +213,7 @@ class Agent:
         process = member.process
         if process is None:
             return
-        code = process.code  # first: what it said before it ended is there then
+        code = process.code  # before reading output, or its last lines could be missed
         for line in process.said():
             self._publish(session, member, line)
         if code is None:
@@ -230,7 +229,7 @@ class Agent:
                 self._fail(session, member, reason)
 
     def _publish(self, session: RunSession, member: Member, line: Line) -> None:
-        """One line of a program as an event of the run; none of a program that has failed."""
+        """Publish one line of a program as an event of the run, unless the program has failed."""
         name = member.pipeline.name
         if member.state == "ended":
             return
@@ -259,8 +258,8 @@ class Agent:
     def _restart(
         self, session: RunSession, member: Member, ended: PipelineProcess, reason: str
     ) -> bool:
-        """Start a program again that was ready and goes on where it was, unless it was killed too
-        often, or serves another run than its plan says."""
+        """Restart a program that was ready and can resume, unless it was killed too often or serves
+        another run than its plan names."""
         can_go_on = member.state in ("ready", "down") and member.engine.spec.processes.resumes
         is_home = session.run_id == session.home
         if not can_go_on or not is_home or member.restarts >= member.pipeline.max_restarts:
@@ -273,7 +272,7 @@ class Agent:
         return True
 
     def _fail(self, session: RunSession, member: Member, reason: str, stage: str = "") -> None:
-        """Say, once, that a pipeline cannot go on."""
+        """Publish once that a pipeline has failed."""
         member.state = "ended"
         self._events.lifecycle(
             protocol.FAILED,
@@ -288,7 +287,7 @@ class Agent:
         self._events.lifecycle(event, session.run_id, pipeline=name, detail=detail)
 
     def close(self) -> None:
-        """Stop whatever runs."""
+        """Stop all pipelines."""
         if isinstance(self._state, Running):
             self.stop(self._state.session.run_id)
         elif isinstance(self._state, Kept):

@@ -1,4 +1,4 @@
-"""What a program says on standard output: bytes → lines of the contract, all bounded. Pure."""
+"""Standard output of an engine program: bytes → lines of the contract, all bounded. Pure."""
 
 from dataclasses import dataclass, field
 
@@ -9,22 +9,22 @@ from schemas.validation_errors import first_mistake
 from services.runtime.events import Refused
 
 MAX_LINE_BYTES = 256 * 1024
-# Of what is no line of the contract and goes to the log.
+# Limit of lines outside the contract that go to the log.
 MAX_LOGGED_LINES = 1_000
 MAX_LOGGED_CHARACTERS = 2_000
 
 
 @dataclass
 class Lines:
-    """Lines of one program. What is none of the contract is for its log: the first
-    MAX_LOGGED_LINES of them, and of each its begin."""
+    """Lines of one program. Lines outside the contract go to its log: the first MAX_LOGGED_LINES,
+    each truncated."""
 
     _rest: bytearray = field(default_factory=bytearray)
     _skips: bool = False
     _logged: int = 0
 
     def feed(self, data: bytes) -> tuple[list[Line], list[str]]:
-        """Lines that end in `data`, and what is to be logged."""
+        """The contract lines completed by `data`, and the text to log."""
         found: list[Line] = []
         logged: list[str] = []
         *whole, rest = data.split(b"\n")
@@ -59,7 +59,7 @@ class Lines:
 
 
 def _parsed(raw: bytes) -> Line | str:
-    """The line; or the text to log instead, with the reason where it looked like one."""
+    """The parsed line; or the text to log, with the reason if it resembled a contract line."""
     text = raw.decode(errors="replace").strip()
     if not text.startswith("{"):
         return text
@@ -72,7 +72,7 @@ def _parsed(raw: bytes) -> Line | str:
 
 
 def refused(line: UndecodableLine, pipeline: str) -> Refused:
-    """What a program could not decode, with the reason in a sentence."""
+    """A record that a program could not decode, with the reason as a sentence."""
     said = len(line.value or b"")
     cut = f"; its value of {line.bytes} bytes is cut to {said}" if line.bytes > said else ""
     reason = f"{pipeline}: the value does not decode{cut}"

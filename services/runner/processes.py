@@ -1,4 +1,4 @@
-"""Processes of pipelines: how the runner starts, hears, stops and reaps them."""
+"""Pipeline processes: start, read output, stop, reap."""
 
 import contextlib
 import os
@@ -22,14 +22,14 @@ from services.runtime.settings import ROOT
 STOP_TIMEOUT_S = 20.0
 POLL_INTERVAL_S = 0.05
 TAIL_BYTES = 65_536
-# What is read of a program's standard output at a time. One that says more waits for the next look.
+# Bytes and reads of standard output per poll. The rest waits for the next poll.
 READ_BYTES, MAX_READS = 65_536, 4
 REASON_CHARACTERS = 600
 SERIAL, G1 = "-XX:+UseSerialGC", "-XX:+UseG1GC"
-# Lines of a log that do not say why: stack frames, and notices of a shutdown.
+# Log lines that do not give a cause: stack frames and shutdown notices.
 NOT_MEANINGFUL = ("at ", "File ", "...", "Traceback (", "^", "~")
-# What of our environment a program needs to run at all: where it lives, its language, Java and
-# Python, the certificates and proxies of the machine, and the mark by which a stack ends it.
+# Environment variables passed to programs: paths, locale, Java, Python, the machine's certificates
+# and proxies, and the mark by which a stack finds its processes.
 KEPT = re.compile(
     r"HOME|USER|LOGNAME|SHELL|TMPDIR|TZ|LANG|LANGUAGE|LC_\w+|JAVA_HOME|LD_LIBRARY_PATH|PYTHON\w*"
     r"|SSL_CERT_(FILE|DIR)|(?i:(https?|no|all)_proxy)|TIDEGAUGE_STACK_ID"
@@ -38,7 +38,7 @@ KEPT = re.compile(
 
 @dataclass
 class PipelineProcess:
-    """The program of one pipeline, in a process group of its own."""
+    """The program of one pipeline, in its own process group."""
 
     pipeline: str
     process: "subprocess.Popen[bytes]"
@@ -51,7 +51,7 @@ class PipelineProcess:
         return self.process.poll()
 
     def said(self) -> list[Line]:
-        """What it has said since the last look; what is no line of the contract goes to its log."""
+        """Contract lines written since the last call; other lines go to the log."""
         found: list[Line] = []
         for _ in range(MAX_READS):
             data = self._read()
@@ -73,11 +73,11 @@ class PipelineProcess:
 
 
 def start_process(pipeline: Pipeline, place: Installed, plan: Path, log: Path) -> PipelineProcess:
-    """Start the program of a pipeline, which logs to `log`. Raises OSError, also where its engine
-    is not installed.
+    """Start the program of a pipeline, which logs to `log`. Raises OSError, also if its engine is
+    not installed.
 
-    The log holds the newest start only, which bounds it. The program's standard input is a pipe
-    from this process: when this process ends, however it ends, the program does.
+    The log is truncated at each start, which bounds it. The program's standard input is a pipe from
+    this process, so the program ends when this process does, whatever the cause.
     """
     engine = place.engine
     if place.lacking():
@@ -103,16 +103,15 @@ def start_process(pipeline: Pipeline, place: Installed, plan: Path, log: Path) -
 
 
 def with_concurrent_collector(place: Installed) -> Installed:
-    """An engine whose JVM collects garbage as it does by default on a server, where its command
-    says to do so with one thread."""
+    """The engine with G1, the JVM's default on a server, in place of the serial collector."""
     command = tuple(G1 if one == SERIAL else one for one in place.engine.spec.command)
     spec = place.engine.spec.model_copy(update={"command": command})
     return replace(place, engine=replace(place.engine, spec=spec))
 
 
 def command_of(engine: Engine, settings: Mapping[str, Any]) -> list[str]:
-    """The command of an engine's program: a module of this Python; or a program, its own folder's
-    first."""
+    """The command of an engine's program: a module of this Python, or an executable, looked up in
+    the engine's folder first."""
     if engine.spec.module:
         return [sys.executable, "-m", engine.spec.module]
     program, *options = engine.spec.command_for(dict(settings))
@@ -121,8 +120,8 @@ def command_of(engine: Engine, settings: Mapping[str, Any]) -> list[str]:
 
 
 def environment(place: Installed, ours: Mapping[str, str]) -> dict[str, str]:
-    """Of our environment what a program gets, and what its engine's installation adds; `python` is
-    the engine's own, or this one."""
+    """The environment of a program: the KEPT variables and those of its engine's installation.
+    `python` is the engine's interpreter, or this one."""
     more = [re.compile(pattern) for pattern in place.engine.spec.environment]
     kept = {
         name: value
@@ -136,14 +135,14 @@ def environment(place: Installed, ours: Mapping[str, str]) -> dict[str, str]:
 
 
 def stop_processes(processes: Iterable[PipelineProcess], timeout_s: float = STOP_TIMEOUT_S) -> None:
-    """Ask all programs to stop, wait up to `timeout_s` for all of them, and end what is left."""
+    """Ask all programs to stop, wait up to `timeout_s` for all of them, and kill the rest."""
     stopping = list(processes)
     for each in stopping:
         each.process.terminate()
     deadline_s = time.monotonic() + timeout_s
     while still := [each for each in stopping if each.code is None]:
         for each in still:
-            each.said()  # a full pipe would hold it up
+            each.said()  # a full pipe would block the program
         if time.monotonic() > deadline_s:
             break
         time.sleep(POLL_INTERVAL_S)
@@ -152,8 +151,8 @@ def stop_processes(processes: Iterable[PipelineProcess], timeout_s: float = STOP
 
 
 def reap(ended: PipelineProcess) -> None:
-    """End whatever is left of a program's process group: itself and what it started."""
-    with contextlib.suppress(ProcessLookupError):  # nothing is left
+    """Kill the remaining processes of a program's process group."""
+    with contextlib.suppress(ProcessLookupError):  # none remain
         os.killpg(ended.process.pid, signal.SIGKILL)
     ended.process.wait()
     for pipe in (ended.process.stdin, ended.process.stdout):
@@ -169,7 +168,7 @@ def read_tail(log: Path) -> str:
 
 
 def last_meaningful_line(text: str) -> str:
-    """The last line of a log that says something: neither blank nor part of a stack trace."""
+    """The last log line that is neither blank nor part of a stack trace."""
     lines = (line.strip() for line in reversed(text.splitlines()))
     found = next((line for line in lines if line and not line.startswith(NOT_MEANINGFUL)), "")
     return found[:REASON_CHARACTERS] or "its log says nothing"

@@ -1,4 +1,4 @@
-"""The pipelines of one run, and of those that it left to the next."""
+"""State of the pipelines of one run."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,15 +15,15 @@ from services.runtime.chains import rewired
 from services.runtime.engines import Engine
 from services.runtime.settings import ServiceSettings
 
-# waiting: not started yet; starting: not ready yet; down: killed and started again; ended: it
-# cannot go on, which was said.
+# waiting: not started; starting: not ready; down: killed and restarting; ended: failed, which was
+# published.
 State = Literal["waiting", "starting", "ready", "down", "ended"]
 
 
 @dataclass
 class Member:
-    """One pipeline of a run. process: None while it waits, and once it has ended. detail: what its
-    program said of itself when it was ready."""
+    """One pipeline of a run. process: None while it waits and after it ended. detail: from the
+    program's ready line."""
 
     pipeline: Pipeline
     engine: Engine
@@ -34,7 +34,7 @@ class Member:
 
     @property
     def is_slow(self) -> bool:
-        """Whether it starts right now and others should wait for it."""
+        """Whether it is starting and other starts must wait for it."""
         return self.state == "starting" and self.engine.spec.processes.starts_slowly
 
 
@@ -42,8 +42,8 @@ class Member:
 class RunSession:
     """The pipelines of a run.
 
-    plan: of the run that they serve. folder: with their files, of the run that they were started
-    for (`home`). start_ms: epoch milliseconds from which on they start; None: not yet known.
+    plan: of the run being served. folder: its files, named after the run that started them
+    (`home`). start_ms: start of the load in epoch milliseconds, or None while unknown.
     """
 
     plan: RunPlan
@@ -57,23 +57,23 @@ class RunSession:
 
     @property
     def run_id(self) -> str:
-        """The run that they serve."""
+        """The run being served."""
         return self.plan.request.run_id
 
     @property
     def processes(self) -> Iterator[PipelineProcess]:
-        """Processes that were started and have not been reaped."""
+        """Processes that were started and not yet reaped."""
         return (each.process for each in self.members if each.process is not None)
 
     def can_serve(self, plan: RunPlan) -> bool:
-        """Whether all pipelines run and are what another run wants."""
+        """Whether all pipelines run and match another run's plan."""
         runs = all(one.state == "ready" and one.process is not None for one in self.members)
         alive = all(process.code is None for process in self.processes)
         return runs and alive and served(self.plan) == served(plan)
 
 
 def in_start_order(members: list[Member]) -> list[Member]:
-    """Members in the order in which they start: first those that cannot wait for cores."""
+    """Members in start order: first those of engines marked `starts_first`."""
 
     def is_later(member: Member) -> bool:
         ability = member.engine.spec.ability_of(member.pipeline)
@@ -83,8 +83,8 @@ def in_start_order(members: list[Member]) -> list[Member]:
 
 
 def served(plan: RunPlan) -> tuple[object, ...]:
-    """What must be the same for pipelines to serve a run: pipelines, stages, domain with its
-    windows and topics, and format of records."""
+    """What two runs must share for the same pipelines to serve both: pipelines, stages, domain
+    with windows and topics, and record format."""
     request = plan.request
     published = [request.stages_of(pipeline) for pipeline in request.pipelines]
     return request.pipelines, published, request.domains, request.workload.content.format
@@ -93,7 +93,8 @@ def served(plan: RunPlan) -> tuple[object, ...]:
 def engine_plan(
     plan: RunPlan, pipeline: Pipeline, folder: Path, settings: ServiceSettings
 ) -> EnginePlan:
-    """What the program of a pipeline is told. Raises ValueError for a run without a domain."""
+    """The plan passed to the program of a pipeline. Raises ValueError for a run without a
+    domain."""
     request = plan.request
     domain = request.domain_of(pipeline.name)
     if domain is None:
