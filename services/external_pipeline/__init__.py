@@ -1,1 +1,1 @@
-"""A pipeline that is no part of Tidegauge: starts the command that its file names."""
+"""An external pipeline: starts the command given in its pipeline file."""

@@ -1,21 +1,21 @@
-"""A pipeline that is no part of Tidegauge: `python -m services.external_pipeline PLAN`.
+"""Runs a pipeline that is not part of Tidegauge: `python -m services.external_pipeline PLAN`.
 
-Starts the program that `pipelines/NAME.toml` of this machine names, tells it in its environment
-what it needs, and ends with it; without a command there is nothing to start, because the program
-runs already. Says that it is ready at once: whether the program works is for its outputs to show,
-which the conductor watches. Ends on SIGTERM or with its parent, and the program with it: one that
-went on would publish into every later run.
+Starts the command from this machine's `pipelines/NAME.toml`, passes the run in environment
+variables, and ends with it. Without a command the program is assumed to be running. It reports
+ready at once; the conductor watches the outputs to see whether the program works. On SIGTERM or
+when
+its parent ends it stops the program too, which would otherwise publish into every later run.
 
     TIDEGAUGE_KAFKA_BOOTSTRAP   host:port[,host:port]
     TIDEGAUGE_RUN_ID            the run
     TIDEGAUGE_STAGES            stages to publish, for example `ingest,parse`
-    TIDEGAUGE_OUTPUT            what precedes the stage in the name of an output topic
-    TIDEGAUGE_START_OFFSETS     JSON: by input topic the offset of each partition to begin at
+    TIDEGAUGE_OUTPUT            prefix of output topics, followed by the stage
+    TIDEGAUGE_START_OFFSETS     JSON: for each input topic the start offset of each partition
     TIDEGAUGE_KAFKA_PROPERTIES  JSON: librdkafka's properties, if the client needs any
     TIDEGAUGE_PLAN              a file with all of this and the domain (schemas/engine.py)
 
-Of the rest of the environment it gets what programs need to run, so no secrets. It may say
-progress and failures as an engine's program does.
+Other variables are filtered as for every engine, so no secrets are passed. The program may report
+progress and failures like an engine's program.
 """
 
 import json
@@ -40,7 +40,7 @@ EXIT_FAILED = 1
 
 
 def main() -> int:
-    """Run the program until told to stop; 1 with a line that says why when it ends before."""
+    """Run the program until told to stop; 1 with an error line if it ends earlier."""
     plan = read_plan()
     stop = stop_on_signals()
     command = plan.pipeline.settings.get("command", ())
@@ -51,19 +51,20 @@ def main() -> int:
     except OSError as error:
         print(f"{plan.pipeline.name}: {error}", file=sys.stderr)
         return EXIT_FAILED
-    # Only now, so that it knows the program; a parent that is gone already is noticed as well.
+    # Set after the start, so that it kills the program; it also detects a parent that already
+    # ended.
     end_with_parent(lambda: kill(process))
-    # On the program's own standard output, which is a pipe to the runner: one write of one line.
+    # The runner reads the program's standard output: write the line in one call.
     os.write(sys.stdout.fileno(), b'{"event": "ready"}\n')
     code = watch(process, stop)
     if code is not None:
-        # The program's own last words stay the last line of the log: they say why.
+        # Log nothing more: the program's last log line gives the cause.
         return code or EXIT_FAILED
     return EXIT_STOPPED
 
 
 def variables(plan: EnginePlan, path: Path) -> dict[str, str]:
-    """What the program is told."""
+    """The environment variables of the program."""
     told = {
         "TIDEGAUGE_KAFKA_BOOTSTRAP": plan.bootstrap,
         "TIDEGAUGE_RUN_ID": plan.run_id,
@@ -78,12 +79,12 @@ def variables(plan: EnginePlan, path: Path) -> dict[str, str]:
 
 
 def start(command: Sequence[str], variables: dict[str, str]) -> "subprocess.Popen[bytes]":
-    """Start the program in this process's group, its output where ours goes. Raises OSError."""
+    """Start the program in this process group with this standard output. Raises OSError."""
     return subprocess.Popen(command, cwd=ROOT, env=variables, stdin=subprocess.DEVNULL)
 
 
 def kill(process: "subprocess.Popen[bytes] | None") -> None:
-    """Kill the program, and what it has started itself where this process leads its group."""
+    """Kill the program, and its children if this process leads its process group."""
     if process is not None:
         process.kill()
     if os.getpgrp() == os.getpid():
@@ -91,7 +92,7 @@ def kill(process: "subprocess.Popen[bytes] | None") -> None:
 
 
 def watch(process: "subprocess.Popen[bytes] | None", stop: Event) -> int | None:
-    """Wait until `stop`, then stop the program; or return the code with which it ended before."""
+    """Wait until `stop`, then stop the program; or return its exit code if it ended earlier."""
     while not stop.wait(WATCH_INTERVAL_S):
         if process is not None and process.poll() is not None:
             return process.returncode
