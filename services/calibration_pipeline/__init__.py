@@ -1,1 +1,1 @@
-"""A pipeline in plain Python with known delays and faults, to check the evaluator with."""
+"""A pipeline in plain Python with known delays and faults, to verify the evaluator."""

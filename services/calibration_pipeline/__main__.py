@@ -1,8 +1,8 @@
 """A pipeline in plain Python: `python -m services.calibration_pipeline PLAN`.
 
-Publishes what the stages of the domain imply after a programmed delay and spoils outputs on
-purpose, all stages in one thread, so that what the evaluator reports can be held against what is
-known. Ends on SIGTERM or with its parent.
+Publishes the expected outputs of the stages after a configured delay, with configured faults, to
+compare the evaluator's report with known values. All stages run in one thread. Ends on SIGTERM or
+with its parent.
 """
 
 import heapq
@@ -32,10 +32,10 @@ from services.runtime.stopping import stop_on_signals
 
 MAX_WAIT_S, MAX_WAIT_FOR_WINDOWS_S = 0.1, 0.01
 MAX_BATCH = 10_000
-MAX_DUE = 1_000_000  # outputs that wait for their time; reading waits meanwhile
+MAX_DUE = 1_000_000  # delayed outputs; reading pauses above this
 FLUSH_TIMEOUT_S = 10.0
-# Every record as soon as it is there. Nagle's algorithm would hold small requests back until the
-# answer to the one before has come.
+# Send every record immediately. Nagle's algorithm would hold small requests back until the previous
+# response arrives.
 AT_ONCE: dict[str, Any] = {"socket.nagle.disable": True, "log_level": 3}
 
 
@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def open_inputs(plan: EnginePlan) -> Consumer:
-    """The input topics from the start offsets on."""
+    """A consumer of the input topics, positioned at the start offsets."""
     consumer = Consumer(
         {
             "bootstrap.servers": plan.bootstrap,
@@ -81,7 +81,7 @@ def open_inputs(plan: EnginePlan) -> Consumer:
 
 
 def open_outputs(plan: EnginePlan) -> Producer:
-    """A producer that neither repeats nor reorders, with the partitions of Java's clients."""
+    """An idempotent producer, so without duplicates or reordering, with Java's partitioner."""
     return Producer(
         {
             "bootstrap.servers": plan.bootstrap,
@@ -97,7 +97,7 @@ def open_outputs(plan: EnginePlan) -> Producer:
 
 
 class Delayed:
-    """Outputs that wait for their time, earliest first.
+    """A queue of delayed outputs, earliest first.
 
     outputs: topics by stage; settings: delays and faults of the pipeline.
     """
@@ -119,7 +119,7 @@ class Delayed:
         return len(self._due)
 
     def add(self, made: Made) -> None:
-        """Plan the publication of one output, or what a fault makes of it."""
+        """Schedule one output, or what a fault turns it into."""
         fault = fault_of(made.number, self._settings)
         if fault == DROP:
             return
@@ -135,7 +135,7 @@ class Delayed:
             heapq.heappush(self._due, (*place, topic, made.key, value))
 
     def publish(self, now_ms: float) -> None:
-        """Publish what is due."""
+        """Publish the outputs that are due."""
         while self._due and self._due[0][0] <= now_ms:
             _due_ms, _number, topic, key, value = heapq.heappop(self._due)
             while True:
@@ -147,7 +147,7 @@ class Delayed:
         self._producer.poll(0)
 
     def wait_s(self, now_ms: float) -> float:
-        """How long there is nothing to publish, at most MAX_WAIT_S."""
+        """Seconds until the next output is due, at most MAX_WAIT_S."""
         if not self._due:
             return MAX_WAIT_S
         return min(MAX_WAIT_S, max(0.0, (self._due[0][0] - now_ms) / 1000))
@@ -156,7 +156,7 @@ class Delayed:
 def run(
     consumer: Consumer, delayed: Delayed, stages: Stages, progress: Progress, stop: Event
 ) -> None:
-    """Read, make and publish until `stop` is set. Raises KafkaException."""
+    """Read, process and publish until `stop` is set. Raises KafkaException."""
     while not stop.is_set():
         progress.say()
         now_ms = time.time() * 1000
@@ -179,7 +179,7 @@ def run(
 
 
 def read(consumer: Consumer, wait_s: float) -> Iterator[Message]:
-    """What has come, as soon as anything has, within `wait_s`."""
+    """The available messages; waits up to `wait_s` for the first."""
     first = consumer.poll(wait_s)
     if first is None:
         return

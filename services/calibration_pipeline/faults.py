@@ -1,9 +1,9 @@
-"""Which outputs of a calibration pipeline are spoilt or delayed, and how. Pure.
+"""Which outputs of a calibration pipeline are faulty or delayed, and how. Pure.
 
-The number of an output of one record is its sequence; that of every other output is
-`address_number`. Of every N in a row, the first is dropped, the second comes twice, the third late,
-the fourth with other values, each with an N of its own; where two meet, the first named wins.
-Outputs of probe records, whose sequence is negative, are never spoilt.
+Outputs of one record are numbered by its sequence, all others by `address_number`. Each fault has
+its own N. Of every N consecutive outputs the first is dropped, the second duplicated, the third
+late, the fourth has wrong values. If faults coincide, the first named applies. Outputs of probe
+records, which have a negative sequence, are never faulty.
 """
 
 from collections.abc import Mapping
@@ -26,18 +26,19 @@ def fault_of(number: int, settings: Mapping[str, Any]) -> str:
 
 
 def slowness_ms(due_ms: int, settings: Mapping[str, Any]) -> int:
-    """How much later an output comes that is due then: in one second of slow_every_s, slow_ms."""
+    """Extra delay of an output due at this time: slow_ms during one second of every
+    slow_every_s."""
     every_s = settings["slow_every_s"]
     return int(settings["slow_ms"]) if every_s and due_ms // 1000 % every_s == 0 else 0
 
 
 def falling_ms(elapsed_ms: float, settings: Mapping[str, Any]) -> float:
-    """What is left of the delay that falls, so long after the first record of a run."""
+    """The rest of the falling delay, `elapsed_ms` after the first record of a run."""
     most_ms: int = settings["falling_ms"]
     half_ms: int = 1000 * settings["falling_half_s"]
     return most_ms * 0.5 ** (max(0.0, elapsed_ms) / half_ms) if most_ms else 0.0
 
 
 def address_number(*address: object) -> int:
-    """A number that follows from an output's address alone: its keys and event time or window."""
+    """A number derived from an output's address only: its keys and event time or window."""
     return crc32(" ".join(map(str, address)).encode())

@@ -1,7 +1,7 @@
-"""Kinds of stages that keep no windows, one record at a time. Pure.
+"""Stage kinds without windows, one record at a time. Pure.
 
-A stage takes rows of what it reads and gives rows. A row has all columns that are known of it; only
-what is published is cut to the columns of its record.
+A stage takes input rows and returns output rows. A row has all known columns; publishing cuts it
+to the columns of its record.
 """
 
 from collections import OrderedDict
@@ -14,7 +14,7 @@ from schemas.domain import RUN_ID, Aggregate, DomainSpec, StageSpec
 from services.calibration_pipeline.faults import address_number
 
 Fields = dict[str, Any]
-MAX_OPEN = 500_000  # groups that a stage keeps, the newest
+MAX_OPEN = 500_000  # groups kept per stage; the oldest is evicted
 OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "<": lt, "<=": le, ">": gt, ">=": ge, "==": eq, "!=": ne,
 }  # fmt: skip
@@ -22,11 +22,11 @@ OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True)
 class Row:
-    """A record, or what stages made of some.
+    """A record, or a row derived from several.
 
-    input: the input that it is a record of, empty once it is made of several. appended_ms:
-    LogAppendTime of the latest input in it; due_ms: from when on it could be published. number: see
-    faults.py, negative of a probe.
+    input: the input that it is a record of; empty if it derives from several. appended_ms:
+    LogAppendTime of its latest input; due_ms: earliest time of publication. number: see faults.py,
+    negative for a probe.
     """
 
     fields: Fields
@@ -43,14 +43,14 @@ class Row:
 
 
 class Kind(Protocol):
-    """A stage at work."""
+    """A running stage."""
 
     def add(self, row: Row) -> list[Row]:
-        """What is due after one more row of what the stage reads."""
+        """The output rows due after one more input row."""
 
 
 class PerRow:
-    """A stage that makes at most one row of each: copy, decode, filter, lookup."""
+    """A stage with at most one output per row: copy, decode, filter, lookup."""
 
     def __init__(self, spec: StageSpec) -> None:
         self._spec = spec
@@ -75,10 +75,10 @@ GroupT = TypeVar("GroupT")
 
 
 class Newest(OrderedDict[Any, GroupT], Generic[GroupT]):
-    """Groups by key; beyond MAX_OPEN the oldest goes."""
+    """Groups by key; evicts the oldest beyond MAX_OPEN."""
 
     def group(self, key: object, new: Callable[[], GroupT]) -> GroupT:
-        """The group of a key, made where there is none."""
+        """The group of a key, created if missing."""
         found = self.get(key)
         if found is None:
             found = self[key] = new()
@@ -94,7 +94,7 @@ class _Joined:
 
 
 class Join:
-    """One record of each input with the same keys and event time: the first of each."""
+    """Joins one record of each input by keys and event time; the first of each counts."""
 
     def __init__(self, spec: StageSpec, domain: DomainSpec) -> None:
         self._spec = spec
@@ -118,14 +118,14 @@ class Join:
 
 
 def keys_of(row: Row, spec: StageSpec) -> Fields:
-    """The columns by which a stage groups."""
+    """The grouping columns of a row."""
     return {name: row.fields[name] for name in spec.keys}
 
 
 def made_of(
     rows: Sequence[Row], spec: StageSpec, columns: Fields, event_ms: int, address: tuple[Any, ...]
 ) -> Row:
-    """A row of several: these columns and the stage's aggregates of them."""
+    """A row derived from several: these columns and the stage's aggregates."""
     aggregates = {one.column: aggregated(one, rows) for one in spec.aggregates}
     is_probe = any(row.number < 0 for row in rows)
     return Row(
@@ -139,7 +139,7 @@ def made_of(
 
 
 def aggregated(spec: Aggregate, rows: Sequence[Row]) -> Any:
-    """An aggregate's value over the rows of the inputs that it names; None where there are none."""
+    """An aggregate over the rows of its inputs; None if there are none."""
     values = [
         row.fields[column]
         for row in sorted(rows, key=lambda row: row.appended_ms)

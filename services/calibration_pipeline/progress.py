@@ -1,4 +1,4 @@
-"""What the calibration has read and what it has not, once a second."""
+"""Progress of the calibration once a second: rows read and lag."""
 
 import time
 from collections import Counter
@@ -13,7 +13,7 @@ INTERVAL_S = 1.0
 
 
 class Progress:
-    """Says a line for each stage: rows of its inputs since the last one, and those not read yet."""
+    """Reports for each stage the input rows since the last report, and the lag."""
 
     def __init__(
         self,
@@ -30,11 +30,11 @@ class Progress:
         self._read: Counter[str] = Counter()
 
     def count(self, topic: str) -> None:
-        """A record of this topic was read."""
+        """Count a record of this topic."""
         self._read[topic] += 1
 
     def say(self) -> None:
-        """Say the lines, if a second has passed."""
+        """Write the lines if a second has passed."""
         if self._clock_s() - self._said_s < INTERVAL_S:
             return
         self._said_s = self._clock_s()
@@ -49,13 +49,13 @@ class Progress:
 
 
 def lags_of(consumer: Consumer) -> Counter[str]:
-    """Records by topic that a consumer has not read yet, as the broker's newest answers say."""
+    """Lag in records by topic, from the broker's latest responses."""
     lags: Counter[str] = Counter()
     for at in consumer.position(consumer.assignment()):
         _first, end = consumer.get_watermark_offsets(
             TopicPartition(at.topic, at.partition), cached=True
         )
-        if at.offset >= 0 and end >= 0:  # both are negative before there was anything to read
+        if at.offset >= 0 and end >= 0:  # both are negative before the first fetch
             lags[at.topic] += max(0, end - at.offset)
     return lags
 

@@ -1,4 +1,4 @@
-"""The stages of a domain at work, one input record at a time. Pure.
+"""Runs the stages of a domain, one input record at a time. Pure.
 
 stages = Stages(plan.domain, tuple(plan.outputs), plan.wire_format)
 stages.outputs(topic, key, value, appended_ms), stages.closed(now_ms)
@@ -29,8 +29,8 @@ NUMBERS = {"int", "long", "float", "double"}
 
 @dataclass(frozen=True)
 class Made:
-    """One output. due_ms: from when on its delay counts; record, row: what it holds, where it can
-    be spoilt, and kept: the columns that say which output it is."""
+    """One output. due_ms: start of its delay; record, row: its content, if it can be corrupted;
+    kept: the columns that identify the output."""
 
     stage: Stage
     number: int
@@ -43,7 +43,7 @@ class Made:
 
 
 def kind_of(spec: StageSpec, domain: DomainSpec) -> Kind:
-    """A stage that has seen nothing yet. Raises ValueError for one that the calibration lacks."""
+    """A new stage. Raises ValueError for a kind that the calibration does not support."""
     if spec.kind in ("copy", "decode", "filter", "lookup"):
         return PerRow(spec)
     if spec.kind == "join":
@@ -56,7 +56,7 @@ def kind_of(spec: StageSpec, domain: DomainSpec) -> Kind:
 
 
 class Stages:
-    """The stages that a pipeline publishes, and those that they are made of.
+    """The published stages of a pipeline and the stages they depend on.
 
     wire_format: of the inputs, `avro` or `json`.
     """
@@ -75,7 +75,7 @@ class Stages:
             for spec in domain.stages
             if spec.name in needed
         ]
-        # Identities must stay what they are: an output with others answers for other inputs.
+        # Never corrupt identity columns: the output would match other inputs.
         self._identity = {
             spec.name: frozenset(identity(spec, domain)) for spec, _, _ in self._steps
         }
@@ -83,7 +83,7 @@ class Stages:
     def outputs(
         self, topic: str, key: bytes | None, value: bytes | None, appended_ms: int
     ) -> list[Made]:
-        """What is due after one more input. What does not decode is only copied."""
+        """The outputs due after one more input. Undecodable input is only copied."""
         source = self._domain.input(topic)
         try:
             fields = self._decoded(source, value)
@@ -107,11 +107,11 @@ class Stages:
 
     @property
     def closes_windows(self) -> bool:
-        """Whether anything may be due because of the time."""
+        """Whether any output can become due by time alone."""
         return any(isinstance(kind, Closed) for _, _, kind in self._steps)
 
     def closed(self, now_ms: float) -> list[Made]:
-        """What is due because of the time (epoch milliseconds)."""
+        """The outputs due by time alone. now_ms: epoch milliseconds."""
         return self._advance({}, None, now_ms)
 
     def _advance(
@@ -120,7 +120,7 @@ class Stages:
         copied: tuple[InputSpec, bytes | None, bytes] | None,
         now_ms: float | None = None,
     ) -> list[Made]:
-        """Rows of inputs through all stages, in order."""
+        """Pass input rows through all stages, in order."""
         made: list[Made] = []
         for spec, _, kind in self._steps:
             out: list[Row] = []
@@ -150,7 +150,7 @@ class Stages:
         return Made(spec.name, row.number, row.due_ms, key, value, spec.record, columns, kept)
 
     def spoilt(self, made: Made) -> bytes:
-        """The same output with one wrong value, encoded; as it is where it has none to spoil."""
+        """The encoded output with one wrong value; unchanged if no column can be corrupted."""
         if made.row is None:
             return made.value
         wrong = made.row | spoilt_column(made.row, _types(self._schema(made.record)), made.kept)
@@ -170,7 +170,7 @@ class Stages:
 
 
 def identity(spec: StageSpec, domain: DomainSpec) -> Iterable[str]:
-    """The columns of an output that say which output it is."""
+    """The columns that identify an output."""
     yield from (SEQUENCE, SCHEDULED_AT, WINDOW_START, WINDOW_END, spec.key, *spec.keys)
     for one in domain.inputs_of(spec.name):
         yield from (one.event_time, one.key)
@@ -179,8 +179,8 @@ def identity(spec: StageSpec, domain: DomainSpec) -> Iterable[str]:
 
 
 def spoilt_column(row: Fields, types: dict[str, str], kept: frozenset[str]) -> Fields:
-    """One column that does not say which output it is, with another value; the last number, else
-    the last text, or none."""
+    """One non-identity column with a changed value: the last number, else the last text; empty if
+    there is neither."""
     free = [name for name in types if name not in kept and row[name] is not None]
     numbers = [name for name in free if types[name] in NUMBERS]
     texts = [name for name in free if types[name] == "string" and name != "run_id"]
@@ -191,7 +191,7 @@ def spoilt_column(row: Fields, types: dict[str, str], kept: frozenset[str]) -> F
 
 @cache
 def _types(schema: str) -> dict[str, str]:
-    """Avro's type of each column, without null and logical types."""
+    """Avro type of each column, without null and logical types."""
     found: dict[str, Any] = {one["name"]: one["type"] for one in json.loads(schema)["fields"]}
     return {name: _plain(kind) for name, kind in found.items()}
 

@@ -1,8 +1,8 @@
-"""Kinds of stages over windows. Pure.
+"""Windowed stage kinds. Pure.
 
-A window that is counted is due when all its records are there. One that is closed is due when event
-time has passed its end in all inputs, and a second later: records that are appended until then are
-still in it. Where an input stays silent, it is due ten seconds after its newest record.
+A counted window is due when all its records have arrived. A closed window is due one second after
+event time has passed its end in all inputs; records appended until then still belong to it. If an
+input is silent, the window is due ten seconds after its newest record.
 """
 
 import heapq
@@ -16,14 +16,14 @@ from services.calibration_pipeline.kinds import Fields, Newest, Row, keys_of, ma
 
 GRACE_MS = 1_000
 SILENT_MS = 10_000
-# What was appended until a time has been read so much later.
+# Records appended until a given time have been read this much later.
 READ_MS = 40
 MAX_HISTORY = 10_000
-Address = tuple[object, ...]  # run, keys and begin of a window
+Address = tuple[object, ...]  # run, keys and start of a window
 
 
 def windows_of(window: Window, event_ms: int) -> Iterator[tuple[int, int]]:
-    """Begin and end, epoch milliseconds, of the windows that an event time is in."""
+    """Start and end, epoch milliseconds, of the windows that contain an event time."""
     size_ms, slide_ms = 1000 * window.size_s, 1000 * window.slide_s
     start_ms = event_ms // slide_ms * slide_ms
     while start_ms > event_ms - size_ms:
@@ -32,12 +32,12 @@ def windows_of(window: Window, event_ms: int) -> Iterator[tuple[int, int]]:
 
 
 def bounds(start_ms: int, end_ms: int) -> Fields:
-    """The columns that say which window it is."""
+    """The columns that identify the window."""
     return {WINDOW_START: start_ms, WINDOW_END: end_ms}
 
 
 class WindowJoin:
-    """Each pair of records of two inputs with the same keys in one window."""
+    """Joins each pair of records of two inputs with the same keys in one window."""
 
     def __init__(self, spec: StageSpec, domain: DomainSpec) -> None:
         assert spec.window is not None
@@ -85,7 +85,7 @@ class _Group:
 
 
 class Aggregation:
-    """What counted and closed windows have in common: rows by keys and window."""
+    """Base of counted and closed windows: rows by keys and window."""
 
     def __init__(self, spec: StageSpec, domain: DomainSpec) -> None:
         assert spec.window is not None
@@ -110,7 +110,7 @@ class Aggregation:
             )
 
     def _publish(self, group: _Group) -> list[Row]:
-        """The output of a window, once; none where an input that is named has no record in it."""
+        """The output of a window, once; none if one of its inputs has no record in it."""
         rows, group.rows, group.is_published = group.rows, [], True
         group.counted = set()
         if not rows or not self._needed <= {row.input for row in rows}:
@@ -121,7 +121,7 @@ class Aggregation:
 
 
 class Counted(Aggregation):
-    """Windows that are due when all their records are there."""
+    """Windows that are due when all their records have arrived."""
 
     def add(self, row: Row) -> list[Row]:
         """See Kind."""
@@ -156,8 +156,8 @@ class Counted(Aggregation):
 
 @dataclass
 class _Passed:
-    """How far event time of one run is. history: pairs of an event time that all inputs have
-    reached and the LogAppendTime at which they had, both growing."""
+    """Event-time progress of one run. history: pairs (event time that all inputs have reached,
+    LogAppendTime at which they had), both increasing."""
 
     newest: dict[str, int] = field(default_factory=dict)
     history: list[tuple[int, int]] = field(default_factory=list)
@@ -170,14 +170,14 @@ class _Passed:
 
 
 class Closed(Aggregation):
-    """Windows that are due when event time has passed their end."""
+    """Windows that are due after event time has passed their end."""
 
     def __init__(self, spec: StageSpec, domain: DomainSpec) -> None:
         super().__init__(spec, domain)
         self._runs: Newest[_Passed] = Newest()
         self._slide_ms = 1000 * self._window.slide_s
         self._count = itertools.count()
-        # When to look at a window, whatever of it is due then.
+        # Times to check a window, whatever is due then.
         self._looks: list[tuple[int, int, Address]] = []
 
     def add(self, row: Row) -> list[Row]:
@@ -196,7 +196,7 @@ class Closed(Aggregation):
         return []
 
     def seen(self, row: Row) -> None:
-        """Note that a record of an input was read, whatever became of it on the way here."""
+        """Note that an input record was read, even if an earlier stage dropped it."""
         if row.input not in self._inputs:
             return
         run = self._runs.group(row.run_id, _Passed)
@@ -211,7 +211,7 @@ class Closed(Aggregation):
             self._pass(run)
 
     def _pass(self, run: _Passed) -> None:
-        """Windows that event time has passed are due after the time of grace."""
+        """Schedule windows that event time has passed, after the grace period."""
         while run.open:
             closing_ms = run.closing_ms(run.open[0][0])
             if closing_ms is None:
@@ -222,7 +222,7 @@ class Closed(Aggregation):
         heapq.heappush(self._looks, (at_ms, next(self._count), address))
 
     def closed(self, now_ms: float) -> list[Row]:
-        """What is due because of the time (epoch milliseconds)."""
+        """The outputs due by time alone. now_ms: epoch milliseconds."""
         made: list[Row] = []
         while self._looks and self._looks[0][0] + READ_MS <= now_ms:
             at_ms, _, address = heapq.heappop(self._looks)
