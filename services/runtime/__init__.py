@@ -1,1 +1,1 @@
-"""What every process needs and nothing of what any of them does."""
+"""Infrastructure shared by all services: settings, Kafka clients, events, definitions."""

@@ -1,5 +1,5 @@
-"""Answers of services over HTTP. What is on this machine is asked past any proxy: one would be told
-the queries and the store's passwords, and could not reach it."""
+"""HTTP requests to services. Requests to this machine bypass any proxy, which would see the
+queries and the store's passwords, and could not reach this machine."""
 
 import urllib.error
 import urllib.request
@@ -10,11 +10,11 @@ from services.runtime.hosts import LOOPBACK, host_of
 
 
 class RefusedError(OSError):
-    """A server said no; the text is what it said."""
+    """The server returned an error; the text is its message."""
 
 
 def answer_to(request: urllib.request.Request | str, timeout_s: float) -> bytes:
-    """The body of an answer. Raises RefusedError, and OSError where none comes or it breaks off."""
+    """The response body. Raises RefusedError, and OSError for no response or a truncated one."""
     url = request if isinstance(request, str) else request.full_url
     try:
         try:
@@ -28,11 +28,11 @@ def answer_to(request: urllib.request.Request | str, timeout_s: float) -> bytes:
 
 
 def opener(url: str) -> urllib.request.OpenerDirector:
-    """What asks this address: past any proxy if it is on this machine."""
+    """The opener for this address: without a proxy if it is on this machine."""
     return _past_proxies() if host_of(url) in LOOPBACK else urllib.request.build_opener()
 
 
 @cache
 def _past_proxies() -> urllib.request.OpenerDirector:
-    """Made once: from Python 3.12 on, an opener reads all certificates of the machine."""
+    """Built once: since Python 3.12 each opener loads all certificates of the machine."""
     return urllib.request.build_opener(urllib.request.ProxyHandler({}))

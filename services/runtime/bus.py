@@ -1,4 +1,4 @@
-"""Reads events of the results bus that are published from now on.
+"""Reads events published on the results bus from now on.
 
 bus = Bus(settings, "conductor", ("results.lifecycle",), events)
 for topic, record in bus.poll(timeout_s=0.1): ...
@@ -25,8 +25,8 @@ log = structlog.get_logger()
 class Bus:
     """Events of some `results.*` topics, published after this object was made. One thread.
 
-    name: of the reader, in the broker's logs. events: where records that are not events become dead
-    letters; None for a reader that leaves that to others.
+    name: of the reader, in the broker's logs. events: receives records that are not events as dead
+    letters; None if another reader does that.
     """
 
     def __init__(
@@ -37,7 +37,8 @@ class Bus:
         events: Events | None = None,
     ) -> None:
         self._consumer = assigned_consumer(settings, f"{name}-bus", **_QUICK)
-        # The broker answers the requests of a client in order: one that fetches waits for that.
+        # The broker answers a client's requests in order, so offset queries must not wait for a
+        # fetch.
         self._asking = assigned_consumer(settings, f"{name}-bus-offsets")
         self._events = events
         self._topics = tuple(topics)
@@ -60,14 +61,14 @@ class Bus:
         return found
 
     def rest(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Events that were published until now and not returned yet. A topic to which others
-        publish all the time has no last event, so the ends of one moment count."""
+        """Events published until now and not returned yet. Reads up to the end offsets at the time
+        of the call, because a busy topic never ends."""
         ends = self.ends(self._topics)
         while any(self._next[place] < end for place, end in ends.items()):
             yield from self.poll(REST_POLL_S)
 
     def ends(self, topics: Iterable[str]) -> dict[tuple[str, int], int]:
-        """Next offset of every partition of some topics, now."""
+        """Current end offset of every partition of some topics."""
         return ends_of(self._asking, topics)
 
     def close(self) -> None:
@@ -79,8 +80,8 @@ class Bus:
 def heard(
     listen: Callable[[str, dict[str, Any]], None], topic: str, record: dict[str, Any]
 ) -> None:
-    """Give an event to a listener. One whose values the listener cannot take is logged: it is
-    projected all the same, and must not end the service."""
+    """Pass an event to a listener. Log the error if the listener cannot handle the values: the
+    event is projected anyway and must not stop the service."""
     try:
         listen(topic, record)
     except RECORD_ERRORS:

@@ -1,4 +1,4 @@
-"""Rows of numpy columns by their values, and counted.
+"""Group and count rows of numpy columns by value.
 
 >>> list(count_cells(np.array([1, 1, 2]), np.array([5, 5, 5])))
 [([1, 5], 2), ([2, 5], 1)]
@@ -17,7 +17,7 @@ MAX_STRETCHES = 64
 
 
 def by_value(values: Ints) -> Iterator[tuple[int, slice | Ints]]:
-    """Every distinct value once, with its rows in order: a slice where they lie together.
+    """Every distinct value once, with its rows in order: a slice if they are contiguous.
 
     >>> list(by_value(np.array([4, 4, 9])))
     [(4, slice(0, 2, None)), (9, slice(2, 3, None))]
@@ -36,18 +36,18 @@ def by_value(values: Ints) -> Iterator[tuple[int, slice | Ints]]:
 
 
 def _bounds(values: Ints) -> list[int]:
-    """Where stretches of equal values begin, and the end."""
+    """Start of each run of equal values, and the end."""
     return [0, *(np.flatnonzero(values[1:] != values[:-1]) + 1).tolist(), len(values)]
 
 
 def _narrow(values: Ints) -> npt.NDArray[Any]:
-    """The same order in 16 bits where they suffice: numpy sorts those without comparing."""
+    """The values as order-preserving 16-bit integers if they fit: numpy radix-sorts those."""
     low = values.min()
     return (values - low).astype(np.uint16) if values.max() - low < 1 << 16 else values
 
 
 def count_cells(*columns: Ints) -> Iterator[tuple[list[int], int]]:
-    """Every distinct row of equally long columns, with how often it is there.
+    """Every distinct row of equally long columns, with its number of occurrences.
 
     >>> list(count_cells(np.array([1, 1, 2]), np.array([5, 5, 5])))
     [([1, 5], 2), ([2, 5], 1)]

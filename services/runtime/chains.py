@@ -1,7 +1,7 @@
-"""A domain whose stages are computed from other stages than it says: `reads` of a pipeline.
+"""A domain whose stages read other stages than it declares: `reads` of a pipeline.
 
-A domain may have a window read what a join reads. As one chain, as the papers have it, the window
-reads the join: where every record has its partner both publish the same.
+A domain may let a window read the input of a join. In a chain, as in the papers, the window reads
+the output of the join. Both publish the same if every record has its partner.
 """
 
 from collections.abc import Mapping
@@ -10,10 +10,10 @@ from schemas.domain import DomainSpec, StageSpec
 
 
 def rewired(domain: DomainSpec, reads: Mapping[str, str]) -> DomainSpec:
-    """The domain in which each stage named reads the stage that `reads` says.
+    """The domain in which each stage named in `reads` reads the given stage.
 
-    Stages that the domain does not have are left out. Raises ValueError where the outputs of a
-    stage do not have what the other needs.
+    Stages unknown to the domain are skipped. Raises ValueError if the outputs of a stage lack what
+    the reading stage needs.
     """
     fields = domain.model_dump()
     for spec, said in zip(domain.stages, fields["stages"], strict=True):
@@ -26,7 +26,7 @@ def rewired(domain: DomainSpec, reads: Mapping[str, str]) -> DomainSpec:
 
 
 def _reading(spec: StageSpec, before: StageSpec) -> dict[str, object]:
-    """What a stage says when it reads the outputs of another."""
+    """The changed fields of a stage that reads the outputs of another."""
     if not set(spec.keys) <= set(before.keys):
         raise ValueError(f"reads: {spec.name} has keys that {before.name} does not publish")
     aggregates = [
@@ -37,7 +37,7 @@ def _reading(spec: StageSpec, before: StageSpec) -> dict[str, object]:
 
 
 def _published_as(source: str, spec: StageSpec, before: StageSpec) -> str:
-    """The column of the stage before that has what a source of a stage names."""
+    """The column in which the stage before publishes a source of this stage."""
     column = source.rsplit(".", maxsplit=1)[-1]
     if column in before.keys:
         return column

@@ -1,15 +1,15 @@
-"""Archives of classes (HotSpot's class data sharing): a JVM that maps one has the classes of its
-start without finding, parsing and verifying them again.
+"""Class data sharing archives of HotSpot: a JVM maps the classes that it loads at start from one
+instead of finding, parsing and verifying them.
 
     <jars>/archives/NAME-KEY.jsa            the archive
-    <jars>/archives/NAME-KEY.pid17.classes  what the JVM 17 has loaded, while there is no archive
-    <jars>/archives/NAME-KEY.json           how an archive is made of it
-    <jars>/archives/NAME-KEY.failed         why none could be made; it is not tried again
+    <jars>/archives/NAME-KEY.pid17.classes  class list of JVM 17, written while there is no archive
+    <jars>/archives/NAME-KEY.json           how the archive is made from the lists
+    <jars>/archives/NAME-KEY.failed         why it could not be made; it is not tried again
 
-The key is a SHA-256 of the Java version, the options that matter and the SHA-256 of the jars. An
-archive is code, so only one that nobody but its owner and root can change is used. A JVM checks it
-and goes on without one that is damaged or of other jars (`-Xshare:auto`). deploy/local/archiving.py
-makes what is read here.
+The key is a SHA-256 of the Java version, the layout options and the SHA-256 of the jars. An archive
+is code, so it is used only if nobody but its owner and root can change it. A JVM checks it and
+starts without it if it is damaged or belongs to other jars (`-Xshare:auto`).
+deploy/local/archiving.py makes the archives.
 """
 
 import hashlib
@@ -28,21 +28,21 @@ from services.runtime.whole_files import write_whole
 
 FOLDER = "archives"
 OTHERS_WRITE = 0o022
-# Objects of the heap are laid out by these; a JVM takes an archive of the same layout only.
+# These options set the layout of heap objects; a JVM maps only archives of its own layout.
 MATTERS = re.compile(r"-XX:([+-]Use\w*Compressed\w+|[+-]UseCompact\w+|ObjectAlignmentInBytes=\d+)")
 USE = (
     "-Xshare:auto",
     "-XX:+UnlockDiagnosticVMOptions",
-    "-XX:+VerifySharedSpaces",  # its checksums are compared before it is used
-    "-Xlog:cds*=off",  # what it is not used for is no warning
+    "-XX:+VerifySharedSpaces",  # verify checksums before use
+    "-Xlog:cds*=off",  # no warnings about unusable parts
 )
 PID = re.compile(r"\.pid(\d+)\.classes$")
 
 
 @dataclass(frozen=True)
 class ClassArchive:
-    """The archive of one kind of JVM, whether it is there or not. java_home: of the runtime that
-    makes and uses it; matters: options of the JVM that it is made with too."""
+    """The archive of one kind of JVM, existing or not. java_home: of the runtime that makes and
+    uses it; matters: layout options of that JVM."""
 
     folder: Path
     name: str
@@ -51,26 +51,26 @@ class ClassArchive:
 
     @property
     def path(self) -> Path:
-        """The archive."""
+        """Path of the archive."""
         return self._file("jsa")
 
     @property
     def recipe(self) -> Path:
-        """How it is made."""
+        """Path of the file that says how to make it."""
         return self._file("json")
 
     @property
     def failed(self) -> Path:
-        """Why it could not be made."""
+        """Path of the file with the reason why it could not be made."""
         return self._file("failed")
 
     def lists(self) -> Iterator[Path]:
-        """What JVMs have loaded or load now."""
+        """Class lists that JVMs have written or are writing."""
         return self.folder.glob(f"{self.name}.pid*.classes")
 
     def options(self) -> tuple[str, ...]:
-        """Options of a JVM: that use the archive, or that write down what an archive is made of;
-        none where neither is possible."""
+        """JVM options that use the archive or, without one, write a class list; none if neither is
+        possible."""
         if is_closed(self.folder) and is_closed(self.path):
             return (f"-XX:SharedArchiveFile={self.path}", *USE)
         if not self._may_record():
@@ -81,10 +81,10 @@ class ClassArchive:
         return (f"-XX:DumpLoadedClassList={self._file('%p.classes')}",)
 
     def record(self, class_path: str) -> None:
-        """Note the class path of the JVM that is to write down its classes, where it may."""
+        """Save the class path of the JVM that is to write its class list, if allowed."""
         if self._may_record():
             told = {"java_home": str(self.java_home), "options": list(self.matters)}
-            with suppress(OSError):  # without it no archive is made
+            with suppress(OSError):  # without it, no archive is made
                 write_whole(self.recipe, json.dumps(told | {"class_path": class_path}))
 
     def _may_record(self) -> bool:
@@ -101,8 +101,8 @@ class ClassArchive:
 def class_archive(
     jars: Path, use: str, java_home: Path, *, options: Iterable[str] = (), of: Iterable[Path]
 ) -> ClassArchive | None:
-    """The archive for a use, such as `broker`. of: files with the SHA-256 of all its jars. None
-    where one of them is not there, or the Java runtime does not say its version."""
+    """The archive for a use such as `broker`. of: files with the SHA-256 of all its jars. None if
+    one of them is missing or the Java runtime does not report its version."""
     matters = tuple(option for option in options if MATTERS.fullmatch(option))
     digest = hashlib.sha256("\0".join(matters).encode())
     try:
@@ -115,7 +115,7 @@ def class_archive(
 
 
 def is_closed(path: Path) -> bool:
-    """Whether nobody but this user or root can have written a file or folder."""
+    """Whether only this user and root can write a file or folder."""
     try:
         found = path.lstat()
     except OSError:
@@ -125,6 +125,6 @@ def is_closed(path: Path) -> bool:
 
 
 def _is_written(path: Path) -> bool:
-    """Whether the process lives that a list is named after."""
+    """Whether the process named in a class list's file name is running."""
     found = PID.search(path.name)
     return found is not None and psutil.pid_exists(int(found[1]))

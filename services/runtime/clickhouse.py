@@ -1,4 +1,4 @@
-"""Ask the store in SQL, over ClickHouse's HTTP interface."""
+"""SQL queries to the store over ClickHouse's HTTP interface."""
 
 import json
 import urllib.parse
@@ -15,13 +15,13 @@ PASSWORDS = Path("secrets")
 
 
 class QueryError(RuntimeError):
-    """The store refused a query or could not be reached; the text is what it said."""
+    """The store refused a query or is unreachable; the text is its message."""
 
 
 class StoreUrl(str):
-    """Where the store answers; it shows as the address only.
+    """HTTP address of the store; prints as the address only.
 
-    secrets: the folder in which the store keeps the passwords, where it is this machine's.
+    secrets: folder of the store's passwords, if the store runs on this machine.
     """
 
     secrets: Path | None = None
@@ -33,13 +33,13 @@ class StoreUrl(str):
 
     @classmethod
     def at(cls, address: str, data: Path) -> "StoreUrl":
-        """The same, by the address of the store."""
+        """The same, given the address of the store."""
         url = cls(address)
         url.secrets = data / PASSWORDS
         return url
 
     def headers(self, user: str = "reader") -> dict[str, str]:
-        """What says to the store who asks: nobody in particular where there is no password."""
+        """Headers that authenticate a user; empty without a password."""
         try:
             password = (self.secrets or PASSWORDS).joinpath(f"clickhouse-{user}").read_text()
         except OSError:
@@ -48,9 +48,9 @@ class StoreUrl(str):
 
 
 def query_bytes(url: str, sql: str, output_format: str, **parameters: str) -> bytes:
-    """The answer to one query in one of ClickHouse's formats. Raises QueryError.
+    """The response to one query in a ClickHouse output format. Raises QueryError.
 
-    `parameters` fill `{name:Type}` placeholders, so that values are never pasted into SQL.
+    `parameters` fill `{name:Type}` placeholders, so values are never pasted into SQL.
     """
     return _asked(url, sql, parameters, {"default_format": output_format})
 
@@ -65,7 +65,7 @@ def _asked(url: str, sql: str, parameters: Mapping[str, str], settings: Mapping[
 
 
 def answer_of_store(url: str, request: urllib.request.Request) -> bytes:
-    """What the store at `url` says to a request. Raises QueryError."""
+    """The response of the store at `url` to a request. Raises QueryError."""
     try:
         return answer_to(request, TIMEOUT_S)
     except RefusedError as error:
@@ -75,14 +75,14 @@ def answer_of_store(url: str, request: urllib.request.Request) -> bytes:
 
 
 def query(url: str, sql: str, **parameters: str) -> list[dict[str, Any]]:
-    """Rows of one query as dictionaries; 64-bit integers are integers. Raises QueryError."""
+    """Result rows as dictionaries; 64-bit integers are integers. Raises QueryError."""
     numbers = {"output_format_json_quote_64bit_integers": "0"}
     data = _asked(url, sql, parameters, {"default_format": "JSONEachRow", **numbers})
     return [json.loads(line) for line in data.splitlines()]
 
 
 def store_url(settings: ServiceSettings) -> StoreUrl:
-    """Where the store answers SQL."""
+    """The store's address for SQL."""
     if settings.store_url:
         return StoreUrl.at(settings.store_url, settings.data)
     return StoreUrl.of(settings.host, settings.port("store"), settings.data)

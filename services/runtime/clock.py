@@ -1,4 +1,4 @@
-"""The clock of this process. Passed as an argument so that tests can use their own."""
+"""The clock of this process. Passed as an argument so that tests can replace it."""
 
 import time
 from collections.abc import Callable

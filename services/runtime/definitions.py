@@ -1,9 +1,8 @@
-"""Workloads, pipelines, suites and studies as files: `workloads/NAME.toml` and so on.
+"""Loads workloads, pipelines, suites and studies from TOML: `workloads/NAME.toml` and so on.
 
-Two independent axes: what load, on what; a suite is a list of pairs of them, and so is a study,
-which ends and has a page. A file that is not
-TOML or does not fit its model gives a DefinitionError whose text is one sentence with the file, the
-field and what was allowed.
+Load and pipeline are independent. A suite is a list of pairs of them. So is a study, which also
+ends and has a page. A file that is not TOML or does not fit its model raises DefinitionError, whose
+text is one sentence with the file, the field and the allowed values.
 """
 
 import tomllib
@@ -44,7 +43,7 @@ PIPELINES_DIR = ROOT / "pipelines"
 SUITES_DIR = ROOT / "suites"
 STUDIES_DIR = ROOT / "studies"
 EXTERNAL = "external:"
-DEFAULT_PIPELINE = "spark-realtime"  # where neither a command or suite nor the workload names any
+DEFAULT_PIPELINE = "spark-realtime"  # if no command, suite or workload names one
 
 ReadT = TypeVar("ReadT")
 
@@ -62,7 +61,7 @@ def load_workload(name: str, directory: Path = WORKLOADS_DIR) -> Workload:
 def load_pipeline(name: str, directory: Path = PIPELINES_DIR) -> Pipeline:
     """One pipeline by name, or by the path of a TOML file; `external:NAME` needs no file.
 
-    It is a program that runs already and writes `output.NAME.<stage>`. Raises DefinitionError.
+    `external:NAME` is a running program that writes `output.NAME.<stage>`. Raises DefinitionError.
     """
     if name.startswith(EXTERNAL):
         return _running_elsewhere(name.removeprefix(EXTERNAL), directory)
@@ -70,8 +69,9 @@ def load_pipeline(name: str, directory: Path = PIPELINES_DIR) -> Pipeline:
 
 
 def load_pipelines(given: Sequence[str]) -> tuple[Pipeline, ...]:
-    """Those of one run. Raises DefinitionError, also for two of one name: they would publish to the
-    same topics."""
+    """The pipelines of one run. Raises DefinitionError, also for duplicate names: they would
+    publish
+    to the same topics."""
     found = tuple(load_pipeline(name) for name in given)
     called = Counter(pipeline.name for pipeline in found)
     for name, count in called.items():
@@ -87,7 +87,7 @@ def load_pipelines(given: Sequence[str]) -> tuple[Pipeline, ...]:
 
 
 def defined_in(name: str, directory: Path) -> str:
-    """Where the definition of that name is, or the path that it is already."""
+    """Path of the definition with that name, or `name` itself if it is a path."""
     return name if name.endswith(".toml") else f"{directory.name}/{name}.toml"
 
 
@@ -102,8 +102,8 @@ def _running_elsewhere(name: str, directory: Path) -> Pipeline:
 
 
 def load_suite(name: str, directory: Path = SUITES_DIR) -> Suite:
-    """One suite by name, or by the path of a TOML file, with the workloads and pipelines that it
-    names. Raises DefinitionError."""
+    """One suite by name, or by the path of a TOML file, with its workloads and pipelines. Raises
+    DefinitionError."""
     file = _load("suite", SuiteFile.model_validate, name, directory)
     steps = [step for item in file.steps for step in _steps(name, item)]
     try:
@@ -125,12 +125,12 @@ def changed(
     warm_up_s: int | str | None = None,
     scale: float | None = None,
 ) -> Workload:
-    """A workload with another rate or other lengths where given. Raises ValidationError, and
-    DefinitionError where there is nothing to scale.
+    """A workload with another rate, scale or phase lengths where given. Raises ValidationError, and
+    DefinitionError if there is nothing to scale.
 
-    scale: share of the records of each burst, and of the time in which a backlog gathers.
-    A shorter measure phase shortens what lies within it in proportion: when something is killed,
-    when pipelines start, the parts of a load before; and the steps of a search.
+    scale: factor for the records of each burst and for the time in which a backlog builds up.
+    A shorter measure phase shortens what it contains in proportion: times of kills, start of
+    pipelines, earlier parts of the load, and the steps of a search.
     """
     fields = workload.model_dump()
     if scale is not None:
@@ -164,7 +164,7 @@ def _scale(fields: dict[str, Any], share: float) -> None:
 
 
 def _scale_backlog(fields: dict[str, Any], share: float) -> None:
-    """Shorten the time before the pipelines start, and the load that is sent in it."""
+    """Shorten the time before the pipelines start and the load sent in it."""
     start_s = fields["pipelines_start_s"]
     fields["pipelines_start_s"] = max(1, round(start_s * share))
     for part in fields["load"]["parts"]:
@@ -184,7 +184,7 @@ def _shorten(fields: dict[str, Any], share: float) -> None:
 
 
 def _steps(suite: str, item: SuiteItem) -> list[Step]:
-    from services.runtime.domains import load_domain  # which reads workloads by this module
+    from services.runtime.domains import load_domain  # circular import
 
     base = load_workload(item.workload)
     if base.scaling is not None:
@@ -243,7 +243,7 @@ def _load(what: str, read: Callable[[dict[str, Any]], ReadT], name: str, directo
 
 
 def _toml(data: bytes) -> dict[str, Any]:
-    """Raises ValueError, also for what Python's reader gives up on in other ways."""
+    """Parse TOML. Raises ValueError, also for errors that Python's parser raises otherwise."""
     try:
         return tomllib.loads(data.decode())
     except RecursionError as error:

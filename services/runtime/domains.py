@@ -1,6 +1,6 @@
 """Domains as folders: `domains/NAME/` with `domain.toml` and the Avro schemas that it names.
 
-A folder from anywhere serves as well (`--domain PATH`). What else is in it is optional:
+Any other folder works too (`--domain PATH`). Optional files:
 
 records.py      the class `Records`: makes the records of a load (schemas/records.py)
 content.py      the class `Content`: options of a workload's [content]
@@ -39,8 +39,7 @@ MAX_FILES = 10_000
 
 @dataclass(frozen=True)
 class Domain:
-    """A domain and the folder that defines it. recording: the file of each input, where the domain
-    has any."""
+    """A domain and its folder. recording: the file of each input, if the domain has any."""
 
     spec: DomainSpec
     folder: Path
@@ -73,8 +72,8 @@ def load_domain(name: str, directory: Path = DOMAINS_DIR) -> Domain:
 
 
 def load_workload_of(domain: Domain, name: str) -> Workload:
-    """A workload on a domain: of its folder `workloads/`, or else the load, phases and rules of one
-    of the installation, on all stages. Raises DefinitionError."""
+    """A workload on a domain: from the domain's `workloads/`, else the load, phases and rules of an
+    installed workload, on all stages. Raises DefinitionError."""
     own = domain.folder / "workloads"
     if not name.endswith(".toml") and (own / f"{name}.toml").is_file():
         found = load_workload(name, own)
@@ -88,7 +87,7 @@ def load_workload_of(domain: Domain, name: str) -> Workload:
 
 
 def content_of(domain: Domain, content: Content) -> Content:
-    """The content of a workload with the options that the domain has, and no others. Raises
+    """The content of a workload, validated against the options of the domain. Raises
     DefinitionError."""
     module = domain_module(domain, "content")
     model: type[Content] = getattr(module, "Content", _NoOptions)
@@ -101,17 +100,17 @@ def content_of(domain: Domain, content: Content) -> Content:
 
 
 def checked(workload: Workload, domain: Domain) -> Workload:
-    """A workload with all options of its content, those of the domain too. Raises
+    """A workload with all options of its content, including the domain's. Raises
     DefinitionError."""
     content = content_of(domain, workload.content)
     return workload.model_copy(update={"content": Content.model_validate(content.model_dump())})
 
 
 def domain_module(domain: Domain, name: str) -> ModuleType | None:
-    """A module of the domain's folder; None when there is none. Raises DefinitionError.
+    """A module of the domain's folder; None if it does not exist. Raises DefinitionError.
 
-    The folder is a package of its own, so its modules import each other relatively. When a file in
-    it changes it is another package.
+    The folder is imported as a package, so its modules can import each other relatively. A change
+    of any file in it makes a new package.
     """
     if not (domain.folder / f"{name}.py").is_file():
         return None
@@ -123,14 +122,14 @@ def domain_module(domain: Domain, name: str) -> ModuleType | None:
     compiles, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         return import_module(f"{package}.{name}")
-    except (Exception, SystemExit) as error:  # whatever code of the domain raises
+    except (Exception, SystemExit) as error:  # domain code may raise anything
         raise DefinitionError(f"{domain.folder / name}.py fails: {said_by(error)}.") from error
     finally:
         sys.dont_write_bytecode = compiles
 
 
 def folder_digest(folder: Path) -> str:
-    """SHA-256 of the names and contents of a folder's files; hidden and compiled ones do not count.
+    """SHA-256 of the names and contents of a folder's files, except hidden and compiled ones.
     Raises DefinitionError."""
     digest = hashlib.sha256()
     try:
@@ -155,7 +154,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 class _NoOptions(Content):
-    """Of a domain without options of its own."""
+    """Content of a domain without options of its own."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -174,7 +173,7 @@ def _recording(folder: Path, spec: DomainSpec, given: Any) -> dict[str, Path]:
 
 
 def _newest(folder: Path) -> list[Path]:
-    """The `.avsc` files of a folder, of each record the newest version."""
+    """The newest `.avsc` version of each record in a folder."""
     newest: dict[str, Path] = {}
     for path in sorted(folder.glob("*.v*.avsc"), key=lambda p: int(p.name.split(".")[1][1:])):
         newest[path.name.split(".")[0]] = path
@@ -198,8 +197,9 @@ def _without_docs(schema: Any) -> Any:
 
 
 def _with_table(folder: Path, stage: dict[str, Any], schemas: dict[str, str]) -> dict[str, Any]:
-    """A stage whose table is a CSV file in the folder, with that file's rows: text where the
-    stage's record has text, else numbers. Raises ValueError."""
+    """A stage with the rows of its table, a CSV file in the folder: strings where the stage's
+    record
+    has strings, else numbers. Raises ValueError."""
     table = stage.get("table")
     if not isinstance(table, dict) or "file" not in table:
         return stage
@@ -218,7 +218,7 @@ def _with_table(folder: Path, stage: dict[str, Any], schemas: dict[str, str]) ->
 
 
 def _check_columns(spec: DomainSpec) -> None:
-    """Raise ValueError where a stage or input names a record or column that is not there."""
+    """Raise ValueError if a stage or input names a missing record or column."""
     columns = {
         name: {field["name"] for field in json.loads(text)["fields"]}
         for name, text in spec.schemas.items()

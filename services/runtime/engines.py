@@ -1,7 +1,7 @@
-"""Engines as folders with an `engine.toml`: of `engines/`, of `services/`, and one's own.
+"""Engines as folders with an `engine.toml`: in `engines/`, in `services/`, or the user's own.
 
-TIDEGAUGE_ENGINES names folders of one's own, separated as on PATH: each is an engine's or holds
-those of several. What a pipeline's file says is checked against its engine here.
+TIDEGAUGE_ENGINES lists the user's folders, separated as in PATH. Each is one engine or contains
+several. Pipeline files are checked against their engine here.
 """
 
 import os
@@ -22,7 +22,7 @@ from services.runtime.settings import ROOT
 
 FILE = "engine.toml"
 FOLDERS = "TIDEGAUGE_ENGINES"
-MODE = "mode"  # by which files of versions before engines say what runs them
+MODE = "mode"  # names the engine in pipeline files older than engines
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def load_engine(name: str) -> Engine:
 
 
 def engine_of(pipeline: Pipeline) -> Engine | None:
-    """The engine of a pipeline; None where it is not on this machine."""
+    """The engine of a pipeline; None if it is not on this machine."""
     try:
         return load_engines().get(pipeline.engine)
     except DefinitionError:
@@ -64,7 +64,7 @@ def engine_of(pipeline: Pipeline) -> Engine | None:
 
 
 def make_folders_absolute() -> None:
-    """Let TIDEGAUGE_ENGINES mean the same to processes that are started in another folder."""
+    """Make the paths in TIDEGAUGE_ENGINES absolute for child processes in another folder."""
     given = os.environ.get(FOLDERS, "")
     if given:
         folders = filter(None, given.split(os.pathsep))
@@ -93,9 +93,9 @@ def _load(folder: Path) -> Engine:
 
 
 def checked_pipeline(given: dict[str, Any]) -> Pipeline:
-    """The pipeline that a file describes, with the settings of its engine, checked and complete.
+    """The pipeline described by a file, with all settings of its engine, validated.
 
-    Raises ValidationError, and ValueError with the field and what is allowed.
+    Raises ValidationError, and ValueError with the field and the allowed values.
     """
     fields = _with_engine(given)
     engine = load_engine(str(fields["engine"])).spec
@@ -108,8 +108,8 @@ def checked_pipeline(given: dict[str, Any]) -> Pipeline:
 
 
 def with_workers(pipeline: Pipeline, workers: int, name: str) -> Pipeline:
-    """The pipeline with so many workers and another name, as its engine says what a worker is.
-    Raises DefinitionError, also where the engine does not say it."""
+    """The pipeline with this number of workers and another name; the engine defines what a worker
+    is. Raises DefinitionError, also if the engine does not define it."""
     settings = _ability_of(pipeline).scales_by
     if not settings:
         raise DefinitionError(
@@ -126,7 +126,7 @@ def with_workers(pipeline: Pipeline, workers: int, name: str) -> Pipeline:
 
 
 def at_workers(pipeline: Pipeline, workers: int) -> Pipeline:
-    """The pipeline with so many workers, or as it is where its engine does not say what one is.
+    """The pipeline with this number of workers, or unchanged if its engine does not define workers.
     Raises DefinitionError."""
     if not _ability_of(pipeline).scales_by:
         return pipeline
@@ -134,7 +134,7 @@ def at_workers(pipeline: Pipeline, workers: int) -> Pipeline:
 
 
 def _with_engine(given: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a file; in one of a version before engines the mode says which it is."""
+    """The fields of a file, with the engine; in files older than engines `mode` names it."""
     if "engine" in given or MODE not in given:
         return {"engine": "", **given}
     mode, engines = given[MODE], load_engines()
@@ -150,7 +150,7 @@ def _with_engine(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _settings(engine: EngineSpec, given: dict[str, Any]) -> dict[str, Any]:
-    """All settings, in the engine's order; what is not given has its default."""
+    """All settings in the engine's order, with defaults."""
     for name in given:
         if name not in engine.settings:
             known = ", ".join((*Pipeline.model_fields, *engine.settings))
@@ -191,7 +191,7 @@ def _check_combination(engine: EngineSpec, pipeline: Pipeline) -> None:
 
 
 def combinations(engine: EngineSpec) -> list[str]:
-    """By which settings the abilities of an engine are told apart, in words."""
+    """The combinations of settings that distinguish an engine's abilities, as text."""
     return [
         " and ".join(f"{name} {' or '.join(values)}" for name, values in one.when.items())
         for one in engine.abilities
@@ -205,10 +205,10 @@ def _combination(engine: EngineSpec, pipeline: Pipeline) -> str:
 
 
 def reason_against(ability: Ability, domain: DomainSpec, stage: Stage) -> str:
-    """Why a pipeline cannot publish a stage of a domain; empty where it can.
+    """Why a pipeline cannot publish a stage of a domain; empty if it can.
 
-    What it must be able to do is what the stage needs, and what the stages before it need, unless
-    they only copy and decode and need no topic of their own.
+    The pipeline must support the stage and the stages before it, except those that only copy or
+    decode and need no topic of their own.
     """
     inline = () if ability.topology == "via-topics" else ("copy", "decode")
     for step in domain.chain(stage):
@@ -221,9 +221,9 @@ def reason_against(ability: Ability, domain: DomainSpec, stage: Stage) -> str:
 def stages_published(
     pipeline: Pipeline, domain: DomainSpec, asked: tuple[Stage, ...]
 ) -> tuple[tuple[Stage, ...], dict[Stage, str]]:
-    """Of the stages that a run asks for those that a pipeline publishes, and of the others, where
-    the pipeline does not leave them out itself, why it does not. Via topics it publishes what these
-    stages read, too. Raises DefinitionError."""
+    """The requested stages that a pipeline publishes, and for the others, unless the pipeline omits
+    them itself, the reason. With topology `via-topics` the stages that these read are published
+    too. Raises DefinitionError."""
     ability = _ability_of(pipeline)
     wanted = [stage for stage in asked if not pipeline.stages or stage in pipeline.stages]
     against = {stage: reason_against(ability, domain, stage) for stage in wanted}
@@ -235,7 +235,7 @@ def stages_published(
 
 
 def topology_of(pipeline: Pipeline) -> Topology:
-    """Where the stages of a pipeline have their rows from. Raises DefinitionError."""
+    """From where the stages of a pipeline read their rows. Raises DefinitionError."""
     return _ability_of(pipeline).topology
 
 

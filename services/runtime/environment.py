@@ -1,4 +1,4 @@
-"""What a run took place on: versions, host, Java, revision. Stored with every run."""
+"""The environment of a run: versions, host, Java, revision. Stored with every run."""
 
 import importlib.metadata
 import os
@@ -18,7 +18,7 @@ PACKAGES = ("faust-streaming", "confluent-kafka", "fastavro", "pyruhvro", "chdb-
 
 
 def environment() -> dict[str, Any]:
-    """Versions of what matters, and the machine: cores, memory in bytes, kernel."""
+    """Versions, and the machine: cores, memory in bytes, kernel."""
     return {
         "tidegauge": _revision(),
         "python": platform.python_version(),
@@ -34,7 +34,7 @@ def environment() -> dict[str, Any]:
 
 
 def _versions() -> Iterator[tuple[str, str]]:
-    """Of the packages that are here: the console's container has not those of every service."""
+    """Versions of installed packages: the console's container lacks those of other services."""
     of_engines = (name for one in load_engines().values() for name in one.spec.install.versions)
     for name in (*of_engines, *PACKAGES):
         with suppress(importlib.metadata.PackageNotFoundError):
@@ -45,11 +45,11 @@ def _version(package: str) -> str:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return "not here"  # an image has the packages of its own service only
+        return "not here"  # an image contains only the packages of its service
 
 
 def _revision() -> str:
-    """The revision of a checkout, or the version that is installed."""
+    """The revision of the checkout, or the installed version."""
     if (ROOT / ".git").exists():
         return _first_line(["git", "-C", str(ROOT), "describe", "--always", "--dirty"]) or "unknown"
     return _version("tidegauge")

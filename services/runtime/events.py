@@ -1,6 +1,6 @@
-"""Publish events on the bus and read commands: the two things every service does with Kafka.
+"""Publishes events on the bus and reads commands.
 
-Events are never dropped: when the client's bounded queue is full, publishing waits for room.
+Events are never dropped: if the client's bounded queue is full, publishing blocks.
 """
 
 import json
@@ -18,9 +18,9 @@ from services.runtime.kafka import assigned_consumer, event_producer, watermarks
 from services.runtime.settings import ServiceSettings
 
 FLUSH_TIMEOUT_S = 10.0
-IDLE_FETCH_MS = 5_000  # commands are rare; the broker answers at once when there is one
-# What code raises for values that it was not written for. A record that makes it do so is refused;
-# it must not end a service, which would read it again when it starts again.
+IDLE_FETCH_MS = 5_000  # commands are rare; the broker responds as soon as there is one
+# Exceptions raised for unexpected values. The record that causes one is refused. It must not stop a
+# service, which would read it again after a restart.
 RECORD_ERRORS = (
     ArithmeticError,
     AssertionError,
@@ -29,15 +29,16 @@ RECORD_ERRORS = (
     TypeError,
     ValueError,
 )
-# Of a dead letter. A record may be as large as the broker and the client take, 1 MB unless told
-# otherwise; what wraps it has to be smaller.
+# Limits of a dead letter. A record may be as large as the broker and the client accept, 1 MB by
+# default; the dead letter that contains it must be smaller.
 MAX_KEY_BYTES, MAX_VALUE_BYTES, MAX_REASON_CHARACTERS = 50_000, 900_000, 2_000
 
 
 @dataclass(frozen=True)
 class Refused:
-    """What cannot be used and is no record of Kafka. Speaks like one, so that it can become a dead
-    letter. source: where it was; part, at: its partition and offset or line, -1: none."""
+    """Unusable data that is not a Kafka record, with the interface of a Message so that it can
+    become
+    a dead letter. source: its origin; part, at: its partition and offset or line, or -1."""
 
     source: str
     data: bytes | None
@@ -61,7 +62,7 @@ class Refused:
         """None."""
 
     def value(self) -> bytes | None:
-        """What there is of it."""
+        """The data, as far as it was kept."""
         return self.data
 
 
@@ -75,13 +76,13 @@ class Events:
         self.failed = 0
 
     def publish(self, topic: str, run_id: str, /, **fields: Any) -> None:
-        """Publish one event of a `results.*` topic, keyed by run. Raises ValueError when it does
-        not fit its schema."""
+        """Publish one event of a `results.*` topic, keyed by run. Raises ValueError if it does not
+        fit its schema."""
         head = {"run_id": run_id, "time": self._clock(), "producer": self.name}
         self._send(topic, run_id, codec.encode(catalogue.record_of(topic), head | fields))
 
     def lifecycle(self, event: str, run_id: str = "", **fields: Any) -> None:
-        """Publish a lifecycle event at once. `detail` may be a model or a dict."""
+        """Publish and flush a lifecycle event. `detail` may be a model or a dict."""
         detail = fields.pop("detail", {})
         text = detail.model_dump_json() if isinstance(detail, BaseModel) else json.dumps(detail)
         self.publish(catalogue.LIFECYCLE, run_id, event=event, detail=text, **fields)
@@ -90,7 +91,7 @@ class Events:
     def conclusion(
         self, kind: str, run_id: str, reasons: Iterable[str], detail: Mapping[str, Any]
     ) -> None:
-        """Publish a conclusion at once: valid where there is no reason against it."""
+        """Publish and flush a conclusion: valid if there are no objections."""
         found = list(reasons)
         self.publish(
             catalogue.CONCLUSIONS,
@@ -103,7 +104,7 @@ class Events:
         self.flush()
 
     def command(self, command: str, run_id: str, body: BaseModel) -> None:
-        """Issue a command on `control.runs` at once."""
+        """Send a command on `control.runs` and flush it."""
         record = {
             "command_id": str(uuid.uuid4()),
             "run_id": run_id,
@@ -116,8 +117,8 @@ class Events:
         self.flush()
 
     def dead_letter(self, message: Message | Refused, reason: str, run_id: str = "") -> None:
-        """Keep a record that could not be used, with where it was and why: whole, or the begin of
-        one of more than 900 kB, and then the reason says so."""
+        """Store an unusable record with its position and the reason. Values above 900 kB are
+        truncated, which the reason says."""
         key, value = message.key(), message.value()
         for name, whole, most in (("key", key, MAX_KEY_BYTES), ("value", value, MAX_VALUE_BYTES)):
             if whole is not None and len(whole) > most:
@@ -136,12 +137,13 @@ class Events:
         self._send(catalogue.DEAD_LETTER, run_id, codec.encode("dead_letter", record))
 
     def flush(self, timeout_s: float = FLUSH_TIMEOUT_S) -> int:
-        """Wait until what was published is acknowledged; returns how many events are not yet."""
+        """Wait for acknowledgements; returns the number of unacknowledged events."""
         return int(self._producer.flush(timeout_s))
 
     def give_up(self, timeout_s: float) -> int:
-        """Wait at most `timeout_s` for acknowledgements, then drop what has none; returns how many
-        events that were. For events that matter less than ending in time."""
+        """Wait at most `timeout_s` for acknowledgements, then drop the other events and return
+        their
+        number. For events that matter less than ending in time."""
         left = self.flush(timeout_s)
         self._producer.purge()
         self.flush(0)
@@ -162,7 +164,7 @@ class Events:
 
 
 def open_events(settings: ServiceSettings, service: str) -> Events:
-    """Events of this service instance on the stack's broker."""
+    """The events client of this service instance."""
     return Events(event_producer(settings, service), settings.instance or service)
 
 
@@ -190,17 +192,17 @@ class Commands:
         return record
 
     def refuse(self, error: Exception) -> None:
-        """Keep the command that was polled last as a dead letter: it cannot be carried out."""
+        """Store the last polled command as a dead letter: it cannot be carried out."""
         if self._last is not None:
             self._events.dead_letter(self._last, f"cannot be carried out: {codec.said_by(error)}")
 
     def close(self) -> None:
-        """Leave the topic."""
+        """Close the consumer."""
         self._consumer.close()
 
 
 def open_commands(settings: ServiceSettings, service: str, events: Events) -> Commands:
-    """Commands issued from now on. Returns when the position at the end is known."""
+    """Commands sent from now on. Returns once the end position is known."""
     consumer = assigned_consumer(
         settings,
         f"{service}-commands",

@@ -7,9 +7,9 @@
         TimeRange(1_767_225_600_000, 1_767_229_200_000), 5, {"topic": ["orders"]},
     )
 
-It says what Grafana itself and its ClickHouse data source (version 4) say, for what our dashboards
-use: so they can be shown, and their queries tested, without Grafana. As there, `$__conditionalAll`
-is resolved first, then variables, then the other macros.
+Implements what Grafana and its ClickHouse data source (version 4) do, as far as our dashboards use
+it, so that dashboards can be shown and their queries tested without Grafana. In the same order:
+`$__conditionalAll` first, then variables, then the other macros.
 """
 
 import re
@@ -17,24 +17,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-ALL: Final = "$__all"  # the value of a variable of which everything is chosen
+ALL: Final = "$__all"  # value of a variable with everything selected
 Value = str | Sequence[str]
 
 BY_MINUTE_S: Final = 21_600  # as `LATENCIES` in deploy/grafana/program/sql.py
 _CONDITIONAL: Final = "$__conditionalAll("
 _NAME = re.compile(r"\$\{?(\w+)")
-# $name, ${name} and ${name:format}; what begins with two underscores is Grafana's own.
+# $name, ${name} and ${name:format}; names with two leading underscores are Grafana's own.
 _VARIABLE = re.compile(r"\$(?:(?!__)([A-Za-z_]\w*)|\{(?!__)(\w+)(?::(\w+))?\})")
 _MACRO = re.compile(r"\$(?:__(\w+)|\{__(\w+)\})")
 
 
 class MacroError(ValueError):
-    """A query holds a macro or variable that is not known, or used wrongly."""
+    """A query contains an unknown or misused macro or variable."""
 
 
 @dataclass(frozen=True)
 class TimeRange:
-    """What the time picker shows: from and to, epoch milliseconds, both inclusive."""
+    """The range of the time picker, epoch milliseconds, both ends inclusive."""
 
     from_ms: int
     to_ms: int
@@ -43,20 +43,20 @@ class TimeRange:
 def expand(sql: str, time_range: TimeRange, interval_s: int, variables: Mapping[str, Value]) -> str:
     """The SQL that the data source would send.
 
-    interval_s: how long one point of a graph is, at least 1. variables: name to value, to values,
-    or to ALL; names may be there that the query does not use. Raises MacroError.
+    interval_s: seconds per point, at least 1. variables: name to value, to values, or to ALL; may
+    contain names that the query does not use. Raises MacroError.
     """
     return _expand_macros(with_values(sql, variables), time_range, max(1, interval_s))
 
 
 def with_values(sql: str, variables: Mapping[str, Value]) -> str:
-    """With values for variables, and the macros that Grafana leaves to the data source."""
+    """Substitute variables and the macros that Grafana leaves to the data source."""
     return _replace_variables(_resolve_conditions(sql, variables), variables)
 
 
 def interval_for(time_range: TimeRange, points: int, least_s: int = 1) -> int:
-    """Seconds of one point so that about `points` of them, at least 1, cover the range. At least a
-    minute where latencies are answered by the minute."""
+    """Seconds per point for about `points` of them, at least 1, over the range. At least a minute
+    if latencies are read from the per-minute table."""
     span_s = (time_range.to_ms - time_range.from_ms) / 1000
     wanted = max(span_s / max(1, points), 60 if span_s >= BY_MINUTE_S else 1)
     steps = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 10800)
@@ -109,7 +109,7 @@ def _quoted(value: str) -> str:
 
 
 def _plain(values: list[str]) -> str:
-    """Without a format: one value as it is; several quoted, as the data source does."""
+    """The default format: one value unchanged, several quoted, as the data source does."""
     return values[0] if len(values) == 1 else ",".join(map(_quoted, values))
 
 
@@ -161,7 +161,7 @@ def _macro(name: str, arguments: list[str], time_range: TimeRange, interval_s: i
 
 
 def _arguments(sql: str, start: int) -> tuple[list[str], int]:
-    """Arguments in the brackets that open at `start`, and where they end; none without brackets."""
+    """Arguments in the parentheses that open at `start`, and their end; none without them."""
     if sql[start : start + 1] != "(":
         return [], start
     arguments, depth, begin = [], 0, start + 1

@@ -1,4 +1,4 @@
-"""What consumer groups have committed and where partitions end, asked of a broker. Reads only."""
+"""Committed offsets of consumer groups and end offsets of partitions. Reads only."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -12,7 +12,7 @@ Place = tuple[str, int]
 
 
 def committed_offsets(admin: AdminClient, group: str, timeout_s: float) -> dict[Place, int]:
-    """Next offset to read of each partition; negative where there is none. Raises KafkaException,
+    """Committed offset of each partition; negative if there is none. Raises KafkaException,
     TimeoutError of concurrent.futures."""
     asked = admin.list_consumer_group_offsets(
         [ConsumerGroupTopicPartitions(group)], request_timeout=timeout_s
@@ -24,8 +24,8 @@ def committed_offsets(admin: AdminClient, group: str, timeout_s: float) -> dict[
 def newest_offsets(
     admin: AdminClient, places: Iterable[Place], timeout_s: float
 ) -> dict[Place, int]:
-    """Offset of the next record of each partition, without those that are gone. Raises
-    TimeoutError of concurrent.futures."""
+    """End offset of each partition, without deleted ones. Raises TimeoutError of
+    concurrent.futures."""
     asked = {TopicPartition(*place): OffsetSpec.latest() for place in places}
     if not asked:
         return {}
@@ -34,5 +34,5 @@ def newest_offsets(
         try:
             ends[partition.topic, partition.partition] = future.result(timeout_s).offset
         except KafkaException:
-            continue  # the topic is gone, and with it what was committed of it
+            continue  # the topic was deleted
     return ends

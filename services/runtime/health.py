@@ -1,6 +1,6 @@
-"""`/health/live`, `/health/ready` and `/metrics` of a service, on loopback unless told otherwise.
+"""`/health/live`, `/health/ready` and `/metrics` of a service, on loopback by default.
 
-The evaluator (Faust) and the store have web servers of their own and answer the same paths there.
+The evaluator (Faust) and the store have their own web servers and serve the same paths there.
 """
 
 import socket
@@ -25,7 +25,7 @@ class PortTakenError(OSError):
 def serve_health(host: str, port: int, is_ready: Callable[[], bool]) -> ThreadingHTTPServer:
     """Serve health and metrics in a daemon thread. Raises PortTakenError.
 
-    On loopback it is only answered under a name or number of this machine: see hosts.py.
+    On loopback, requests must name this machine or its address as Host: see hosts.py.
     """
     names = LOOPBACK | {host}
 
@@ -54,7 +54,7 @@ def serve_health(host: str, port: int, is_ready: Callable[[], bool]) -> Threadin
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Requests are not logged: a probe every second says nothing."""
+            """Requests are not logged: there is a probe every second."""
 
     try:
         server = _Server((host, port), Handler)
@@ -65,15 +65,15 @@ def serve_health(host: str, port: int, is_ready: Callable[[], bool]) -> Threadin
 
 
 class _Server(ThreadingHTTPServer):
-    """Has MOST_CONNECTIONS at once: the oldest gives way to another, so that whoever holds
-    connections open keeps nobody else out."""
+    """Has at most MOST_CONNECTIONS. A new connection evicts the oldest, so idle connections block
+    nobody."""
 
     def __init__(self, *arguments: Any) -> None:
         self._open: dict[socket.socket, None] = {}  # oldest first
         super().__init__(*arguments)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer a connection in a thread of its own."""
+        """Serve a connection in its own thread."""
         for oldest in list(self._open)[: 1 - MOST_CONNECTIONS]:
             self._open.pop(oldest, None)
             with suppress(OSError):
@@ -82,6 +82,6 @@ class _Server(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """A connection has been answered, or broke off."""
+        """Forget a connection that was served or broke off."""
         self._open.pop(request, None)
         super().shutdown_request(request)

@@ -1,7 +1,7 @@
-"""The names of a server in the Host of a request. Pure.
+"""Checks the Host header of a request. Pure.
 
-A page whose name is made to resolve to 127.0.0.1 ("DNS rebinding") sends that name as Host. It is
-never an IP address, which no name resolves to, and never one of the server's own names.
+In a DNS rebinding attack, a page's name resolves to 127.0.0.1 and is sent as Host. It is never an
+IP address, which no name resolves to, and never one of the server's own names.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,8 @@ LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 def host_of(address: str) -> str:
-    """The name or number in an address such as `//name:port` or an Origin; empty where none is."""
+    """The name or number in an address such as `//name:port` or an Origin; empty if there is
+    none."""
     try:
         return (urlsplit(address).hostname or "").lower()
     except ValueError:
@@ -20,7 +21,7 @@ def host_of(address: str) -> str:
 
 
 def is_known(host: str, names: Iterable[str], by_number: bool = False) -> bool:
-    """Whether a Host is one of these names, or where `by_number` says so any IP address."""
+    """Whether a Host is one of these names or, with `by_number`, any IP address."""
     name = host_of(f"//{host}")
     return name in names or (by_number and is_number(name))
 

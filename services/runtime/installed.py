@@ -1,10 +1,10 @@
-"""Where an engine that is installed at first use has its environment, its jars and its classes.
+"""Installation folders of an engine that is installed at first use.
 
-    <installed_engines>/NAME/venv      packages of Python; `installed.lock` is their lock
+    <installed_engines>/NAME/venv      Python packages; `installed.lock` is their lock
     <installed_engines>/NAME/jars      jars, a folder per configuration, and `installed.lock`
     <installed_engines>/NAME/classes   compiled Java; `installed.sha256` is that of the sources
 
-deploy/local/engines.py writes what is read here.
+deploy/local/engines.py writes them.
 """
 
 import hashlib
@@ -21,20 +21,20 @@ from services.runtime.settings import ServiceSettings
 
 STAMP = "installed.lock"
 CLASSES_STAMP = "installed.sha256"
-JAR_FOLDERS = ("jars", "lib")  # of a package that brings jars
+JAR_FOLDERS = ("jars", "lib")  # subfolders of a package that contains jars
 RUN, COMPILER = "run", "compiler"  # configurations of an engine's Ivy file
 
 
 @dataclass(frozen=True)
 class Installed:
-    """The place of one engine's installation, whether anything is there or not."""
+    """Paths of one engine's installation, existing or not."""
 
     engine: Engine
     folder: Path
 
     @property
     def venv(self) -> Path:
-        """Its environment."""
+        """Its virtual environment."""
         return self.folder / "venv"
 
     @property
@@ -49,7 +49,7 @@ class Installed:
 
     @property
     def python_lock(self) -> Path | None:
-        """The lock of its packages."""
+        """The lock of its Python packages; None without one."""
         name = self.engine.spec.install.python
         return self.engine.folder / name if name else None
 
@@ -61,19 +61,19 @@ class Installed:
 
     @property
     def sources(self) -> tuple[Path, ...]:
-        """Folders with sources."""
+        """Its source folders."""
         return tuple(
             (self.engine.folder / name).resolve() for name in self.engine.spec.install.sources
         )
 
     @property
     def java_sources(self) -> tuple[Path, ...]:
-        """Files to compile."""
+        """The Java files to compile."""
         return tuple(path for folder in self.sources for path in sorted(folder.glob("*.java")))
 
     @property
     def sources_digest(self) -> str:
-        """What the classes depend on: the sources and the lock of the jars."""
+        """Digest of what the classes depend on: the sources and the lock of the jars."""
         digest = hashlib.sha256()
         lock = self.jars_lock
         for path in (*self.java_sources, *([lock] if lock else [])):
@@ -81,8 +81,9 @@ class Installed:
         return digest.hexdigest()
 
     def lacking(self) -> tuple[str, ...]:
-        """What is not there, or is of another lock: `packages`, `jars`, `classes`. Raises OSError
-        where files of the engine are missing."""
+        """What is missing or outdated: `packages`, `jars`, `classes`. Raises OSError if files of
+        the
+        engine are missing."""
         return tuple(self._lacking())
 
     def _lacking(self) -> Iterator[str]:
@@ -95,8 +96,9 @@ class Installed:
             yield "classes"
 
     def version(self) -> str:
-        """The engine's version, as its locks say, or the package where it has no environment of its
-        own; empty where neither does."""
+        """The engine's version from its locks, or that of its package if it has no environment of
+        its
+        own; empty if there is neither."""
         texts = [path.read_text() for path in (self.python_lock, self.jars_lock) if path]
         for name in self.engine.spec.install.versions:
             pattern = rf"(?m)(?:^|/){re.escape(name)}(?:==|-)(\d[^\s;\\]*?)(?:\.jar)?(?=[\s;\\]|$)"
@@ -110,8 +112,9 @@ class Installed:
         return ""
 
     def environment(self) -> dict[str, str]:
-        """Variables that its program needs: PATH has its own Python first, CLASSPATH its classes
-        and jars, PYTHONPATH its sources. PATH is without the rest."""
+        """Environment variables of its program: PATH starts with its Python, CLASSPATH has its
+        classes
+        and jars, PYTHONPATH its sources. PATH does not include the inherited one."""
         found: dict[str, str] = {}
         if self.python_lock:
             found["PATH"] = str(self.venv / "bin")

@@ -1,4 +1,4 @@
-"""Kafka clients with the settings that every service of this project uses."""
+"""Kafka clients with the settings common to all services."""
 
 import time
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ _LEADERLESS = (
     KafkaError._UNKNOWN_PARTITION,
     KafkaError._UNKNOWN_TOPIC,
 )
-# Levels of librdkafka's logs. A command's would go to its terminal, where it tells troubles itself.
+# librdkafka log levels. A command's terminal gets none: the command reports errors itself.
 NO_LOGS, ERRORS = 0, 3
 CONSOLE = "console"
 
@@ -34,12 +34,12 @@ class KafkaUnavailableError(RuntimeError):
 
 
 class NoTopicError(KafkaUnavailableError):
-    """The broker has answered: it does not have the topic."""
+    """The broker responded that the topic does not exist."""
 
 
 def client_properties(settings: ServiceSettings, client: str) -> dict[str, Any]:
-    """What every client of librdkafka needs: where the broker is, its name, logs of errors only (of
-    a command none), the login and the user's own properties. Raises SecretFileError."""
+    """Properties of every librdkafka client: bootstrap servers, name, log level (errors; none for a
+    command), login and the user's own properties. Raises SecretFileError."""
     return open_client_properties(settings, client) | {
         "bootstrap.servers": settings.bootstrap,
         **settings.client_properties,
@@ -47,8 +47,7 @@ def client_properties(settings: ServiceSettings, client: str) -> dict[str, Any]:
 
 
 def open_client_properties(settings: ServiceSettings, client: str) -> dict[str, Any]:
-    """The same for a client that may only do what everybody may, without a login of the local
-    broker."""
+    """The same for a client with public access only, without a login at the local broker."""
     return {
         "bootstrap.servers": settings.open_bootstrap,
         "client.id": f"tidegauge-{client}",
@@ -63,10 +62,10 @@ def admin_client(settings: ServiceSettings, client: str) -> AdminClient:
 
 
 def idempotent_producer(settings: ServiceSettings, client: str, **properties: Any) -> Producer:
-    """A producer that neither repeats nor reorders: idempotent, all acknowledgements, lz4.
+    """A producer without duplicates or reordering: idempotent, all acknowledgements, lz4.
 
-    A key gets the partition that Java clients give it: outputs of one key have the partition
-    number of its inputs, whatever the pipeline is written in.
+    Partitions keys like Java clients: outputs of one key get the partition number of its inputs,
+    whatever the pipeline's language.
     """
     return Producer(
         {
@@ -80,8 +79,8 @@ def idempotent_producer(settings: ServiceSettings, client: str, **properties: An
 
 
 def frame_tag(settings: ServiceSettings, run_id: str) -> bytes:
-    """What the frames of a run on its way in begin with: only who can log in to Kafka as a service
-    knows it. Raises SecretFileError."""
+    """Secret prefix of the frames of a run on the network: known only to those who can log in to
+    Kafka as a service. Raises SecretFileError."""
     return tag_of(run_id, settings.client_properties.get("sasl.password", ""))
 
 
@@ -93,7 +92,7 @@ def event_producer(settings: ServiceSettings, client: str) -> Producer:
 
 
 def assigned_consumer(settings: ServiceSettings, client: str, **properties: Any) -> Consumer:
-    """A consumer whose owner assigns partitions and offsets itself: no group, no commits.
+    """A consumer with manually assigned partitions and offsets: no group, no commits.
 
     Fetches wait up to 100 ms for 64 KiB, which keeps an idle consumer quiet; properties override.
     """
@@ -112,8 +111,8 @@ def assigned_consumer(settings: ServiceSettings, client: str, **properties: Any)
 
 
 def partition_ids(consumer: Consumer, topic: str) -> tuple[int, ...]:
-    """Partitions of a topic in order. Raises NoTopicError when it is not there,
-    KafkaUnavailableError when the broker does not say what they are, KafkaException."""
+    """Partitions of a topic in order. Raises NoTopicError if it does not exist,
+    KafkaUnavailableError if the broker does not return them, KafkaException."""
     found = consumer.list_topics(topic, timeout=KAFKA_TIMEOUT_S).topics.get(topic)
     if found is None or (found.error and found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART):
         raise NoTopicError(f"topic {topic} is not there")
@@ -124,11 +123,10 @@ def partition_ids(consumer: Consumer, topic: str) -> tuple[int, ...]:
 
 
 def watermarks(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
-    """First and next offset of a partition.
+    """First and end offset of a partition.
 
-    A topic or partition that was just created has no leader for a moment, so that is waited for,
-    as is whatever else the client says will pass. Raises KafkaException when the broker refuses, or
-    still does after 15 s.
+    Retries while a new partition has no leader yet, and for other retriable errors. Raises
+    KafkaException when the broker refuses, or still does after 15 s.
     """
     deadline_s = time.monotonic() + KAFKA_TIMEOUT_S
     while True:
@@ -144,7 +142,7 @@ def watermarks(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]
 
 
 def ends_of(consumer: Consumer, topics: Iterable[str]) -> dict[tuple[str, int], int]:
-    """Offset of the next record of every partition of some topics, by topic and partition."""
+    """End offset of every partition of some topics, by topic and partition."""
     return {
         (topic, partition): end
         for topic in topics
@@ -153,7 +151,7 @@ def ends_of(consumer: Consumer, topics: Iterable[str]) -> dict[tuple[str, int], 
 
 
 def end_offsets(consumer: Consumer, topic: str) -> tuple[int, ...]:
-    """Offset of the next record of each partition of a topic, in partition order."""
+    """End offset of each partition of a topic, in partition order."""
     return tuple(
         watermarks(consumer, TopicPartition(topic, partition))[1]
         for partition in partition_ids(consumer, topic)

@@ -1,11 +1,11 @@
-"""Kafka's security settings, given as librdkafka's properties, for clients of other makes. Pure.
+"""Converts Kafka security settings from librdkafka properties for other clients. Pure.
 
-`TIDEGAUGE_KAFKA_PROPERTIES` holds what every librdkafka client gets:
+`TIDEGAUGE_KAFKA_PROPERTIES` holds the properties of every librdkafka client:
 
     {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "…",
      "sasl.password": "…", "ssl.ca.location": "/etc/tidegauge/ca.pem"}
 
-Java's clients and aiokafka (Faust) name the same things otherwise.
+Java clients and aiokafka (Faust) use other names for the same settings.
 """
 
 from collections.abc import Mapping
@@ -21,9 +21,8 @@ _LOGIN_MODULES = {
 
 @dataclass(frozen=True)
 class Security:
-    """How clients prove who they are, and whom they trust. certificate_path and key_path: PEM of
-    the client, where the broker asks for it; ca_path: PEM of the authorities, empty for those of
-    the machine."""
+    """How clients authenticate and whom they trust. certificate_path, key_path: PEM of the client,
+    if the broker requires it; ca_path: PEM of the authorities, empty for those of the machine."""
 
     protocol: str = PLAINTEXT
     mechanism: str = ""
@@ -36,18 +35,18 @@ class Security:
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether TLS is spoken."""
+        """Whether TLS is used."""
         return self.protocol in (SSL, SASL_SSL)
 
     @property
     def is_authenticated(self) -> bool:
-        """Whether a user logs in."""
+        """Whether SASL is used."""
         return self.protocol in (SASL_PLAINTEXT, SASL_SSL)
 
 
 def security(properties: Mapping[str, str]) -> Security:
-    """What librdkafka's properties say. Raises ValueError, one sentence, for what other clients
-    cannot be told."""
+    """Parse librdkafka properties. Raises ValueError, one sentence, for settings that other clients
+    do not support."""
     found = Security(
         protocol=properties.get("security.protocol", PLAINTEXT).upper(),
         mechanism=properties.get("sasl.mechanism", properties.get("sasl.mechanisms", "")).upper(),
@@ -67,8 +66,8 @@ def security(properties: Mapping[str, str]) -> Security:
 
 
 def login_properties(user: str, password: str) -> dict[str, str]:
-    """librdkafka properties of a client of the local broker. SCRAM never sends the password: a
-    process that took the port of a broker that has ended does not learn it."""
+    """librdkafka properties of a client of the local broker. SCRAM never sends the password, so a
+    process that takes over the port of a stopped broker does not learn it."""
     return {
         "security.protocol": SASL_PLAINTEXT,
         "sasl.mechanism": "SCRAM-SHA-256",
@@ -78,7 +77,7 @@ def login_properties(user: str, password: str) -> dict[str, str]:
 
 
 def java_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """The same for Java's clients, without a certificate of the client's own."""
+    """The same for Java clients, without a client certificate."""
     found = security(properties)
     if found.protocol == PLAINTEXT:
         return {}

@@ -1,9 +1,9 @@
-"""Landlock: a process gives up, for itself and its children, what it may open and connect to.
+"""Landlock: a process restricts, for itself and its children, files and TCP ports.
 
-https://docs.kernel.org/userspace-api/landlock.html. The kernel's interface has grown by versions
-("ABI"); what a kernel does not know is left out, so `Rules` hold as far as `abi()` reaches:
+https://docs.kernel.org/userspace-api/landlock.html. The kernel's interface is versioned ("ABI").
+Rights unknown to a kernel are left out, so `Rules` are enforced as far as `abi()` supports them:
 1 files, 2 moving between folders, 3 truncating, 4 TCP, 5 ioctl of devices, 6 signals and abstract
-sockets. With ABI 1 nothing can be moved between folders at all, so that is taken for none.
+sockets. ABI 1 cannot allow moves between folders at all, so it counts as no support.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 MIN_ABI: Final = 2
-_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # on every architecture but Alpha
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # on every architecture except Alpha
 _ASK_VERSION: Final = 1
 _SET_NO_NEW_PRIVS: Final = 38
 _PATH_BENEATH, _NET_PORT = 1, 2
@@ -23,7 +23,7 @@ _READ_FILE, _READ_DIR = 1 << 2, 1 << 3
 _WRITE_FILE, _TRUNCATE = 1 << 1, 1 << 14
 _REMOVE_DIR, _REMOVE_FILE, _MAKE_DIR, _MAKE_REG, _MAKE_SYM = (1 << n for n in (4, 5, 7, 8, 12))
 _REFER: Final = 1 << 13
-# Of these, nothing executes, and nothing makes a device, a socket or a pipe.
+# Granted rights never include executing, or making devices, sockets or pipes.
 _READ: Final = _READ_FILE | _READ_DIR
 _WRITE: Final = (
     _WRITE_FILE
@@ -38,21 +38,21 @@ _WRITE: Final = (
 _OF_FILES: Final = _READ_FILE | _WRITE_FILE | _TRUNCATE
 _BIND, _CONNECT = 1, 2
 _ALL_SCOPES: Final = 3
-_FS_RIGHTS: Final = {1: 13, 2: 14, 3: 15, 4: 15}  # how many bits; 16 from ABI 5 on
+_FS_RIGHTS: Final = {1: 13, 2: 14, 3: 15, 4: 15}  # number of rights by ABI; 16 from ABI 5 on
 _FIRST_WITH_TCP, _FIRST_WITH_SCOPES = 4, 6
 _KERNEL_FILES: Final = ("/proc/", "/sys/")
 
 
 class LandlockError(RuntimeError):
-    """The process could not be restricted; the text says why, in one sentence."""
+    """The process could not be restricted; the text is one sentence with the reason."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What stays allowed; whatever is not named is denied.
+    """The allowed access; everything else is denied.
 
-    read, write: files, or folders with all beneath them; what is not there is left out. bind,
-    connect: TCP ports; None leaves connecting as it is.
+    read, write: files, or folders with all contents; missing ones are skipped. bind, connect: TCP
+    ports; None leaves connecting unrestricted.
     """
 
     read: tuple[Path, ...]
@@ -79,7 +79,7 @@ class _NetPortAttr(ctypes.Structure):
 
 
 def abi() -> int:
-    """Version of Landlock that this kernel has and allows; 0 where there is none."""
+    """Landlock version of this kernel; 0 if it is absent or disabled."""
     if platform.system() != "Linux":
         return 0
     asked: int = _libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _ASK_VERSION)
@@ -87,10 +87,10 @@ def abi() -> int:
 
 
 def restrict(rules: Rules) -> None:
-    """Give up everything but `rules`, for good. Raises LandlockError, with nothing given up.
+    """Permanently drop all access except `rules`. Raises LandlockError, with nothing dropped.
 
-    A thread that is there already would keep what it has, so there must be none besides the caller.
-    Files that are open stay usable.
+    Must be called while the process has one thread: other threads would keep their access. Open
+    files stay usable.
     """
     version = abi()
     if version < MIN_ABI:
@@ -124,7 +124,7 @@ def _new_ruleset(version: int, rules: Rules) -> int:
         net if version >= _FIRST_WITH_TCP else 0,
         _ALL_SCOPES if version >= _FIRST_WITH_SCOPES else 0,
     )
-    # An old kernel takes a longer structure as long as what it does not know is 0.
+    # Old kernels accept a longer structure if the fields they do not know are 0.
     made = _libc().syscall(
         _CREATE_RULESET, ctypes.byref(attr), ctypes.c_size_t(ctypes.sizeof(attr)), 0
     )
@@ -135,11 +135,12 @@ def _allow_path(ruleset: int, path: Path, rights: int) -> None:
     try:
         opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
-        return  # it is not there, or not for us
+        return  # missing or not permitted
     allowed = rights if path.is_dir() else rights & _OF_FILES
     attr = _PathBeneathAttr(allowed, opened)
     done = _libc().syscall(_ADD_RULE, ruleset, _PATH_BENEATH, ctypes.byref(attr), 0)
-    # A rule holds for an inode, and the kernel makes those of its own files anew once nobody has
+    # A rule applies to an inode, and the kernel recreates the inodes of its own files once nobody
+    # has
     # them open.
     if not str(path).startswith(_KERNEL_FILES):
         os.close(opened)

@@ -7,7 +7,7 @@ import structlog
 
 
 def configure_logs(service: str, level: str = "info") -> structlog.stdlib.BoundLogger:
-    """Send all logs of this process to standard error as JSON lines; returns the bound logger."""
+    """Log to standard error as JSON lines; returns the bound logger."""
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

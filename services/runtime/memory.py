@@ -1,4 +1,4 @@
-"""Memory of a process that takes in batches of many short-lived objects."""
+"""Memory tuning for processes that read batches of many short-lived objects."""
 
 import ctypes
 import gc
@@ -9,19 +9,20 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Final
 
-YOUNG_OBJECTS: Final = 200_000  # more than the messages of a batch, which die together
+YOUNG_OBJECTS: Final = 200_000  # more than the messages of one batch
 
 
 def expect_batches() -> None:
-    """Have the collector of garbage not look at every batch of messages many times, nor at what is
-    there now."""
+    """Tune garbage collection for batches: fewer young collections, and no scans of the objects
+    that
+    exist now."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, 20, 20)
 
 
 def return_pages() -> None:
-    """Give back the pages that glibc keeps for later, or between what is still used."""
+    """Return free pages that glibc keeps to the operating system."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -37,8 +38,8 @@ class _WithoutPandas(MetaPathFinder):
 
 
 def leave_out_pandas() -> None:
-    """Let Arrow know of no pandas in this process. At its first array it imports pandas, which
-    takes a second of processor time and 50 MB, and nothing here uses it."""
+    """Prevent Arrow from importing pandas, which nothing here uses. It does so at its first array,
+    which takes a second of processor time and 50 MB."""
     import pyarrow as pa
 
     finder = _WithoutPandas()

@@ -1,4 +1,4 @@
-"""Which ports a stack has: consecutive ones from its base port. Imports nothing: see probe.py."""
+"""Port numbers of a stack, consecutive from its base port. Imports nothing: see probe.py."""
 
 DEFAULT_BASE_PORT = 17070
 PORT_OFFSETS = {
@@ -16,19 +16,19 @@ PORT_OFFSETS = {
     "gateway_frames": 11,
     "watcher": 12,
 }
-# Linux takes ports of this range for outgoing connections.
+# Linux uses ports of this range for outgoing connections.
 EPHEMERAL_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 
 
 def ephemeral_hint(base_port: int, path: str = EPHEMERAL_RANGE) -> str:
-    """Why ports of a stack may be taken now and then; empty where its base port is a good one.
+    """A warning if ports of a stack are in the ephemeral range; empty if they are not.
 
-    Any program's outgoing connection can have a port of the range for as long as it lasts.
+    Outgoing connections of any program can occupy a port of that range.
     """
     try:
         with open(path) as file:
             first, last = map(int, file.read().split())
-    except (OSError, ValueError):  # another system
+    except (OSError, ValueError):  # not Linux
         return ""
     if base_port > last or base_port + max(PORT_OFFSETS.values()) < first:
         return ""

@@ -1,10 +1,10 @@
-"""Ask a service on this machine whether it is ready: `python -m services.runtime.probe SERVICE`.
+"""Readiness probe of a service on this machine: `python -m services.runtime.probe SERVICE`.
 
-For health checks of containers, which have no curl. Exit code 0 when `/health/ready` answers 200
-within 3 s, else 1 with one line, 2 for a service that does not exist or a base port that is none.
+For container health checks, as the images have no curl. Exit code 0 if `/health/ready` returns 200
+within 3 s, else 1 with one line; 2 for an unknown service or an invalid base port.
 
-It runs every few seconds on the cores that are measured, so it reads its two settings from the
-environment alone and imports little.
+It runs every few seconds on the cores being measured, so it reads its two settings from the
+environment and imports little.
 """
 
 import os
@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
         print(f"usage: python -m services.runtime.probe {'|'.join(PORT_OFFSETS)}", file=sys.stderr)
         return EXIT_USAGE
     host = os.environ.get("TIDEGAUGE_HOST", LOOPBACK)
-    # From inside its own container.
+    # The probe runs inside the service's container.
     host, port = LOOPBACK if host in ANY_ADDRESS else host, int(given) + PORT_OFFSETS[arguments[0]]
     try:
         answer = first_line(host, port)
@@ -41,8 +41,7 @@ def main(arguments: list[str]) -> int:
 
 
 def first_line(host: str, port: int) -> bytes:
-    """What a server answers to `GET /health/ready`, up to the end of the first line. Raises
-    OSError."""
+    """The first line of the response to `GET /health/ready`. Raises OSError."""
     with socket.create_connection((host, port), TIMEOUT_S) as connection:
         lines = ("GET /health/ready HTTP/1.1", f"Host: {LOOPBACK}:{port}", "Connection: close")
         connection.sendall("\r\n".join((*lines, "", "")).encode())

@@ -1,4 +1,4 @@
-"""What tells a process from all others that have or had its pid."""
+"""Identifies a process beyond its pid, which is reused."""
 
 from contextlib import suppress
 from functools import cache
@@ -7,12 +7,12 @@ from pathlib import Path
 import psutil
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-START_TICKS = 19  # place of `starttime` after the command's name
+START_TICKS = 19  # index of `starttime` after the command's name
 
 
 def birth_of(pid: int) -> str:
-    """When a process began: the boot and the clock ticks since then on Linux, whatever is done to
-    the clock; elsewhere epoch seconds.
+    """Start time of a process: on Linux the boot id and the clock ticks since boot, which clock
+    changes do not affect; elsewhere epoch seconds.
 
     Raises psutil.NoSuchProcess. Source: proc(5), /proc/PID/stat.
     """

@@ -1,5 +1,5 @@
-"""The contract of an engine's program (schemas/engine.py), for programs in Python; and by which
-argument the processes of a pipeline are known.
+"""Python implementation of the contract of engine programs (schemas/engine.py), and how to find
+the processes of a pipeline by their arguments.
 """
 
 import json
@@ -18,18 +18,18 @@ _PLAN = re.compile(r"/runs/[a-z0-9][a-z0-9-]*/([a-z0-9][a-z0-9-]*)\.plan\.json$"
 
 
 def plan_file(folder: Path, pipeline: str) -> Path:
-    """Where the plan of a pipeline is in the folder of a run."""
+    """Path of a pipeline's plan in the folder of a run."""
     return folder / f"{pipeline}.plan.json"
 
 
 def pipeline_of(command_line: Sequence[str]) -> str:
-    """The pipeline whose plan is an argument of a command line, or empty."""
+    """The pipeline whose plan is an argument of a command line; empty if there is none."""
     found = (_PLAN.search(argument) for argument in command_line)
     return next((match[1] for match in found if match), "")
 
 
 def read_plan() -> EnginePlan:
-    """The plan that the last argument names. Exits with one line when there is none."""
+    """The plan named by the last argument. Exits with one line if there is none."""
     try:
         return EnginePlan.model_validate_json(Path(sys.argv[-1]).read_bytes())
     except (OSError, ValueError) as error:
@@ -37,8 +37,8 @@ def read_plan() -> EnginePlan:
 
 
 class Voice:
-    """Says lines of the contract on standard output; what else this process and its children write
-    there goes to standard error."""
+    """Writes contract lines to standard output. All other output of this process and its children
+    to standard output is redirected to standard error."""
 
     def __init__(self) -> None:
         self._lines = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
@@ -46,15 +46,15 @@ class Voice:
         self._lock = threading.Lock()
 
     def ready(self, **detail: Any) -> None:
-        """The pipeline reads its inputs."""
+        """Report that the pipeline reads its inputs."""
         self._say(event="ready", detail=detail)
 
     def progress(self, **fields: Any) -> None:
-        """What one stage did (schemas.engine.ProgressLine)."""
+        """Report the progress of one stage (schemas.engine.ProgressLine)."""
         self._say(event="progress", **fields)
 
     def failed(self, stage: str, reason: str) -> None:
-        """The pipeline cannot go on."""
+        """Report that the pipeline cannot continue."""
         self._say(event="failed", stage=stage, reason=reason)
 
     def _say(self, **fields: Any) -> None:
@@ -63,9 +63,9 @@ class Voice:
 
 
 def end_with_parent(before: Callable[[], None] = lambda: None) -> None:
-    """End this process when its standard input does, which the parent holds.
+    """End this process when its standard input, held open by the parent, is closed.
 
-    before: what is done first, in a thread of its own; this process ends whatever comes of it.
+    before: called first, in a separate thread; this process ends even if it fails.
     """
 
     def wait_for_the_end() -> None:

@@ -1,14 +1,14 @@
-"""Text of Java's properties files, as Kafka and engines in Java read them. Pure."""
+"""Formats Java properties files, as read by Kafka and Java engines. Pure."""
 
 from collections.abc import Mapping
 
 _SHORT = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
-# What separates a key from its value, or makes a line a comment.
+# Separators of key and value, and comment characters.
 _IN_KEYS = frozenset(" :=#!")
 
 
 def properties_text(values: Mapping[str, object]) -> str:
-    """One line per setting, in ASCII, so that Java reads any key and value back as they are."""
+    """One line per setting, in ASCII, escaped so that Java reads back the same keys and values."""
     lines = (f"{_key(name)}={_value(str(value))}\n" for name, value in values.items())
     return "".join(lines)
 
@@ -18,7 +18,7 @@ def _key(text: str) -> str:
 
 
 def _value(text: str) -> str:
-    # Java skips blanks before a value.
+    # Java strips leading blanks of a value.
     blanks = len(text) - len(text.lstrip(" "))
     return "\\ " * blanks + "".join(map(_escaped, text[blanks:]))
 

@@ -1,12 +1,12 @@
-"""Counts of events, less what was published of them before.
+"""Difference between counts computed again and counts published before.
 
-Events are counts of cells that add up: records of a topic and second, outputs with one latency,
-verdicts of one kind. A process that takes over counts again and publishes, cell by cell, what it
-has counted less what was published:
+Events are additive counts of cells: records of a topic and second, outputs with one latency,
+verdicts of one kind. A process that takes over counts again and publishes, for each cell, its own
+count minus the published one:
 
     counts = CountReconciler()
-    counts.deduct(topic, fields)       # for everything that was published already
-    counts.count(topic, fields)        # for everything it counts, until it has caught up
+    counts.deduct(topic, fields)       # for every event already published
+    counts.count(topic, fields)        # for every event counted again, until it has caught up
     for topic, fields in counts.events(): ...
 """
 
@@ -21,7 +21,7 @@ from schemas.protocol import VERDICTS
 MAX_SAMPLES = 5  # of each verdict per event
 Fields = dict[str, Any]
 COUNTED = (catalogue.THROUGHPUT, catalogue.LATENCY, catalogue.VERDICTS)
-# What an event is about, by topic; the rest of its fields are counts.
+# Address fields of an event by topic; the other fields are counts.
 _ADDRESS = {
     catalogue.THROUGHPUT: ("topic", "pipeline", "stage", "second"),
     catalogue.LATENCY: ("pipeline", "stage", "definition", "phase", "second"),
@@ -34,7 +34,7 @@ Address = tuple[Any, ...]
 
 
 class NotRepeatableError(RuntimeError):
-    """Counting again gave less than was published of what can only grow."""
+    """The new count is lower than the published one for a count that can only grow."""
 
 
 def counts_of(topic: str, fields: Fields) -> dict[Any, int]:
@@ -46,7 +46,7 @@ def counts_of(topic: str, fields: Fields) -> dict[Any, int]:
 
 @dataclass(frozen=True)
 class Difference:
-    """A count that came out otherwise than it was published: more, or less, by `by`."""
+    """A count that differs from the published one, by `by`."""
 
     topic: str
     address: Fields
@@ -59,21 +59,21 @@ class Difference:
 
 
 class CountReconciler:
-    """Counts that are still to be published; negative where a verdict is to be taken back."""
+    """Counts still to be published; negative if a verdict is taken back."""
 
     def __init__(self) -> None:
         self._cells: dict[tuple[str, Address], Counter[Any]] = defaultdict(Counter)
-        self._published_samples: set[int] = set()  # 8 bytes of hash each
+        self._published_samples: set[int] = set()  # 8-byte hashes
         self._samples: dict[tuple[str, Address], list[str]] = defaultdict(list)
         self.counted = Counter(dict.fromkeys(COUNTED, 0))
 
     def deduct(self, topic: str, fields: Fields) -> None:
-        """Take in one event that was published. What stays of it is the counts of its cells."""
+        """Subtract one published event."""
         self._add(topic, fields, -1)
         self._published_samples.update(map(hash, fields.get("samples", ())))
 
     def count(self, topic: str, fields: Fields) -> None:
-        """Take in one event that was counted again."""
+        """Add one event that was counted again."""
         self._add(topic, fields, 1)
         for sample in fields.get("samples", ()):
             kept = self._samples[topic, _address(topic, fields)]
@@ -87,7 +87,7 @@ class CountReconciler:
         )
 
     def differences(self) -> Iterator[Difference]:
-        """Every count that is not the same, in order of topic and address."""
+        """Every nonzero difference, in order of topic and address."""
         for (topic, address), cells in sorted(self._cells.items()):
             where = dict(zip(_ADDRESS[topic], address, strict=True))
             for name, count in sorted(cells.items()):
@@ -95,7 +95,7 @@ class CountReconciler:
                     yield Difference(topic, where, name, count)
 
     def events(self) -> Iterator[tuple[str, Fields]]:
-        """Topic and fields of the events that make the bus right. Raises NotRepeatableError."""
+        """The events that correct the bus, with their topics. Raises NotRepeatableError."""
         for (topic, address), cells in sorted(self._cells.items()):
             counts = {name: count for name, count in cells.items() if count}
             if not counts:

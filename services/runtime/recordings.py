@@ -1,7 +1,7 @@
-"""Read recorded data from CSV or Parquet, with a user's own column names.
+"""Reads recorded data from CSV or Parquet, with user-defined column names.
 
-A row that cannot be used does not stop anything: it comes back with its line and the reason, to
-become a dead letter, and the others are used.
+An unusable row does not stop the import. It is returned with its line and the reason, to become a
+dead letter.
 """
 
 import csv
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from services.runtime.events import Refused
 
 MAX_ROWS = 1_000_000
-# A time outside these years is in another unit, or no time at all.
+# A time outside these years has another unit or is not a time.
 _FIRST_YEAR, _LAST_YEAR = 1900, 2199
 _FIRST_US, _END_US = (
     int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
@@ -28,13 +28,13 @@ _FIRST_US, _END_US = (
 
 
 class InputError(ValueError):
-    """A file cannot be used at all; the text is one sentence."""
+    """The file is unusable; the text is one sentence."""
 
 
 @dataclass(frozen=True)
 class FieldSpec:
-    """A field of a row. default: of an empty cell and of a column that is not there; None: the
-    field is needed. low, high: bounds of a number. A time is read as epoch microseconds."""
+    """A field of a row. default: for empty cells and missing columns; None: the field is required.
+    low, high: bounds of a number. Times become epoch microseconds."""
 
     name: str
     kind: Literal["text", "whole", "number", "time"]
@@ -45,17 +45,17 @@ class FieldSpec:
 
 @dataclass
 class Read:
-    """What was read. rows: values by name of the field."""
+    """The result of reading a file. rows: values by field name."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     bad_rows: list[Refused] = field(default_factory=list)
 
 
 def read_rows(path: Path, fields: Sequence[FieldSpec], columns: Mapping[str, str]) -> Read:
-    """Read a file. columns: its column for each field that is named differently there.
+    """Read a file. columns: its column for each field with another name there.
 
-    Raises InputError when the file is not there, is neither CSV nor Parquet, lacks a column, has
-    more than MAX_ROWS rows or no usable one.
+    Raises InputError if the file is missing, is neither CSV nor Parquet, lacks a column, has more
+    than MAX_ROWS rows or no usable one.
     """
     read = Read()
     named = {one.name: columns.get(one.name, one.name) for one in fields}
@@ -79,7 +79,7 @@ def read_rows(path: Path, fields: Sequence[FieldSpec], columns: Mapping[str, str
 def values_of(
     row: Mapping[str, Any] | str, fields: Sequence[FieldSpec], columns: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The values of a row; columns gives the row's name of each field. Raises ValueError."""
+    """The values of a row; columns maps fields to its columns. Raises ValueError."""
     if isinstance(row, str):
         raise ValueError("the row has another number of columns than the header")
     values: dict[str, Any] = {}
@@ -111,15 +111,15 @@ def _number(one: FieldSpec, given: Any, column: str) -> float | int:
     if number != int(number):
         raise ValueError(f"{column} is {given}, which is not a whole number")
     try:
-        return int(given)  # exact, where a float is not
+        return int(given)  # exact, unlike a float
     except ValueError:
         return int(number)
 
 
 def _time_us(given: Any, column: str) -> int:
-    """A time as text (ISO 8601, UTC where it does not say) or datetime; a number is epoch ms.
+    """A time: text (ISO 8601, UTC by default), a datetime, or a number in epoch milliseconds.
 
-    Raises ValueError for what is none, or not in the years 1900 to 2199.
+    Raises ValueError for anything else and for years outside 1900 to 2199.
     """
     try:
         if isinstance(given, str) and given.lstrip("-").isdigit():

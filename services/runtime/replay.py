@@ -1,4 +1,4 @@
-"""Read what is on the bus already, for a process that is started in the middle of a run."""
+"""Reads existing events of the bus, for a process that starts during a run."""
 
 import time
 from collections.abc import Iterator
@@ -19,19 +19,19 @@ from services.runtime.kafka import (
 )
 from services.runtime.settings import ServiceSettings
 
-MAX_COMMANDS = 10_000  # looked back at; a run is a handful
-ABANDONED_MS = 600_000  # a run that should have ended this long ago has nobody who leads it
+MAX_COMMANDS = 10_000  # newest commands to read; a run has a handful
+ABANDONED_MS = 600_000  # a run this long overdue is abandoned
 READ_S = 0.1
 _RECORDS = {catalogue.CONTROL: "control_command", catalogue.DEAD_LETTER: "dead_letter"}
 
 Record = dict[str, Any]
 Spans = dict[tuple[str, int], tuple[int, int]]
-"""First and next offset by topic and partition."""
+"""First and end offset by topic and partition."""
 
 
 def unfinished(commands: list[Record], now_ms: int) -> list[Record]:
-    """The commands prepare, start, measure and drain, as far as they were given, of the newest run
-    that was not stopped; none when that run is over or abandoned. `commands` in topic order."""
+    """The prepare, start, measure and drain commands issued so far for the newest run, unless it
+    has been stopped or abandoned; then none. `commands` in topic order."""
     mine: list[Record] = []
     for command in commands:
         if command["command"] == "prepare":
@@ -47,8 +47,8 @@ def unfinished(commands: list[Record], now_ms: int) -> list[Record]:
 def read_commands(settings: ServiceSettings, client: str) -> tuple[list[Record], int]:
     """The newest commands, in topic order, and the offset after them.
 
-    client: name of the reading client. Raises NoTopicError when the topic is not there,
-    KafkaUnavailableError or KafkaException when the broker does not answer.
+    client: name of the reading client. Raises NoTopicError if the topic does not exist,
+    KafkaUnavailableError or KafkaException if the broker does not respond.
     """
     consumer = assigned_consumer(settings, client, **{"fetch.min.bytes": 1})
     try:
@@ -61,7 +61,7 @@ def read_commands(settings: ServiceSettings, client: str) -> tuple[list[Record],
 
 
 def spans_since(consumer: Consumer, topic: str, since_ms: int) -> Spans:
-    """What was appended to each partition of a topic since a time, epoch milliseconds."""
+    """Offset spans appended to each partition of a topic since a time, epoch milliseconds."""
     ends = end_offsets(consumer, topic)
     asked = [TopicPartition(topic, one, since_ms) for one in partition_ids(consumer, topic)]
     begins = consumer.offsets_for_times(asked, KAFKA_TIMEOUT_S)
@@ -72,7 +72,7 @@ def spans_since(consumer: Consumer, topic: str, since_ms: int) -> Spans:
 
 
 def read_spans(consumer: Consumer, spans: Spans) -> Iterator[Message]:
-    """Every record of some spans. Raises KafkaUnavailableError when they do not come."""
+    """Every record of some spans. Raises KafkaUnavailableError if they do not arrive."""
     left = {place: span for place, span in spans.items() if span[0] < span[1]}
     consumer.assign([TopicPartition(*place, begin) for place, (begin, _end) in left.items()])
     deadline_s = time.monotonic() + KAFKA_TIMEOUT_S
@@ -91,8 +91,8 @@ def read_spans(consumer: Consumer, spans: Spans) -> Iterator[Message]:
 
 
 def decoded(messages: Iterator[Message]) -> Iterator[tuple[str, Record]]:
-    """Schema name and record of each that is one of its topic and says what it must; the others
-    are left to the topic's owner."""
+    """Schema name and record of each valid event. Others are skipped: the topic's owner handles
+    them."""
     for message in messages:
         topic = message.topic()
         name = _RECORDS.get(topic) or catalogue.record_of(topic)
@@ -100,7 +100,7 @@ def decoded(messages: Iterator[Message]) -> Iterator[tuple[str, Record]]:
             record = codec.decode_as(name, message.value())
             check_event(topic, record)
         except codec.DecodeError:
-            continue  # the owner of the topic keeps the dead letter
+            continue  # the topic's owner writes the dead letter
         yield name, record
 
 
@@ -112,5 +112,5 @@ def _abandoned(mine: list[Record], now_ms: int) -> bool:
             if command["command"] in ("start", "measure"):
                 ends_ms = PhasePlan.model_validate_json(command["body"]).load_end_ms
     except ValidationError:
-        return True  # that run has failed for its own reason
+        return True  # that run fails for this reason anyway
     return bool(ends_ms + plan.request.workload.judgement.give_up_ms + ABANDONED_MS < now_ms)

@@ -1,4 +1,4 @@
-"""Requests of new runs, as the console and a suite make them."""
+"""Builds run requests for the console and for suites."""
 
 import secrets
 import time
@@ -26,10 +26,9 @@ def new_request(
 ) -> RunRequest:
     """The request of a new run: a run id that sorts by time, a seed, and the environment.
 
-    stages: empty: those of the workload, or else all of the domain. interleave: its two pipelines
-    are measured in turns. Raises DefinitionError when the stages or the workload's windows are none
-    of the domain, when a pipeline can publish none of the stages, and when what is to be measured
-    in turns cannot be.
+    stages: empty for those of the workload, or else all of the domain. interleave: measure its two
+    pipelines alternately. Raises DefinitionError if the stages or the workload's windows are not in
+    the domain, if a pipeline can publish none of the stages, or if the run cannot be interleaved.
     """
     stages = stages or workload.stages or domain.stage_names
     unknown = [stage for stage in stages if stage not in domain.stage_names]
@@ -75,8 +74,8 @@ def _turns(
     domain: DomainSpec,
     stages: tuple[Stage, ...],
 ) -> Interleaving:
-    """Blocks in which every stage publishes: twice as long as the longest window, of which only the
-    middle counts, where no window reaches into the block before or waits for the one after."""
+    """Blocks in which every stage publishes: twice the longest window. Only the middle of a block
+    counts, where no window overlaps the block before or waits for the one after."""
     refused = {
         "two pipelines: --pipeline A,B": len(pipelines) != 2,
         "a load of the shape 'constant'": workload.load.shape != "constant",
@@ -102,7 +101,7 @@ def _turns(
     longest_s = -(-max((one.size_s for one in windows), default=0) * second_ms // 1000)
     edge_s = 1 + -(-max((one.size_s for one in closed), default=0) * second_ms // 1000)
     block_s = max(LEAST_BLOCK_S, 2 * longest_s, 4 * edge_s)
-    while block_s * 1000 % second_ms:  # a block begins with a second of event time
+    while block_s * 1000 % second_ms:  # a block starts on a second of event time
         block_s += 1
     first, second = (one.name for one in pipelines)
     order = (first, second, second, first)
@@ -111,8 +110,7 @@ def _turns(
 
 
 def not_published(request: RunRequest) -> tuple[str, ...]:
-    """Which stages of those asked for a pipeline does not publish because it cannot, and why, in
-    sentences."""
+    """The requested stages that a pipeline cannot publish, with the reason, in sentences."""
     if request.domain is None:
         return ()
     found = [

@@ -1,15 +1,15 @@
-"""Secrets that are kept in files: made once, never short, never somebody else's.
+"""Secrets in files: generated once, long enough, and private.
 
     password = kept_secret(data / "secrets" / "clickhouse-admin")
 
-A file that this module makes appears complete or not at all. What it reads must be a regular file
-(no symbolic link) with at least 16 printable characters, and private:
+Files are created atomically. A file to read must be a regular file (no symbolic link) with at least
+16 printable characters, and private:
 
 - owned by this user and closed to all others, or
-- owned by root and closed to all but its group, which is how an administrator hands one out, or
+- owned by root and closed to all but its group, which is how an administrator shares one, or
 - on a read-only mount, which is how containers get theirs. Compose mounts a file with the owner and
-  the mode that it has on the host, Kubernetes one of root's that the pod's group can read. Only
-  whoever set up the container can put a file there, so owner and mode are theirs to choose.
+  mode that it has on the host, Kubernetes one owned by root that the pod's group can read. Only
+  whoever set up the container can put a file there, so its owner and mode are accepted.
 """
 
 import os
@@ -25,13 +25,13 @@ RANDOM_BYTES = 24
 
 
 class SecretFileError(Exception):
-    """A secret cannot be used or made; the text is one sentence that names the file."""
+    """A secret cannot be used or created; the text is one sentence that names the file."""
 
 
 def kept_secret(path: Path) -> str:
-    """The secret in a file, made with its folder when missing. Raises SecretFileError.
+    """The secret in a file, created with its folder if missing. Raises SecretFileError.
 
-    Processes that make it at the same time all get the same one.
+    Concurrent processes get the same secret.
     """
     try:
         try:
@@ -44,7 +44,7 @@ def kept_secret(path: Path) -> str:
 
 
 def existing_secret(path: Path) -> str:
-    """The secret in a file that somebody else makes. Raises SecretFileError, also when it is
+    """The secret in a file that another process creates. Raises SecretFileError, also if it is
     missing."""
     try:
         return _read(path)
@@ -53,9 +53,9 @@ def existing_secret(path: Path) -> str:
 
 
 def given_secret(path: Path) -> str:
-    """The secret in a file that settings name; its owner and mode are the user's choice.
+    """The secret in a file named in the settings; the user chooses its owner and mode.
 
-    Raises SecretFileError, also when the file is empty.
+    Raises SecretFileError, also if the file is empty.
     """
     try:
         with path.open("rb") as file:
@@ -68,7 +68,7 @@ def given_secret(path: Path) -> str:
 
 
 def _read(path: Path) -> str:
-    # Without O_NONBLOCK opening a named pipe waits for its other end.
+    # Without O_NONBLOCK, opening a named pipe blocks until its other end is opened.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     if path.is_symlink():
         raise SecretFileError(f"the secret {path} is a symbolic link, not a file")
@@ -96,7 +96,7 @@ def _check_private(path: Path, descriptor: int) -> None:
 
 
 def openness(owner: int, mode: int, us: int, read_only_mount: bool) -> str | None:
-    """Why others may know or change a secret; None when it is private by the rule above."""
+    """Why others can read or change a secret; None if it is private by the rule above."""
     if read_only_mount:
         return None
     if owner not in (us, 0):
@@ -106,7 +106,7 @@ def openness(owner: int, mode: int, us: int, read_only_mount: bool) -> str | Non
 
 
 def _text(data: bytes) -> str | None:
-    """Bytes of a secret as one line without its end; None when they are none."""
+    """The secret as one line without its newline; None if the bytes are not a valid secret."""
     found = data.decode(errors="replace").strip()
     is_line = len(data) <= MAX_BYTES and found.isprintable() and "\ufffd" not in found
     return found if is_line else None
@@ -119,7 +119,7 @@ def _mistake(found: str | None) -> str:
 
 
 def _make(path: Path) -> None:
-    """Make a new secret unless another process is faster; a crash leaves all of it or nothing."""
+    """Create a secret atomically, unless another process is faster."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
     try:

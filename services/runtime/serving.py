@@ -1,4 +1,4 @@
-"""What every service that obeys commands is: health, events, commands, and a clean stop."""
+"""Common main loop of services that follow commands: health, events, commands, clean stop."""
 
 import os
 import select
@@ -23,15 +23,15 @@ from services.runtime.stopping import stop_on_signals
 from services.runtime.topics import ensure_topics
 
 log = structlog.get_logger()
-# In the environment of a service that is started before the broker is ready; GO on its standard
-# input says that it is.
+# WAITS is set in the environment of a service started before the broker is ready; GO on its
+# standard input says that the broker is ready.
 WAITS, GO = "TIDEGAUGE_WAITS", b"\n"
 LOOK_S = 0.1
 
 
 @dataclass(frozen=True)
 class Service:
-    """A service that is up: where it publishes, what it is told, and when it should end."""
+    """A running service: its events, its commands, and its stop event."""
 
     events: Events
     commands: Commands
@@ -43,8 +43,9 @@ class Service:
         tick: Callable[[], None],
         wait_s: Callable[[], float],
     ) -> None:
-        """Handle each command, and `tick` after it or after `wait_s()` without one, until told to
-        stop. A command that makes `handle_command` fail by its values becomes a dead letter."""
+        """Handle each command until told to stop; call `tick` after each and after `wait_s()`
+        without
+        one. A command whose values make `handle_command` fail becomes a dead letter."""
         while not self.stop.is_set():
             command = self.commands.poll(wait_s())
             if command is not None:
@@ -60,11 +61,11 @@ class Service:
 def serving(
     settings: ServiceSettings, name: str, topics: Iterable[Topic] = ()
 ) -> Iterator[Service]:
-    """Serve under this name while the block runs: it is announced once it hears commands, and
-    again when the block has ended without an error.
+    """Run a service under this name for the duration of the block. Publishes a lifecycle event once
+    it receives commands, and another when the block ends without an error.
 
-    topics: those that are created first where they are missing. Call from the main thread. Ends
-    the process with one sentence when its port is taken or Kafka refuses.
+    topics: created first if missing. Call from the main thread. Exits with one sentence if its port
+    is taken or Kafka refuses.
     """
     stop = stop_on_signals()
     if os.environ.pop(WAITS, None) and not _told_to_go(stop):
@@ -85,7 +86,7 @@ def serving(
 
 
 def _told_to_go(stop: threading.Event) -> bool:
-    """Wait for GO; False where a signal came instead, or who would say it is gone."""
+    """Wait for GO; False after a signal or when the parent has ended."""
     while not stop.is_set():
         if select.select([sys.stdin], [], [], LOOK_S)[0]:
             return os.read(sys.stdin.fileno(), len(GO)) == GO

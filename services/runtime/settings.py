@@ -1,8 +1,8 @@
-"""Settings shared by all services: where Kafka is, where state lives, which ports are ours.
+"""Settings shared by all services: Kafka, state folders, ports.
 
 Every field can be set in the environment (`TIDEGAUGE_BASE_PORT=18000`) or in a TOML file named by
 TIDEGAUGE_CONFIG; the environment wins. A wrong value ends the process at start with one line that
-names the field and what was allowed.
+names the field and the allowed values.
 """
 
 import os
@@ -23,33 +23,35 @@ from services.runtime.kafka_security import login_properties, security
 from services.runtime.ports import DEFAULT_BASE_PORT, PORT_OFFSETS
 from services.runtime.secret_files import existing_secret, kept_secret
 
-KAFKA_USER = "tidegauge"  # as whom the services log in at a broker with two listeners
+KAFKA_USER = "tidegauge"  # login of the services at a broker with two listeners
 ROOT = Path(__file__).resolve().parents[2]
 EXIT_USAGE = 2
 _ADDRESS = r"^(https?://[^\s/]+)?$"
 
 
 class ServiceSettings(BaseSettings):
-    """Fields that every service has.
+    """Fields of every service.
 
-    jars: folder with the jars, one subfolder per use.
+    jars: folder of the jars, one subfolder per use.
     installed_engines: folder in which engines are installed at first use, one subfolder each.
-    base_port: first of the consecutive ports of a stack; two stacks differ in it and in `data`.
+    base_port: first of the consecutive ports of a stack; two stacks need different base ports and
+    different `data` folders.
     kafka_bootstrap: `host:port[,host:port]`; empty means the local broker at base_port.
-    kafka_open_bootstrap: the same for pipelines, where the services log in at kafka_bootstrap with
-    the secret of the data folder and pipelines need none; empty where both use one listener.
-    The local broker has two listeners (deploy/local/broker.py), and so have those of deploy/compose
-    and deploy/kubernetes: services log in at the internal one, and everybody reads inputs and
-    results and writes outputs at the open one.
-    kafka_properties: librdkafka properties added to every client; those of security hold for the
-    clients of engines and of Faust too (services/runtime/kafka_security.py).
+    kafka_open_bootstrap: the open listener for pipelines, if services log in at kafka_bootstrap
+    with
+    the secret of the data folder; empty if both use one listener. The local broker
+    (deploy/local/broker.py) and those of deploy/compose and deploy/kubernetes have two listeners:
+    services log in at the internal one. At the open one everybody reads inputs and results and
+    writes outputs without a secret.
+    kafka_properties: librdkafka properties added to every client; security properties also apply to
+    clients of engines and of Faust (services/runtime/kafka_security.py).
     input_partitions: partitions of each input and output topic.
-    replication: copies of every topic that is created from now on; the brokers with the lowest
-    ids keep them, the first of them leads.
-    store_url: where the store answers when the services run elsewhere (containers, a cluster); the
-    console then starts nothing. public_url: where people find it then, if that is another address.
-    results_days, results_mebibytes: how long results and dead letters stay on the bus, and how much
-    per topic; for topics that are created from now on.
+    replication: replication factor of topics created from now on; the brokers with the lowest ids
+    hold the replicas, the first of them leads.
+    store_url: address of the store if the services run elsewhere (containers, a cluster); the
+    console then starts nothing. public_url: its address for people, if different.
+    results_days, results_mebibytes: retention of results and dead letters, in days and per topic;
+    for topics created from now on.
     instance: name in events and logs; empty means the service's name.
     """
 
@@ -98,12 +100,12 @@ class ServiceSettings(BaseSettings):
 
     @property
     def bootstrap(self) -> str:
-        """Kafka bootstrap servers of the services' own clients, which log in."""
+        """Kafka bootstrap servers for the services' own clients, which log in."""
         return self.kafka_bootstrap or f"{self.host}:{self.port('kafka_internal')}"
 
     @property
     def open_bootstrap(self) -> str:
-        """Kafka bootstrap servers of pipelines and of people, who need no secret of ours."""
+        """Kafka bootstrap servers for pipelines and users, who need no login."""
         elsewhere = self.kafka_open_bootstrap or self.kafka_bootstrap
         return elsewhere or f"{self.host}:{self.port('kafka')}"
 
@@ -112,18 +114,18 @@ class ServiceSettings(BaseSettings):
         """librdkafka properties of the services' own clients. Raises SecretFileError."""
         if self.kafka_bootstrap and not self.kafka_open_bootstrap:
             return self.kafka_properties
-        # A new secret would be none that a broker elsewhere knows.
+        # Never generate a secret for an external broker: the broker would not know it.
         secret = existing_secret if self.kafka_bootstrap else kept_secret
         return login_properties(KAFKA_USER, secret(self.kafka_secret)) | self.kafka_properties
 
     @property
     def secrets_dir(self) -> Path:
-        """Folder of the files that hold the passwords."""
+        """Folder of the password files."""
         return self.data / "secrets"
 
     @property
     def kafka_secret(self) -> Path:
-        """The file with the password of the services at a broker with two listeners."""
+        """Path of the services' password for a broker with two listeners."""
         return self.secrets_dir / "kafka"
 
     def port(self, service: str) -> int:
@@ -139,7 +141,7 @@ class ServiceSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Arguments first, then the environment, then the TOML file."""
+        """Precedence: arguments, then the environment, then the TOML file."""
         path = os.environ.get("TIDEGAUGE_CONFIG")
         toml = TomlConfigSettingsSource(settings_cls, Path(path)) if path else None
         return (init_settings, env_settings, *([toml] if toml else []))
@@ -149,7 +151,7 @@ SettingsT = TypeVar("SettingsT", bound=ServiceSettings)
 
 
 def load_settings(kind: type[SettingsT]) -> SettingsT:
-    """Settings from environment and file; exits with code 2 and one line when they are wrong."""
+    """Load settings; exits with code 2 and one line if they are wrong."""
     try:
         return kind()
     except ValidationError as error:

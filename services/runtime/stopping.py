@@ -1,4 +1,4 @@
-"""Graceful stop: SIGTERM and SIGINT set an event that loops look at."""
+"""Graceful stop: SIGTERM and SIGINT set an event that loops check."""
 
 import signal
 import threading

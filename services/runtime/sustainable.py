@@ -1,4 +1,4 @@
-"""The load of a workload that wants a share of the sustainable rate: what was found last counts."""
+"""Resolves a load given as a share of the sustainable rate, using the newest result."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from schemas.protocol import RunRequest
 from services.runtime.clickhouse import query
 from services.runtime.definitions import DefinitionError
 
-# A rate that its own run at a share of it did not sustain is not valid.
+# A rate is discarded if a run at a share of it did not sustain it.
 LATEST = (
     "SELECT rate_per_second FROM tidegauge.sustainable_rates"
     " WHERE pipeline = {pipeline:String}"
@@ -16,10 +16,10 @@ LATEST = (
 
 
 def at_sustainable_share(request: RunRequest, url: str) -> RunRequest:
-    """The request at its share of the rate that was found last for its pipelines and stages; for
+    """The request at its share of the newest sustainable rate of its pipelines and stages; for
     several pipelines the lowest of their rates.
 
-    Raises DefinitionError when none is known, and QueryError.
+    Raises DefinitionError if no rate is known, and QueryError.
     """
     share = request.workload.sustainable_share
     if share is None:

@@ -1,7 +1,7 @@
-"""Create the topics of the catalogue as it says; existing ones are left as they are.
+"""Creates the topics of the catalogue; existing topics are not changed.
 
 Every partition of the input and output topics gets its replicas on the same brokers in the same
-order, so that one broker leads them all and one clock stamps every record.
+order, so one broker leads them all and one clock stamps every record.
 """
 
 import time
@@ -27,11 +27,11 @@ def topic_config(topic: Topic) -> dict[str, str]:
 
 
 def ensure_topics(admin: AdminClient, topics: Iterable[Topic], replication: int = 1) -> None:
-    """Create the topics that are missing and wait until they are there.
+    """Create missing topics and wait until they exist.
 
-    Brokers that are still joining are waited for, because a topic keeps for ever the replicas that
-    it was created with. Raises KafkaException when the broker refuses or does not answer within
-    15 s, KafkaUnavailableError when there are fewer brokers than replicas after 15 s.
+    Waits up to 15 s for brokers that are still joining, because a topic keeps the replicas that it
+    was created with. Raises KafkaException if the broker refuses or does not respond within 15 s,
+    KafkaUnavailableError if there are fewer brokers than replicas after 15 s.
     """
     there = admin.list_topics(timeout=KAFKA_TIMEOUT_S).topics
     missing = [topic for topic in topics if topic.name not in there]
@@ -57,7 +57,7 @@ def ensure_topics(admin: AdminClient, topics: Iterable[Topic], replication: int 
 
 
 def _await_brokers(admin: AdminClient, count: int) -> list[int]:
-    """The ids of the first `count` brokers, once there are as many."""
+    """Wait for `count` brokers; returns the lowest ids."""
     deadline = time.monotonic() + KAFKA_TIMEOUT_S
     while True:
         found = sorted(admin.list_topics(timeout=KAFKA_TIMEOUT_S).brokers)

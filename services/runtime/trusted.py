@@ -1,14 +1,15 @@
-"""What a command may make a service start or open: only what a file of this machine says too.
+"""Limits the programs and files that a command can make a service use to those of this machine.
 
-A pipeline names programs, classes and options of a JVM, and the content of a workload may name a
-file. A domain brings code. Commands that carry them travel on Kafka, and whoever can write there is
-not for that reason the owner of this account. So a service looks a definition up before it uses it:
-in `pipelines/`, `workloads/` or `domains/` of this installation, or among what the command line of
-this data folder has read from the owner's own files:
+A pipeline names programs, classes and JVM options; the content of a workload may name a file; a
+domain contains code. Commands that carry them travel on Kafka, where writers need not be the owner
+of this account. So a service looks up a definition before using it: in `pipelines/`, `workloads/`
+or `domains/` of this installation, or among the definitions that the command line of this data
+folder has read from the owner's files:
 
     <data>/definitions/<SHA-256 of the definition>.json
 
-For a domain that file names the folder and the SHA-256 of what is in it: changed code is noticed.
+For a domain, that file names the folder and the SHA-256 of its contents, so changed code is
+detected.
 """
 
 import hashlib
@@ -45,8 +46,9 @@ def keep_definitions(
     pipelines: Iterable[Pipeline],
     domains: Iterable[Domain] = (),
 ) -> None:
-    """Remember what was read from files of this machine, pipelines also with the number of workers
-    that a workload has; of much, the newest. Raises OSError and DefinitionError."""
+    """Store definitions read from files of this machine, pipelines also with the workload's number
+    of
+    workers; old ones are evicted. Raises OSError and DefinitionError."""
     workloads, pipelines = list(workloads), list(pipelines)
     numbers = {each.workers for each in workloads} - {None}
     pipelines += [at_workers(each, number) for each in pipelines for number in numbers if number]
@@ -67,7 +69,7 @@ def keep_definitions(
 
 
 def keep_suite(data: Path, suite: Suite) -> None:
-    """Remember what the steps of a suite are made of. Raises OSError and DefinitionError."""
+    """Store the definitions of a suite's steps. Raises OSError and DefinitionError."""
     workloads = [step.workload for step in suite.steps]
     domains = [load_domain(name) for name in {each.domain for each in workloads}]
     pipelines = [each for step in suite.steps for each in step.pipelines]
@@ -77,10 +79,10 @@ def keep_suite(data: Path, suite: Suite) -> None:
 def pipeline_objection(
     pipeline: Pipeline, data: Path, directory: Path = PIPELINES_DIR
 ) -> str | None:
-    """Why a pipeline that a command describes must not be started, in one sentence, or None."""
+    """Why a pipeline in a command must not be started, in one sentence, or None."""
     if _place(data, pipeline).is_file():
         return None
-    # A program that runs already needs no file, only its name.
+    # An external program that is already running needs only its name.
     name = f"{EXTERNAL}{pipeline.name}" if pipeline.engine == "external" else pipeline.name
     known = None
     with suppress(DefinitionError):
@@ -92,7 +94,7 @@ def pipeline_objection(
 
 
 def content_objection(content: Content, data: Path, directory: Path = WORKLOADS_DIR) -> str | None:
-    """Why the file that a command names must not be read, in one sentence, or None."""
+    """Why the file named in a command must not be read, in one sentence, or None."""
     if not content.path or _place(data, content).is_file():
         return None
     for name in names(directory):
@@ -107,8 +109,8 @@ def content_objection(content: Content, data: Path, directory: Path = WORKLOADS_
 
 
 def trusted_domain(spec: DomainSpec, data: Path, directory: Path = DOMAINS_DIR) -> Domain:
-    """The folder of this machine that defines the domain of a command; what a run sets may
-    differ. Raises DefinitionError when there is none."""
+    """The folder on this machine that defines the domain of a command, ignoring what a run may
+    override. Raises DefinitionError if there is none."""
     found = None
     with suppress(DefinitionError):
         found = load_domain(spec.name, directory)

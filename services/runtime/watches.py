@@ -1,8 +1,7 @@
-"""The watches of a stack: `<data>/watches/NAME.json`, one definition each, schemas included.
+"""The watches of a stack: `<data>/watches/NAME.json`, one definition each, with its schemas.
 
-The command line writes them from the files of whoever owns the data folder, and the watcher follows
-what is in the folder: a watch goes on for as long as its file is there. Nobody else may read them,
-for they hold logins.
+The command line writes these files and the watcher runs a watch for each, for as long as its file
+exists. Only the owner may read them because they contain logins.
 """
 
 import base64
@@ -22,7 +21,7 @@ _OTHERS: Final = 0o077
 
 
 def read_watch(path: Path) -> Watch:
-    """A watch file, with what its schema files say in their place. Raises DefinitionError."""
+    """Read a watch file and include its schema files. Raises DefinitionError."""
     try:
         fields = tomllib.loads(path.read_text())
         mode = path.stat().st_mode
@@ -40,7 +39,7 @@ def read_watch(path: Path) -> Watch:
 
 
 def keep_watch(data: Path, watch: Watch) -> bool:
-    """Have a watch go on; whether it is new or another than before. Raises OSError."""
+    """Start or update a watch; True if it is new or changed. Raises OSError."""
     path = _path(data, watch.name)
     text = _json(watch)
     if path.is_file() and path.read_text() == text:
@@ -50,23 +49,23 @@ def keep_watch(data: Path, watch: Watch) -> bool:
 
 
 def kept_watch(data: Path, name: str) -> Watch:
-    """A watch that goes on. Raises OSError, ValueError."""
+    """A running watch. Raises OSError, ValueError."""
     return Watch.model_validate_json(_path(data, name).read_bytes())
 
 
 def kept_watches(data: Path) -> dict[str, int]:
-    """Names of the watches that go on, and when each was written (nanoseconds)."""
+    """Names of the running watches, and when each file was written (nanoseconds)."""
     found = {}
     for path in sorted(_folder(data).glob("*.json")):
         try:
             found[path.stem] = path.stat().st_mtime_ns
         except FileNotFoundError:
-            continue  # it was ended at this moment
+            continue  # removed in the meantime
     return found
 
 
 def end_watch(data: Path, name: str) -> None:
-    """Have a watch end. Raises DefinitionError."""
+    """End a watch. Raises DefinitionError."""
     try:
         _path(data, name).unlink()
     except FileNotFoundError as error:
@@ -74,12 +73,12 @@ def end_watch(data: Path, name: str) -> None:
 
 
 def position_path(data: Path, name: str) -> Path:
-    """Where a watch writes down how far it is."""
+    """Path of a watch's saved position."""
     return data / "watching" / f"{name}.position"
 
 
 def positions(data: Path) -> set[str]:
-    """Names of the watches that have written down how far they are."""
+    """Names of the watches with a saved position."""
     return {path.stem for path in position_path(data, "any").parent.glob("*.position")}
 
 

@@ -1,8 +1,8 @@
-"""Where people want to be told: webhooks, from the settings of this machine only.
+"""Webhooks for notifications, from the settings of this machine only.
 
     TIDEGAUGE_WEBHOOKS='{"team": {"shape": "slack", "url_file": "/etc/tidegauge/slack"}}'
 
-An address that is a secret, as those of Slack and Teams are, belongs into a file.
+Put addresses that are secret, such as those of Slack and Teams, into a file.
 """
 
 from pathlib import Path
@@ -23,9 +23,9 @@ MOST_WEBHOOKS: Final = 16
 class Webhook(BaseModel):
     """One receiver.
 
-    url, url_file: its address, or the file that holds it; https, or http on this machine. shape:
-    what is posted. on: what it is told of; everything where empty. token_file: a secret that is
-    sent as `Authorization: Bearer …`.
+    url, url_file: its address, or the file that contains it; https, or http on this machine. shape:
+    format of the message. on: events to send; all if empty. token_file: a secret sent as
+    `Authorization: Bearer …`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -45,7 +45,7 @@ class Webhook(BaseModel):
         return self
 
     def address(self) -> str:
-        """The address. Raises SecretFileError where its file cannot be used."""
+        """The address. Raises SecretFileError if its file cannot be used."""
         if self.url_file is None:
             return self.url
         found = given_secret(self.url_file)
@@ -56,12 +56,12 @@ class Webhook(BaseModel):
         return found
 
     def token(self) -> str:
-        """The secret that is sent, or an empty text. Raises SecretFileError."""
+        """The bearer token, or an empty string. Raises SecretFileError."""
         return given_secret(self.token_file) if self.token_file else ""
 
 
 def check_address(url: str) -> None:
-    """Raises ValueError where nothing may be posted to an address. It does not repeat it."""
+    """Raise ValueError for an address that is not allowed. The text does not repeat the address."""
     if not url.isascii() or not url.isprintable() or " " in url:
         raise ValueError("must have nothing but printable ASCII")
     try:
@@ -76,10 +76,10 @@ def check_address(url: str) -> None:
 
 
 class WebhookSettings(ServiceSettings):
-    """Who is told, and how patiently.
+    """Receivers of notifications, and retries.
 
-    no_results_minutes: how long no result may come before that is told; 0 never tells.
-    webhook_timeout_s: of one attempt. webhook_retry_s: before the second attempt; it doubles up to
+    no_results_minutes: minutes without a result before a notification; 0 disables it.
+    webhook_timeout_s: of one attempt. webhook_retry_s: delay of the first retry, doubled up to
     webhook_most_retry_s. webhook_give_up_s: after which a message is dropped.
     """
 

@@ -1,4 +1,4 @@
-"""Files that are replaced in one step: a kill at any time leaves the old or the new one."""
+"""Atomic file replacement: after a kill the file is either the old or the new one."""
 
 import os
 from collections.abc import Iterable
@@ -6,13 +6,13 @@ from pathlib import Path
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Replace a file of text; see write_parts."""
+    """Replace a text file; see write_parts."""
     write_parts(path, [text.encode()])
 
 
 def write_parts(path: Path, parts: Iterable[bytes | memoryview]) -> None:
-    """Replace a file by bytes one after the other. Only its owner may read it. Its folder is made
-    where it is missing. Raises OSError."""
+    """Replace a file with the concatenated bytes, readable by its owner only. Creates its folder if
+    missing. Raises OSError."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     new = path.with_name(f"{path.name}.new")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
