@@ -3,8 +3,7 @@
 Starts the command from this machine's `pipelines/NAME.toml`, passes the run in environment
 variables, and ends with it. Without a command the program is assumed to be running. It reports
 ready at once; the conductor watches the outputs to see whether the program works. On SIGTERM or
-when
-its parent ends it stops the program too, which would otherwise publish into every later run.
+when its parent ends it stops the program too, which would otherwise publish into every later run.
 
     TIDEGAUGE_KAFKA_BOOTSTRAP   host:port[,host:port]
     TIDEGAUGE_RUN_ID            the run

@@ -63,8 +63,7 @@ class WayIn:
     @property
     def figures(self) -> dict[str, Any]:
         """Arrival counts for the report. transit_us: from the sender to the gateway; append_ms:
-        from
-        the gateway to the broker's LogAppendTime."""
+        from the gateway to the broker's LogAppendTime."""
         return {
             "sent": self.arrivals.sent,
             "received": self.arrivals.received,

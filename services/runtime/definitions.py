@@ -70,8 +70,7 @@ def load_pipeline(name: str, directory: Path = PIPELINES_DIR) -> Pipeline:
 
 def load_pipelines(given: Sequence[str]) -> tuple[Pipeline, ...]:
     """The pipelines of one run. Raises DefinitionError, also for duplicate names: they would
-    publish
-    to the same topics."""
+    publish to the same topics."""
     found = tuple(load_pipeline(name) for name in given)
     called = Counter(pipeline.name for pipeline in found)
     for name, count in called.items():

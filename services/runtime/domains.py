@@ -198,8 +198,7 @@ def _without_docs(schema: Any) -> Any:
 
 def _with_table(folder: Path, stage: dict[str, Any], schemas: dict[str, str]) -> dict[str, Any]:
     """A stage with the rows of its table, a CSV file in the folder: strings where the stage's
-    record
-    has strings, else numbers. Raises ValueError."""
+    record has strings, else numbers. Raises ValueError."""
     table = stage.get("table")
     if not isinstance(table, dict) or "file" not in table:
         return stage

@@ -37,8 +37,7 @@ MAX_KEY_BYTES, MAX_VALUE_BYTES, MAX_REASON_CHARACTERS = 50_000, 900_000, 2_000
 @dataclass(frozen=True)
 class Refused:
     """Unusable data that is not a Kafka record, with the interface of a Message so that it can
-    become
-    a dead letter. source: its origin; part, at: its partition and offset or line, or -1."""
+    become a dead letter. source: its origin; part, at: its partition and offset or line, or -1."""
 
     source: str
     data: bytes | None
@@ -142,8 +141,7 @@ class Events:
 
     def give_up(self, timeout_s: float) -> int:
         """Wait at most `timeout_s` for acknowledgements, then drop the other events and return
-        their
-        number. For events that matter less than ending in time."""
+        their number. For events that matter less than ending in time."""
         left = self.flush(timeout_s)
         self._producer.purge()
         self.flush(0)

@@ -82,8 +82,7 @@ class Installed:
 
     def lacking(self) -> tuple[str, ...]:
         """What is missing or outdated: `packages`, `jars`, `classes`. Raises OSError if files of
-        the
-        engine are missing."""
+        the engine are missing."""
         return tuple(self._lacking())
 
     def _lacking(self) -> Iterator[str]:
@@ -97,8 +96,7 @@ class Installed:
 
     def version(self) -> str:
         """The engine's version from its locks, or that of its package if it has no environment of
-        its
-        own; empty if there is neither."""
+        its own; empty if there is neither."""
         texts = [path.read_text() for path in (self.python_lock, self.jars_lock) if path]
         for name in self.engine.spec.install.versions:
             pattern = rf"(?m)(?:^|/){re.escape(name)}(?:==|-)(\d[^\s;\\]*?)(?:\.jar)?(?=[\s;\\]|$)"
@@ -113,8 +111,7 @@ class Installed:
 
     def environment(self) -> dict[str, str]:
         """Environment variables of its program: PATH starts with its Python, CLASSPATH has its
-        classes
-        and jars, PYTHONPATH its sources. PATH does not include the inherited one."""
+        classes and jars, PYTHONPATH its sources. PATH does not include the inherited one."""
         found: dict[str, str] = {}
         if self.python_lock:
             found["PATH"] = str(self.venv / "bin")

@@ -140,8 +140,7 @@ def _allow_path(ruleset: int, path: Path, rights: int) -> None:
     attr = _PathBeneathAttr(allowed, opened)
     done = _libc().syscall(_ADD_RULE, ruleset, _PATH_BENEATH, ctypes.byref(attr), 0)
     # A rule applies to an inode, and the kernel recreates the inodes of its own files once nobody
-    # has
-    # them open.
+    # has them open.
     if not str(path).startswith(_KERNEL_FILES):
         os.close(opened)
     _checked(done, f"landlock_add_rule of {path}")

@@ -14,8 +14,7 @@ YOUNG_OBJECTS: Final = 200_000  # more than the messages of one batch
 
 def expect_batches() -> None:
     """Tune garbage collection for batches: fewer young collections, and no scans of the objects
-    that
-    exist now."""
+    that exist now."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, 20, 20)

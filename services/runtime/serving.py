@@ -44,8 +44,7 @@ class Service:
         wait_s: Callable[[], float],
     ) -> None:
         """Handle each command until told to stop; call `tick` after each and after `wait_s()`
-        without
-        one. A command whose values make `handle_command` fail becomes a dead letter."""
+        without one. A command whose values make `handle_command` fail becomes a dead letter."""
         while not self.stop.is_set():
             command = self.commands.poll(wait_s())
             if command is not None:

@@ -38,8 +38,7 @@ class ServiceSettings(BaseSettings):
     different `data` folders.
     kafka_bootstrap: `host:port[,host:port]`; empty means the local broker at base_port.
     kafka_open_bootstrap: the open listener for pipelines, if services log in at kafka_bootstrap
-    with
-    the secret of the data folder; empty if both use one listener. The local broker
+    with the secret of the data folder; empty if both use one listener. The local broker
     (deploy/local/broker.py) and those of deploy/compose and deploy/kubernetes have two listeners:
     services log in at the internal one. At the open one everybody reads inputs and results and
     writes outputs without a secret.

@@ -47,8 +47,7 @@ def keep_definitions(
     domains: Iterable[Domain] = (),
 ) -> None:
     """Store definitions read from files of this machine, pipelines also with the workload's number
-    of
-    workers; old ones are evicted. Raises OSError and DefinitionError."""
+    of workers; old ones are evicted. Raises OSError and DefinitionError."""
     workloads, pipelines = list(workloads), list(pipelines)
     numbers = {each.workers for each in workloads} - {None}
     pipelines += [at_workers(each, number) for each in pipelines for number in numbers if number]
