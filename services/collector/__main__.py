@@ -1,9 +1,9 @@
-"""The collector: what every process of the stack, and the machine, uses each second; and every few
-seconds what Prometheus endpoints say, the broker's for one, and how far consumer groups are behind.
+"""The collector: samples resource use of all processes of the stack and of the machine each second,
+and every few seconds Prometheus endpoints (such as the broker's) and the lag of consumer groups.
 
     python -m services.collector
 
-It samples whether or not a run goes on; `prepare` and `stop` tell it which run a sample is of.
+It always samples; `prepare` and `stop` set the run that samples are labelled with.
 """
 
 from services.collector.collecting import Collecting
@@ -17,7 +17,7 @@ from services.runtime.logs import configure_logs
 from services.runtime.serving import serving
 from services.runtime.settings import load_settings
 
-MAX_WAIT_S = 0.5  # a signal to stop is looked at this often
+MAX_WAIT_S = 0.5  # interval at which stop signals are checked
 
 
 def main() -> None:
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def sources(settings: CollectorSettings) -> list[Source]:
-    """Everything that is asked for metrics."""
+    """All metrics sources."""
     timeout_s = settings.collector_scrape_timeout_s
     endpoints = [
         Endpoint(

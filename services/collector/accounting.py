@@ -1,16 +1,16 @@
-"""From samples of processes to what each service used between them. Pure.
+"""Resource use of each service between two samples of its processes. Pure.
 
-Processor time of a process only grows, so its use in an interval is the difference of two samples.
-Three things make it more than that:
+Processor time of a process only grows, so its use in an interval is the difference of two samples,
+with three exceptions:
 
-- A process that is new was either born under our eyes, then all it used counts, or it is older
-  than the collector, then its first sample is its mark.
-- A process that ended used more after its last sample. The operating system adds what it used in
-  all to its parent's "children" time when the parent waits for it; what of that was counted already
-  is the parent's debt, and only the rest counts. So nothing is counted twice and the last moments
-  of a process, and whole processes too short for any sample, are not lost. Somebody else may have
-  waited for it, so a debt that stays unpaid is forgotten.
-- No difference is ever negative.
+- A new process born after the collector started counts from zero. For an older one, the first
+  sample is the baseline.
+- A process that ended used more after its last sample. The operating system adds its total to its
+  parent's "children" time when the parent waits for it. The part already counted is the parent's
+  debt, and only the rest counts. So nothing is counted twice, and neither the last moments of a
+  process nor processes too short for any sample are lost. Another process may have waited for it,
+  so unpaid debts expire.
+- Differences are never negative.
 """
 
 from collections.abc import Iterable
@@ -18,16 +18,16 @@ from dataclasses import dataclass
 
 from services.collector.measures import NO_COUNTERS, NO_GAUGES, Counters, Gauges, growth, total
 
-# After the one in which a process is found gone: its parent may have been sampled before that.
+# Beyond the interval in which a process has gone: its parent may have been sampled before that.
 DEBT_INTERVALS = 2
 
 Identity = tuple[int, float]
-"""Process id and creation time (epoch seconds): ids are used again, the pair is not."""
+"""Process id and creation time (epoch seconds): ids are reused, the pair is not."""
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Whom a process works for."""
+    """The service or pipeline that a process belongs to."""
 
     service: str
     pipeline: str = ""
@@ -35,8 +35,8 @@ class Owner:
 
 @dataclass(frozen=True)
 class ProcessSample:
-    """One process at one moment. cpu_s: its own processor time, user and system, since its birth;
-    ended_children_cpu_s: that of its children that ended and that it waited for."""
+    """One process at one moment. cpu_s: its user and system time since its birth;
+    ended_children_cpu_s: that of ended children that it waited for."""
 
     identity: Identity
     parent: Identity | None
@@ -51,7 +51,7 @@ class ProcessSample:
 
 @dataclass(frozen=True)
 class Usage:
-    """What an owner used in an interval, and has at its end."""
+    """What an owner used in an interval, and its gauges at the end."""
 
     cpu_s: float = 0.0
     memory_bytes: int = 0
@@ -62,15 +62,15 @@ class Usage:
 
 
 class Accountant:
-    """Keeps the last sample of each process. began_s: since when it watches, epoch seconds."""
+    """Keeps the last sample of each process. began_s: when the collector began, epoch seconds."""
 
     def __init__(self, began_s: float) -> None:
         self._began_s = began_s
         self._last: dict[Identity, ProcessSample] = {}
-        self._debts_s: dict[Identity, list[float]] = {}  # by age in intervals, the newest first
+        self._debts_s: dict[Identity, list[float]] = {}  # by age in intervals, newest first
 
     def account(self, samples: Iterable[ProcessSample]) -> dict[Owner, Usage]:
-        """Usage since the last call, of every owner that has a process now."""
+        """Usage since the last call, of every owner with a running process."""
         now = {sample.identity: sample for sample in samples}
         self._inherit_debts(now)
         usage: dict[Owner, Usage] = {}
@@ -88,7 +88,7 @@ class Accountant:
         return usage
 
     def _counted(self, sample: ProcessSample) -> Counters:
-        """Growth of the counters; what a process counted after its last sample is not known."""
+        """Growth of the counters since the last sample of the process."""
         before = self._last.get(sample.identity)
         if before is not None:
             return growth(sample.counters, before.counters)
@@ -107,7 +107,7 @@ class Accountant:
 
     @staticmethod
     def _unpaid_s(debts_s: list[float], ended_s: float) -> float:
-        """What is left of the time of ended children when it has paid debts, the oldest first."""
+        """Time of ended children left after paying debts, oldest first."""
         for age in reversed(range(len(debts_s))):
             paid_s = min(debts_s[age], ended_s)
             debts_s[age] -= paid_s
@@ -115,8 +115,8 @@ class Accountant:
         return ended_s
 
     def _inherit_debts(self, now: dict[Identity, ProcessSample]) -> None:
-        """What was counted of processes that are gone becomes debt of the nearest ancestor; debts
-        that are too old go."""
+        """Turn the counted time of ended processes into debt of the nearest ancestor; drop expired
+        debts."""
         self._debts_s = {
             heir: [0.0, *debts_s[:DEBT_INTERVALS]]
             for heir, debts_s in self._debts_s.items()

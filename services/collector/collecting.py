@@ -1,4 +1,4 @@
-"""When to sample, and for which run."""
+"""Schedules samples and labels them with the run."""
 
 import time
 from contextlib import suppress
@@ -22,9 +22,9 @@ from services.runtime.replay import read_commands, unfinished
 
 
 class Collecting:
-    """Samples on a steady beat, always; the run only labels what is published.
+    """Samples at a fixed interval, with or without a run; the run only labels what is published.
 
-    watching: what has other sources asked, on a beat of its own.
+    watching: polls the other sources at an interval of its own.
     """
 
     def __init__(self, settings: CollectorSettings, events: Events, watching: Watching) -> None:
@@ -43,10 +43,10 @@ class Collecting:
         return max(0.0, self._next_sample_s - time.monotonic())
 
     def resume(self) -> None:
-        """Take up the run that goes on, where this process was started in the middle of one. What
-        was not sampled in between is a gap. Raises KafkaUnavailableError, KafkaException: who does
-        not know which run goes on must not sample for none."""
-        with suppress(NoTopicError):  # there was no run yet
+        """Resume the current run after a restart in the middle of it. The time without samples is a
+        gap. Raises KafkaUnavailableError, KafkaException: never label samples with no run while the
+        current run is unknown."""
+        with suppress(NoTopicError):  # no run yet
             commands, _end = read_commands(self._settings, "collector-history")
             mine = unfinished(commands, now_ms())
             if mine:
@@ -55,7 +55,7 @@ class Collecting:
                 self._events.lifecycle(protocol.READY, self._run_id)
 
     def handle_command(self, command: dict[str, Any]) -> None:
-        """Note which run goes on: from `prepare` until its `stop`."""
+        """Track the current run: from `prepare` until its `stop`."""
         if command["command"] == "prepare":
             self._run_id = command["run_id"]
             self._events.lifecycle(protocol.READY, self._run_id)
@@ -63,7 +63,7 @@ class Collecting:
             self._run_id = ""
 
     def tick(self) -> None:
-        """Publish what others have answered, and sample and publish when it is time."""
+        """Publish answers of other sources; sample and publish if it is time."""
         for answer in self._watching.answers():
             for fields in fields_of(answer):
                 self._events.publish(catalogue.METRICS, self._run_id, **fields)
@@ -71,7 +71,7 @@ class Collecting:
         if now_s < self._next_sample_s:
             return
         interval_s = self._settings.collector_interval_s
-        # Beats that were missed are skipped: the next interval is longer and says so.
+        # Skip missed samples: the next interval is longer and records its length.
         self._next_sample_s += interval_s * (1 + (now_s - self._next_sample_s) // interval_s)
         if now_s >= self._next_scan_s:
             self._processes.scan(self._stack.services())
@@ -83,7 +83,7 @@ class Collecting:
         usage = self._accountant.account([*self._processes.sample(), read_machine()])
         before_s, self._sampled_s = self._sampled_s, now_s
         if before_s is None:
-            return  # the first sample is the mark that later ones are measured from
+            return  # the first sample is the baseline
         usage[MACHINE] = replace(usage[MACHINE], processes=len(psutil.pids()))
         for owner, used in usage.items():
             self._events.publish(

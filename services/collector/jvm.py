@@ -1,9 +1,8 @@
-"""Heap, collections and compilation of a JVM, from the counters that it keeps for its tools.
+"""Heap, collections and compilation of a JVM, from its performance counters.
 
-HotSpot writes its performance counters into a memory-mapped file, `hsperfdata_USER/PID` in its
-temporary folder, which `jstat` reads too (`-XX:+UsePerfData`, on unless turned off). Reading them
-starts no process and does not disturb the JVM: the places of the counters are found once, then a
-sample is a read of some 8-byte numbers.
+HotSpot writes its counters into a memory-mapped file, `hsperfdata_USER/PID` in its temporary
+folder, as `jstat` reads it (`-XX:+UsePerfData`, the default). Reading them starts no process and
+does not disturb the JVM: counters are located once, then a sample reads a few 8-byte numbers.
 
 Layout (jdk.internal.perf, "prologue version 2"): magic CA FE C0 C0, byte order, version, …, at 24
 the offset of the first entry and at 28 how many there are; an entry is its length, the offset of
@@ -22,14 +21,14 @@ _ENTRY = struct.Struct("iiibbbbi")
 _SPACES = tuple(f"sun.gc.generation.{g}.space.{s}" for g, s in ((0, 0), (0, 1), (0, 2), (1, 0)))
 _COLLECTORS = tuple(f"sun.gc.collector.{n}" for n in range(3))
 FREQUENCY = "sun.os.hrt.frequency"
-COMPILING = "java.ci.totalTime"  # added to by each compiler thread when it ends a method
+COMPILING = "java.ci.totalTime"  # increased by each compiler thread after a method
 
 
 @dataclass(frozen=True)
 class JvmSample:
-    """Since the JVM began: gc_seconds, gc_count, all collectors together; jit_seconds, of all
-    compiler threads by the clock on the wall. heap_used_bytes: as most collectors count it only
-    when they collect, None before they first did."""
+    """Since the JVM began: gc_seconds, gc_count of all collectors; jit_seconds: wall-clock time of
+    all compiler threads. heap_used_bytes: most collectors update it only when they collect; None
+    before the first update."""
 
     heap_used_bytes: int | None
     heap_capacity_bytes: int
@@ -39,7 +38,7 @@ class JvmSample:
 
 
 class Jvm:
-    """Reads the counters of one process, if it is a JVM that keeps them."""
+    """Reads the counters of one process if it is a JVM that has them."""
 
     def __init__(self, pid: int, proc: Path = Path("/proc")) -> None:
         self._path = next(_files(pid, proc), None)
@@ -47,11 +46,11 @@ class Jvm:
 
     @property
     def is_known(self) -> bool:
-        """Whether there is a file of counters."""
+        """Whether the counter file was found."""
         return self._path is not None
 
     def sample(self) -> JvmSample | None:
-        """The counters now; None where there are none or they are not whole yet."""
+        """The current counters; None if there are none or they are incomplete."""
         if self._path is None:
             return None
         try:
@@ -64,7 +63,7 @@ class Jvm:
 
 
 def places(data: bytes) -> dict[str, int]:
-    """Offset of the value of every 64-bit counter, by name; empty for a file of another kind."""
+    """Offset of the value of every 64-bit counter, by name; empty for other files."""
     if len(data) < 32 or data[:4] != MAGIC or data[4] != 1 or data[5] != 2 or not data[7]:
         return {}
     at, count = struct.unpack_from("<ii", data, 24)
@@ -83,7 +82,7 @@ def places(data: bytes) -> dict[str, int]:
 
 
 def read(data: bytes, at: Mapping[str, int]) -> JvmSample | None:
-    """The sample in a file of counters, given their places."""
+    """The sample in a counter file, given the offsets."""
 
     def value(name: str) -> int:
         place = at.get(name)
@@ -101,13 +100,13 @@ def read(data: bytes, at: Mapping[str, int]) -> JvmSample | None:
 
 
 def _files(pid: int, proc: Path) -> Iterator[Path]:
-    """Where the file can be: in the process's own view of its temporary folder, so that it is
-    found in a container too, where its number is another one."""
+    """Candidate paths, in the process's own view of its temporary folder, so that JVMs in
+    containers are found, where the pid differs."""
     try:
         status = (proc / str(pid) / "status").read_text()
         numbers = next(line.split()[1:] for line in status.splitlines() if line[:6] == "NSpid:")
         folder = proc / str(pid) / "root" / "tmp"
-        # A glob would look at every one of the many files that others keep there.
+        # A glob would visit every file in the folder.
         users = sorted(name for name in os.listdir(folder) if name.startswith("hsperfdata_"))
     except (OSError, StopIteration):
         return

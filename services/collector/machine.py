@@ -1,4 +1,4 @@
-"""The whole machine: what it does, and who else makes it wait."""
+"""Resource use of the whole machine, and time lost to other users of it."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -20,8 +20,8 @@ MICROSECOND_S = 1e-6
 def read_machine() -> ProcessSample:
     """The whole machine as if it were one process born at its boot.
 
-    Its processor time is what all processors spent on anything: not idle, not waiting for disks,
-    not taken away by a hypervisor. Its memory is what is not available to new processes.
+    Its processor time is everything except idle, I/O wait and steal. Its memory is what is not
+    available to new processes.
     """
     cpu = psutil.cpu_times()
     memory = psutil.virtual_memory()
@@ -40,7 +40,7 @@ def read_machine() -> ProcessSample:
 
 
 def stalled_s(text: str) -> float | None:
-    """Seconds since boot in which some task waited, from a file of /proc/pressure."""
+    """Seconds since boot in which some task was stalled, from a file of /proc/pressure."""
     for line in text.splitlines():
         kind, *pairs = line.split()
         for pair in pairs:
@@ -65,8 +65,8 @@ def _counters(steal_s: float | None) -> Counters:
 
 
 def _disks() -> list[Any]:
-    """Counters of the devices that are hardware: what a volume, RAID or loop device writes is in
-    those that it is made of. Where no device is known to be hardware, the machine's sum."""
+    """Counters of hardware devices; writes to volumes, RAID and loop devices are counted there.
+    The machine's sum if no hardware device is known."""
     found = psutil.disk_io_counters(perdisk=True) or {}
     real = [
         disk
@@ -83,7 +83,7 @@ def _pressure_s(name: str) -> float | None:
 
 
 def _frequency_mhz() -> float | None:
-    """None where the system does not say; psutil then has nothing, or a file that is not there."""
+    """None if the system does not report it; psutil then has nothing, or a missing file."""
     with suppress(OSError, NotImplementedError):
         found = psutil.cpu_freq()
         return float(found.current) if found else None
@@ -91,7 +91,7 @@ def _frequency_mhz() -> float | None:
 
 
 def _threads() -> int:
-    """Threads of the machine where the system says (Linux: `running/all` in loadavg), else 0."""
+    """Threads of the machine if reported (Linux: `running/all` in loadavg), else 0."""
     try:
         return int(LOADAVG.read_text().split()[3].split("/")[1])
     except (OSError, IndexError, ValueError):

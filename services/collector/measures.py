@@ -1,7 +1,7 @@
-"""What is measured beside processor, memory, processes and threads. Pure.
+"""Measures other than processor, memory, processes and threads. Pure.
 
-Every value may be None: it cannot be read, or does not exist for this process. Sums leave out what
-is None, and are None where everything is.
+Any value may be None: it cannot be read, or does not exist for this process. Sums skip None, and
+are None if all values are.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,9 +13,9 @@ MeasuresT = TypeVar("MeasuresT", "Counters", "Gauges")
 
 @dataclass(frozen=True)
 class Counters:
-    """What only grows in the life of a process, or of the machine since its boot. Bytes of disks
-    and networks; seconds; gc_count: collections that ended; jit_seconds: time of compilers. Names
-    are those of the events."""
+    """Monotonic counters of a process, or of the machine since boot. Disk and network in bytes;
+    times in seconds; gc_count: finished collections; jit_seconds: compiler time. Names are those of
+    the events."""
 
     read_bytes: int | None = None
     written_bytes: int | None = None
@@ -33,7 +33,7 @@ class Counters:
 
 @dataclass(frozen=True)
 class Gauges:
-    """What is now. heap_*: of a JVM. load_1m and frequency_mhz: of the machine."""
+    """Current values. heap_*: of a JVM. load_1m and frequency_mhz: of the machine."""
 
     open_files: int | None = None
     heap_used_bytes: int | None = None
@@ -51,7 +51,7 @@ def total(measures: Iterable[MeasuresT], kind: type[MeasuresT]) -> MeasuresT:
 
 
 def growth(now: Counters, before: Counters) -> Counters:
-    """By how much each counter grew; never negative."""
+    """Increase of each counter; never negative."""
 
     def grown(values: list[Any]) -> Any:
         return max(0, values[0] - values[1]) if len(values) == 2 else None

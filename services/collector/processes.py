@@ -1,8 +1,8 @@
-"""Find the processes of the services and read what they use (psutil).
+"""Finds the processes of the services and reads their resource use (psutil).
 
-A scan asks the whole process table who is whose child, so it is done every few seconds; a sample
-reads the known processes only. A process once found stays its service's until it ends, also when
-its parent dies first.
+A scan reads the parents of all processes, so it runs every few seconds; a sample reads known
+processes only. A process stays assigned to its service until it ends, even if its parent dies
+first.
 """
 
 import time
@@ -33,9 +33,9 @@ class _Member:
 
 
 def descendants(roots: Iterable[int], parents: dict[int, int]) -> list[tuple[int, int]]:
-    """Pairs of root and process, parents before children; a root's own tree leaves out others'.
+    """Pairs of root and process, parents before children; excludes subtrees of other roots.
 
-    parents: parent id by process id. Roots need not be in it.
+    parents: parent id by process id. Roots may be missing in it.
     """
     children: dict[int, list[int]] = {}
     for pid, parent in parents.items():
@@ -60,7 +60,7 @@ class Processes:
         self._members: dict[int, _Member] = {}
 
     def scan(self, services: Iterable[StackService]) -> None:
-        """Find the processes of the services as they are now."""
+        """Find the current processes of the services."""
         for pid, member in list(self._members.items()):
             if not member.process.is_running():
                 del self._members[pid]
@@ -71,7 +71,7 @@ class Processes:
             self._take_in(table.get(pid), parents.get(pid, 0), roots[root].name, pid == root)
 
     def sample(self) -> list[ProcessSample]:
-        """What every known process that still runs has used."""
+        """Sample all known processes that still run."""
         samples = []
         for pid, member in list(self._members.items()):
             try:
@@ -91,7 +91,7 @@ class Processes:
         known = self._members.get(process.pid)
         pipeline = known.owner.pipeline if known else above.owner.pipeline if above else ""
         try:
-            # Looked at again while empty: a process just forked still shows its parent's command.
+            # Checked again while empty: a process just forked still has its parent's command line.
             if service == PIPELINE_SERVICE and not is_root and not pipeline:
                 pipeline = pipeline_of(process.cmdline())
             identity = _identity(above.process) if above else None
@@ -106,8 +106,8 @@ class Processes:
 
 
 def _is_settled(known: _Member) -> bool:
-    """Whether it is known if a process is a JVM: one makes its file of counters a moment after it
-    began, or after a script became it."""
+    """Whether it is certain if a process is a JVM: its counter file appears shortly after it
+    starts, or after a script execs it."""
     return known.jvm.is_known or time.time() - float(known.process.create_time()) > JVM_STARTS_S
 
 
@@ -123,7 +123,7 @@ def _parent_id(process: psutil.Process) -> int:
 
 
 def _is_the_one(service: StackService, process: psutil.Process | None) -> bool:
-    """Whether a process is the one that the deployment started, not a later one with its id."""
+    """Whether this is the process that the deployment started, not a later one with its pid."""
     if process is None or service.birth is None:
         return process is not None
     try:
@@ -169,7 +169,7 @@ def _disk_bytes(process: psutil.Process) -> tuple[int | None, int | None]:
     try:
         found = process.io_counters()
     except (psutil.AccessDenied, AttributeError):
-        return None, None  # another user's process, or a system that does not count
+        return None, None  # another user's process, or a system without counters
     return found.read_bytes, found.write_bytes
 
 

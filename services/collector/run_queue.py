@@ -1,29 +1,29 @@
-"""How long the threads of a process were ready to run and waited for a processor.
+"""Time that the threads of a process were runnable but waited for a processor.
 
 Linux counts it for each thread, in nanoseconds since the thread began: the second number of
-/proc/PID/task/TID/schedstat. What a thread waited after it was read for the last time is lost.
+/proc/PID/task/TID/schedstat. Waits after a thread's last read are lost.
 """
 
 import os
 from pathlib import Path
 
 NANOSECOND_S = 1e-9
-MOST_THREADS = 4096  # that are read of one process
+MOST_THREADS = 4096  # threads read per process
 LINE_BYTES = 128
-WAITED = 1  # place in schedstat: processor time, time waited, time slices
+WAITED = 1  # index in schedstat: processor time, wait time, time slices
 
 
 class RunQueue:
-    """Adds up what the threads of one process waited."""
+    """Sums the wait times of the threads of one process."""
 
     def __init__(self, pid: int, proc: Path = Path("/proc")) -> None:
-        self._tasks = str(proc / str(pid) / "task")  # text: a Path costs as much as the reading
+        self._tasks = str(proc / str(pid) / "task")  # str: a Path costs as much as the read
         self._waited_ns: dict[str, int] = {}
         self._total_ns = 0
 
     def waited_s(self) -> float | None:
-        """Seconds waited since the process began, of threads that have ended too if they were read
-        before; None where the system does not say."""
+        """Seconds waited since the process began, including ended threads that were read before;
+        None if the system does not report it."""
         try:
             threads = os.listdir(self._tasks)[:MOST_THREADS]
         except OSError:
@@ -43,7 +43,7 @@ def _waited_ns(path: str) -> int | None:
     try:
         file = os.open(path, os.O_RDONLY)
     except OSError:
-        return None  # the thread has ended, or the system does not count
+        return None  # the thread has ended, or the system has no counters
     try:
         numbers = os.read(file, LINE_BYTES).split()
     except OSError:

@@ -15,15 +15,15 @@ BROKER = "broker"
 
 
 class CollectorSettings(ServiceSettings):
-    """Fields of the collector, beside those of every service.
+    """Fields of the collector, in addition to those of every service.
 
     collector_interval_s: time between samples. collector_scan_interval_s: time between searches for
-    new processes, which cost more; what a process used before it was found is counted then.
-    collector_targets: Prometheus endpoints to scrape, by the name they get in the results:
+    new processes, which cost more; use before a process was found is counted then.
+    collector_targets: Prometheus endpoints to scrape, by their name in the results:
     `{"cadvisor": {"url": "http://127.0.0.1:8080/metrics", "metrics": ["container_memory_*"]}}`.
-    collector_scrape_interval_s: how often they, and the broker for the lag of consumer groups, are
-    asked. collector_scrape_timeout_s, _bytes, _series: bounds of one answer; what exceeds them is
-    no answer.
+    collector_scrape_interval_s: interval for these and for the lag of consumer groups.
+    collector_scrape_timeout_s, _bytes, _series: limits of one response; larger responses are
+    rejected.
     """
 
     collector_interval_s: float = Field(1.0, ge=0.1, le=60)
@@ -43,7 +43,7 @@ class CollectorSettings(ServiceSettings):
 
     @property
     def targets(self) -> dict[str, Target]:
-        """What is scraped: the broker of this stack too, where it is not somebody else's."""
+        """All scrape targets, including the stack's own broker."""
         if self.kafka_bootstrap:
             return self.collector_targets
         broker = broker_target(self.host, self.port("kafka_metrics"))
@@ -51,5 +51,5 @@ class CollectorSettings(ServiceSettings):
 
     @property
     def stack_path(self) -> Path:
-        """Where the deployment says which processes belong to which service."""
+        """Path of the deployment's list of processes by service."""
         return self.data / "stack.json"

@@ -1,4 +1,4 @@
-"""Which processes the deployment started, as it says in `stack.json`."""
+"""Processes started by the deployment, from `stack.json`."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ from schemas.protocol import COLLECTOR
 
 
 class StackService(BaseModel):
-    """One service: its first process. birth: what tells it from others with its pid."""
+    """One service: its first process. birth: distinguishes it from others with its pid."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -25,7 +25,7 @@ class _Stack(BaseModel):
 
 
 class StackFile:
-    """Reads the file again whenever it changed. Without one there is the collector alone."""
+    """Reads the file when it changes. Without one there is only the collector."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -33,7 +33,7 @@ class StackFile:
         self._services: tuple[StackService, ...] = ()
 
     def services(self) -> tuple[StackService, ...]:
-        """The services now. A file that is being written or is wrong leaves what was known."""
+        """The current services. An incomplete or invalid file keeps the previous ones."""
         try:
             status = self._path.stat()
             seen = (status.st_mtime_ns, status.st_size)
@@ -43,7 +43,7 @@ class StackFile:
         except FileNotFoundError:
             self._services, self._seen = (), None
         except (OSError, ValidationError):
-            pass  # looked at again at the next sample
+            pass  # retried at the next sample
         if any(service.name == COLLECTOR for service in self._services):
             return self._services
         return (*self._services, StackService(name=COLLECTOR, pid=os.getpid()))

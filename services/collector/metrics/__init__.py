@@ -1,1 +1,1 @@
-"""Figures that others keep: Prometheus endpoints, and the lag of consumer groups."""
+"""External metrics: Prometheus endpoints and the lag of consumer groups."""

@@ -1,11 +1,11 @@
-"""What is wanted of a Kafka broker's JMX exporter."""
+"""Metrics to scrape from a Kafka broker's JMX exporter."""
 
 from typing import Final
 from urllib.parse import urlencode
 
 from services.collector.metrics.prometheus import Target
 
-# As deploy/kafka/jmx-exporter.yaml names them.
+# Named in deploy/kafka/jmx-exporter.yaml.
 METRICS: Final = (
     "kafka_log_log_size",
     "kafka_network_requestmetrics_requests_total",
@@ -18,7 +18,7 @@ METRICS: Final = (
 
 
 def broker_target(host: str, port: int) -> Target:
-    """The exporter of a broker. It is asked for these metrics by name: the others that every
-    exporter serves count deadlocked threads, for which the JVM stops all of them."""
+    """The exporter of a broker. Scrape these metrics by name only: the default ones of every
+    exporter include a count of deadlocked threads, for which the JVM stops all threads."""
     query = urlencode([("name[]", name) for name in METRICS])
     return Target(url=f"http://{host}:{port}/metrics?{query}", metrics=METRICS)

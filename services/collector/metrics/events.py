@@ -1,4 +1,4 @@
-"""Fields of the events of `results.metrics`, from what a source answered. Pure."""
+"""Fields of `results.metrics` events, from the answer of a source. Pure."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -6,13 +6,13 @@ from typing import Any, Final
 from services.collector.metrics.samples import Sample
 from services.collector.metrics.watching import Answer
 
-# A record of Kafka's is at most 1 MiB; a character is at most 4 bytes.
+# A Kafka record is at most 1 MiB; a character is at most 4 bytes.
 MAX_CHARACTERS: Final = 150_000
-CHARACTERS_BESIDES: Final = 40  # of the numbers and lengths of one sample
+CHARACTERS_BESIDES: Final = 40  # for the numbers and lengths of one sample
 
 
 def fields_of(answer: Answer) -> Iterator[dict[str, Any]]:
-    """Fields of one event, or of several where one would be too large."""
+    """Fields of one event, or of several if one would be too large."""
     begin = 0
     while begin < len(answer.samples):
         end = _end(answer.samples, begin)
@@ -31,7 +31,7 @@ def fields_of(answer: Answer) -> Iterator[dict[str, Any]]:
 
 
 def _end(samples: tuple[Sample, ...], begin: int) -> int:
-    """Where the event ends that begins with this sample; it holds at least one."""
+    """End of the event that begins with this sample; it contains at least one."""
     characters = 0
     for number in range(begin, len(samples)):
         characters += _characters(samples[number])

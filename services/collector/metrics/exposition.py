@@ -1,7 +1,7 @@
-"""Read Prometheus's text format. Pure.
+"""Parses Prometheus's text format. Pure.
 
-Lines of metrics that nobody asked for go before anything is parsed: a cAdvisor gives thousands, and
-parsing one costs some 40 microseconds.
+Lines of unwanted metrics are dropped before parsing: a cAdvisor exports thousands, and parsing one
+costs some 40 microseconds.
 """
 
 import math
@@ -23,16 +23,16 @@ from services.collector.metrics.samples import (
 
 MAX_LINE_CHARACTERS: Final = 8192
 _NAME = re.compile(r"\s*([A-Za-z_:][A-Za-z0-9_:]*)")
-# A histogram's and a summary's samples are counters, but for the quantiles of a summary.
+# Samples of histograms and summaries are counters, except the quantiles of a summary.
 _COUNTED: Final = ("_bucket", "_count", "_sum")
 
 
 def read_exposition(text: str, wanted: Sequence[str], max_series: int) -> list[Sample]:
     """The samples of the metrics whose names match one of the patterns (`*` and `?`).
 
-    Left out: values that are no finite number, and names in quotes. A counter is called `…_total`
-    whether its target calls it so or not. Raises NoAnswerError for what is not in the format, for
-    more than `max_series` samples and for a line of more than 8192 characters.
+    Values that are not finite and quoted names are skipped. Counters are always named `…_total`,
+    even if the target omits the suffix. Raises NoAnswerError for invalid text, for more than
+    `max_series` samples and for a line of more than 8192 characters.
     """
     lines = list(_kept(text, re.compile("|".join(translate(each) for each in wanted))))
     if sum(not line.startswith("#") for line in lines) > max_series:
@@ -41,13 +41,13 @@ def read_exposition(text: str, wanted: Sequence[str], max_series: int) -> list[S
         raise NoAnswerError(f"a line has more than {MAX_LINE_CHARACTERS} characters")
     try:
         families = list(text_string_to_metric_families("\n".join(lines)))
-    except Exception as error:  # the parser raises many kinds; each means the same
+    except Exception as error:  # the parser raises many kinds; all mean invalid text
         raise NoAnswerError("its answer is not in Prometheus's text format") from error
     return [sample for family in families for sample in _samples(family)]
 
 
 def _kept(text: str, wanted: re.Pattern[str]) -> Iterator[str]:
-    """Lines of metrics that are wanted, types of all, and lines that are none of the format."""
+    """Lines of wanted metrics, all TYPE lines, and malformed lines."""
     for line in text.split("\n"):
         stripped = line.strip()
         if not stripped or stripped.startswith(("# HELP", "{")):

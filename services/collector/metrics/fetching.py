@@ -1,4 +1,4 @@
-"""Get one page over HTTP within bounds of time and size. Nothing is followed elsewhere."""
+"""Fetches one page over HTTP, bounded in time and size. Does not follow redirects."""
 
 import http.client
 import io
@@ -15,8 +15,8 @@ HEADERS: Final = {"Accept": "text/plain;version=0.0.4", "Connection": "close"}
 
 
 def fetch(url: str, timeout_s: float, max_bytes: int) -> bytes:
-    """The body of a page. Raises NoAnswerError: no connection within `timeout_s`, no whole answer
-    within as much again, another status than 200, or more than `max_bytes`."""
+    """The body of a page. Raises NoAnswerError: no connection within `timeout_s`, no complete
+    response within the same time again, a status other than 200, or more than `max_bytes`."""
     connection = _connection(url, timeout_s)
     try:
         connection.connect()
@@ -48,8 +48,8 @@ def _path(url: str) -> str:
 
 
 class _Hurried:
-    """A connected socket with one deadline for all that is sent and received: a timeout of the
-    socket's own begins again with every byte. As much of a socket as http.client uses."""
+    """A connected socket with one deadline for all sends and receives: a socket's own timeout
+    restarts with every byte. Implements what http.client uses of a socket."""
 
     def __init__(self, connected: socket.socket, deadline_s: float) -> None:
         self._socket = connected
@@ -67,7 +67,8 @@ class _Hurried:
         return self._socket.recv_into(buffer)
 
     def close(self) -> None:
-        """Nothing: http.client closes it before the body is read; whoever opened it does."""
+        """Do nothing: http.client calls it before the body is read; the opener closes the
+        socket."""
 
     def _hurry(self) -> None:
         left_s = self._deadline_s - time.monotonic()
@@ -77,7 +78,7 @@ class _Hurried:
 
 
 class _Received(io.RawIOBase):
-    """What a hurried socket receives, as a file."""
+    """The data received by the socket, as a file."""
 
     def __init__(self, hurried: _Hurried) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""The lag of consumer groups, asked of the broker.
+"""Lag of consumer groups, from the broker.
 
-Only a group that commits offsets has a lag that a broker knows. Tidegauge's own services and some
-engines keep their offsets themselves.
+The broker knows the lag only of groups that commit offsets. Tidegauge's services and some engines
+keep their offsets themselves.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,10 +20,10 @@ MAX_PARTITIONS: Final = 5000
 
 
 def lags(committed: Mapping[str, Mapping[Place, int]], ends: Mapping[Place, int]) -> list[Sample]:
-    """Records between what each group has committed and the end, by partition.
+    """Lag of each group by partition, in records.
 
-    committed: next offset to read, by group; negative where there is none. ends: offset of the next
-    record; without the partitions that are gone, of which there is no lag.
+    committed: committed offset by group; negative if there is none. ends: end offsets, without
+    deleted partitions, which have no lag.
     """
     return [
         Sample(
@@ -39,7 +39,7 @@ def lags(committed: Mapping[str, Mapping[Place, int]], ends: Mapping[Place, int]
 
 
 class ConsumerGroups:
-    """Every group of the cluster as a source. connect: makes a client of the cluster."""
+    """All groups of the cluster as a source. connect: makes a client of the cluster."""
 
     def __init__(self, connect: Callable[[], AdminClient], timeout_s: float) -> None:
         self.name = NAME
@@ -48,14 +48,14 @@ class ConsumerGroups:
         self._timeout_s = timeout_s
 
     def ask(self) -> list[Sample]:
-        """The lag of every group now. Raises NoAnswerError."""
+        """The current lag of every group. Raises NoAnswerError."""
         self._admin = self._admin or self._connect()
         try:
             return self._lags(self._admin)
         except (KafkaException, FutureTimeoutError) as error:
-            # A client that saw the broker die does not find a group's coordinator again. The future
-            # keeps its error, the error's frames keep the future and the client, and that would go
-            # on trying to connect until a collection of garbage.
+            # A client that saw the broker die does not find group coordinators again. The future
+            # keeps its error and the error's frames keep the client, which would try to reconnect
+            # until the next garbage collection.
             self._admin = error.__traceback__ = None
             raise NoAnswerError(f"Kafka did not answer: {str(error) or 'in time'}") from error
 
@@ -67,8 +67,8 @@ class ConsumerGroups:
     def _groups(self, admin: AdminClient) -> list[str]:
         asked = admin.list_consumer_groups(request_timeout=self._timeout_s)
         found = asked.result(self._timeout_s)
-        if found.errors:  # a coordinator that still loads its groups, for one
-            raise KafkaException(found.errors[0])  # a bare KafkaError, which nobody expects
+        if found.errors:  # such as a coordinator that is loading
+            raise KafkaException(found.errors[0])  # a bare KafkaError, which callers do not handle
         groups = [each.group_id for each in found.valid]
         if len(groups) > MAX_GROUPS:
             raise NoAnswerError(f"there are more than {MAX_GROUPS} consumer groups")

@@ -10,8 +10,8 @@ from services.collector.metrics.samples import NoAnswerError, Sample
 
 
 class Target(BaseModel):
-    """Where a Prometheus endpoint is, and the names of the metrics that are wanted of it: patterns
-    with `*` and `?`."""
+    """Address of a Prometheus endpoint and the names of the wanted metrics: patterns with `*` and
+    `?`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -32,7 +32,7 @@ class Target(BaseModel):
 
 
 class Endpoint:
-    """One target that is scraped."""
+    """One scrape target as a source."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What every source of figures gives, and how a counter becomes an increase. Pure."""
+"""Samples of metrics sources, and increases of counters. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,33 +20,33 @@ class Sample:
 
 
 class NoAnswerError(Exception):
-    """A source gave nothing that can be used; the text is one sentence that says why."""
+    """A source returned nothing usable; the text is one sentence with the reason."""
 
 
 class Source(Protocol):
-    """Something that is asked for samples now and then."""
+    """A metrics source that is polled."""
 
     @property
     def name(self) -> str:
         """Its name in the results."""
 
     def ask(self) -> list[Sample]:
-        """Its samples now, within a bounded time. Raises NoAnswerError."""
+        """Its current samples, within a bounded time. Raises NoAnswerError."""
 
 
 class Increases:
-    """By how much the counters of one source grew from answer to answer.
+    """Increases of the counters of one source between answers.
 
-    A counter that is less than before began again at 0 when its target did, so it grew by what it
-    shows. What grew between the last answer of a target and its end is not known.
+    A counter that decreased was reset to 0, so its increase is its current value. The increase
+    between the last answer and the reset is not known.
     """
 
     def __init__(self) -> None:
         self._before: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
 
     def of(self, samples: Sequence[Sample]) -> list[float | None]:
-        """The increase of each sample since the call before this one; None for what is no counter
-        and for a series that the call before did not have."""
+        """The increase of each sample since the previous call; None for samples that are not
+        counters and for series missing in the previous call."""
         keys = [(sample.name, frozenset(sample.labels.items())) for sample in samples]
         counters = [sample.kind == COUNTER for sample in samples]
         found = [
@@ -62,6 +62,6 @@ class Increases:
 
 
 def growth(now: float, before: float) -> float:
-    """By how much a counter grew; never negative."""
+    """Increase of a counter; never negative."""
     now, before = max(0.0, now), max(0.0, before)
     return now - before if now >= before else now

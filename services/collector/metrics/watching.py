@@ -1,4 +1,4 @@
-"""Ask all sources on a beat of its own, so that one that hangs delays no sample of processes."""
+"""Polls all sources in a thread of its own, so that a slow one delays no process samples."""
 
 import queue
 import threading
@@ -23,10 +23,10 @@ MAX_WAITING: Final = 100
 
 @dataclass(frozen=True)
 class Answer:
-    """What a source gave, or that it gave nothing: the series `up` is 1 or 0, as in Prometheus.
+    """The samples of a source, or none; the series `up` is 1 or 0, as in Prometheus.
 
-    time_ms: when the answer came, epoch milliseconds. interval_s: since the answer before it that
-    gave anything; None for the first. increases: of each sample; see `Increases`.
+    time_ms: when the answer arrived, epoch milliseconds. interval_s: since the previous answer with
+    samples; None for the first. increases: of each sample; see `Increases`.
     """
 
     source: str
@@ -37,8 +37,8 @@ class Answer:
 
 
 class Watched:
-    """One source, with what has to be known of its last answer. Tells the log when it comes and
-    goes, once each."""
+    """One source and the state of its last answer. Logs when it becomes available or
+    unavailable."""
 
     def __init__(self, source: Source, log: structlog.stdlib.BoundLogger) -> None:
         self._source = source
@@ -48,7 +48,7 @@ class Watched:
         self._is_up = True
 
     def ask(self) -> Answer:
-        """Ask it once."""
+        """Poll it once."""
         try:
             samples = self._source.ask()
         except NoAnswerError as error:
@@ -68,7 +68,7 @@ class Watched:
 
 
 class Watching:
-    """Asks every source every `interval_s` in one thread, one after the other."""
+    """Polls every source every `interval_s` in one thread, one after the other."""
 
     def __init__(
         self, sources: Sequence[Source], interval_s: float, log: structlog.stdlib.BoundLogger
@@ -79,11 +79,11 @@ class Watching:
         self._thread = threading.Thread(target=self._ask_for_ever, name="watching", daemon=True)
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start polling."""
         self._thread.start()
 
     def answers(self) -> Iterator[Answer]:
-        """What came since the last call. Raises RuntimeError when nothing can come any more."""
+        """Answers since the last call. Raises RuntimeError if the thread has ended."""
         while True:
             try:
                 yield self._answers.get_nowait()
@@ -97,9 +97,9 @@ class Watching:
         while True:
             for watched in self._watched:
                 answer = watched.ask()
-                if not self._answers.full():  # else the broker is away: a gap, like any other
+                if not self._answers.full():  # if full, the broker is down: leave a gap
                     self._answers.put_nowait(answer)
-            # Beats that were missed are skipped: the next interval is longer and says so.
+            # Skip missed polls: the next interval is longer and records its length.
             now_s = time.monotonic()
             next_s += self._interval_s * (1 + max(0.0, now_s - next_s) // self._interval_s)
             time.sleep(max(0.0, next_s - now_s))
