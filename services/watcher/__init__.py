@@ -1,1 +1,1 @@
-"""Watches topics of other people's pipelines, and changes nothing there."""
+"""Measures pipelines outside Tidegauge by their topics; read-only."""

@@ -1,8 +1,8 @@
-"""The watcher: one process for each watch of the data folder, started again where one dies.
+"""The watcher: runs one process for each watch of the data folder and restarts those that die.
 
     python -m services.watcher
 
-Which watches there are is which files there are (services/runtime/watches.py).
+There is one watch for each watch file (services/runtime/watches.py).
 """
 
 from services.runtime.logs import configure_logs

@@ -1,4 +1,4 @@
-"""How far the clocks of brokers are behind this machine's and apart. Pure."""
+"""Clock offsets of brokers, from this machine and from each other. Pure."""
 
 from typing import Final
 
@@ -6,10 +6,10 @@ MOST_BEHIND_MS: Final = 5_000
 
 
 class BrokerClocks:
-    """How far each leader's clock is behind this machine's, from the records themselves.
+    """Clock offset of each leader from this machine, estimated from records.
 
-    A record is seen after it was stamped, so the least time between the two is that of the clocks
-    and of the shortest way. Two brokers whose least times differ have clocks that differ.
+    A record is seen after it was stamped, so the minimum delay is the clock offset plus the
+    shortest transit time. If the minimum delays of two brokers differ, their clocks differ.
     """
 
     def __init__(self) -> None:
@@ -21,15 +21,15 @@ class BrokerClocks:
         self._least_ms[leader] = min(self._least_ms.get(leader, took_ms), took_ms)
 
     def behind_ms(self) -> int:
-        """How far the slowest of the clocks may be behind this machine's; 0 if ahead. What is read
-        long after it was stamped says nothing of clocks."""
+        """How far the slowest clock may be behind this machine's; 0 if ahead. Records read long
+        after they were stamped are ignored."""
         return min(MOST_BEHIND_MS, max([0, *self._least_ms.values()]))
 
     def difference_ms(self) -> int | None:
-        """How far the clocks of brokers are apart at most; None where there are not two."""
+        """Maximum clock difference between brokers; None with fewer than two."""
         found = self._least_ms.values()
         return max(found) - min(found) if len(found) > 1 else None
 
     def leaders(self) -> list[int]:
-        """Brokers whose stamps were seen."""
+        """Brokers whose timestamps were seen."""
         return sorted(self._least_ms)

@@ -1,4 +1,4 @@
-"""Somebody else's cluster: how it is reached, and where its topics begin and end."""
+"""Client settings for the watched cluster, and offsets of its topics."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -26,7 +26,7 @@ def client_properties(kafka: WatchedKafka, name: str, settings: ServiceSettings)
 
 
 def offsets_at(consumer: Consumer, places: Iterable[Place], time_ms: int) -> dict[Place, int]:
-    """The offset of the first record of each partition at or after a time; the end without one.
+    """The offset of the first record of each partition at or after a time, or the end offset.
     Raises KafkaException."""
     asked = [TopicPartition(*place, time_ms) for place in places]
     found = consumer.offsets_for_times(asked, KAFKA_TIMEOUT_S) if asked else []

@@ -1,4 +1,4 @@
-"""From verdicts to events: counts by run and second, and samples of offenders. Pure."""
+"""Turns verdicts into events: counts by run and second, and samples of offenders. Pure."""
 
 import json
 from collections import Counter, defaultdict
@@ -26,7 +26,7 @@ from services.watcher.records import (
 )
 from services.watcher.slices import Slices
 
-# By code of a verdict: its name, and the change of its count.
+# Name of each verdict code, and the change of its count.
 NAMED: Final = {
     EXACT: ("exact", 1),
     LATE: ("late", 1),
@@ -41,7 +41,7 @@ LATEST: Final = "latest"
 
 @dataclass
 class RunTotals:
-    """What a run has had so far."""
+    """Totals of a run so far."""
 
     verdicts: Counter[str] = field(default_factory=Counter)
     inputs: int = 0
@@ -49,14 +49,14 @@ class RunTotals:
     refused: int = 0
 
     def saved(self) -> Fields:
-        """As JSON's types."""
+        """As JSON types."""
         return {**vars(self), "verdicts": dict(self.verdicts)}
 
 
 class Counting:
-    """Counts of one watch by run: its number is its begin, in units of `run_ms`.
+    """Counts of one watch by run; a run's number is its start in units of `run_ms`.
 
-    place_of: topic, partition of a code of places.
+    place_of: topic and partition by place code.
     """
 
     def __init__(self, watch: Watch, place_of: Callable[[int], tuple[str, int]]) -> None:
@@ -70,11 +70,11 @@ class Counting:
         self._throughput: dict[tuple[str, bool, int], list[int]] = defaultdict(lambda: [0, 0])
 
     def run_of(self, time_ms: int) -> int:
-        """The run that a time belongs to."""
+        """The run that contains a time."""
         return time_ms // self._run_ms
 
     def add_records(self, topic: str, is_input: bool, times: Ints, sizes: Ints) -> None:
-        """Count records that were read, and the bytes of their values."""
+        """Count records read, and the bytes of their values."""
         seconds = times // 1000
         low = int(seconds.min())
         rows = seconds - low
@@ -96,13 +96,13 @@ class Counting:
                 totals.outputs += int(counts[place])
 
     def refuse(self, times: Ints) -> None:
-        """Count records that were refused, by their times."""
+        """Count refused records, by their times."""
         runs, counts = np.unique(times // self._run_ms, return_counts=True)
         for run, count in zip(runs.tolist(), counts.tolist(), strict=True):
             self.totals[run].refused += count
 
     def throughput_events(self) -> Iterator[Event]:
-        """What was read since the last call."""
+        """Throughput since the last call."""
         taken, self._throughput = self._throughput, defaultdict(lambda: [0, 0])
         for (topic, is_input, second), (records, bytes_) in sorted(taken.items()):
             where = {"pipeline": "", "stage": ""} if is_input else self._where
@@ -111,8 +111,8 @@ class Counting:
             yield Event(catalogue.THROUGHPUT, run, {"topic": topic, **where, **counts})
 
     def events(self, judged: Judged) -> Iterator[Event]:
-        """Latencies and verdicts by run: an output belongs to the run of its input; one without, to
-        that of its own time."""
+        """Latencies and verdicts by run. An output belongs to the run of its input or, without one,
+        to that of its own time."""
         if not len(judged):
             return
         run = judged.about_ms // self._run_ms
@@ -165,7 +165,7 @@ class Counting:
             )
 
     def _samples(self, judged: Judged, run: Ints, second: Ints) -> dict[tuple[int, int], list[str]]:
-        """Where some of the offenders are, of each verdict in each second."""
+        """Positions of some offenders of each verdict in each second."""
         bad = np.flatnonzero((judged.verdict != EXACT) & (judged.verdict != FOUND))
         found: dict[tuple[int, int], list[str]] = defaultdict(list)
         kept: Counter[tuple[int, int, int]] = Counter()
@@ -186,7 +186,7 @@ class Counting:
         return found
 
     def restore(self, totals: dict[str, Fields]) -> None:
-        """Go on from totals that were saved, by number of the run."""
+        """Restore saved totals, by number of the run."""
         for number, fields in totals.items():
             self.totals[int(number)] = RunTotals(
                 Counter(fields["verdicts"]), fields["inputs"], fields["outputs"], fields["refused"]

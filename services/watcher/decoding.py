@@ -1,6 +1,6 @@
-"""Values of watched topics to records, in every format; and where a path leads in them.
+"""Decodes values of watched topics in all formats, and resolves field paths.
 
-`decoder(topic, registry)` gives a function from the bytes of a value to the record as Python's
+`decoder(topic, registry)` returns a function from the bytes of a value to the record as Python
 types. It raises UndecodableError with the reason.
 """
 
@@ -21,21 +21,21 @@ from schemas.watch import AVRO, PROTOBUF, Registry, WatchedTopic
 from services.watcher.identity import text_of
 from services.watcher.registry import SchemaIds, asking
 
-FRAME_BYTES: Final = 5  # of Confluent's framing: 0 and the id of the schema
+FRAME_BYTES: Final = 5  # Confluent's header: 0 and the schema id
 Decode = Callable[[bytes], Any]
 _plain_json: Final = json.JSONDecoder().decode
 
 
 class UndecodableError(ValueError):
-    """A value is not a record; the text says why."""
+    """A value cannot be decoded; the text gives the reason."""
 
 
 class NoFieldError(ValueError):
-    """A record does not have a field that a path names."""
+    """A record does not have a field of a path."""
 
 
 def decoder(topic: WatchedTopic, registry: Registry | None) -> Decode:
-    """How values of a topic are decoded. Raises ValueError where its schemas cannot be used."""
+    """The decoder for values of a topic. Raises ValueError if its schemas are unusable."""
     if topic.format == "json":
         return decode_json
     if topic.format in PROTOBUF:
@@ -46,7 +46,7 @@ def decoder(topic: WatchedTopic, registry: Registry | None) -> Decode:
 
 
 def field_of(record: Any, path: list[str]) -> Any:
-    """The value at a path of field names; in a list, numbers are places. Raises NoFieldError."""
+    """The value at a path of field names; numbers index lists. Raises NoFieldError."""
     value = record
     for name in path:
         try:
@@ -57,7 +57,7 @@ def field_of(record: Any, path: list[str]) -> Any:
 
 
 def decode_json(value: bytes) -> Any:
-    """JSON in UTF-8, or in another encoding that its first bytes tell."""
+    """Parse JSON in UTF-8, or in another encoding detected from its first bytes."""
     with suppress(ValueError, RecursionError):
         return _plain_json(value.decode())
     try:
@@ -67,8 +67,8 @@ def decode_json(value: bytes) -> Any:
 
 
 def parsed(schemas: list[Any]) -> Any:
-    """The last of some Avro schemas, of which earlier ones are referred to, without logical types:
-    an identity is what is written. Raises ValueError."""
+    """The last of some Avro schemas, which may refer to earlier ones, without logical types:
+    identities use raw values. Raises ValueError."""
     named: dict[str, Any] = {}
     try:
         for one in schemas:
@@ -98,7 +98,7 @@ def _avro(topic: WatchedTopic, registry: Registry | None) -> Decode:
 
 
 def confluent_avro(ids: SchemaIds) -> Decode:
-    """Avro with Confluent's framing."""
+    """Decoder for Avro with Confluent's header."""
     schemas: dict[bytes, Any] = {}
 
     def decode(value: bytes) -> Any:
@@ -137,12 +137,12 @@ def _single_object(texts: tuple[str, ...]) -> Decode:
 
 
 def datum(schema: Any, value: bytes, start: int = 0) -> Any:
-    """An Avro datum that begins at `start` and ends with the value."""
+    """An Avro datum that starts at `start` and must end with the value."""
     stream = io.BytesIO(value)
     stream.seek(start)
     try:
         record = fastavro.schemaless_reader(stream, schema, None)
-    except Exception as error:  # fastavro raises many kinds for corrupt data; each means this
+    except Exception as error:  # fastavro raises many kinds for corrupt data
         raise UndecodableError(f"no record of its schema: {said_by(error)}") from error
     if stream.tell() != len(value):
         raise UndecodableError("it has bytes after its end")
@@ -172,12 +172,12 @@ def message_of(descriptors: str, name: str) -> Any:
         return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
     except KeyError as error:
         raise ValueError(f"the descriptor set has no message {name}") from error
-    except Exception as error:  # as many kinds as there are things to be wrong with it
+    except Exception as error:  # any kind, depending on the defect
         raise ValueError(f"no descriptor set: {said_by(error)}") from error
 
 
 class _Message:
-    """Fields of a message by name, as a record has them."""
+    """Gives access to the fields of a message by name, like a record."""
 
     __slots__ = ("_message",)
 
@@ -200,13 +200,13 @@ class _Message:
 
 
 def _key_text(key: Any) -> str:
-    """A key of a map as a path names it."""
+    """A map key as written in a path."""
     return (text_of(key) or b"").decode()
 
 
 def _frame_end(value: bytes) -> int:
-    """Where the datum begins behind Confluent's framing of Protobuf: 0, the id, and the indexes of
-    the message as varints."""
+    """Start of the datum after Confluent's Protobuf header: 0, the schema id, and the message
+    indexes as varints."""
     if len(value) <= FRAME_BYTES or value[0]:
         raise UndecodableError("it does not begin with 0 and the id of a schema")
     count, place = _varint(value, FRAME_BYTES)
@@ -216,7 +216,7 @@ def _frame_end(value: bytes) -> int:
 
 
 def _varint(value: bytes, place: int) -> tuple[int, int]:
-    """A zigzag number, and where it ends."""
+    """A zigzag varint, and its end."""
     number = shift = 0
     while place < len(value) and shift < 64:
         byte = value[place]

@@ -1,4 +1,4 @@
-"""Event times of records as whole microseconds since 1970, however they are written. Pure."""
+"""Parses event times in all formats to integer microseconds since 1970. Pure."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -15,7 +15,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def microseconds(value: Any, written: TimeFormat) -> int:
-    """A time as it is in a record; parts of a microsecond are cut off. Raises UndecodableError."""
+    """The event time of a record, truncated to microseconds. Raises UndecodableError."""
     if type(value) is int and written != "iso":
         found = value * PER_UNIT[written]
     else:

@@ -1,4 +1,4 @@
-"""What a watch says, before it has an id and a time."""
+"""Events of a watch before they get an id and a time."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,7 @@ Fields = dict[str, Any]
 
 @dataclass(frozen=True)
 class Event:
-    """Fields of an event of a run, by its number."""
+    """Fields of an event of a run, by the run's number."""
 
     topic: str
     run: int

@@ -1,4 +1,4 @@
-"""From the records of a watched topic to what is judged: identity, time, place."""
+"""Extracts identity, time and place from the records of a watched topic."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from services.watcher.event_times import microseconds
 from services.watcher.identity import SEPARATOR, Hashes, hashes, text_of
 
 KEY_BYTES: Final[dict[KeyFormat, int]] = {"int": 4, "long": 8}
-MAX_REASONS: Final = 20  # for each topic; further ones are one
+MAX_REASONS: Final = 20  # per topic; further ones are grouped
 OTHERS: Final = "other reasons"
 Find = Callable[[Message, Any], Any]
 
@@ -24,10 +24,10 @@ Find = Callable[[Message, Any], Any]
 class Extracted:
     """Records of one topic that have an identity.
 
-    rows: their positions among the messages. by: texts of the field that latency is told apart by,
-    None where a record lacks it; empty where nothing is. times_us: the event time of each, or begin
-    and end of its window; empty where neither is asked for. refused: how many records have none, by
-    reason, and for each reason partition and offset of the first.
+    rows: their indexes in the messages. by: values of the field that latency is split by, as text;
+    None if a record lacks it; empty without such a field. times_us: the event time of each, or
+    start and end of its window; empty if neither is configured. refused: number of records without
+    an identity by reason, with partition and offset of the first.
     """
 
     rows: Ints
@@ -39,7 +39,7 @@ class Extracted:
 
 @dataclass
 class Refused:
-    """Records that cannot be paired for one reason."""
+    """Records refused for one reason."""
 
     partition: int
     offset: int
@@ -47,7 +47,7 @@ class Refused:
 
 
 class Extractor:
-    """Identities of the records of one topic. Raises ValueError where its schemas are wrong."""
+    """Extracts identities from records of one topic. Raises ValueError for invalid schemas."""
 
     def __init__(self, topic: WatchedTopic, registry: Registry | None) -> None:
         self._decode: Decode | None = decoder(topic, registry) if topic.needs_values else None
@@ -60,7 +60,7 @@ class Extractor:
         self._is_key = is_key and self._by is None and not self._times
 
     def extract(self, messages: list[Message]) -> Extracted:
-        """What is to be judged of some messages."""
+        """Extract identities from some messages."""
         if self._is_key and self._decode is None:
             return self._keys(messages)
         rows: list[int] = []
@@ -84,7 +84,7 @@ class Extractor:
         return Extracted(np.array(rows, np.int64), hashes(identities), by, times, refused)
 
     def _keys(self, messages: list[Message]) -> Extracted:
-        """Identities that are the bytes of keys."""
+        """Use the key's bytes as identity."""
         keys = list(map(Message.key, messages))
         rows = np.arange(len(keys))
         refused: dict[str, Refused] = {}
@@ -133,7 +133,7 @@ class Extractor:
 
 
 def _finder(path: str, key: KeyFormat) -> Find:
-    """How what a path names is found in a message and its decoded value."""
+    """The function that finds the value of a path in a message and its decoded value."""
     if path == "key":
         return lambda message, _record: _key(message, key)
     where, _, rest = path.partition(".")
@@ -155,7 +155,7 @@ def _key(message: Message, kind: KeyFormat) -> Any:
 
 
 def _header(message: Message, name: str) -> Any:
-    """The last header of a name, as Kafka's clients have it."""
+    """The last header of that name, as in Kafka's clients."""
     for found, value in reversed(message.headers() or ()):
         if found == name:
             return value
@@ -171,12 +171,12 @@ def _refuse(refused: dict[str, Refused], reason: str, message: Message) -> None:
 
 
 def stamps(messages: list[Message]) -> tuple[Ints, Ints]:
-    """Kind and epoch milliseconds of the time of each message."""
+    """Timestamp type and epoch milliseconds of each message."""
     every = chain.from_iterable(map(Message.timestamp, messages))
     kinds, times = np.fromiter(every, np.int64, 2 * len(messages)).reshape(-1, 2).T
     return kinds, np.ascontiguousarray(times)
 
 
 def sizes(messages: list[Message]) -> Iterator[int]:
-    """Bytes of each value."""
+    """Size of each value in bytes."""
     return map(len, messages)

@@ -1,4 +1,4 @@
-"""How far the consumer groups that a watch names are behind. Reads only."""
+"""Lag of the consumer groups named in a watch. Reads only."""
 
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ MAX_PARTITIONS: Final = 5_000
 
 @dataclass
 class GroupLag:
-    """Asks for the lag of some groups. troubles: groups that could not be read, each once."""
+    """Reads the lag of some groups. troubles: groups that could not be read, each once."""
 
     admin: AdminClient
     groups: tuple[str, ...]
@@ -24,7 +24,7 @@ class GroupLag:
     _failed: set[str] = field(default_factory=set)
 
     def ask(self) -> dict[str, Any] | None:
-        """Fields of an event of `results.metrics` without its source; None where there is none."""
+        """Fields of a `results.metrics` event without its source; None if there is nothing."""
         labels: list[dict[str, str]] = []
         values: list[float] = []
         for group in self.groups:

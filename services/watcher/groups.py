@@ -1,10 +1,9 @@
-"""Remembered inputs by identity: what an output can be the output of. Pure.
+"""Remembered inputs by identity, to match outputs with. Pure.
 
-A group is the input, or the inputs of a join, that make one output. Groups are kept in the order in
-which they are added, which is that of their times; each has a number that stays its own. An index
-of sorted blocks finds groups by identity. Blocks are merged when the newer is as large, so there
-are as many as a number of groups has binary digits. Groups by start are found by identity and
-event time as well.
+A group is the input, or the inputs of a join, of one output. Groups are kept in the order in which
+they are added, which is time order; each has a permanent number. An index of sorted blocks finds
+groups by identity. A block is merged when the newer one is as large, so the number of blocks is
+logarithmic in the number of groups. Groups by start are looked up by identity and event time.
 """
 
 from dataclasses import dataclass
@@ -29,27 +28,27 @@ _KINDS: dict[str, Any] = {
     "offset": np.int64,
     "by": np.int32,
 }
-# Of groups by start: the event time, and in how many windows it was found.
+# Extra columns of groups by start: event time, and the number of windows that contain it.
 _BY_START: dict[str, Any] = {"start_us": np.int64, "windows": np.uint8}
-_OWN: Final = ("due_ms", "state", "windows")  # what a group is not given
-_Block = tuple[npt.NDArray[Any], ...]  # hash, number and, of groups by start, event time
+_OWN: Final = ("due_ms", "state", "windows")  # columns that are not arguments of `add`
+_Block = tuple[npt.NDArray[Any], ...]  # hash, number and, for groups by start, event time
 
 
 @dataclass(frozen=True)
 class Found:
-    """Groups with an identity that was asked for: asked is its position, number the group's; in
-    order of asked, then number."""
+    """Groups found for identities: asked is the position of the identity, number the group's;
+    sorted by asked, then number."""
 
     asked: Ints
     number: Ints
 
 
 class Groups:
-    """Groups from number `first` up to `end`.
+    """Groups with numbers from `first` to `end`, exclusive.
 
-    hash: of the identity. time_ms: of the latest input. due_ms: the same, or that of an earlier
-    group where records came out of order, so that it never falls. place, offset: code of the
-    partition and offset of the latest input. by: code of the field that latency is told apart by.
+    hash: of the identity. time_ms: of the latest input. due_ms: running maximum of time_ms, so it
+    never decreases when records are out of order. place, offset: partition code and offset of the
+    latest input. by: code of the field that latency is split by.
     """
 
     def __init__(self, by_start: bool = False) -> None:
@@ -62,7 +61,7 @@ class Groups:
 
     @property
     def given(self) -> tuple[str, ...]:
-        """Columns of a group that is added."""
+        """Columns to pass to `add`."""
         return tuple(name for name in self._kinds if name not in _OWN)
 
     def __len__(self) -> int:
@@ -78,23 +77,22 @@ class Groups:
         return self._columns[column][first - self._base : end - self._base]
 
     def set_state(self, numbers: Ints, state: int) -> None:
-        """Give groups another state."""
+        """Set the state of groups."""
         self._columns["state"][numbers - self._base] = state
 
     def set_states(self, numbers: Ints, states: npt.NDArray[np.uint8]) -> None:
-        """Give each of some groups its state."""
+        """Set the state of each of some groups."""
         self._columns["state"][numbers - self._base] = states
 
     def add_windows(self, numbers: Ints, windows: Ints) -> npt.NDArray[np.uint8]:
-        """Note that groups, which must differ, were found in so many windows more; returns in how
-        many they were."""
+        """Add to the number of windows of distinct groups; returns the new numbers."""
         column = self._columns["windows"]
         rows = numbers - self._base
         column[rows] = np.minimum(column[rows] + windows, np.iinfo(np.uint8).max)
         return column[rows]
 
     def add(self, **columns: npt.NDArray[Any]) -> None:
-        """Add open groups in order of time: each column of `given`."""
+        """Add open groups in time order, with all columns of `given`."""
         time_ms = columns["time_ms"]
         count = len(time_ms)
         if not count:
@@ -114,7 +112,7 @@ class Groups:
     def find(
         self, hash_: Hashes, start_us: Ints | None = None, end_us: Ints | None = None
     ) -> Found:
-        """The groups of identities; where a span of event time is given, those in it."""
+        """The groups of identities, within a span of event time if given."""
         parts: list[tuple[Ints, Ints]] = []
         order = np.argsort(hash_)
         sorted_hash = hash_[order]
@@ -148,7 +146,7 @@ class Groups:
         return start + int(np.searchsorted(due, due_before_ms, "left"))
 
     def forget(self, first: int) -> None:
-        """Forget the groups before a number."""
+        """Remove the groups before a number."""
         self.first = max(self.first, first)
         self._blocks = [one for one in self._blocks if one[1].max() >= self.first]
 
@@ -163,7 +161,7 @@ class Groups:
         return {name: self.column(name, self.first, self.end) for name in self._kinds}
 
     def restore(self, columns: dict[str, npt.NDArray[Any]]) -> None:
-        """Have these groups and no others; they get numbers after all that were given before."""
+        """Replace all groups; they get numbers after all earlier ones."""
         self._base = self.first = self.end
         self.end += len(columns["hash"])
         self._columns = {name: np.array(columns[name], kind) for name, kind in self._kinds.items()}
@@ -171,7 +169,7 @@ class Groups:
         self._index(self.first, self.end)
 
     def _make_room(self, count: int) -> None:
-        """Move what is remembered to the front of columns that are large enough."""
+        """Move the remaining groups to the front of sufficiently large columns."""
         if self.end - self._base + count <= len(self._columns["hash"]):
             return
         size = max(FIRST_CELLS, 5 * (len(self) + count) // 4)
@@ -198,9 +196,8 @@ class Groups:
         return tuple(column[order] for column in (hash_, number, *start))
 
     def _merged(self, older: _Block, newer: _Block) -> _Block:
-        """Both as one block, without what nobody asks for any more: forgotten groups and, unless by
-        start, paired ones of an identity that has a younger group, of which outputs were judged
-        already."""
+        """Merge two blocks. Drops forgotten groups and, except by start, paired groups whose
+        identity has a younger group with judged outputs."""
         columns = [np.concatenate(both) for both in zip(older, newer, strict=True)]
         alive = columns[1] >= self.first
         block = self._block(*(column[alive] for column in columns))
@@ -216,8 +213,8 @@ class Groups:
 
 
 def first_at(column: Ints, low: Ints, high: Ints, wanted: Ints) -> Ints:
-    """The first place from `low` up to `high` at which a column, which rises there, is not below
-    what is wanted, of each by bisection."""
+    """For each wanted value, bisect an ascending range of the column from `low` to `high` for the
+    first position that is not below it."""
     low, high = low.copy(), high.copy()
     while (open_ := low < high).any():
         middle = (low + high) // 2

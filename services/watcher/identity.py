@@ -1,7 +1,7 @@
-"""Identities of records as 64-bit hashes: the same in every process and on every machine. Pure.
+"""Record identities as 64-bit hashes, equal in every process and on every machine. Pure.
 
-An identity is the text of what the paths of a watch lead to. Its hash stands for it: with ten
-million identities remembered, one in 400,000 watches mistakes one for another.
+An identity is the text at the paths of a watch and is represented by its hash. With ten million
+identities remembered, one watch in 400,000 has a collision.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 Hashes = npt.NDArray[np.uint64]
-MOST_BYTES = 128  # of a longer identity a digest is hashed
+MOST_BYTES = 128  # longer identities are hashed by their digest
 SEPARATOR = b"\x1f"  # between the parts of an identity
 _GOLDEN, _FIRST, _SECOND = (
     np.uint64(0x9E3779B97F4A7C15),
@@ -22,10 +22,9 @@ _GOLDEN, _FIRST, _SECOND = (
 
 
 def text_of(value: Any) -> bytes | None:
-    """A value of a record as the text that identities are made of; None of a list, a record and
-    whatever else has none.
+    """A value of a record as identity text; None for lists, records and other values without one.
 
-    A whole number is the same as a floating-point number, as its decimal text, or as a key.
+    An integer equals the same floating-point number, decimal text, or key.
     """
     kind = type(value)
     if kind is str:

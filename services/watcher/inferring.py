@@ -1,8 +1,8 @@
-"""A guess at a watch file, from some hundred records of both topics:
+"""Guesses a watch file from some hundred records of both topics:
 
     python -m services.watcher.inferring '{"kafka": {…}, "registry": {…}}' INPUT OUTPUT
 
-It prints the file, with what was seen as comments, and writes nothing anywhere.
+It prints the file, with its observations as comments, and writes nothing.
 """
 
 import json
@@ -37,7 +37,7 @@ MOST_CHARACTERS: Final = 200
 
 @dataclass(frozen=True)
 class Seen:
-    """Records of a topic and what they seem to be. values: decoded, None where they are not."""
+    """Records of a topic and their guessed format. values: decoded; None if undecodable."""
 
     topic: str
     messages: list[Message]
@@ -46,7 +46,7 @@ class Seen:
     values: list[Any]
 
     def texts(self) -> dict[str, list[bytes | None]]:
-        """By path the text of each record, of the paths that most records have."""
+        """Text of each record by path, for the paths that most records have."""
         found: dict[str, list[bytes | None]] = {}
         for number, (message, value) in enumerate(zip(self.messages, self.values, strict=True)):
             for path, text in _leaves(message, value, self.key):
@@ -63,8 +63,8 @@ class Seen:
 
 @dataclass(frozen=True)
 class Guess:
-    """A path of the input and one of the output with the same values. found: share of outputs whose
-    identity an input has; distinct: share of inputs whose identity no other has."""
+    """An input path and an output path with the same values. found: share of outputs whose identity
+    an input has; distinct: share of inputs with a unique identity."""
 
     input_path: str
     output_path: str
@@ -73,7 +73,7 @@ class Guess:
 
     @property
     def score(self) -> tuple[float, float, int]:
-        """The greater the better; of equals, the simpler path."""
+        """Higher is better; ties go to the simpler path."""
         length = len(self.input_path) + len(self.output_path)
         return (round(self.found * self.distinct, 2), self.found, -length)
 
@@ -94,7 +94,7 @@ def guesses(inputs: Seen, outputs: Seen) -> list[Guess]:
 
 
 def seen(topic: str, messages: list[Message], ids: SchemaIds | None) -> Seen:
-    """What records seem to be."""
+    """Guess the format of records."""
     values = [message.value() or b"" for message in messages]
     kind = _format(values)
     decode: Decode | None = decode_json if kind == "json" else None
@@ -160,12 +160,12 @@ def _fields(value: Any, path: str, depth: int) -> Iterator[tuple[str, bytes]]:
 
 
 def _can_be_path(name: str) -> bool:
-    """Whether a name of somebody else's can be a part of a path, and be written in one line."""
+    """Whether a foreign field name can be part of a path and be written in one line."""
     return 0 < len(name) <= MOST_CHARACTERS and "." not in name and name.isprintable()
 
 
 def newest(consumer: Consumer, topic: str, count: int) -> list[Message]:
-    """About the newest so many records of a topic. Raises KafkaException, NoTopicError."""
+    """About the newest `count` records of a topic. Raises KafkaException, NoTopicError."""
     partitions = partition_ids(consumer, topic)
     each, ends = max(1, count // len(partitions)), {}
     begins = []
@@ -240,7 +240,7 @@ def _side(side: str, of: Seen, path: str) -> Iterator[str]:
 
 
 def _relation(inputs: Seen, outputs: Seen, best: Guess) -> Iterator[str]:
-    """What share of the inputs, between the first and the last output, has an output."""
+    """The share of inputs between the first and the last output that have an output."""
     times = [message.timestamp()[1] for message in outputs.messages]
     known = set(outputs.texts()[best.output_path])
     between = [
@@ -256,7 +256,7 @@ def _relation(inputs: Seen, outputs: Seen, best: Guess) -> Iterator[str]:
 
 
 def main() -> None:
-    """Print the guess. Ends with one sentence where the topics cannot be read."""
+    """Print the guess. Exits with one sentence if the topics cannot be read."""
     told, input_topic, output_topic = json.loads(sys.argv[1]), sys.argv[2], sys.argv[3]
     kafka = WatchedKafka.model_validate(told["kafka"])
     registry = Registry.model_validate(told["registry"]) if told["registry"] else None
@@ -264,7 +264,7 @@ def main() -> None:
     ids = SchemaIds({}, asking(registry)) if registry else None
     consumer = Consumer(client_properties(kafka, "infer", settings) | READING)
     try:
-        # Outputs first: then their inputs are there to be read.
+        # Read outputs first, so that their inputs are available.
         outputs = seen(output_topic, newest(consumer, output_topic, OUTPUTS_READ), ids)
         inputs = seen(input_topic, newest(consumer, input_topic, INPUTS_READ), ids)
     except (KafkaException, KafkaUnavailableError) as error:

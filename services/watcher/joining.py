@@ -1,4 +1,4 @@
-"""Inputs of a join become one group when all of them are there. Pure."""
+"""Combines inputs of a join into one group once all of them have arrived. Pure."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from services.watcher.records import COLUMNS, Records, joined, no_records
 
 
 class Joining:
-    """Groups of so many inputs of one identity; a group has the time of the last of them.
+    """Groups of a fixed number of inputs with one identity; a group has the time of the last.
 
-    Inputs that wait for others are in order of time. One that is more than `keep_ms` older than the
-    next of its identity is forgotten, with those that wait with it: a join has no output of them.
+    Waiting inputs are kept in time order. An input more than `keep_ms` older than the next one of
+    its identity is dropped, with those waiting with it: the join has no output for them.
     """
 
     def __init__(self, inputs_per_output: int, keep_ms: int) -> None:
@@ -21,8 +21,8 @@ class Joining:
         self.waiting = no_records()
 
     def complete(self, inputs: Records, before_ms: int) -> Records:
-        """The groups that these inputs complete, in order of time. All with times before
-        `before_ms` must have been given."""
+        """The groups that these inputs complete, in time order. All inputs with times before
+        `before_ms` must have been passed."""
         if self._count == 1 or not len(inputs) + len(self.waiting):
             return inputs
         every = joined([self.waiting, inputs])
@@ -46,9 +46,9 @@ class Joining:
         self.waiting = self.waiting.take(self.waiting.hash < np.uint64(limit))
 
     def saved(self) -> dict[str, npt.NDArray[Any]]:
-        """What waits, for `restore`."""
+        """Waiting inputs, for `restore`."""
         return {f"join_{one.name}": getattr(self.waiting, one.name) for one in COLUMNS}
 
     def restore(self, saved: dict[str, npt.NDArray[Any]]) -> None:
-        """Have what was saved wait."""
+        """Restore waiting inputs."""
         self.waiting = Records(*(saved[f"join_{one.name}"] for one in COLUMNS))

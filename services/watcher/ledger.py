@@ -1,17 +1,17 @@
 """Verdicts on the outputs of a watched pipeline, from times and identities alone. Pure.
 
-In order of time, inputs before outputs of the same millisecond:
+In time order, inputs before outputs of the same millisecond:
 
-- An output belongs to the oldest group of its identity that has none yet and is not given up; it is
-  exact, or late after the deadline.
-- Without one, to the oldest that was given up: what was missing is late after all.
-- Without one, it is a duplicate where a group of its identity has its output.
-- Without any, it waits at most the deadline for its input, by whose clock it came too early; its
-  latency is then negative. What waits in vain is unexpected.
-- A group without an output is missing when it is given up. It is forgotten later than that.
+- An output belongs to the oldest group of its identity that has no output and is not given up; it
+  is exact, or late after the deadline.
+- Else to the oldest group that was given up: the missing output becomes late.
+- Else it is a duplicate if a group of its identity has its output.
+- Else it waits for its input at most for the deadline: by the input's clock it came too early, and
+  its latency is negative. After that it is unexpected.
+- A group without an output is missing when it is given up. It is forgotten later.
 
-Records are judged once everything before a time has been read, so verdicts follow from the topics
-and not from the order in which they are read.
+Records are judged once everything before a time has been read, so verdicts depend on the topics and
+not on the order in which they are read.
 """
 
 from dataclasses import replace
@@ -42,8 +42,8 @@ from services.watcher.remembered import Remembered
 
 
 class _Answers(NamedTuple):
-    """Which groups outputs belong to: rows of outputs and numbers of groups, verdicts, and which of
-    the groups were missing until now."""
+    """Matched outputs and groups: rows of outputs, numbers of groups, verdicts, and which groups
+    were missing before."""
 
     row: Ints
     number: Ints
@@ -52,7 +52,7 @@ class _Answers(NamedTuple):
 
 
 class Ledger:
-    """Groups, outputs that wait for one, and what is said of both."""
+    """Groups, unmatched outputs, and their verdicts."""
 
     def __init__(self, relation: Relation) -> None:
         self._relation = relation
@@ -64,8 +64,8 @@ class Ledger:
         return len(self.groups)
 
     def judge(self, inputs: Records, outputs: Records, before_ms: int) -> Judged:
-        """Take in all groups and outputs with times before `before_ms`, in order of time, that were
-        not taken in yet; returns what can be said now."""
+        """Process all new groups and outputs with times before `before_ms`, in time order; returns
+        the resulting verdicts."""
         self._remembered.add(inputs)
         outputs = joined([self.waiting, outputs]).in_order()
         answers, left = self._answers(outputs)
@@ -84,17 +84,17 @@ class Ledger:
         self.waiting = self.waiting.take(self.waiting.hash < np.uint64(limit))
 
     def saved(self) -> dict[str, npt.NDArray[Any]]:
-        """Everything that is remembered, for `restore`."""
+        """The complete state, for `restore`."""
         waiting = {f"waiting_{one.name}": getattr(self.waiting, one.name) for one in COLUMNS}
         return waiting | self._remembered.saved()
 
     def restore(self, saved: dict[str, npt.NDArray[Any]]) -> None:
-        """Remember what was saved."""
+        """Restore saved state."""
         self.waiting = Records(*(saved[f"waiting_{one.name}"] for one in COLUMNS))
         self._remembered.restore(saved)
 
     def _answers(self, outputs: Records) -> tuple[list[_Answers], Ints]:
-        """What outputs are answers to, and the rows of those that have found nothing."""
+        """The matches of outputs, and the rows without a match."""
         if not len(outputs):
             return [], np.empty(0, np.int64)
         names, who, often = np.unique(outputs.hash, return_inverse=True, return_counts=True)
@@ -128,7 +128,7 @@ class Ledger:
     def _one_by_one(
         self, outputs: Records, who: Ints, several: npt.NDArray[np.bool_], found: Found
     ) -> tuple[_Answers, Ints]:
-        """Identities with several outputs or groups, each in order of time."""
+        """Identities with several outputs or groups, each in time order."""
         rows = np.flatnonzero(several[who])
         mine = several[found.asked]
         numbers = found.number[mine]
@@ -154,8 +154,7 @@ class Ledger:
         return told, np.array(left, np.int64)
 
     def _choose(self, time_ms: int, times: list[int], states: list[int]) -> tuple[int, int]:
-        """Which group of its identity an output belongs to, and its verdict; -1 where it is to
-        wait."""
+        """The group of its identity for an output, and the verdict; -1 if it must wait."""
         relation, given_up, paired, later = self._relation, -1, -1, -1
         for place, (at_ms, state) in enumerate(zip(times, states, strict=True)):
             took_ms = time_ms - at_ms
@@ -185,7 +184,7 @@ class Ledger:
         return [told, of_outputs(again, rows.take(back), input_ms[back])]
 
     def _in_vain(self, outputs: Records) -> Judged:
-        """Outputs that have waited long enough: duplicates of one that came too early as well, or
+        """Outputs whose wait has ended: duplicates of one that also came too early, or
         unexpected."""
         count = len(outputs)
         verdict = np.full(count, UNEXPECTED, np.uint8)

@@ -1,9 +1,8 @@
-"""Where a watch is, so that a process that is killed at any time loses nothing and counts nothing
-twice.
+"""Saved position of a watch, so that a killed process loses nothing and counts nothing twice.
 
-A file holds everything that is remembered, the offsets up to which that was read, and where the bus
-ended when all of it had been published. Who goes on from there counts again what is behind these
-offsets, and publishes the difference to what is on the bus behind that end.
+The file contains the remembered state, the offsets up to which it was read, and the end offsets of
+the bus when all of it had been published. The next process counts records after these offsets again
+and publishes the difference to what is on the bus after these ends.
 """
 
 import hashlib
@@ -31,15 +30,15 @@ Saved = tuple[Arrays, dict[str, Any]]
 
 
 def digest(watch: Watch) -> str:
-    """Of what a position depends on: a watch of other topics, or with other rules, begins anew. A
-    login may change."""
+    """Digest of what a position depends on: a watch with other topics or rules starts anew. A login
+    may change."""
     kafka = WatchedKafka(bootstrap=watch.kafka.bootstrap)
     return _digest(watch.model_copy(update={"kafka": kafka}))
 
 
 def is_of(watch: Watch, found: str) -> bool:
-    """Whether a digest is that of a watch. In positions of earlier versions it is of the login as
-    well."""
+    """Whether a digest is that of a watch. Positions of earlier versions include the login in
+    it."""
     return found in (digest(watch), _digest(watch))
 
 
@@ -49,15 +48,14 @@ def _digest(watch: Watch) -> str:
 
 
 def save(path: Path, arrays: Arrays, rest: dict[str, Any]) -> None:
-    """Write a position in place of the one before: a line of JSON, then the arrays' bytes. Raises
-    OSError."""
+    """Replace the saved position: a line of JSON, then the arrays' bytes. Raises OSError."""
     names = [[name, column.dtype.str, len(column)] for name, column in arrays.items()]
     head = json.dumps({"version": VERSION, "arrays": names, "rest": rest}).encode() + b"\n"
     write_parts(path, [head, *(np.ascontiguousarray(one).data for one in arrays.values())])
 
 
 def load(path: Path) -> Saved | None:
-    """What was saved; None where nothing was. Raises ValueError where it cannot be read."""
+    """The saved position; None if there is none. Raises ValueError if it is unreadable."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -77,17 +75,17 @@ def load(path: Path) -> Saved | None:
 
 @dataclass
 class Published:
-    """What was published behind a position: counts by run id, and the events of runs."""
+    """Events published after a position: counts by run id, and events of runs."""
 
     owed: dict[str, CountReconciler] = field(default_factory=dict)
     events: set[tuple[str, str]] = field(default_factory=set)
 
     def counts(self, run_id: str) -> CountReconciler:
-        """Those of one run."""
+        """The counts of one run."""
         return self.owed.setdefault(run_id, CountReconciler())
 
     def add(self, topic: str, record: dict[str, Any]) -> None:
-        """Take in one event."""
+        """Add one event."""
         if topic in SUMMED:
             self.counts(record["run_id"]).deduct(topic, record)
         elif topic == catalogue.CONCLUSIONS:
@@ -98,21 +96,21 @@ class Published:
 
 @dataclass
 class CatchingUp:
-    """What the process before this one published behind the position that this one goes on from,
-    until this one has counted as far as that one can have."""
+    """Events published by the previous process after the position, until this process has read as
+    far as that one can have."""
 
     published: Published
     ends: dict[tuple[str, int], int]
     began_ms: int
 
     def is_over(self, positions: dict[tuple[str, int], int], before_ms: int) -> bool:
-        """Whether everything is counted that may have been."""
+        """Whether everything that may have been published is counted."""
         read = all(positions.get(place, end) >= end for place, end in self.ends.items())
         return read and before_ms >= self.began_ms
 
 
 def bus_ends(settings: ServiceSettings) -> list[tuple[str, int, int]]:
-    """Topic, partition and end of the topics of results now. Raises KafkaException,
+    """Topic, partition and end offset of the results topics. Raises KafkaException,
     KafkaUnavailableError."""
     consumer = assigned_consumer(settings, "watcher-ends")
     try:
@@ -124,7 +122,7 @@ def bus_ends(settings: ServiceSettings) -> list[tuple[str, int, int]]:
 def read_published(
     settings: ServiceSettings, producer: str, since: list[tuple[str, int, int]]
 ) -> Published:
-    """What a producer has published behind some offsets. Raises as `bus_ends`."""
+    """Events of a producer after some offsets. Raises as `bus_ends`."""
     consumer = assigned_consumer(settings, "watcher-history", **{"fetch.min.bytes": 1})
     found = Published()
     try:

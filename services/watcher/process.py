@@ -1,8 +1,8 @@
 """One watch as a process: `python -m services.watcher.process NAME`, started by the watcher.
 
-It ends when its standard input does, or at SIGTERM; the next one goes on. What is left of a watch
-that was ended, or is another one now, is concluded first; with `--conclude` before the name that is
-all.
+It ends when its standard input is closed, or at SIGTERM; the next process resumes. It first
+concludes what is left of a watch that was ended or changed; with `--conclude` before the name it
+does only that.
 """
 
 import sys
@@ -41,7 +41,7 @@ log = structlog.get_logger()
 
 
 def main() -> None:
-    """Watch until told to stop. Ends with one sentence where the watch cannot go on."""
+    """Watch until told to stop. Exits with one sentence if the watch cannot continue."""
     name = sys.argv[-1]
     settings = load_settings(ServiceSettings)
     configure_logs(f"watch-{name}", settings.log_level)
@@ -50,7 +50,7 @@ def main() -> None:
     try:
         end_left(name, settings, stop)
         if "--conclude" in sys.argv[1:-1]:
-            return  # it would be a watch that its parent does not know of
+            return  # the parent does not know this watch
         watch = wanted_watch(settings, name)
         if watch is None or stop.is_set():
             return
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def wanted_watch(settings: ServiceSettings, name: str) -> Watch | None:
-    """What the file of a watch says now; None where there is none. Raises OSError, ValueError."""
+    """The watch in its file; None without a file. Raises OSError, ValueError."""
     try:
         return kept_watch(settings.data, name)
     except FileNotFoundError:
@@ -78,8 +78,8 @@ def wanted_watch(settings: ServiceSettings, name: str) -> Watch | None:
 
 
 def close(watching: Watching) -> None:
-    """End a watch that is not wanted any more, or not as it was; otherwise write down where it is.
-    Raises as `Watching.save`."""
+    """End a watch that was removed or changed; otherwise save its position. Raises as
+    `Watching.save`."""
     wanted = wanted_watch(watching.settings, watching.watch.name)
     if wanted is not None and position.is_of(wanted, position.digest(watching.watch)):
         watching.save()
@@ -88,8 +88,8 @@ def close(watching: Watching) -> None:
 
 
 def end_left(name: str, settings: ServiceSettings, stop: threading.Event) -> None:
-    """End what a process has left of a watch that is not wanted any more, or not as it was. Raises
-    KafkaException, KafkaUnavailableError, BusSilentError, OSError, ValueError."""
+    """End what a process left of a watch that was removed or changed. Raises KafkaException,
+    KafkaUnavailableError, BusSilentError, OSError, ValueError."""
     path = position_path(settings.data, name)
     saved, wanted = position.load(path), wanted_watch(settings, name)
     if saved is None or (wanted is not None and position.is_of(wanted, saved[1]["watch"])):
@@ -102,7 +102,7 @@ def end_left(name: str, settings: ServiceSettings, stop: threading.Event) -> Non
         return
     try:
         watching = _restored(before, settings, saved)
-    except (KafkaException, OSError, ValueError) as error:  # as where a certificate has moved
+    except (KafkaException, OSError, ValueError) as error:  # such as a moved certificate
         log.warning("not_concluded", reason=str(error))
         path.unlink()
         return
@@ -116,8 +116,8 @@ def end_left(name: str, settings: ServiceSettings, stop: threading.Event) -> Non
 
 
 def open_watching(watch: Watch, settings: ServiceSettings) -> Watching:
-    """A watch that begins, or goes on where it was. Raises KafkaException, KafkaUnavailableError,
-    ValueError where its schemas or its position are wrong."""
+    """A new watch, or one resumed from its position. Raises KafkaException, KafkaUnavailableError,
+    ValueError for invalid schemas or an invalid position."""
     saved = position.load(position_path(settings.data, watch.name))
     if saved is not None:
         watching = _restored(watch, settings, saved)
@@ -139,8 +139,8 @@ def open_watching(watch: Watch, settings: ServiceSettings) -> Watching:
 
 
 def _restored(watch: Watch, settings: ServiceSettings, saved: position.Saved) -> Watching:
-    """A watch as a position has it. Raises KafkaException, OSError, ValueError where its clients
-    cannot be opened or the position is wrong."""
+    """A watch restored from a position. Raises KafkaException, OSError, ValueError if its clients
+    cannot be opened or the position is invalid."""
     arrays, rest = saved
     watching = _assembled(watch, settings, now_ms())
     watching.watched.restore(arrays, rest)
@@ -151,7 +151,7 @@ def _restored(watch: Watch, settings: ServiceSettings, saved: position.Saved) ->
 
 
 def _ask_bus(watching: Watching, saved: position.Saved) -> None:
-    """Find what was published behind a position; not yet how far that was counted. Raises
+    """Read what was published after a position, but not yet how far it was counted. Raises
     KafkaException, KafkaUnavailableError."""
     producer, since = f"watch-{watching.watch.name}", saved[1]["bus"]
     published = position.read_published(watching.settings, producer, since)

@@ -1,5 +1,5 @@
-"""The processes of the watches: one each, as long as its file is there, and again until what
-is left is concluded where that did not end by itself."""
+"""Processes of the watches: one each for as long as its file exists, and one to conclude a removed
+watch that did not end by itself."""
 
 import subprocess
 import sys
@@ -17,15 +17,15 @@ from services.runtime.watches import kept_watches, positions
 
 LEAST_PAUSE_S: Final = 1.0
 MOST_PAUSE_S: Final = 60.0
-LASTING_S: Final = 120.0  # one that lived so long has begun well
+LASTING_S: Final = 120.0  # a process that ran this long started well
 STOP_TIMEOUT_S: Final = 8.0
 log = structlog.get_logger()
 
 
 @dataclass
 class _Child:
-    """A process of a watch. version: of its file. pause_s: before it is started again.
-    is_concluding: whether it only concludes what is left of a watch without a file."""
+    """A process of a watch. version: of its file. pause_s: delay before a restart. is_concluding:
+    whether it only concludes a watch without a file."""
 
     process: "subprocess.Popen[bytes]"
     version: int
@@ -36,7 +36,7 @@ class _Child:
 
 
 def _start(name: str, is_concluding: bool) -> "subprocess.Popen[bytes]":
-    """It ends when its standard input does, which this process holds."""
+    """Start a process that ends when this process, which holds its standard input, ends."""
     only = ["--conclude"] if is_concluding else []
     command = [sys.executable, "-m", "services.watcher.process", *only, name]
     return subprocess.Popen(command, stdin=subprocess.PIPE)
@@ -60,7 +60,7 @@ class Processes:
         self._ending: dict[str, _Child] = {}
 
     def tick(self) -> None:
-        """See that exactly the watches that are wanted have a process."""
+        """Start and stop processes so that exactly the wanted watches have one."""
         wanted = kept_watches(self._data)
         for name, child in list(self._children.items()):
             if wanted.get(name) != child.version:
@@ -84,7 +84,7 @@ class Processes:
                 self._revive(name, known)
 
     def close(self) -> None:
-        """End all of them; they go on where they are when the watcher is started again."""
+        """Stop all of them; they resume when the watcher starts again."""
         children = (*self._children.values(), *self._ending.values())
         self._end([child.process for child in children])
 

@@ -1,6 +1,6 @@
-"""Reads topics of somebody else's cluster and leaves no trace there: no group, no commit, no write.
+"""Reads topics of a foreign cluster without side effects: no group, no commits, no writes.
 
-The client asks for a group's coordinator of its own accord; a cluster may refuse that.
+The client looks up a group coordinator on its own; a cluster may refuse that.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ from services.watcher.cluster import Place
 from services.watcher.records import NONE_MS
 from services.watcher.troubles import Trouble
 
-# Small fetches keep a quiet topic cheap; what is fetched ahead has a bound.
+# Small fetches keep idle topics cheap; prefetching is bounded.
 READING: Final[dict[str, Any]] = {
     "group.id": "tidegauge-watch",
     "enable.auto.commit": False,
@@ -45,9 +45,9 @@ READING: Final[dict[str, Any]] = {
     "queued.max.messages.kbytes": 8_192,
 }
 LOOK_AGAIN_MS: Final = 10_000
-MARGIN_MS: Final = 300  # how much later than it was stamped a record may be seen at the end
+MARGIN_MS: Final = 300  # assumed maximum delay from timestamp to visibility at the end
 SILENT_MS: Final = 30_000
-REFUSALS: Final = (  # that do not pass; of a group it is one that is not needed
+REFUSALS: Final = (  # permanent errors; for a group it is ignored
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError.SASL_AUTHENTICATION_FAILED,
@@ -59,7 +59,7 @@ REFUSALS: Final = (  # that do not pass; of a group it is one that is not needed
 
 @dataclass
 class _State:
-    """Of one partition: the next offset, the time of the last record, and its leader."""
+    """One partition: the next offset, the time of the last record, and its leader."""
 
     next: int
     read_ms: int = -1
@@ -71,10 +71,10 @@ class _State:
 class WatchReader:
     """Reads partitions of topics from given offsets on. One thread.
 
-    positions: the next offset of every partition that is read. A partition that is new begins at
-    its first record, and one of a topic that is back at the next offset, unless the topic is a new
-    one of that name. troubles: what happened; whoever publishes it empties the list. is_full:
-    whether too much has been read that waits for partitions that are behind; others are then held.
+    positions: the next offset of every partition being read. A new partition starts at its first
+    record; one of a topic that reappears resumes, unless the topic was recreated. troubles: what
+    happened; the publisher clears the list. is_full: whether too many records wait for partitions
+    that are behind; other partitions are then paused.
     """
 
     open_consumer: Callable[[], Consumer]
@@ -85,7 +85,7 @@ class WatchReader:
     clocks: BrokerClocks = field(default_factory=BrokerClocks)
     _places: dict[Place, _State] = field(default_factory=dict)
     _gone: set[str] = field(default_factory=set)
-    _left: dict[Place, _State] = field(default_factory=dict)  # of topics that are gone
+    _left: dict[Place, _State] = field(default_factory=dict)  # of deleted topics
     _ids: dict[str, str] = field(default_factory=dict)
     _refused: set[tuple[str, int]] = field(default_factory=set)
     _silence: str = ""
@@ -104,7 +104,7 @@ class WatchReader:
 
     @property
     def kept(self) -> dict[Place, int]:
-        """Where to go on: the positions, and those of topics that are gone."""
+        """Offsets to resume at: the positions, and those of deleted topics."""
         return {place: state.next for place, state in (self._left | self._places).items()}
 
     def places(self) -> list[Place]:
@@ -114,22 +114,22 @@ class WatchReader:
         ]
 
     def ends(self) -> dict[Place, int]:
-        """The end of every partition that is read. Raises KafkaUnavailableError."""
+        """End offset of every partition being read. Raises KafkaUnavailableError."""
         found = self._ends()
         if found is None:
             raise KafkaUnavailableError("the watched cluster does not say where its topics end")
         return found
 
     def begin(self, positions: dict[Place, int]) -> None:
-        """Read from these offsets on."""
+        """Start reading at these offsets."""
         self._places = {place: _State(offset) for place, offset in positions.items()}
         self._assign()
         self._known_ms = self.clock()
         self._look(self._known_ms)
 
     def read(self, most: int, timeout_s: float) -> Iterator[tuple[str, list[Message]]]:
-        """The next records, in stretches of one topic, which must have been taken over before more
-        are asked for. Raises KafkaException for what does not pass."""
+        """The next records in batches of one topic; a batch must be processed before the next is
+        requested. Raises KafkaException for permanent errors."""
         for place in tuple(self._stuck):
             self._free(place)
         messages = self.consumer.consume(most, timeout_s)
@@ -146,17 +146,17 @@ class WatchReader:
             self.clocks.saw(state.leader, message.timestamp()[1], self.clock())
 
     def read_until(self, place: Place, offset: int, time_ms: int) -> None:
-        """Note the last record of a partition that was taken over; NONE_MS where no time of those
-        that were can be right."""
+        """Note the last processed record of a partition; NONE_MS if none of the processed times is
+        valid."""
         state = self._places.get(place)
         if state is not None:
             state.next = offset + 1
             state.read_ms = state.read_ms if time_ms == NONE_MS else time_ms
 
     def frontier_ms(self) -> int | None:
-        """Everything with an earlier time has been read; None where that is not known now.
+        """All records with an earlier time have been read; None if unknown at the moment.
 
-        At the end of a partition it is the time of asking, less what a broker's clock is behind.
+        At the end of a partition it is the time of the query minus the broker's clock offset.
         """
         asked_ms = self.clock()
         if asked_ms - self._looked_ms >= LOOK_AGAIN_MS:
@@ -189,7 +189,7 @@ class WatchReader:
             state.is_held = place in hold
 
     def _ends(self) -> dict[Place, int] | None:
-        """The end of every partition as a reader of committed records sees it."""
+        """End offset of every partition for a read_committed consumer."""
         asked = {TopicPartition(*place): OffsetSpec.latest() for place in self._places}
         if not asked:
             return {}
@@ -211,7 +211,7 @@ class WatchReader:
                     self._silence = str(error)
                     self._tell_refusal(one.topic, error.args[0])
                     return None
-                self._looked_ms = 0  # look at once what has become of it
+                self._looked_ms = 0  # check the topic immediately
             except FutureTimeoutError:
                 self._silence = "it does not answer"
                 return None
@@ -224,14 +224,14 @@ class WatchReader:
             self.troubles.append(Trouble("not_readable", {"reason": f"{reason}: {self._silence}"}))
 
     def _tell_refusal(self, topic: str, error: KafkaError) -> None:
-        """Of a cluster that will not let a topic be read, once for each reason."""
+        """Report that a cluster refuses access to a topic, once per reason."""
         if error.code() in REFUSALS and (topic, error.code()) not in self._refused:
             self._refused.add((topic, error.code()))
             told = {"topic": topic, "code": error.name(), "reason": error.str()}
             self.troubles.append(Trouble("not_readable", told))
 
     def _look(self, now: int) -> None:
-        """See which partitions there are, and who leads them."""
+        """Update partitions and leaders."""
         try:
             asked = {topic: self._description(topic) for topic in self.topics}
         except KafkaException:
@@ -259,8 +259,8 @@ class WatchReader:
                     self.troubles.append(Trouble(kind, {"topic": topic, "partition": place[1]}))
                 state.leader = partition.leader.id if partition.leader else -1
         if is_old:
-            # A client does not believe in leaders of an earlier epoch than it has seen, and those
-            # of a topic of the same name begin anew.
+            # A client ignores leader epochs lower than it has seen, and those of a recreated topic
+            # start again.
             self.consumer.close()
             self.consumer = self.open_consumer()
         if changed:
@@ -274,8 +274,9 @@ class WatchReader:
         return answers[topic]
 
     def _is_back(self, topic: str, id_: str) -> bool:
-        """Whether a topic was gone. Of a new one of its name no offset is known. One that comes
-        before the old one was missed is read on: from where its records are new is not known."""
+        """Whether a topic had been deleted. Offsets of a recreated topic are unknown. If it was
+        recreated before its deletion was noticed, reading continues: where its records begin is not
+        known."""
         back = topic in self._gone
         if back and self._ids.get(topic, id_) != id_:
             self._left = {one: left for one, left in self._left.items() if one[0] != topic}
@@ -300,15 +301,15 @@ class WatchReader:
             state.is_held = False
 
     def _is_noted(self, message: Message) -> bool:
-        """Deal with a notice of the client; always False. Raises KafkaException for one that does
-        not pass."""
+        """Handle an error message of the client; always False. Raises KafkaException for permanent
+        errors."""
         error = message.error()
         place = (message.topic(), message.partition())
         if error.code() == KafkaError._PARTITION_EOF:
             if place in self._places:
                 self._places[place].next = max(self._places[place].next, message.offset())
         elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            self._stuck.add(place)  # what was read before may not have been taken over yet
+            self._stuck.add(place)  # records read before may not be processed yet
         elif error.fatal():
             raise KafkaException(error)
         else:
@@ -316,7 +317,7 @@ class WatchReader:
         return False
 
     def _free(self, place: Place) -> None:
-        """The next record of a partition is no longer there: go on with the first that is."""
+        """The next offset of a partition no longer exists: continue at the first available one."""
         state = self._places.get(place)
         if state is None:
             self._stuck.discard(place)
@@ -324,7 +325,7 @@ class WatchReader:
         try:
             low, high = self.consumer.get_watermark_offsets(TopicPartition(*place), KAFKA_TIMEOUT_S)
         except KafkaException:
-            return  # asked again before the next records
+            return  # retried before the next records
         self._stuck.discard(place)
         is_new = high < state.next
         kind = "topic_appeared" if is_new else "retention_overtook"
@@ -333,7 +334,7 @@ class WatchReader:
         told = where | lost | {"first_offset": state.next, "next_offset": low}
         self.troubles.append(Trouble(kind, told))
         state.next, state.is_held = low, False
-        # A partition that has failed cannot be sought in.
+        # A failed partition does not support seek.
         self.consumer.incremental_unassign([TopicPartition(*place)])
         self.consumer.incremental_assign([TopicPartition(*place, low)])
 

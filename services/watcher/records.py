@@ -1,4 +1,4 @@
-"""Records of watched topics and what is said of them, as columns. Pure."""
+"""Records of watched topics and verdicts, as columns. Pure."""
 
 from dataclasses import dataclass, fields
 from typing import Any, Final
@@ -14,16 +14,16 @@ EXACT: Final = 0
 LATE: Final = 1
 DUPLICATE: Final = 2
 UNEXPECTED: Final = 3
-LOST: Final = 4  # missing
-FOUND: Final = 5  # was missing and is not any more
+LOST: Final = 4  # now missing
+FOUND: Final = 5  # no longer missing
 NONE_MS: Final = -(1 << 62)
 
 
 @dataclass(frozen=True)
 class Records:
-    """Records of one side, one cell each: hash of the identity, time, code of the partition and
-    offset there, code of the field that latency is told apart by; begin and end of the window of an
-    output in microseconds, of an input of windows both its event time, otherwise 0."""
+    """Records of one side as columns: hash of the identity, time, partition code and offset, code
+    of the field that latency is split by; start and end in microseconds: the window of an output,
+    for inputs of windows both the event time, otherwise 0."""
 
     hash: Hashes
     time_ms: Ints
@@ -37,11 +37,11 @@ class Records:
         return len(self.hash)
 
     def take(self, rows: Any) -> "Records":
-        """Some of them."""
+        """Select rows."""
         return Records(*(getattr(self, one.name)[rows] for one in COLUMNS))
 
     def in_order(self) -> "Records":
-        """The same in order of time; at the same time as they are."""
+        """Sorted by time, stably."""
         return self.take(np.argsort(self.time_ms, kind="stable"))
 
 
@@ -49,13 +49,13 @@ COLUMNS: Final = fields(Records)
 
 
 def no_records() -> Records:
-    """None."""
+    """No records."""
     numbers, codes = np.empty(0, np.int64), np.empty(0, np.int32)
     return Records(np.empty(0, np.uint64), numbers, codes, numbers, codes, numbers, numbers)
 
 
 def joined(parts: list[Records]) -> Records:
-    """All of some records."""
+    """Concatenated records."""
     if len(parts) == 1:
         return parts[0]
     return Records(
@@ -65,9 +65,9 @@ def joined(parts: list[Records]) -> Records:
 
 @dataclass(frozen=True)
 class Judged:
-    """Verdicts, one cell each. hash: of the identity; input_ms, output_ms: times of the group and
-    of the output, NONE_MS where there is none; place, offset: of the output, without one of the
-    input; by: of the output or the input."""
+    """Verdicts as columns. hash: of the identity; input_ms, output_ms: times of the group and of
+    the output, NONE_MS if absent; place, offset: of the output, or else of the input; by: of the
+    output or the input."""
 
     verdict: npt.NDArray[np.uint8]
     hash: Hashes
@@ -82,22 +82,22 @@ class Judged:
 
     @property
     def about_ms(self) -> Ints:
-        """The times that verdicts belong to: of the input, without one of the output."""
+        """The time of each verdict: of the input, or else of the output."""
         return np.where(self.input_ms == NONE_MS, self.output_ms, self.input_ms)
 
     def take(self, rows: Any) -> "Judged":
-        """Some of them."""
+        """Select rows."""
         return Judged(*(getattr(self, one.name)[rows] for one in fields(self)))
 
 
 def of_outputs(verdict: npt.NDArray[np.uint8], outputs: Records, input_ms: Ints) -> Judged:
-    """Verdicts on outputs, by the fields of their own."""
+    """Verdicts on outputs."""
     times = (input_ms, outputs.time_ms)
     return Judged(verdict, outputs.hash, *times, outputs.place, outputs.offset, outputs.by)
 
 
 def together(parts: list[Judged]) -> Judged:
-    """All of some verdicts."""
+    """Concatenated verdicts."""
     return Judged(
         *(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(Judged))
     )

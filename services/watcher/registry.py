@@ -1,8 +1,8 @@
-"""Schemas by the ids that Confluent's framing carries: from files, or from a registry over HTTP.
+"""Schemas by the id in Confluent's header, from files or from a registry over HTTP.
 
-A schema never changes, so each is asked for once. One that is not found is asked for again after a
-while: it may have been registered since. As records may name any id, few that are unknown are asked
-for in that time, and none where the registry does not answer.
+Schemas are immutable, so each is fetched once. A missing one is fetched again after a while, as it
+may have been registered since. Records may contain any id, so the number of unknown ids fetched in
+that time is limited, and none are fetched while the registry does not respond.
 """
 
 import base64
@@ -23,18 +23,18 @@ TIMEOUT_S: Final = 5.0
 ASK_AGAIN_S: Final = 30.0
 MAX_BYTES: Final = 4 * 1024 * 1024
 MAX_REFERENCES: Final = 200
-MOST_UNKNOWN: Final = 10  # that are asked for in ASK_AGAIN_S
+MOST_UNKNOWN: Final = 10  # fetched per ASK_AGAIN_S
 TOO_MANY: Final = f"its schema is unknown, as are {MOST_UNKNOWN} others that were asked for lately"
 
 
 class SchemaMissingError(ValueError):
-    """A schema cannot be had; the text says why."""
+    """A schema is unavailable; the text gives the reason."""
 
 
 class SchemaIds:
-    """Avro schemas by id: a schema as JSON, and those that it refers to, each before who needs it.
+    """Avro schemas by id: a schema as JSON, after those that it refers to, in dependency order.
 
-    known: `.avsc` texts by id. ask: the JSON at a path of the registry; None where there is none.
+    known: `.avsc` texts by id. ask: fetches JSON at a path of the registry; None without one.
     """
 
     def __init__(
@@ -46,14 +46,13 @@ class SchemaIds:
         self._found: dict[int, list[Any]] = {
             int(number): [json.loads(text)] for number, text in known.items()
         }
-        self._missing: dict[int, tuple[float, str]] = {}  # until when, and why
-        self._others = (0.0, "")  # the same of every id that was not asked for
+        self._missing: dict[int, tuple[float, str]] = {}  # retry time and reason
+        self._others = (0.0, "")  # the same for ids that were not fetched
         self._ask = ask
         self._clock_s = clock_s
 
     def schema(self, number: int) -> list[Any]:
-        """The schema with an id, last, behind those that it refers to. Raises
-        SchemaMissingError."""
+        """The schema with an id, last, after those that it refers to. Raises SchemaMissingError."""
         if number in self._found:
             return self._found[number]
         if self._ask is None:
@@ -70,7 +69,7 @@ class SchemaIds:
         return found
 
     def _note(self, number: int, error: SchemaMissingError) -> None:
-        """Have an id, and others where that is to be, not asked for until later."""
+        """Delay further fetches of an id, and of other ids if required."""
         now_s = self._clock_s()
         recent = {one: told for one, told in self._missing.items() if told[0] > now_s}
         self._missing = recent | {number: (now_s + ASK_AGAIN_S, str(error))}
@@ -118,8 +117,8 @@ class SchemaIds:
 
 
 def asking(registry: Registry) -> Callable[[str], Any]:
-    """Asks a registry: the JSON at a path. Raises OSError, HTTPException, ValueError,
-    RecursionError."""
+    """Returns a function that fetches JSON at a path of the registry. It raises OSError,
+    HTTPException, ValueError, RecursionError."""
     headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
     if registry.token:
         headers["Authorization"] = f"Bearer {registry.token}"
@@ -140,7 +139,7 @@ def asking(registry: Registry) -> Callable[[str], Any]:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A login must not be sent elsewhere."""
+    """Blocks redirects: a login must not be sent elsewhere."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None

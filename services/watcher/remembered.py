@@ -1,4 +1,4 @@
-"""Inputs that wait for their output, are given up and are forgotten. Pure."""
+"""Inputs that wait for their output, are given up, and are forgotten. Pure."""
 
 from typing import Any
 
@@ -20,11 +20,11 @@ class Remembered:
         self.given_up = 0
 
     def add(self, inputs: Records) -> None:
-        """Take in groups in order of time."""
+        """Add groups in time order."""
         self.groups.add(**{name: getattr(inputs, name) for name in self.groups.given})
 
     def give_up(self, before_ms: int) -> Judged:
-        """Those that have waited long enough are missing."""
+        """Give up groups whose wait has ended; they are missing."""
         start = max(self.given_up, self.groups.first)
         end = self.groups.until(before_ms - self._relation.give_up_ms, start)
         self.given_up = end
@@ -35,7 +35,7 @@ class Remembered:
         return self.said(LOST, numbers[:count])
 
     def said(self, verdict: int, numbers: Ints) -> Judged:
-        """The same verdict on groups."""
+        """The same verdict for several groups."""
         return Judged(
             np.full(len(numbers), verdict, np.uint8),
             self.groups.of("hash", numbers),
@@ -47,7 +47,7 @@ class Remembered:
         )
 
     def forget(self, before_ms: int) -> None:
-        """Forget those that no output is looked up for any more."""
+        """Remove groups that outputs no longer match."""
         end = self.groups.until(before_ms - self._relation.remember_ms, self.groups.first)
         self.groups.forget(min(end, self.given_up))
 
@@ -60,12 +60,12 @@ class Remembered:
         self.given_up = self.groups.first + kept_of_these
 
     def saved(self) -> dict[str, npt.NDArray[Any]]:
-        """Everything that is remembered, for `restore`."""
+        """The complete state, for `restore`."""
         given_up = max(0, self.given_up - self.groups.first)
         groups = {f"group_{name}": column for name, column in self.groups.saved().items()}
         return {"given_up": np.array([given_up])} | groups
 
     def restore(self, saved: dict[str, npt.NDArray[Any]]) -> None:
-        """Remember what was saved."""
+        """Restore saved state."""
         self.groups.restore({name: saved[f"group_{name}"] for name in self.groups.saved()})
         self.given_up = self.groups.first + int(saved["given_up"][0])

@@ -1,5 +1,5 @@
-"""The runs of a watch: consecutive spans of time, by default hours. Each is begun and concluded on
-the bus like the run of a load, so that everything that knows runs knows these."""
+"""The runs of a watch: consecutive spans of time, by default hours. Each begins and concludes on
+the bus like the run of a load, so that all other services handle them alike."""
 
 import json
 from collections.abc import Iterator
@@ -18,16 +18,16 @@ MOST_REASONS: Final = 20
 
 
 def run_id_of(watch: Watch, run: int, beginning: str = "") -> str:
-    """Id of a run by its number. beginning: which one of the watch it belongs to, so that a watch
-    that begins anew counts into runs of its own; empty in positions of earlier versions."""
+    """Id of a run by its number. beginning: distinguishes runs of a watch that was started anew;
+    empty in positions of earlier versions."""
     begin = datetime.fromtimestamp(run * watch.run_s, UTC)
     return f"watch-{watch.name}-{begin:%Y%m%d-%H%M%S}{beginning and '-'}{beginning}"
 
 
 @dataclass
 class Runs:
-    """Which runs were begun and concluded; reasons: why a run must not be used, by its number;
-    beginning: see `run_id_of`."""
+    """Begun and concluded runs; reasons: why a run is invalid, by its number; beginning: see
+    `run_id_of`."""
 
     watch: Watch
     environment: dict[str, Any]
@@ -41,7 +41,7 @@ class Runs:
         return run_id_of(self.watch, run, self.beginning)
 
     def begin(self, run: int) -> Iterator[Event]:
-        """The events by which a run begins, unless it has begun."""
+        """The events that begin a run, unless it has begun."""
         if run in self.begun:
             return
         self.begun.add(run)
@@ -70,13 +70,13 @@ class Runs:
         yield _lifecycle(run, protocol.PHASE_STARTED, phase=MEASURE, detail=json.dumps(times))
 
     def object(self, run: int, reason: str) -> None:
-        """Note why a run must not be used."""
+        """Add a reason why a run is invalid."""
         known = self.reasons.setdefault(run, [])
         if reason not in known and len(known) < MOST_REASONS:
             known.append(reason)
 
     def due(self, before_ms: int) -> list[int]:
-        """Runs of which every input has its verdict once all before a time has been judged."""
+        """Runs whose inputs all have a verdict once everything before a time has been judged."""
         wait_ms = self.watch.relation.give_up_ms
         return [
             run
@@ -85,7 +85,7 @@ class Runs:
         ]
 
     def conclude(self, run: int, totals: RunTotals, told: dict[str, Any]) -> Iterator[Event]:
-        """The events by which a run ends. told: what else people should know of it."""
+        """The events that end a run. told: further details."""
         self.concluded.add(run)
         verdicts = {one: totals.verdicts[one] for one in VERDICTS}
         refused = totals.refused
@@ -108,20 +108,20 @@ class Runs:
         yield _lifecycle(run, protocol.CONCLUDED, detail=json.dumps(end))
 
     def saved(self) -> dict[str, Any]:
-        """As JSON's types, for `restore`."""
+        """As JSON types, for `restore`."""
         runs = {"begun": sorted(self.begun), "concluded": sorted(self.concluded)}
         reasons = {str(run): known for run, known in self.reasons.items()}
         return {"runs": runs, "reasons": reasons, "beginning": self.beginning}
 
     def restore(self, saved: dict[str, Any]) -> None:
-        """Go on from what was saved."""
+        """Restore saved state."""
         self.begun, self.concluded = set(saved["runs"]["begun"]), set(saved["runs"]["concluded"])
         self.reasons = {int(run): known for run, known in saved["reasons"].items()}
         self.beginning = saved.get("beginning", "")
 
     def forget(self, counting: Counting, before_ms: int) -> int:
-        """Forget runs that were concluded long ago. Returns the end of the newest of them, NONE_MS
-        where there is none."""
+        """Remove runs that were concluded long ago. Returns the end of the newest of them, or
+        NONE_MS."""
         closed_ms = NONE_MS
         wait_ms = 2 * self.watch.relation.remember_ms
         for run in sorted(self.concluded):
@@ -139,8 +139,8 @@ def _lifecycle(run: int, event: str, **fields: Any) -> Event:
 
 
 def said_of_times(times: dict[str, set[str]], leaders: list[int], apart_ms: int | None) -> str:
-    """Whose clocks the times of a watch are by, in a sentence. times: kinds of time by topic;
-    apart_ms: how far the clocks of the leaders are apart as seen from here."""
+    """Which clocks the times of a watch come from, in a sentence. times: timestamp types by topic;
+    apart_ms: measured clock difference of the leaders."""
     by_producers = sorted(topic for topic, kinds in times.items() if "CreateTime" in kinds)
     if by_producers:
         return (

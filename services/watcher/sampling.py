@@ -1,12 +1,12 @@
-"""Which identities a watch counts: a share by their hash, which may follow the rate. Pure.
+"""Samples identities by hash, with a share that may follow the rate. Pure.
 
-With a bound of records a second the share is halved after a slot of ten seconds with more, and
-doubled after a minute with few. Slots are of the times of the records, so when it changes follows
-from the topics. What is said of an input is counted where its hash was in the share at its time,
-and an output without one by its own time.
+With a limit of records per second the share is halved after a ten-second slot above it, and doubled
+after a minute well below it. Slots use record times, so changes of the share depend on the topics
+only. An input is counted if its hash was in the share at its time, an output without an input by
+its own time.
 
-For that to be exact, identities are remembered for longer than they are counted: a share is left so
-long after it ends, and begun so long before it begins, as outputs are recognised.
+To be exact, identities are remembered longer than they are counted: a share is applied this much
+before and after its time, as long as outputs are matched.
 """
 
 from collections import Counter
@@ -22,17 +22,17 @@ from services.runtime.cells import Ints
 from services.watcher.identity import Hashes
 from services.watcher.records import NONE_MS
 
-WHOLE: Final = 1 << 64  # the limit below which every hash is
+WHOLE: Final = 1 << 64  # limit that includes every hash
 SLOT_MS: Final = 10_000
 CALM_SLOTS: Final = 6
 FAR_MS: Final = 1 << 62
-CALM: Final = 0.8  # of the bound, with twice the share
+CALM: Final = 0.8  # of the limit, with twice the share
 Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Change:
-    """Another share from a time on, and the records a second that are the reason."""
+    """A change of the share at a time, and the records per second that caused it."""
 
     from_ms: int
     share: float
@@ -42,8 +42,8 @@ class Change:
 class Sampling:
     """Limits of hashes by time.
 
-    limit: no identity is counted or remembered whose hash is not below it. taken: of those that are
-    remembered now. changes: what changed; whoever tells it empties the list.
+    limit: hashes must be below it to be counted or remembered at all. taken: limit for identities
+    remembered now. changes: changes of the share; the publisher clears the list.
     """
 
     def __init__(self, watch: Watch) -> None:
@@ -53,20 +53,20 @@ class Sampling:
         self._bound = watch.max_per_second
         self._remember_ms = -(-watch.relation.remember_ms // SLOT_MS) * SLOT_MS
         self._keep_ms = 2 * max(self._remember_ms, 1000 * watch.run_s)
-        self._steps = [(NONE_MS, self.limit)]  # from when, which limit
+        self._steps = [(NONE_MS, self.limit)]  # start time, limit
         self._records: Counter[int] = Counter()  # by slot
-        self._slot: int | None = None  # the next that is to be looked at
+        self._slot: int | None = None  # next slot to evaluate
         self._calm = 0
 
     def count(self, times: Ints) -> None:
-        """Count records by their times."""
+        """Count records by time."""
         if self._bound:
             slots, counts = np.unique(times // SLOT_MS, return_counts=True)
             self._records.update(dict(zip(slots.tolist(), counts.tolist(), strict=True)))
 
     def ends(self, before_ms: int) -> Iterator[int]:
-        """The ends of the slots up to a time. What is earlier must have been judged before the next
-        is asked for, which changes `taken`."""
+        """The ends of the slots up to a time. Everything earlier must be judged before the next is
+        requested, which changes `taken`."""
         while True:
             if self._slot is None and self._records:
                 self._slot = min(self._records)
@@ -96,11 +96,11 @@ class Sampling:
         return counted
 
     def halve(self) -> None:
-        """Remember and count half of the identities only, at all times."""
+        """Halve the identities remembered and counted, at all times."""
         self.limit = self.taken = self.taken // 2
 
     def shares(self, start_ms: int, end_ms: int) -> list[tuple[int, float]]:
-        """The shares that are counted from a time up to another, each with its begin."""
+        """The shares counted between two times, each with its start."""
         ends = [since for since, _ in self._steps[1:]] + [end_ms]
         return [
             (max(start_ms, since), min(limit, self.limit) / WHOLE)
@@ -109,19 +109,19 @@ class Sampling:
         ]
 
     def saved(self) -> dict[str, Any]:
-        """As JSON's types, for `restore`."""
+        """As JSON types, for `restore`."""
         state = {"limit": self.limit, "taken": self.taken, "calm": self._calm, "slot": self._slot}
         return state | {"steps": self._steps, "records": list(self._records.items())}
 
     def restore(self, saved: dict[str, Any]) -> None:
-        """Go on from what was saved."""
+        """Restore saved state."""
         self.limit, self.taken = saved["limit"], saved["taken"]
         self._calm, self._slot = saved["calm"], saved["slot"]
         self._steps = [(since, limit) for since, limit in saved["steps"]]
         self._records = Counter(dict(saved["records"]))
 
     def _look(self, end_ms: int) -> None:
-        """See what the records of a slot say of the share, and go on to the next."""
+        """Adjust the share by the records of a slot, and go on to the next slot."""
         assert self._slot is not None
         rate = self._records[self._slot] * 1000 / SLOT_MS
         for slot in [one for one in self._records if one <= self._slot]:
@@ -133,18 +133,18 @@ class Sampling:
             self.changes.append(Change(max(since_ms, end_ms), limit / WHOLE, rate))
         while len(self._steps) > 1 and self._steps[1][0] < end_ms - self._keep_ms:
             del self._steps[0]
-            self._steps[0] = (NONE_MS, self._steps[0][1])  # earlier ones are not told apart
+            self._steps[0] = (NONE_MS, self._steps[0][1])  # earlier steps are merged
         self.taken = min(self.limit, self._needed(end_ms))
         self._slot += 1
         if len(self._steps) == 1 and self._steps[0][1] >= self.limit:
             self._slot = None  # until there are records
 
     def _follow(self, rate: float, end_ms: int) -> None:
-        """Change the steps if the rate wants another share."""
+        """Change the steps if the rate requires another share."""
         since_ms, limit = self._steps[-1]
         self._calm = self._calm + 1 if 2 * limit * rate <= CALM * self._bound * WHOLE else 0
         if limit * rate > self._bound * WHOLE:
-            if since_ms > end_ms:  # it is larger from then on, but there are too many by then
+            if since_ms > end_ms:  # drop a planned increase: the rate is too high again
                 self._steps.pop()
                 limit = self._steps[-1][1]
             while limit * rate > self._bound * WHOLE and limit > 1:
@@ -156,7 +156,7 @@ class Sampling:
             self._steps.append((end_ms + self._remember_ms, min(2 * limit, self.limit)))
 
     def _needed(self, end_ms: int) -> int:
-        """The largest limit so long around the slot after a time as outputs are recognised."""
+        """The largest limit within the matching time around the slot after a time."""
         ends = [since for since, _ in self._steps[1:]] + [FAR_MS]
         first_ms, last_ms = end_ms - self._remember_ms, end_ms + SLOT_MS + self._remember_ms
         return max(

@@ -1,4 +1,4 @@
-"""Latency by partition and by the values of one field, minute by minute. Pure."""
+"""Latency by partition and by the values of one field, per minute. Pure."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
@@ -20,14 +20,14 @@ UNNAMED: Final = -1
 
 
 class Values:
-    """Codes of the first MOST_VALUES values of a field; all further ones are one."""
+    """Codes of the first MOST_VALUES values of a field; all others share one code."""
 
     def __init__(self) -> None:
         self._codes: dict[bytes, int] = {}
         self.names: list[str] = []
 
     def codes(self, texts: list[bytes | None]) -> Codes:
-        """The code of each; UNNAMED of a record that lacks the field."""
+        """The code of each; UNNAMED if a record lacks the field."""
         found = (UNNAMED if text is None else self._code(text) for text in texts)
         return np.fromiter(found, np.int32, len(texts))
 
@@ -46,15 +46,15 @@ class Values:
         return code
 
     def restore(self, names: list[str]) -> None:
-        """Have the values that were there."""
+        """Restore saved values."""
         self.names = []
         for name in names:
             self._add(name.encode())
 
 
 class Slices:
-    """Counts of latencies that wait to be published. field: the path that latency is told apart by,
-    or empty. place_name: of a partition by its code."""
+    """Latency counts to be published. field: the path that latency is split by, or empty.
+    place_name: name of a partition by its code."""
 
     def __init__(self, where: Fields, field: str, place_name: Callable[[int], str]) -> None:
         self._where, self._field = where, field
@@ -77,7 +77,7 @@ class Slices:
                     self._counts[number, name, code, at][latency] += count
 
     def take(self) -> Iterator[Event]:
-        """Events of what was counted since the last call."""
+        """Events of the counts since the last call."""
         taken, self._counts = self._counts, defaultdict(Counter)
         for (number, dimension, code, at), counts in sorted(taken.items()):
             is_place = dimension == PARTITION

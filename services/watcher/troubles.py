@@ -1,4 +1,4 @@
-"""What happens to a watch, as people are told of it. Pure."""
+"""Problems of a watch, as reported to users. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from services.watcher.extracting import Refused
 
 @dataclass
 class Trouble:
-    """Something that people should know of: an event of `results.lifecycle` of its own kind."""
+    """A problem to report: an event of `results.lifecycle` of its own kind."""
 
     kind: str
     detail: dict[str, Any]
 
 
 def undecodable(refused: Mapping[tuple[str, str], Refused]) -> Iterator[Trouble]:
-    """Of records without an identity, by topic and reason."""
+    """Records without an identity, by topic and reason."""
     for (topic, reason), first in refused.items():
         place = {"partition": first.partition, "offset": first.offset}
         told = {"topic": topic, "reason": reason, "records": first.count, **place}
@@ -24,7 +24,7 @@ def undecodable(refused: Mapping[tuple[str, str], Refused]) -> Iterator[Trouble]
 
 
 def objection(trouble: Trouble) -> str:
-    """Why a run in which it happened must not be used; empty where it may be."""
+    """Why the problem makes a run invalid; empty if it does not."""
     told = trouble.detail
     if trouble.kind == "retention_overtook":
         reason = f"{told['records']} records of {told['topic']} were deleted before they were"

@@ -1,4 +1,4 @@
-"""One watch without Kafka: records go in, events come out once all before a time have been read."""
+"""One watch without Kafka: records in, events out once all records before a time are read."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -27,8 +27,8 @@ from services.watcher.records import COLUMNS, NONE_MS, Codes, Records, joined, n
 from services.watcher.sampling import Sampling
 from services.watcher.windows import Windows
 
-MOST_UNREAD: Final = 400_000  # records that wait for partitions that are behind
-MOST_AHEAD_MS: Final = 3_600_000  # of the time of a record before this machine's
+MOST_UNREAD: Final = 400_000  # records waiting for partitions that are behind
+MOST_AHEAD_MS: Final = 3_600_000  # limit of a record's time ahead of this machine's
 AHEAD: Final = "its time is more than an hour ahead of this machine's clock"
 CLOSED: Final = "its time is in a run that was concluded long ago"
 KINDS: Final = {TIMESTAMP_LOG_APPEND_TIME: "LogAppendTime", TIMESTAMP_CREATE_TIME: "CreateTime"}
@@ -37,10 +37,10 @@ KINDS: Final = {TIMESTAMP_LOG_APPEND_TIME: "LogAppendTime", TIMESTAMP_CREATE_TIM
 class Watched:
     """A watch in progress.
 
-    since_ms: what is earlier is known of, so that its outputs are not unexpected, and not judged.
-    closed_ms: what is earlier is refused, as its run is concluded and forgotten.
-    times: which kinds of time were seen, by topic. refused: by topic and reason, records without an
-    identity since last asked.
+    since_ms: earlier inputs are known but not judged, so that their outputs are not unexpected.
+    closed_ms: earlier records are refused, as their runs are concluded and removed.
+    times: timestamp types seen, by topic. refused: records without an identity since the last
+    query, by topic and reason.
     """
 
     def __init__(self, watch: Watch, since_ms: int, clock: Clock = now_ms) -> None:
@@ -66,12 +66,12 @@ class Watched:
 
     @property
     def unread(self) -> int:
-        """Records that wait until earlier ones have been read."""
+        """Number of records that wait until earlier ones have been read."""
         return sum(len(part) for side in self._unread.values() for part in side)
 
     def take(self, topic: str, messages: list[Message]) -> list[tuple[Place, int, int]]:
-        """Take in records of one topic as read. Returns partition, offset and time of the last of
-        each partition; NONE_MS where no time of it can be right."""
+        """Add records of one topic in reading order. Returns partition, offset and time of the last
+        record of each partition; NONE_MS if none of its times is valid."""
         kinds, times = stamps(messages)
         names = {KINDS.get(one, "none") for one in np.unique(kinds).tolist()}
         self.times.setdefault(topic, set()).update(names)
@@ -124,8 +124,8 @@ class Watched:
         )
 
     def advance(self, before_ms: int) -> Iterator[Event]:
-        """Judge everything before a time, up to which all has been read. Events follow from the
-        records; how they are cut does not."""
+        """Judge everything before a time up to which all has been read. The sum of events depends
+        on the records only, their division does not."""
         before_ms = max(self.before_ms, before_ms)
         for end_ms in self.sampling.ends(before_ms):
             yield from self._judge(end_ms)
@@ -144,14 +144,14 @@ class Watched:
         yield from self.counting.events(judged.take(mine))
 
     def _keep(self) -> None:
-        """Forget identities that are not to be remembered any more."""
+        """Remove identities that are no longer sampled."""
         if self.sampling.taken < self._kept:
             self._joining.keep(self.sampling.taken)
             self.ledger.keep(self.sampling.taken)
         self._kept = self.sampling.taken
 
     def halve(self) -> None:
-        """Count half of the identities only, from now on."""
+        """Halve the sampled identities from now on."""
         self.sampling.halve()
         self._keep()
         for is_input, parts in self._unread.items():
@@ -160,7 +160,7 @@ class Watched:
 
     @property
     def is_full(self) -> bool:
-        """Whether more is remembered than is allowed."""
+        """Whether the memory limit is exceeded."""
         return len(self.ledger) + len(self._joining.waiting) > self.watch.max_records
 
     def saved(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
@@ -184,7 +184,7 @@ class Watched:
         return arrays, rest
 
     def restore(self, arrays: dict[str, npt.NDArray[Any]], rest: dict[str, Any]) -> None:
-        """Go on from what was saved."""
+        """Restore saved state."""
         self.since_ms, self.before_ms = rest["since_ms"], rest["before_ms"]
         self.closed_ms = rest.get("closed_ms", NONE_MS)
         self.sampling.restore(rest["sampling"])
@@ -201,7 +201,7 @@ class Watched:
             self._unread[side] = [Records(*columns)]
 
     def _read(self, is_input: bool, before_ms: int) -> Records:
-        """Records of a side before a time, in order; the others wait on."""
+        """Remove and return the records of a side before a time, in order."""
         whole = joined(self._unread[is_input])
         early = whole.time_ms < before_ms
         self._unread[is_input] = [whole.take(~early)]
@@ -218,7 +218,7 @@ class Watched:
     def _refuse_times(
         self, topic: str, messages: list[Message], reason: str, bad: npt.NDArray[np.bool_]
     ) -> None:
-        """Refuse records whose own time is of no use: they count in the run of now."""
+        """Refuse records with an unusable time: they count in the current run."""
         rows = np.flatnonzero(bad)
         if len(rows):
             first = messages[rows[0]]
@@ -226,7 +226,7 @@ class Watched:
             self._refuse(topic, {reason: refused}, np.full(len(rows), self._clock()))
 
     def _refuse(self, topic: str, refused: dict[str, Refused], times: Ints) -> None:
-        """Note why records are refused, and count each in the run of its time."""
+        """Note reasons of refused records, and count each in the run of its time."""
         self.counting.refuse(times[times >= self.since_ms])
         for reason, one in refused.items():
             of_topic = sum(of == topic for of, _ in self.refused)

@@ -1,6 +1,4 @@
-"""A watch that goes on: it reads, judges once a second, publishes, and now and then writes down
-where it is.
-"""
+"""A running watch: reads, judges once a second, publishes, and saves its position periodically."""
 
 import threading
 import time
@@ -32,7 +30,7 @@ from services.watcher.watched import MOST_UNREAD, Watched
 
 STEP_S: Final = 1.0
 SAVE_S: Final = 10.0
-BYTES_PER_SAVED_S: Final = 4_000_000  # a large position is written less often
+BYTES_PER_SAVED_S: Final = 4_000_000  # large positions are saved less often
 MOST_READ: Final = 20_000
 READ_S: Final = 0.25
 REPORT_S: Final = 30.0
@@ -42,12 +40,12 @@ log = structlog.get_logger()
 
 
 class BusSilentError(RuntimeError):
-    """What was published is not acknowledged: nothing can be said of where the watch is."""
+    """Published events are not acknowledged, so the position cannot be saved."""
 
 
 @dataclass
 class Watching:
-    """A watch that goes on."""
+    """A running watch."""
 
     watch: Watch
     settings: ServiceSettings
@@ -83,7 +81,7 @@ class Watching:
             self.save()
 
     def save(self) -> None:
-        """Write down where the watch is. Raises BusSilentError, KafkaException, OSError."""
+        """Save the position. Raises BusSilentError, KafkaException, OSError."""
         self._publish(self.watched.counting.slices.take())
         self._flush()
         arrays, rest = self.watched.saved()
@@ -101,12 +99,12 @@ class Watching:
         self._saved_s = time.monotonic()
 
     def look_behind(self) -> None:
-        """See how far the process before can have counted. Raises KafkaUnavailableError."""
+        """Find how far the previous process can have counted. Raises KafkaUnavailableError."""
         if self.behind is not None:
             self.behind.ends = self.reader.ends()
 
     def catch_up(self, stop: threading.Event, within_s: float) -> None:
-        """Count again what the process before has published, as far as there is time. Raises as
+        """Count again what the previous process has published, as time permits. Raises as
         `look_behind` and `step`."""
         self.look_behind()
         end_s = time.monotonic() + within_s
@@ -114,7 +112,7 @@ class Watching:
             self.step()
 
     def end(self) -> None:
-        """Conclude what has begun: nobody wants the watch any more. Raises as `save`."""
+        """Conclude all begun runs of a watch that was removed. Raises as `save`."""
         self._leave_behind()
         self._publish(self.watched.counting.slices.take())
         for run in sorted(self.runs.begun - self.runs.concluded):
@@ -169,7 +167,8 @@ class Watching:
             self.events.publish(event.topic, run_id, **event.fields)
 
     def _is_told(self, event: Event, run_id: str) -> bool:
-        """Whether an event is not to be published now: it was, or its counts come at the end."""
+        """Whether to skip an event now: it was published, or its counts are published at the
+        end."""
         assert self.behind is not None
         if event.topic in SUMMED:
             self.behind.published.counts(run_id).count(event.topic, event.fields)
@@ -195,13 +194,13 @@ class Watching:
         self.save()
 
     def _note(self, run_id: str, event: str) -> None:
-        """A run that the process before has concluded is not concluded again."""
+        """Mark a run as concluded by the previous process."""
         for run in self.runs.begun:
             if self.runs.id_of(run) == run_id and event == protocol.CONCLUDED:
                 self.runs.concluded.add(run)
 
     def _leave_behind(self) -> None:
-        """Do without what could not be counted again in time."""
+        """Give up on counts that could not be repeated in time."""
         behind, self.behind = self.behind, None
         if behind is None:
             return

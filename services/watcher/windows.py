@@ -1,16 +1,16 @@
-"""Verdicts on outputs that are aggregates of the inputs of their identity whose event time is in
-their window. Pure.
+"""Verdicts on outputs that aggregate the inputs of their identity with an event time in their
+window. Pure.
 
-In order of time, inputs before outputs of the same millisecond:
+In time order, inputs before outputs of the same millisecond:
 
-- An output is of the inputs of its window that were there at its time; its latency is since the
-  last of them. It is exact, or late after the deadline.
-- Where an output of the same window came before, and no input since, it is a duplicate. With an
-  input since it is another value of that window, exact or late by the same rule.
-- Without any input it waits at most the deadline for one, by whose clock it came too early; what
-  waits in vain is unexpected.
-- An input is missing when it is given up and is in fewer windows than the relation says: because an
-  output is lost, or was made without it as it came too late.
+- An output belongs to the inputs of its window that existed at its time; its latency is measured
+  from the last of them. It is exact, or late after the deadline.
+- It is a duplicate if the window already has an output and no input came since. With an input
+  since, it is a new value of that window, exact or late by the same rule.
+- Without any input it waits for one at most for the deadline: by the input's clock it came too
+  early. After that it is unexpected.
+- An input is missing if it is in fewer windows than the relation requires when it is given up: an
+  output was lost, or was made before the input arrived.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -46,9 +46,9 @@ SIDES: Final[tuple[Any, ...]] = ("left", "right")
 
 @dataclass(frozen=True)
 class _Asked:
-    """The windows of some outputs. code: of the window of each output, which: its position among
-    the windows; of each window hash, and from where to where its inputs are in time_ms, which rises
-    there, and number."""
+    """The windows of some outputs. code: window of each output, which: index of its window. For
+    each window: its hash, and the range of its inputs in time_ms, ascending within it, and
+    number."""
 
     code: Ints
     which: Ints
@@ -60,9 +60,9 @@ class _Asked:
 
 @dataclass(frozen=True)
 class _Answers:
-    """Outputs that have inputs, by window and within one in the order in which they are judged.
-    row: of the output; which: its window; last_ms, last: time and number of the last of its inputs;
-    known_ms: of the last that an earlier output of its window had."""
+    """Outputs with inputs, by window and in judging order within one. row: of the output; which:
+    its window; last_ms, last: time and number of the last input; known_ms: time of the last input
+    of an earlier output of the window."""
 
     row: Ints
     which: Ints
@@ -72,17 +72,17 @@ class _Answers:
 
     @property
     def is_new(self) -> npt.NDArray[np.bool_]:
-        """Which are no duplicates."""
+        """Which are not duplicates."""
         found: npt.NDArray[np.bool_] = self.last_ms > self.known_ms
         return found
 
     def take(self, rows: Any) -> "_Answers":
-        """Some of them."""
+        """Select rows."""
         return _Answers(*(getattr(self, one.name)[rows] for one in fields(self)))
 
 
 class Windows:
-    """Inputs, windows that had an output, and outputs that wait for an input.
+    """Inputs, windows with an output, and outputs that wait for an input.
 
     A window is remembered by identity and `window_codes` in place of an event time, with the time
     of its last input.
@@ -99,8 +99,8 @@ class Windows:
         return len(self.groups) + len(self._had)
 
     def judge(self, inputs: Records, outputs: Records, before_ms: int) -> Judged:
-        """Take in all inputs and outputs with times before `before_ms`, in order of time, that were
-        not taken in yet; returns what can be said now."""
+        """Process all new inputs and outputs with times before `before_ms`, in time order; returns
+        the resulting verdicts."""
         self._remembered.add(inputs)
         outputs = joined([self.waiting, outputs]).in_order()
         asked = self._asked(outputs)
@@ -128,13 +128,13 @@ class Windows:
         self.waiting = self.waiting.take(self.waiting.hash < np.uint64(limit))
 
     def saved(self) -> dict[str, npt.NDArray[Any]]:
-        """Everything that is remembered, for `restore`."""
+        """The complete state, for `restore`."""
         waiting = {f"waiting_{one.name}": getattr(self.waiting, one.name) for one in COLUMNS}
         had = {f"had_{name}": column for name, column in self._had.saved().items()}
         return waiting | had | self._remembered.saved()
 
     def restore(self, saved: dict[str, npt.NDArray[Any]]) -> None:
-        """Remember what was saved."""
+        """Restore saved state."""
         self.waiting = Records(*(saved[f"waiting_{one.name}"] for one in COLUMNS))
         self._had.restore({name: saved[f"had_{name}"] for name in self._had.saved()})
         self._remembered.restore(saved)
@@ -157,7 +157,7 @@ class Windows:
     def _answers(self, outputs: Records, asked: _Asked) -> _Answers:
         low, high = asked.low[asked.which], asked.high[asked.which]
         after = first_at(asked.time_ms, low, high, outputs.time_ms + 1)
-        times = np.append(asked.time_ms, FAR_MS)  # so that there is one behind the last
+        times = np.append(asked.time_ms, FAR_MS)  # sentinel after the last
         relation = self._relation
         has_before = (after > low) & (outputs.time_ms - times[after - 1] <= relation.remember_ms)
         has_after = (after < high) & (times[after] - outputs.time_ms <= relation.deadline_ms)
@@ -171,7 +171,8 @@ class Windows:
         return _Answers(row, which, last_ms, asked.number[place], known_ms)
 
     def _known_ms(self, hash_: Hashes, codes: Ints, last_ms: Ints) -> Ints:
-        """Until when the inputs of a window were in an output before each of some, in order."""
+        """Time of the last input in any earlier output of the window, for each of some outputs, in
+        order."""
         if not len(hash_):
             return last_ms
         is_other = _differ(hash_) | _differ(codes)
@@ -193,8 +194,8 @@ class Windows:
         return of_outputs(verdict, replace(rows, by=by), answers.last_ms)
 
     def _counted(self, outputs: Records, asked: _Asked, new: _Answers) -> Judged:
-        """Count in how many windows inputs are; returns which were missing and are not any more.
-        Of a window, an input is in the first output whose last input is not before it."""
+        """Count the windows of inputs; returns those that were missing and are not any more. In a
+        window, an input is in the first output whose last input is not before it."""
         windows = np.arange(len(asked.low))
         window = np.repeat(windows, asked.high - asked.low)
         low, high = (np.searchsorted(new.which, windows, side)[window] for side in SIDES)
@@ -210,7 +211,7 @@ class Windows:
         return self._remembered.said(FOUND, numbers[was_missing])
 
     def _note(self, outputs: Records, asked: _Asked, new: _Answers) -> None:
-        """Remember the windows that have an output now, each with its last."""
+        """Remember the windows that now have an output, with the last input of each."""
         is_last = np.append(_differ(new.which), True)[: len(new.which)]
         new = new.take(np.flatnonzero(is_last))
         new = new.take(np.argsort(new.last_ms, kind="stable"))
@@ -226,12 +227,12 @@ class Windows:
 
 
 def _differ(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Which values but the first are not that before."""
+    """Which values after the first differ from the one before."""
     found: npt.NDArray[np.bool_] = values[1:] != values[:-1]
     return found
 
 
 def window_codes(outputs: Records) -> Ints:
-    """A number of 62 bits for the begin and end of a window."""
+    """A 62-bit code of the start and end of a window."""
     both = mixed(outputs.start_us.view(np.uint64)) ^ outputs.end_us.view(np.uint64)
     return (mixed(both) >> np.uint64(2)).view(np.int64)
