@@ -1,13 +1,13 @@
-"""The conductor: decides what runs when: one run at a time, as asked for, a search for the
-sustainable rate, which is a series of runs, or a suite for ever.
+"""The conductor: runs one run at a time: a requested run, a search for the sustainable rate, which
+is a series of runs, or a suite without end.
 
     python -m services.conductor
 
 Reads `run`, `suite` and `cancel` on `control.runs`, leads the services through a run and publishes
-`results.lifecycle` and `results.conclusions`; a thread of it tells webhooks. Stops cleanly on
-SIGTERM: a run that is going on is concluded as not valid and what it started is stopped. One that
-was going on when a conductor was killed is concluded so by the next one; a search goes on from its
-last step.
+`results.lifecycle` and `results.conclusions`; a thread posts to webhooks. On SIGTERM it stops
+cleanly: the current run is concluded as not valid and everything it started is stopped. After a
+kill the next conductor concludes the interrupted run likewise; a search resumes after its last
+step.
 """
 
 import sys
@@ -82,13 +82,13 @@ def carry_out(
     waiting: deque[dict[str, Any]],
     so_far: SoFar | None = None,
 ) -> None:
-    """Take a run to its conclusion. waiting: takes commands that come meanwhile; so_far: of its
-    search."""
+    """Take a run to its conclusion. waiting: receives commands that arrive meanwhile; so_far: state
+    of its search."""
     interruptions = Cancellation(request, service, waiting)
     if not request.suite:
         suites.keeping.forget()
     is_warm = bool(request.suite) and suites.is_warm
-    # What measures the floor would end the pipelines that wait.
+    # Measuring the floor would stop the kept pipelines.
     if request.workload.floor_s and so_far is None and not is_warm:
         measure_floor(request, settings, service.events, interruptions.reason)
     if request.workload.search:
@@ -109,8 +109,8 @@ def carry_out(
 def left_open(
     settings: ConductorSettings, events: Events, suites: Suites, notes: SuiteState
 ) -> tuple[RunRequest, SoFar] | None:
-    """The search that a killed conductor left open, if it is still wanted; what else it left open
-    is concluded."""
+    """The search that a killed conductor left open, if it is still wanted; concludes everything
+    else it left open."""
     if not notes.run_id:
         return None
     past = recovered_run(notes.run_id, read_back(settings, notes.run_id, notes.run_began_ms))
@@ -123,7 +123,7 @@ def left_open(
 
 
 def suite_of(settings: ConductorSettings) -> Suite | None:
-    """The suite that the settings ask for. Ends the process when its file is wrong."""
+    """The suite named in the settings. Exits if its file is invalid."""
     try:
         suite = load_suite(settings.suite) if settings.suite else None
         if suite is not None:
@@ -137,8 +137,8 @@ def suite_of(settings: ConductorSettings) -> Suite | None:
 def next_request(
     command: dict[str, Any] | None, events: Events, suites: Suites, notes: SuiteState
 ) -> RunRequest | None:
-    """The run that a command asks for; without a command, the one of the suite that is due. It is
-    noted before it is announced, so that it is accounted for whatever happens."""
+    """The run requested by a command or, without a command, the due run of the suite. The run is
+    saved before it is announced, so that it is accounted for after a kill."""
     if command is None:
         return suites.due()
     if command["command"] != "run":
@@ -151,7 +151,7 @@ def next_request(
 
 
 def parse_request(command: dict[str, Any], events: Events) -> RunRequest | None:
-    """The request of a `run` command, announced; or None when it was refused."""
+    """The announced request of a `run` command; None if it was refused."""
     run_id = command["run_id"]
     try:
         request = RunRequest.model_validate_json(command["body"])

@@ -1,4 +1,4 @@
-"""What may end the current run early."""
+"""Reasons to end the current run early."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -19,16 +19,16 @@ CANCELLED = "The run was"
 
 
 def refuse(events: Events, run_id: str, reason: str, going_on: str = "") -> None:
-    """Say that a run will not take place. going_on: the run because of which it does not."""
+    """Publish that a run is refused. going_on: the run that prevents it."""
     detail = {"reason": reason, "going_on": going_on}
     events.lifecycle(protocol.RUN_REFUSED, run_id, detail=detail)
 
 
 class Cancellation:
-    """`cancel`, the end of this process, and for a run of a suite a run that somebody asks for.
+    """`cancel`, the end of this process and, for a run of a suite, a requested run.
 
-    waiting: commands that came meanwhile and are to be carried out next, at most MOST_WAITING.
-    A reason holds for all that follows: what ends the floor of a run ends the run.
+    waiting: commands that arrived meanwhile and are carried out next, at most MOST_WAITING.
+    A reason also ends the following run: if a run's floor is cancelled, so is the run.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Cancellation:
 
     @property
     def interrupted(self) -> bool:
-        """Whether there was a reason."""
+        """Whether there is a reason."""
         return bool(self._found)
 
     def _look(self) -> str:
@@ -67,7 +67,7 @@ class Cancellation:
         return ""
 
     def _other_run(self, command: dict[str, Any]) -> str:
-        """Runs of a suite give way; during any other, the newcomer is refused."""
+        """Runs of a suite yield to a new run; during any other run, the new one is refused."""
         if self._request.suite is None or len(self._waiting) >= MOST_WAITING:
             mine = self._request.run_id
             refuse(self._service.events, command["run_id"], f"run {mine} is going on", mine)
@@ -86,7 +86,7 @@ def cancelled(body: str) -> str:
 
 
 def was_asked_for(reasons: Sequence[str]) -> bool:
-    """Whether a run is not valid because somebody ended it; a threshold is nobody."""
+    """Whether a run is not valid because a user ended it; thresholds do not count."""
     if not reasons or reasons[0].startswith(ENDED):
         return False
     return reasons[0].startswith((STOPPED, GAVE_WAY, CANCELLED))

@@ -1,4 +1,4 @@
-"""What the bus says of each second of one run: whose is what was late, and was there room? Pure.
+"""Collects per-second facts of one run: causes of late seconds, and headroom. Pure.
 
 watched = Watched(request)
 watched.add("results.latency", record)
@@ -17,18 +17,18 @@ from schemas.event_payloads import EvaluationLag
 from schemas.percentiles import quantile
 from schemas.protocol import PhasePlan, RunRequest
 
-MOST_SECONDS = 10_800  # that are looked at; of a longer run the last
-OPEN_SECONDS = 40  # whose counts may still grow
+MOST_SECONDS = 10_800  # the newest seconds of longer runs
+OPEN_SECONDS = 40  # seconds whose counts may still grow
 LEVEL = 0.95
-LONGEST_TELLING_S = 10  # between what the evaluator says of its lag
+LONGEST_TELLING_S = 10  # maximum time between the evaluator's lag reports
 BROKER = "kafka"
 LOOKED_AT = ("warm_up", "measure")
 Value = TypeVar("Value")
 
 
 class _Percentiles:
-    """The percentile LEVEL of each second, from counts that add up. Only those of the newest
-    seconds are kept whole."""
+    """The percentile LEVEL of each second, from additive counts. Only the newest seconds keep their
+    counts."""
 
     def __init__(self) -> None:
         self._open: dict[int, Counter[int]] = {}
@@ -47,13 +47,13 @@ class _Percentiles:
             _put(self._closed, oldest, float(quantile(self._open.pop(oldest), LEVEL) or 0))
 
     def by_second(self) -> dict[int, float]:
-        """All of them, in order."""
+        """All percentiles, in order of time."""
         now = {at: float(quantile(counts, LEVEL) or 0) for at, counts in self._open.items()}
         return dict(sorted((self._closed | now).items()))
 
 
 class Watched:
-    """What has been seen of one run. It is given events of that run only."""
+    """Facts of one run. Expects events of that run only."""
 
     def __init__(self, request: RunRequest) -> None:
         self._request = request
@@ -65,7 +65,7 @@ class Watched:
         self._told_behind_s = 0
 
     def add(self, topic: str, record: dict[str, Any]) -> None:
-        """Take in one event of the run."""
+        """Add one event of the run."""
         if topic == catalogue.RESOURCES:
             self._add_use(record)
         elif topic == catalogue.LIFECYCLE and record["event"] == protocol.EVALUATING:
@@ -101,7 +101,7 @@ class Watched:
         self._told_behind_s = at
 
     def evidence(self, phases: PhasePlan, phase: str = "measure") -> Evidence:
-        """Everything of a phase of the load, and of the time until its last output."""
+        """The evidence of a phase of the load, up to its last output."""
         by_definition: dict[str, dict[tuple[str, str], dict[int, float]]] = defaultdict(dict)
         for (of, definition, place), values in self._latencies.items():
             if of == phase:
@@ -134,16 +134,16 @@ class Watched:
         return {part: of for part, of in found.items() if of}
 
     def attribution(self, phases: PhasePlan) -> Attribution:
-        """Whose the late seconds are."""
+        """Causes of the late seconds."""
         return attribute(self.evidence(phases))
 
     def limited_by(self, phases: PhasePlan) -> str:
-        """Which part kept the run from keeping up; of one that measured nothing, while it warmed
-        up."""
+        """The part that kept the run from keeping up; during the warm-up if the run measured
+        nothing."""
         return limited_by(self.evidence(phases)) or limited_by(self.evidence(phases, "warm_up"))
 
     def told(self, phases: PhasePlan) -> dict[str, Any]:
-        """All of it as a conclusion and a report say it."""
+        """All results, as in a conclusion and a report."""
         found = self.attribution(phases)
         cores = self._request.environment.get("cores")
         measured = self._between(phases.measure_start_ms // 1000, phases.measure_end_ms // 1000)
@@ -163,7 +163,7 @@ class Watched:
 
 
 def _put(by_second: dict[int, Value], at: int, value: Value) -> None:
-    """Keep a value; of too many the one that came first goes."""
+    """Store a value; evicts the oldest of too many."""
     by_second[at] = value
     if len(by_second) > MOST_SECONDS:
         del by_second[next(iter(by_second))]

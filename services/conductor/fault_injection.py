@@ -1,6 +1,6 @@
-"""Kills a part of the stack on this machine, on purpose, as the workload says.
+"""Kills a part of the stack on this machine, as the workload requires.
 
-Which processes there are says the deployment in `stack.json` of the stack's data folder.
+Targets come from `stack.json` in the stack's data folder.
 """
 
 import contextlib
@@ -25,9 +25,9 @@ SERVICE_OF: dict[KillTarget, str] = {
 
 
 def kill_part(target: KillTarget, data: Path, pipelines: Sequence[Pipeline]) -> list[int]:
-    """Kill (SIGKILL) the target, of every one of the pipelines where it is a pipeline's.
+    """Send SIGKILL to the target, for every pipeline if it is part of a pipeline.
 
-    data: folder of the stack. Returns the process ids; none where there is no such process.
+    data: folder of the stack. Returns the process ids; none if there is no such process.
     """
     killed = []
     for process in list(_victims(target, data, pipelines)):
@@ -49,7 +49,7 @@ def _victims(
 
 
 def _services(data: Path, name: str) -> Iterator[psutil.Process]:
-    """Processes of a service that are those which were started, not others with their ids."""
+    """The running processes of a service, without later ones that reuse a pid."""
     try:
         services = json.loads((data / "stack.json").read_text())["services"]
     except (OSError, ValueError, KeyError):
@@ -66,7 +66,7 @@ def _services(data: Path, name: str) -> Iterator[psutil.Process]:
 def _processes_of(
     pipeline: Pipeline, root: psutil.Process, target: KillTarget
 ) -> Iterator[psutil.Process]:
-    """Of a pipeline below the runner: its main process (driver), or its workers (worker)."""
+    """Processes of a pipeline below the runner: its main one (driver), or its workers (worker)."""
     engine = engine_of(pipeline)
     if engine is None:
         return

@@ -1,7 +1,7 @@
-"""The floor of a run: what a plain copy takes on the same stack, measured for a while before it.
+"""The floor of a run: latency of a plain copy on the same stack, measured before the run.
 
-It is a run of its own, `<run>-floor`, on the pipeline `floor`, which copies the records of one
-stage at a rate that any machine copies. A floor that cannot be measured ends no run.
+It is a separate run, `<run>-floor`, on the pipeline `floor`, which copies the records of one stage
+at a rate that any machine sustains. A failed floor does not end the run.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def measure_floor(
     events: Events,
     interrupted: Callable[[], str],
 ) -> None:
-    """Measure what a plain copy takes, and conclude that."""
+    """Measure the floor and conclude it."""
     try:
         floor = floor_request(request, load_pipeline(PIPELINE))
     except DefinitionError as error:
@@ -43,7 +43,7 @@ def measure_floor(
 
 def floor_request(request: RunRequest, pipeline: Pipeline) -> RunRequest:
     """The run that measures the floor of another. Raises DefinitionError for a domain without a
-    stage that can be copied."""
+    stage of kind copy."""
     stage = _copied(request.domain)
     workload = request.workload
     rate = min(MOST_PER_SECOND, workload.load.peak_per_second or MOST_PER_SECOND)

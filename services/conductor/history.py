@@ -1,4 +1,4 @@
-"""Reads back what the bus has said of a run: for a conductor that was started again."""
+"""Reads the events of a run from the bus, for a restarted conductor."""
 
 from schemas import catalogue
 from services.conductor.recovered_run import of_run
@@ -11,15 +11,15 @@ TOPICS = {
     "results_lifecycle": catalogue.LIFECYCLE,
     "results_conclusions": catalogue.CONCLUSIONS,
 }
-CLOCKS_APART_MS = 60_000  # of this machine and the brokers
+CLOCKS_APART_MS = 60_000  # maximum difference between this machine's and the brokers' clocks
 
 
 def read_back(settings: ConductorSettings, run_id: str, since_ms: int) -> list[tuple[str, Record]]:
-    """Commands, lifecycle and conclusions of a run, of its floor and of the steps of its search,
-    each with its topic; those of a topic are in order.
+    """Commands, lifecycle and conclusions of a run, its floor and its search steps, each with its
+    topic; ordered within a topic.
 
-    since_ms: when it began, by this machine's clock; earlier ones are not looked for. Raises
-    KafkaUnavailableError when they do not come.
+    since_ms: when it began, by this machine's clock; earlier events are ignored. Raises
+    KafkaUnavailableError if they do not arrive.
     """
     consumer = assigned_consumer(settings, "conductor-history", **{"fetch.min.bytes": 1})
     try:

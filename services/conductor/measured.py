@@ -1,7 +1,7 @@
-"""Figures of a run so far, as its thresholds need them: events of the bus → a report's shape. Pure.
+"""Figures of the current run for its thresholds: events of the bus → report structure. Pure.
 
-Only of the measured phase. Kept for runs that have thresholds. Of pipelines that are measured in
-turns, what one did per second and per record is of its own turns.
+Covers the measured phase only, for runs with thresholds. Figures per second and per record of
+interleaved pipelines cover the pipeline's own turns.
 """
 
 from collections import Counter, defaultdict, deque
@@ -13,14 +13,14 @@ from schemas import catalogue, protocol
 from schemas.percentiles import quantile
 from schemas.protocol import Drained, PhasePlan, RunRequest
 
-BUS = (catalogue.THROUGHPUT, catalogue.PIPELINE)  # beside what every run needs
+BUS = (catalogue.THROUGHPUT, catalogue.PIPELINE)  # in addition to the topics of every run
 TIMED = (*BUS, catalogue.RESOURCES)
 LEVELS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
-EARLY = 10_000  # events that may come before it is known when the measured phase begins
+EARLY = 10_000  # buffered events that arrive before the phase times are known
 
 
 class Measured:
-    """What the bus has said of one run's measured phase. It is given events of that run only."""
+    """Figures of one run's measured phase. Expects events of that run only."""
 
     def __init__(self, request: RunRequest) -> None:
         self._request = request
@@ -29,7 +29,7 @@ class Measured:
         self._latencies: defaultdict[tuple[str, str, str], Counter[int]] = defaultdict(Counter)
         self._send_delays_us: Counter[int] = Counter()
         self._turns: Turns | None = None
-        self._sent: Counter[str] = Counter()  # by whose turn it was, empty for everybody's
+        self._sent: Counter[str] = Counter()  # by pipeline of the turn; empty without turns
         self._outputs: Counter[tuple[str, str]] = Counter()
         self._used: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._used_in_turn: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -37,7 +37,7 @@ class Measured:
         self._lag: Counter[str] = Counter()
 
     def begins(self, phases: PhasePlan) -> None:
-        """It is known when the measured phase begins and ends."""
+        """Set the times of the measured phase."""
         self._bounds = start_ms, end_ms = phases.measure_start_ms, phases.measure_end_ms
         if self._request.interleaved is not None:
             measured_s = start_ms // 1000, end_ms // 1000
@@ -47,7 +47,7 @@ class Measured:
             self._add_timed(*self._early.popleft())
 
     def add(self, topic: str, record: dict[str, Any]) -> None:
-        """Take in one event of the run."""
+        """Add one event of the run."""
         if topic == catalogue.LATENCY and record["phase"] == "measure":
             of = self._latencies[record["pipeline"], record["stage"], record["definition"]]
             _count(of, record["latencies_ms"], record["counts"])
@@ -82,17 +82,17 @@ class Measured:
             self._used_in_turn[name] += Counter(cpu_us=cpu_us, us=us)
 
     def _turn(self, at_ms: float) -> str:
-        """The pipeline whose turn it was; empty where there are no turns."""
+        """The pipeline of the turn; empty without turns."""
         return self._turns.of(int(at_ms // 1000)) if self._turns else ""
 
     def _seconds_of(self, pipeline: str) -> float:
-        """How long a pipeline was measured."""
+        """Measured seconds of a pipeline."""
         if self._turns is not None:
             return len(self._turns.seconds_of(pipeline))
         return (self._bounds[1] - self._bounds[0]) / 1000 if self._bounds else 0.0
 
     def figures(self, drained: Drained | None = None) -> dict[str, Any]:
-        """What is known by now, in the shape of a report. drained: the verdicts, at the end."""
+        """The figures so far, structured as a report. drained: the final verdicts."""
         verdicts = drained.verdicts if drained else {}
         seconds = (self._bounds[1] - self._bounds[0]) / 1000 if self._bounds else 0.0
         sent = self._sent.total()
@@ -133,7 +133,7 @@ class Measured:
         }
 
     def _resources(self, pipeline: str, *, ended: bool) -> dict[str, Any]:
-        """ended: whether samples that are not there are missing; else they may still come."""
+        """ended: treat absent samples as missing; otherwise they may still arrive."""
         used, in_turn = self._used[pipeline], self._used_in_turn[pipeline]
         if not used["us"]:
             return {}

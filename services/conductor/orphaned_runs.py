@@ -1,4 +1,4 @@
-"""Accounts for a run during which the conductor was killed: nobody else will conclude it."""
+"""Concludes a run that was interrupted by a kill of the conductor."""
 
 from typing import Any
 
@@ -15,8 +15,8 @@ KILLED = "The conductor was ended while the run was going on."
 
 
 def conclude_orphan(past: RecoveredRun, events: Events) -> None:
-    """Conclude a run, its floor and the steps of its search as not valid, and stop what was started
-    for them, unless they are concluded. What was measured stays, and what a search had found."""
+    """Conclude a run, its floor and its search steps as not valid unless they are concluded, and
+    stop what was started for them. Measurements and search results are kept."""
     conclude_steps(past, events)
     if past.conclusion is not None:
         if not past.is_announced:
@@ -32,7 +32,7 @@ def conclude_orphan(past: RecoveredRun, events: Events) -> None:
 
 
 def conclude_steps(past: RecoveredRun, events: Events) -> None:
-    """The same for its floor and the steps of its search only."""
+    """The same, only for its floor and its search steps."""
     for step in past.open_steps:
         _end(step, {"clean": False, "verdicts": {}}, events)
 

@@ -1,4 +1,4 @@
-"""What the bus says of a run that was going on when the conductor was ended. Pure.
+"""State of an interrupted run, from the bus. Pure.
 
 past = recovered_run(run_id, history)
 past.conclusion, past.open_steps, past.can_go_on, past.so_far
@@ -18,19 +18,19 @@ from schemas.protocol import RunRequest, floor_run_id
 from services.conductor.run_verdict import Conclusion
 from services.conductor.search.bisection import Done, SoFar
 
-MOST_LOST = 3  # steps of a search; one that ends the conductor each time must end some time
+MOST_LOST = 3  # interrupted steps per search, in case one always kills the conductor
 
 
 @dataclass
 class RecoveredRun:
-    """One run. request: None where it was not announced yet, or is none that this version takes;
+    """One run. request: None if it was not announced yet or is invalid in this version;
     requested_ms: when it was announced.
 
-    steps: of its search, those that were judged, the last at judged_ms; begun: ids of all steps;
-    has_floor: its floor was requested; concluded: those of them that are. is_carried_out: the run
-    itself has begun, of a search the one at the rate found. is_cancelled: somebody does not want it
-    any more. has_result: the result of the search was told. conclusion: that of the run, which
-    those who wait for it hear when it is announced.
+    steps: judged steps of its search, the last at judged_ms; begun: ids of all steps; has_floor:
+    its floor was requested; concluded: ids of concluded runs among them. is_carried_out: the run
+    itself has begun; for a search, the one at the rate found. is_cancelled: a user has cancelled
+    it. has_result: the result of the search was published. conclusion: that of the run, announced
+    to those waiting for it.
     """
 
     run_id: str
@@ -49,13 +49,13 @@ class RecoveredRun:
 
     @property
     def open_steps(self) -> list[str]:
-        """Its floor and the steps of its search, those that nobody has concluded."""
+        """Its floor and search steps that are not concluded."""
         floor = [floor_run_id(self.run_id)] if self.has_floor else []
         return [step for step in (*floor, *self.begun) if step not in self.concluded]
 
     @property
     def so_far(self) -> SoFar:
-        """Its search: the time between its steps counts as spent, that since the last does not."""
+        """Its search: time between steps counts as spent, time since the last step does not."""
         spent_ms = self.judged_ms - self.requested_ms if self.steps else 0
         return SoFar(
             steps=tuple(self.steps.values()),
@@ -65,15 +65,15 @@ class RecoveredRun:
 
     @property
     def can_go_on(self) -> bool:
-        """Whether it is a search that looks for its rate still. What the run itself has published
-        would be counted twice if it were carried out again."""
+        """Whether it is a search that has not found its rate. A run that has begun cannot be
+        repeated: what it published would be counted twice."""
         is_search = self.request is not None and self.request.workload.search is not None
         ended = self.conclusion or self.is_carried_out or self.is_cancelled or self.has_result
         return is_search and not ended and len(self.so_far.lost) <= MOST_LOST
 
 
 def recovered_run(run_id: str, history: Iterable[tuple[str, dict[str, Any]]]) -> RecoveredRun:
-    """The past of a run from its events and those that are `of_run`."""
+    """The state of a run from its events and those that are `of_run`."""
     past = RecoveredRun(run_id)
     for topic, record in history:
         if topic == catalogue.CONCLUSIONS:
@@ -96,13 +96,13 @@ def recovered_run(run_id: str, history: Iterable[tuple[str, dict[str, Any]]]) ->
 
 
 def search_of(run_id: str) -> str:
-    """The run whose search a run would be a step of, by its id; empty if it cannot be one."""
+    """The run that could have a run as a search step, by its id; empty if none."""
     search, _step, _number = run_id.rpartition("-step-")
     return search
 
 
 def of_run(run_id: str, other: str) -> bool:
-    """Whether another run is that run, its floor or a step of its search, by its id."""
+    """Whether another id is that run, its floor or a step of its search."""
     return run_id in (other, search_of(other)) or other == floor_run_id(run_id)
 
 

@@ -1,7 +1,7 @@
 """One bounded run, step by step: topics, readiness, warm-up, measure, cool-down, drain, conclude.
 
-Every step waits for a fact on the bus with a deadline. A failure, a cancellation or a deadline
-that passes ends the run early; it is then concluded as not valid, with the reason, and everything
+Every step waits for an event on the bus with a deadline. A failure, a cancellation or a missed
+deadline ends the run early; it is then concluded as not valid, with the reason, and everything
 that was started for it is stopped.
 """
 
@@ -33,42 +33,42 @@ from services.runtime.kafka import KafkaUnavailableError
 
 log = structlog.get_logger()
 POLL_S = 0.1
-PHASE_POLL_S = 0.25  # in the phases of the load, in which nobody waits for the conductor
-ABORT_AFTER_MS = 5_000  # of the measured phase: fewer outputs say little of a percentile
+PHASE_POLL_S = 0.25  # during the load, while no service waits for the conductor
+ABORT_AFTER_MS = 5_000  # into the measured phase: too few outputs for percentiles before
 JUDGE_EVERY_MS = 1_000
 LOOK_EVERY_MS = 1_000
 TELL_STEADINESS_EVERY_MS = 5_000
-MEASURE_LEAD_MS = 4_000  # from the command until what it says begins
+MEASURE_LEAD_MS = 4_000  # from the command until the times in it
 ASK_AGAIN_MS = 2_000
-WARM_INTERVALS = 1  # in which the outputs of pipelines that were kept must grow
+WARM_INTERVALS = 1  # intervals in which outputs of kept pipelines must grow
 
 
 KEPT_S = 60.0  # between two steps of a search
 Keep = Callable[[RunState], bool]
-"""Whether the pipelines of a run go on with the next one."""
+"""Whether the pipelines of a run are kept for the next one."""
 
 
 def keep_none(_state: RunState) -> bool:
-    """They end with the run."""
+    """Stop them after the run."""
     return False
 
 
 class RunEndedError(Exception):
-    """The run cannot go on; the text is one sentence."""
+    """The run cannot continue; the text is one sentence."""
 
 
 def why(ended: Exception) -> str:
-    """Why a run cannot go on, in one sentence."""
+    """Why a run cannot continue, in one sentence."""
     if isinstance(ended, KafkaException):
         return f"The broker did not do what the conductor asked: {ended.args[0].str()}"
     return str(ended)
 
 
 class Run:
-    """Takes one request from its topics to its conclusion. `interrupted` is polled all the time
-    and returns a reason when the run should end, or an empty string.
+    """Takes one request from its topics to its conclusion. `interrupted` is polled and returns a
+    reason to end the run, or an empty string.
 
-    listen: is given every event of the run. warm: the pipelines were kept from the run before.
+    listen: receives every event of the run. warm: the pipelines were kept from the run before.
     keep_s: how long they are kept for the next one, if they are.
     """
 
@@ -96,15 +96,15 @@ class Run:
         self._prepared = False
         self._aborting: tuple[Threshold, ...] = ()
         self._judge_ms = 0
-        self._steadiness_ms: int | None = None  # when it is told next, while the load goes on
+        self._steadiness_ms: int | None = None  # next report while the load goes on
 
     def execute(self, keep_pipelines: Keep = keep_none) -> None:
-        """Run to the end. Always concludes, always stops what it started or keeps it."""
+        """Run to the end. Always publishes a conclusion; always stops or keeps what it started."""
         self.tell(self.perform(keep_pipelines))
 
     def perform(self, keep_pipelines: Keep = keep_none) -> Conclusion:
-        """Run to the end and stop what was started, but for pipelines that the next run shall find;
-        the conclusion is not told yet."""
+        """Run to the end and stop everything except kept pipelines; the conclusion is not published
+        yet."""
         try:
             self.phases = self._prepare()
             self._load(self.phases)
@@ -119,7 +119,7 @@ class Run:
         return conclude(self._state)
 
     def limited_by(self) -> str:
-        """Which part kept the pipelines from keeping up, of a run that has ended."""
+        """The part that kept the pipelines of an ended run from keeping up."""
         return self._state.watched.limited_by(self.phases) if self.phases else ""
 
     def give_up(self, reason: str) -> Conclusion:
@@ -129,7 +129,7 @@ class Run:
 
     @property
     def state(self) -> RunState:
-        """What the bus has said so far."""
+        """State of the run from the bus."""
         return self._state
 
     def _prepare(self) -> PhasePlan:
@@ -155,7 +155,7 @@ class Run:
 
     def _awaited_outputs(self, plan: RunPlan) -> dict[str, tuple[int, ...]]:
         if self.request.workload.pipelines_start_s:
-            return {}  # the pipelines are not there yet
+            return {}  # the pipelines have not started
         inputs = self.request.input_topics
         return {topic: ends for topic, ends in plan.start_offsets.items() if topic not in inputs}
 
@@ -164,7 +164,7 @@ class Run:
         if self._warm:
             return WARM_INTERVALS
         if workload.phases.until_steady:
-            return 0  # the warm-up itself goes on until all is steady
+            return 0  # the warm-up itself waits for steadiness
         return math.ceil(workload.keep_up_s / SteadyOutputs.INTERVAL_S)
 
     def _plan_phases(self) -> PhasePlan:
@@ -200,7 +200,8 @@ class Run:
         )
 
     def _warm_up(self, phases: PhasePlan) -> PhasePlan:
-        """Wait until every stage is steady, or for the whole warm-up; the phases from then on."""
+        """Wait until every stage is steady, or for the whole warm-up; returns the phases from then
+        on."""
         last_ms = phases.measure_start_ms - MEASURE_LEAD_MS
         at_ms = phases.load_start_ms + 1000 * LEAST_WARM_UP_S
         while at_ms < last_ms:
@@ -217,19 +218,19 @@ class Run:
         return phases
 
     def _block_from(self, second: int) -> int:
-        """The second of the load from then on with which a block of pipelines in turns begins."""
+        """The next second of the load at which a block of interleaved pipelines begins."""
         turns = self.request.interleaved
         return second if turns is None else second + (turns.first_s - second) % turns.block_s
 
     def _measures(self, phases: PhasePlan) -> None:
-        """From now on figures count, and thresholds that abort are looked at."""
+        """Start to collect figures and to check aborting thresholds."""
         self._state.begin_measuring(phases)
         if self._state.measured is not None:
             self._aborting = tuple(one for one in self._state.thresholds if one.abort)
             self._judge_ms = phases.measure_start_ms + ABORT_AFTER_MS
 
     def _check_thresholds(self) -> None:
-        """Raises RunEndedError when a threshold that aborts has failed, looked at once a second."""
+        """Raise RunEndedError if an aborting threshold has failed; checked once a second."""
         measured = self._state.measured
         if not self._aborting or measured is None or now_ms() < self._judge_ms:
             return
@@ -240,7 +241,8 @@ class Run:
             raise RunEndedError(f"{ENDED} that {sentence(failed[0])}")
 
     def _kill(self, measure_start_ms: int) -> None:
-        """Kill what the workload says, when it says so. Raises RunEndedError if it is not there."""
+        """Kill the workload's targets at their times. Raises RunEndedError if one does not
+        exist."""
         for kill in sorted(self.request.workload.kills, key=lambda kill: kill.at_s):
             self._await_time(measure_start_ms + 1000 * kill.at_s)
             pids = kill_part(kill.target, self._settings.data, self.request.pipelines)
@@ -282,7 +284,7 @@ class Run:
             self._take_in()
 
     def tell(self, conclusion: Conclusion) -> None:
-        """Publish the conclusion: the end of the run."""
+        """Publish the conclusion, which ends the run."""
         self._bus.close()
         conclusion.tell(self._events, self.request.run_id)
         log.info(
@@ -326,7 +328,7 @@ class Run:
         self._tell_steadiness()
 
     def _tell_steadiness(self) -> None:
-        """Say now and then what the warm-up would be judged by now, for those who look on."""
+        """Publish periodically what the warm-up still waits for."""
         if self._steadiness_ms is None or now_ms() < self._steadiness_ms:
             return
         self._steadiness_ms = now_ms() + TELL_STEADINESS_EVERY_MS
@@ -340,7 +342,7 @@ class Run:
             heard(self._listen, topic, record)
 
     def _phase(self, phase: str, **times_ms: int) -> None:
-        """Announce a phase; those of the load say when they begin and end by the schedule."""
+        """Announce a phase; phases of the load include their scheduled start and end."""
         run_id = self.request.run_id
         self._events.lifecycle(protocol.PHASE_STARTED, run_id, phase=phase, detail=times_ms)
 

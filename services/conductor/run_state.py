@@ -1,4 +1,4 @@
-"""What the bus has said about one run so far. Pure.
+"""State of one run from events on the bus. Pure.
 
 state = RunState(request)
 state.add("results.lifecycle", record)
@@ -18,8 +18,7 @@ from services.conductor.measured import BUS as MORE
 from services.conductor.measured import Measured
 from services.conductor.warming import Steadiness, Warming
 
-# Services that cannot go on with a run in whose middle they were started, and until when they are
-# needed.
+# Services that cannot resume a run after a restart, and the event until which they are needed.
 MUST_LIVE = {"generator": "load_finished", "gateway": "load_finished", "runner": "drained"}
 BROKER = "kafka"
 GATEWAY = "gateway"
@@ -32,17 +31,16 @@ BUS = (catalogue.LIFECYCLE, catalogue.GENERATOR, catalogue.LATENCY, catalogue.RE
 class RunState:
     """Facts of one run. ready, stopped: services by name, pipelines as `pipeline:NAME`.
 
-    send_delays_us: histogram of the measure phase; latencies: outputs counted per pipeline and
-    stage in the measure phase; negative: how many of them are below zero. clock_offset_ms: of the
-    broker's clock against the generator's; resumed: how often an evaluator took up this run;
-    restarted: pipelines that were killed and started again. broker_death: how the broker ended, if
-    it did: the run goes on, but what else went wrong has its reason in it. largest_lag_ms: how far
-    the evaluation was behind at most. Processor time: machine_s is all there was, stolen_s what
-    other machines on the host took, busy_s what the machine used, own_s what the stack used of
-    that; sees_the_stack: whether the collector saw more of the stack than itself, as it does not
-    in a container. measured: figures so far, of a run that has thresholds.
-    warming: whether the pipelines are steady; watched: whose its late seconds are; phases: of the
-    load, once it is measured.
+    send_delays_us: histogram of the measure phase; latencies: outputs per pipeline and stage in the
+    measure phase; negative: those with a negative latency. clock_offset_ms: of the broker's clock
+    from the generator's; resumed: number of evaluator restarts during this run; restarted:
+    pipelines that were killed and restarted. broker_death: why the broker ended, if it did: the run
+    goes on, but other failures are attributed to it. largest_lag_ms: maximum lag of the evaluation.
+    Processor time: machine_s is the total, stolen_s was used by other machines on the host, busy_s
+    by this machine, own_s by the stack. sees_the_stack: whether the collector sees processes of the
+    stack other than its own, which it does not in a container. measured: figures so far, of a run
+    with thresholds. warming: whether the pipelines are steady; watched: causes of late seconds;
+    phases: of the load, once it is measured.
     """
 
     request: RunRequest
@@ -79,11 +77,11 @@ class RunState:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """What it wants to hear of the bus."""
+        """Topics of the bus to read."""
         return BUS if self.measured is None else (*BUS, *MORE)
 
     def begin_measuring(self, phases: PhasePlan) -> None:
-        """The measured phase begins."""
+        """Start the measured phase."""
         self.phases = phases
         if self.measured is not None:
             self.measured.begins(phases)
@@ -96,18 +94,18 @@ class RunState:
 
     @property
     def thresholds(self) -> tuple[Threshold, ...]:
-        """Those of its workload."""
+        """Thresholds of its workload."""
         return tuple(map(parse_threshold, self.request.workload.thresholds))
 
     @property
     def load_finished(self) -> LoadFinished | None:
-        """What all generators together have sent; None until each has told."""
+        """Total of all generators; None until each has reported."""
         told = list(self.loads_finished.values())
         return together(told) if told and len(told) >= told[0].instance_count else None
 
     def add(self, topic: str, record: dict[str, Any]) -> None:
-        """Take in one event of a topic of BUS; events of other runs change nothing. Each must
-        say what it must (schemas/event_payloads.py)."""
+        """Add one event of a topic of BUS; events of other runs are ignored. Events must be valid
+        (schemas/event_payloads.py)."""
         if topic == catalogue.LIFECYCLE and not record["run_id"]:
             self._add_deployment(record)
         if record["run_id"] != self.request.run_id:
@@ -133,15 +131,15 @@ class RunState:
             )
 
     def wanted(self) -> set[str]:
-        """Who must answer `ready` before the load may start."""
+        """Services and pipelines that must answer `ready` before the load starts."""
         pipelines = {f"pipeline:{pipeline.name}" for pipeline in self.request.pipelines}
         if self.request.workload.pipelines_start_s:
-            pipelines = set()  # they start when the load is under way
+            pipelines = set()  # they start during the load
         gateway = {GATEWAY} if self.request.workload.has_gateway else set()
         return {*READY_SERVICES, *gateway, *pipelines}
 
     def missing_ready(self) -> list[str]:
-        """Who has not answered `ready` yet, sorted."""
+        """Those that have not answered `ready` yet, sorted."""
         return sorted(self.wanted() - self.ready)
 
     def missing_stopped(self) -> list[str]:
@@ -150,8 +148,8 @@ class RunState:
         return sorted(pipelines - self.stopped)
 
     def may_still_come(self) -> bool:
-        """Whether outputs that were called missing may come yet: a pipeline that was started again
-        goes on where it was, however late that is."""
+        """Whether outputs counted as missing may still arrive: a restarted pipeline resumes,
+        however late that is."""
         verdicts = self.drained.verdicts if self.drained else {}
         return any(
             counts.get("missing", 0)
@@ -160,15 +158,15 @@ class RunState:
         )
 
     def forget_drained(self) -> None:
-        """Before the evaluators are asked again."""
+        """Discard totals before the evaluators are asked again."""
         self.drained = None
         self._drained_instances = {}
 
     def _add_deployment(self, record: dict[str, Any]) -> None:
-        """Note the death of a service that this run cannot do without.
+        """Note the death of a service that this run requires.
 
-        Whoever supervises it says so at once (part_down); a service that is started again says so
-        itself, which counts once it had been ready for this run.
+        Its supervisor reports it at once (part_down). A restarted service reports its start, which
+        counts if it had been ready for this run.
         """
         event, service = record["event"], record["producer"]
         how = f"{service} was started again"
@@ -179,7 +177,7 @@ class RunState:
             return
         if service == BROKER:
             self.broker_death = f"{how} in the middle of the run"
-        if service == "runner":  # its drivers end with it, and nobody else can say so
+        if service == "runner":  # its drivers end with it, and no other service can report that
             self.stopped.update(f"pipeline:{pipeline.name}" for pipeline in self.request.pipelines)
         if service in MUST_LIVE and getattr(self, MUST_LIVE[service]) is None and not self.failure:
             self.failure = f"{how} in the middle of the run"
@@ -215,7 +213,7 @@ class RunState:
             self.resumed += 1
 
     def _add_ready(self, name: str, share: Ready) -> None:
-        """A service of several instances is ready when all of them are."""
+        """Mark a service as ready once all its instances are."""
         service = share.service or name
         instances = self._ready_instances.setdefault(service, set())
         instances.add(share.instance_index)
@@ -223,7 +221,7 @@ class RunState:
             self.ready.add(service)
 
     def _add_drained(self, drained: Drained) -> None:
-        """Of several evaluators each has the totals of its share."""
+        """Add the totals of one evaluator's share."""
         self._drained_instances[drained.instance_index] = drained
         if len(self._drained_instances) < drained.instance_count:
             return
@@ -238,7 +236,7 @@ class RunState:
         self.drained = Drained(verdicts=totals, came_forgotten=forgotten)
 
     def _add_usage(self, record: dict[str, Any]) -> None:
-        """Who took processor time; samples have no phase, so all of the run count."""
+        """Add processor time by user; samples have no phase, so the whole run counts."""
         if record["service"] != protocol.MACHINE:
             self.own_s += record["cpu_seconds"]
             self.sees_the_stack = self.sees_the_stack or record["service"] != protocol.COLLECTOR
@@ -250,7 +248,7 @@ class RunState:
 
 
 def together(loads: list[LoadFinished]) -> LoadFinished:
-    """What several generators sent: counts add up, of the end offsets the highest counts."""
+    """Total of several generators: counts are summed, of end offsets the highest are kept."""
     faults: Counter[str] = Counter()
     for load in loads:
         faults.update(load.faults)

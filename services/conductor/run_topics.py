@@ -1,5 +1,4 @@
-"""The topics of a run: they are created, and it is noted where each ends, which is where every
-reader of the run begins."""
+"""Creates the topics of a run and records their end offsets, where all readers of the run start."""
 
 from schemas import catalogue
 from schemas.domain import DomainSpec
@@ -12,7 +11,7 @@ from services.runtime.topics import ensure_topics
 def start_offsets(
     request: RunRequest, domain: DomainSpec, settings: ConductorSettings
 ) -> dict[str, tuple[int, ...]]:
-    """Create the topics of a run, then note where every partition of them ends now. domain: of the
+    """Create the topics of a run, then return the end offset of every partition. domain: of the
     request. Raises KafkaException and KafkaUnavailableError."""
     partitions = request.workload.partitions or settings.input_partitions
     topics = [

@@ -1,4 +1,4 @@
-"""What follows from the state of a run: may it be used, and was every output right?"""
+"""Judges the state of a run: is it valid, and was every output correct?"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +13,8 @@ from services.runtime.events import Events
 
 @dataclass(frozen=True)
 class Conclusion:
-    """clean: every expected output was exact and nothing else came. reasons: one sentence each for
-    not valid."""
+    """clean: every expected output was exact and there were no others. reasons: why the run is not
+    valid, one sentence each."""
 
     clean: bool
     reasons: tuple[str, ...]
@@ -22,16 +22,16 @@ class Conclusion:
 
     @property
     def valid(self) -> bool:
-        """The run may be used."""
+        """The run is valid."""
         return not self.reasons
 
     def tell(self, events: Events, run_id: str) -> None:
-        """Publish it: the end of the run."""
+        """Publish the conclusion, which ends the run."""
         events.conclusion("run", run_id, self.reasons, self.detail)
         self.announce(events, run_id)
 
     def announce(self, events: Events, run_id: str) -> None:
-        """Publish that it is told, for those who wait for it."""
+        """Announce the published conclusion to those waiting for it."""
         told = {"valid": self.valid, "clean": self.clean, "invalid_reasons": list(self.reasons)}
         events.lifecycle(protocol.CONCLUDED, run_id, detail=told)
 
@@ -76,7 +76,7 @@ def _load_reasons(state: RunState) -> list[str]:
         return ["The generator did not finish the load."]
     rules = state.request.workload.validity
     reasons = []
-    # What UDP loses is a result.
+    # Losses over UDP are a result.
     may_lose = state.request.workload.transport == "udp"
     if load.failed > rules.max_failed_records and not may_lose:
         reasons.append(f"The generator could not send {load.failed} of {load.intended} records.")
@@ -131,7 +131,7 @@ def _environment_reasons(state: RunState) -> list[str]:
             f"The host gave {stolen:.0%} of the processor time to others, "
             f"allowed {rules.max_steal_share:.0%}."
         )
-    # Where the collector sees nothing of the stack, the stack itself would count as others.
+    # If the collector does not see the stack, its processes would count as others.
     others = (state.busy_s - state.own_s) / machine_s if state.sees_the_stack else 0.0
     if rules.max_others_share is not None and others > rules.max_others_share:
         reasons.append(
@@ -142,7 +142,7 @@ def _environment_reasons(state: RunState) -> list[str]:
 
 
 def _calm_reasons(rules: Validity, detail: dict[str, Any]) -> list[str]:
-    """Of a run that had to be steady and undisturbed, what it was not."""
+    """Why a run that had to be steady and undisturbed was not."""
     reasons = []
     warm_up, late = detail["warm_up"], detail.get("late", {})
     if rules.must_be_steady and not warm_up["steady"]:

@@ -6,14 +6,14 @@ from services.runtime.webhooks import WebhookSettings
 
 
 class ConductorSettings(WebhookSettings):
-    """What runs, how long each step of a run may take, seconds, and who is told of what.
+    """Suite, timeouts in seconds for the steps of a run, and notifications.
 
-    suite: name or file of the suite to run from the start, for ever; none if empty. stack_id: names
-    one start of the whole stack (set by the local deployment).
-    prepare_timeout_s: for each two pipelines: where cores are few they start one after the other.
-    restart_timeout_s: how long a run waits, once all else is done, for what a pipeline that was
-    killed and started again still has to publish.
-    start_lead_s: from the `start` command to the first record, so that all have read it.
+    suite: name or file of a suite to run from the start, without end; none if empty. stack_id:
+    identifies one start of the whole stack (set by the local deployment).
+    prepare_timeout_s: per two pipelines, which start one after the other if cores are few.
+    restart_timeout_s: how long a run waits at its end for the remaining output of a pipeline that
+    was killed and restarted.
+    start_lead_s: from the `start` command to the first record, so that all services have read it.
     """
 
     suite: str = ""

@@ -1,4 +1,4 @@
-"""Watches whether the output topics of a run keep growing."""
+"""Checks whether the output topics of a run keep growing."""
 
 import time
 from collections import deque
@@ -13,12 +13,12 @@ _QUICK = {"fetch.min.bytes": 1, "fetch.wait.max.ms": 200}
 
 
 class SteadyOutputs:
-    """Which output topics keep growing: proof from outside that a query is active and keeps up,
-    not merely started; the probe traffic that makes them grow comes every second. A topic is steady
-    once it has grown in `intervals` consecutive ones of INTERVAL_S. One whose micro-batches take
-    longer than that, because queries outnumber the cores, is steady once it has grown in each
-    of SLOW_SPANS spans of SLOW_INTERVALS. Pipelines that are known to keep up need fewer
-    `intervals`; with 0 a topic is steady at its first output, looked for every FIRST_INTERVAL_S."""
+    """Which output topics keep growing: external proof that a query is active and keeps up, not
+    merely started. Probe traffic arrives every second. A topic is steady once it has grown in
+    `intervals` consecutive intervals of INTERVAL_S. If micro-batches take longer, because queries
+    outnumber the cores, it is steady once it has grown in each of SLOW_SPANS spans of
+    SLOW_INTERVALS. Pipelines known to keep up need fewer `intervals`; with 0 a topic is steady at
+    its first output, checked every FIRST_INTERVAL_S."""
 
     INTERVAL_S = 2.0
     FIRST_INTERVAL_S = 0.25
@@ -49,7 +49,7 @@ class SteadyOutputs:
         )
 
     def look(self) -> list[str]:
-        """Look again when an interval is over; returns what is unsteady."""
+        """Check again if an interval is over; returns the unsteady topics."""
         if self._clock_s() - self._looked_s >= self._interval_s:
             self._looked_s = self._clock_s()
             for topic in self._ends if self._intervals else self.unsteady:
@@ -59,12 +59,12 @@ class SteadyOutputs:
         return self.unsteady
 
     def close(self) -> None:
-        """Stop watching."""
+        """Close the consumer."""
         self._consumer.close()
 
 
 def is_steady(grew: Sequence[bool], intervals: int) -> bool:
-    """Whether a topic that grew in these intervals, newest last, is one that keeps up."""
+    """Whether a topic that grew in these intervals, newest last, keeps up."""
     if not intervals:
         return any(grew)
     newest = list(grew)[::-1]

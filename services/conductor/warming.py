@@ -1,7 +1,7 @@
-"""Whether the pipelines of a run are steady, from what the bus says of it. Pure.
+"""Judges whether the pipelines of a run are steady, from events of the bus. Pure.
 
-Of every second it keeps the median and the 95th percentile of each stage, the processor time and
-that of compilers of each pipeline, and how many records were sent.
+Keeps by second the median and the 95th percentile of each stage, the processor time of each
+pipeline and of its compilers, and the number of records sent.
 """
 
 import math
@@ -30,10 +30,10 @@ from schemas.protocol import RunRequest
 from schemas.workload import EVEN_SHAPES, Load, Workload
 
 LEAST_BLOCK_S, MOST_BLOCK_S = 4, 40
-LOOK_BACK_S = 30  # at so much of a warm-up as at a measured phase, where blocks differ by chance
-KNOWN_AFTER_MS = 2_000  # outputs of a second are on the bus so long after it
+LOOK_BACK_S = 30  # warm-up judged like a measured phase if blocks differ by chance
+KNOWN_AFTER_MS = 2_000  # delay until the outputs of a second are on the bus
 OPEN_S = 10  # seconds that may still get counts
-MOST_SECONDS = 4_096  # of more every other one goes
+MOST_SECONDS = 4_096  # every other one is dropped beyond this
 PER_MILLION = 1_000_000
 TOO_FEW = "there are too few seconds with outputs"
 Place = tuple[str, str]
@@ -42,8 +42,8 @@ What = tuple[Place, Figure]
 
 @dataclass(frozen=True)
 class Steadiness:
-    """steady: None where too little is known, and unknown says why. moving: what was not, a
-    sentence each, what moved most first; still: the same as it is told while it goes on."""
+    """steady: None if too little is known, for the reason in unknown. moving: what was not steady,
+    a sentence each, largest change first; still: the same in the present tense."""
 
     steady: bool | None
     moving: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class Steadiness:
 
 @dataclass(frozen=True)
 class Finding:
-    """What moves, as it is told afterwards and while it goes on. size: by what factor."""
+    """A figure that changes, in the past and the present tense. size: by what factor."""
 
     sentence: str
     still: str
@@ -66,7 +66,7 @@ class Seconds(dict[int, float]):
     _every = 1
 
     def put(self, second: int, value: float) -> None:
-        """Keep the value of a second."""
+        """Store the value of a second."""
         if second % self._every == 0:
             self[second] = value
         if len(self) > MOST_SECONDS:
@@ -85,7 +85,7 @@ class Levels:
         self._newest = 0
 
     def add(self, second: int, values: list[int], counts: list[int]) -> None:
-        """Take in some outputs of a second; of one that is long past nothing is taken any more."""
+        """Add outputs of a second; outputs of old seconds are ignored."""
         self._newest = max(self._newest, second)
         if second < self._newest - OPEN_S:
             return
@@ -117,7 +117,7 @@ class Used:
         self.cpu_s, self.jit_s = Seconds(), Seconds()
 
     def add(self, record: dict[str, Any]) -> None:
-        """Take in a sample; it belongs to the second in whose middle its interval has its own."""
+        """Add a sample; it counts for the second that contains the middle of its interval."""
         interval_s = record["interval_s"]
         second = int(record["time"] / 1000 - interval_s / 2)
         self.cpu_s.put(second, record["cpu_seconds"] / interval_s)
@@ -125,12 +125,12 @@ class Used:
             self.jit_s.put(second, jit_s / interval_s)
 
     def per_million(self, sent: Points) -> Points:
-        """Core-seconds per million records by second, of those in which some were sent."""
+        """Core-seconds per million records by second, where records were sent."""
         return {at: PER_MILLION * self.cpu_s[at] / sent[at] for at in self.cpu_s if sent.get(at)}
 
 
 class Warming:
-    """What the bus has said of one run. It is given events of that run only."""
+    """State of one run. Expects events of that run only."""
 
     def __init__(self, request: RunRequest) -> None:
         self._places = [
@@ -145,7 +145,7 @@ class Warming:
         self._cycle_s = cycle_of(request.workload.load)
         turns = request.interleaved
         self._in_turns = turns is not None
-        if turns is not None:  # so long that each pipeline has its turn
+        if turns is not None:  # long enough for a turn of each pipeline
             slides.append(3 * turns.block_s)
         self.block_s = min(MOST_BLOCK_S, max([LEAST_BLOCK_S, self._cycle_s, *slides]))
         self._changes = what_changes(request.workload)
@@ -155,7 +155,7 @@ class Warming:
         self._first_s, self._newest_s = math.inf, 0
 
     def add(self, topic: str, record: dict[str, Any]) -> None:
-        """Take in one event of the run."""
+        """Add one event of the run."""
         if topic == catalogue.RESOURCES and record["pipeline"]:
             self._used[record["pipeline"]].add(record)
         elif topic == catalogue.GENERATOR:
@@ -169,8 +169,8 @@ class Warming:
             self._levels[place].add(second, record["latencies_ms"], record["counts"])
 
     def look(self, until_ms: int) -> Steadiness:
-        """Whether all was steady at the end of a warm-up: in its last blocks, or, where these
-        differ by chance, in a longer time, up to its last block."""
+        """Whether everything was steady at the end of a warm-up: in its last blocks or, if these
+        differ by chance, over a longer time up to its last block."""
         end_s = until_ms // 1000
         begin_s = end_s - max(LOOK_BACK_S, BLOCKS * self.block_s)
         compilers = self._compilers(end_s - BLOCKS * self.block_s, end_s)
@@ -181,8 +181,8 @@ class Warming:
         return told
 
     def conclude(self, begin_ms: int, until_ms: int) -> Steadiness:
-        """Whether a run was steady while it was measured. Where its measured phase is too short to
-        tell of a figure, the end of its warm-up tells."""
+        """Whether a run was steady while it was measured. A figure that the measured phase is too
+        short to judge is judged by the end of the warm-up."""
         begin_s, end_s = begin_ms // 1000, min(until_ms // 1000, self._newest_s + 1)
         found = self._blocks(begin_s)
         if self._changes:
@@ -205,7 +205,7 @@ class Warming:
         )
 
     def _each(self, look: Callable[[Points, Figure], Judged]) -> dict[What, Judged]:
-        """What is found of every figure."""
+        """The judgement of every figure."""
         found = {}
         for place in self._places:
             for figure in (P50, P95):
@@ -216,7 +216,8 @@ class Warming:
         return found
 
     def _sent_to(self, pipeline: str) -> Points:
-        """Records by second, of pipelines in turns of its own turns, in which it publishes."""
+        """Records by second; for interleaved pipelines in their own turns, in which they
+        publish."""
         if not self._in_turns:
             return self._sent
         places = [place for place in self._places if place[0] == pipeline]
@@ -224,7 +225,7 @@ class Warming:
         return {at: records for at, records in self._sent.items() if at in turns}
 
     def _compilers(self, begin_s: int, end_s: int) -> list[Finding]:
-        """Pipelines whose compilers still take a part of the processor time that matters."""
+        """Pipelines whose compilers still use a relevant part of the processor time."""
         found = []
         for pipeline, used in self._used.items():
             share = share_of_compilers(used.jit_s, used.cpu_s, begin_s, end_s)
@@ -236,7 +237,7 @@ class Warming:
 
 
 def told_of(found: Mapping[What, Judged], compilers: Sequence[Finding]) -> Steadiness:
-    """What follows of all figures together."""
+    """Combine all figures into one result."""
     findings = [
         Finding(
             f"{' '.join(filter(None, place))}: {one.moved.sentence}",
@@ -257,13 +258,13 @@ def told_of(found: Mapping[What, Judged], compilers: Sequence[Finding]) -> Stead
 
 
 def cycle_of(load: Load) -> int:
-    """After how many seconds a load repeats itself."""
+    """Period of a load in seconds."""
     periods = 2 if load.shape == "fluctuating" else 1  # high and low
     return max(1, math.ceil(periods * load.period_s))
 
 
 def what_changes(workload: Workload) -> str:
-    """What makes a measured phase different from its beginning on purpose; empty where nothing."""
+    """What the workload changes on purpose during the measured phase; empty if nothing."""
     if workload.load.shape not in EVEN_SHAPES or workload.pipelines_start_s:
         return "the load is not the same all the time"
     return "something is killed while it is measured" if workload.kills else ""

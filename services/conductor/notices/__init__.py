@@ -1,5 +1,5 @@
-"""Tells people by webhook what they should know: without a Grafana, each thing once.
+"""Webhook notifications without Grafana, each sent once.
 
-`notice.py` says what of the bus is worth telling, `shapes.py` how each receiver wants it,
-`outbox.py` keeps what is to be sent over restarts, `posting.py` sends, `telling.py` is the thread.
+`notice.py` selects events of the bus, `shapes.py` formats them for each receiver, `outbox.py` keeps
+unsent ones over restarts, `posting.py` sends, `telling.py` is the thread.
 """

@@ -1,4 +1,4 @@
-"""What of the results bus people are told, in their words. Pure.
+"""Turns events of the results bus into notifications. Pure.
 
 Looking(...).at(topic, record, place)     # a Notice, or None
 """
@@ -21,11 +21,11 @@ TOPICS = (catalogue.LIFECYCLE, catalogue.CONCLUSIONS)
 MOST_RUNS = 100
 MOST_LINES = 20
 FLOOR = protocol.floor_run_id("")
-ON_PURPOSE_MS = 60_000  # a part that dies so long after it was killed on purpose is no news
+ON_PURPOSE_MS = 60_000  # ignore deaths this soon after a deliberate kill
 
 
 class Notice(BaseModel):
-    """One thing to tell. id: the same whenever it is sent. kinds: why it is told."""
+    """One notification. id: the same for every attempt. kinds: why it is sent."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -37,21 +37,21 @@ class Notice(BaseModel):
     run_id: str = ""
 
     def concerns(self, kinds: Iterable[NoticeKind]) -> bool:
-        """Whether it is of one of these kinds, or of any where there are none."""
+        """Whether it has one of these kinds; an empty set matches all."""
         wanted = set(kinds)
         return not wanted or bool(wanted & set(self.kinds))
 
 
 class Looking:
-    """Looks at one event after the other. What it remembers only makes titles better: what runs
-    are called, and what was killed on purpose."""
+    """Examines events one by one. Its state only improves titles: names of runs, and what was
+    killed deliberately."""
 
     def __init__(self) -> None:
         self._runs: OrderedDict[str, str] = OrderedDict()
         self._killed_ms: dict[str, int] = {}
 
     def at(self, topic: str, record: dict[str, Any], place: str) -> Notice | None:
-        """What an event says to people; place: where it is on the bus, which is its name."""
+        """The notification for an event; place: the event's position on the bus, used as id."""
         detail = json.loads(record["detail"])
         if topic == catalogue.CONCLUSIONS:
             return self._conclusion(record, detail, place)
@@ -127,7 +127,7 @@ _WORDS: dict[NoticeKind, str] = {
 
 
 def unclean_lines(verdicts: dict[str, Any]) -> list[str]:
-    """A line per pipeline and stage with outputs that are not exact."""
+    """One line for each pipeline and stage with outputs that are not exact."""
     lines = []
     for pipeline, stages in sorted(verdicts.items()):
         for stage, counts in stages.items():
@@ -149,7 +149,7 @@ def _change(record: dict[str, Any], detail: dict[str, Any], place: str) -> Notic
 
 
 def silence(since_ms: int, minutes: float, now_ms: int) -> Notice:
-    """No result has come for so long."""
+    """No results since a time."""
     return Notice(
         id=f"no-results/{since_ms}",
         at_ms=now_ms,
@@ -160,7 +160,7 @@ def silence(since_ms: int, minutes: float, now_ms: int) -> Notice:
 
 
 def end_of_silence(since_ms: int, now_ms: int) -> Notice:
-    """Results come again."""
+    """Results have resumed."""
     return Notice(
         id=f"results-again/{since_ms}",
         at_ms=now_ms,

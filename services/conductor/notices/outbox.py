@@ -1,8 +1,8 @@
-"""What is to be sent, and up to where the bus was looked at: one small file, so that after a kill
-nothing is told twice and nothing is left out.
+"""Unsent notifications and the read position on the bus in one small file, so that nothing is lost
+or sent twice after a kill.
 
-A notice goes in together with the position behind its event. It goes out when the receiver has
-taken it; a kill between these two sends it again, with the same id.
+A notification is added together with the position after its event. It is removed after the receiver
+has accepted it; a kill between the two sends it again with the same id.
 """
 
 from pathlib import Path
@@ -20,7 +20,8 @@ log = structlog.get_logger()
 
 
 class Quiet(BaseModel):
-    """Since when no result has come. end: of the topic then; told: whether people know."""
+    """Start of a time without results. end: end of the topic then; told: whether it was
+    reported."""
 
     end: int = -1
     since_ms: int = 0
@@ -28,7 +29,7 @@ class Quiet(BaseModel):
 
 
 class OutboxFile(BaseModel):
-    """What the file holds. next: offset by topic. waiting: notices by name of the webhook, oldest
+    """Content of the file. next: offset by topic. waiting: notifications by webhook, oldest
     first."""
 
     model_config = ConfigDict(extra="ignore")
@@ -42,8 +43,8 @@ class OutboxFile(BaseModel):
 class Outbox:
     """The file `notices.json` of a data folder. For one thread.
 
-    names: of the webhooks there are; what waits for others is dropped. A file that makes no sense
-    counts as empty. Changes are kept by `write`.
+    names: of the configured webhooks; notifications for others are dropped. An invalid file counts
+    as empty. Changes are saved by `write`.
     """
 
     def __init__(self, data: Path, names: tuple[str, ...], stack_id: str) -> None:
@@ -55,7 +56,7 @@ class Outbox:
         self._waiting = {name: found.waiting.get(name, []) for name in names}
 
     def add(self, notice: Notice, names: tuple[str, ...]) -> None:
-        """Let a notice wait for these webhooks. Of many that wait for one, the oldest goes."""
+        """Queue a notification for these webhooks; evicts the oldest from a full queue."""
         for name in names:
             queue = self._waiting[name]
             queue.append(notice)
@@ -63,16 +64,16 @@ class Outbox:
                 log.warning("notice_dropped", webhook=name, title=queue.pop(0).title)
 
     def first(self, name: str) -> Notice | None:
-        """What is to be sent next to a webhook."""
+        """The next notification for a webhook."""
         queue = self._waiting[name]
         return queue[0] if queue else None
 
     def done(self, name: str) -> None:
-        """The first was sent, or is not to be."""
+        """Remove the first: it was sent or is dropped."""
         self._waiting[name].pop(0)
 
     def write(self) -> None:
-        """Keep it all. Raises OSError."""
+        """Save all changes. Raises OSError."""
         kept = OutboxFile(
             stack_id=self._stack_id, next=self.next, waiting=self._waiting, quiet=self.quiet
         )

@@ -1,4 +1,4 @@
-"""One attempt to post a notice. It follows no redirection, and ends in bounded time."""
+"""One attempt to post a notification, in bounded time and without following redirects."""
 
 import http.client
 import json
@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 
 TOO_EARLY, TOO_MANY, REQUEST_TIMEOUT = 425, 429, 408
 LATER: Final = (REQUEST_TIMEOUT, TOO_EARLY, TOO_MANY)
-MOST_BYTES: Final = 2_000  # of an answer, in which nothing is looked for
+MOST_BYTES: Final = 2_000  # of the response, which is ignored
 
 
 class NotTakenError(Exception):
-    """The receiver did not take it. for_good: another attempt would not help either."""
+    """The receiver did not accept it. for_good: retrying would not help."""
 
     def __init__(self, reason: str, for_good: bool = False) -> None:
         super().__init__(reason)
@@ -24,8 +24,8 @@ class NotTakenError(Exception):
 
 
 def post(url: str, body: dict[str, Any], notice_id: str, token: str, timeout_s: float) -> None:
-    """Post a body as JSON. The id goes with it as Idempotency-Key. Raises NotTakenError, whose text
-    does not repeat the address."""
+    """Post a body as JSON, with the id as Idempotency-Key. Raises NotTakenError, whose text does
+    not contain the address."""
     headers = {
         "Content-Type": "application/json",
         "Idempotency-Key": notice_id,
@@ -49,7 +49,7 @@ def post(url: str, body: dict[str, Any], notice_id: str, token: str, timeout_s: 
 
 @contextmanager
 def _connection(url: str, timeout_s: float) -> Iterator[http.client.HTTPConnection]:
-    """A connection that is cut when its time is over, however slowly the other side writes."""
+    """A connection that is closed at its deadline, however slowly the other side writes."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     connection = (

@@ -1,7 +1,7 @@
-"""A notice as each receiver takes it. Pure.
+"""Formats a notification for each receiver. Pure.
 
 `json`: our own fields. `slack`: an incoming webhook's text, in which &, < and > are escaped.
-`teams`: an Adaptive Card, as Power Automate's workflow for a channel takes it.
+`teams`: an Adaptive Card, as Power Automate's workflow for a channel expects it.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from services.conductor.notices.notice import Notice
 
 
 def plain(notice: Notice) -> dict[str, Any]:
-    """Every field of ours."""
+    """All fields as JSON."""
     at = datetime.fromtimestamp(notice.at_ms / 1000, UTC)
     return {
         "id": notice.id,
@@ -25,13 +25,13 @@ def plain(notice: Notice) -> dict[str, Any]:
 
 
 def slack(notice: Notice) -> dict[str, Any]:
-    """The title in bold, a line each below."""
+    """The title in bold, then one line each."""
     lines = [f"*{_escaped(notice.title)}*", *(f"• {_escaped(line)}" for line in notice.lines)]
     return {"text": "\n".join(lines)}
 
 
 def teams(notice: Notice) -> dict[str, Any]:
-    """A card of text blocks. TextRun takes no Markdown, which names of stages could be."""
+    """A card of text blocks. TextRun does not interpret Markdown, which stage names may contain."""
     blocks = [_block(notice.title, weight="Bolder", size="Medium"), *map(_block, notice.lines)]
     card = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",

@@ -1,4 +1,4 @@
-"""The thread that looks at the bus and posts what is worth telling. It never holds up a run.
+"""The thread that reads the bus and posts notifications. It never delays a run.
 
 telling = Telling(settings, stack_id, lambda: suite.notify)
 telling.start(); …; telling.close()
@@ -29,7 +29,7 @@ POLL_S = 0.5
 MAX_RECORDS = 1_000
 LOOK_FOR_RESULTS_S = 5.0
 KEEP_POSITION_S = 30.0
-AGAIN_S = 5.0  # when the broker does not answer
+AGAIN_S = 5.0  # retry interval while the broker is unreachable
 CLOSE_TIMEOUT_S = 2.0
 SENT = Counter("tidegauge_notices", "Messages to webhooks", ["webhook", "outcome"])
 log = structlog.get_logger()
@@ -37,7 +37,7 @@ log = structlog.get_logger()
 
 @dataclass
 class Receiver:
-    """A webhook and how it took what was sent last. due_s: monotonic time of the next attempt."""
+    """A webhook and its retry state. due_s: monotonic time of the next attempt."""
 
     webhook: Webhook
     url: str
@@ -47,9 +47,9 @@ class Receiver:
 
 
 class Telling:
-    """Tells the webhooks of the settings. Raises SecretFileError.
+    """Posts to the webhooks of the settings. Raises SecretFileError.
 
-    rules: what the suite says that is carried out now.
+    rules: notification rules of the current suite.
     """
 
     def __init__(
@@ -67,12 +67,12 @@ class Telling:
         self._looked_s = self._kept_s = 0.0
 
     def start(self) -> None:
-        """Begin, where there is anybody to tell."""
+        """Start the thread if there are webhooks."""
         if self._receivers:
             self._thread.start()
 
     def close(self) -> None:
-        """End, after what is being posted."""
+        """Stop after the current post."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(CLOSE_TIMEOUT_S)
@@ -92,7 +92,7 @@ class Telling:
                 consumer.close()
 
     def _begin(self, consumer: Consumer) -> None:
-        """Go on where the outbox ends; a new one begins with what comes from now on."""
+        """Resume at the outbox's position; a new outbox starts at the end of the topics."""
         for topic in TOPICS:
             low, high = watermarks(consumer, TopicPartition(topic, 0))
             at = self._outbox.next.get(topic, high)
@@ -111,8 +111,8 @@ class Telling:
             self._outbox.write()
 
     def _take(self, notice: Notice | None) -> bool:
-        """Let a notice wait at once: the position behind its event is known already, and the broker
-        may go away before anything else is done."""
+        """Queue and save a notification at once: its position is known now, and the broker may
+        become unreachable."""
         if notice is None:
             return False
         self._outbox.add(notice, self._told_of(notice))
@@ -127,13 +127,13 @@ class Telling:
             record = read_event(topic, message.value())
             return self._looking.at(topic, record, f"{topic}/{offset}")
         except codec.DecodeError:
-            return None  # others keep the dead letter
+            return None  # the topic's owner writes the dead letter
         except RECORD_ERRORS:
             log.exception("event_refused", topic=topic, offset=offset)
             return None
 
     def _look_for_results(self, consumer: Consumer) -> Notice | None:
-        """Whether the topic of latencies grows."""
+        """Check whether the latency topic grows."""
         minutes = self._rules().no_results_minutes
         minutes = self._settings.no_results_minutes if minutes is None else minutes
         _low, end = watermarks(consumer, TopicPartition(catalogue.LATENCY, 0))
@@ -159,7 +159,7 @@ class Telling:
         )
 
     def _post_all(self) -> None:
-        """One attempt for each webhook that has something to be sent and is due."""
+        """One attempt for each webhook with a due notification."""
         for name, receiver in self._receivers.items():
             notice = self._outbox.first(name)
             if notice is not None and time.monotonic() >= receiver.due_s:

@@ -1,4 +1,4 @@
-"""Which rate to try next, and what was found: bracket, bisect, confirm. Pure.
+"""Chooses the next rate and the result of a search: bracket, bisect, confirm. Pure.
 
 while step := next_step(steps, search, guess, spent_s):
     steps = [*steps, carried_out(step)]
@@ -17,7 +17,7 @@ SIGNIFICANT_DIGITS = 4
 
 @dataclass(frozen=True)
 class Planned:
-    """A step to carry out. long: as long as a confirmation, not as a step of the bisection."""
+    """A step to carry out. long: use the duration of a confirmation, not of a bisection step."""
 
     rate_per_second: float
     long: bool
@@ -25,8 +25,8 @@ class Planned:
 
 @dataclass(frozen=True)
 class Done:
-    """A step that was carried out; refusals: why the rate was not sustained, empty if it was;
-    undecided: noise hid it; limited_by: the part that kept the rate from being sustained."""
+    """A finished step; refusals: why the rate was not sustained, empty if it was; undecided: noise
+    hides it; limited_by: the part that limited the rate."""
 
     rate_per_second: float
     long: bool
@@ -42,8 +42,8 @@ class Done:
 
 @dataclass(frozen=True)
 class SoFar:
-    """A search that goes on. steps: those that were judged; lost: run ids of those that never will
-    be, because the conductor was ended meanwhile; spent_s: how long the search has taken."""
+    """A search in progress. steps: judged steps; lost: run ids of steps interrupted by the end of a
+    conductor; spent_s: duration of the search so far."""
 
     steps: tuple[Done, ...] = ()
     lost: tuple[str, ...] = ()
@@ -51,18 +51,18 @@ class SoFar:
 
     @property
     def next_number(self) -> int:
-        """Number of the next step, from 1: a lost one keeps its own."""
+        """Number of the next step, from 1; lost steps keep theirs."""
         return len(self.steps) + len(self.lost) + 1
 
 
 @dataclass(frozen=True)
 class Found:
-    """The sustainable rate, records per second, or None when none was sustained.
+    """The sustainable rate, records per second, or None if none was sustained.
 
-    It lies below what was sustained by as much as the policy cannot see, so that it does not exceed
-    the capacity. interval: the capacity lies in it; the upper end is the lowest rate that was not
-    sustained, None when every rate was. confirmed: a long step sustained it. limit: what ended the
-    sustained rates; limited_by: the part that did, empty where that is not known.
+    It is below the highest sustained rate by the resolution of the policy, so that it does not
+    exceed the capacity. interval: contains the capacity; its upper end is the lowest rate that was
+    not sustained, None if every rate was. confirmed: a long step sustained it. limit: why the next
+    rate was not sustained; limited_by: the part that limited it, empty if unknown.
     """
 
     rate_per_second: float | None
@@ -75,14 +75,14 @@ class Found:
 def next_step(
     steps: Sequence[Done], search: Search, guess_per_second: float, spent_s: float = 0.0
 ) -> Planned | None:
-    """The next step, or None when the search is over. The last one that there is time for is
-    long: what it sustains is confirmed."""
+    """The next step, or None when the search is over. The last one within the budget is long, so
+    that a rate it sustains is confirmed."""
     if len(steps) >= search.max_steps or spent_s >= search.budget_s:
         return None
     if steps and steps[-1].undecided and not steps[-1].long:
         return Planned(steps[-1].rate_per_second, long=True)
-    # A rate that short steps sustain and a long one does not has a leak: from then on only long
-    # steps tell.
+    # A rate that short steps sustain and a long one does not has a slow leak: use only long steps
+    # from then on.
     only_long = any(step.long and step.refusals for step in steps)
     low, high = _bracket(steps, only_long)
     rate = _between(low, high, search, guess_per_second)
@@ -94,14 +94,14 @@ def next_step(
 
 
 def _is_last(steps: int, search: Search, spent_s: float) -> bool:
-    """Whether there is room for one more step, where each takes as long as those before."""
+    """Whether the next step is the last that fits, at the mean duration of the steps so far."""
     if steps == 0:
         return False
     return steps + 1 >= search.max_steps or spent_s * (steps + 2) > search.budget_s * steps
 
 
 def found(steps: Sequence[Done], search: Search) -> Found:
-    """What the steps say."""
+    """The result of the steps."""
     only_long = any(step.long and step.refusals for step in steps)
     low, high = _bracket(steps, only_long)
     if low is None:  # no time was left for long steps at lower rates
@@ -117,7 +117,7 @@ def found(steps: Sequence[Done], search: Search) -> Found:
 
 
 def _bracket(steps: Sequence[Done], only_long: bool) -> tuple[float | None, float | None]:
-    """Highest sustained rate below the lowest one that was not, and that one."""
+    """The highest sustained rate below the lowest unsustained one, and the latter."""
     high = min((s.rate_per_second for s in steps if s.refusals), default=None)
     sustained = [
         step.rate_per_second
@@ -130,7 +130,7 @@ def _bracket(steps: Sequence[Done], only_long: bool) -> tuple[float | None, floa
 
 
 def _between(low: float | None, high: float | None, search: Search, guess: float) -> float | None:
-    """A rate that narrows the bracket, or None when it is narrow enough or at a bound."""
+    """A rate that narrows the bracket; None if it is narrow enough or at a bound."""
     least, most = search.min_rate_per_second, search.max_rate_per_second
     if low is None and high is None:
         return _rounded(min(max(guess, least), most))
@@ -150,5 +150,5 @@ def _is_confirmed(steps: Sequence[Done], rate: float) -> bool:
 
 
 def _rounded(rate: float) -> float:
-    """To four digits, so that rates can be read and told."""
+    """Round to four significant digits, for readability."""
     return float(f"{rate:.{SIGNIFICANT_DIGITS}g}")

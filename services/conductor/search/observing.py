@@ -1,4 +1,4 @@
-"""What the bus says of one step of a search, as an Observation. Pure.
+"""Turns the events of one search step into an Observation. Pure.
 
 events = StepEvents(run_id)
 events.add("results.latency", record)
@@ -20,7 +20,7 @@ from services.conductor.search.policies import (
     hopeless,
 )
 
-# Expected outputs have exactly one of these verdicts; duplicates and unexpected ones come on top.
+# An expected output has exactly one of these verdicts; duplicate and unexpected are additional.
 EXPECTED = ("exact", "wrong", "missing", "late")
 Place = tuple[str, str]  # pipeline, stage
 
@@ -43,7 +43,7 @@ class StepEvents:
         self._cpu: list[tuple[int, str, float, float]] = []
 
     def add(self, topic: str, record: dict[str, Any]) -> None:
-        """Take in one event; those of other runs and topics change nothing."""
+        """Add one event; other runs and topics are ignored."""
         if record["run_id"] != self._run_id:
             return
         if topic == catalogue.GENERATOR:
@@ -65,8 +65,8 @@ class StepEvents:
                 self._cpu.append((record["time"], *sample))
 
     def hopeless(self, max_rise: float) -> str:
-        """Why nothing more needs to be seen of this rate, or an empty string. Looked at once for
-        each second of output."""
+        """Why this rate need not be observed any longer, or an empty string. Checked once for each
+        second of output."""
         latest = max((max(seconds) for seconds in self._newest.values()), default=0)
         if latest == self._looked_at:
             return ""
@@ -86,7 +86,7 @@ class StepEvents:
         cores: int | None,
         trouble: tuple[str, ...] = (),
     ) -> Observation:
-        """All that was seen. cores: of the machine that the pipelines run on, None if not known."""
+        """The observation. cores: of the pipelines' machine, None if unknown."""
         stages = tuple(
             self._stage(plan, (pipeline, stage), verdicts)
             for pipeline, of_stages in drained.verdicts.items()
@@ -114,8 +114,8 @@ class StepEvents:
     def _seconds(
         self, plan: PhasePlan, place: Place, verdicts: Mapping[str, int]
     ) -> Iterator[Second]:
-        """Queue of the stage in input records: an output stands for as many of them as the measure
-        phase has for each expected output."""
+        """Queue of the stage in input records: an output stands for the ratio of input records to
+        expected outputs in the measure phase."""
         start_ms, end_ms = plan.measure_start_ms, plan.measure_end_ms
         expected = sum(verdicts[verdict] for verdict in EXPECTED)
         pushed = sum(n for second, n in self._pushed.items() if start_ms <= second < end_ms)
@@ -130,7 +130,8 @@ class StepEvents:
                 yield Second(at_s, self._pushed[second_ms], queue)
 
     def _cpu_share(self, plan: PhasePlan, cores: int | None) -> float | None:
-        """Of the cores that the pipelines may use: all but what the rest of the machine uses."""
+        """Share used of the cores available to the pipelines: all minus other use of the
+        machine."""
         samples = [
             sample
             for sample in self._cpu

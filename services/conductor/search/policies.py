@@ -1,4 +1,4 @@
-"""Whether a pipeline sustained a rate: why not, by the policies of `schemas/search.py`. Pure.
+"""Judges whether a pipeline sustained a rate, by the policies of `schemas/search.py`. Pure.
 
 judged(observation, search).sustained
 """
@@ -10,17 +10,17 @@ from analysis.slope import risen, slope
 from schemas.search import QueueThresholds, Search, SteadyLatency
 
 MIN_MEDIANS = 3
-# A latency has risen when its last third is so much above its first third.
+# A latency has risen if its last third exceeds its first third by this much.
 RISEN_MS, RISEN_SHARE = 50.0, 0.25
 LEAST_LATER_HALF = 10
-# A rate is given up early: so many times the slope that is not sustained, above so many ms.
+# A rate is given up early if latency rises at HOPELESS times the allowed slope, above HOPELESS_MS.
 HOPELESS, HOPELESS_MS, HOPELESS_SECONDS = 5, 1_000.0, 15
 
 
 @dataclass(frozen=True)
 class Second:
-    """One second of the measure phase. at_s: its begin, from the begin of the phase; pushed: input
-    records; queue: input records that are in and not yet out at its end, None where unknown."""
+    """One second of the measure phase. at_s: its start within the phase; pushed: input records;
+    queue: input records not yet processed at its end, None if unknown."""
 
     at_s: int
     pushed: int
@@ -29,11 +29,11 @@ class Second:
 
 @dataclass(frozen=True)
 class StageObserved:
-    """What one stage did with a step.
+    """Observation of one stage.
 
-    medians_ms: by second of output time from the begin of the measure phase, outputs of that phase
-    only; drained_s: from the end of the measure phase to the end of the second of its last output;
-    missing: expected outputs that never came.
+    medians_ms: by second of output time from the start of the measure phase, only outputs of that
+    phase; drained_s: from the end of the measure phase to the end of the second of its last output;
+    missing: expected outputs that never arrived.
     """
 
     name: str
@@ -45,8 +45,8 @@ class StageObserved:
 
 @dataclass(frozen=True)
 class Observation:
-    """One step as it was observed. cpu_share: mean use by the pipeline of the cores that it may
-    use, None where nobody measured it; trouble: why the step itself may not be used."""
+    """Observation of one step. cpu_share: mean share used of the cores available to the pipeline,
+    None if not measured; trouble: why the step is not valid."""
 
     stages: tuple[StageObserved, ...]
     intended: int = 0
@@ -58,8 +58,8 @@ class Observation:
 @dataclass(frozen=True)
 class Judged:
     """refusals: why the rate was not sustained, one sentence each. undecided: there are none, but
-    noise hides whether the latency rises; a longer step tells. by_cpu_alone: the pipeline kept up,
-    but used more of the cores than is allowed."""
+    noise hides whether the latency rises; a longer step decides. by_cpu_alone: the pipeline kept
+    up, but used more of the cores than allowed."""
 
     refusals: tuple[str, ...] = ()
     undecided: bool = False
@@ -67,8 +67,8 @@ class Judged:
 
 
 def judged(observed: Observation, search: Search, *, final: bool) -> Judged:
-    """Whether a step was sustained. final: no longer step follows, so that one that noise hides is
-    judged by its best estimate."""
+    """Judge a step. final: no longer step follows, so decide by the best estimate in spite of
+    noise."""
     reasons = list(observed.trouble)
     undecided = False
     if observed.failed_sends:
@@ -93,8 +93,8 @@ def judged(observed: Observation, search: Search, *, final: bool) -> Judged:
 def resolution(search: Search, measured_s: float) -> float:
     """The largest share by which a rate may exceed the capacity and still pass as sustained.
 
-    A system that gets (1 + x) times what it can do falls behind by x seconds every second of input;
-    the median by second of output rises by x / (1 + x), the queue by x / (1 + x) of the input.
+    At (1 + x) times its capacity, a system falls behind by x seconds every second of input; the
+    median by second of output rises by x / (1 + x), the queue by x / (1 + x) of the input.
     """
     if search.policy == "steady-latency":
         undetected = search.steady_latency.max_rise
@@ -120,8 +120,8 @@ def _cpu_refusals(share: float | None, search: Search) -> list[str]:
 
 
 def hopeless(medians_ms: dict[int, float], max_rise: float) -> bool:
-    """Whether a rate is so far from being sustained that nothing needs to be measured: the latest
-    medians are high and rise much faster than is allowed."""
+    """Whether a rate is clearly unsustainable, so that the step can end: the latest medians are
+    high and rise much faster than allowed."""
     latest = {second: medians_ms[second] for second in sorted(medians_ms)[-HOPELESS_SECONDS:]}
     if len(latest) < HOPELESS_SECONDS or min(latest.values()) < HOPELESS_MS:
         return False
@@ -129,8 +129,8 @@ def hopeless(medians_ms: dict[int, float], max_rise: float) -> bool:
 
 
 def _rises(medians_ms: dict[int, float], max_rise: float, *, final: bool) -> str | None:
-    """By how much latency rises, if it rises too fast; empty where it does not, None where noise
-    hides it. A slope alone is noise unless the level has risen too."""
+    """How fast latency rises, if too fast; empty if it does not, None if noise hides it. A slope
+    counts as noise unless the level has risen too."""
     if len(medians_ms) < MIN_MEDIANS:
         return ""
     later = _later_half(medians_ms)
@@ -170,7 +170,7 @@ def _latency_refusals(stage: StageObserved, bounds: SteadyLatency) -> list[str]:
 
 
 def _later_half(medians_ms: dict[int, float]) -> dict[int, float]:
-    """The later half, where a slow leak shows; nothing where that is too short to tell."""
+    """The later half, where a slow leak shows; empty if it is too short."""
     seconds = sorted(medians_ms)
     later = seconds[len(seconds) // 2 :]
     return (
@@ -196,7 +196,7 @@ def _queue_refusals(stage: StageObserved, search: Search) -> list[str]:
 
 
 def _stretches(seconds: Sequence[Second], above: float) -> list[list[Second]]:
-    """Runs of consecutive seconds with a queue above a threshold."""
+    """Sequences of consecutive seconds with a queue above a threshold."""
     found: list[list[Second]] = []
     was_above = False
     for second in seconds:
@@ -231,7 +231,7 @@ def _by_count(seconds: Sequence[Second], queue: QueueThresholds, pushed: int) ->
 
 
 def _combined(seconds: Sequence[Second], queue: QueueThresholds, pushed: int) -> str:
-    """Once above q^a, the queue is looked at again when (q^b - q^a) / 2 more records are pushed."""
+    """Once above q^a, the queue is checked again after (q^b - q^a) / 2 more pushed records."""
     acceptable, wait = queue.acceptable * pushed, (queue.unacceptable - queue.acceptable) / 2
     left: float | None = None
     for second in seconds:

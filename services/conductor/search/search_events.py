@@ -1,4 +1,4 @@
-"""What a search says on the bus: the state of each step, and its result. Pure."""
+"""Events of a search: the state of each step, and its result. Pure."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from services.conductor.search.policies import Observation, StageObserved
 
 
 def step_detail(done: Done, observed: Observation, request: RunRequest) -> dict[str, Any]:
-    """RunState of one step as it goes on the bus."""
+    """Event detail of one step's RunState."""
     return {
         "rate_per_second": done.rate_per_second,
         "long": done.long,
@@ -23,7 +23,7 @@ def step_detail(done: Done, observed: Observation, request: RunRequest) -> dict[
 
 
 def observation_detail(observed: Observation) -> dict[str, Any]:
-    """An observation as it goes on the bus."""
+    """Event detail of an observation."""
     return {
         "intended": observed.intended,
         "failed_sends": observed.failed_sends,
@@ -33,7 +33,7 @@ def observation_detail(observed: Observation) -> dict[str, Any]:
 
 
 def result_detail(request: RunRequest, so_far: SoFar) -> dict[str, Any]:
-    """The result of the search of a run, before a run at a share of the rate has verified it."""
+    """Result of a run's search, before a run at a share of the rate has verified it."""
     search = request.workload.search
     assert search is not None
     result = found(so_far.steps, search)

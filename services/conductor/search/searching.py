@@ -1,7 +1,7 @@
-"""Carries a search out: steps are runs of their own on pipelines that stay warm, and the run that
-was asked for then takes place at a share of the rate found, which verifies it.
+"""Carries out a search. Steps are separate runs on pipelines that stay warm. The requested run then
+takes place at a share of the rate found, which verifies it.
 
-Every step is told as a conclusion `search_step`, the result as `sustainable_throughput`.
+Every step is published as a conclusion `search_step`, the result as `sustainable_throughput`.
 """
 
 import time
@@ -27,8 +27,8 @@ from services.runtime.events import Events
 
 log = structlog.get_logger()
 STEP_COOL_DOWN_S = 3
-# What rules of a calm run are in a step: one that breaks them would count as too much load. The run
-# at the rate found keeps them.
+# Validity rules disabled in steps: a violation would count as too much load. The run at the rate
+# found applies them.
 NOT_CALM = {
     "must_be_steady": False,
     "must_be_undisturbed": False,
@@ -38,9 +38,9 @@ NOT_CALM = {
 
 
 class Searching:
-    """A run with a search before it. `interrupted` is as for a Run.
+    """A run preceded by a search. `interrupted` is as for a Run.
 
-    so_far: of the same search, what another conductor did before it was ended.
+    so_far: progress of the same search under a previous conductor.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Searching:
         gives_up = bool(request.step_of) and self._warm
 
         def interrupted() -> str:
-            """Why the run should end: also when its rate is far from being sustained."""
+            """Why the step should end, including a clearly unsustainable rate."""
             return self._interrupted() or (events.hopeless(max_rise) if gives_up else "")
 
         run = Run(
@@ -130,7 +130,7 @@ class Searching:
         return run, conclusion, observed
 
     def _verify(self) -> None:
-        """The run itself: at a share of the rate found, or not at all."""
+        """Carry out the run itself at a share of the rate found, or refuse it."""
         report = result_detail(self.request, self._so_far)
         rate = report["verified_at_per_second"]
         if self._reason or rate is None:
@@ -155,16 +155,16 @@ class Searching:
 
 
 def can_stay_warm(request: RunRequest) -> bool:
-    """Whether pipelines can go on with the next step. Where event time closes windows they cannot:
-    their watermark is now, and the event times of the next step's probe traffic lie before it."""
+    """Whether pipelines can serve the next step. They cannot if windows close by event time: their
+    watermark has advanced to now, and the next step's probe traffic has earlier event times."""
     domain = request.domain
     specs = [domain.stage(name) for name in request.stages] if domain else []
     return all(one.complete is not None for one in specs if one.is_windowed)
 
 
 def done_step(planned: Planned, found: Judged, run: Run) -> Done:
-    """A step that was judged, and what limited it if it was not sustained. One in which nothing was
-    late has no late seconds that tell whose they are."""
+    """A judged step, and what limited it if it was not sustained. Without late outputs there are no
+    late seconds to attribute."""
     limited_by = run.limited_by() if found.refusals else ""
     return Done(
         planned.rate_per_second,
@@ -176,7 +176,7 @@ def done_step(planned: Planned, found: Judged, run: Run) -> Done:
 
 
 def keeps_up(state: RunState) -> bool:
-    """Whether the pipelines are fit for the next step: nothing failed, nothing is behind."""
+    """Whether the pipelines can serve the next step: no failure, no backlog."""
     drained = state.drained
     return (
         not state.failure

@@ -1,2 +1,2 @@
-"""Suites: runs without end. `schedule.py` says what comes next and when, `usage.py` how busy the
-machine is (both pure); `notes.py` keeps the place in a file; `running.py` puts them together."""
+"""Suites: runs without end. `schedule.py` decides what comes next and when, `usage.py` measures the
+load of the machine (both pure); `suite_state.py` saves the place; `running.py` combines them."""

@@ -1,4 +1,4 @@
-"""Looks at the history after each run of a suite, in a process of its own, in the pause."""
+"""Analyses the history in a separate process, in the pause after each run of a suite."""
 
 import subprocess
 import sys
@@ -12,8 +12,8 @@ NICENESS = "10"
 
 
 class Analysis:
-    """At most one look at a time; one that takes too long, or is still going on when the conductor
-    ends, is ended. What it would have found, the next one finds."""
+    """At most one analysis at a time. It is stopped if it takes too long or the conductor ends; the
+    next one finds what it would have found."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -34,11 +34,11 @@ class Analysis:
         self._began_s = time.monotonic()
         self._process = subprocess.Popen(
             [*command, "--after", run_id],
-            stdout=subprocess.DEVNULL,  # what it finds is on the bus; errors go to our log
+            stdout=subprocess.DEVNULL,  # findings go to the bus, errors to our log
         )
 
     def goes_on(self) -> bool:
-        """Whether it still takes processor time, which a run would notice."""
+        """Whether it still uses processor time that would disturb a run."""
         if self._process is None:
             return False
         code = self._process.poll()
@@ -53,7 +53,7 @@ class Analysis:
         return False
 
     def end(self) -> None:
-        """End it if it goes on."""
+        """Stop it if it is running."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()

@@ -1,5 +1,4 @@
-"""What thresholds with `baseline` in a suite are held against: a named run, or the last one that
-was as it should be."""
+"""Resolves thresholds with `baseline` in a suite: against a named run, or the last good run."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from schemas.threshold import LATENCY_FIGURES, parse_threshold
 from schemas.validation_errors import DefinitionError
 from services.runtime.clickhouse import query
 
-# Not of `figures`, which computes every figure of every run before it knows which are asked for.
+# The view `figures` would be slow: it computes every figure of every run before filtering.
 LAST = (
     "SELECT r.run_id AS run_id FROM tidegauge.runs AS r"
     " WHERE r.concluded AND r.valid AND r.step_of = '' AND r.workload = {workload:String}"
@@ -29,11 +28,11 @@ LATENCIES = (
 
 
 def with_baseline(request: RunRequest, baseline: str, url: str) -> RunRequest:
-    """The request with numbers in its thresholds in place of a baseline's figures. Where no run can
-    be the baseline yet they are left out: this run may become it.
+    """The request with numbers in its thresholds in place of a baseline's figures. These thresholds
+    are dropped if there is no baseline yet: this run may become it.
 
-    baseline: a run id, or empty. Raises DefinitionError for a named run that does not have what is
-    needed, and QueryError.
+    baseline: a run id, or empty. Raises DefinitionError for a named run that lacks required
+    figures, and QueryError.
     """
     thresholds = [parse_threshold(line) for line in request.workload.thresholds]
     if not any(one.of_baseline for one in thresholds):
@@ -52,8 +51,8 @@ def with_baseline(request: RunRequest, baseline: str, url: str) -> RunRequest:
 
 
 def last_good_run(request: RunRequest, url: str) -> str:
-    """The last valid run of the suite with the same workload, rate and pipelines, none of whose
-    thresholds failed; empty where there is none."""
+    """The last valid run of the suite with the same workload, rate and pipelines and no failed
+    threshold; empty if there is none."""
     rows = query(
         url,
         LAST,
@@ -66,13 +65,13 @@ def last_good_run(request: RunRequest, url: str) -> str:
 
 
 def read_figures(run_id: str, url: str) -> Figures:
-    """Figures of a past run, as thresholds look at them. Raises QueryError."""
+    """Figures of a past run, for its thresholds. Raises QueryError."""
     rows, latencies = query(url, FIGURES, run_id=run_id), query(url, LATENCIES, run_id=run_id)
     return as_figures(rows, latencies)
 
 
 def as_figures(rows: Sequence[dict[str, Any]], latencies: Sequence[dict[str, Any]]) -> Figures:
-    """From rows of the views `figures` and `latency_summary` of one run. Pure."""
+    """Figures from rows of the views `figures` and `latency_summary` of one run. Pure."""
     pipelines: dict[str, Any] = {}
     for row in rows:
         pipeline = pipelines.setdefault(row["pipeline"], {"stages": {}, "resources": {}})

@@ -1,9 +1,9 @@
-"""Carries a suite out: offers the next run when it is due and the machine is free, and keeps the
-place, so that a conductor that was killed goes on where it was.
+"""Runs a suite: offers the next run when it is due and the machine is idle, and saves the place, so
+that a restarted conductor resumes.
 
     suites = Suites(settings, events, notes)
-    request = suites.due()                  # asked often while nothing runs
-    suites.concluded(request, interrupted)  # when it was carried out
+    request = suites.due()                  # polled while nothing runs
+    suites.concluded(request, interrupted)  # after it was carried out
 """
 
 import os
@@ -43,7 +43,7 @@ UNKNOWN_USE_MS = 15_000  # how long to wait for the collector's first samples
 
 @dataclass(frozen=True)
 class Now:
-    """What a suite is doing: `running`, `pausing` until next_at_ms, `waiting` or `skipping`."""
+    """State of a suite: `running`, `pausing` until next_at_ms, `waiting` or `skipping`."""
 
     state: str
     place: Place
@@ -52,8 +52,8 @@ class Now:
 
 
 class Suites:
-    """The suite of this conductor, if there is one. Not thread-safe. keeping: pipelines that wait
-    for its next run."""
+    """The suite of this conductor, if any. Not thread-safe. keeping: pipelines kept for its next
+    run."""
 
     def __init__(
         self,
@@ -79,12 +79,12 @@ class Suites:
         self._waiting_since_ms: int | None = None
         self._told: Now | None = None
         self.keeping = Keeping()
-        self._warm = False  # whether the run that goes on found its pipelines there
-        self._owed_ms = 0  # of rest, when the run before it ended
+        self._warm = False  # whether the current run found its pipelines kept
+        self._owed_ms = 0  # pause still due when the run before it ended
         self._settings = settings
 
     def take(self, command: dict[str, Any]) -> None:
-        """Begin with the suite of a `suite` command, or go on with it where it was."""
+        """Begin or resume the suite of a `suite` command."""
         try:
             suite = Suite.model_validate_json(command["body"])
         except ValidationError as error:
@@ -96,12 +96,12 @@ class Suites:
 
     @property
     def notify(self) -> Notify:
-        """Who is told of what while this suite is carried out; everybody without one."""
+        """Notification rules of the current suite; everybody without one."""
         return self._suite.notify if self._suite else Notify()
 
     @property
     def is_warm(self) -> bool:
-        """Whether the run of `due` finds its pipelines as the run before left them."""
+        """Whether the run of `due` finds its pipelines kept from the run before."""
         return self._warm
 
     @property
@@ -110,8 +110,8 @@ class Suites:
         return max(1.0, self._suite.pace.keep_warm_s) if self._suite else 1.0
 
     def keeps(self, request: RunRequest, state: RunState) -> bool:
-        """Whether the pipelines of a run that ends now stay for the next one: it has the same ones,
-        and comes soon enough."""
+        """Whether the pipelines of an ending run are kept: the next run uses the same ones and
+        starts soon enough."""
         suite, run, now = self._suite, request.suite, self._clock()
         if suite is None or run is None:
             return False
@@ -125,8 +125,8 @@ class Suites:
         return go_on(suite.pace, *steps) and self.keeping.keep(request, state, until_ms)
 
     def due(self) -> RunRequest | None:
-        """The run to carry out now; None while there is no suite, a pause, or a busy machine, and
-        when a step was skipped."""
+        """The run to carry out now; None without a suite, in a pause, on a busy machine, and after
+        a skipped step."""
         self._listen()
         if self._suite is None:
             return None
@@ -143,7 +143,7 @@ class Suites:
         return self._request(self._suite, place)
 
     def goes_on_with(self, request: RunRequest) -> bool:
-        """Take up a run that began before this conductor did; False where it is not one of this
+        """Adopt a run that began before this conductor did; False if it is not part of this
         suite."""
         run, suite = request.suite, self._suite
         if run is None or suite is None or run.name != suite.name or run.step > len(suite.steps):
@@ -153,7 +153,7 @@ class Suites:
         return True
 
     def concluded(self, request: RunRequest, interrupted: bool) -> None:
-        """Note that a run of `due` has ended. One that was interrupted is done again."""
+        """Note that a run of `due` has ended. An interrupted run is repeated."""
         assert self._suite is not None
         assert request.suite is not None
         for topic, record in self._bus.rest():
@@ -180,7 +180,7 @@ class Suites:
         log.info("suite_run_ended", run_id=request.run_id, run_ms=run_ms, rest_ms=rest_ms)
 
     def close(self) -> None:
-        """Stop listening, and what goes on."""
+        """Close the consumers and stop the analysis."""
         self._analysis.end()
         self._bus.close()
 
@@ -203,15 +203,15 @@ class Suites:
         if self._warm:
             environment = request.environment | {"pipelines": "kept from the run before"}
             request = request.model_copy(update={"environment": environment})
-        # Before anybody hears of it, so that it is accounted for.
+        # Save first, so that the run is accounted for after a kill.
         self._notes.begin_run(run_id, self._clock())
         self._begin(place, run_id)
         self._events.lifecycle(protocol.RUN_REQUESTED, run_id, detail=request)
         return request
 
     def _check_engines(self, step: Step) -> None:
-        """Raises DefinitionError where an engine is not there: a suite installs none of those that
-        it only rotates through."""
+        """Raise DefinitionError if an engine is not installed: a suite does not install engines
+        that it only rotates through."""
         for one in step.pipelines if step.kind == "engines" else ():
             engine = load_engine(one.engine)
             if installed(engine, self._settings).lacking():
@@ -222,13 +222,13 @@ class Suites:
 
     def _begin(self, place: Place, run_id: str) -> None:
         self._began_ms, self._waiting_since_ms = self._clock(), None
-        if not self._warm:  # else what they used in the pause counts too
+        if not self._warm:  # otherwise their use during the pause counts too
             self._usage.mark()
             self._marked_ms, self._owed_ms = self._began_ms, 0
         self._tell(Now("running", place, run_id))
 
     def _skip(self, suite: Suite, place: Place, reason: str) -> None:
-        """Go on with the next step, and say why; this one is tried again in the next round."""
+        """Publish why a step is skipped and go to the next; it is retried in the next round."""
         self._skipped[suite.steps[place.step].label] = reason
         self._tell(Now("skipping", place), reason)
         place = place.given_up(suite, self._clock())
@@ -252,7 +252,7 @@ class Suites:
         return f"others use {others:.1f} of {self._cores} cores"
 
     def _listen(self) -> None:
-        """Take in what has come; after a long run, all of it."""
+        """Read all events that have arrived."""
         while records := self._bus.poll(0):
             for topic, record in records:
                 heard(self._take_in, topic, record)
@@ -286,9 +286,9 @@ class Suites:
 
 
 def undisturbed(workload: Workload, busy_share: float) -> Workload:
-    """The workload with the suite's idea of a busy machine as a rule, where it has none itself:
-    a run is not to be used when others used more during it than it would have waited for. Not of
-    a search, whose steps would count as too much load."""
+    """The workload with the suite's `busy_share` as a validity rule, if it has none itself: a run
+    is not valid if others used more during it than the suite would have waited for. Not for a
+    search, whose steps would count as too much load."""
     rules = workload.validity
     if busy_share == 1 or workload.search or rules.max_others_share is not None:
         return workload

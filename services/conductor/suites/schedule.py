@@ -1,4 +1,4 @@
-"""What comes next in a suite, and when. Pure.
+"""Chooses the next step of a suite, and when. Pure.
 
 place = next_place(suite, place, now_ms)     # which step, from when
 place = place.after(suite, began_ms)         # it was carried out
@@ -14,15 +14,15 @@ from schemas.suite import Pace, Suite
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 MOST_RECENT = 3_000
-SKIPPED_MS = 60_000  # what a turn that led to nothing counts
+SKIPPED_MS = 60_000  # time charged for a turn without a run
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a suite is. round: from 1; step: of the next run, from 0; began_ms: when each step, by
-    its label, was begun last; runs: concluded so far; failures: how many of the newest turns in a
-    row led to nothing: the run did not take place or the step was skipped. spent_ms: time that runs
-    took, by kind; recent: begin and length of those of the last day, milliseconds."""
+    """Position in a suite. round: from 1; step: of the next run, from 0; began_ms: last start of
+    each step, by label; runs: concluded so far; failures: consecutive recent turns without a
+    result: the run did not take place or the step was skipped. spent_ms: duration of runs by kind;
+    recent: start and duration of those of the last day, milliseconds."""
 
     round: Annotated[int, Field(ge=1)] = 1
     step: Annotated[int, Field(ge=0)] = 0
@@ -33,7 +33,7 @@ class Place:
     recent: tuple[tuple[int, int], ...] = ()
 
     def after(self, suite: Suite, began_ms: int, took_place: bool, run_ms: int = 0) -> "Place":
-        """The place once the run of `step`, which began then and took so long, was concluded."""
+        """The place after the run of `step`, which began then and took `run_ms`, was concluded."""
         labels = {step.label for step in suite.steps}
         began = {label: at for label, at in self.began_ms.items() if label in labels}
         kind = suite.steps[self.step].kind
@@ -49,8 +49,8 @@ class Place:
         return moved.skip(suite)
 
     def given_up(self, suite: Suite, now_ms: int) -> "Place":
-        """The place once `step` was skipped because it cannot take place now. It has not begun, so
-        it is due again in the next round. In a rotation it has had its turn, so that others get
+        """The place after `step` was skipped because it cannot take place now. It has not begun, so
+        it is due again in the next round. In a rotation it counts as a turn, so that others get
         theirs."""
         place = replace(self, failures=self.failures + 1)
         if suite.rotation:
@@ -64,13 +64,13 @@ class Place:
         return place.skip(suite)
 
     def skip(self, suite: Suite) -> "Place":
-        """The place one step on."""
+        """The place one step later."""
         if self.step + 1 < len(suite.steps):
             return replace(self, step=self.step + 1)
         return replace(self, step=0, round=self.round + 1)
 
     def within(self, suite: Suite) -> "Place":
-        """This place in a suite that may have become shorter."""
+        """This place limited to a suite that may have become shorter."""
         return self if self.step < len(suite.steps) else replace(self, step=0, round=self.round + 1)
 
 
@@ -82,7 +82,7 @@ def next_place(suite: Suite, place: Place, now_ms: int) -> tuple[Place, int]:
 
 
 def budget_ms(pace: Pace, place: Place, now_ms: int) -> int:
-    """From when on the runs of the last 24 h leave room for another, or now."""
+    """When the runs of the last 24 h leave budget for another; at the earliest now."""
     spent = [one for one in place.recent if one[0] > now_ms - DAY_MS]
     total_ms, from_ms = sum(length for _began, length in spent), now_ms
     for began, length in spent:
@@ -93,9 +93,9 @@ def budget_ms(pace: Pace, place: Place, now_ms: int) -> int:
 
 
 def _rotated(suite: Suite, place: Place, now_ms: int) -> tuple[Place, int]:
-    """The step that follows, where it has the kind and the pipelines of the last one and has not
-    had its turn since; or else of the kind that has had least of its share, the step whose turn is
-    longest ago. Where none is due, the one that is due first."""
+    """The following step if it has the kind and pipelines of the last one and has not had its turn
+    since. Otherwise, from the kind furthest below its share, the step that has waited longest. If
+    none is due, the one due first."""
     due = {number: _due_ms(suite, place, number) for number in range(len(suite.steps))}
     ready = [number for number, at_ms in due.items() if at_ms <= now_ms]
     if not ready:
@@ -134,8 +134,8 @@ def _due_ms(suite: Suite, place: Place, number: int) -> int:
 
 
 def _in_order(suite: Suite, place: Place, now_ms: int) -> tuple[Place, int]:
-    """The first step from here on that is due now, or else the one that is due first. Steps that
-    are not yet due again are skipped."""
+    """The first step from here on that is due now, or else the one due first. Steps that are not
+    due again yet are skipped."""
     found: list[tuple[int, Place]] = []
     at = place
     for _ in suite.steps:
@@ -149,10 +149,9 @@ def _in_order(suite: Suite, place: Place, now_ms: int) -> tuple[Place, int]:
 
 
 def pause_ms(pace: Pace, run_ms: int, cpu_seconds: float, cores: int, failures: int) -> int:
-    """How long to rest after a run that took `run_ms` and so much processor time of ours.
+    """Pause after a run that took `run_ms` and `cpu_seconds` of our processor time.
 
-    Long enough for run and pause together to be within the share of the cores; longer and longer
-    while runs fail.
+    Keeps run and pause together within the share of the cores; grows while runs fail.
     """
     wanted_ms = 1000 * cpu_seconds / pace.allowed_cores(cores)
     rest_ms: int = max(pace.pause_s * 1000, round(wanted_ms) - run_ms)
@@ -163,7 +162,6 @@ def pause_ms(pace: Pace, run_ms: int, cpu_seconds: float, cores: int, failures: 
 
 
 def skip_pause_ms(suite: Suite, failures: int) -> int:
-    """How long to rest after a step that was skipped: not at all, until a whole round of turns has
-    led to nothing; then longer and longer."""
+    """Pause after a skipped step: none until a whole round of turns had no result, then growing."""
     rounds = failures // len(suite.steps)
     return pause_ms(suite.pace, 0, 0.0, 1, rounds) if rounds else 0

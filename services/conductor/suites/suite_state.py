@@ -1,8 +1,8 @@
-"""What a conductor must know after a restart: the run that goes on, the suite and its place.
+"""State of a conductor over restarts: the current run, the suite and its place.
 
-One small JSON file, replaced in one step, so that a kill at any time leaves the old or the new one.
-One that makes no sense all the same, cut off by a disk that failed for example, is set aside and
-told in the log: a suite then begins anew, and a run that was left open is found on the bus.
+One small JSON file, replaced atomically, so that a kill leaves the old or the new one. A file that
+is invalid nevertheless, such as after a disk failure, is set aside and logged: a suite then begins
+anew, and an open run is found on the bus.
 """
 
 import json
@@ -24,8 +24,8 @@ _PLACE = TypeAdapter(Place)
 
 
 class SuiteStateFile(BaseModel):
-    """What the file holds. suite and places are read one by one, as another version may have
-    written them. run_stack_id, stack_id: of the stack that began the run, and was asked for the
+    """Content of the file. suite and places are parsed separately, as another version may have
+    written them. run_stack_id, stack_id: of the stack that began the run, and that received the
     suite."""
 
     model_config = ConfigDict(strict=True, extra="allow")
@@ -41,8 +41,8 @@ class SuiteStateFile(BaseModel):
 class SuiteState:
     """The file `conductor.json` of a data folder.
 
-    stack_id: names one start of the whole stack; a suite that was asked for by command is the
-    conductor's own for as long as that lasts. A file that makes no sense counts as empty.
+    stack_id: identifies one start of the whole stack; a suite requested by command applies for as
+    long as that runs. An invalid file counts as empty.
     """
 
     def __init__(self, data: Path, stack_id: str) -> None:
@@ -52,29 +52,29 @@ class SuiteState:
 
     @property
     def run_id(self) -> str:
-        """The run that was going on when this was written last, or empty."""
+        """The current run at the last write, or empty."""
         return self._noted.run_id
 
     @property
     def run_began_ms(self) -> int:
-        """When that run began, epoch milliseconds; 0 if it is not known."""
+        """When that run began, epoch milliseconds; 0 if unknown."""
         return self._noted.run_began_ms
 
     @property
     def run_is_of_this_stack(self) -> bool:
-        """Whether the stack has not been started anew since that run began."""
+        """Whether that run began under this start of the stack."""
         return self._noted.run_stack_id == self._stack_id
 
     def begin_run(self, run_id: str, at_ms: int) -> None:
-        """Note that a run goes on from now."""
+        """Save that a run begins now."""
         self._write(run_id=run_id, run_began_ms=at_ms, run_stack_id=self._stack_id)
 
     def end_run(self) -> None:
-        """Note that none does."""
+        """Save that no run is active."""
         self._write(run_id="")
 
     def suite(self) -> Suite | None:
-        """The suite that was asked for by command since the stack was started."""
+        """The suite requested by command since the stack was started."""
         if self._noted.stack_id != self._stack_id or not self._noted.suite:
             return None
         try:
@@ -83,11 +83,11 @@ class SuiteState:
             return None  # written by another version
 
     def keep_suite(self, suite: Suite) -> None:
-        """Note that a suite was asked for."""
+        """Save a requested suite."""
         self._write(stack_id=self._stack_id, suite=suite.model_dump(mode="json"))
 
     def place(self, suite: str) -> Place:
-        """Where a suite was; the beginning for one that never ran here."""
+        """The place in a suite; the start for one that never ran here."""
         try:
             place = json.dumps(self._noted.places.get(suite, {}))
             return _PLACE.validate_json(place, strict=True)
@@ -95,7 +95,7 @@ class SuiteState:
             return Place()  # written by another version
 
     def keep_place(self, suite: str, place: Place) -> None:
-        """Note where a suite is. Of MOST_SUITES suites, those least recently used are forgotten."""
+        """Save the place in a suite. Of MOST_SUITES suites, the least recently used are evicted."""
         others = {k: v for k, v in self._noted.places.items() if k != suite}
         kept = list(others.items())[-(MOST_SUITES - 1) :]
         self._write(places={**dict(kept), suite: asdict(place)})

@@ -1,4 +1,4 @@
-"""How busy the machine is, and with whom, from `results.resources`. Pure.
+"""Processor use by the stack and by others, from `results.resources`. Pure.
 
 usage = Usage()
 usage.add(record)
@@ -17,7 +17,7 @@ MOST_SAMPLES = 10_000
 
 @dataclass
 class Usage:
-    """Samples of the last WINDOW_MS, and what was used since `mark()`."""
+    """Samples of the last WINDOW_MS, and use since `mark()`."""
 
     _machine_s: float = 0.0
     _own_s: float = 0.0
@@ -28,12 +28,12 @@ class Usage:
 
     @property
     def own_cpu_seconds(self) -> float:
-        """CPU seconds of our own services since `mark()`; of the whole machine where the collector
-        does not see them, as a machine of containers is taken to be ours."""
+        """CPU seconds of our own services since `mark()`; of the whole machine if the collector
+        does not see them, as with containers."""
         return self._own_s if self._sees_the_stack else self._machine_s
 
     def add(self, record: dict[str, Any]) -> None:
-        """Take in one event of `results.resources`."""
+        """Add one event of `results.resources`."""
         service, cpu_seconds = record["service"], record["cpu_seconds"]
         self._samples.append((record["time"], service, cpu_seconds, record["interval_s"]))
         if service == MACHINE:
@@ -43,13 +43,13 @@ class Usage:
         self._sees_the_stack = self._sees_the_stack or service != COLLECTOR
 
     def mark(self) -> None:
-        """Count what is used from now on."""
+        """Start counting use from now."""
         self._machine_s = self._own_s = 0.0
         self._sees_the_stack = False
 
     def of_others(self, now_ms: int) -> float | None:
-        """Cores that processes of others have used on average in the last WINDOW_MS; None when
-        nothing is known of most of it, or which processes are our own."""
+        """Mean cores used by other processes in the last WINDOW_MS; None if most of it was not
+        sampled, or if our own processes are not known."""
         while self._samples and self._samples[0][0] < now_ms - WINDOW_MS:
             self._samples.popleft()
         seconds = sum(interval for _t, name, _cpu, interval in self._samples if name == MACHINE)
