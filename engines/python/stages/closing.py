@@ -1,9 +1,9 @@
-"""Windows that are closed by event time.
+"""Windows closed by event time.
 
-A window is closed at the LogAppendTime at which every input that the stage is made of has a record
-with an event time at or after its end. Records that were appended up to GRACE_MS after that belong
-to it, later ones do not. Event time is that of all keys of a run, so the engine shows every record
-of the inputs to `seen`.
+A window is closed at the LogAppendTime at which every input of the stage has a record with an event
+time at or after its end. Records appended up to GRACE_MS after that belong to it, later ones do
+not. Event time is tracked over all keys of a run, so the engine passes every input record to
+`seen`.
 """
 
 import bisect
@@ -14,13 +14,13 @@ from stages.records import Row
 
 GRACE_MS = 1_000
 SILENT_MS = 10_000  # after the last record of a window that event time has not passed
-LOOK_MS = 250  # below GRACE_MS, so that no window is seen closed too late
+LOOK_MS = 250  # below GRACE_MS, so that windows are not closed too late
 MOST_PASSED = 5_000  # seconds of event time
 
 
 class EventTime:
-    """Up to which event time all inputs have come, and when. Windows begin and end at whole
-    seconds, so that is the resolution. It can be pickled."""
+    """The event time that all inputs have reached, and when they did. Windows start and end at
+    whole seconds, so that is the resolution. Can be pickled."""
 
     def __init__(self, inputs: list[str]) -> None:
         self.inputs = inputs
@@ -28,7 +28,7 @@ class EventTime:
         self._passed: list[tuple[int, int]] = []
 
     def seen(self, row: Row) -> None:
-        """A record of an input moves event time, whatever becomes of it."""
+        """Advance event time by an input record, even if a stage drops it."""
         if row.event_ms <= self._newest_ms.get(row.source, -1):
             return
         self._newest_ms[row.source] = row.event_ms
@@ -43,16 +43,16 @@ class EventTime:
                 del passed[:-MOST_PASSED]
 
     def passed_ms(self, event_ms: int) -> int | None:
-        """The LogAppendTime at which every input had come to an event time; None if not yet."""
+        """The LogAppendTime at which every input had reached an event time; None if not yet."""
         place = bisect.bisect_left(self._passed, (event_ms, 0))
         return self._passed[place][1] if place < len(self._passed) else None
 
 
 class Closed(Aggregate):
-    """A window is due when event time has passed its end in every input, and a second later.
+    """A window is due one second after event time has passed its end in every input.
 
-    `due_ms` is when an engine is to ask for `due` of a key: what is due depends on time only.
-    times: by run; whoever keeps what is kept of keys keeps them, too.
+    `due_ms` is when the engine should call `due` for a key: it depends on time only.
+    times: event time by run; must be saved together with the state of keys.
     """
 
     empty = list
@@ -62,7 +62,7 @@ class Closed(Aggregate):
         self.times: dict[str, EventTime] = {}
 
     def seen(self, row: Row) -> None:
-        """Every record of the inputs, before it is added."""
+        """Call for every input record before it is added."""
         if row.source in self.inputs:
             self.time_of(row).seen(row)
 
@@ -83,7 +83,7 @@ class Closed(Aggregate):
         return []
 
     def due_ms(self, kept: KeptOfKey, now_ms: float) -> float | None:
-        """When to look next at what is kept of a key; None where no window is open."""
+        """When to check the state of a key next; None if no window is open."""
         dues = [min(self._due_ms(at, rows), now_ms + LOOK_MS) for at, rows in _open(kept)]
         return min(dues, default=None)
 
@@ -94,14 +94,14 @@ class Closed(Aggregate):
         return max(row.appended_ms for row in rows) + SILENT_MS
 
     def due(self, kept: KeptOfKey, reached_ms: float) -> list[Row]:
-        """Of the windows of a key those that are due, oldest first. reached_ms: all records that
-        were appended up to then are added."""
+        """The due windows of a key, oldest first. reached_ms: all records appended until then have
+        been added."""
         found = []
         for start_ms, rows in sorted(_open(kept), key=lambda window: window[0]):
             if self._due_ms(start_ms, rows) < reached_ms:
                 found += self.publish(kept, start_ms, rows)
                 if self.time_of(rows[0]).passed_ms(start_ms + self.size_ms) is not None:
-                    del kept[start_ms]  # what comes now is late, so no mark is needed
+                    del kept[start_ms]  # later records are late, so no mark is needed
         return found
 
 

@@ -1,6 +1,6 @@
 """All stages of a plan in one thread: a record in, the records to publish out.
 
-For engines that hand a record to a program and leave the rest to it.
+For engines that pass records to a program and leave the processing to it.
 """
 
 import heapq
@@ -17,18 +17,18 @@ MOST_KEYS = 200_000
 
 
 class States(Protocol):
-    """What a stage keeps, by key."""
+    """State of a stage, by key."""
 
     def of(self, key: str) -> KeptOfKey:
-        """What is kept of a key."""
+        """The state of a key."""
         ...
 
 
 class InMemory(OrderedDict[str, Kept]):
-    """States in memory: of the keys that were used last."""
+    """State in memory, for the most recently used keys."""
 
     def of(self, key: str) -> Kept:
-        """What is kept of a key."""
+        """The state of a key."""
         kept = self.setdefault(key, Kept())
         self.move_to_end(key)
         if len(self) > MOST_KEYS:
@@ -37,7 +37,7 @@ class InMemory(OrderedDict[str, Kept]):
 
 
 class Stage:
-    """A stage with what it keeps, and when to look again at which key."""
+    """A stage with its state and the times at which to check keys."""
 
     def __init__(self, spec: Spec, kind: Any, states: States) -> None:
         self.spec, self.kind, self._states = spec, kind, states
@@ -45,7 +45,7 @@ class Stage:
         self._awaited: set[str] = set()
 
     def add(self, row: Row, now_ms: float) -> list[Row]:
-        """The rows that are due because of a row."""
+        """The rows due after one more row."""
         if isinstance(self.kind, PerRow):
             return self.kind.add(row)
         key = self.kind.key_of(row)
@@ -55,14 +55,14 @@ class Stage:
         return found
 
     def look_later(self, key: str, now_ms: float) -> None:
-        """Look at a key again when its next window may be due."""
+        """Schedule a check of a key for when its next window may be due."""
         due_ms = self.kind.due_ms(self._states.of(key), now_ms)
         if due_ms is not None:
             self._awaited.add(key)
             heapq.heappush(self._dues, (due_ms, key))
 
     def due(self, reached_ms: float) -> list[Row]:
-        """The rows that are due because of time."""
+        """The rows due by time alone."""
         found = []
         while self._dues and self._dues[0][0] < reached_ms:
             _, key = heapq.heappop(self._dues)
@@ -73,8 +73,8 @@ class Stage:
 
 
 class Flow:
-    """All stages of a plan, in order; rows flow from each to those that read it. states: by the
-    name of a stage where it keeps what it keeps, in memory if not given."""
+    """All stages of a plan, in order; rows flow from each to its readers. states: state by the name
+    of a stage; in memory if not given."""
 
     def __init__(self, plan: Plan, states: dict[str, States] | None = None) -> None:
         self._plan = plan
@@ -92,7 +92,7 @@ class Flow:
         appended_ms: int,
         place: tuple[int, int] = (-1, -1),
     ) -> list[Message]:
-        """What is to publish because of a record. One that does not decode is only copied. place:
+        """The outputs due after one more record. Undecodable records are only copied. place:
         partition and offset."""
         found: list[Message] = []
         if value is not None:
@@ -105,7 +105,7 @@ class Flow:
         return found + self._flow({row.source: [row]}, appended_ms)
 
     def tick(self, reached_ms: float) -> list[Message]:
-        """What is to publish because of time. reached_ms: see `Reading`."""
+        """The outputs due by time alone. reached_ms: see `Reading`."""
         found: list[Message] = []
         for stage in self.closed:
             rows = stage.due(reached_ms)

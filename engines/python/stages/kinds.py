@@ -1,12 +1,11 @@
-"""Kinds of stages. A kind is a function of a row and of what is kept of the row's key:
+"""Stage kinds. A kind is a function of a row and the state of the row's key:
 
     kept = states[kind.key_of(row)]
     rows = kind.add(kept, row)
 
-What is kept of a key is a mapping from an event time, or the begin of a window, to a row, rows,
-rows by what counts once, or a mark (stages/packing.py). A kind puts back what it changes, so the
-mapping may be a store. No kind looks at what is kept of other keys, so an engine may keep them
-wherever it likes.
+The state of a key maps an event time, or the start of a window, to a row, rows, rows by what counts
+once, or a mark (stages/packing.py). A kind writes back what it changes, so the mapping may be a
+store. No kind reads the state of other keys, so an engine may keep it anywhere.
 """
 
 import json
@@ -18,7 +17,7 @@ from stages.records import Row
 
 Spec = dict[str, Any]
 KeptOfKey = MutableMapping[int, Any]
-PUBLISHED = True  # what stays of a group or window that is published
+PUBLISHED = True  # mark of a published group or window
 MOST_KEPT = 200
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
@@ -40,7 +39,7 @@ FUNCTIONS: dict[str, Callable[[list[Any]], Any]] = {
 
 
 class Kept(dict[int, Any]):
-    """What is kept of one key in memory: the newest MOST_KEPT."""
+    """State of one key in memory: the newest MOST_KEPT entries."""
 
     def __setitem__(self, at: int, value: Any) -> None:
         if at not in self and len(self) >= MOST_KEPT:
@@ -49,13 +48,13 @@ class Kept(dict[int, Any]):
 
 
 def windows_of(window: Spec, event_ms: int) -> range:
-    """Begins of the windows that an event time is in, newest first."""
+    """Starts of the windows that contain an event time, newest first."""
     slide_ms = 1000 * window["slide_s"]
     return range(event_ms // slide_ms * slide_ms, event_ms - 1000 * window["size_s"], -slide_ms)
 
 
 def aggregates(spec: Spec, rows: Iterable[Row]) -> dict[str, Any]:
-    """The columns that a stage computes over rows."""
+    """The aggregate columns of a stage over rows."""
     found = {}
     in_order = sorted(rows, key=lambda row: row.appended_ms)
     for one in spec["aggregates"]:
@@ -71,19 +70,19 @@ def aggregates(spec: Spec, rows: Iterable[Row]) -> dict[str, Any]:
 
 
 def made(rows: list[Row], columns: dict[str, Any], event_ms: int) -> Row:
-    """A row of several."""
+    """A row derived from several."""
     fields = {"run_id": rows[0].fields["run_id"], **columns}
     return Row(fields, "", event_ms, max(row.appended_ms for row in rows))
 
 
 class PerRow:
-    """copy, decode, filter, lookup: rows by themselves."""
+    """copy, decode, filter, lookup: stateless kinds."""
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
 
     def add(self, row: Row) -> list[Row]:
-        """The row with its columns, or none."""
+        """The row with the stage's columns, or none."""
         fields, table = row.fields, self.spec["table"]
         for one in self.spec["where"]:
             if not COMPARE[one["operator"]](fields[one["column"]], one["value"]):
@@ -97,7 +96,7 @@ class PerRow:
 
 
 class Keyed:
-    """A stage that keeps something of each key."""
+    """A stage with state per key."""
 
     def __init__(self, spec: Spec, inputs: list[Spec]) -> None:
         self.spec = spec
@@ -106,7 +105,7 @@ class Keyed:
         self.size_ms = 1000 * spec["window"]["size_s"] if spec["window"] else 0
 
     def key_of(self, row: Row) -> str:
-        """The key as text; rows of different runs have different ones."""
+        """The key as text, distinct for each run."""
         return json.dumps([row.fields[name] for name in self.names])
 
     def keys_of(self, row: Row) -> dict[str, Any]:
@@ -114,11 +113,11 @@ class Keyed:
         return {name: row.fields[name] for name in self.spec["keys"]}
 
     def add(self, kept: KeptOfKey, row: Row) -> list[Row]:
-        """The rows that are due because of a row."""
+        """The rows due after one more row."""
         raise NotImplementedError
 
     def of_window(self, rows: list[Row], start_ms: int, columns: dict[str, Any]) -> Row:
-        """A row about a window."""
+        """An output row of a window."""
         end_ms = start_ms + self.size_ms
         columns = {
             **self.keys_of(rows[0]),
@@ -129,7 +128,7 @@ class Keyed:
 
 
 class Join(Keyed):
-    """The first record of each input with the same keys and event time."""
+    """Joins the first record of each input with the same keys and event time."""
 
     def __init__(self, spec: Spec, inputs: list[Spec]) -> None:
         super().__init__(spec, inputs)
@@ -150,7 +149,7 @@ class Join(Keyed):
 
 
 class WindowJoin(Keyed):
-    """Every pair of records of two inputs with the same keys in one window."""
+    """Joins each pair of records of two inputs with the same keys in one window."""
 
     def __init__(self, spec: Spec, inputs: list[Spec]) -> None:
         super().__init__(spec, inputs)
@@ -171,8 +170,8 @@ class WindowJoin(Keyed):
 
 
 class Aggregate(Keyed):
-    """Rows by keys and window; a subclass says when a window is due. empty: makes what is kept of a
-    window that has no row yet."""
+    """Groups rows by keys and window; a subclass decides when a window is due. empty: makes the
+    state of a window without rows."""
 
     empty: Callable[[], Any]
 
@@ -182,7 +181,7 @@ class Aggregate(Keyed):
         self.needed = {source for source in sources if source}
 
     def open_windows(self, kept: KeptOfKey, row: Row) -> Iterator[tuple[int, Any]]:
-        """Of the windows of a row those that are not published: begin, and what is kept."""
+        """The unpublished windows of a row: start and state."""
         if not row.source or row.source in self.inputs:
             for start_ms in windows_of(self.spec["window"], row.event_ms):
                 group = kept.get(start_ms)
@@ -190,7 +189,7 @@ class Aggregate(Keyed):
                     yield start_ms, self.empty() if group is None else group
 
     def publish(self, kept: KeptOfKey, start_ms: int, rows: list[Row]) -> list[Row]:
-        """The row of a window, if each input that is named has one in it."""
+        """The output of a window, if each of its inputs has a row in it."""
         kept[start_ms] = PUBLISHED
         if not self.needed <= {row.source for row in rows}:
             return []
@@ -198,7 +197,7 @@ class Aggregate(Keyed):
 
 
 class Counted(Aggregate):
-    """A window is due when all its records are there: the records say how many."""
+    """A window is due when it has as many records as the records themselves announce."""
 
     empty = dict
 
@@ -221,12 +220,12 @@ class Counted(Aggregate):
         return found
 
     def identity(self, row: Row) -> tuple[Any, ...]:
-        """What counts once."""
+        """The values by which a row counts once."""
         part = row.event_ms // self.every_ms
         return row.source, part, *(row.fields[name] for name in self.once_per)
 
     def is_complete(self, group: dict[tuple[Any, ...], Row]) -> bool:
-        """Whether as many rows of each input are there as the largest count says."""
+        """Whether each input has as many rows as the largest announced count."""
         column = self.spec["complete"]["column"]
         parts = self.size_ms // self.every_ms
         rows = group.values()
@@ -238,8 +237,8 @@ class Counted(Aggregate):
 
 
 class Change(Keyed):
-    """Relative changes of the windows of an aggregate against those before them. A counted one
-    waits for all of its parts; a closed one takes what there is when the newest is closed."""
+    """Relative changes of an aggregate's windows from earlier ones. If counted, it waits for all
+    parts; if closed, it uses the parts that exist when the newest is closed."""
 
     def __init__(self, spec: Spec, inputs: list[Spec]) -> None:
         super().__init__(spec, inputs)
@@ -254,11 +253,11 @@ class Change(Keyed):
         return [self.change(kept, at) for at in ends if all(one in kept for one in self.parts(at))]
 
     def parts(self, newest_ms: int) -> range:
-        """Begins of the parts of the window that ends with this one."""
+        """Starts of the parts of the window that ends with this one."""
         return range(newest_ms + self.part_ms - self.size_ms, newest_ms + 1, self.part_ms)
 
     def change(self, kept: KeptOfKey, newest_ms: int) -> Row:
-        """The row of the window that ends with this part."""
+        """The output of the window that ends with this part."""
         rows = {at: kept[at] for at in self.parts(newest_ms) if at in kept}
         columns = {}
         for one in self.spec["changes"]:

@@ -1,4 +1,4 @@
-"""The lines of JSON that a program says on standard output, and its end."""
+"""JSON lines on a program's standard output, and the end of the program."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from stages.plan import Plan
     from stages.reading import Reading
 
-VALUE_BYTES = 100_000  # of a value that does not decode, how many are told
+VALUE_BYTES = 100_000  # bytes of an undecodable value to report
 
 
 def say(**line: Any) -> None:
-    """One line, at once and whole, whatever thread it comes from."""
+    """Write one line in a single write, from any thread."""
     os.write(1, (json.dumps(line) + "\n").encode())
 
 
 def say_undecodable(topic: str, place: tuple[int, int], value: bytes | None) -> None:
-    """Tell of a value that is no record, so that it is kept. place: partition and offset."""
+    """Report an undecodable value, so that it is stored. place: partition and offset."""
     partition, offset = place
     told = None if value is None else base64.b64encode(value[:VALUE_BYTES]).decode()
     say(
@@ -37,10 +37,10 @@ def say_undecodable(topic: str, place: tuple[int, int], value: bytes | None) -> 
 
 
 def end_with_parent() -> None:
-    """End this program at the end of its standard input."""
+    """End this program when its standard input is closed."""
 
     def wait() -> None:
-        while os.read(sys.stdin.fileno(), 1024):  # sys.stdin's lock would hold up an exit
+        while os.read(sys.stdin.fileno(), 1024):  # sys.stdin's lock would block the exit
             pass
         os._exit(1)
 
@@ -48,14 +48,14 @@ def end_with_parent() -> None:
 
 
 class Progress:
-    """Says once a second what was read, of every stage that is published."""
+    """Reports once a second the rows read by every published stage."""
 
     def __init__(self, plan: Plan, reading: Reading) -> None:
         self._stages, self._reading = list(plan.outputs), reading
         self._said_s, self._said_count = time.monotonic(), 0
 
     def tell(self, **more: int) -> None:
-        """Say it if a second has passed."""
+        """Report if a second has passed."""
         now_s = time.monotonic()
         if now_s - self._said_s < 1:
             return

@@ -1,7 +1,7 @@
-"""What is kept of a key as JSON, for state and rows that go through topics, which others may write.
+"""Serialises the state of a key as JSON, for state and rows on topics that others may write.
 
-JSON says values only; a pickle runs the code that it names. Rows of the same columns name them
-once, because an engine may write all that it keeps of a key at every record.
+JSON contains only values, while unpickling can run arbitrary code. Rows with the same columns share
+one list of names, because an engine may write the whole state of a key with every record.
 """
 
 import json
@@ -12,7 +12,7 @@ from stages.records import Row
 
 
 def packed(kept: Any) -> bytes:
-    """A row, rows, rows by what counts once, or a mark."""
+    """Serialise a row, rows, rows by what counts once, or a mark."""
     if isinstance(kept, list):
         kept = {"rows": _table(kept)}
     elif isinstance(kept, dict):
@@ -21,8 +21,8 @@ def packed(kept: Any) -> bytes:
 
 
 def unpacked(data: bytes) -> Any:
-    """The same back. Raises ValueError where it is no JSON, TypeError or LookupError where it is
-    another's."""
+    """Deserialise. Raises ValueError for invalid JSON, TypeError or LookupError for an unknown
+    structure."""
     found = json.loads(data)
     if isinstance(found, list):
         return Row(*found)
@@ -39,8 +39,8 @@ def unpacked(data: bytes) -> Any:
 
 
 def _table(rows: Iterable[Row]) -> tuple[list[tuple[str, ...]], list[list[Any]]]:
-    """Every set of columns that rows have, and of each row the number of its own, its values and
-    the rest of it."""
+    """The distinct column sets, and for each row the index of its set, its values and its other
+    fields."""
     numbers: dict[tuple[str, ...], int] = {}
     cells = []
     for fields, *place in rows:

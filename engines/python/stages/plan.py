@@ -1,4 +1,4 @@
-"""The plan of a run: its stages in order with their kinds, its topics and its records."""
+"""The plan of a run: its stages in order with their kinds, its topics and its record types."""
 
 import json
 from collections.abc import Iterator
@@ -14,10 +14,10 @@ Message = tuple[str, str | bytes | None, bytes]  # topic, key, value
 
 
 class Plan:
-    """A plan in JSON, as docs/write-an-engine.md explains it.
+    """A plan in JSON, as described in docs/write-an-engine.md.
 
-    stages: those that are published and those before them, in order. start_offsets: by topic the
-    offset of each partition to begin at.
+    stages: published stages and those they depend on, in order. start_offsets: by topic the start
+    offset of each partition.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -36,7 +36,7 @@ class Plan:
 
     @property
     def partitions(self) -> Iterator[tuple[str, int, int]]:
-        """Topic, partition and offset to begin at."""
+        """Topic, partition and start offset."""
         for topic, offsets in self.start_offsets.items():
             for number, offset in enumerate(offsets):
                 yield topic, number, offset
@@ -47,7 +47,7 @@ class Plan:
         return [name, *(each for one in self._specs[name]["reads"] for each in self._chain(one))]
 
     def inputs_of(self, spec: Spec) -> list[Spec]:
-        """The inputs that a stage is made of: where its columns name inputs, those."""
+        """The inputs of a stage: those that its columns name, if any."""
         found = set()
         for name in spec["reads"]:
             before = self._specs.get(name)
@@ -57,7 +57,7 @@ class Plan:
         return [one for one in self.domain["inputs"] if one["name"] in (found & named or found)]
 
     def kind_of(self, spec: Spec) -> PerRow | Keyed:
-        """A stage at work."""
+        """A running stage."""
         kind, inputs = spec["kind"], self.inputs_of(spec)
         if kind == "aggregate":
             return (Counted if spec["complete"] else Closed)(spec, inputs)
@@ -71,8 +71,8 @@ class Plan:
         appended_ms: int,
         place: tuple[int, int] = (-1, -1),
     ) -> Row | None:
-        """The row of a record of an input; None, which is told, where it does not decode. place:
-        partition and offset, where the engine knows them."""
+        """The row of an input record; None for an undecodable one, which is reported. place:
+        partition and offset, if the engine knows them."""
         source = self.inputs[topic]
         record = self.records[source["record"]]
         fields = record.decode_json(value) if self.is_json else record.decode(value)
@@ -82,7 +82,7 @@ class Plan:
         return Row(fields, source["name"], fields[source["event_time"]], appended_ms)
 
     def copies_of(self, topic: str) -> list[str]:
-        """The output topics that have the same bytes as an input topic."""
+        """The output topics that copy an input topic."""
         name = self.inputs[topic]["name"]
         copies = [
             one["name"] for one in self.stages if one["kind"] == "copy" and name in one["reads"]
@@ -90,10 +90,10 @@ class Plan:
         return [self.outputs[one] for one in copies if one in self.outputs]
 
     def message_of(self, spec: Spec, row: Row) -> Message:
-        """The record of an output that is no copy."""
+        """The output record of a stage that is not a copy."""
         value = self.records[spec["record"]].encode(row.fields)
         return self.outputs[spec["name"]], str(row.fields[spec["key"]]), value
 
     def is_published(self, spec: Spec) -> bool:
-        """Whether the rows of a stage are to be encoded; copies are of bytes."""
+        """Whether the rows of a stage must be encoded; copies use the raw bytes."""
         return spec["name"] in self.outputs and spec["kind"] != "copy"

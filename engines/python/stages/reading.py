@@ -1,10 +1,10 @@
-"""How far the inputs are read: offsets, lag, and the time up to which all records are there."""
+"""Progress of the inputs: offsets, lag, and the time up to which all records have arrived."""
 
-READ_MS = 40  # from an append to the record's arrival here, where nothing is behind
+READ_MS = 40  # from append to arrival, without lag
 
 
 class Reading:
-    """Partitions of the inputs by what was read of them and where they end."""
+    """Read and end offsets of the input partitions."""
 
     def __init__(self, start_offsets: dict[str, list[int]]) -> None:
         starts = {
@@ -18,29 +18,29 @@ class Reading:
         self.count = 0
 
     def begin(self, topic: str, partition: int, offset: int) -> None:
-        """Where a partition is read from, if not from where the run began."""
+        """Set the start offset of a partition, if not that of the run."""
         self.next_offsets[topic, partition] = offset
 
     def read(
         self, topic: str, partition: int, offset: int, appended_ms: int, count: int = 1
     ) -> None:
-        """A record, or the last of several."""
+        """Note a record, or the last of several, as read."""
         place = topic, partition
         self.next_offsets[place] = offset + 1
         self._appended_ms[place] = appended_ms
         self.count += count
 
     def end(self, topic: str, partition: int, offset: int) -> None:
-        """Where a partition ends, as the broker said last."""
+        """Set the end offset of a partition, as last reported by the broker."""
         self.ends[topic, partition] = offset
 
     @property
     def lag(self) -> int:
-        """Records that are not read yet."""
+        """Number of unread records."""
         return sum(max(0, end - self.next_offsets[place]) for place, end in self.ends.items())
 
     def reached_ms(self, now_ms: float) -> float:
-        """All records that were appended up to then are read."""
+        """All records appended until this time have been read."""
         behind = [
             self._appended_ms[place]
             for place, end in self.ends.items()

@@ -1,4 +1,4 @@
-"""Values of Kafka records, Avro in single-object encoding or JSON, and the rows made of them."""
+"""Decodes and encodes values of Kafka records: Avro single-object encoding or JSON."""
 
 import io
 import json
@@ -9,7 +9,7 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 
 class Row(NamedTuple):
-    """A record of an input (`source`), or what stages made of several (`source` empty).
+    """A record of an input (`source`), or a row derived from several (`source` empty).
 
     event_ms, appended_ms: event time and LogAppendTime, epoch milliseconds; of several records the
     newest append.
@@ -35,7 +35,7 @@ class Record:
         self.schema = fastavro.parse_schema(schema)
 
     def decode(self, value: bytes | None) -> dict[str, Any] | None:
-        """The fields of a value; None where it is no such record."""
+        """The fields of a value; None if it is not such a record."""
         if value is None or value[:10] != self.header:
             return None
         data = io.BytesIO(value)
@@ -47,7 +47,7 @@ class Record:
         return None if data.read(1) else fields
 
     def decode_json(self, value: bytes | None) -> dict[str, Any] | None:
-        """The same of a value in JSON."""
+        """The same for a JSON value."""
         try:
             fields = json.loads(value or b"")
             return fields if all(fields[name] is not None for name in self.columns) else None
@@ -55,7 +55,7 @@ class Record:
             return None
 
     def encode(self, fields: dict[str, Any]) -> bytes:
-        """Header and datum; a column that is not there is null."""
+        """Header and datum; missing columns become null."""
         out = io.BytesIO()
         out.write(self.header)
         row = {name: fields.get(name) for name in self.columns}
