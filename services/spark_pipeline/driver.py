@@ -1,9 +1,9 @@
 """One pipeline of one run: `python -m services.spark_pipeline.driver PLAN`.
 
-Starts the queries, from their checkpoints where it is started again in the same run, says that it
-is ready when all of them read, and watches them until SIGTERM (exit 0) or until one fails (which it
-says, exit 1). Standard input is a pipe that the runner holds open: at its end the runner is gone,
-and the driver ends too. So does the JVM when the driver is gone, by a pipe of the same kind.
+Starts the queries, from their checkpoints after a restart in the same run, reports ready once all
+of them read, and watches them until SIGTERM (exit 0) or until one fails (reported, exit 1).
+Standard input is a pipe held open by the runner: the driver ends when it is closed. The JVM ends
+with the driver in the same way.
 """
 
 import shutil
@@ -85,7 +85,7 @@ def conf_of(
     scratch: Path,
     classes: tuple[str, ...] = (),
 ) -> dict[str, str]:
-    """Settings of the session of a plan. classes: options for the archive of classes."""
+    """Session settings for a plan. classes: options for the class data sharing archive."""
     return spark_conf(
         pipeline,
         plan.domain,
@@ -108,7 +108,7 @@ def _say_failed(voice: Voice, failure: Failure) -> int:
 def start_queries(
     spark: SparkSession, pipeline: SparkPipeline, plan: EnginePlan, place: Place, own: Own
 ) -> list[StreamingQuery]:
-    """Start one query per stage, side by side: each waits for Kafka's metadata on its own."""
+    """Start one query per stage, concurrently: each waits for Kafka metadata."""
     with ThreadPoolExecutor(len(plan.outputs)) as starters:
         return list(
             starters.map(
@@ -129,7 +129,7 @@ def _partitions(offsets: Mapping[str, tuple[int, ...]]) -> int:
 
 
 def _close(spark: SparkSession, queries: list[StreamingQuery], scratch: Path) -> None:
-    spark.sparkContext.setLogLevel("OFF")  # each task cut short would leave a stack trace
+    spark.sparkContext.setLogLevel("OFF")  # each interrupted task would log a stack trace
     with ThreadPoolExecutor(len(queries) or 1) as stoppers:
         list(stoppers.map(lambda query: query.stop(), queries))
     spark.stop()

@@ -1,7 +1,7 @@
-"""What the Kafka consumers of the queries have read and what they have not, from the driver's JVM.
+"""Rows read and lag of the queries' Kafka consumers, from the driver's JVM.
 
-A query in real-time or continuous mode reports only at the end of a batch. Its consumers count all
-the time, in beans of JMX. On a cluster they are in other JVMs, and nothing is known here.
+A query in real-time or continuous mode reports only at the end of a batch, but its consumers update
+their JMX metrics all the time. On a cluster they are in other JVMs and cannot be read here.
 """
 
 import math
@@ -16,13 +16,13 @@ from pyspark.sql import SparkSession
 DOMAIN = "kafka.consumer:"
 BEANS = f"{DOMAIN}type=consumer-fetch-manager-metrics,*"
 CONSUMED, LAG = "records-consumed-total", "records-lag"
-# Spark's name of a group: the prefix that it was given, a UUID and a number.
+# Spark's consumer group id: the given prefix, a UUID and a number.
 CLIENT = re.compile(r"^consumer-(.+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-.*-executor-\d+$")
 
 
 @dataclass(frozen=True)
 class Bean:
-    """An attribute of a bean: of a consumer, or of one partition that it reads."""
+    """A JMX attribute of a consumer, or of one partition that it reads."""
 
     stage: str
     client: str
@@ -31,20 +31,20 @@ class Bean:
 
 @dataclass(frozen=True)
 class Reading:
-    """Of one stage: rows read since the reading before, and records that it has not read yet; None
-    where it has not read any."""
+    """One stage: rows read since the previous reading, and its lag in records; None if it has read
+    nothing."""
 
     rows: int
     lag: int | None
 
 
 def group_prefix(group: str, stage: str) -> str:
-    """What the names of the consumer groups of a stage's query begin with."""
+    """Prefix of the consumer group ids of a stage's query."""
     return f"{group}.{stage}"
 
 
 def bean_of(name: str, group: str) -> Bean | None:
-    """Which attribute of a bean tells something of a stage; None for beans of other clients."""
+    """The attribute of a bean to read for a stage; None for beans of other clients."""
     fields = dict(part.split("=", 1) for part in name.split(":", 1)[1].split(",") if "=" in part)
     client = fields.get("client-id", "").strip('"')
     matched = CLIENT.match(client)
@@ -58,8 +58,8 @@ def bean_of(name: str, group: str) -> Bean | None:
 
 
 def readings(values: list[tuple[Bean, float]], before: dict[str, float]) -> dict[str, Reading]:
-    """By stage what the attributes say. before: by consumer, what it had consumed at the reading
-    before; it is brought up to date."""
+    """Readings by stage. before: rows consumed at the previous reading, by consumer; updated in
+    place."""
     rows: dict[str, float] = {}
     lags: dict[str, float] = {}
     for bean, value in values:
@@ -67,7 +67,7 @@ def readings(values: list[tuple[Bean, float]], before: dict[str, float]) -> dict
             continue
         if bean.attribute == CONSUMED:
             counted = before.get(bean.client, 0.0)
-            new = value - counted if value >= counted else value  # it was opened anew
+            new = value - counted if value >= counted else value  # the consumer was reopened
             rows[bean.stage] = rows.get(bean.stage, 0.0) + new
             before[bean.client] = value
         else:
@@ -79,12 +79,12 @@ def readings(values: list[tuple[Bean, float]], before: dict[str, float]) -> dict
 
 
 def names_in(text: str) -> list[str]:
-    """Names of beans in the text of a set of them, which is one call instead of three a name."""
+    """Bean names in the text of a set: one call to the JVM instead of three per name."""
     return [f"{DOMAIN}{rest.removesuffix(', ')}" for rest in text.strip("[]").split(DOMAIN)[1:]]
 
 
 def meters_of(spark: SparkSession, group: str) -> "ConsumerMeters | None":
-    """The meters; None where the JVM was given options of its own that do not let them be read."""
+    """The meters; None if the pipeline's own JVM options prevent reading them."""
     try:
         return ConsumerMeters(spark, group)
     except Py4JError as error:
@@ -93,8 +93,8 @@ def meters_of(spark: SparkSession, group: str) -> "ConsumerMeters | None":
 
 
 class ConsumerMeters:
-    """Reads them: one call for each bean, which are looked for only where their number changed.
-    Raises Py4JError where the JVM does not allow it."""
+    """Reads the beans with one call each; searches for them only when their number has changed.
+    Raises Py4JError if the JVM does not allow it."""
 
     def __init__(self, spark: SparkSession, group: str) -> None:
         jvm: Any = spark.sparkContext._jvm
@@ -108,7 +108,7 @@ class ConsumerMeters:
         self._find()
 
     def read(self) -> dict[str, Reading]:
-        """By stage what its consumers have read since the last time."""
+        """Readings by stage since the previous call."""
         try:
             self._find()
             values = [

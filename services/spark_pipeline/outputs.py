@@ -1,4 +1,4 @@
-"""Which rows a stage publishes, from the input topics on, by kind and implementation."""
+"""Composes the output rows of a stage from its input topics, by kind and implementation."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ from services.spark_pipeline.stages.state.change import change as change_with_st
 from services.spark_pipeline.stages.state.join import join as join_with_state
 from services.spark_pipeline.wire import encoded
 
-# Topics → their rows of Kafka as one DataFrame.
+# Topics → their Kafka rows as one DataFrame.
 Read = Callable[[tuple[str, ...]], DataFrame]
 Kinds = Mapping[str, Callable[..., DataFrame]]
 
@@ -44,8 +44,8 @@ OF_ROWS: Kinds = {"filter": filtered, "lookup": looked_up}
 
 @dataclass(frozen=True)
 class Source:
-    """What the stages of a run share: what reads its topics, the run that is under way, the wire
-    format of the inputs (`avro` or `json`; outputs are Avro), and the domain's own functions."""
+    """Shared by all stages of a run: the topic reader, the current run, the wire format of the
+    inputs (`avro` or `json`; outputs are Avro), and the domain's own functions."""
 
     read: Read
     run_id: str
@@ -54,12 +54,11 @@ class Source:
 
 
 def outputs(source: Source, domain: DomainSpec, stage: str, pipeline: SparkPipeline) -> DataFrame:
-    """(key, value) of what the stage publishes, all the way from the input.
+    """(key, value) of a stage's outputs, computed from the inputs.
 
-    Via topics: from the output topic of the stage that it reads, where it reads one. Rows of a
-    decode have a column `topic` too: values that are no records go to `dead-letter`, once for the
-    pipeline and not for every stage that meets them. Raises ValueError where the implementation has
-    no such stage.
+    With topology `via-topics`, from the output topic of the stage that it reads, if any. Rows of a
+    decode also have a column `topic`: undecodable values go to `dead-letter`, once per pipeline and
+    not per stage. Raises ValueError if the implementation does not support the stage.
     """
     spec, inputs = domain.stage(stage), Inputs.of(domain, stage)
     before = stage_before(domain, spec, pipeline)
@@ -91,7 +90,7 @@ def outputs(source: Source, domain: DomainSpec, stage: str, pipeline: SparkPipel
 
 
 def stage_before(domain: DomainSpec, spec: StageSpec, pipeline: SparkPipeline) -> StageSpec | None:
-    """The stage whose output topic a stage reads; None where it reads inputs."""
+    """The stage whose output topic a stage reads; None if it reads inputs."""
     if pipeline.topology != "via-topics" or spec.reads[0] not in domain.stage_names:
         return None
     return domain.stage(spec.reads[0])
@@ -100,7 +99,7 @@ def stage_before(domain: DomainSpec, spec: StageSpec, pipeline: SparkPipeline) -
 def _check_inputs_are_told(
     rows: DataFrame, spec: StageSpec, before: StageSpec, inputs: Inputs
 ) -> None:
-    """Raises ValueError where a stage must know of which input an output of the stage before is."""
+    """Raise ValueError if a stage needs the input of each row and the stage before drops it."""
     if spec.kind not in ("join", "aggregate") or len(inputs.names) == 1:
         return
     untold = [name for name in inputs.names if inputs.own_column(name) not in rows.columns]
@@ -114,7 +113,7 @@ def _check_inputs_are_told(
 def one_stage(
     rows: DataFrame, spec: StageSpec, inputs: Inputs, pipeline: SparkPipeline
 ) -> DataFrame:
-    """The rows that a stage reads → its own. Raises ValueError where that cannot be."""
+    """The rows that a stage reads → its own. Raises ValueError for an unsupported stage."""
     if spec.kind in ROW_KINDS:
         return of_rows(rows, (spec,))
     keep = f"{pipeline.watermark_s} seconds"
@@ -128,7 +127,7 @@ def one_stage(
 def _computed(
     source: Source, inputs: Inputs, spec: StageSpec, pipeline: SparkPipeline
 ) -> DataFrame:
-    """The outputs of a stage as rows with at least the columns of its record."""
+    """The outputs of a stage, with at least the columns of its record."""
     chain, steps = inputs.domain.chain(spec.name), stateful_steps(inputs.domain, spec.name)
     before = chain[: len(chain) - len(steps)]
 
@@ -170,12 +169,12 @@ def _with(kinds: Kinds, keep_s: int) -> Kinds:
 
 
 def stateful_steps(domain: DomainSpec, stage: str) -> tuple[StageSpec, ...]:
-    """Of the stages that a stage is made of, those from the first on that keeps anything."""
+    """The steps of a stage from the first stateful one on."""
     return tuple(dropwhile(lambda step: step.kind in ROW_KINDS, domain.chain(stage)))
 
 
 def of_rows(rows: DataFrame, steps: Sequence[StageSpec]) -> DataFrame:
-    """Rows after these filters and lookups; a copy and a decode leave them as they are."""
+    """Apply filters and lookups; copy and decode leave rows unchanged."""
     return reduce(
         lambda made, step: OF_ROWS[step.kind](made, step) if step.kind in OF_ROWS else made,
         steps,
@@ -186,8 +185,8 @@ def of_rows(rows: DataFrame, steps: Sequence[StageSpec]) -> DataFrame:
 def once_stateful(
     rows: DataFrame, steps: Sequence[StageSpec], inputs: Inputs, kinds: Kinds
 ) -> DataFrame:
-    """Rows of the inputs → the outputs of the last of these stages, with one state for all of
-    them. Raises ValueError where that cannot be."""
+    """Input rows → outputs of the last of these stages, with one state for all of them. Raises
+    ValueError if that is not supported."""
     stateful = [step for step in steps if step.kind not in ROW_KINDS]
     after = steps[len(stateful) :]
     spec = stateful[-1]
@@ -206,8 +205,7 @@ def once_stateful(
 def built_in(
     frames: Mapping[str, DataFrame], steps: Sequence[StageSpec], inputs: Inputs
 ) -> DataFrame:
-    """Rows of each input → the outputs of the last of these stages, one operator after the
-    other."""
+    """Rows of each input → outputs of the last of these stages, with one operator per stage."""
     first, *others = steps
     if first.kind in BUILT_IN_JOINS:
         rows = BUILT_IN_JOINS[first.kind](frames, first, inputs)
@@ -228,7 +226,7 @@ def built_in(
 
 
 def built_in_watermark_ms(steps: Sequence[StageSpec], pipeline: SparkPipeline) -> int:
-    """How far the watermark is behind: of windows, which wait for it, `window_watermark_ms`; of a
-    join, whose state it bounds, `watermark_s`."""
+    """Watermark delay: `window_watermark_ms` for windows, which wait for it; `watermark_s` for a
+    join, whose state it bounds."""
     closes = any(step.kind in ("aggregate", "change") for step in steps)
     return pipeline.window_watermark_ms if closes else 1000 * pipeline.watermark_s

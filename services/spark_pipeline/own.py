@@ -1,9 +1,9 @@
-"""A domain's own stages on Spark: `spark.py` in its folder, one function per stage, by its name.
+"""Domain-specific stages on Spark: `spark.py` in the domain's folder has a function for each.
 
     def revenue(rows: DataFrame, stage: StageSpec) -> DataFrame: ...
 
-It gets the decoded records of the stage's inputs, with a watermark and with `_input`, which names
-the input of a row, and gives rows with the columns of the stage's record.
+It receives the decoded records of the stage's inputs, with a watermark and the column `_input`, the
+name of a row's input, and returns rows with the columns of the stage's record.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,16 +22,16 @@ Own = Mapping[str, Callable[[DataFrame, StageSpec], DataFrame]]
 
 
 def own_functions(domain: DomainSpec, data: Path) -> Own:
-    """The functions of the folder of this machine that defines the domain, by stage.
+    """The stage functions in the folder of this machine that defines the domain, by stage.
 
-    Raises DefinitionError where there is no such folder or no function that can be used.
+    Raises DefinitionError without such a folder or a usable function.
     """
     found = trusted_domain(domain, data)
     path = found.folder / f"{MODULE}.py"
     module = domain_module(found, MODULE)
     if module is None:
         raise DefinitionError(f"{path} does not exist, and implementation is own.")
-    # Workers of Spark cannot import it: what they call of it travels by value.
+    # Spark workers cannot import the module, so its functions are pickled by value.
     cloudpickle.register_pickle_by_value(module)
     named = {name: getattr(module, name, None) for name in domain.stage_names}
     functions = {name: one for name, one in named.items() if callable(one)}

@@ -9,7 +9,7 @@ from schemas.pipeline import Pipeline
 
 
 class SparkPipeline(Pipeline):
-    """The settings as fields. The defaults are those of `engine.toml`, which checks them."""
+    """Settings as fields. Defaults are those of `engine.toml`, which also validates them."""
 
     engine: str = "spark"
     mode: Literal["real-time", "micro-batch", "continuous"]
@@ -32,12 +32,12 @@ class SparkPipeline(Pipeline):
 
     @property
     def has_own_cluster(self) -> bool:
-        """Whether its executors are processes of a cluster of its own, on this machine."""
+        """Whether its executors are separate processes of its own cluster on this machine."""
         return self.standalone and self.mode == "micro-batch"
 
     @property
     def closes_windows(self) -> bool:
-        """Whether windows are published when the watermark has passed their end (append mode), and
-        not when they are complete (update mode)."""
+        """Whether windows are published when the watermark has passed their end (append mode)
+        instead of when they are complete (update mode)."""
         closes = self.implementation == "own" and self.incomplete_windows == "publish"
         return closes or self.implementation == "built-in"

@@ -1,4 +1,4 @@
-"""Spark's progress reports as lines of the contract; between them, what its consumers say."""
+"""Reports Spark's query progress as contract lines; between batches, consumer metrics."""
 
 import json
 import time
@@ -12,14 +12,14 @@ from services.runtime.program import Voice
 from services.spark_pipeline.meters import ConsumerMeters
 
 METERS_INTERVAL_S = 1.0
-NO_BATCH = -1  # of a line that is of no single batch
-RECENT_UPDATES = 16  # reports that Spark keeps per query for the next look
+NO_BATCH = -1  # of a line without a single batch
+RECENT_UPDATES = 16  # reports that Spark keeps per query
 
 
 def progress_fields(progress: dict[str, Any], counts_rows: bool = True) -> dict[str, Any]:
-    """Fields of a line of progress from Spark's JSON of one progress report.
+    """Fields of a progress line from the JSON of one Spark progress report.
 
-    counts_rows: whether its state store does; one that does not reports 0 rows, whatever it has.
+    counts_rows: whether the state store counts rows; if not, it always reports 0.
     """
     state = progress.get("stateOperators", [])
     rows = sum(part["numRowsTotal"] for part in state) if state and counts_rows else None
@@ -40,8 +40,8 @@ def progress_fields(progress: dict[str, Any], counts_rows: bool = True) -> dict[
 
 
 def lag_of(progress: dict[str, Any]) -> int | None:
-    """Records that were on the topics of all sources and that the batch left there; None where a
-    source does not say how far its topics go."""
+    """Records that were on the topics of all sources and not read by the batch; None if a source
+    does not report its end offsets."""
     sources, lag = progress.get("sources"), 0
     if not sources:
         return None
@@ -56,17 +56,17 @@ def lag_of(progress: dict[str, Any]) -> int | None:
 
 
 def epoch_ms(text: str) -> int:
-    """Epoch milliseconds of Spark's ISO 8601 time in UTC."""
+    """Epoch milliseconds of an ISO 8601 time in UTC, as Spark writes it."""
     return round(datetime.fromisoformat(text).timestamp() * 1000)
 
 
 class ProgressReporter:
-    """Says one line per progress report of the queries it is asked to look at.
+    """Writes one line per progress report of the given queries.
 
-    It looks instead of listening: Spark's Python listener reads every field of every report by a
-    call into the JVM of its own, a seventh of all processor time of short micro-batches.
+    It polls instead of using Spark's Python listener, which calls the JVM for every field of every
+    report: a seventh of all processor time with short micro-batches.
 
-    meters: of queries whose batches are long: what they have read, once a second.
+    meters: consumer metrics of queries with long batches, read once a second.
     """
 
     def __init__(
@@ -85,8 +85,8 @@ class ProgressReporter:
         self._newest: dict[str, str] = {}
 
     def report(self, queries: Sequence[StreamingQuery]) -> None:
-        """Say the reports that are new since the last look (at most RECENT_UPDATES each), and what
-        the meters show."""
+        """Write the reports since the previous call (at most RECENT_UPDATES each), and the
+        meters."""
         for query in queries:
             last = query.lastProgress
             if last is not None and last["timestamp"] != self._newest.get(query.name):
@@ -113,6 +113,6 @@ class ProgressReporter:
             if progress["timestamp"] > newest:
                 fields = progress_fields(progress, self._counts_rows)
                 if query.name in self._metered:
-                    fields["input_rows"] = 0  # they were counted while the batch went on
+                    fields["input_rows"] = 0  # already counted by the meters
                 self._voice.progress(**fields)
                 self._newest[query.name] = progress["timestamp"]

@@ -1,4 +1,4 @@
-"""How every stage runs: source, output mode, trigger, checkpoint and sink, once."""
+"""Common query setup of all stages: source, output mode, trigger, checkpoint and sink."""
 
 import json
 from dataclasses import dataclass
@@ -16,22 +16,22 @@ from services.spark_pipeline.own import Own
 from services.spark_pipeline.pipeline import SparkPipeline
 from services.spark_pipeline.watching import one_line
 
-# Twice the default, which is full long before the broker has time for it in a backlog; a batch
-# leaves at once all the same. With 64 KB parse gains a little more, and tumbling loses.
+# Twice the default, which fills up in a backlog long before the broker accepts the batch; otherwise
+# a batch is sent at once. With 64 KB parse gains a little more, and tumbling loses.
 PRODUCER_BATCH_BYTES = 32 * 1024
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a pipeline reads and writes (options of Kafka sources and sinks) and keeps its
-    checkpoints (a path or URI)."""
+    """Where a pipeline reads and writes (options of Kafka sources and sinks), and its checkpoint
+    location (a path or URI)."""
 
     kafka: dict[str, str]
     checkpoints: str
 
 
 class StageError(Exception):
-    """A stage cannot be started; the text says why."""
+    """A stage cannot be started; the text gives the reason."""
 
     def __init__(self, stage: str, reason: str) -> None:
         super().__init__(reason)
@@ -47,14 +47,14 @@ def start_query(
     place: Place,
     own: Own,
 ) -> StreamingQuery:
-    """Start one stage, named after the stage: from its checkpoint, or if there is none from the
-    plan's start offsets. own: the domain's own functions. Raises StageError."""
+    """Start the query of one stage, named after the stage: from its checkpoint if there is one,
+    else from the plan's start offsets. own: the domain's own functions. Raises StageError."""
     prefix = group_prefix(plan.group, stage)
     read = partial(read_inputs, spark, pipeline, plan, place, group=prefix)
     source = Source(read, plan.run_id, plan.wire_format, own)
     try:
         rows = outputs(source, plan.domain, stage, pipeline)
-    except Exception as error:  # whatever code of the domain raises
+    except Exception as error:  # domain code may raise anything
         raise StageError(stage, one_line(str(error))) from error
     writer = (
         rows.writeStream.queryName(stage)
@@ -78,8 +78,7 @@ def read_inputs(
     *,
     group: str,
 ) -> DataFrame:
-    """Topics as one source, from the start offsets on. group: what the names of its consumer groups
-    begin with."""
+    """Topics as one source, from the start offsets on. group: prefix of its consumer group ids."""
     reader = (
         spark.readStream.format("kafka")
         .options(**place.kafka)
@@ -93,7 +92,7 @@ def read_inputs(
 
 
 def starting_offsets(plan: EnginePlan, topics: tuple[str, ...]) -> str:
-    """The `startingOffsets` option: first offset by topic and partition, as JSON."""
+    """The `startingOffsets` option: start offset by topic and partition, as JSON."""
     offsets = plan.start_offsets | plan.output_offsets
     return json.dumps(
         {

@@ -1,4 +1,4 @@
-"""The SparkSession of a driver. Every setting that is not Spark's default has its reason here."""
+"""The SparkSession of a driver. Every setting that differs from Spark's default has a reason."""
 
 import importlib.metadata
 import os
@@ -25,34 +25,34 @@ STATE_STORES = {
     "rocksdb": f"{_STATE}.RocksDBStateStoreProvider",
     "hdfs": f"{_STATE}.HDFSBackedStateStoreProvider",
 }
-# A length inside a corrupt datum may claim gigabytes; Avro would allocate them before it finds
-# that the bytes are not there, and an OutOfMemoryError stops the query.
+# A length in a corrupt datum may claim gigabytes; Avro would allocate them before it detects the
+# missing bytes, and an OutOfMemoryError stops the query.
 MAX_FIELD_BYTES = 1024 * 1024
 LOG_OPTION = f"-Dlog4j2.configurationFile={LOG4J.as_uri()}"
 JAVA_OPTIONS = (
     f"-Dorg.apache.avro.limits.string.maxLength={MAX_FIELD_BYTES}",
     f"-Dorg.apache.avro.limits.bytes.maxLength={MAX_FIELD_BYTES}",
-    # The server of JMX beans is called through its class, which is the JVM's own (meters.py).
+    # Give meters.py access to the internal class of the JMX server.
     "--add-exports=java.management/com.sun.jmx.mbeanserver=ALL-UNNAMED",
 )
-# A heap of about a gigabyte with little alive: one thread collects it in milliseconds, without the
-# threads of the default collector.
+# The heap is about a gigabyte with few live objects: one thread collects it in milliseconds,
+# without the threads of the default collector.
 COLLECTOR = "-XX:+UseSerialGC"
-# From here on the optimising compiler has done its work before anything is measured.
+# With a warm-up this long, the optimising compiler finishes before anything is measured.
 LONG_WARM_UP_S = 60
-CHOOSES_COLLECTOR = re.compile(r"-XX:\+Use\w+GC").fullmatch  # a JVM takes one only
+CHOOSES_COLLECTOR = re.compile(r"-XX:\+Use\w+GC").fullmatch  # a JVM accepts only one
 ONLY_QUICK = ("-XX:TieredStopAtLevel=1",)
-# Ten times the default thresholds for the optimising compiler, which by default spends its time on
-# code that only starts Spark. With the collector above: 18 instead of 24 s of processor time until
-# all five stages answer. What is really hot still gets there.
+# Ten times the default thresholds of the optimising compiler, which by default compiles much code
+# that only starts Spark. With the collector above: 18 instead of 24 s of processor time until all
+# five stages answer. Hot code is still compiled.
 LATE_OPTIMISING = (
     "-XX:Tier4InvocationThreshold=50000",
     "-XX:Tier4MinInvocationThreshold=6000",
     "-XX:Tier4CompileThreshold=150000",
     "-XX:Tier4BackEdgeThreshold=400000",
 )
-# The optimizer moves the filter for values that do not decode below the decoding, and so decodes
-# every record twice. No query here gains from the two rules that do it.
+# These rules push the filter for undecodable values below the decoding, so that every record is
+# decoded twice. No query here benefits from them.
 EXCLUDED_RULES = ",".join(
     f"org.apache.spark.sql.catalyst.optimizer.{rule}"
     for rule in ("PushDownPredicates", "PushPredicateThroughNonJoin")
@@ -66,12 +66,12 @@ def slots(
     input_partitions: int,
     output_partitions: int = 0,
 ) -> int:
-    """Task slots that the queries of these stages need at once.
+    """Task slots needed by the queries of these stages at once.
 
-    Real-time mode runs all tasks of all stages of a query at the same time and waits for ever
-    for one that has no slot: one per partition of each topic that it reads, and one per shuffle
-    partition of a query with state. output_partitions: of its own topics, which may have more than
-    the inputs since a run before.
+    Real-time mode runs all tasks of all stages of a query at the same time and waits forever for a
+    missing slot: one per partition of each topic that it reads, and one per shuffle partition of a
+    query with state. output_partitions: of the pipeline's output topics, which may have more than
+    the inputs after an earlier run.
     """
     via_topics = pipeline.topology == "via-topics"
     readers = reducers = 0
@@ -87,8 +87,8 @@ def slots(
 
 
 def compiler_options(pipeline: SparkPipeline, warm_up_s: int) -> tuple[str, ...]:
-    """How the JVM compiles: as it does by default in a run that warms up for long, otherwise in the
-    way that disturbs the first half minute least."""
+    """JIT options: the defaults for a run with a long warm-up, otherwise those that disturb the
+    first half minute least."""
     if warm_up_s >= LONG_WARM_UP_S:
         return ()
     return ONLY_QUICK if pipeline.quick_compiler else LATE_OPTIMISING
@@ -106,13 +106,13 @@ def spark_conf(
     warm_up_s: int = 0,
     classes: tuple[str, ...] = (),
 ) -> dict[str, str]:
-    """Settings of the session of a run that warms up for so long; what the pipeline sets itself
-    wins, and what the service's settings say wins over that. scratch: in the folder of the run.
-    classes: options of the driver's JVM for its archive of classes."""
+    """Session settings of a run with this warm-up. The pipeline's own settings override them, and
+    those of the service override both. scratch: in the folder of the run. classes: options of the
+    driver's JVM for its class data sharing archive."""
     jar_files = sorted(str(path) for path in (settings.jars / "spark").glob("*.jar"))
     needed = slots(pipeline, domain, stages, input_partitions, output_partitions)
     given = pipeline.spark_conf | settings.spark_conf
-    # Real-time mode needs all slots; batches wait for one.
+    # Real-time mode needs all slots; batches can wait for one.
     workers = pipeline.workers if pipeline.mode == "micro-batch" else 0
     cores, memory_mb = workers or needed, pipeline.driver_memory_mb
     local = f"local[{cores}]"
@@ -122,7 +122,7 @@ def spark_conf(
     compiler = compiler_options(pipeline, warm_up_s)
     collector = () if any(map(CHOOSES_COLLECTOR, pipeline.jvm_options)) else (COLLECTOR,)
     java_options = " ".join((*JAVA_OPTIONS, *collector, *compiler, *pipeline.jvm_options))
-    # What a JVM leaves when it is ended goes with the run's folder, not into /tmp for ever.
+    # Keep temporary files and crash logs in the run's folder, which is removed, instead of /tmp.
     left = f'"-Djava.io.tmpdir={scratch}" "-XX:ErrorFile={scratch.parent}/hs_err_%p.log"'
     conf = {
         "spark.master": master,
@@ -136,38 +136,38 @@ def spark_conf(
         "spark.local.dir": str(scratch),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # Every micro-batch describes its plan, with the Avro schemas in it, for a user interface
-        # that is off. What it gains is not established: runs of a minute differ by more.
+        # Otherwise every micro-batch renders its plan, with the Avro schemas in it, for the
+        # disabled UI. The gain is not established: runs of a minute vary by more.
         "spark.sql.ui.explainMode": "simple",
         "spark.sql.maxPlanStringLength": "1000",
         "spark.ui.liveUpdate.period": "-1",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.numRecentProgressUpdates": str(RECENT_UPDATES),
         "spark.sql.optimizer.excludedRules": EXCLUDED_RULES,
-        "spark.sql.adaptive.enabled": "false",  # streams cannot use it; saves a warning per query
+        "spark.sql.adaptive.enabled": "false",  # unsupported by streams; saves a warning per query
         "spark.sql.shuffle.partitions": str(pipeline.shuffle_partitions),
         "spark.sql.streaming.stateStore.providerClass": STATE_STORES[pipeline.state_store],
-        # A commit writes what changed, not a snapshot of the whole store.
+        # Commit changes instead of a snapshot of the whole store.
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-        # No batch without data only to remove old state: the next batch with data does that, and
-        # update mode publishes nothing when state is removed.
+        # No empty batches just to remove old state: the next batch with data removes it, and update
+        # mode publishes nothing when state is removed.
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-        # The local file system writes a checksum beside every file already.
+        # The local file system already writes a checksum file for every file.
         "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     }
     if not settings.spark_checkpoints:
-        # On a local disk the default manager starts a `readlink` process for every file it
-        # renames: 150 processes per second with five queries in micro-batches.
+        # On a local disk the default manager starts a `readlink` process for every file it renames:
+        # 150 processes per second with five queries in micro-batches.
         conf["spark.sql.streaming.checkpointFileManagerClass"] = (
             "org.apache.spark.sql.execution.streaming.checkpointing"
             ".FileSystemBasedCheckpointFileManager"
         )
     if master != "local" and not master.startswith("local["):
-        # Executors are processes of their own. No more than needed: several pipelines share the
+        # Executors are separate processes. Use no more cores than needed: pipelines share the
         # cluster.
         conf["spark.cores.max"] = str(cores)
         conf["spark.executor.memory"] = f"{memory_mb}m"
-        # On other machines the folder is not there.
+        # Other machines do not have the folder.
         is_here = master.startswith("local-cluster[")
         conf["spark.executor.extraJavaOptions"] = (
             f"{left} {java_options}" if is_here else java_options
@@ -175,22 +175,22 @@ def spark_conf(
         if workers:
             conf["spark.executor.cores"] = "1"
     if pipeline.mode == "real-time":
-        # The latency floor of a shuffle: how long a network buffer waits to fill (default ~50).
+        # Latency floor of a shuffle: how long a network buffer waits to fill (default ~50).
         conf["spark.shuffle.streaming.networkBufferMaxWaitTimeMs"] = "2"
-        # With buffers of 32 MB, the default, one topic may get 100,000 rows ahead of the other in a
-        # backlog, and Spark has only the 1,000 groups changed last at hand; it asks the state store
-        # for all others. Small buffers keep the topics nearer to each other.
+        # With 32 MB buffers, the default, one topic may get 100,000 rows ahead of the other in a
+        # backlog. Spark caches only the 1,000 groups changed last and reads all others from the
+        # state store. Small buffers keep the topics closer together.
         conf["spark.shuffle.streaming.readerMaxMemory"] = str(128 * 1024)
         conf["spark.shuffle.streaming.writerMaxMemory"] = str(64 * 1024)
-        # To count its rows, RocksDB looks for the old one before every write: a sixth of what a
-        # window costs in a backlog, for a number that comes only at the end of a batch.
+        # To count rows, RocksDB looks up the old row before every write: a sixth of the cost of a
+        # window in a backlog, for a number that is reported only at the end of a batch.
         conf[_COUNTS_STATE_ROWS] = "false"
     return conf | given
 
 
 def driver_archive(pipeline: SparkPipeline, settings: SparkSettings) -> ClassArchive | None:
-    """The archive of the classes that a driver in this mode loads; None where Java is not the one
-    that the stack names, or the class path is of this run alone."""
+    """The class data sharing archive of a driver in this mode; None if Java is not the stack's, or
+    if the class path is specific to this run."""
     home = os.environ.get("JAVA_HOME")
     if not home or pipeline.has_own_cluster:
         return None
@@ -206,15 +206,15 @@ def driver_archive(pipeline: SparkPipeline, settings: SparkSettings) -> ClassArc
 
 
 def counts_state_rows(conf: dict[str, str]) -> bool:
-    """Whether a session with these settings knows how many rows its state has."""
+    """Whether a session with these settings counts state rows."""
     return conf.get(_COUNTS_STATE_ROWS) != "false"
 
 
 def open_session(name: str, conf: dict[str, str], scratch: Path) -> SparkSession:
     """Start the JVM and the session.
 
-    The settings reach the JVM in a file that is gone when it has started: all users of the machine
-    see the arguments of its processes.
+    Settings are passed to the JVM in a temporary file, because all users of the machine can read
+    process arguments.
     """
     if conf["spark.master"].startswith("local-cluster"):
         os.environ |= _of_own_cluster(conf["spark.driver.host"], scratch)
@@ -238,8 +238,8 @@ def class_path(spark: SparkSession) -> str:
 
 
 def _of_own_cluster(host: str, scratch: Path) -> dict[str, str]:
-    """Variables of a cluster within the driver. Its workers write where Spark is installed, so they
-    get a folder that leads there, and listen at the address of this machine's name."""
+    """Environment of a cluster within the driver. Its workers write to Spark's installation folder,
+    so they get a folder that links to it, and listen at the address of this machine's name."""
     home = Path(tempfile.mkdtemp(prefix="home-", dir=scratch))
     for one in Path(pyspark.__path__[0]).iterdir():
         (home / one.name).symlink_to(one)
@@ -247,7 +247,7 @@ def _of_own_cluster(host: str, scratch: Path) -> dict[str, str]:
 
 
 def effective(spark: SparkSession, conf: dict[str, str]) -> dict[str, object]:
-    """What the pipeline really runs on: versions and settings, for the lifecycle."""
+    """The versions and settings in effect, for the lifecycle event."""
     jvm_property = spark.sparkContext._jvm.java.lang.System.getProperty
     return {
         "spark_version": spark.version,

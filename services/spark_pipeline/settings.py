@@ -1,4 +1,4 @@
-"""Settings of the pipelines: where Spark runs, and what it needs there."""
+"""Settings of Spark pipelines: the master and what it needs."""
 
 import os
 from collections.abc import MutableMapping
@@ -23,19 +23,19 @@ SECRET_VARIABLES = (
 
 
 class SparkSettings(ServiceSettings):
-    """Fields of the pipelines, beside those of every service.
+    """Fields of Spark pipelines, in addition to those of every service.
 
     spark_master: `spark://HOST:PORT`, `k8s://…` or `local[N]`; empty means a local one with as many
-    slots as the queries need. A cluster must have as many free cores for each pipeline; what it
-    offers may be more than what the machines have.
-    spark_driver_host: address of the driver that executors reach.
-    spark_checkpoints: URI that the driver and all executors reach, for the checkpoints of runs,
-    which nobody removes there; empty means the folder of the run, which suits one machine.
-    spark_conf: settings of Spark, which win over a pipeline's own; the place for secrets, which are
-    published nowhere and not on a command line. So what is on the command line of a JVM, which
-    all users of the machine see, cannot hold one.
-    spark_kafka_properties: properties of Java's Kafka clients, besides those of security, which
-    follow from kafka_properties.
+    slots as the queries need. A cluster must have that many free cores for each pipeline; it may
+    offer more cores than its machines have.
+    spark_driver_host: address at which executors reach the driver.
+    spark_checkpoints: URI reachable by the driver and all executors, for checkpoints, which are not
+    removed there; empty means the folder of the run, for a single machine.
+    spark_conf: Spark settings, which override a pipeline's own. May contain secrets: they are not
+    published and not passed on a command line, so settings that go on a JVM's command line cannot
+    contain any.
+    spark_kafka_properties: properties of Java Kafka clients, in addition to the security properties
+    derived from kafka_properties.
     """
 
     spark_master: str = Field("", pattern=r"^(local\[[0-9]+\]|spark://.+|k8s://.+)?$")
@@ -64,12 +64,12 @@ class SparkSettings(ServiceSettings):
 
 
 def forget_secret_variables(environ: MutableMapping[str, str] = os.environ) -> None:
-    """Remove the settings with secrets from the environment, once they are read: the JVM and
-    Spark's Python workers, which inherit it, need none of them."""
+    """Remove settings with secrets from the environment after reading them: the JVM and Spark's
+    Python workers inherit it and do not need them."""
     for name in SECRET_VARIABLES:
         environ.pop(name, None)
 
 
 def without_secrets(conf: dict[str, str]) -> dict[str, str]:
-    """The same settings with `***` in place of what must not be published."""
+    """The same settings with secret values replaced by `***`."""
     return {name: "***" if looks_secret(name, value) else value for name, value in conf.items()}

@@ -1,4 +1,4 @@
-"""Watch the queries of a driver: when they are ready, and when one has ended."""
+"""Watches the queries of a driver: when they are ready, and when one has ended."""
 
 import threading
 from collections.abc import Callable
@@ -14,14 +14,14 @@ INITIALISED = (
     "Processing",
     "Waiting",
     "Running",
-)  # how the status begins once a query reads its sources
+)  # prefixes of the status of a query that reads its sources
 REASON_CHARACTERS = 600
 MESSAGE_ENDS = ("at ", "===", "JVM stacktrace", "Driver stacktrace")
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A query that ended although nobody asked it to."""
+    """A query that ended without being stopped."""
 
     stage: str
     reason: str
@@ -33,7 +33,7 @@ def watch(
     say_ready: Callable[[], None],
     report: Callable[[], None],
 ) -> Failure | None:
-    """Call `say_ready` once every query reads its sources, and `report` at every look.
+    """Call `say_ready` once every query reads its sources, and `report` at every poll.
 
     Returns None when `stop` is set, or the first failure.
     """
@@ -51,12 +51,12 @@ def watch(
 
 
 def is_initialised(status: dict[str, Any] | None) -> bool:
-    """Whether a query with this status has its offsets and processes or waits for data."""
+    """Whether a query with this status has its offsets and is processing or waiting for data."""
     return status is not None and str(status["message"]).startswith(INITIALISED)
 
 
 def reason_of(error: StreamingQueryException | None) -> str:
-    """One line that says why a query ended."""
+    """Why a query ended, in one line."""
     if error is None:
         return "the query ended without an exception"
     return one_line(str(error))

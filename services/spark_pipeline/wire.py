@@ -1,4 +1,4 @@
-"""The wire formats as Spark columns: what `schemas.codec` and `schemas.json_format` do for single
+"""Wire formats as Spark columns; `schemas.codec` and `schemas.json_format` do the same for single
 records."""
 
 import json
@@ -13,7 +13,7 @@ from schemas import codec
 from schemas.codec import Records
 from schemas.domain import StageSpec
 
-# Spark's type of each Avro type that a column of a record can have.
+# Spark type of each Avro type allowed in a record.
 _TYPES = {
     "string": "string",
     "boolean": "boolean",
@@ -27,13 +27,13 @@ _TIMES = ("timestamp-millis", "timestamp-micros")
 
 
 def fields_of(record: str, records: Records) -> dict[str, Any]:
-    """Columns of the newest version of a record, by name their Avro types."""
+    """Avro types of the columns of a record's newest version, by name."""
     fields = json.loads(records.schema_json(record))["fields"]
     return {field["name"]: field["type"] for field in fields}
 
 
 def spark_type(kind: Any) -> str:
-    """Spark's type of an Avro type; of a union with null, that of the other branch."""
+    """Spark type of an Avro type; for a union with null, that of the other branch."""
     if isinstance(kind, list):
         (kind,) = (branch for branch in kind if branch != "null")
     if _logical_type(kind) in _TIMES:
@@ -47,10 +47,9 @@ def is_nullable(kind: Any) -> bool:
 
 
 def decoded(record: str, records: Records) -> Column:
-    """The record as a struct, or null where `value` does not begin with that schema's header.
+    """The record as a struct, or null if `value` does not begin with that schema's header.
 
-    A value whose datum does not decode gives a struct of nulls (PERMISSIVE): it never stops the
-    query.
+    An invalid datum gives a struct of nulls (PERMISSIVE) and does not stop the query.
     """
     from pyspark.sql.avro.functions import from_avro
 
@@ -61,12 +60,12 @@ def decoded(record: str, records: Records) -> Column:
 
 
 def decoded_json(record: str, records: Records) -> Column:
-    """The record as a struct, or null where `value` is not a JSON object with all its fields.
+    """The record as a struct, or null if `value` is not a JSON object with all its fields.
 
-    Integers in place of fractions are taken, as is anything after the object.
+    Accepts integers for fractional fields, and ignores anything after the object.
     """
     kinds = fields_of(record, records)
-    # Times are read as integers first.
+    # Times are first read as integers.
     ddl = ", ".join(f"{name} {_TYPES[_plain(_branch(kind))]}" for name, kind in kinds.items())
     found = F.from_json(F.col("value").cast("string"), ddl, {"mode": "PERMISSIVE"})
     needed = [name for name, kind in kinds.items() if not is_nullable(kind)]
@@ -89,9 +88,9 @@ def fitted(rows: DataFrame, record: str, records: Records) -> DataFrame:
 
 
 def encoded(rows: DataFrame, stage: StageSpec, records: Records) -> DataFrame:
-    """Rows of a stage → (key, value) as they go to Kafka.
+    """Rows of a stage → (key, value) for Kafka.
 
-    key: the text of the stage's key column. value: header and datum of the newest version of the
+    key: text of the stage's key column. value: header and datum of the newest version of the
     stage's record.
     """
     whole = fitted(rows, stage.record, records)
@@ -100,7 +99,7 @@ def encoded(rows: DataFrame, stage: StageSpec, records: Records) -> DataFrame:
 
 
 def key_of(column: Column) -> Column:
-    """A column's text as the key of a record of Kafka."""
+    """A column's text as Kafka record key."""
     return column.cast("string").cast("binary")
 
 

@@ -1,12 +1,11 @@
-"""What each kind of stage computes: one function from DataFrame to DataFrame per kind.
+"""The computation of each stage kind: one function from DataFrame to DataFrame per kind.
 
-No function knows a domain: columns, keys and windows are in the stage's spec. `copy` and `decode`
-take rows as they come from Kafka (topic, key, value); the others take the records that `decode`
-gives as columns (see `inputs`). The functions here serve static DataFrames, micro-batches and
-real-time mode, so none of them may use a join of two streams: real-time mode has none.
+Functions are independent of the domain: columns, keys and windows come from the stage's spec.
+`copy` and `decode` take Kafka rows (topic, key, value); the others take decoded records as columns
+(see `inputs`). The functions here work on static DataFrames, micro-batches and real-time mode, so
+none of them uses a stream-stream join, which real-time mode does not support.
 
 A group's aggregate changes with every record of the group, and update mode publishes each change;
-a stage lets only the change through that completes the group. A record that comes again later
-completes nothing in a window (there are then more records than due) and repeats the output of a
-`join`.
+a stage passes only the change that completes the group. A record repeated later completes nothing
+in a window (there are then more records than due) and repeats the output of a `join`.
 """

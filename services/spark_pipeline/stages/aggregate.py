@@ -14,8 +14,7 @@ _MOST = "complete:most"
 
 
 def aggregate(rows: DataFrame, stage: StageSpec, inputs: Inputs) -> DataFrame:
-    """Rows of the inputs → one row per keys and window, once each input has sent all its
-    records."""
+    """Input rows → one row per keys and window, once each input has sent all its records."""
     assert stage.window is not None
     assert stage.complete is not None
     due = F.col(_MOST) * F.lit(stage.window.size_s // stage.complete.every_s)
@@ -44,18 +43,18 @@ def aggregate(rows: DataFrame, stage: StageSpec, inputs: Inputs) -> DataFrame:
 
 
 def windows(event_time: str, window: Window) -> Column:
-    """The windows that an event time is in, as column `window`."""
+    """The windows that contain an event time, as column `window`."""
     spans = (f"{seconds} seconds" for seconds in (window.size_s, window.slide_s))
     return F.window(event_time, *spans).alias("window")
 
 
 def bounds() -> tuple[Column, Column]:
-    """The bounds of the column `window`, as outputs have them."""
+    """Start and end of the column `window`, as in outputs."""
     return F.col("window.start").alias("window_start"), F.col("window.end").alias("window_end")
 
 
 def counts_once(one: Aggregate, stage: StageSpec) -> bool:
-    """Whether an aggregate counts the different values of what a record is counted once per:
-    there are as many in a complete window as `complete.column` says, which is cheaper to know."""
+    """Whether an aggregate counts distinct values of what a record is counted once per: in a
+    complete window that equals `complete.column`, which is cheaper."""
     columns = {source.split(".")[-1] for source in one.of}
     return one.function == "count_distinct" and columns == set(stage.once_per)

@@ -1,7 +1,7 @@
-"""change, counted: relative changes of the newest part of a window against those before it.
+"""change, counted: relative changes of the newest part of a window from earlier parts.
 
-A part is a window of the aggregate that the change is about. It is read, or made of the inputs by
-the change itself.
+A part is a window of the aggregate that the change refers to. It is read from that stage, or
+computed from the inputs here.
 """
 
 from collections.abc import Iterable
@@ -18,9 +18,9 @@ from services.spark_pipeline.stages.inputs import Inputs
 
 
 def change(rows: DataFrame, stage: StageSpec, base: StageSpec, inputs: Inputs) -> DataFrame:
-    """Rows of the inputs → one row per keys and window, once every part of it is complete.
+    """Input rows → one row per keys and window, once every part of it is complete.
 
-    base: the aggregate that the stage is about. The parts of a window are the windows of `base`.
+    base: the aggregate that the stage refers to. The parts of a window are the windows of `base`.
     """
     assert stage.window is not None
     newest = stage.window.parts - 1
@@ -39,7 +39,7 @@ def change(rows: DataFrame, stage: StageSpec, base: StageSpec, inputs: Inputs) -
 
 
 def change_of_windows(rows: DataFrame, stage: StageSpec) -> DataFrame:
-    """Outputs of the aggregate → one row per keys and window, once every part of it is there."""
+    """Outputs of the aggregate → one row per keys and window, once every part has arrived."""
     assert stage.window is not None
     newest = stage.window.parts - 1
     number = F.col("part").cast("int")
@@ -47,7 +47,7 @@ def change_of_windows(rows: DataFrame, stage: StageSpec) -> DataFrame:
         rows.withColumn("window", windows(WINDOW_START, stage.window))
         .withColumn("part", part(WINDOW_START, stage.window.slide_s))
         .groupBy(RUN_ID, *stage.keys, "window")
-        # A bit per part, so that an output that comes twice counts once.
+        # One bit per part, so that a duplicate output counts once.
         .agg(
             F.bit_or(F.call_function("shiftleft", F.lit(1).cast("bigint"), number)).alias("parts"),
             *values_of_parts(stage, newest),
@@ -58,7 +58,7 @@ def change_of_windows(rows: DataFrame, stage: StageSpec) -> DataFrame:
 
 
 def values_of_parts(stage: StageSpec, newest: int) -> list[Column]:
-    """From outputs of the aggregate, one per part: the values of each part that is needed."""
+    """The required values of each part, from one output of the aggregate per part."""
     return [
         F.max(F.when(F.col("part") == newest - age, F.col(of))).alias(value(of, age))
         for of in dict.fromkeys(each.of for each in stage.changes)
@@ -67,19 +67,19 @@ def values_of_parts(stage: StageSpec, newest: int) -> list[Column]:
 
 
 def part(event_time: str, slide_s: int) -> Column:
-    """Number of the part of the column `window` that an event time is in, from 0, oldest first."""
+    """Index of the part of the column `window` that contains an event time, from 0, oldest
+    first."""
     into_window_us = F.unix_micros(event_time) - F.unix_micros("window.start")
     return F.floor(into_window_us / F.lit(slide_s * 1_000_000))
 
 
 def value(of: str, age: int) -> str:
-    """The column with the value of a column of the aggregate, so many parts before the newest."""
+    """The column with an aggregate's value, `age` parts before the newest."""
     return f"{of}:{age}"
 
 
 def ages_of(stage: StageSpec, of: str) -> set[int]:
-    """How many parts before the newest the values are that a column of the aggregate is needed
-    of."""
+    """Ages, in parts before the newest, for which a column of the aggregate is needed."""
     found = {each.back for each in stage.changes if each.of == of}
     return found | {0} if found else found
 
@@ -96,7 +96,7 @@ def changes(wanted: Iterable[Change]) -> list[Column]:
 def _values(
     number: int, newest: int, stage: StageSpec, base: StageSpec, inputs: Inputs
 ) -> list[Column]:
-    """What the changes need of one part."""
+    """The values of one part that the changes need."""
     age = newest - number
     return [
         over_group(one.function, _in_part(number, inputs.column(one.of))).alias(
@@ -109,7 +109,7 @@ def _values(
 
 def _counts(number: int, stage: StageSpec, inputs: Inputs) -> list[Column]:
     assert stage.complete is not None
-    # Of the part, not of the window: how many records there are may change.
+    # Per part, not per window: the number of records may change.
     most = F.max(_in_part(number, F.col(stage.complete.column))).alias(f"complete:{number}")
     return [
         most,

@@ -1,8 +1,8 @@
-"""copy: the raw bytes as they came."""
+"""copy: the raw bytes, unchanged."""
 
 from pyspark.sql import DataFrame
 
 
 def copy(raw: DataFrame) -> DataFrame:
-    """Rows of Kafka → (key, value), unchanged: what reading and writing alone cost."""
+    """Kafka rows → (key, value), unchanged: measures the cost of reading and writing alone."""
     return raw.select("key", "value")

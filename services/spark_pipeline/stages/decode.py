@@ -1,4 +1,4 @@
-"""decode: the records of the inputs as columns; and the outputs of a stage, read from its topic."""
+"""decode: input records as columns, and the outputs of a stage read back from its topic."""
 
 from collections.abc import Mapping
 
@@ -25,10 +25,10 @@ _KAFKA = ("topic", "partition", "offset", "timestamp", "key", "value")
 def records(
     raw: DataFrame, inputs: Inputs, wire_format: str = "avro", is_copied: bool = False
 ) -> DataFrame:
-    """Rows of Kafka (topic, key, value) → one row per record, with all columns of the inputs that
-    are read, INPUT and EVENT_TIME.
+    """Kafka rows (topic, key, value) → one row per record, with all columns of the inputs, INPUT
+    and EVENT_TIME.
 
-    The topic tells the input; of records that were copied into one topic, what they say.
+    The topic determines the input; for records copied into one topic, their schema does.
     wire_format: `avro` or `json`. A value that is not a record of its topic gives no row.
     """
     attempts = _attempts(inputs, wire_format, is_copied)
@@ -40,8 +40,8 @@ def records(
 
 
 def published(raw: DataFrame, stage: StageSpec, inputs: Inputs) -> DataFrame:
-    """Rows of Kafka from the output topic of a stage → its outputs as columns, with EVENT_TIME
-    where the inputs call it differently."""
+    """Kafka rows from the output topic of a stage → its outputs as columns, with EVENT_TIME if the
+    inputs name it differently."""
     found = raw.select(decoded(stage.record, inputs.domain.codec).alias("record"))
     rows = found.where(F.col("record")[RUN_ID].isNotNull()).select("record.*")
     names = dict.fromkeys(one.event_time for one in inputs.specs)
@@ -62,11 +62,11 @@ def decode_or_refuse(
     wire_format: str = "avro",
     is_copied: bool = False,
 ) -> DataFrame:
-    """Rows of Kafka, with partition, offset and timestamp → (topic, key, value) to publish: every
-    record as the stage's, and every value that is none as `dead_letter`.
+    """Kafka rows, with partition, offset and timestamp → (topic, key, value) to publish: records as
+    the stage's output, undecodable values as `dead_letter`.
 
-    run_id: the run that was under way; producer: who refuses. The time of a dead letter is the
-    LogAppendTime of the value it holds, so that a repetition is the same bytes.
+    run_id: the current run; producer: the refusing pipeline. The time of a dead letter is the
+    LogAppendTime of the value in it, so that a repetition has the same bytes.
     """
     dead_letter = F.struct(
         F.lit(run_id).alias("run_id"),
@@ -76,7 +76,7 @@ def decode_or_refuse(
         F.lit(REASON).alias("reason"),
         *(F.col(f"kafka:{name}").alias(name) for name in ("key", "value")),
     )
-    # Their own names are left to the columns of the domain.
+    # Renamed, because domain columns may have the same names.
     kafka = {name: F.col(name).alias(f"kafka:{name}") for name in _KAFKA}
     found = raw.select(*kafka.values(), *_attempts(inputs, wire_format, is_copied)).select(
         *(f"kafka:{name}" for name in _KAFKA),
@@ -98,7 +98,7 @@ def decode_or_refuse(
 
 
 def _attempts(inputs: Inputs, wire_format: str, is_copied: bool) -> list[Column]:
-    """Per input, the struct of its record, null where the value is none."""
+    """The decoded struct for each input, null if the value is not its record."""
     decode = decoded_json if wire_format == "json" else decoded
     found = {one: decode(one.record, inputs.domain.codec) for one in inputs.specs}
     if len(found) > 1 and not is_copied:
@@ -111,7 +111,7 @@ def _attempt(name: str) -> str:
 
 
 def _merged(inputs: Inputs) -> dict[str, Column]:
-    """Every column that an input has, by name: of the input that the record is of."""
+    """Columns of all inputs by name, with the value from the input of the record."""
     found: dict[str, list[Column]] = {}
     for name in inputs.names:
         for column in inputs.fields(name):
@@ -124,7 +124,7 @@ def _coalesced(columns: list[Column]) -> Column:
 
 
 def _input(inputs: Inputs, is_copied: bool) -> Column:
-    """The name of the input by its topic, or by what the record is."""
+    """The name of the input, by its topic or by the record's schema."""
     first, *others = inputs.specs
     name = F.lit(first.name)
     for one in others:
@@ -135,7 +135,7 @@ def _input(inputs: Inputs, is_copied: bool) -> Column:
 
 
 def _projected(rows: DataFrame, stage: StageSpec, inputs: Inputs) -> list[Column]:
-    """The columns of the stage's record, null where no input has them."""
+    """The columns of the stage's record, null if no input has them."""
     known: Mapping[str, object] = dict.fromkeys(rows.columns)
     kinds = fields_of(stage.record, inputs.domain.codec)
     return [

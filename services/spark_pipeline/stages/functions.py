@@ -21,12 +21,12 @@ _OVER_GROUP: dict[Function, Callable[[Column], Column]] = {
 
 
 def over_group(function: Function, column: Column) -> Column:
-    """Of all rows of a group; rows without a value do not count."""
+    """Aggregate over all rows of a group; null values do not count."""
     return _OVER_GROUP[function](column)
 
 
 def over_values(function: Function, values: Sequence[Column]) -> Column:
-    """Of some values of one row, for example of a pair; first: in the order that is given."""
+    """Aggregate over values of one row, such as a pair; first: in the given order."""
     if function in ("first", "min", "max"):
         choose = {"first": F.coalesce, "min": F.least, "max": F.greatest}[function]
         return choose(*values) if len(values) > 1 else values[0]

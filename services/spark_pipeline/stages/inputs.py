@@ -1,4 +1,4 @@
-"""What the columns of a stage's inputs are called in its rows."""
+"""Column names of a stage's inputs in its rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from pyspark.sql import functions as F
 from schemas.domain import DomainSpec, InputSpec, StageSpec
 from services.spark_pipeline.wire import fields_of, is_nullable
 
-INPUT = "_input"  # the column of rows of several inputs that names the input
-EVENT_TIME = "_event_time"  # the event time where the inputs call it differently
+INPUT = "_input"  # input of a row, in rows of several inputs
+EVENT_TIME = "_event_time"  # event time, if inputs name it differently
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs that a stage is made of.
+    """The inputs of a stage.
 
-    Records of several inputs are rows of one DataFrame: columns of the same name are one column,
-    and INPUT says which input a row is of.
+    Records of several inputs are rows of one DataFrame: columns with the same name are merged, and
+    INPUT holds the input of a row.
     """
 
     domain: DomainSpec
@@ -28,36 +28,36 @@ class Inputs:
 
     @classmethod
     def of(cls, domain: DomainSpec, stage: str) -> "Inputs":
-        """The inputs that a stage of a domain is made of."""
+        """The inputs of a stage of a domain."""
         return cls(domain, domain.inputs_of(stage))
 
     def only(self, spec: InputSpec) -> "Inputs":
-        """One of them alone, as one source reads it."""
+        """One input alone, as one source reads it."""
         return Inputs(self.domain, (spec,))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Their names, in the domain's order."""
+        """Names, in the domain's order."""
         return tuple(one.name for one in self.specs)
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """Their topics, in the same order."""
+        """Topics, in the same order."""
         return tuple(one.topic for one in self.specs)
 
     @property
     def event_time(self) -> str:
-        """The column of the rows that holds the event time."""
+        """The event-time column of the rows."""
         columns = {one.event_time for one in self.specs}
         return self.specs[0].event_time if len(columns) == 1 else EVENT_TIME
 
     def fields(self, name: str) -> dict[str, object]:
-        """Columns of an input's record, by name their Avro types."""
+        """Avro types of an input's columns, by name."""
         return fields_of(self.domain.input(name).record, self.domain.codec)
 
     def column(self, sources: Sequence[str]) -> Column:
-        """The value that each row has for these sources: `INPUT.COLUMN`, null in rows of other
-        inputs, or a plain COLUMN. Raises ValueError where a row would have two."""
+        """The value of these sources in each row: `INPUT.COLUMN`, null in rows of other inputs, or
+        a plain COLUMN. Raises ValueError if a row would have two values."""
         named: dict[str, list[str]] = {}
         for source in sources:
             if "." not in source:
@@ -71,19 +71,20 @@ class Inputs:
         return values[0] if len(values) == 1 else F.coalesce(*values)
 
     def marker(self, name: str) -> Column:
-        """A value in every row of an input, null in all other rows."""
+        """A column that is non-null exactly in rows of an input."""
         column = self.own_column(name)
         return F.when(F.col(INPUT) == name, F.lit(1)) if column is None else F.col(column)
 
     def own_column(self, name: str) -> str | None:
-        """A column that every record of an input has, and no other input."""
+        """A column that every record of this input has, and no other input."""
         for column, kind in self.fields(name).items():
             if not is_nullable(kind) and self._having(column) == [name]:
                 return column
         return None
 
     def found_by(self, stage: StageSpec, name: str) -> str | None:
-        """An aggregate of the stage that has a value only if the input has a record there."""
+        """An aggregate of the stage that is non-null only if the input has a record in the
+        group."""
         for one in stage.aggregates:
             columns = [source.split(".") for source in one.of]
             if one.function not in ("count", "count_distinct") and all(
@@ -97,7 +98,7 @@ class Inputs:
         return None
 
     def _having(self, column: str) -> list[str]:
-        """The inputs whose record has a column; all where only a lookup has it."""
+        """The inputs whose record has a column; all inputs if it comes from a lookup."""
         found = [name for name in self.names if column in self.fields(name)]
         return found or list(self.names)
 

@@ -12,9 +12,9 @@ from services.spark_pipeline.stages.inputs import Inputs
 
 
 def join(rows: DataFrame, stage: StageSpec, inputs: Inputs) -> DataFrame:
-    """Rows of the inputs → one row per keys and event time, once each input has one.
+    """Input rows → one row per keys and event time, once each input has one.
 
-    An aggregation in place of a join of two streams, which real-time mode does not allow.
+    Uses an aggregation, because real-time mode does not support stream-stream joins.
     """
     made = [over_group(one.function, inputs.column(one.of)) for one in stage.aggregates]
     columns = [each.alias(one.column) for each, one in zip(made, stage.aggregates, strict=True)]
@@ -29,8 +29,8 @@ def join(rows: DataFrame, stage: StageSpec, inputs: Inputs) -> DataFrame:
 def found_inputs(
     stage: StageSpec, inputs: Inputs, names: tuple[str, ...]
 ) -> tuple[Column, list[Column]]:
-    """A condition on the groups of a stage, that all inputs named have a record there, and the
-    aggregates that it needs beside the stage's own."""
+    """A condition that all named inputs have a record in a group, and the extra aggregates that it
+    needs."""
     conditions, markers = [F.lit(True)], []
     for name in names:
         column = inputs.found_by(stage, name)

@@ -15,17 +15,17 @@ ROWS_PER_BUCKET = 4
 
 
 def filtered(rows: DataFrame, stage: StageSpec) -> DataFrame:
-    """Rows for which all conditions hold."""
+    """Rows that satisfy all conditions."""
     for one in stage.where:
         rows = rows.where(_COMPARE[one.operator](F.col(one.column), F.lit(one.value)))
     return rows
 
 
 def looked_up(rows: DataFrame, stage: StageSpec) -> DataFrame:
-    """Rows with the columns of the table; those without an entry are dropped.
+    """Rows with the columns of the table; rows without an entry are dropped.
 
-    The table is a constant of the plan and not a second source, so that a lookup runs wherever a
-    projection does, in continuous and real-time mode too.
+    The table is a constant of the plan and not a second source, so that a lookup works wherever a
+    projection does, including continuous and real-time mode.
     """
     assert stage.table is not None
     table = stage.table
@@ -37,17 +37,17 @@ def looked_up(rows: DataFrame, stage: StageSpec) -> DataFrame:
 
 
 def entry_of(key: Column, table: Table) -> Column:
-    """A struct (c0, c1, …) of the columns of the row of a table with this key, or null.
+    """A struct (c0, c1, …) of the table row with this key, or null.
 
-    Spark searches a map entry by entry, so the entries are spread over small maps by a checksum.
+    Spark searches maps linearly, so entries are distributed over small maps by a checksum.
     """
     count = max(1, len(table.rows) // ROWS_PER_BUCKET)
     buckets: list[dict[str, dict[str, float | str]]] = [{} for _ in range(count)]
     for name, row in table.rows.items():
         values = {f"c{number}": value for number, value in enumerate(row)}
         buckets[zlib.crc32(name.encode()) % count][name] = values
-    # One JSON text, which the optimizer turns into a constant: a literal per entry would be
-    # thousands of calls into the JVM.
+    # One JSON text, which the optimizer folds into a constant: a literal per entry would need
+    # thousands of calls to the JVM.
     types = ", ".join(f"c{number}: {kind}" for number, kind in enumerate(_types(table)))
     constant = F.from_json(F.lit(json.dumps(buckets)), f"array<map<string, struct<{types}>>>")
     text = key.cast("string")

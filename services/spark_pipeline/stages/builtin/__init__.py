@@ -1,10 +1,10 @@
-"""The stateful kinds as Spark offers them: joins of two streams, and windows that close when the
-watermark has passed their end (append mode).
+"""Stateful kinds with Spark's operators: stream-stream joins, and windows closed by the watermark
+(append mode).
 
-Each input is a DataFrame with a watermark of its own: the stage's watermark is then the oldest of
-them, so that a topic that is read later than another does not lose its records. Rows about windows
-have a column WINDOW_TIME, the event time for a further window.
+Each input is a DataFrame with its own watermark: the stage's watermark is the lowest of them, so
+that a topic read later than another does not lose its records. Window rows have a column
+WINDOW_TIME, the event time for a further window.
 
-A window is published with what it has, provided that each input that is named has a record there: a
-sum and a mean of nothing say nothing.
+A window is published as it is if each of its inputs has a record in it: a sum or mean of nothing is
+undefined.
 """

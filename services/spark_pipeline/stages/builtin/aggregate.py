@@ -13,10 +13,10 @@ WINDOW_TIME = "_window_time"
 
 
 def aggregate(rows: DataFrame, stage: StageSpec, inputs: Inputs, event_time: str) -> DataFrame:
-    """Rows of the inputs, or of a stage → one row per keys and window, once the watermark has
-    passed its end.
+    """Rows of the inputs or of a stage → one row per keys and window, once the watermark has passed
+    its end.
 
-    event_time: the column of the rows that has it.
+    event_time: the event-time column of the rows.
     """
     assert stage.window is not None
     presence, markers = found_inputs(stage, inputs, _named_inputs(stage, inputs))
@@ -33,14 +33,14 @@ def aggregate(rows: DataFrame, stage: StageSpec, inputs: Inputs, event_time: str
 
 
 def _named_inputs(stage: StageSpec, inputs: Inputs) -> tuple[str, ...]:
-    """The inputs that must have a record in a window: those that the aggregates name."""
+    """The inputs that must have a record in a window: those used by the aggregates."""
     sources = [of for one in stage.aggregates for of in one.of]
     named = {source.split(".")[0] for source in sources if "." in source}
     return tuple(name for name in inputs.names if name in named)
 
 
 def _aggregated(one: Aggregate, stage: StageSpec, inputs: Inputs) -> Column:
-    """Where each value comes once in a window, counting all is counting the different ones, and
+    """Counts all instead of distinct values if each value occurs once per window, which is
     cheaper."""
     column = inputs.column(one.of)
     assert stage.window is not None

@@ -12,8 +12,7 @@ from services.spark_pipeline.stages.change import changes, part, values_of_parts
 def change(rows: DataFrame, stage: StageSpec) -> DataFrame:
     """Rows of the aggregate → one row per keys and window, once the watermark has passed its end.
 
-    Published are windows whose newest part has something; a change against a part that has nothing
-    is null.
+    Publishes windows whose newest part has data; a change from a part without data is null.
     """
     assert stage.window is not None
     newest = stage.window.parts - 1

@@ -16,9 +16,9 @@ from services.spark_pipeline.stages.inputs import Inputs
 def join(frames: Mapping[str, DataFrame], stage: StageSpec, inputs: Inputs) -> DataFrame:
     """Rows by input → one row per combination of records of each with equal keys and event time.
 
-    The event time is one of the equal columns: the tightest interval that a join can have, and
-    what lets Spark forget a record once the watermark has passed its event time. A combination is
-    published at once; a record that comes twice makes one more.
+    Event time is one of the equal columns: the tightest interval of a join, which lets Spark drop a
+    record once the watermark has passed its event time. A combination is published at once; a
+    duplicate record makes one more.
     """
     equal = list(dict.fromkeys((RUN_ID, *stage.keys, inputs.event_time)))
     sources = _sources(stage)
@@ -31,15 +31,15 @@ def join(frames: Mapping[str, DataFrame], stage: StageSpec, inputs: Inputs) -> D
 
 
 def window_join(frames: Mapping[str, DataFrame], stage: StageSpec, inputs: Inputs) -> DataFrame:
-    """Rows by input → one row per pair of records with equal keys and per window that both are
-    in, as soon as both are there."""
+    """Rows by input → one row per pair of records with equal keys and per window that contains
+    both, as soon as both have arrived."""
     assert stage.window is not None
     sources = _sources(stage)
     equal = list(dict.fromkeys((RUN_ID, *stage.keys)))
     event_time = inputs.event_time
     if event_time in equal:
-        # Records of the same event time are in the same windows, and the watermark needs one
-        # column with event times, not two.
+        # Records with the same event time are in the same windows, and the watermark requires a
+        # single event-time column.
         sides = [frames[name].select(*equal, *_own(name, sources)) for name in inputs.names]
         joined = _pairs(sides, equal).withColumn("window", windows(event_time, stage.window))
     else:
@@ -69,7 +69,7 @@ def _plain_time(column: str) -> Column:
 
 
 def _sources(stage: StageSpec) -> list[str]:
-    """The `INPUT.COLUMN` that the columns and aggregates of a stage name, each once."""
+    """The distinct `INPUT.COLUMN` names in the columns and aggregates of a stage."""
     named = [*stage.columns.values(), *(of for one in stage.aggregates for of in one.of)]
     return list(dict.fromkeys(named))
 
@@ -79,7 +79,7 @@ def _named(source: str) -> str:
 
 
 def _own(name: str, sources: Iterable[str]) -> list[Column]:
-    """The columns that a join takes of one input."""
+    """The columns of one input that a join uses."""
     found = (source.split(".") for source in sources)
     return [F.col(column).alias(f"{of}:{column}") for of, column in found if of == name]
 

@@ -1,6 +1,6 @@
-"""The stateful kinds with a state of one's own: transformWithState in Python.
+"""Stateful kinds with custom state: transformWithState in Python.
 
-Every stage keeps the same state of a key, its recent records by event time (see `memory`), and is
-one pure function from that memory and what is new in it to the rows to publish. What comes twice
-counts once, as in the ledger.
+Every stage keeps the same state per key, its recent records by event time (see `memory`). A stage
+is one pure function from that memory and its changes to the output rows. Duplicates count once, as
+in the ledger.
 """

@@ -1,4 +1,4 @@
-"""aggregate, counted, with a state of one's own."""
+"""aggregate, counted, with custom state."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,8 +15,7 @@ from services.spark_pipeline.stages.state.processor import Rule, with_memory
 
 
 def aggregate(rows: DataFrame, stage: StageSpec, inputs: Inputs, keep_s: int) -> DataFrame:
-    """Rows of the inputs → one row per keys and window, once each input has sent all its
-    records."""
+    """Input rows → one row per keys and window, once each input has sent all its records."""
     kept = remembered(stage, stage.aggregates, stage.once_per or (SEQUENCE,), inputs)
     spans = spans_of(stage)
     rule = partial(complete_windows, layout=kept.layout, made=kept.made, spans=spans)
@@ -33,22 +32,22 @@ def aggregate(rows: DataFrame, stage: StageSpec, inputs: Inputs, keep_s: int) ->
 
 @dataclass(frozen=True)
 class Spans:
-    """Milliseconds of event time: length and slide of a window, and in which time each record comes
-    once."""
+    """Milliseconds of event time: size and slide of a window, and the interval in which each record
+    occurs once."""
 
     size_ms: int
     slide_ms: int
     every_ms: int = 1000
 
     def starts(self, new: list[Place]) -> list[int]:
-        """The starts of the windows that have one of these places, in order."""
+        """Sorted starts of the windows that contain one of these places."""
         touched = {place[0] - place[0] % self.slide_ms for place in new}
         back = range(0, self.size_ms, self.slide_ms)
         return sorted({last - each for last in touched for each in back})
 
 
 def spans_of(stage: StageSpec) -> Spans:
-    """Those of a stage whose windows are complete by count."""
+    """Spans of a stage whose windows are complete by count."""
     assert stage.window is not None
     assert stage.complete is not None
     size_s, slide_s, every_s = stage.window.size_s, stage.window.slide_s, stage.complete.every_s
@@ -65,8 +64,8 @@ def of_windows(
     inputs: Inputs,
     keep_s: int,
 ) -> DataFrame:
-    """Rows of the inputs → keys, bounds of the window and `columns` of what a rule gives: first the
-    start of a window."""
+    """Input rows → keys, window start and end, and the `columns` of a rule's rows, which begin with
+    the window start."""
     size_ms = spans_of(stage).size_ms
     fields = ["window_start_ms bigint", *types_of(stage, columns, inputs)]
     keep_s = max(keep_s, size_ms // 1000)
@@ -86,7 +85,7 @@ def complete_windows(
     made: tuple[Made, ...],
     spans: Spans,
 ) -> Iterator[tuple[object, ...]]:
-    """The windows that are complete by what is new: start, and the aggregates."""
+    """Windows completed by the new places: start, and the aggregates."""
     for start_ms in spans.starts(new):
         rows = complete_rows(memory, start_ms, spans.size_ms, layout, spans.every_ms)
         if rows:

@@ -1,4 +1,4 @@
-"""change, counted, with a state of one's own."""
+"""change, counted, with custom state."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -11,16 +11,16 @@ from services.spark_pipeline.stages.state.aggregate import Spans, of_windows, sp
 from services.spark_pipeline.stages.state.columns import Made, remembered
 from services.spark_pipeline.stages.state.memory import Layout, Memory, Place, complete_rows
 
-# What a change is of, and how many parts before the newest the old value is.
+# An aggregate column, and the age of the old value in parts before the newest.
 Compared = tuple[Made, int]
 
 
 def change(
     rows: DataFrame, stage: StageSpec, base: StageSpec, inputs: Inputs, keep_s: int
 ) -> DataFrame:
-    """Rows of the inputs → one row per keys and window, once every part of it is complete.
+    """Input rows → one row per keys and window, once every part of it is complete.
 
-    base: the aggregate that the stage is about. The parts of a window are the windows of `base`.
+    base: the aggregate that the stage refers to. The parts of a window are the windows of `base`.
     """
     named = {each.of for each in stage.changes}
     aggregates = [one for one in base.aggregates if one.column in named]
@@ -47,7 +47,7 @@ def changed_windows(
     compared: tuple[Compared, ...],
     spans: Spans,
 ) -> Iterator[tuple[object, ...]]:
-    """The windows of which every part is complete by what is new: start, and the changes."""
+    """Windows completed by the new places: start, and the changes."""
     for start_ms in spans.starts(new):
         parts = [
             complete_rows(memory, part_ms, spans.slide_ms, layout, spans.every_ms)

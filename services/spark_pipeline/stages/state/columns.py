@@ -1,4 +1,4 @@
-"""Which columns of its inputs a stage remembers, and the functions of aggregates over them."""
+"""The input columns that a stage keeps in its state, and the aggregates over them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,19 +15,19 @@ from services.spark_pipeline.wire import fields_of, is_nullable, spark_type
 
 @dataclass(frozen=True)
 class Made:
-    """A column of an output: a function of columns of the rows remembered, by their numbers."""
+    """An output column: a function of columns of the remembered rows, by index."""
 
     function: Function
     numbers: tuple[int, ...]
 
     def of(self, rows: Sequence[Row]) -> Any:
-        """Its value, None without any."""
+        """Its value, None without rows."""
         return over(self.function, [row[n] for row in rows for n in self.numbers])
 
 
 @dataclass(frozen=True)
 class Remembered:
-    """What a stage remembers: the columns, their layout, and the aggregates over them."""
+    """State definition of a stage: columns, layout, and aggregates over them."""
 
     columns: tuple[Column, ...]
     layout: Layout
@@ -37,9 +37,9 @@ class Remembered:
 def remembered(
     stage: StageSpec, aggregates: Sequence[Aggregate], place: Sequence[str], inputs: Inputs
 ) -> Remembered:
-    """The columns that a stage needs of its inputs.
+    """The input columns that a stage needs.
 
-    place: the columns that, with the event time, tell records of one input apart.
+    place: the columns that, with the event time, distinguish records of one input.
     """
     numbers: dict[str, int] = {}
     columns = [F.unix_millis(inputs.event_time)]
@@ -79,7 +79,7 @@ _OVER: dict[Function, Callable[[Sequence[Any]], Any]] = {
 
 
 def over(function: Function, given: Sequence[Any]) -> Any:
-    """A function of the values that are there; None of none, but for those that count."""
+    """Apply a function to the non-null values; None without values, except for counts."""
     values = [value for value in given if value is not None]
     if not values and not function.startswith("count"):
         return None
@@ -87,7 +87,7 @@ def over(function: Function, given: Sequence[Any]) -> Any:
 
 
 def _markers(sources: Sequence[str], place: Sequence[str], inputs: Inputs) -> list[str]:
-    """For inputs of which no column that always has a value is remembered, one that has."""
+    """A never-null column for each input without one among the remembered columns."""
     return [
         f"{name}.{SEQUENCE}"
         for name in inputs.names
@@ -98,7 +98,7 @@ def _markers(sources: Sequence[str], place: Sequence[str], inputs: Inputs) -> li
 
 
 def _tells(source: str, name: str, inputs: Inputs) -> bool:
-    """Whether a source has a value if, and only if, the input has a record."""
+    """Whether a source is non-null exactly if the input has a record."""
     of, _, column = source.partition(".")
     fields = inputs.fields(name)
     return of == name and column in fields and not is_nullable(fields[column])
@@ -109,7 +109,7 @@ def _first_of(name: str, numbers: dict[str, int], inputs: Inputs) -> int:
 
 
 def _number(source: str, numbers: dict[str, int]) -> int:
-    """Of a column of the place where there is one: it has the same value for all inputs."""
+    """Index of a source; columns of the place have one index, as their value is shared."""
     return numbers.get(_column(source), numbers.get(source, -1))
 
 

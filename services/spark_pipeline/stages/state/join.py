@@ -1,4 +1,4 @@
-"""join with a state of one's own."""
+"""join with custom state."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -14,9 +14,9 @@ from services.spark_pipeline.stages.state.processor import with_memory
 
 
 def join(rows: DataFrame, stage: StageSpec, inputs: Inputs, keep_s: int) -> DataFrame:
-    """Rows of the inputs → one row per keys and event time, once each input has one.
+    """Input rows → one row per keys and event time, once each input has one.
 
-    The state is that of the key of the output: it has fewer keys than the join.
+    The state is kept per output key, of which there are fewer than join keys.
     """
     event_time = inputs.event_time
     place = tuple(key for key in stage.keys if key not in (stage.key, event_time))
@@ -32,7 +32,7 @@ def join(rows: DataFrame, stage: StageSpec, inputs: Inputs, keep_s: int) -> Data
 def joined(
     memory: Memory, new: list[Place], layout: Layout, made: tuple[Made, ...]
 ) -> Iterator[tuple[object, ...]]:
-    """The places that are new and whole: the place, and the aggregates over its records."""
+    """Newly completed places: the place, and the aggregates over its records."""
     for place in dict.fromkeys(new):
         row = memory[place]
         if layout.is_whole(row):

@@ -1,7 +1,7 @@
-"""What a stage remembers of one key: the recent records of its inputs by event time. Pure.
+"""State of one key: recent records of its inputs by event time. Pure.
 
-A place is an event time and what else tells records of one input apart; a row has the columns of
-the place, and then those of each input, null as long as its record is not there.
+A place is an event time and the other values that distinguish records of one input. A row has the
+columns of the place and then those of each input, null until its record has arrived.
 
 >>> layout = Layout(place=1, inputs=(1, 2))
 >>> memory = {}
@@ -19,17 +19,17 @@ from dataclasses import dataclass
 from typing import Any
 
 Row = tuple[Any, ...]
-Place = tuple[Any, ...]  # event time, epoch milliseconds, and what tells records apart
+Place = tuple[Any, ...]  # event time in epoch milliseconds, and distinguishing values
 Memory = dict[Place, Row]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns of a row, by number.
+    """The columns of a row, by index.
 
-    place: how many of the first are the place; the event time is number 0. inputs: of each input
-    one that has a value as soon as its record is there. most: the one of which the largest value
-    counts, `complete.column`; of all others the first stays.
+    place: number of leading columns that are the place; event time has index 0. inputs: for each
+    input a column that is non-null once its record has arrived. most: the column that keeps its
+    largest value, `complete.column`; all others keep the first.
     """
 
     place: int
@@ -37,17 +37,17 @@ class Layout:
     most: int | None = None
 
     def is_whole(self, row: Row) -> bool:
-        """Whether each input has its record there."""
+        """Whether the record of each input has arrived."""
         return all(row[number] is not None for number in self.inputs)
 
 
 def remember(memory: Memory, rows: Iterable[Row], layout: Layout, keep_ms: int) -> list[Place]:
     """Add the records of one batch, in any order.
 
-    Returns the places at which an input has a record that had none, in the order in which they
-    came. The first record of an input stays, whatever comes later. What is more than `keep_ms`
-    older than the newest of the batches before is passed over; within a batch nothing is too old,
-    for all records of one input of a long batch may come before those of another.
+    Returns the places at which an input got its first record, in order of arrival. The first record
+    of an input is kept, later ones are ignored. Records more than `keep_ms` older than the newest
+    of earlier batches are ignored. Within a batch nothing is too old, because in a long batch all
+    records of one input may come before those of another.
     """
     oldest_ms = _oldest_ms(memory, keep_ms)
     new = []
@@ -66,7 +66,7 @@ def remember(memory: Memory, rows: Iterable[Row], layout: Layout, keep_ms: int) 
 
 
 def forget(memory: Memory, keep_ms: int) -> None:
-    """Forget what is more than `keep_ms` older than the newest."""
+    """Remove records more than `keep_ms` older than the newest."""
     oldest_ms = _oldest_ms(memory, keep_ms)
     for place in [place for place in memory if place[0] < oldest_ms]:
         del memory[place]
@@ -79,7 +79,7 @@ def _oldest_ms(memory: Memory, keep_ms: int) -> float:
 def complete_rows(
     memory: Memory, start_ms: int, length_ms: int, layout: Layout, every_ms: int
 ) -> list[Row]:
-    """The rows of a window if each input has all its records there, or else none."""
+    """The rows of a window if all records of each input have arrived, else none."""
     assert layout.most is not None
     end_ms, number = start_ms + length_ms, layout.most
     inside = [row for place, row in memory.items() if start_ms <= place[0] < end_ms]

@@ -1,4 +1,4 @@
-"""transformWithState around a pure function: state of one key in, rows to publish out."""
+"""transformWithState around a pure function: state of one key in, output rows out."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -26,11 +26,10 @@ def with_memory(
     *,
     keep_s: int,
 ) -> DataFrame:
-    """Rows of the inputs → `group` and `fields` of the rows that `rule` gives.
+    """Input rows → `group` and `fields` of the rows that `rule` returns.
 
-    fields: `NAME TYPE`. keep_s: how far behind a key's own newest event time its records are
-    remembered. The state bounds itself: it needs neither watermark nor timers, and a key that falls
-    silent keeps at most what it had.
+    fields: `NAME TYPE`. keep_s: how long records are kept, behind the key's newest event time. The
+    state is bounded without watermark or timers, and an idle key keeps at most what it had.
     """
     kept = rows.select(
         *group, *(each.alias(f"v{place}") for place, each in enumerate(remembered.columns))
@@ -48,7 +47,7 @@ def with_memory(
 
 
 class Remembering(StatefulProcessor):  # type: ignore[misc]  # pyspark leaves it untyped
-    """Reads the memory of a key, adds its new records, publishes what the rule gives, and writes
+    """Reads the memory of a key, adds its new records, publishes the rows of the rule, and writes
     the memory back: two calls to the state store per key and batch."""
 
     def __init__(
@@ -78,7 +77,7 @@ class Remembering(StatefulProcessor):  # type: ignore[misc]  # pyspark leaves it
         rows: Iterator[Any],
         timerValues: Any,  # noqa: ARG002, N803
     ) -> Iterator[Row]:
-        """The rows to publish for one key after one batch."""
+        """The output rows of one key after one batch."""
         layout, grouped = self._layout, len(self._group)
         memory: Memory = {row[: layout.place]: row for row in map(tuple, self._state.get())}
         new = (tuple(row)[grouped:] for row in rows)
