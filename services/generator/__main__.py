@@ -1,9 +1,9 @@
-"""The generator: turns a workload's load shape into records on the input topics, on schedule.
+"""The generator: sends records to the input topics on schedule, as a workload's load defines them.
 
     python -m services.generator
 
-At `prepare` it makes the records ready and sends probe traffic. At `start` it runs the load in a
-thread of its own, and publishes `load_finished` at its end.
+`prepare` prepares the records and starts probe traffic. `start` runs the load in a separate thread,
+which publishes `load_finished` when it is done.
 """
 
 import sys
@@ -15,11 +15,11 @@ from services.runtime.memory import leave_out_pandas
 from services.runtime.serving import serving
 from services.runtime.settings import load_settings
 
-THREAD_SWITCH_S = 0.0005  # the default of 5 ms would let encoding hold up a record that is due
+THREAD_SWITCH_S = 0.0005  # with the default of 5 ms, encoding would delay due records
 
 
 def main() -> None:
-    """Serve until told to stop."""
+    """Serve until the process is told to stop."""
     settings = load_settings(GeneratorSettings)
     log = configure_logs("generator", settings.log_level)
     sys.setswitchinterval(THREAD_SWITCH_S)

@@ -1,8 +1,8 @@
-"""A producer that hands whole batches to librdkafka and counts deliveries by batch.
+"""A producer that passes whole batches to librdkafka and counts deliveries per batch.
 
-librdkafka reports the delivery of a batch of one partition as one event, in the order in which its
-messages were handed over. So the first and the last message of a run of equal seconds are enough to
-count it: about 0.01 µs a record, with no Python for single records.
+librdkafka reports the delivery of a batch for one partition as one event, with the messages in the
+order of sending. Two messages, the first and the last of a run of equal seconds, are therefore
+enough to count the run. This costs about 0.01 µs per record, without per-record Python code.
 """
 
 import threading
@@ -31,11 +31,11 @@ FLUSH_LOOK_S = 0.002
 
 
 class BatchProducer:
-    """A producer of librdkafka, and the thread that counts its deliveries.
+    """A librdkafka producer with a thread that counts its deliveries.
 
-    partitions: how many each topic has. queues: decide which messages librdkafka gets. in_order:
-    the seconds of the batches never decrease. All batches must be of one load, where a number means
-    the same key in all batches of a topic.
+    partitions: number of partitions of each topic. queues: select the messages that librdkafka
+    gets. in_order: the seconds of the batches never decrease. All batches must belong to one load,
+    in which a key number means the same key in all batches of a topic.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class BatchProducer:
         self._in_order = in_order
         self._queues = queues
         self._queue_records = int(properties["queue.buffering.max.messages"])
-        # librdkafka's own bound lies above ours, so that a batch is always taken whole.
+        # The limit of librdkafka is above ours, so it always accepts a whole batch.
         bound = {"queue.buffering.max.messages": 2 * self._queue_records}
         texts = {name: _text(value) for name, value in (properties | bound).items()}
         self._handle = librdkafka.new_producer(library, texts)
@@ -62,7 +62,7 @@ class BatchProducer:
             topic: KeyPartitions(library, count) for topic, count in partitions.items()
         }
         self._delivered: Callable[[int, int, int], None] = lambda *_: None
-        self._open = 0  # sent, neither acknowledged nor failed; changed with the lock
+        self._open = 0  # sent, neither acknowledged nor failed; guarded by the lock
         self._fatal = ""
         self.last_error = ""
         self._closed = threading.Event()
@@ -91,7 +91,7 @@ class BatchProducer:
         return stop
 
     def _hand_over(self) -> None:
-        """Give librdkafka every batch that it may have. Call with the lock."""
+        """Pass every batch that is allowed now to librdkafka. Call with the lock held."""
         while (batch := self._queues.take()) is not None:
             partition, parts = batch
             if self._queues.expired(parts):
@@ -133,7 +133,7 @@ class BatchProducer:
         self._library.rd_kafka_destroy(self._handle)
 
     def _refused(self, messages: Any) -> int:
-        """Count messages that were not taken (too large, an unknown topic) as failed."""
+        """Count messages that librdkafka rejected (too large, unknown topic) as failed."""
         refused = messages[messages["error"] != librdkafka.NO_ERROR]
         self._note_error(int(refused["error"][-1]))
         return self._failed(refused)
@@ -172,7 +172,7 @@ class BatchProducer:
         pointers = np.zeros(count, np.uint64)
         count = self._library.rd_kafka_event_message_array(event, pointers.ctypes.data, count)
         batch = pointers[:count].tolist()
-        # With the lock, as _hand_over counts expired messages too.
+        # Hold the lock: _hand_over counts expired messages too.
         with self._queues.lock:
             for second, failed, records in runs(batch, self._in_order):
                 self._delivered(second, 0 if failed else records, records if failed else 0)
@@ -182,8 +182,8 @@ class BatchProducer:
             self._hand_over()
 
     def _partitions_of(self, pointers: list[int]) -> list[tuple[TopicPartition, int]]:
-        """The partitions of messages, and how many each has. Delivered messages of an event have
-        one partition; failed ones may have several."""
+        """The partitions of messages and the number of messages in each. Delivered messages of an
+        event are in one partition; failed ones may be in several."""
         if pointers and Message.from_address(pointers[-1]).error == librdkafka.NO_ERROR:
             return [(self._partition_of(pointers[0]), len(pointers))]
         return list(Counter(map(self._partition_of, pointers)).items())
@@ -194,10 +194,11 @@ class BatchProducer:
 
 
 def runs(pointers: list[int], in_order: bool) -> Iterator[tuple[int, bool, int]]:
-    """Second, whether they failed, and number of adjacent messages with both in common.
+    """Second, failed flag and length of each run of adjacent messages that share both.
 
-    in_order: the seconds never decrease, so all messages between two delivered ones of a second are
-    delivered and of that second. Failed messages, and all without an order, are read one by one.
+    in_order: the seconds never decrease, so all messages between two delivered ones of the same
+    second are delivered and belong to it. Failed messages, and all messages if not in order, are
+    read one by one.
     """
     position = 0
     while position < len(pointers):
@@ -209,7 +210,7 @@ def runs(pointers: list[int], in_order: bool) -> Iterator[tuple[int, bool, int]]
 
 
 def _end_of_run(pointers: list[int], start: int) -> int:
-    """Position after the last delivered message of the same second as `start`, by bisection."""
+    """Position after the last delivered message of the second of `start`, found by bisection."""
     second = Message.from_address(pointers[start]).private
 
     def same(position: int) -> bool:

@@ -1,7 +1,7 @@
-"""Rates over time that integrate exactly: how many records a load has after t. Pure.
+"""Rates over time that integrate exactly: the number of records of a load due by time t. Pure.
 
-A curve is a row of pieces; its integral is counted in billionths of a record ("nano-records"), in
-whole numbers, so neither the length of a load nor the way it is cut can change a count:
+A curve is a sequence of pieces. Its integral is an integer in billionths of a record
+("nano-records"), so counts depend neither on the length of a load nor on how it is divided:
 
     >>> curve = Curve((Ramp(1_000_000, 0, 2_000_000),), hold=2_000_000)  # 0 to 2 000/s in 1 s
     >>> curve.integral(500_000), curve.integral(1_000_000), curve.integral(2_000_000)
@@ -23,7 +23,7 @@ WAVE_PIECES = 360
 
 
 class Integral(Protocol):
-    """Nano-records due before `elapsed_us`; whole numbers that never decrease."""
+    """Nano-records due before `elapsed_us`; an integer that never decreases."""
 
     def integral(self, elapsed_us: int) -> int:
         """See above. 0 at 0."""
@@ -31,8 +31,8 @@ class Integral(Protocol):
 
 @dataclass(frozen=True)
 class Ramp:
-    """From rate `start` to `end` in `duration_us`; rates in thousandths of a record per second,
-    so that rate times microseconds is nano-records. With start = end a constant rate."""
+    """From rate `start` to rate `end` in `duration_us`. Rates are in thousandths of a record per
+    second, so rate times microseconds is nano-records. The rate is constant if start = end."""
 
     duration_us: int
     start: int
@@ -46,7 +46,7 @@ class Ramp:
 
 @dataclass(frozen=True)
 class Burst:
-    """`records` records, evenly within `duration_us`."""
+    """`records` records, evenly distributed over `duration_us`."""
 
     duration_us: int
     records: int
@@ -57,7 +57,7 @@ class Burst:
 
 
 class Curve:
-    """Pieces one after another; then from the begin again (`repeats`) or the rate `hold`."""
+    """Consecutive pieces; then from the beginning again (`repeats`) or at the rate `hold`."""
 
     def __init__(self, pieces: Sequence[Ramp | Burst], hold: int = 0, repeats: bool = False):
         self._pieces = tuple(pieces)
@@ -89,7 +89,7 @@ class Curve:
 
 
 class Sum:
-    """Several at the same time."""
+    """The sum of several curves."""
 
     def __init__(self, parts: Sequence[Integral]) -> None:
         self._parts = tuple(parts)
@@ -100,7 +100,7 @@ class Sum:
 
 
 class Chain:
-    """Parts one after another, each from its own begin for its duration; None: for ever."""
+    """Consecutive parts, each evaluated from its own start for its duration; None: without end."""
 
     def __init__(self, parts: Sequence[tuple[Integral, int | None]]) -> None:
         self._parts = tuple(parts)
@@ -118,7 +118,7 @@ class Chain:
 
 
 def curve_of(load: Load) -> Integral:
-    """The curve of a load of any shape but a replay."""
+    """The curve of a load of any shape except replay."""
     if load.shape == "sequence":
         return Chain([(_endless(part), _duration_us(part.for_s)) for part in load.parts])
     if load.shape == "sum":
@@ -127,7 +127,7 @@ def curve_of(load: Load) -> Integral:
 
 
 def _endless(load: Load) -> Integral:
-    """The curve of a load without regard to `for_s`, except for what a ramp needs it for."""
+    """The curve of a load without the limit `for_s`, which only a ramp needs here."""
     if load.parts:
         return curve_of(load.model_copy(update={"for_s": 0.0}))
     return _CURVES[load.shape](load)
@@ -175,7 +175,7 @@ def _sine(load: Load) -> Integral:
 
 
 def _bursts(load: Load) -> Integral:
-    """Bursts at the begin of every period, and nothing in the first one."""
+    """A burst at the start of every period except the first."""
     burst_us = load.burst_ms * 1000
     quiet_us = _us(load.period_s) - burst_us
     pieces: list[Ramp | Burst] = [Burst(burst_us, load.burst_records)]
@@ -185,8 +185,8 @@ def _bursts(load: Load) -> Integral:
 
 
 def _wave(load: Load) -> tuple[Ramp, ...]:
-    """A sine wave as ramps between whole rates, so that it integrates exactly; the corners lie on
-    the sine, and a whole wave has the mean rate."""
+    """A sine wave approximated by ramps between integer rates, so that it integrates exactly. The
+    corners lie on the sine, and a full wave has the mean rate."""
     cuts_us = [_us(load.period_s) * step // WAVE_PIECES for step in range(WAVE_PIECES + 1)]
     mean, height = _milli(load.rate_per_second), _milli(load.amplitude_per_second)
     quarter = [round(height * sin(2 * pi * step / WAVE_PIECES)) for step in range(91)]

@@ -1,6 +1,6 @@
-"""Everything that determines the records of a load, and the rows made from it. Pure.
+"""Everything that determines the records of a load, and the rows generated from it. Pure.
 
-The rows of a load are a function of the plan, the load's start and the sequence alone.
+The rows of a load are a function of the plan, the load's start and the sequence only.
 """
 
 from dataclasses import dataclass
@@ -18,28 +18,28 @@ from schemas.records import Int64s, Part, RecordedTimes, Records, Values
 from services.generator.shapes import LoadShape, ReplayShape, Slice, shape_of
 
 MAX_HELD_RECORDS = 1_000_000
-EXTRA = -1  # in Rows.second: the second copy of a duplicate, which no second answers for
+EXTRA = -1  # in Rows.second: the second copy of a duplicate, counted in no second
 
 
 @dataclass(frozen=True)
 class Shard:
-    """The records of a load that instance `index` of `count` generators sends: those whose turn
-    (sequence // turn) leaves `index` when divided by `count`. Every record belongs to one instance,
-    whatever the load shape. turn: how many records a turn has."""
+    """The records of a load that instance `index` of `count` generators sends: those with sequence
+    // turn ≡ `index` modulo `count`. Every record belongs to exactly one instance, for every load
+    shape. turn: records per turn."""
 
     index: int = 0
     count: int = 1
     turn: int = 2
 
     def before(self, sequence: int) -> int:
-        """How many records below `sequence` belong to this shard."""
+        """Number of records below `sequence` in this shard."""
         if self.count == 1:
             return sequence
         rounds, rest = divmod(sequence, self.turn * self.count)
         return self.turn * rounds + min(max(rest - self.turn * self.index, 0), self.turn)
 
     def sequences(self, first: int, end: int) -> Int64s:
-        """The records from `first` to `end` (exclusive) that belong to this shard."""
+        """The records from `first` to `end` (exclusive) in this shard."""
         every = np.arange(first, end, dtype=np.int64)
         if self.count == 1:
             return every
@@ -49,11 +49,12 @@ class Shard:
 
 @dataclass(frozen=True)
 class Rows:
-    """Records, one element each.
+    """Records as arrays with one element per record.
 
-    sequence: number in the run. due_us: microseconds after the load's start at which it is to be
-    sent. second: second of the load that answers for it, -1 for the second copy of a duplicate.
-    fault: kind of fault. values: what they say, as the domain puts it (schemas/records.py).
+    sequence: number in the run. due_us: scheduled time, in microseconds after the load's start.
+    second: second of the load in which the record is counted, -1 for the second copy of a
+    duplicate. fault: kind of fault. values: its values in the form of the domain
+    (schemas/records.py).
     """
 
     sequence: Int64s
@@ -66,7 +67,7 @@ class Rows:
         return len(self.sequence)
 
     def take(self, index: "NDArray[np.int64] | NDArray[np.bool_] | slice") -> "Rows":
-        """Some of them."""
+        """Select rows."""
         values = {name: array[index] for name, array in self.values.items()}
         return Rows(
             self.sequence[index], self.due_us[index], self.second[index], self.fault[index], values
@@ -74,7 +75,7 @@ class Rows:
 
 
 def concatenated(parts: list[Rows]) -> Rows:
-    """All rows of several; there must be at least one part."""
+    """Concatenate rows; needs at least one part."""
     if len(parts) == 1:
         return parts[0]
 
@@ -92,7 +93,7 @@ def concatenated(parts: list[Rows]) -> Rows:
 
 @dataclass(frozen=True)
 class DatasetPlan:
-    """A request, the domain's records of it, and which shard of the load is ours."""
+    """A request, its records from the domain, and this instance's shard of the load."""
 
     request: RunRequest
     domain: DomainSpec
@@ -102,23 +103,23 @@ class DatasetPlan:
 
     @property
     def event_second_us(self) -> int:
-        """How long a second of event time lasts, microseconds."""
+        """Length of a second of event time, in microseconds."""
         return self.request.workload.content.second_ms * 1000
 
     def domain_at(self, second: int) -> DomainSpec:
-        """The domain with the topics that are written in a second of the load."""
+        """The domain with the topics written in a second of the load."""
         turns = self.request.interleaved
         return self.domain if turns is None else self._domains[turns.turn(second)]
 
     @cached_property
     def _domains(self) -> dict[str, DomainSpec]:
-        """By pipeline, where these have input topics of their own."""
+        """Domains by pipeline, for pipelines with their own input topics."""
         names = (share.pipelines[0].name for share in self.request.shares)
         return dict(zip(names, self.request.domains, strict=True))
 
     @cached_property
     def places_in_turn(self) -> dict[str, tuple[int, ...]]:
-        """By input, which records of a turn are its own."""
+        """Positions within a turn of the records of each input."""
         turn = self.records.turn
         return {
             one.name: tuple(place for place, name in enumerate(turn) if name == one.name)
@@ -126,8 +127,8 @@ class DatasetPlan:
         }
 
     def rows(self, part: Slice, load_start_ms: int, end_us: int) -> Rows:
-        """The rows of a slice, in the order of their sequence; a duplicate once, a late one with
-        the time at which it is really due. end_us: of the load, from its start."""
+        """The rows of a slice in sequence order. A duplicate occurs once, a late record has its
+        actual send time. end_us: end of the load, from its start."""
         sequences = self.shard.sequences(part.first, part.end)
         due_us = self.shape.scheduled_us(sequences)
         values = self.records.values(
@@ -152,10 +153,10 @@ class DatasetPlan:
         return Rows(sequences, due_us, seconds, kinds, values)
 
     def rows_of(self, name: str, rows: Rows) -> Rows:
-        """Those rows that belong to an input."""
+        """The rows of one input."""
         size, places = len(self.records.turn), self.places_in_turn[name]
         if len(places) == 1 and not self.request.workload.faults.any:
-            # In the order of their sequence: every so many of them.
+            # In sequence order, so the rows of an input are evenly spaced.
             first = (places[0] - int(rows.sequence[0])) % size
             return rows.take(slice(first, None, size))
         return rows.take(np.isin(rows.sequence % size, places))
@@ -164,8 +165,8 @@ class DatasetPlan:
 def dataset_plan(
     request: RunRequest, domain: DomainSpec, records: Records, index: int = 0, count: int = 1
 ) -> DatasetPlan:
-    """The plan of what generator `index` of `count` sends in a run. Raises ValueError with one
-    sentence when it cannot be carried out."""
+    """The plan of generator `index` of `count` in a run. Raises ValueError with one sentence if it
+    cannot be executed."""
     load, faults = request.workload.load, request.workload.faults
     strangers = set(records.turn) - {one.name for one in domain.inputs}
     if strangers or not records.turn:
@@ -197,7 +198,7 @@ def _replay(request: RunRequest, records: Records) -> ReplayShape:
 
 
 def sent_rows(rows: Rows) -> Rows:
-    """The rows as they are sent: in the order of their times, duplicates twice."""
+    """The rows in the order of sending, with duplicates twice."""
     twice = rows.fault == DUPLICATE
     if twice.any():
         second = np.where(twice, EXTRA, rows.second).astype(np.int32)

@@ -1,8 +1,8 @@
-"""A load that goes to a gateway through the network: TCP, UDP or ZeroMQ (schemas/frame.py).
+"""A load sent to a gateway over the network: TCP, UDP or ZeroMQ (schemas/frame.py).
 
-Nothing waits for the receiver: what a socket does not take stays due, so a slow receiver shows as
-send delay, and by UDP as loss. A record is acknowledged when the end of its topic has grown by it;
-records that do not get there within a while have failed.
+Sending never waits for the receiver. Frames that a socket does not accept stay due, so a slow
+receiver shows up as send delay, or with UDP as loss. A record is acknowledged when the end offset
+of its topic has advanced past it. Records that do not arrive in time have failed.
 """
 
 import socket
@@ -30,30 +30,30 @@ from services.runtime.kafka import (
 POLL_S = 0.1
 RECONNECT_S = 0.2
 CONNECT_S = 5.0
-AT_ONCE = 200  # frames between two looks at the clock
+AT_ONCE = 200  # frames between two clock readings
 REST_BYTES = 256 * 1024
-UDP_QUIET_S = 2.0  # datagrams that have not come by then will not
-ENDS, END_EVERY_S = 5, 0.02  # the frame that says how many there were, as datagrams are lost
+UDP_QUIET_S = 2.0  # datagrams that have not arrived by then are lost
+ENDS, END_EVERY_S = 5, 0.02  # END frames are repeated because datagrams may be lost
 
 
 class Link(Protocol):
-    """Takes frames. last_error: empty when there was none."""
+    """Sends frames. last_error: empty if there was none."""
 
     last_error: str
 
     def send(self, frame: bytes) -> bool:
-        """Hand over one frame; whether there was room for it."""
+        """Send one frame; returns whether it was accepted."""
 
     def flush(self) -> bool:
-        """Hand over what is left of a frame that was taken; whether nothing is left."""
+        """Send the rest of an accepted frame; returns whether nothing is left."""
 
     def close(self) -> None:
         """Close the connection."""
 
 
 class TcpLink:
-    """A connection that is made again where it breaks; frames that were on their way are lost.
-    greeting: the frame that each begins with."""
+    """A connection that is reopened when it breaks; frames in flight are lost. greeting: the first
+    frame of each connection."""
 
     def __init__(self, address: tuple[str, int], greeting: bytes) -> None:
         self.last_error = ""
@@ -62,7 +62,7 @@ class TcpLink:
         self._rest = bytearray()
         self._retry_s = 0.0
         self._socket: socket.socket | None = None
-        until_s = time.monotonic() + CONNECT_S  # the gateway opens its port at the same command
+        until_s = time.monotonic() + CONNECT_S  # the gateway opens its port on the same command
         while self._socket is None:
             try:
                 self._connect()
@@ -80,7 +80,7 @@ class TcpLink:
         self._socket = connected
 
     def send(self, frame: bytes) -> bool:
-        """See Link. Up to REST_BYTES are taken beyond what the socket takes."""
+        """See Link. Buffers up to REST_BYTES that the socket does not accept."""
         if len(self._rest) > REST_BYTES and not self.flush():
             return False
         self._rest += LENGTH.pack(len(frame)) + frame
@@ -106,7 +106,7 @@ class TcpLink:
     def _broken(self, error: OSError) -> None:
         self.last_error = f"the connection to the gateway broke: {error}"
         self._retry_s = time.monotonic() + RECONNECT_S
-        self._rest.clear()  # it may begin in the middle of a frame
+        self._rest.clear()  # it may start in the middle of a frame
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -134,7 +134,7 @@ class UdpLink:
             self._socket.send(frame)
         except BlockingIOError:
             return False
-        except OSError as error:  # nobody listens: told by an answer to an earlier datagram
+        except OSError as error:  # nobody listens: reported by the response to an earlier datagram
             self.last_error = f"a datagram was refused: {error}"
         return True
 
@@ -148,7 +148,7 @@ class UdpLink:
 
 
 class ZeromqLink:
-    """A PUSH socket. libzmq keeps up to its high-water mark of messages, and reconnects."""
+    """A PUSH socket. libzmq queues messages up to its high-water mark, and reconnects."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         import zmq
@@ -159,7 +159,7 @@ class ZeromqLink:
         self._socket = self._context.socket(zmq.PUSH)
         self._socket.setsockopt(zmq.SNDHWM, AT_ONCE)
         self._socket.setsockopt(zmq.LINGER, int(1000 * CONNECT_S))
-        self._socket.setsockopt(zmq.IMMEDIATE, 1)  # no message for a peer that is not there
+        self._socket.setsockopt(zmq.IMMEDIATE, 1)  # do not queue messages for a disconnected peer
         self._socket.connect(f"tcp://{address[0]}:{address[1]}")
         if not self._socket.poll(int(1000 * CONNECT_S), zmq.POLLOUT):
             self.close()
@@ -184,21 +184,21 @@ class ZeromqLink:
 
 
 def open_link(transport: str, address: tuple[str, int], greeting: bytes) -> Link:
-    """The link of a transport. Raises ClientError where no gateway answers."""
+    """The link of a transport. Raises ClientError if no gateway responds."""
     if transport == "tcp":
         return TcpLink(address, greeting)
     if transport == "zeromq":
         return ZeromqLink(address)
     try:
         return UdpLink(address)
-    except OSError as error:  # its name, for one, is unknown
+    except OSError as error:  # for example an unknown host name
         raise ClientError(f"no gateway answers at {address[0]}:{address[1]}: {error}") from error
 
 
 class FrameBackend:
-    """A ProducerBackend whose records go through a gateway.
+    """A ProducerBackend that sends records through a gateway.
 
-    run_id: of the load. stream: which of several generators it is.
+    run_id: of the load. stream: index of this generator among several.
     """
 
     def __init__(
@@ -217,7 +217,7 @@ class FrameBackend:
         self._numbers = {topic: number for number, topic in enumerate(topics)}
         self._sequence = 0
         self._delivered: Callable[[int, int, int], None] = lambda *_: None
-        # Seconds of what was sent and is not acknowledged, and how many of each, in order.
+        # Unacknowledged records: [second, count] in the order of sending.
         self._under_way: deque[list[int]] = deque()
         self._lock = threading.Lock()
         self._grown_s = time.monotonic()
@@ -229,7 +229,7 @@ class FrameBackend:
             for partition in partition_ids(self._consumer, topic)
         ]
         self._known = self._ends()
-        self._appended = 0  # records that were seen in the topics and are not noted as sent yet
+        self._appended = 0  # records seen in the topics before they were registered as sent
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="deliveries", daemon=True)
         self._thread.start()
@@ -240,7 +240,7 @@ class FrameBackend:
         return self._link.last_error
 
     def count_into(self, delivered: Callable[[int, int, int], None]) -> None:
-        """See ProducerBackend. Probe traffic is over: what comes from now on is the load."""
+        """See ProducerBackend. Probe traffic has ended; everything from now on is the load."""
         with self._lock:
             self._known, self._appended = self._ends(), 0
             self._delivered = delivered
@@ -282,7 +282,7 @@ class FrameBackend:
             try:
                 ends = self._ends()
             except (KafkaException, KafkaUnavailableError):
-                continue  # the broker is away; that is not for this to say
+                continue  # the broker is unavailable; other parts report that
             with self._lock:
                 if ends > self._known:
                     self._grown_s = time.monotonic()
@@ -291,7 +291,7 @@ class FrameBackend:
                 self._appended -= self._settle(self._appended, acknowledged=True)
 
     def _settle(self, records: int, *, acknowledged: bool) -> int:
-        """So many of the oldest records are acknowledged, or have failed; returns how many."""
+        """Mark the oldest records as acknowledged or failed; returns how many."""
         left = records
         while left > 0 and self._under_way:
             oldest = self._under_way[0]
@@ -304,7 +304,7 @@ class FrameBackend:
         return records - left
 
     def flush(self, timeout_s: float) -> int:
-        """See ProducerBackend. The first time, the gateway is told how many frames there were."""
+        """See ProducerBackend. The first call sends the gateway the number of frames."""
         until_s = time.monotonic() + timeout_s
         if not self._is_ended and self._link.flush():
             self._is_ended = True

@@ -1,8 +1,8 @@
-"""The functions of librdkafka that hand over whole batches, through ctypes.
+"""The batch functions of librdkafka, called through ctypes.
 
-confluent-kafka brings librdkafka with it; loading its extension module finds the functions that it
-links to, whichever copy that is. `load()` returns None where they cannot be found (a build with
-hidden symbols): then records go through confluent-kafka one by one.
+confluent-kafka includes librdkafka. Loading its extension module gives access to the functions of
+whichever copy it links to. `load()` returns None if they cannot be found (a build with hidden
+symbols). Records are then sent through confluent-kafka one by one.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ EVENT_ERROR = 0x8
 PURGE_ALL = 0x1 | 0x2
 _TEXT_BYTES = 512
 
-# Name: result, arguments. See rdkafka.h.
+# Name: result type, argument types. See rdkafka.h.
 _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "rd_kafka_conf_new": (c_void_p, ()),
     "rd_kafka_conf_set": (c_int, (c_void_p, c_char_p, c_char_p, c_char_p, c_size_t)),
@@ -69,12 +69,12 @@ class Message(ctypes.Structure):
 
 
 class ClientError(RuntimeError):
-    """librdkafka refused; the text is its own."""
+    """librdkafka returned an error; the text is librdkafka's."""
 
 
 @cache
 def load() -> CDLL | None:
-    """The library, its functions declared; None when it cannot be used here."""
+    """The library with declared functions; None if it cannot be used here."""
     if ctypes.sizeof(c_void_p) != 8:
         return None
     try:
@@ -89,8 +89,8 @@ def load() -> CDLL | None:
 
 
 def new_producer(library: CDLL, properties: dict[str, str]) -> int:
-    """A handle of a producer that reports deliveries and errors as events, and logs nothing. Raises
-    ClientError for a property that it does not know."""
+    """A handle of a producer that reports deliveries and errors as events, and does not log. Raises
+    ClientError for an unknown property."""
     text = ctypes.create_string_buffer(_TEXT_BYTES)
     conf = library.rd_kafka_conf_new()
     for name, value in properties.items():

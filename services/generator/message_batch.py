@@ -1,8 +1,8 @@
-"""Rows as the Kafka client takes them: an array of messages that point at keys and values.
+"""Rows as an array of the Kafka client's messages, which point to keys and values.
 
-Columns become bytes a batch at a time: Avro with the codec's bytes, or JSON. A message has the
-layout of librdkafka's public `rd_kafka_message_t` (rdkafka.h, unchanged since 0.8 on 64-bit
-machines), so a batch is handed over without touching single records in Python.
+Columns are encoded a batch at a time: as Avro, with the same bytes as the codec, or as JSON. A
+message has the layout of librdkafka's public `rd_kafka_message_t` (rdkafka.h, unchanged since 0.8
+on 64-bit machines), so a batch is passed on without per-record Python code.
 """
 
 import ctypes
@@ -49,11 +49,11 @@ _ARROW_TYPES = {
 
 @dataclass(frozen=True)
 class MessageBatch:
-    """Messages for one topic, in the order in which they are due, one element each.
+    """Messages for one topic in the order of their scheduled times, one array element each.
 
-    due_us: after the load's start; seconds: of the load, which answer for them (-1: none);
-    faults: kinds. memory: what the messages point into, kept alive. keys, names: number of each
-    message's key, and the keys by number.
+    due_us: after the load's start; seconds: of the load, in which they are counted (-1: none);
+    faults: kinds. memory: keeps the buffers alive that the messages point to. keys, names: key
+    number of each message, and the keys by number.
     """
 
     topic: str
@@ -67,7 +67,7 @@ class MessageBatch:
 
     @cached_property
     def second(self) -> int | None:
-        """The one second that answers for all of them, or None."""
+        """The second in which all of them are counted, or None if they differ."""
         first = int(self.seconds[0])
         return first if first >= 0 and bool((self.seconds == first).all()) else None
 
@@ -82,7 +82,7 @@ class MessageBatch:
 
 
 class RecordBuilder:
-    """Makes the messages of one input from rows. load_start_ms: epoch milliseconds."""
+    """Builds the messages of one input from rows. load_start_ms: epoch milliseconds."""
 
     def __init__(self, plan: DatasetPlan, one: InputSpec, load_start_ms: int) -> None:
         self._plan = plan
@@ -93,7 +93,7 @@ class RecordBuilder:
         self._as_json = plan.request.workload.content.format == "json"
 
     def batch(self, rows: Rows, topic: str) -> MessageBatch:
-        """Encode rows of the input, which are in the order in which they are due, for a topic."""
+        """Encode rows of the input, sorted by scheduled time, for a topic."""
         columns = self._columns(rows)
         values = encode_json(columns) if self._as_json else encode_avro(self._schema, columns)
         keys = rows.values[KEY]
@@ -117,7 +117,7 @@ class RecordBuilder:
         )
 
     def _columns(self, rows: Rows) -> pa.RecordBatch:
-        """The records in the columns of their schema."""
+        """The records as the columns of their schema."""
         made = dict(self._plan.records.columns(self._input.name, rows.values))
         made |= {
             SEQUENCE: rows.sequence,
@@ -167,7 +167,7 @@ def _array(made: Mapping[str, Any], name: str, kind: pa.DataType) -> pa.Array:
 
 
 def addresses(strings: pa.Array, index: "Int64s | slice") -> tuple[Int64s, Int64s]:
-    """Where the bytes of the strings at `index` lie in memory, and how many there are.
+    """Memory addresses and lengths, in bytes, of the strings at `index`.
 
     Valid while the array is referenced; it must have no nulls and 32-bit offsets.
     """
@@ -179,11 +179,11 @@ def addresses(strings: pa.Array, index: "Int64s | slice") -> tuple[Int64s, Int64
 
 
 def encode_avro(schema: Schema, batch: pa.RecordBatch) -> pa.BinaryArray:
-    """Encode every row of a batch whose columns are those of a schema, in its order.
+    """Encode every row of a batch with the columns of a schema, in the order of the schema.
 
-    The bytes equal those that the codec gives single records. The header is encoded as two more
-    fields before the others, so that whole values lie in one buffer: an int whose encoding is the
-    marker C3 01, and a double, which Avro writes as its 8 bytes, with the bits of the fingerprint.
+    The bytes equal the codec's encoding of single records. The header is encoded as two additional
+    fields in front, so that whole values are in one buffer: an int whose encoding is the marker C3
+    01, and a double, which Avro writes as its 8 bytes, with the bits of the fingerprint.
     """
     if batch.num_rows == 0:
         return pa.array([], pa.binary())
@@ -209,8 +209,8 @@ def _with_header(text: str) -> str:
 def encode_json(batch: pa.RecordBatch) -> pa.BinaryArray:
     """Encode every row as a JSON object with the columns as members, in their order; UTF-8.
 
-    Times are integers in the unit of their column, floats the shortest text that is the same
-    number. NaN and infinity have no JSON form and must not occur.
+    Times are integers in the unit of their column; floats are the shortest text that represents the
+    same number. NaN and infinity have no JSON form and must not occur.
     """
     pieces: list[pa.Array | pa.Scalar] = []
     for number, (name, column) in enumerate(zip(batch.schema.names, batch.columns, strict=True)):

@@ -1,10 +1,10 @@
 """Partitions of keys, and a queue for each partition (decisions 0105 and 0106).
 
-An idempotent producer of librdkafka keeps at most five requests in flight to a broker. While
+An idempotent producer of librdkafka keeps at most five requests in flight per broker. While
 messages wait for a sixth, its thread polls without pause ("make the next wakeup immediate",
-rdkafka_broker.c), so a slow broker costs the generator a whole core. So messages wait here, and
-librdkafka gets those of few partitions at a time. All messages that wait for a partition go to it
-in one batch: the slower the broker, the larger the batches.
+rdkafka_broker.c), so with a slow broker the generator uses a whole core for it. Messages therefore
+wait here, and librdkafka gets those of a few partitions at a time. All messages waiting for a
+partition are sent in one batch: the slower the broker, the larger the batches.
 """
 
 import threading
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from schemas.records import Int64s
 from services.generator.message_batch import MESSAGE, MessageBatch, addresses
 
-# Of five requests: a batch may take two, as its first message does not wait for the others.
+# Of five requests: a batch may use two, because its first message does not wait for the others.
 PARTITIONS_IN_FLIGHT = 3
 _WHOLE = f"V{MESSAGE.itemsize}"
 
@@ -31,8 +31,8 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True)
 class QueuedMessages:
-    """Messages for one partition, in order, and the batch whose memory they point into. since_s:
-    when they were queued."""
+    """Messages for one partition, in order, and the batch whose memory they point to. since_s: time
+    at which they were queued."""
 
     batch: MessageBatch
     messages: Any
@@ -40,10 +40,10 @@ class QueuedMessages:
 
 
 class PartitionQueues:
-    """Messages that wait, by partition, and how many are under way. Call with the lock.
+    """Waiting messages by partition, and the number in flight. Call with the lock held.
 
-    max_partitions: how many may have messages under way at once; None: no bound, and nothing waits.
-    batch_records: bound of a batch. timeout_s: messages that have waited longer have failed.
+    max_partitions: limit of partitions with messages in flight; None: no limit, and nothing waits.
+    batch_records: limit of a batch. timeout_s: messages that waited longer have failed.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class PartitionQueues:
         self._timeout_s = timeout_s
         self._clock = clock
         self._waiting: dict[TopicPartition, deque[QueuedMessages]] = {}
-        self._turns: deque[TopicPartition] = deque()  # partitions that may be taken next
+        self._turns: deque[TopicPartition] = deque()  # partitions that may be next
         self._under_way: dict[TopicPartition, int] = {}
 
     def put(self, partition: TopicPartition, batch: MessageBatch, messages: Any) -> None:
@@ -70,8 +70,8 @@ class PartitionQueues:
         parts.append(QueuedMessages(batch, messages, self._clock()))
 
     def take(self) -> tuple[TopicPartition, list[QueuedMessages]] | None:
-        """The next batch to hand over, which is now under way; None when there is none or the bound
-        is reached."""
+        """The next batch to send, which counts as in flight from now on; None if there is none or
+        the limit is reached."""
         full = self._max_partitions is not None and len(self._under_way) >= self._max_partitions
         if full or not self._turns:
             return None
@@ -90,7 +90,7 @@ class PartitionQueues:
         return partition, batch
 
     def done(self, partition: TopicPartition, records: int) -> None:
-        """So many messages of a partition are no longer under way."""
+        """Mark this number of messages of a partition as no longer in flight."""
         left = self._under_way[partition] - records
         if left > 0:
             self._under_way[partition] = left
@@ -112,7 +112,7 @@ class PartitionQueues:
 
 
 def joined(parts: list[QueuedMessages]) -> Any:
-    """The messages of a batch as one array. Whole items are copied: NumPy would leave out the gaps
+    """The messages of a batch as one array. Copies whole items: NumPy would skip the padding
     between their fields."""
     if len(parts) == 1:
         return parts[0].messages
@@ -121,10 +121,10 @@ def joined(parts: list[QueuedMessages]) -> Any:
 
 
 class KeyPartitions:
-    """Partitions of the keys of one name table, each looked up once. One thread.
+    """Partitions of the keys of one name table, with one lookup per key. One thread.
 
-    The numbers are those of Java clients: murmur2 of the key, computed by librdkafka. Looking up
-    every record would cost more than a tenth of what sending it costs.
+    The partitions are those of Java clients: murmur2 of the key, computed by librdkafka. A lookup
+    for every record would cost more than a tenth of sending it.
     """
 
     def __init__(self, library: CDLL, partitions: int) -> None:
@@ -149,7 +149,7 @@ class KeyPartitions:
 
 
 def by_partition(partitions: NDArray[np.int32]) -> list[tuple[int, NDArray[np.int64]]]:
-    """Each partition that occurs, with the positions of its messages, in their order."""
+    """Each partition that occurs, with the positions of its messages in order."""
     if (partitions == partitions[0]).all():  # one message, or a topic of one partition
         return [(int(partitions[0]), np.arange(len(partitions)))]
     order = np.argsort(partitions, kind="stable")

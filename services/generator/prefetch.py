@@ -1,4 +1,4 @@
-"""A load in encoded slices, prepared ahead of time so that encoding never delays the schedule."""
+"""A load in slices, encoded in advance so that encoding never delays the schedule."""
 
 import queue
 import threading
@@ -12,19 +12,19 @@ from services.generator.message_batch import MessageBatch, RecordBuilder
 from services.generator.shapes import SLICE_RECORDS, Slice, slices
 
 PREFETCHED_SLICES = 4
-LOOK_S = 0.5  # between two looks whether to stop
+LOOK_S = 0.5  # interval between checks of the stop flag
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """The records that are due in the time of a slice: one batch for each topic that has any."""
+    """The records due during a slice: one batch for each topic with records."""
 
     slice: Slice
     batches: tuple[MessageBatch, ...]
 
 
 class PlannedLoad:
-    """One load: its plan, when it starts (epoch milliseconds) and how long it lasts."""
+    """One load: its plan, start (epoch milliseconds) and duration."""
 
     def __init__(self, plan: DatasetPlan, load_start_ms: int, seconds: int) -> None:
         self.plan = plan
@@ -36,21 +36,22 @@ class PlannedLoad:
         }
 
     def shorten(self, seconds: int) -> None:
-        """Let it end earlier; it must not have come near that."""
+        """End the load earlier; call well before the new end."""
         self.seconds, self.end_us = seconds, seconds * SECOND_US
 
     def due(self, elapsed_us: int) -> int:
-        """How many records of our shard are due."""
+        """Number of records of this shard that are due."""
         shape, shard = self.plan.shape, self.plan.shard
         return shard.before(shape.due(min(elapsed_us, self.end_us - 1)))
 
     def prepared(self, limit: int = SLICE_RECORDS) -> Iterator[Prepared]:
-        """All slices in order, encoded. Late records are held until the slice that they fall in."""
+        """All slices in order, encoded. Late records are held back until the slice of their send
+        time."""
         plan = self.plan
         held: list[Rows] = []
         for part in slices(plan.shape, self.seconds, plan.event_second_us, limit):
             if part.end_us > self.end_us:
-                break  # it was shortened
+                break  # the load was shortened
             rows = plan.rows(part, self.load_start_ms, self.end_us)
             if plan.request.workload.faults.any:
                 waiting = concatenated([*held, rows])
@@ -61,7 +62,7 @@ class PlannedLoad:
                 yield Prepared(part, self._batches(rows, self.plan.domain_at(part.second)))
 
     def _batches(self, rows: Rows, domain: DomainSpec) -> tuple[MessageBatch, ...]:
-        """domain: with the topics that are written now."""
+        """domain: with the topics written now."""
         of_inputs = ((name, self.plan.rows_of(name, rows)) for name in self._builders)
         return tuple(
             self._builders[name].batch(part, domain.input(name).topic)
@@ -71,7 +72,7 @@ class PlannedLoad:
 
 
 class Prefetch:
-    """Prepares the slices of a load in a thread of its own, at most PREFETCHED_SLICES ahead."""
+    """Prepares the slices of a load in a separate thread, at most PREFETCHED_SLICES ahead."""
 
     def __init__(self, load: PlannedLoad, stop: threading.Event) -> None:
         self._load = load
@@ -80,7 +81,8 @@ class Prefetch:
         threading.Thread(target=self._work, name="prefetch", daemon=True).start()
 
     def __iter__(self) -> Iterator[Prepared]:
-        """The slices in order; ends early when stopped. Raises what preparing raised."""
+        """The slices in order; ends early when stopped. Raises the exception of the preparing
+        thread."""
         while not self._stop.is_set():
             try:
                 item = self._ready.get(timeout=LOOK_S)
@@ -98,7 +100,7 @@ class Prefetch:
                 if not self._put(prepared):
                     return
             self._put(None)
-        except Exception as error:  # the thread that sends raises it, which ends the run
+        except Exception as error:  # the sending thread re-raises it, which ends the run
             self._put(error)
 
     def _put(self, item: Prepared | Exception | None) -> bool:

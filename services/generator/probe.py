@@ -1,7 +1,7 @@
-"""Probe traffic: complete records, so that pipelines can prove with output that they run.
+"""Probe traffic: complete records, so that pipelines show with their output that they are running.
 
-Every stage publishes something about each set. The run of probe records is not the run that is
-measured, so nobody counts them.
+Every stage publishes an output for each set. The run id of probe records is not that of the
+measured run, so they are not counted.
 """
 
 from confluent_kafka import Producer
@@ -19,8 +19,8 @@ Probe = tuple[str, bytes, bytes]
 
 
 class ProbeTraffic:
-    """The probe sets of one run, numbered from 0. failure: why the first record that was not
-    delivered was not; empty when all were. sets_per_second: at most."""
+    """The probe sets of one run, numbered from 0. failure: the error of the first record that was
+    not delivered; empty if all were. sets_per_second: upper limit."""
 
     def __init__(self, plan: DatasetPlan, producer: Producer, sets_per_second: int) -> None:
         self.failure = ""
@@ -31,7 +31,7 @@ class ProbeTraffic:
         self._sets_per_second = max(1, min(sets_per_second, RECORDS_PER_S // size))
 
     def send(self) -> None:
-        """Send the sets of a second. Raises BufferError and ValueError."""
+        """Send the sets of one second. Raises BufferError and ValueError."""
         for _ in range(self._sets_per_second):
             for topic, key, value in probe_set(self._plan, self._sets, now_us()):
                 self.producer.produce(topic, value, key, on_delivery=self._delivered)
@@ -44,8 +44,8 @@ class ProbeTraffic:
 
 
 def probe_set(plan: DatasetPlan, number: int, now_us: int) -> list[Probe]:
-    """Topic, key and value of the records of one set, in the order in which they are sent. now_us:
-    epoch microseconds. Raises ValueError when the domain gives no records."""
+    """Topic, key and value of the records of one set, in the order of sending. now_us: epoch
+    microseconds. Raises ValueError if the domain returns no records."""
     domain, found = plan.domain, []
     as_json = plan.request.workload.content.format == "json"
     header = {

@@ -1,8 +1,8 @@
-"""The Kafka client of a load: takes batches and reports what became of every record.
+"""The Kafka client of a load: accepts batches and reports the outcome of every record.
 
-Two implementations with the same guarantees. `BatchProducer` hands whole batches to librdkafka and
-counts deliveries by batch. `RecordProducer` calls confluent-kafka once per record, several times
-slower, where librdkafka's functions cannot be found.
+There are two implementations with the same guarantees. `BatchProducer` passes whole batches to
+librdkafka and counts deliveries per batch. `RecordProducer` calls confluent-kafka once per record.
+It is several times slower, and used if librdkafka's functions cannot be found.
 """
 
 import threading
@@ -27,7 +27,7 @@ from services.runtime.kafka import (
 
 CROWDED_RATE_PER_SECOND = 20_000
 CROWDED_LINGER_MS = 2.0
-BATCH_RECORDS = 2_000  # a fraction of what may be under way, so that batches overlap
+BATCH_RECORDS = 2_000  # a fraction of the limit in flight, so that batches overlap
 
 POLL_S = 0.1
 
@@ -38,7 +38,7 @@ Delivered = Callable[[int, int, int], None]
 class ProducerBackend(Protocol):
     """Sends batches in order and reports the outcome of each record.
 
-    last_error: the client's last error; empty when there was none.
+    last_error: the client's last error; empty if there was none.
     """
 
     @property
@@ -49,18 +49,18 @@ class ProducerBackend(Protocol):
         """Report outcomes to this function from now on, from a thread of the backend."""
 
     def send(self, batch: MessageBatch, start: int, stop: int) -> int:
-        """Hand over messages `start` to `stop` (exclusive) of a batch; returns the position of the
-        first that was not taken: `stop`, or less when the queue is full. Raises ClientError when
-        the client cannot go on."""
+        """Send messages `start` to `stop` (exclusive) of a batch. Returns the position of the first
+        message that was not accepted: `stop`, or less if the queue is full. Raises ClientError if
+        the client cannot continue."""
 
     def flush(self, timeout_s: float) -> int:
-        """Wait until no record is under way; returns how many still are."""
+        """Wait until no record is in flight; returns the number of those that still are."""
 
     def purge(self) -> None:
-        """Fail the records under way."""
+        """Fail the records in flight."""
 
     def close(self) -> None:
-        """Close the client; records under way are lost."""
+        """Close the client; records in flight are lost."""
 
 
 def linger_ms(rate_per_second: float, configured: float | None) -> float:
@@ -73,8 +73,8 @@ def linger_ms(rate_per_second: float, configured: float | None) -> float:
 def load_properties(settings: GeneratorSettings, rate_per_second: float) -> dict[str, Any]:
     """Properties of a load's producer.
 
-    `murmur2_random` gives a key the same partition number in both input topics, and the same as
-    Java clients do.
+    `murmur2_random` assigns a key to the same partition number in both input topics, as Java
+    clients do.
     """
     return {
         "batch.num.messages": BATCH_RECORDS,
@@ -93,7 +93,7 @@ def load_properties(settings: GeneratorSettings, rate_per_second: float) -> dict
 
 
 def _cluster(settings: GeneratorSettings, topics: Sequence[str]) -> tuple[dict[str, int], int]:
-    """How many partitions the input topics have, and how many brokers there are. Raises
+    """Number of partitions of the input topics, and number of brokers. Raises
     KafkaUnavailableError."""
     consumer = assigned_consumer(settings, "generator-partitions")
     try:
@@ -106,14 +106,13 @@ def _cluster(settings: GeneratorSettings, topics: Sequence[str]) -> tuple[dict[s
 def open_backend(
     settings: GeneratorSettings, topics: Sequence[str], rate_per_second: float, in_order: bool
 ) -> ProducerBackend:
-    """A backend for one load straight to some topics that reaches `rate_per_second`. in_order: the
-    seconds of its batches never decrease, as they do when records are late on purpose. Raises
-    ClientError."""
+    """A backend that sends one load directly to Kafka at `rate_per_second`. in_order: the seconds
+    of its batches never decrease; false if records are late on purpose. Raises ClientError."""
     properties = load_properties(settings, rate_per_second)
     library = librdkafka.load() if settings.generator_client != "record" else None
     if library is not None:
         partitions, brokers = _cluster(settings, topics)
-        # Without idempotence librdkafka has requests enough in flight.
+        # Without idempotence librdkafka allows enough requests in flight.
         bound = PARTITIONS_IN_FLIGHT * brokers if properties["enable.idempotence"] else None
         queues = PartitionQueues(bound, BATCH_RECORDS, settings.generator_delivery_timeout_s)
         return BatchProducer(library, properties, partitions, queues, in_order)
@@ -123,7 +122,7 @@ def open_backend(
 
 
 class RecordProducer:
-    """A confluent-kafka producer, and the thread that polls its delivery reports."""
+    """A confluent-kafka producer with a thread that polls its delivery reports."""
 
     def __init__(self, properties: dict[str, Any]) -> None:
         try:

@@ -1,4 +1,4 @@
-"""What the generator does at each command, and between commands.
+"""The generator's actions on each command and between commands.
 
 idle ── prepare ──► prepared (probe traffic) ── start ──► loading ── load over ──► idle
                          └────────────── stop, at any time ──────────────┴──► idle
@@ -54,7 +54,7 @@ WAITING = Gauge(
 
 @dataclass(frozen=True)
 class Loading:
-    """The load of a run under way."""
+    """The running load of a run."""
 
     statistics: Statistics
     thread: LoadThread
@@ -62,8 +62,8 @@ class Loading:
 
 @dataclass
 class Run:
-    """A run from `prepare` to its end. loading: None while it is prepared. next_at_ms: when probe
-    traffic is sent, or statistics are published, for the next time."""
+    """A run from `prepare` to its end. loading: None before `start`. next_at_ms: time of the next
+    probe traffic or statistics."""
 
     plan: DatasetPlan
     backend: ProducerBackend
@@ -78,7 +78,7 @@ class Run:
 
 
 class Runs:
-    """Carries out commands for one run at a time. One thread; the load has its own."""
+    """Executes commands for one run at a time. One thread; the load has its own."""
 
     def __init__(self, settings: GeneratorSettings, events: Events, log: BoundLogger) -> None:
         self._settings = settings
@@ -88,11 +88,11 @@ class Runs:
 
     @property
     def poll_timeout_s(self) -> float:
-        """How long to wait for the next command before the next `tick`."""
+        """Maximum wait for a command before the next `tick`."""
         return BUSY_POLL_S if self._run else IDLE_POLL_S
 
     def handle_command(self, command: dict[str, Any]) -> None:
-        """Carry out a `control_command`; ignore those of other runs and for other services."""
+        """Execute a `control_command`; ignore those of other runs and for other services."""
         run_id, name = command["run_id"], command["command"]
         current = self._run is not None and self._run.run_id == run_id
         try:
@@ -129,7 +129,7 @@ class Runs:
             self._fail(run.run_id, f"the generator cannot make probe traffic: {error}")
 
     def abandon(self, reason: str) -> None:
-        """End the current run, if there is one, at once."""
+        """End the current run immediately, if there is one."""
         run, self._run = self._run, None
         if run is None:
             return
@@ -143,7 +143,7 @@ class Runs:
         settings, workload = self._settings, plan.request.workload
         generators = settings.generator_instance_count
         if workload.transport != "kafka" and generators > 1:
-            # What was acknowledged is known by the growth of whole topics.
+            # Acknowledgements are derived from the growth of whole topics.
             raise InputError(
                 f"a load by {workload.transport} needs one generator, and there are {generators}; "
                 "leave out --transport, or set TIDEGAUGE_GENERATOR_INSTANCE_COUNT to 1"
@@ -173,8 +173,8 @@ class Runs:
         self._log.info("prepared", run_id=run_id, shape=workload.load.shape, peak_per_second=peak)
 
     def _dataset_plan(self, plan: RunPlan) -> DatasetPlan:
-        """Read what the domain and the workload's content name; bad rows become dead letters of
-        the run. Raises ValueError with one sentence."""
+        """Read the files named by the domain and the workload's content; bad rows become dead
+        letters of the run. Raises ValueError with one sentence."""
         request, settings = plan.request, self._settings
         if request.domain is None:
             raise InputError("the request is of a version before domains")
@@ -190,13 +190,13 @@ class Runs:
         return dataset_plan(request, request.domains[0], records, index, count)
 
     def _rehearse(self, run: Run) -> None:
-        """Encode a second of the load without sending it. The first time takes a second of
-        processor time (libraries that load late, the names of keys), which the load must not
-        pay."""
+        """Encode one second of the load without sending it. The first encoding takes a second of
+        processor time (lazily loaded libraries, names of keys), which must not delay the load."""
         load = PlannedLoad(run.plan, load_start_ms=0, seconds=1)
         for _ in islice(load.prepared(), REHEARSED_SLICES):
             continue
-        # Objects that exist now stay; collecting them during the load would cost tens of ms a time.
+        # Exclude existing objects from collection, which would take tens of ms each time during the
+        # load.
         gc.unfreeze()
         gc.collect()
         gc.freeze()

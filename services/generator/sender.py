@@ -1,6 +1,6 @@
-"""The thread that runs a load: keeps the schedule and sends the records that are due.
+"""The thread that runs a load: follows the schedule and sends the records that are due.
 
-The load is open-loop: what is due depends on time alone, never on how fast the broker answers.
+The load is open-loop: which records are due depends on time only, never on the broker's responses.
 """
 
 import threading
@@ -19,23 +19,24 @@ from services.runtime.clock import Clock
 
 SEND_LIMIT = 5_000
 TICK_US = 1_000
-OWN_TIME_RECORDS_PER_TICK = 2  # up to 2 000 records/s each record leaves at its own time
-WAIT_S = 0.02  # looks at `stop` at least this often
+OWN_TIME_RECORDS_PER_TICK = 2  # up to 2,000 records/s each record is sent at its own time
+WAIT_S = 0.02  # upper limit between checks of `stop`
 FULL_QUEUE_WAIT_S = 0.001
 
 
 @dataclass(frozen=True)
 class Tick:
-    """What to do now: give up the oldest `give_up` records, then send the next `send`."""
+    """Actions of one tick: give up the oldest `give_up` records, then send the next `send`."""
 
     give_up: int
     send: int
 
 
 class LoadThread:
-    """One load under way. `finished` is set at its end; then `error` says why it ended early.
+    """One running load. `finished` is set at its end; `error` then gives the reason if it ended
+    early.
 
-    The schedule follows the wall clock, which `scheduled_at` is given in too.
+    The schedule follows the wall clock, on which `scheduled_at` is based too.
     """
 
     def __init__(
@@ -64,12 +65,12 @@ class LoadThread:
         self._thread.start()
 
     def replan(self, plan: PhasePlan) -> None:
-        """The load's phases are shorter than planned."""
+        """Replace the phases by shorter ones."""
         self._statistics.replan(plan)
         self._load.shorten(plan.phases.total_s)
 
     def stop(self) -> None:
-        """Stop at once, and wait for the thread. Records that are not acknowledged have failed."""
+        """Stop immediately and wait for the thread. Unacknowledged records have failed."""
         self._stop.set()
         self._thread.join(timeout=5)
 
@@ -78,14 +79,14 @@ class LoadThread:
             for prepared in Prefetch(self._load, self._stop):
                 self._send(prepared)
             self._finish()
-        except Exception as error:  # the main thread ends the run with it
+        except Exception as error:  # the main thread ends the run with this error
             self.error = error
             self._stop.set()
         finally:
             self.finished.set()
 
     def _send(self, prepared: Prepared) -> None:
-        """Send every record of a slice, or give it up where the backlog is full."""
+        """Send every record of a slice, or give it up if the backlog is full."""
         cursors = [BatchCursor(batch) for batch in prepared.batches]
         ours_until = self._load.plan.shard.before(prepared.slice.end)
         while cursors and not self._stop.is_set():
@@ -113,8 +114,8 @@ class LoadThread:
         records: int,
         how: "Callable[[BatchCursor, int], int]",
     ) -> int:
-        """Apply `how` to the oldest `records` due ones, about the same share of every batch. dues:
-        how many of each batch are due."""
+        """Apply `how` to the oldest `records` due records, in about the same share of every batch.
+        dues: number of due records in each batch."""
         left, done = records, 0
         for number, each in enumerate(cursors):
             part = -(-left // (len(cursors) - number))
@@ -126,8 +127,8 @@ class LoadThread:
         return done
 
     def _hand_over(self, each: "BatchCursor", stop: int) -> int:
-        """Send up to position `stop` of a batch. Records are sent when the client has taken them:
-        the latest moment, so that no delay is shown as less than it was."""
+        """Send up to position `stop` of a batch. The send time is taken after the client has
+        accepted the records, so that no delay is understated."""
         batch, start = each.batch, each.position
         each.position = self._backend.send(batch, start, stop)
         taken = slice(start, each.position)
@@ -142,7 +143,7 @@ class LoadThread:
         return stop - start
 
     def _may_wait_records(self, elapsed_us: int) -> int:
-        """Bound of the backlog; 0 when the delivery timeout has passed since the load's end."""
+        """Limit of the backlog; 0 once the delivery timeout has passed since the load's end."""
         timeout_us = self._settings.generator_delivery_timeout_s * SECOND_US
         over = elapsed_us > self._load.end_us + timeout_us
         return 0 if over else self._settings.generator_backlog_records
@@ -177,37 +178,37 @@ class BatchCursor:
 
     @property
     def left(self) -> int:
-        """How many messages are neither sent nor given up."""
+        """Number of messages neither sent nor given up."""
         return len(self.batch) - self.position
 
     def due(self, elapsed_us: int) -> int:
-        """How many of them are due."""
+        """Number of those that are due."""
         end = self.batch.due_us.searchsorted(elapsed_us, side="right")
         return max(0, int(end) - self.position)
 
 
 def wake_us(cursors: list[BatchCursor], elapsed_us: int) -> int:
-    """Elapsed time of the next tick when no more messages of these batches are due now."""
+    """Elapsed time of the next tick if no further messages of these batches are due now."""
     next_us = min(int(each.batch.due_us[each.position]) for each in cursors)
     soon = sum(each.due(elapsed_us + TICK_US) for each in cursors)
     return next_wake_us(next_us, soon, elapsed_us)
 
 
 def plan_tick(due: int, later: int, backlog_records: int, limit: int) -> Tick:
-    """What to do when `due` records of the slice at hand and `later` ones after it wait.
+    """The actions if `due` records of the current slice and `later` ones after it are waiting.
 
-    Of what waits, only the newest `backlog_records` may go on waiting; at most `limit` are sent at
-    once so that other work gets its turn.
+    Of the waiting records, only the newest `backlog_records` may continue to wait. At most `limit`
+    are sent at once so that other work gets its turn.
     """
     give_up = min(max(0, due + later - backlog_records), due)
     return Tick(give_up, min(due - give_up, limit))
 
 
 def next_wake_us(next_due_us: int, due_in_a_tick: int, elapsed_us: int) -> int:
-    """Elapsed time at which to look again when everything that is due has been sent.
+    """Elapsed time of the next tick if everything due has been sent.
 
-    The next record's own time; where records come closer than ticks (`due_in_a_tick` within the
-    next one), not before the next tick.
+    The scheduled time of the next record; or, if records are closer than ticks (`due_in_a_tick`
+    within the next one), the next tick.
     """
     crowded = due_in_a_tick > OWN_TIME_RECORDS_PER_TICK
     return max(next_due_us, elapsed_us + TICK_US) if crowded else next_due_us

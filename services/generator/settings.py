@@ -8,22 +8,22 @@ from services.runtime.settings import ServiceSettings
 
 
 class GeneratorSettings(ServiceSettings):
-    """Fields of the generator, beside those of every service.
+    """Fields of the generator, in addition to those of every service.
 
-    generator_linger_ms: how long the client may wait to fill a batch; None picks by rate.
-    generator_queue_records: records the Kafka client may hold, sent but not yet acknowledged. When
-    they do not fit into a processor's cache, every record costs up to a half more.
-    generator_backlog_records: due records that may wait for room in that queue; the oldest beyond
-    it are given up and counted as failed.
-    generator_delivery_timeout_s: after that long a record not acknowledged has failed.
-    generator_acks: `all` with idempotence, so that nothing comes twice, or `1` without.
-    generator_client: `batch` hands whole batches to librdkafka, `record` calls the client once per
-    record, `auto` takes the first where it can.
-    generator_probe_sets: sets of probe traffic a second while a run is prepared (fewer where a set
+    generator_linger_ms: how long the client may wait to fill a batch; None chooses by rate.
+    generator_queue_records: limit of records in the Kafka client, sent but not yet acknowledged. If
+    they do not fit into the processor cache, each record costs up to half as much again.
+    generator_backlog_records: limit of due records that wait for room in that queue; older ones are
+    given up and counted as failed.
+    generator_delivery_timeout_s: an unacknowledged record has failed after this time.
+    generator_acks: `all` with idempotence, so that there are no duplicates, or `1` without.
+    generator_client: `batch` passes whole batches to librdkafka, `record` calls the client once per
+    record, `auto` chooses the first if possible.
+    generator_probe_sets: sets of probe traffic per second while a run is prepared (fewer if a set
     has many records), so that a pipeline's code is warm when the load starts.
-    generator_gateway: where the gateway listens, `host:port`; empty: the one of this stack.
-    generator_instance_index, generator_instance_count: which shard of every load this one sends,
-    when several generators run.
+    generator_gateway: address of the gateway, `host:port`; empty: the one of this stack.
+    generator_instance_index, generator_instance_count: the shard of every load that this instance
+    sends, if several generators run.
     """
 
     generator_linger_ms: float | None = Field(None, ge=0, le=1000)
@@ -39,7 +39,7 @@ class GeneratorSettings(ServiceSettings):
 
     @property
     def gateway_address(self) -> tuple[str, int]:
-        """Where frames go: host and port."""
+        """Host and port to which frames are sent."""
         if not self.generator_gateway:
             return self.host, self.port("gateway_frames")
         host, _, port = self.generator_gateway.rpartition(":")

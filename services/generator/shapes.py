@@ -2,8 +2,8 @@
 
 Record k (from 0) is scheduled at `scheduled_us(k)` microseconds after the load's start, rounded
 down. `due(t)` is the number of records scheduled at or before t, so `due(scheduled_us(k)) > k` and
-`due(scheduled_us(k) - 1) <= k`. Both are exact integer arithmetic: however a load is cut into
-ticks, every record falls into exactly one.
+`due(scheduled_us(k) - 1) <= k`. Both use exact integer arithmetic: every record falls into exactly
+one tick, however a load is divided into ticks.
 
     >>> shape = ConstantShape(rate_per_second=400)
     >>> shape.due(-1), shape.due(0), shape.due(2_499), shape.due(2_500)
@@ -24,28 +24,27 @@ from services.generator.curves import NANO, SECOND_US, Integral, curve_of
 Int64s = NDArray[np.int64]
 
 CELL_US = 1_000
-MAX_CELLS = 5_000  # looked at together; records further apart are looked up in halves
+MAX_CELLS = 5_000  # evaluated together; larger ranges are bisected
 NEVER_CELL = 2 * 366 * 86_400_000  # two years: longer than any load
 SLICE_RECORDS = 25_000
 RATE_RESOLUTION = 1000  # rates are multiples of 1/1000 record per second
 
 
 class LoadShape(Protocol):
-    """When records are due. `scheduled_us` must not decrease; `due` is its inverse."""
+    """The schedule of records. `scheduled_us` must not decrease; `due` is its inverse."""
 
     def due(self, elapsed_us: int) -> int:
         """Number of records scheduled at or before `elapsed_us`; 0 before the start."""
 
     def scheduled_us(self, indexes: Int64s) -> Int64s:
-        """Microseconds after the start at which records 0, 1, … are due; same length."""
+        """Microseconds after the start at which each of the given records is due; same length."""
 
 
 class ConstantShape:
     """A constant rate: record k is due k / rate seconds after the start.
 
-    The rate is taken to the nearest 1/1000 record per second, which keeps the arithmetic within
-    64 bits for every record that a year of the highest rate has. Raises ValueError for a rate
-    below that.
+    The rate is rounded to 1/1000 record per second, which keeps the arithmetic within 64 bits for a
+    year at the highest rate. Raises ValueError for lower rates.
     """
 
     def __init__(self, rate_per_second: float) -> None:
@@ -68,18 +67,17 @@ class ConstantShape:
     def scheduled_us(self, indexes: Int64s) -> Int64s:
         """See LoadShape."""
         periods, rest = np.divmod(indexes, self._records)
-        # rest · period is below 10^19: more than a signed 64-bit integer holds, less than an
-        # unsigned one does.
+        # rest · period is below 10^19: it exceeds a signed 64-bit integer and fits an unsigned one.
         within = rest.astype(np.uint64) * np.uint64(self._period_us) // np.uint64(self._records)
         return np.asarray(periods * self._period_us + within.astype(np.int64), dtype=np.int64)
 
 
 class GridShape:
-    """A shape given by an integral: exact counts at every millisecond, and within a millisecond
-    its records are evenly spaced.
+    """A shape defined by an integral: counts are exact at every millisecond, and records are evenly
+    spaced within a millisecond.
 
-    Record k is due in the millisecond in which the integral passes k, so the records before any
-    millisecond are the integral there, rounded up, as for a constant rate.
+    Record k is due in the millisecond in which the integral passes k. The number of records before
+    a millisecond is the integral there, rounded up, as for a constant rate.
     """
 
     def __init__(self, curve: Integral) -> None:
@@ -96,7 +94,7 @@ class GridShape:
         return before + -(-(inside_us + 1) * records // CELL_US)
 
     def scheduled_us(self, indexes: Int64s) -> Int64s:
-        """See LoadShape. A record that the shape never has is due in two years."""
+        """See LoadShape. A record beyond the end of the shape is due in two years."""
         if not len(indexes):
             return np.zeros(0, np.int64)
         low = self._cell_of(int(indexes.min()))
@@ -134,8 +132,8 @@ class GridShape:
 
 
 class ReplayShape:
-    """Records at recorded times, over and over: `per_time` records at each of `times_us`
-    (ascending, from 0), and again after `period_us`, which must be above the last time."""
+    """Records at recorded times, repeated: `per_time` records at each of `times_us` (ascending,
+    from 0), and again after `period_us`, which must exceed the last time."""
 
     def __init__(self, times_us: Int64s, period_us: int, per_time: int) -> None:
         if not len(times_us) or period_us <= int(times_us[-1]):
@@ -161,7 +159,7 @@ class ReplayShape:
 
 
 def shape_of(load: Load) -> LoadShape:
-    """The shape that a workload asks for, unless it is a replay, whose times its data give."""
+    """The shape of a workload's load, except for a replay, whose times come from its data."""
     if load.shape == "replay":
         raise ValueError("a replay has no shape without its recorded times")
     if load.shape == "constant" and not load.for_s:
@@ -176,12 +174,12 @@ def records_between(shape: LoadShape, start_us: int, end_us: int) -> int:
 
 @dataclass(frozen=True)
 class Slice:
-    """Adjacent records of one second, prepared together; the slices of a load cover its time.
+    """Adjacent records of one second, prepared together; the slices of a load cover its whole time.
 
-    second: from the load's start. first: number of its first record in the load; records: how many
-    it has. end_us: elapsed time at which the next slice begins. event_second: the second of event
-    time that all its records belong to; event_first, event_records: the first record of that and
-    how many it has.
+    second: from the load's start. first: number of its first record in the load; records: their
+    count. end_us: elapsed time at which the next slice begins. event_second: the second of event
+    time that all its records belong to; event_first, event_records: first record and count of that
+    second.
     """
 
     second: int
@@ -204,9 +202,9 @@ def slices(
     event_second_us: int = SECOND_US,
     limit: int = SLICE_RECORDS,
 ) -> Iterator[Slice]:
-    """A load of `seconds` seconds cut into slices of at most `limit` records, in order.
+    """Divide a load of `seconds` seconds into slices of at most `limit` records, in order.
 
-    No slice reaches over a second, nor over a second of event time.
+    A slice never crosses the boundary of a second or of a second of event time.
     """
     end_us = seconds * SECOND_US
     start_us, first = 0, 0

@@ -1,8 +1,8 @@
-"""How well the generator kept to its schedule, per second of the load. Pure.
+"""How well the generator kept its schedule, per second of the load. Pure.
 
-A record counts in the second in which the load shape schedules it, even when it is sent later on
-purpose. One thread sends, one counts deliveries, a third takes what changed since it last asked.
-Every figure only grows and has one writer, so no lock is needed.
+A record is counted in the second of its scheduled time, even if it is sent later on purpose. One
+thread sends, one counts deliveries, and a third takes the changes. Every figure only grows and has
+one writer, so no lock is needed.
 """
 
 from collections import Counter, deque
@@ -25,8 +25,8 @@ DELAY_STEP_US = 100
 
 @dataclass
 class SecondTally:
-    """Counts of one second. delays_us: send delays (sent - scheduled) that are not published yet,
-    as pairs: when records were due, and when all of them were sent, elapsed microseconds."""
+    """Counts of one second. delays_us: send delays (sent - scheduled) not published yet, as pairs
+    of elapsed microseconds: scheduled times, and the time at which all were sent."""
 
     second_ms: int
     phase: str
@@ -39,12 +39,12 @@ class SecondTally:
 
     @property
     def failed(self) -> int:
-        """Records given up before they were sent, and those the client could not deliver."""
+        """Records given up before they were sent, plus those the client could not deliver."""
         return self.lost + self.given_up
 
     @property
     def settled(self) -> bool:
-        """Whether nothing more can change."""
+        """Whether the counts are final."""
         dealt_with = self.sent + self.given_up
         return min(dealt_with, self.acknowledged + self.failed) >= self.intended
 
@@ -67,7 +67,7 @@ class Totals:
 
 
 class Statistics:
-    """Tallies of a load, opened as its seconds come and dropped when nothing more can change."""
+    """Tallies of a load, opened when their seconds begin and dropped when they are final."""
 
     def __init__(self, shape: LoadShape, plan: PhasePlan, shard: Shard = Shard()) -> None:  # noqa: B008
         self.totals = Totals()
@@ -81,12 +81,12 @@ class Statistics:
         self._published: dict[int, _Published] = {}
 
     def replan(self, plan: PhasePlan) -> None:
-        """Seconds that are opened from now on have the phases of another plan."""
+        """Use the phases of another plan for seconds opened from now on."""
         self._plan = plan
 
     def open_until(self, elapsed_us: int) -> None:
-        """Open every second of the load that has begun. Records that are due count as intended even
-        when they are never sent."""
+        """Open every second of the load that has begun. Due records count as intended even if they
+        are never sent."""
         while self._opened * SECOND_US <= elapsed_us and self._opened < self._plan.phases.total_s:
             self._open(self._opened)
             self._opened += 1
@@ -123,17 +123,17 @@ class Statistics:
                 self.faults[KINDS[kind]] += count
 
     def delivered(self, second: int, acknowledged: int, failed: int) -> None:
-        """Count the outcome of records of a second; -1 counts nowhere."""
+        """Count the outcome of records of a second; -1 is not counted."""
         if second >= 0:
             tally = self._tallies[second]
             tally.acknowledged += acknowledged
             tally.lost += failed
 
     def take_changes(self, now_ms: int | None) -> list[dict[str, Any]]:
-        """Fields of one event per second in which something changed since the last call.
+        """Event fields for each second with changes since the last call.
 
-        Only seconds that are over at `now_ms`, so that an event counts a whole second at once;
-        None takes all.
+        Only seconds that are over at `now_ms`, so that an event covers a whole second; None returns
+        all.
         """
         events = []
         for second, tally in list(self._tallies.items()):
@@ -156,7 +156,7 @@ class Statistics:
 
     def _change(self, second: int, tally: SecondTally) -> dict[str, Any] | None:
         before = self._published[second]
-        settled = tally.settled  # read before the counts, so that these are final
+        settled = tally.settled  # read before the counts, so that they are final
         now = _Published(tally.intended, tally.acknowledged, tally.failed)
         delays_us, counts = histogram(_taken(tally.delays_us))
         if settled:
@@ -178,7 +178,7 @@ class Statistics:
 
 
 def _taken(delays_us: deque[tuple[Int64s, int]]) -> Int64s:
-    """Take out the delays that are there now; more may come meanwhile."""
+    """Remove and return the current delays; more may arrive concurrently."""
     found = [np.zeros(0, np.int64)]
     for _ in range(len(delays_us)):
         due_us, sent_us = delays_us.popleft()
@@ -187,15 +187,15 @@ def _taken(delays_us: deque[tuple[Int64s, int]]) -> Int64s:
 
 
 def histogram(delays_us: Int64s) -> tuple[list[int], list[int]]:
-    """Distinct delays rounded down to DELAY_STEP_US, ascending, and how often each occurs."""
+    """Distinct delays rounded down to DELAY_STEP_US, ascending, and their counts."""
     values, counts = np.unique(delays_us // DELAY_STEP_US, return_counts=True)
     return (values * DELAY_STEP_US).tolist(), counts.tolist()
 
 
 def load_summary(load: Load, max_delay_us: int, last_error: str = "") -> tuple[str, ...]:
     """Sentences about a load: its largest send delay, the latest end of each burst, and the
-    client's last error. The last record of a burst is due within its time, so it was sent at most
-    the largest delay later."""
+    client's last error. The last record of a burst is scheduled within its duration, so it was sent
+    at most the largest delay later."""
     late_ms = max(0, max_delay_us) / 1000
     said = [f"The largest send delay was {late_ms:.1f} ms."]
     for burst in _bursts(load):
