@@ -12,25 +12,25 @@ from services.console.help import HELP, NONE
 
 WIDTH = 92
 LOUDNESS = (
-    (("-q", "--quiet"), "results and errors only, no progress"),
-    (("--no-color",), "no colours; so does NO_COLOR in the environment"),
+    (("-q", "--quiet"), "print results and errors only, no progress"),
+    (("--no-color",), "print without colours, as with NO_COLOR set"),
 )
 EPILOG = """\
-Exit codes: 0 done (run: valid and ledger clean), 1 it ran but is not so, 2 it could not be done,
-3 a threshold failed, 130 interrupted.
-State lives in --data DIR or TIDEGAUGE_DATA (default .tidegauge); ports begin at
-TIDEGAUGE_BASE_PORT (default 17070), so that two stacks can run side by side."""
+Exit codes: 0 success (run: valid, every output correct), 1 the run or check did not pass,
+2 the command could not be carried out, 3 a threshold failed, 130 interrupted.
+State is kept in --data DIR or TIDEGAUGE_DATA (default .tidegauge). Ports start at
+TIDEGAUGE_BASE_PORT (default 17070), so several stacks can run side by side."""
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser; every verb sets `verb`."""
     parser = argparse.ArgumentParser(
         prog="tidegauge",
-        description="Benchmarks stream processing pipelines from outside, through Kafka.",
+        description="Benchmark stream processing pipelines from outside, through Kafka.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--data", type=Path, metavar="DIR", help="where state lives")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder for state")
     for option, what in LOUDNESS:
         parser.add_argument(*option, action="store_true", help=what)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
@@ -49,114 +49,128 @@ Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def _add_run(verbs: Verbs) -> None:
-    run = _verb(verbs, "run", "start what is not running, do one run, print a report, stop it")
+    run = _verb(verbs, "run", "start the stack if needed, do one run, and print a report")
     run.add_argument(
         "workload", nargs="?", default="latency", metavar="WORKLOAD", help="default: latency"
     )
     run.add_argument(
         "--domain",
         metavar="NAME",
-        help="what the records are of: a name of `domains`, or the path of a folder (traffic)",
+        help="a name from `domains`, or the path of a folder (default: traffic)",
     )
     run.add_argument(
         "--pipeline",
         metavar="NAME[,NAME]",
-        help="what is measured; default: what the workload names, else spark-realtime",
+        help="pipelines to measure (default: those of the workload, or spark-realtime)",
     )
-    run.add_argument("--stages", metavar="0-4", help="which stages, for example 0-4, 2 or 1,3")
+    run.add_argument("--stages", metavar="0-4", help="stages to run, for example 0-4, 2 or 1,3")
     run.add_argument("--rate", type=float, metavar="N", help="input records per second")
-    run.add_argument("--duration", type=int, metavar="S", help="seconds that are measured")
     run.add_argument(
-        "--warm-up", type=_warm_up, metavar="S|auto", help="seconds before that, or until steady"
+        "--duration", type=int, metavar="S", help="length of the measured phase, seconds"
+    )
+    run.add_argument(
+        "--warm-up", type=_warm_up, metavar="S|auto", help="seconds of warm-up, or until steady"
     )
     run.add_argument(
         "--scale",
         type=float,
         metavar="SHARE",
-        help="of the bursts or the backlog of a workload (1)",
+        help="scale of the workload's bursts or backlog (default: 1)",
     )
     run.add_argument(
-        "--input", type=Path, metavar="FILE", help="observations of your own, CSV or Parquet"
+        "--input", type=Path, metavar="FILE", help="replay your own observations, CSV or Parquet"
     )
     run.add_argument(
-        "--format", choices=("avro", "json"), help="of the input records (the workload's: avro)"
+        "--format",
+        choices=("avro", "json"),
+        help="format of the input records (default: the workload's)",
     )
     run.add_argument(
         "--transport",
         choices=get_args(Transport),
-        help="how records get in, all but kafka through the gateway (the workload's: kafka)",
+        help="how records are sent; all but kafka go through the gateway (default: the workload's)",
     )
     run.add_argument(
         "--workers",
         metavar="N[,N]",
-        help="a search with each number of workers; how the pipeline scales (the workload's)",
+        help="search the sustainable rate with each number of workers",
     )
     run.add_argument(
-        "--repeat", type=int, metavar="N", help="so many runs; report the median one (1)"
+        "--repeat", type=int, metavar="N", help="do N runs and report the median run (default: 1)"
     )
     run.add_argument(
         "--profile",
         choices=(CITATION,),
         default="",
-        help="for figures to be cited: steady, undisturbed, five runs, or a refusal",
+        help="strict rules for published figures: steady, undisturbed, at least five runs",
     )
     run.add_argument(
         "--interleave",
         action="store_true",
-        help="measure two pipelines in turns, in blocks of one load, and say whether they differ",
+        help="measure two pipelines in alternating blocks and test whether they differ",
     )
     run.add_argument(
-        "--floor", action="store_true", help="measure a plain copy first, to compare with"
+        "--floor",
+        action="store_true",
+        help="first measure a plain copy, the latency of the measurement itself",
     )
     run.add_argument(
-        "--kill", metavar="PART", help="kill driver, worker, broker or evaluator during the run"
+        "--kill",
+        metavar="PART",
+        help="kill the driver, a worker, the broker or the evaluator during the run",
     )
     run.add_argument(
         "--threshold",
         action="append",
         default=[],
         metavar='"FIGURE <= N"',
-        help='a limit, such as "join.p99_ms <= 50"; exit code 3 when it fails; may be repeated',
+        help='such as "join.p99_ms <= 50"; exit code 3 if it fails; may be repeated',
     )
     run.add_argument(
         "--baseline",
         metavar="FILE.json|RUN_ID",
-        help='a report or a run for thresholds such as "join.p99_ms <= 1.1 * baseline"',
+        help='report or run that thresholds such as "join.p99_ms <= 1.1 * baseline" refer to',
     )
-    run.add_argument("--report", type=Path, metavar="FILE.json", help="write the report here too")
+    run.add_argument(
+        "--report", type=Path, metavar="FILE.json", help="also write the report as JSON"
+    )
     for option, metavar, what in (
-        ("--markdown", "FILE.md", "and as Markdown, such as a summary of a job"),
-        ("--junit", "FILE.xml", "and its checks as JUnit's XML"),
-        ("--benchmark", "FILE.json", "and its figures for github-action-benchmark"),
+        ("--markdown", "FILE.md", "also write it as Markdown, such as a CI job summary"),
+        ("--junit", "FILE.xml", "also write its checks as JUnit XML"),
+        ("--benchmark", "FILE.json", "also write its figures for github-action-benchmark"),
     ):
         run.add_argument(option, type=Path, metavar=metavar, help=what)
 
 
 def _add_study(verbs: Verbs) -> None:
-    study = _verb(verbs, "study", "answer a paper's questions on this machine, or list the studies")
+    study = _verb(verbs, "study", "repeat the experiments of a paper, or list the studies")
     study.add_argument("name", nargs="?", metavar="NAME", help="default: list the studies")
     study.add_argument(
-        "--scale", default="small", metavar="NAME", help="how thorough, as the list says (small)"
+        "--scale", default="small", metavar="NAME", help="a scale from the list (default: small)"
     )
     study.add_argument(
-        "--folder", type=Path, metavar="DIR", help="where the page is written (default: here)"
+        "--folder", type=Path, metavar="DIR", help="folder for the page (default: current folder)"
     )
-    study.add_argument("--json", action="store_true", help="the list as JSON")
+    study.add_argument("--json", action="store_true", help="print the list as JSON")
 
 
 def _add_watch(verbs: Verbs) -> None:
-    watch = _verb(verbs, "watch", "measure a pipeline of your own, without a load; or list watches")
-    watch.add_argument("file", nargs="?", type=Path, metavar="FILE.toml", help="what is watched")
-    watch.add_argument("--detach", action="store_true", help="leave it on and return")
-    watch.add_argument("--end", metavar="NAME", help="end a watch that is left on")
+    watch = _verb(verbs, "watch", "measure your own pipeline as it runs, or list watches")
+    watch.add_argument("file", nargs="?", type=Path, metavar="FILE.toml", help="topics to watch")
+    watch.add_argument("--detach", action="store_true", help="watch in the background")
+    watch.add_argument("--end", metavar="NAME", help="end a watch that runs in the background")
     watch.add_argument(
         "--infer",
         nargs=2,
         metavar=("INPUT", "OUTPUT"),
-        help="look at two topics, and print a file with the best guess",
+        help="sample two topics and print a suggested watch file",
     )
-    watch.add_argument("--kafka", default="", metavar="HOST:PORT", help="where these topics are")
-    watch.add_argument("--registry", default="", metavar="URL", help="where their schemas are")
+    watch.add_argument(
+        "--kafka", default="", metavar="HOST:PORT", help="bootstrap server of these topics"
+    )
+    watch.add_argument(
+        "--registry", default="", metavar="URL", help="schema registry of these topics"
+    )
 
 
 def _warm_up(text: str) -> int | str:
@@ -169,52 +183,58 @@ def _warm_up(text: str) -> int | str:
 
 
 def _add_stack(verbs: Verbs) -> None:
-    up = _verb(verbs, "up", "start the stack and leave it on until Ctrl-C")
+    up = _verb(verbs, "up", "start the stack and keep it running until Ctrl-C")
     up.add_argument(
-        "suite", nargs="?", metavar="SUITE", help="run this suite for ever; default: run nothing"
+        "suite", nargs="?", metavar="SUITE", help="suite to run continuously (default: none)"
     )
-    up.add_argument("--detach", action="store_true", help="leave it running and return")
-    _verb(verbs, "down", "stop the stack and whatever a killed console left behind")
-    status = _verb(verbs, "status", "what is running, and where")
+    up.add_argument("--detach", action="store_true", help="run in the background")
+    _verb(verbs, "down", "stop the stack, including processes left by a killed console")
+    status = _verb(verbs, "status", "show what is running, and where")
     status.add_argument("--json", action="store_true", help="as JSON")
-    doctor = _verb(verbs, "doctor", "check this machine and the running stack, say what to do")
+    doctor = _verb(verbs, "doctor", "check this machine and the running stack, and suggest fixes")
     doctor.add_argument("--json", action="store_true", help="as JSON")
 
 
 def _add_results(verbs: Verbs) -> None:
-    sql = _verb(verbs, "sql", "ask the results in SQL")
+    sql = _verb(verbs, "sql", "query the results in SQL")
     sql.add_argument("query", nargs="?", metavar='"SELECT …"')
     sql.add_argument(
         "--format",
         metavar="NAME",
-        help="table (default), csv, json, md, parquet, tsv, or a format of ClickHouse's",
+        help="table (default), csv, json, md, parquet, tsv, or any ClickHouse format",
     )
-    sql.add_argument("--json", action="store_true", help="--format json; the examples as a list")
-    sql.add_argument("--output", type=Path, metavar="FILE", help="write the answer to a file")
+    sql.add_argument(
+        "--json",
+        action="store_true",
+        help="same as --format json; with --examples, list them as JSON",
+    )
+    sql.add_argument("--output", type=Path, metavar="FILE", help="write the result to a file")
     sql.add_argument(
         "--examples",
         type=int,
         nargs="?",
         const=0,
         metavar="NUMBER",
-        help="show questions people ask with their queries, or ask one of them",
+        help="list example queries, or run one",
     )
-    again = _verb(verbs, "evaluate", "evaluate a past run again, compare with the live result")
+    again = _verb(verbs, "evaluate", "evaluate a past run again and compare with the live results")
     again.add_argument("run_id", metavar="RUN_ID")
-    rebuild = _verb(verbs, "rebuild", "make the results in ClickHouse again from the bus, compare")
-    rebuild.add_argument("--force", action="store_true", help="even if the bus lost old records")
-    report = _verb(verbs, "report", "the report of a run")
+    rebuild = _verb(verbs, "rebuild", "rebuild the results in ClickHouse from the bus, and compare")
+    rebuild.add_argument(
+        "--force", action="store_true", help="rebuild even if the bus no longer has all records"
+    )
+    report = _verb(verbs, "report", "print the report of a run")
     report.add_argument("run_id", nargs="?", metavar="RUN_ID", help="default: the latest run")
     report.add_argument("--json", action="store_true", help="as JSON")
     report.add_argument("--markdown", action="store_true", help="as Markdown")
-    report.add_argument(
-        "--html", type=Path, metavar="FILE", help="as one page with charts, to a file"
-    )
-    compare = _verb(verbs, "compare", "whether two runs, or the pipelines of one, differ")
-    compare.add_argument("before", metavar="RUN[,RUN]", help="one run or several of the same")
+    report.add_argument("--html", type=Path, metavar="FILE", help="write one HTML page with charts")
+    compare = _verb(verbs, "compare", "compare runs, or the pipelines of one run")
+    compare.add_argument("before", metavar="RUN[,RUN]", help="one run, or several of the same kind")
     compare.add_argument("after", nargs="?", metavar="RUN[,RUN]", help="default: the same run")
-    changes = _verb(verbs, "changes", "where the history of the runs shows a change")
-    changes.add_argument("--explain", action="store_true", help="with all that else changed there")
+    changes = _verb(verbs, "changes", "show change points in the history of all runs")
+    changes.add_argument(
+        "--explain", action="store_true", help="also show what else changed at each point"
+    )
     changes.add_argument("--json", action="store_true", help="as JSON")
     runs = _verb(verbs, "runs", "list the runs")
     runs.add_argument("--json", action="store_true", help="as JSON")
@@ -223,41 +243,41 @@ def _add_results(verbs: Verbs) -> None:
         one.add_argument("name", nargs="?", metavar="NAME")
         one.add_argument("--json", action="store_true", help="as JSON")
         if noun == "engines":
-            one.add_argument("--install", action="store_true", help="install it now")
+            one.add_argument("--install", action="store_true", help="install the engine now")
         if noun == "workloads":
-            one.add_argument("--domain", metavar="NAME", help="explain it on this domain")
+            one.add_argument("--domain", metavar="NAME", help="explain the workload on this domain")
 
 
 def _add_grafana(verbs: Verbs) -> None:
-    grafana = _verb(verbs, "grafana", "put the dashboards into a Grafana, or check them there")
+    grafana = _verb(verbs, "grafana", "install the dashboards in Grafana, or check them")
     grafana.add_argument("action", choices=("push", "verify"), help="verify changes nothing")
-    grafana.add_argument("--url", required=True, metavar="URL", help="address of the Grafana")
+    grafana.add_argument("--url", required=True, metavar="URL", help="address of Grafana")
     grafana.add_argument(
         "--clickhouse", metavar="URL", help="address at which Grafana reaches ClickHouse"
     )
-    grafana.add_argument("--user", default="default", metavar="NAME", help="user of ClickHouse")
+    grafana.add_argument("--user", default="default", metavar="NAME", help="ClickHouse user")
 
 
 def _add_new(verbs: Verbs) -> None:
-    new = _verb(verbs, "new", "write the folder of a domain of your own, which runs at once")
+    new = _verb(verbs, "new", "create a domain of your own from a working template")
     new.add_argument("kind", choices=("domain",))
-    new.add_argument("name", metavar="NAME", help="a word of a-z, 0-9 and _")
+    new.add_argument("name", metavar="NAME", help="name, from a-z, 0-9 and _")
     new.add_argument(
-        "--folder", type=Path, metavar="DIR", help="where the folder is made (default: here)"
+        "--folder", type=Path, metavar="DIR", help="parent folder (default: current folder)"
     )
 
 
 def _add_checks(verbs: Verbs) -> None:
-    bench = _verb(verbs, "bench", "measure a part of Tidegauge against a peer, in one run")
-    bench.add_argument("name", nargs="?", metavar="NAME", help="default: all of them")
-    bench.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
+    bench = _verb(verbs, "bench", "benchmark parts of Tidegauge against their peers")
+    bench.add_argument("name", nargs="?", metavar="NAME", help="default: all benchmarks")
+    bench.add_argument("--json", type=Path, metavar="FILE", help="also write the figures as JSON")
     bench.add_argument(
         "--baseline",
         type=Path,
         metavar="FILE",
-        help="end with 3 where a ratio fell since this file",
+        help="exit code 3 if a ratio is worse than in this file",
     )
-    _verb(verbs, "test", "run the checks and the tests; further arguments go to pytest")
+    _verb(verbs, "test", "run the checks and tests; arguments are passed to pytest")
     completion = _verb(verbs, "completion", "print a completion script for a shell")
     completion.add_argument("shell", choices=SHELLS, metavar="|".join(SHELLS))
 
@@ -273,7 +293,7 @@ def _verb(verbs: Verbs, name: str, text: str) -> argparse.ArgumentParser:
     )
     # Also after the verb; SUPPRESS, so that a value before the verb is not overwritten.
     unset = argparse.SUPPRESS
-    parser.add_argument("--data", type=Path, metavar="DIR", default=unset, help="where state lives")
+    parser.add_argument("--data", type=Path, metavar="DIR", default=unset, help="folder for state")
     for option, what in LOUDNESS:
         parser.add_argument(*option, action="store_true", default=unset, help=what)
     return parser
