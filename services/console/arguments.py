@@ -112,7 +112,7 @@ def _add_run(verbs: Verbs) -> None:
     run.add_argument(
         "--floor",
         action="store_true",
-        help="first measure a plain copy, the latency of the measurement itself",
+        help="first measure a plain copy, which takes the least possible latency",
     )
     run.add_argument(
         "--kill",
