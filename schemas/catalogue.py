@@ -1,7 +1,8 @@
-"""The topic catalogue: every topic, what it carries and how long it keeps it.
+"""The topic catalogue: every topic with its record types and retention.
 
-Input and output topics take their time from the broker (`message.timestamp.type=LogAppendTime`):
-it is the mark against which everything is measured. Retention bounds every topic.
+Input and output topics get their timestamps from the broker
+(`message.timestamp.type=LogAppendTime`): all latencies are measured by it. Every topic has a
+retention limit.
 """
 
 from collections.abc import Iterable
@@ -19,7 +20,7 @@ class Topic:
     """One topic.
 
     records: names of the schemas it may carry. retention_s and retention_bytes (per partition):
-    whichever is reached first. log_append_time: False only where the producer's time is wanted.
+    whichever is reached first. log_append_time: False only where producer timestamps are needed.
     """
 
     name: str
@@ -67,10 +68,9 @@ def record_of(results_topic: str) -> str:
 
 
 def fixed_topics(results_days: int = 30, results_mebibytes: int = 1024) -> tuple[Topic, ...]:
-    """Every topic that exists whatever runs: control, dead letters and results.
+    """Every topic that is independent of domain and pipelines: control, dead letters and results.
 
-    results_days, results_mebibytes: how long results and dead letters stay on the bus, and how much
-    of them per topic.
+    results_days, results_mebibytes: retention of results and dead letters, in days and per topic.
     """
     carried = {DEAD_LETTER: "dead_letter"} | {name: record_of(name) for name in RESULTS}
     kept = tuple(
@@ -81,12 +81,12 @@ def fixed_topics(results_days: int = 30, results_mebibytes: int = 1024) -> tuple
 
 
 def output_topic(pipeline: str, stage: str) -> str:
-    """Name of the topic a pipeline publishes a stage to: `output.<pipeline>.<stage>`."""
+    """Name of a pipeline's output topic for a stage: `output.<pipeline>.<stage>`."""
     return f"output.{pipeline}.{stage}"
 
 
 def engine_group(pipeline: str, run_id: str) -> str:
-    """What the names of consumer groups, transactions and internal topics of a pipeline begin with:
+    """Prefix of consumer groups, transactions and internal topics of a pipeline:
     `engine.<pipeline>.<run_id>`."""
     return f"{ENGINE_PREFIX}{pipeline}.{run_id}"
 

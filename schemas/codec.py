@@ -1,4 +1,4 @@
-"""The one codec: Avro single-object encoding of the records in `schemas/avro/`.
+"""The codec of the records in `schemas/avro/`: Avro single-object encoding.
 
 On the wire a record is `C3 01`, the 8-byte little-endian CRC-64-AVRO fingerprint of its schema, and
 the datum (Avro specification, "Single-object encoding"), so a reader finds the writer's schema
@@ -11,9 +11,9 @@ without a registry server.
 `fastavro` serves single records. Code that moves columns in batches (generator, evaluator) uses
 `header()` and `schema_json()` with a batch encoder; the bytes are the same.
 
-Times stay integers here, in the unit that the schema's `logicalType` and doc state: conversion to
-datetimes is left to those who show them. JSON fields (JSON_FIELDS) are validated here, and the
-bounds of Avro's int, which fastavro does not check.
+Times stay integers here, in the unit given by the schema's `logicalType` and doc; display code
+converts them to datetimes. JSON fields (JSON_FIELDS) are validated here, and so is the range of
+Avro's int, which fastavro does not check.
 """
 
 import io
@@ -32,7 +32,7 @@ MARKER = b"\xc3\x01"
 HEADER_BYTES = 10
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 SCHEMA_DIR = Path(__file__).parent / "avro"
-# By record: the text that holds a JSON object.
+# Fields that contain a JSON object, by record.
 JSON_FIELDS = {
     "results_conclusions": "detail",
     "results_lifecycle": "detail",
@@ -44,11 +44,11 @@ MAX_SAID = 200
 
 
 class DecodeError(ValueError):
-    """A value is not a record of a known schema; the text says why, for the dead letter."""
+    """A value is not a record of a known schema; the text is the reason for the dead letter."""
 
 
 def said_by(error: BaseException) -> str:
-    """Kind and text of another library's error: one short line, the same for the same value."""
+    """Type and text of another library's error: one short line, deterministic for a value."""
     text = re.sub(r" at 0x[0-9a-fA-F]+", "", " ".join(str(error).split()))
     return f"{type(error).__name__}: {text}"[:MAX_SAID] if text else type(error).__name__
 
@@ -72,7 +72,7 @@ class Schema:
 
 
 def without_logical_types(schema: Any) -> Any:
-    """A schema whose values are what is written, not what logical types make of it."""
+    """A schema without logical types, so that values are raw."""
     if isinstance(schema, dict):
         return {k: without_logical_types(v) for k, v in schema.items() if k != "logicalType"}
     if isinstance(schema, list):
@@ -81,7 +81,7 @@ def without_logical_types(schema: Any) -> Any:
 
 
 def schema_of(text: str, version: int = 1) -> Schema:
-    """The schema that an `.avsc` text declares. Raises fastavro's errors and KeyError."""
+    """The schema in an `.avsc` text. Raises fastavro's errors and KeyError."""
     raw = json.loads(text)
     crc = bytes.fromhex(fingerprint(to_parsing_canonical_form(raw), "CRC-64-AVRO"))
     parsed = fastavro.parse_schema(without_logical_types(raw), _force=True)
@@ -112,8 +112,7 @@ def _items(kind: Any) -> Any:
 
 
 class Records:
-    """A set of record schemas: those of the bus, or those of a domain. Each in all versions that
-    were released."""
+    """A set of record schemas, of the bus or of a domain, each in all released versions."""
 
     def __init__(self, schemas: Iterable[Schema]) -> None:
         self._by_header = {one.header: one for one in schemas}
@@ -128,7 +127,7 @@ class Records:
         return tuple(self._by_name[name])
 
     def schema(self, name: str) -> Schema:
-        """The newest version of a record, the one that is written. Raises KeyError."""
+        """The newest version of a record, which is used for writing. Raises KeyError."""
         return self.versions(name)[-1]
 
     def schema_names(self) -> tuple[str, ...]:
@@ -144,7 +143,7 @@ class Records:
         return self.schema(name).text
 
     def encode(self, name: str, record: dict[str, Any]) -> bytes:
-        """Encode one record. Raises ValueError or TypeError when it does not fit the schema."""
+        """Encode one record. Raises ValueError or TypeError if it does not fit the schema."""
         newest = self.schema(name)
         _check_ints(newest, record)
         out = io.BytesIO()
@@ -153,7 +152,7 @@ class Records:
         return out.getvalue()
 
     def identify(self, data: bytes | None) -> Schema:
-        """The writer's schema of an encoded record. Raises DecodeError when it is none of ours."""
+        """The writer's schema of an encoded record. Raises DecodeError if it is unknown."""
         if data is None or len(data) < HEADER_BYTES or data[:2] != MARKER:
             raise DecodeError("not in Avro single-object encoding (marker C3 01 missing)")
         found = self._by_header.get(bytes(data[:HEADER_BYTES]))
@@ -162,8 +161,8 @@ class Records:
         return found
 
     def decode_as(self, name: str, data: bytes | None) -> dict[str, Any]:
-        """Fields of one record that must be of this name. Raises DecodeError, also for any
-        other."""
+        """Fields of one record, which must have this name. Raises DecodeError, also for another
+        record."""
         found, record = self.decode(data)
         if found != name:
             raise DecodeError(f"a {found} is not a {name}")
@@ -183,7 +182,7 @@ class Records:
             record: dict[str, Any] = fastavro.schemaless_reader(  # type: ignore[assignment]
                 stream, writer.parsed, reader
             )
-        except Exception as error:  # fastavro raises many kinds for corrupt data; each means this
+        except Exception as error:  # fastavro raises many kinds for corrupt data
             raise DecodeError(
                 f"{writer.name} v{writer.version} does not decode: {said_by(error)}"
             ) from error
@@ -206,7 +205,7 @@ def records_of(schemas: tuple[str, ...]) -> Records:
 
 
 def _check_ints(found: Schema, record: dict[str, Any]) -> None:
-    """Raise ValueError where an int does not fit into 32 bits: fastavro reads and writes more."""
+    """Raise ValueError for an int beyond 32 bits, which fastavro reads and writes."""
     for name in found.ints:
         value = record.get(name)
         if isinstance(value, int) and not INT_MIN <= value <= INT_MAX:
@@ -224,7 +223,7 @@ def _is_json_object(text: str) -> bool:
         return False
 
 
-# The records of the bus; those of a domain are with the domain.
+# Records of the bus. Those of a domain are defined in its folder.
 BUS = Records(load_schema(path) for path in sorted(SCHEMA_DIR.glob("*.v*.avsc")))
 versions, schema, schema_names = BUS.versions, BUS.schema, BUS.schema_names
 header, schema_json = BUS.header, BUS.schema_json

@@ -1,4 +1,4 @@
-"""The content of a workload: what its records say, and in which format."""
+"""The content of a workload: the data of its records, and their format."""
 
 from typing import Any, Literal
 
@@ -10,14 +10,14 @@ OWN_SOURCE = "domain"
 
 
 class Content(Model):
-    """What the records say. Any further option belongs to the domain, which checks it
+    """The data of the records. Further options belong to the domain, which validates them
     (`services.runtime.domains.content_of`).
 
-    source: `domain`, what the domain has of its own; `file`, a CSV or Parquet at `path`; or another
-    name that the domain has for its data. columns: the file's column for each field that is named
-    differently there. second_ms: how long a second of event time lasts (temporal scaling: below
-    1000, event time runs ahead of the clock). copies: spatial scaling of a replay, each recorded
-    key this many times. format: `avro` (single-object encoding) or `json` (UTF-8, no marker:
+    source: `domain`, the domain's own data; `file`, a CSV or Parquet at `path`; or another name
+    that the domain defines. columns: the file's column for each field with another name there.
+    second_ms: duration of a second of event time (temporal scaling: below 1000, event time runs
+    faster than the clock). copies: spatial scaling of a replay: number of copies of each recorded
+    key. format: `avro` (single-object encoding) or `json` (UTF-8, no marker:
     schemas/json_format.py).
     """
 

@@ -1,22 +1,22 @@
-"""A domain: the records of its input topics, and what each stage must publish of them.
+"""A domain: the records of its input topics, and what each stage must publish.
 
 Stages are data. An engine implements kinds of stages and the evaluator has one oracle per kind, so
-neither knows a domain. `domains/NAME/domain.toml` is one of these models as it is written; the plan
-of a run holds it with its schemas and with the windows of the workload (`resolved`).
+both are independent of domains. `domains/NAME/domain.toml` is one of these models; the plan of a
+run contains it with its schemas and with the windows of the workload (`resolved`).
 
-Kinds, by what an output is made of:
+Kinds, by the inputs of an output:
 
 copy        one input record: the same bytes.
 decode      one input record: its columns, those of other inputs null.
-filter      one record of the stage or inputs that it reads: those for which all of `where` hold.
-lookup      one record: its columns and those that `table` has for it; none where it has no row.
+filter      one record of the stage or inputs that it reads, if all of `where` hold.
+lookup      one record: its columns and those of its row in `table`; dropped without a row.
 join        one record of each input with the same keys and event time.
 window_join each pair of records of two inputs with the same keys in one window.
-aggregate   all records with the same keys in one window, at least one of each input that is named.
-change      windows of an aggregate: relative changes of the newest against those before it.
+aggregate   all records with the same keys in one window, at least one of each input it names.
+change      windows of an aggregate: relative changes of the newest from earlier ones.
 
-A window is due in one of two ways. With `complete`, when all its records are there: the domain's
-records say how many there are. Without, when event time has passed its end.
+A window with `complete` is due when all its records have arrived: the records say how many there
+are. Without `complete` it is due when event time has passed its end.
 """
 
 from collections.abc import Sequence
@@ -35,28 +35,28 @@ Kind = Literal["copy", "decode", "filter", "lookup", "join", "window_join", "agg
 ROW_KINDS: tuple[Kind, ...] = ("copy", "decode", "filter", "lookup")
 Function = Literal["first", "sum", "mean", "min", "max", "count", "count_distinct"]
 Column = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")]
-# INPUT.COLUMN; or a column of the stage that is read.
+# INPUT.COLUMN, or a column of the stage that is read.
 Source = Annotated[
     str, StringConstraints(pattern=r"^([A-Za-z_][A-Za-z0-9_]*\.)?[A-Za-z_][A-Za-z0-9_]{0,62}$")
 ]
 Topic = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,200}$")]
-# Columns that every input record has beside the domain's own.
+# Columns of every input record in addition to the domain's own.
 RUN_ID, SEQUENCE, SCHEDULED_AT = "run_id", "sequence", "scheduled_at"
 HEADER = (RUN_ID, SEQUENCE, SCHEDULED_AT)
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 
 
 class Impossible(Model):
-    """A value of a column that decodes and cannot be (schemas/faults.py)."""
+    """A value that decodes but is impossible for its column (schemas/faults.py)."""
 
     column: Column
     value: float
 
 
 class InputSpec(Model):
-    """An input topic. record: name of its Avro schema; key: the column whose text is the key of its
-    Kafka records; event_time: a column of timestamp-millis. impossible: what `faults.impossible`
-    makes of a record."""
+    """An input topic. record: name of its Avro schema; key: the column whose text is the Kafka
+    record key; event_time: a column of timestamp-millis. impossible: how `faults.impossible`
+    changes a record."""
 
     name: Stage
     topic: Topic
@@ -75,7 +75,7 @@ class Condition(Model):
 
 
 class Table(Model):
-    """Static data: by the text of the column `key`, the values of `columns`, in their order."""
+    """Static data: the values of `columns`, in their order, by the text of the column `key`."""
 
     key: Column
     columns: tuple[Column, ...] = Field(min_length=1, max_length=20)
@@ -90,14 +90,14 @@ class Table(Model):
 
 
 class Window(Model):
-    """Seconds of event time. slide_s: the same as size_s for a tumbling window."""
+    """Seconds of event time. slide_s: equal to size_s for a tumbling window."""
 
     size_s: int = Field(ge=1, le=86_400)
     slide_s: int = Field(ge=1, le=86_400)
 
     @property
     def parts(self) -> int:
-        """How many slides a window has."""
+        """Number of slides in a window."""
         return self.size_s // self.slide_s
 
     @model_validator(mode="after")
@@ -108,10 +108,10 @@ class Window(Model):
 
 
 class Aggregate(Model):
-    """A column of an output: a function of columns of the records that it is made of.
+    """An aggregate column of an output: a function of columns of its input records.
 
-    of: `INPUT.COLUMN`, of one input or several; a column of a stage that is read. first: of the
-    record that was appended first.
+    of: `INPUT.COLUMN` of one or several inputs, or a column of the stage that is read. first: the
+    value of the record appended first.
     """
 
     column: Column
@@ -121,7 +121,7 @@ class Aggregate(Model):
 
 class Change(Model):
     """A column of an output: (new - old) / old of the column `of` of an aggregate, null where old
-    is 0. back: how many windows of it before the newest the old one is."""
+    is 0. back: how many windows before the newest the old one is."""
 
     column: Column
     of: Column
@@ -129,8 +129,8 @@ class Change(Model):
 
 
 class Complete(Model):
-    """How many records a window has: of each input, the largest value of `column`, an int, for
-    every `every_s` seconds of event time."""
+    """Number of records in a window: for each input, the largest value of the int column `column`
+    in every `every_s` seconds of event time."""
 
     column: Column
     every_s: int = Field(1, ge=1, le=3_600)
@@ -140,15 +140,15 @@ class StageSpec(Model):
     """One stage.
 
     reads: inputs, or one earlier stage. record: Avro schema of its outputs; none for a copy, whose
-    outputs are the inputs' records. key: the column of an output whose text is the key of its Kafka
-    record; a copy keeps the input's. keys: what is grouped or joined by.
+    outputs are the inputs' records. key: the output column whose text is the Kafka record key; a
+    copy keeps the input's key. keys: columns of grouping or joining.
     where: of a filter. table: of a lookup. aggregates: of a join or an aggregate; of a window_join
     over the two records of a pair. changes: of a change. window, complete: see above; a change has
-    those of the aggregate that it reads, and its window slides by that one's length. columns: of a
-    window_join, by output column the `INPUT.COLUMN`; the `sequence` of both inputs must be among
-    them, for they say which pair it is. once_per: an aggregate counts one record per value of these
+    those of the aggregate that it reads, and its window slides by that one's size. columns: of a
+    window_join, the `INPUT.COLUMN` of each output column; must include the `sequence` of both
+    inputs, which identify the pair. once_per: an aggregate counts one record per value of these
     columns, per input, key and `complete.every_s`; empty: every record.
-    colour: of its lines in dashboards and reports, `#rrggbb`; empty: the next free one.
+    colour: of its lines in dashboards and reports, `#rrggbb`; empty: the next unused one.
     """
 
     name: Stage
@@ -170,12 +170,12 @@ class StageSpec(Model):
 
     @property
     def is_windowed(self) -> bool:
-        """Whether its outputs are about windows."""
+        """Whether its outputs belong to windows."""
         return self.kind in ("window_join", "aggregate", "change")
 
     @property
     def needs(self) -> str:
-        """What an engine must be able to do: the kind; of windows also when they are due."""
+        """The capability required of an engine: the kind; for windows also when they are due."""
         if self.kind in ("aggregate", "change"):
             return f"{self.kind} {'counted' if self.complete else 'closed'}"
         return self.kind
@@ -239,8 +239,8 @@ class DomainSpec(Model):
         raise KeyError(name)
 
     def inputs_of(self, stage: str) -> tuple[InputSpec, ...]:
-        """The inputs that a stage is made of, directly or through the stages that it reads: where
-        its columns name inputs, those."""
+        """The inputs of a stage, directly or through the stages that it reads; only those that its
+        columns name, if any."""
         spec = self.stage(stage)
         found: set[str] = set()
         for name in spec.reads:
@@ -251,13 +251,13 @@ class DomainSpec(Model):
         return tuple(one for one in self.inputs if one.name in (found & named or found))
 
     def chain(self, stage: str) -> tuple[StageSpec, ...]:
-        """The stages that a stage is made of, first to last, and itself at the end."""
+        """The stages that a stage depends on, first to last, and itself at the end."""
         spec = self.stage(stage)
         before = [one for one in spec.reads if one in self.stage_names]
         return (*(step for one in before for step in self.chain(one)), spec)
 
     def records_of(self, stage: str) -> tuple[str, ...]:
-        """Names of the records that the output topic of a stage carries."""
+        """Names of the records on the output topic of a stage."""
         spec = self.stage(stage)
         return (spec.record,) if spec.record else tuple(i.record for i in self.inputs_of(stage))
 
@@ -306,10 +306,9 @@ class DomainSpec(Model):
         return records_of(tuple(self.schemas.values()))
 
     def resolved(self, windows: dict[str, int]) -> "DomainSpec":
-        """The same with the lengths of windows that a workload gives, in seconds: by
-        `<stage>_s`, and `<stage>_slide_s` for one that slides. What is not given stays; a change
-        slides by what it reads, and `<column>_s` is how far one of its columns goes back. Raises
-        ValueError."""
+        """The domain with window sizes set by a workload, in seconds: `<stage>_s`, and
+        `<stage>_slide_s` for a sliding one. Others are unchanged; a change slides by what it reads,
+        and `<column>_s` sets how far one of its columns goes back. Raises ValueError."""
         left = dict(windows)
         fields = self.model_dump()
         sizes: dict[str, int] = {}
@@ -333,15 +332,16 @@ class DomainSpec(Model):
         return DomainSpec.model_validate(fields)
 
     def fixed(self) -> dict[str, Any]:
-        """The fields, for JSON, without those that a run sets: what `resolved` does, and the topics
-        of inputs, which a run may have of its own."""
+        """The fields as JSON, except those that a run sets: window sizes (`resolved`) and input
+        topics, of which a run may have its own."""
         inputs: dict[str, Any] = {"__all__": {"topic"}}
         stages: dict[str, Any] = {"__all__": {"window": True, "changes": {"__all__": {"back"}}}}
         return self.model_dump(mode="json", exclude={"inputs": inputs, "stages": stages})
 
 
 def _go_back(changes: Sequence[dict[str, Any]], given: dict[str, int], slide_s: int) -> None:
-    """Take how far columns of a change go back out of what is given, in seconds."""
+    """Apply `<column>_s` values, in seconds, to the columns of a change; removes them from
+    `given`."""
     for change in changes:
         back_s = given.pop(f"{change['column']}_s", change["back"] * slide_s)
         if back_s % slide_s:

@@ -1,15 +1,15 @@
-"""An engine: what runs pipelines, as its `engine.toml` says; and the contract of its program.
+"""An engine as described by its `engine.toml`, and the contract of its program.
 
-The program is started with the path of one JSON file (`EnginePlan`) as its last argument. Its
-standard input is held open and its end means: end. It logs on standard error and says lines of JSON
-on standard output, each one of `LINE`:
+The program's last argument is the path of a JSON file (`EnginePlan`). It must end when its standard
+input is closed. It logs to standard error and writes JSON lines to standard output, each one of
+`LINE`:
 
     {"event": "ready", "detail": {}}
     {"event": "progress", "stage": "parse", "batch_id": 7, "input_rows": 100}
     {"event": "failed", "stage": "parse", "reason": "the broker is gone"}
     {"event": "undecodable", "topic": "readings", "value": "bm8gcmVjb3Jk", "bytes": 9}
 
-SIGTERM ends it. It needs no producer for the results bus and no secret of it.
+SIGTERM ends it. It needs neither a producer for the results bus nor its secrets.
 """
 
 import re
@@ -49,8 +49,8 @@ TYPES: Final[dict[str, tuple[type, str]]] = {
 
 
 class Setting(Model):
-    """A setting of an engine's pipelines. default: None where a pipeline must give it. choices:
-    the values that are allowed, all if empty; min, max: of a number, inclusive."""
+    """A setting of an engine's pipelines. default: None if a pipeline must set it. choices: the
+    allowed values, all if empty; min, max: of a number, inclusive."""
 
     type: Literal["text", "integer", "number", "flag", "texts", "table"]
     default: SettingValue | None = None
@@ -60,7 +60,7 @@ class Setting(Model):
     help: str = Field(min_length=1)
 
     def checked(self, value: Any) -> SettingValue:
-        """The value as the setting's type. Raises ValueError with what is allowed."""
+        """The value as the setting's type. Raises ValueError with the allowed values."""
         kind, allowed = TYPES[self.type]
         if isinstance(value, list):
             value = tuple(value)
@@ -90,15 +90,15 @@ def _only_texts(value: Any) -> bool:
 
 
 class Ability(Model):
-    """What pipelines with certain settings can do.
+    """Capabilities of pipelines with certain settings.
 
-    when: by setting the values for which this holds. can: what stages may need (StageSpec.needs);
-    cannot: all else, each with its reason. requires: by setting the values that such a
-    pipeline must have. starts_first: whether such a pipeline is started before others. topology:
-    where a stage that reads a stage has its rows from. independent: it computes them from the
-    inputs again, by itself; chained: from the stage that it reads, in the same program; via-topics:
-    from the output topic of the stage that it reads. scales_by: settings that are its number of
-    workers; none where it has none to set.
+    when: settings and values to which this applies. can: supported requirements of stages
+    (StageSpec.needs); cannot: all others, each with the reason. requires: settings and values that
+    such a pipeline must have. starts_first: start such a pipeline before others. topology: from
+    where a stage that reads a stage gets its rows. independent: it computes them from the inputs
+    again; chained: from the stage that it reads, in the same program; via-topics: from the output
+    topic of the stage that it reads. scales_by: settings that set the number of workers; empty if
+    there are none.
     """
 
     when: dict[Column, tuple[str, ...]] = Field(default_factory=dict)
@@ -120,21 +120,21 @@ class Ability(Model):
         return self
 
     def holds_for(self, settings: dict[str, Any]) -> bool:
-        """Whether a pipeline with these settings is one of those."""
+        """Whether this applies to a pipeline with these settings."""
         return all(settings.get(name) in values for name, values in self.when.items())
 
 
 class Install(Model):
-    """How an engine comes onto a machine.
+    """Installation of an engine.
 
-    note: in words. packages: of Tidegauge's own environment, beside those that it imports.
-    versions: packages or jars whose version is the engine's. The rest is for an engine that is
-    installed when it is first asked for, into a folder of its own, and names files of the engine's
-    folder. python: packages with hashes, in pip's format, for an environment of its own. jars: an
-    Ivy file with a configuration `run`, for the class path, and `compiler`, if there are sources;
-    beside it is its lock. jars_of: packages of its environment whose folder `jars` or `lib` is on
-    the class path, too. sources: folders with Java, which is compiled into `classes`, and with
-    Python modules, which are on PYTHONPATH. size_mb: what all this takes.
+    note: description. packages: required packages of Tidegauge's own environment. versions:
+    packages or jars whose version is the engine's. The remaining fields are for an engine that is
+    installed at first use into a folder of its own; they name files in the engine's folder. python:
+    packages with hashes, in pip's format, for its virtual environment. jars: an Ivy file with a
+    configuration `run`, for the class path, and `compiler`, if there are sources; its lock is
+    beside it. jars_of: packages of its environment whose folder `jars` or `lib` is also on the
+    class path. sources: folders with Java, which is compiled into `classes`, and with Python
+    modules, which are on PYTHONPATH. size_mb: disk space of the installation.
     """
 
     note: str
@@ -154,12 +154,11 @@ class Install(Model):
 
 
 class Processes(Model):
-    """What the processes of a pipeline look like below the runner.
+    """Processes of a pipeline below the runner.
 
     main: name of the process that does the work; empty for the one that the runner starts. workers:
-    name of those below it. starts_slowly: whether several should not start at once. resumes:
-    whether the program, killed and started again, goes on where it was; without, its death fails
-    the run.
+    name of its child processes. starts_slowly: whether several should not start at once. resumes:
+    whether the program resumes after being killed and restarted; if not, its death fails the run.
     """
 
     main: str = ""
@@ -171,11 +170,11 @@ class Processes(Model):
 class EngineSpec(Model):
     """An engine (`engine.toml`).
 
-    module: a module of Python that is the program; command: a program, looked for in the folder of
-    `engine.toml` and on the PATH; `{name}` in its words stands for a whole number or a choice among
-    the pipeline's settings. environment: names of variables that it gets beside what every
-    program gets, as regular expressions. secrets: variables for
-    settings that nobody may read; the first is for settings of pipelines.
+    module: a Python module that is the program; command: a program, looked up in the folder of
+    `engine.toml` and on the PATH; `{name}` in its words is replaced by an integer or choice setting
+    of the pipeline. environment: names of variables passed in addition to those of every program,
+    as regular expressions. secrets: variables for secret settings; the first is for settings of
+    pipelines.
     """
 
     name: Name
@@ -218,21 +217,21 @@ class EngineSpec(Model):
         return tuple(PLACE.sub(lambda at: str(settings[at[1]]), word) for word in self.command)
 
     def ability_of(self, pipeline: Pipeline) -> Ability | None:
-        """What a pipeline can do; None where no such combination of settings can be."""
+        """Capabilities of a pipeline; None if its combination of settings is not supported."""
         settings = pipeline.settings
         return next((one for one in self.abilities if one.holds_for(settings)), None)
 
 
 class EnginePlan(Model):
-    """What the program of one pipeline of one run is told.
+    """Input of the program of one pipeline of one run.
 
-    bootstrap, properties: where Kafka is and librdkafka's properties for a client there, which may
-    hold secrets. start_offsets: by input topic the offset of each partition to begin at;
-    output_offsets: by topic of `outputs`, where those of this run begin. outputs: by stage to
-    publish its topic. wire_format: of the inputs; outputs are Avro, and copies what
-    they copy. group: what the names of its consumer groups, transactions and internal topics begin
-    with. warm_up_s: how long the load goes on at least before it is measured. folder: for files
-    of the pipeline; it goes when the run has ended, and is there when the program is started again.
+    bootstrap, properties: address of Kafka and librdkafka properties for its clients, which may
+    contain secrets. start_offsets: for each input topic the start offset of each partition;
+    output_offsets: the start offsets of this run in the topics of `outputs`. outputs: output topic
+    of each published stage. wire_format: of the inputs; outputs are Avro, except copies, which keep
+    the input's bytes. group: prefix of its consumer groups, transactions and internal topics.
+    warm_up_s: minimum duration of the load before the measurement. folder: for files of the
+    pipeline; kept over restarts of the program, removed at the end of the run.
     """
 
     run_id: str
@@ -256,15 +255,15 @@ _Rate = Annotated[float, Field(ge=0)]
 
 
 class ReadyLine(Model):
-    """The pipeline reads its inputs. detail: what people should know of it."""
+    """The pipeline reads its inputs. detail: information for users."""
 
     event: Literal["ready"]
     detail: dict[str, JsonValue] = Field(default_factory=dict)
 
 
 class ProgressLine(Model):
-    """What one stage did: fields of `results.pipeline`. watermark: epoch milliseconds; lag_records:
-    records of its inputs that it has not read yet."""
+    """Progress of one stage: fields of `results.pipeline`. watermark: epoch milliseconds;
+    lag_records: unread records of its inputs."""
 
     event: Literal["progress"]
     stage: Stage
@@ -281,7 +280,7 @@ class ProgressLine(Model):
 
 
 class FailedLine(Model):
-    """The pipeline cannot go on. stage: empty where it is no single one's fault."""
+    """The pipeline cannot continue. stage: empty if no single stage failed."""
 
     event: Literal["failed"]
     stage: Stage | Literal[""] = ""
@@ -289,8 +288,8 @@ class FailedLine(Model):
 
 
 class UndecodableLine(Model):
-    """A value of an input that is no record of it. partition, offset: -1 where the engine does not
-    tell its program. value: in Base64, its first VALUE_BYTES bytes; bytes: how long it is."""
+    """An undecodable input value. partition, offset: -1 if the engine does not pass them to its
+    program. value: its first VALUE_BYTES bytes in Base64; bytes: its size."""
 
     event: Literal["undecodable"]
     topic: Annotated[str, StringConstraints(max_length=249)]

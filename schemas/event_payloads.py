@@ -1,9 +1,9 @@
-"""What an event must say beyond its schema, so that who acts on it can rely on that.
+"""Required content of events beyond their schema, which consumers can rely on.
 
     record = read_event("results.lifecycle", message.value())     # raises codec.DecodeError
     share = Ready.model_validate_json(record["detail"])
 
-An event that nobody acts on may say what it likes.
+Events without consumers have no requirements.
 """
 
 import math
@@ -18,13 +18,13 @@ from schemas.watch import WatchRun
 
 
 class Detail(BaseModel):
-    """Base of what is relied on in a detail; what else it says is for people."""
+    """Base of event details with required fields; additional fields are for users."""
 
     model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
 
 
 class Ready(Detail):
-    """Of `ready`: which of several instances it is. service: empty for one that is alone."""
+    """Of `ready`: which of several instances it is. service: empty for a single instance."""
 
     service: str = ""
     instance_index: int = Field(0, ge=0)
@@ -32,13 +32,13 @@ class Ready(Detail):
 
 
 class Reason(Detail):
-    """Of `failed`: why, in a sentence."""
+    """Of `failed`: the reason, in a sentence."""
 
     reason: str
 
 
 class Refused(Reason):
-    """Of `run_refused`. going_on: the run that takes place instead, where that is why."""
+    """Of `run_refused`. going_on: the run that prevents it, if any."""
 
     going_on: str = ""
 
@@ -56,7 +56,7 @@ class ClockOffset(Detail):
 
 
 class SteadinessTold(Detail):
-    """Of `steadiness`: whether all is steady, and what moves, as it is told."""
+    """Of `steadiness`: whether all is steady, and what changes, as text."""
 
     steady: bool | None
     moving: tuple[str, ...]
@@ -64,7 +64,7 @@ class SteadinessTold(Detail):
 
 
 class PartDown(Detail):
-    """Of `part_down`: which part of the deployment, and how it ended."""
+    """Of `part_down`: a part of the deployment, and how it ended."""
 
     part: str
     reason: str
@@ -78,14 +78,14 @@ class Concluded(Detail):
 
 
 class PhaseStarted(Detail):
-    """Of `phase_started`. end_ms: when it ends by the schedule, epoch milliseconds; None where
-    that depends on events."""
+    """Of `phase_started`. end_ms: its scheduled end, epoch milliseconds; None if that depends on
+    events."""
 
     end_ms: int | None = None
 
 
 class StepBegun(Detail):
-    """Of `phase_started` where the phase is a search: its step, and the rate it looks at."""
+    """Of `phase_started` in a search: its step, and the rate of the step."""
 
     step: int
     step_run_id: str
@@ -155,7 +155,7 @@ CONCLUSIONS: dict[str, type[BaseModel]] = {
     "search_step": StepJudged,
     "sustainable_throughput": RateFound,
 }
-# Measures whose numbers are added up. A sample of somebody else's metric may be infinite.
+# Measures whose values are summed. A sample of a foreign metric may be infinite.
 FINITE = {
     catalogue.RESOURCES: (
         "interval_s",
@@ -173,9 +173,9 @@ FINITE = {
     catalogue.PIPELINE: ("input_rows_per_second", "processed_rows_per_second"),
     catalogue.PAIRS: ("mean_input_ms",),
 }
-# What a run goes through, a search before all others.
+# Phases of a run; a search comes first.
 PHASES = ("search", "prepare", *protocol.PHASES, "drain", "conclude")
-# Histograms: the field with the values, beside `counts`.
+# Histograms: the field with the values, in addition to `counts`.
 VALUES = {
     catalogue.GENERATOR: "send_delays_us",
     catalogue.LATENCY: "latencies_ms",
@@ -184,14 +184,14 @@ VALUES = {
 
 
 def read_event(topic: str, value: bytes | None) -> dict[str, Any]:
-    """An event of a `results.*` topic that says all it must. Raises codec.DecodeError."""
+    """A valid event of a `results.*` topic. Raises codec.DecodeError."""
     record = codec.decode_as(catalogue.record_of(topic), value)
     check_event(topic, record)
     return record
 
 
 def check_event(topic: str, record: dict[str, Any]) -> None:
-    """Raises codec.DecodeError when an event does not say what it must."""
+    """Raise codec.DecodeError if required content of an event is missing or invalid."""
     values = VALUES.get(topic)
     if values and len(record[values]) != len(record["counts"]):
         raise codec.DecodeError(f"{values} and counts differ in length")
@@ -212,7 +212,7 @@ def check_event(topic: str, record: dict[str, Any]) -> None:
 
 
 def check_finite(topic: str, record: dict[str, Any]) -> None:
-    """Raises codec.DecodeError where a measure is infinite or not a number."""
+    """Raise codec.DecodeError if a measure is infinite or not a number."""
     for name in FINITE.get(topic, ()):
         value = record[name]
         values = value if isinstance(value, list) else (value,)

@@ -1,5 +1,5 @@
-"""Which records of a run have a fault, and how late they are (schemas/faults.py): in numpy, which
-takes longer to import than all else that a service without records needs."""
+"""Which records of a run have a fault, and their delays (schemas/faults.py). Separate because it
+imports numpy, which takes longer than all other imports of a service without records."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ def kinds(faults: Faults, seed: int, sequences: NDArray[np.int64]) -> NDArray[np
 
 
 def delays_us(faults: Faults, seed: int, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How late each record would be if its kind is LATE, whole microseconds."""
+    """Delay of each record if its kind is LATE, whole microseconds."""
     drawn = fractions(seed ^ _DELAY_STREAM, sequences)
     scale = faults.late_ms * 1000
     if faults.late_distribution == "fixed":
@@ -31,7 +31,7 @@ def delays_us(faults: Faults, seed: int, sequences: NDArray[np.int64]) -> NDArra
 
 
 def fractions(seed: int, sequences: NDArray[np.int64]) -> NDArray[np.float64]:
-    """A number from 0 to below 1 for each: 53 bits of splitmix64 at (seed, sequence)."""
+    """A number in [0, 1) for each sequence: 53 bits of splitmix64 at (seed, sequence)."""
     with np.errstate(over="ignore"):
         start = np.uint64(_mix(seed & (2**64 - 1)))
         mixed = start + (sequences.astype(np.uint64) + np.uint64(1)) * np.uint64(_STEP)

@@ -1,17 +1,17 @@
-"""Faults on purpose, from the seed: which records of a run are affected, and how.
+"""Deliberate faults, derived from the seed: which records of a run are affected, and how.
 
-The rule is a pure function of (faults, seed, sequence), shared by who injects and who judges, so
-nothing has to be announced record by record: the request of a run holds `workload.faults` and
-`seed`, and `LoadFinished.faults` counts what was really sent.
+The rule is a pure function of (faults, seed, sequence), shared by generator and evaluator, so
+faults are not announced per record: the request of a run contains `workload.faults` and `seed`, and
+`LoadFinished.faults` counts what was sent.
 
-What each kind does to record k; at most one kind per record:
-- LATE: it is sent `delays_us` later than its place in the load shape says. `scheduled_at` is the
-  later time (so that the delay is nobody's latency), its event time stays: the record is late and
-  out of order. A delay that would reach beyond the load's end is cut off there.
+Effect of each kind on a record; at most one kind per record:
+- LATE: it is sent `delays_us` later than the load shape schedules it. `scheduled_at` is the later
+  time (so that the delay counts as nobody's latency), its event time stays: the record is late and
+  out of order. A delay that would exceed the load's end is cut off there.
 - DUPLICATE: it is sent twice, the same bytes in the same topic and partition, one after the other.
-- UNDECODABLE: its value is cut to half its length, so it decodes in no format. The key stays. Who
-  reads it learns neither its sequence nor its run; it must become a dead letter and nothing else.
-- IMPOSSIBLE: one column has a value that cannot be (`impossible` of the input in the domain). It
+- UNDECODABLE: its value is cut to half its length, so it decodes in no format. The key stays. A
+  reader learns neither its sequence nor its run; it must become a dead letter and nothing else.
+- IMPOSSIBLE: one column has an impossible value (`impossible` of the input in the domain). It
   decodes; it is data.
 """
 
@@ -24,10 +24,10 @@ KINDS = ("none", "late", "duplicate", "undecodable", "impossible")
 
 
 class Faults(Model):
-    """Share of the records that get each fault, 0 to 1, together at most 1.
+    """Share of the records with each fault, 0 to 1, together at most 1.
 
-    late_distribution: delays are `late_ms` (fixed), evenly spread from 0 to `late_ms` (uniform),
-    or exponential with that mean, at most ten times it.
+    late_distribution: delays are `late_ms` (fixed), uniform from 0 to `late_ms` (uniform), or
+    exponential with that mean, at most ten times it.
     """
 
     late: float = Field(0, ge=0, le=1)
@@ -50,12 +50,12 @@ class Faults(Model):
 
     @property
     def any(self) -> bool:
-        """Whether there is any fault at all."""
+        """Whether there are any faults."""
         return sum(self.shares) > 0
 
     @property
     def max_delay_us(self) -> int:
-        """No record is later than this."""
+        """Upper bound of the delay of a record."""
         if not self.late:
             return 0
         return self.late_ms * (10_000 if self.late_distribution == "exponential" else 1_000)

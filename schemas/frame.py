@@ -1,18 +1,19 @@
-"""A record on its way in through the network: what the generator sends and the gateway takes.
+"""Frames that carry records over the network from the generator to the gateway.
 
-A frame is a head of HEAD_BYTES, the key of the record, and its value. By UDP a frame is a datagram,
-by ZeroMQ a message; by TCP its length goes before it, 4 bytes. All numbers are big-endian.
+A frame is a head of HEAD_BYTES, the key of the record, and its value. Over UDP a frame is a
+datagram, over ZeroMQ a message; over TCP it is preceded by its length, 4 bytes. All numbers are
+big-endian.
 
     4 bytes  MARKER
     8 bytes  tag of the run (`tag_of`), so that a frame of another run is refused
     2 bytes  stream: which of several generators
-    1 byte   topic: number of the input of the domain, in its order; END, HELLO: no record
+    1 byte   topic: index of the input in the domain; END, HELLO: no record
     1 byte   0
-    8 bytes  sequence of the frame in its stream, from 0; of END: how many there were
-    8 bytes  when it was sent, nanoseconds since the epoch by the sender's clock
+    8 bytes  sequence of the frame in its stream, from 0; of END: number of frames in the stream
+    8 bytes  send time, nanoseconds since the epoch by the sender's clock
     2 bytes  length of the key
 
-A connection begins with HELLO, so that the gateway can tell it from those of strangers.
+A connection begins with HELLO, so that the gateway can tell it from unrelated ones.
 """
 
 import struct
@@ -22,19 +23,19 @@ from hashlib import blake2b
 MARKER = b"TGF1"
 END, HELLO = 255, 254
 MAX_FRAME_BYTES = 1024 * 1024
-MAX_DATAGRAM_BYTES = 65_507  # what a datagram of UDP can hold over IPv4
+MAX_DATAGRAM_BYTES = 65_507  # maximum payload of a UDP datagram over IPv4
 _HEAD = struct.Struct(">4s8sHBBQQH")
 HEAD_BYTES = _HEAD.size
 LENGTH = struct.Struct(">I")
 
 
 class FrameError(ValueError):
-    """Bytes are no frame; the text says why, for the dead letter."""
+    """Bytes are not a frame; the text is the reason for the dead letter."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A record and when it was sent. key, value: empty for END and HELLO."""
+    """A record and its send time. key, value: empty for END and HELLO."""
 
     tag: bytes
     stream: int
@@ -46,13 +47,13 @@ class Frame:
 
 
 def tag_of(run_id: str, secret: str = "") -> bytes:
-    """What the frames of a run begin with, 8 bytes. secret: what the sender and the gateway share,
-    so that nobody else can make frames of a run, whose id is no secret."""
+    """Prefix of the frames of a run, 8 bytes. secret: shared by sender and gateway, so that nobody
+    else can make frames of a run, whose id is public."""
     return blake2b(run_id.encode(), digest_size=8, key=secret.encode()[:64]).digest()
 
 
 def encode(frame: Frame) -> bytes:
-    """The bytes of a frame. Raises struct.error for numbers that do not fit."""
+    """The bytes of a frame. Raises struct.error for numbers out of range."""
     head = _HEAD.pack(
         MARKER,
         frame.tag,
@@ -67,7 +68,7 @@ def encode(frame: Frame) -> bytes:
 
 
 def decode(data: bytes) -> Frame:
-    """The frame in whole bytes. Raises FrameError."""
+    """Parse a whole frame. Raises FrameError."""
     if len(data) < HEAD_BYTES:
         raise FrameError(f"{len(data)} bytes are less than the head of a frame")
     if len(data) > MAX_FRAME_BYTES:

@@ -1,8 +1,8 @@
-"""The second wire format of the input records: JSON, for pipelines whose parsing cost is measured.
+"""JSON as second wire format of the input records, for pipelines whose parsing cost is measured.
 
-A value is one JSON object in UTF-8 without any marker before it. Its members are the fields of the
-record's newest schema by name, in its order, without blanks; times are integers in the schema's
-unit. Which record it is follows from its topic.
+A value is one JSON object in UTF-8 without a marker before it. Its members are the fields of the
+record's newest schema by name, in schema order, without blanks; times are integers in the schema's
+unit. The topic determines the record.
 """
 
 import json
@@ -18,21 +18,21 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "double": (float, int),
     "boolean": (bool,),
 }
-# Integers of JSON have no end; those of Avro lie from -N up to, but without, N.
+# JSON integers are unbounded; Avro's lie in [-N, N).
 _BOUNDS = {"int": 2**31, "long": 2**63}
 
 
 def encode_json(name: str, record: dict[str, Any], records: codec.Records) -> bytes:
-    """Encode one record of schema `name`, which is one of `records`."""
+    """Encode one record of schema `name`, one of `records`."""
     ordered = {field["name"]: record[field["name"]] for field in _fields(records.schema_json(name))}
     return json.dumps(ordered, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def decode_json(name: str, data: bytes | None, records: codec.Records) -> dict[str, Any]:
-    """Decode one record of schema `name`, which is one of `records`: every field has a value that
-    the Avro record can have.
+    """Decode one record of schema `name`, one of `records`. Every field must have a valid Avro
+    value.
 
-    Raises codec.DecodeError when it is not one.
+    Raises codec.DecodeError otherwise.
     """
     try:
         record = json.loads(data or b"")
@@ -54,7 +54,7 @@ def _value(member: str, kind: str, given: Any) -> Any:
         raise codec.DecodeError(f"{member} is an integer that does not fit into Avro's {kind}")
     try:
         if kind == "string":
-            given.encode()  # an escape such as \ud800 gives half of a character
+            given.encode()  # an escape such as \ud800 is half of a surrogate pair
         return float(given) if kind == "double" else given
     except (UnicodeEncodeError, OverflowError) as error:
         raise codec.DecodeError(f"{member} is no {kind}: {codec.said_by(error)}") from error

@@ -1,6 +1,6 @@
 """The load of a workload: when records are due.
 
-Shapes are written in TOML by name; two of them are made of others, so that anything can be built:
+Shapes have names in TOML; `sequence` and `sum` combine others:
 
     [load]
     shape = "sequence"
@@ -35,7 +35,7 @@ MAX_RATE_PER_SECOND = 10_000_000
 MAX_SECONDS = 31_536_000
 MAX_PARTS = 100
 
-# What a shape needs, and what else it may be given.
+# Required and optional parameters of a shape.
 NEEDS: dict[str, tuple[str, ...]] = {
     "constant": ("rate_per_second",),
     "ramp": ("rate_per_second", "for_s"),
@@ -62,20 +62,20 @@ class Load(Model):
     """When records are due.
 
     constant: `rate_per_second`, evenly spaced.
-    ramp: from `from_rate_per_second` to `rate_per_second`, linear over `for_s`, then stays there.
-    steps: each of `rates_per_second` for `step_s`; the last one stays.
+    ramp: from `from_rate_per_second` to `rate_per_second`, linear over `for_s`, then constant.
+    steps: each of `rates_per_second` for `step_s`; the last one continues.
     spike: `rate_per_second`, but `peak_rate_per_second` for `peak_s` from `at_s` on.
-    sine: `rate_per_second` ± `amplitude_per_second`, one wave every `period_s`.
-    fluctuating: high, low, high, low …: `rate_per_second` and `low_rate_per_second` (a third of it
-    when not given, the proportions of Karimov et al. 2018) for `period_s` each.
+    sine: `rate_per_second` ± `amplitude_per_second`, with a period of `period_s`.
+    fluctuating: high, low, high, low …: `rate_per_second` and `low_rate_per_second` (by default a
+    third of it, the proportions of Karimov et al. 2018) for `period_s` each.
     single_burst: `burst_records` within the first `burst_ms`, on top of `rate_per_second`.
     periodic_burst: the same every `period_s`, the first one after `period_s`.
-    replay: when the content was recorded, `speed` times as fast.
-    sequence: `parts` one after another, each for its `for_s`, which the last one may lack; then it
-    goes on. sum: `parts` at the same time. A part is a shape again, but neither a replay nor a
-    sequence or sum of such.
+    replay: at the recorded times of the content, `speed` times as fast.
+    sequence: `parts` one after another, each for its `for_s`; the last one may omit it and then
+    continues. sum: `parts` at the same time. A part is any shape except a replay, or a sequence or
+    sum that contains one.
 
-    `for_s` of a part of a sequence is how long it lasts; for a ramp it is both.
+    `for_s` of a part of a sequence is its duration; for a ramp it is both.
     """
 
     shape: ShapeName = "constant"
@@ -128,8 +128,8 @@ class Load(Model):
 
     @property
     def peak_per_second(self) -> float:
-        """The highest rate that the shape reaches, bursts included; 0 for a replay, whose peak
-        only its data know."""
+        """The highest rate of the shape, bursts included; 0 for a replay, whose peak depends on its
+        data."""
         burst = self.burst_records * 1000 / self.burst_ms
         parts = [part.peak_per_second for part in self.parts]
         combined = sum(parts) if self.shape == "sum" else max(parts, default=0.0)

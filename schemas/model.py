@@ -1,4 +1,4 @@
-"""What all contract models share, and how stages are named."""
+"""Base class of all contract models, and parsing of stage names."""
 
 import re
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
-# Of a stage or an input of a domain: part of a topic's name.
+# Name of a stage or an input of a domain; part of a topic's name.
 Stage = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 
 _NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
@@ -14,8 +14,8 @@ Name = Annotated[str, StringConstraints(pattern=_NAME)]
 
 
 class Model(BaseModel):
-    """Base of all contract models: immutable, no unknown fields, no number that JSON lacks, and no
-    mistake that repeats what was given, which may be a secret."""
+    """Base of all contract models: immutable, no unknown fields, no numbers that JSON lacks, and
+    errors that do not repeat the input, which may be a secret."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True
@@ -23,9 +23,9 @@ class Model(BaseModel):
 
 
 def parse_stages(text: str, stages: Sequence[Stage]) -> tuple[Stage, ...]:
-    """Stages from `0-4`, `2`, `0,3` or names; in order. stages: all there are.
+    """Stages from `0-4`, `2`, `0,3` or names; in order. stages: all stages.
 
-    Raises ValueError with what is allowed.
+    Raises ValueError with the allowed values.
     """
     chosen: set[int] = set()
     for part in (piece.strip() for piece in text.split(",")):

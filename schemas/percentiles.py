@@ -1,6 +1,6 @@
-"""The one definition of a percentile here: nearest rank over exact counts.
+"""The only definition of percentiles: nearest rank over exact counts.
 
-ClickHouse's `quantileExactWeighted` gives the same values, so SQL and reports agree exactly.
+ClickHouse's `quantileExactWeighted` returns the same values, so SQL and reports agree exactly.
 """
 
 import math

@@ -10,27 +10,27 @@ from schemas.secret_settings import looks_secret
 
 IncompleteWindows = Literal["withhold", "publish"]
 INCOMPLETE_WINDOWS: Final[tuple[IncompleteWindows, ...]] = ("withhold", "publish")
-# Values of an engine's settings.
+# Types of an engine's settings.
 SettingValue = bool | int | float | str | tuple[str, ...] | dict[str, str]
 MAX_SETTINGS = 100
 MAX_SETTING_CHARACTERS = 50_000
 
 
 class Pipeline(Model):
-    """One pipeline under test (`pipelines/NAME.toml`). The runner starts it only where a file of
-    its own machine says the same (services/runtime/trusted.py).
+    """One pipeline under test (`pipelines/NAME.toml`). The runner starts it only if a file of its
+    own machine defines the same (services/runtime/trusted.py).
 
-    engine: what runs it; empty only in requests of versions before engines. stages: those that it
-    publishes; empty: all that it can of the domain.
-    incomplete_windows: `withhold` publishes a window with `complete` only when all its records are
-    there; `publish` publishes what it has when the watermark passes.
-    reads: of an engine with topology `chained`, stages that are computed from another stage than
-    the domain says; names that a domain does not have are left out.
-    max_restarts: how often its program is started again in one run when it was killed, if the
-    engine resumes.
-    Every other field is a setting of the engine, which `engine.toml` describes and which is checked
-    when a file is read (services/runtime/engines.py). None may hold what looks like a secret: a run
-    publishes its pipelines as they are.
+    engine: runs the pipeline; empty only in requests of versions before engines. stages: published
+    stages; empty: all that it supports of the domain.
+    incomplete_windows: `withhold` publishes a window with `complete` only when all its records have
+    arrived; `publish` publishes its content when the watermark passes.
+    reads: for an engine with topology `chained`, stages that read another stage than the domain
+    declares; names unknown to the domain are ignored.
+    max_restarts: how often its program is restarted in one run after being killed, if the engine
+    resumes.
+    Every other field is a setting of the engine, described in `engine.toml` and validated when a
+    file is read (services/runtime/engines.py). None may look like a secret: a run publishes its
+    pipelines unchanged.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -52,7 +52,7 @@ class Pipeline(Model):
     @model_validator(mode="before")
     @classmethod
     def _of_earlier_versions(cls, given: Any) -> Any:
-        """Settings that were null did not apply, and a mode had a table of its own name."""
+        """Drop settings that were null, and read the table named after the mode."""
         if not isinstance(given, dict):
             return given
         mode = given.get("mode")
@@ -77,7 +77,7 @@ class Pipeline(Model):
 
 
 def secret_among(settings: dict[str, Any]) -> str:
-    """The name of a setting, or of a part of one, that looks like a secret; or empty."""
+    """The name of a setting, or of a part of one, that looks like a secret; else empty."""
     for name, value in settings.items():
         parts = list(value.items()) if isinstance(value, dict) else [(name, value)]
         if isinstance(value, list | tuple):

@@ -1,13 +1,13 @@
-"""What the services say to each other: names, commands and their bodies.
+"""The protocol between the services: names, commands and their bodies.
 
 A run is: `run` (console to conductor) → `prepare` (conductor to all) → every service answers
 `ready` → `start` (with absolute times, so that all agree on the phases) → `measure` with earlier
-ones, where the warm-up ends when all is steady → the generator answers
-`load_finished` → `drain` → the evaluator answers `drained` → `stop` → pipelines answer `stopped`
-→ the conductor publishes `concluded`. Commands travel on `control.runs` as `control_command`
-records whose body is the JSON of a model below; answers travel on `results.lifecycle`.
+times, if the warm-up ends once all is steady → the generator answers `load_finished` → `drain` →
+the evaluator answers `drained` → `stop` → pipelines answer `stopped` → the conductor publishes
+`concluded`. Commands travel on `control.runs` as `control_command` records whose body is the JSON
+of a model below; answers travel on `results.lifecycle`.
 
-`suite` (console to conductor; body: schemas/suite.py) asks for runs without end, one after the
+`suite` (console to conductor; body: schemas/suite.py) requests runs without end, one after the
 other, each of them as above.
 """
 
@@ -49,8 +49,8 @@ PHASES = ("warm_up", "measure", "cool_down")
 DEFINITIONS = ("latest", "mean", "event_time")
 VERDICTS = ("exact", "wrong", "missing", "late", "duplicate", "unexpected")
 FAILED_VERDICTS = VERDICTS[1:]
-MACHINE = "machine"  # as a service in results.resources: all that runs on it
-COLLECTOR = "collector"  # always sees itself; in a container it sees nobody else of the stack
+MACHINE = "machine"  # service name of the whole machine in results.resources
+COLLECTOR = "collector"  # always sees itself; in a container it sees no other part of the stack
 
 COMMANDS = ("run", "cancel", "prepare", "start", "measure", "drain", "stop", "suite")
 
@@ -58,56 +58,55 @@ COMMANDS = ("run", "cancel", "prepare", "start", "measure", "drain", "stop", "su
 SERVICE_STARTED = "service_started"
 SERVICE_STOPPED = "service_stopped"
 RUN_REQUESTED = "run_requested"  # detail: the RunRequest and the environment
-# A watch begins to fill another run: an hour of its topics. detail: schemas.watch.WatchRun
+# A watch begins another run, by default an hour of its topics. detail: schemas.watch.WatchRun
 WATCH_BEGUN = "watch_begun"
-# A watch has seen something that people should know of; detail: {"kind", "watch", …}, the kind one
-# of topic_deleted, topic_appeared, partition_added, retention_overtook, undecodable, sampled,
-# not_repeatable, not_readable
+# A problem of a watch to report; detail: {"kind", "watch", …}, kind one of topic_deleted,
+# topic_appeared, partition_added, retention_overtook, undecodable, sampled, not_repeatable,
+# not_readable
 WATCH_TROUBLE = "watch_trouble"
 RUN_REFUSED = "run_refused"  # detail: {"reason", "going_on"}
 PREPARING = "preparing"  # detail: the RunPlan
-# from generator, evaluator, collector, and per pipeline from the runner; where several
-# instances of a service share the work, detail: {"service", "instance_index", "instance_count"}
+# from generator, evaluator, collector, and per pipeline from the runner; if several instances of
+# a service share the work, detail: {"service", "instance_index", "instance_count"}
 READY = "ready"
-# from the conductor: all are ready, and every pipeline has published something of every stage
+# from the conductor: all are ready, and every pipeline has published output of every stage
 FIRST_OUTPUTS = "first_outputs"
-# phase: search (of a run that looks for its rate first; its steps are runs of their own), prepare,
-# warm_up, measure, cool_down, drain or conclude; detail of those of the load:
-# {"start_ms", "end_ms"} by the schedule
+# phase: search (of a run with a search, whose steps are separate runs), prepare, warm_up, measure,
+# cool_down, drain or conclude; detail of those of the load: {"start_ms", "end_ms"} as scheduled
 PHASE_STARTED = "phase_started"
 LOAD_FINISHED = "load_finished"  # detail: LoadFinished
-# from the evaluator before it is ready; detail: {"offset_ms", "records"}: the least time by which
-# the broker's clock at appending a probe record was ahead of the generator's at sending it
+# from the evaluator before it is ready; detail: {"offset_ms", "records"}: the minimum of the
+# broker's append time minus the generator's send time over the probe records
 CLOCK_OFFSET = "clock_offset"
-# from an evaluator that takes up a started run where the process before it was killed
+# from an evaluator that resumes a run after the process before it was killed
 EVALUATION_RESUMED = "evaluation_resumed"
 # every 10 s of a run from the evaluator; detail: {"lag_ms", "largest_lag_ms", "cells"}
 EVALUATING = "evaluating"
-# every few seconds of the load from the conductor; detail: {"steady": true, false or null where too
-# little is known, "moving": what of which stage still moves, a sentence each, "still": the same
-# as `p50 of join still falls, 14 → 9 ms`}
+# every few seconds of the load from the conductor; detail: {"steady": true, false or null if
+# unknown, "moving": what still changes, a sentence each, "still": the same as
+# `p50 of join still falls, 14 → 9 ms`}
 STEADINESS = "steadiness"
 DRAINED = "drained"  # detail: Drained
-# from the gateway, when all frames of a load have come or none come any more; detail: how many were
-# sent, received, appended, lost, duplicates and refused, and how long they took
+# from the gateway, when all frames of a load have arrived or none arrive any more; detail: numbers
+# sent, received, appended, lost, duplicate and refused, and transit times
 WAY_IN = "way_in"
 STOPPED = "stopped"  # per pipeline
-SUITE = "suite"  # from the conductor when its suite does something else; detail: SuitePosition
-# A pipeline's driver was killed and is started again, and its queries run again; the time between
+SUITE = "suite"  # from the conductor at each change of its suite's state; detail: SuitePosition
+# A pipeline's driver was killed and is being restarted, and its queries run again; the time between
 # them is the outage. detail of the first: {"reason", "restart"}
 PIPELINE_DOWN = "pipeline_down"
 PIPELINE_UP = "pipeline_up"
-# A process of the deployment has died and is started again, and serves again; of no run. detail:
-# {"part", "reason", "restart"} (0: the last of those allowed is behind it, the deployment ends) and
+# A process of the deployment has died and is being restarted, and serves again; of no run. detail:
+# {"part", "reason", "restart"} (0: no restart is left, the deployment ends) and
 # {"part", "outage_s"}
 PART_DOWN = "part_down"
 PART_UP = "part_up"
 # From the store, of no run: retention removed records of a topic before they were projected, so no
 # table has them. detail: {"topic", "partition", "records", "first_offset", "next_offset"}
 RECORDS_LOST = "records_lost"
-# The conductor killed a process on purpose; detail: {"target", "pids"}
+# The conductor killed a process deliberately; detail: {"target", "pids"}
 KILLED = "killed"
-FAILED = "failed"  # a service cannot go on with the run; detail: {"reason"}
+FAILED = "failed"  # a service cannot continue the run; detail: {"reason"}
 CONCLUDED = "concluded"  # detail: {"valid", "invalid_reasons"}
 
 
@@ -116,15 +115,15 @@ Profile = Literal["", "citation"]
 
 
 def probe_run_id(run_id: str) -> str:
-    """Run id of the records that prove, while a run is prepared, that everything works."""
+    """Run id of the probe records that test all parts while a run is prepared."""
     return f"{run_id}-probe"
 
 
 class Interleaving(Model):
-    """Pipelines that are measured in turns: the load goes to one of them for a block of block_s
-    seconds, then to the next of `order`, again and again. A block begins first_s after the load
-    did, so that the measured phase begins with one. edge_s: at both ends of a block, what is not
-    compared."""
+    """Pipelines measured alternately: the load goes to one of them for a block of block_s seconds,
+    then to the next of `order`, repeatedly. A block begins first_s after the start of the load, so
+    that the measured phase begins with one. edge_s: excluded from comparison at both ends of a
+    block."""
 
     block_s: int = Field(ge=1, le=86_400)
     first_s: int = Field(0, ge=0, le=86_400)
@@ -132,24 +131,24 @@ class Interleaving(Model):
     order: tuple[Name, ...] = Field(min_length=2, max_length=16)
 
     def turn(self, second: int) -> Name:
-        """Whose turn it is in a second of the load."""
+        """The pipeline whose turn it is in a second of the load."""
         return self.order[(second - self.first_s) // self.block_s % len(self.order)]
 
 
 def floor_run_id(run_id: str) -> str:
-    """Run id of the plain copy that is measured before a run."""
+    """Run id of the floor measured before a run."""
     return f"{run_id}-floor"
 
 
 class RunRequest(Model):
-    """Body of `run`: everything that defines a run, so that it can be read back years later.
+    """Body of `run`: everything that defines a run, so that it can be read years later.
 
     step_of: the run whose search this one is a step of, or empty. domain: with the windows of the
-    workload; None in requests of versions before domains. published: by pipeline, the stages that
-    it publishes, in order; topologies: where its stages have their rows from. interleaved: the
-    pipelines are measured in turns, each on input topics of its own. scaled: its part of a series
-    with more and more workers. profile: `citation` is for figures to be cited: nothing of how the
-    JVMs run saves time.
+    workload; None in requests of versions before domains. published: by pipeline, its published
+    stages, in order; topologies: from where its stages read. interleaved: the pipelines are
+    measured alternately, each on its own input topics. scaled: its part of a series with increasing
+    numbers of workers. profile: `citation` is for published figures: no JVM options that shorten
+    the start.
     """
 
     run_id: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,80}$")
@@ -169,8 +168,8 @@ class RunRequest(Model):
 
     @property
     def shares(self) -> "tuple[RunRequest, ...]":
-        """The request as those see it who read the same input, with their input topics: one, or
-        where its pipelines are measured in turns, one for each of them."""
+        """The requests seen by readers of the same input, with their input topics: one, or one for
+        each pipeline if they are interleaved."""
         partitions = self.workload.partitions
         if self.domain is None:
             return (self,)
@@ -234,7 +233,7 @@ def _with_topics_of(domain: DomainSpec, whose: str) -> DomainSpec:
 
 
 class RunPlan(Model):
-    """Body of `prepare`. start_offsets: per topic, the next offset of each partition, in order,
+    """Body of `prepare`. start_offsets: per topic, the end offset of each partition, in order,
     taken before anything of the run was written; readers begin there."""
 
     request: RunRequest
@@ -242,7 +241,7 @@ class RunPlan(Model):
 
 
 class PhasePlan(Model):
-    """Body of `start`, and of `measure`, which shortens the warm-up and comes before it ends.
+    """Body of `start`, and of `measure`, which shortens the warm-up and is sent before it ends.
     load_start_ms: epoch milliseconds of the first scheduled record, a whole second, so that every
     second of event time is complete."""
 
@@ -278,10 +277,10 @@ class PhasePlan(Model):
 class LoadFinished(Model):
     """Detail of `load_finished` and body of `drain`: end_offsets per input topic and partition.
 
-    One per generator: with several, instance `instance_index` of `instance_count` answers for its
-    share, so counts add up and of the end offsets the highest count. faults: records handed to the
-    client by kind of fault (schemas/faults.py); the second copies of duplicates are in none of the
-    other counts. messages: what people should know of this load, in sentences.
+    One per generator: instance `instance_index` of `instance_count` reports its share, so counts
+    are summed, and of the end offsets the highest are used. faults: records passed to the client by
+    kind of fault (schemas/faults.py); second copies of duplicates are not in the other counts.
+    messages: information about this load for users, in sentences.
     """
 
     intended: int
@@ -297,9 +296,9 @@ class LoadFinished(Model):
 class Drained(Model):
     """Detail of `drained`: verdict totals of the measure phase, by pipeline and stage.
 
-    One per evaluator: instance `instance_index` of `instance_count` answers for its share of the
-    partitions, so the totals of all add up. came_forgotten: outputs that came when the evaluator
-    had forgotten what they answer; their latencies are not known.
+    One per evaluator: instance `instance_index` of `instance_count` reports its share of the
+    partitions, so totals are summed. came_forgotten: outputs that arrived after their inputs were
+    evicted; their latencies are unknown.
     """
 
     verdicts: dict[str, dict[str, dict[str, int]]]
@@ -323,7 +322,7 @@ class Stop(Model):
     """Body of `stop` and `cancel`.
 
     keep_pipelines: the next run has the same pipelines and stages; its `prepare` finds them warm
-    for keep_s.
+    within keep_s.
     """
 
     reason: str = ""

@@ -1,6 +1,8 @@
-"""A series of searches with more and more workers: how the sustainable rate of a pipeline grows.
+"""A series of searches with increasing numbers of workers: how a pipeline's sustainable rate
+scales.
 
-What a worker is an engine says (`scales_by` in its engine.toml): a thread, a subtask, a process.
+The engine defines what a worker is (`scales_by` in its engine.toml): a thread, a subtask, a
+process.
 """
 
 from typing import Annotated
@@ -14,9 +16,9 @@ Workers = Annotated[int, Field(ge=1, le=MOST_WORKERS)]
 
 
 class Scaling(Model):
-    """workers: with how many the pipeline is measured, a search for each. partitions_per_worker:
-    how many partitions each topic of such a run has for each of them; a workload with `partitions`
-    has the same for all."""
+    """workers: numbers of workers, with a search for each. partitions_per_worker: partitions of
+    each topic of such a run for each worker; a workload with `partitions` uses the same number for
+    all."""
 
     workers: tuple[Workers, ...] = Field((1, 2, 4), min_length=1, max_length=MOST_COUNTS)
     partitions_per_worker: int = Field(1, ge=1, le=64)
@@ -31,8 +33,8 @@ class Scaling(Model):
 
 
 class Scaled(Model):
-    """Which part of a series a run is. series: the id of its first run; pipeline: its name without
-    the number of workers."""
+    """A run's part of a series. series: the id of its first run; pipeline: its name without the
+    number of workers."""
 
     series: str = Field(max_length=100)
     pipeline: Name

@@ -7,8 +7,8 @@ steady-latency (OSPBench: van Dongen and Van den Poel 2020, §3.4.2): the median
 rise and stays below 10 s, everything is processed within 10 s of the end, and the mean CPU stays
 below 80 %.
 
-The others (preprint of Karimov et al. 2018, §5.1.1) look at the queue of records that are in and
-not yet out. Up to q^a it is acceptable, above q^b the rate is not sustained; in between it is
+The others (preprint of Karimov et al. 2018, §5.1.1) use the queue of records that are pushed and
+not yet processed. Up to q^a it is acceptable, above q^b the rate is not sustained; in between it is
 tolerated: for some time (queue-by-time), for some records pushed (queue-by-count), or until
 (q^b - q^a) / 2 more are pushed, when it must be acceptable again (queue-combined). A failed send
 fails under every policy.
@@ -26,9 +26,9 @@ PolicyName = Literal["steady-latency", "queue-by-time", "queue-by-count", "queue
 class SteadyLatency(Model):
     """Bounds of the policy steady-latency.
 
-    max_rise: how fast the median may rise, seconds per second: what is below cannot be told from
-    the noise of a short step. max_cpu_share: of the cores that the pipeline may use, which is what
-    the rest of the machine leaves, all its processes together; 1: as much as there is.
+    max_rise: how fast the median may rise, seconds per second: smaller rises are indistinguishable
+    from noise in a short step. max_cpu_share: of the cores available to the pipeline, which are
+    those that the rest of the machine does not use; 1: no limit.
     """
 
     max_median_ms: int = Field(10_000, ge=1)
@@ -38,11 +38,12 @@ class SteadyLatency(Model):
 
 
 class QueueThresholds(Model):
-    """Thresholds of the queue as shares of the input of a step; the paper begins with these.
+    """Queue thresholds as shares of the input of a step; the defaults are the paper's initial
+    values.
 
     acceptable: q^a; unacceptable: q^b; full: q^n, where the paper's driver can push no more.
-    tolerated_s, tolerated: how long, or how many pushes (a share of the input again), the queue may
-    stay above q^a without a break.
+    tolerated_s, tolerated: how long, or for how many pushes (as a share of the input), the queue
+    may stay above q^a continuously.
     """
 
     acceptable: float = Field(0.05, gt=0, lt=1)
@@ -62,16 +63,16 @@ AUTO, AUTO_WARM_UP_S, LEAST_STEADY_S = "auto", 60, 10
 
 
 class Search(Model):
-    """How the sustainable rate is searched, from the load's `rate_per_second` as the first guess.
+    """How the sustainable rate is searched; the load's `rate_per_second` is the first guess.
 
     factor: between rates while one bound is unknown. precision: the search ends when the lowest
-    rate not sustained is at most this share above the highest sustained one. step_s is measured
-    after step_warm_up_s; confirm_s: the same of the last step, which repeats the highest sustained
-    rate for longer, so that what leaks slowly shows, and of one that repeats what noise hid.
-    until_steady: warm-ups end earlier, when every stage is steady; `step_warm_up_s = "auto"` is
-    this with AUTO_WARM_UP_S. Pipelines that are not warm from the step before may take twice as
-    long. max_steps and budget_s bound the whole search;
-    verify_share: the share of the rate found at which the run itself then takes place.
+    rate not sustained is at most this share above the highest sustained one. step_s: measured after
+    step_warm_up_s; confirm_s: the same for the last step, which repeats the highest sustained rate
+    for longer to expose slow leaks, and for one that repeats a step hidden by noise.
+    until_steady: warm-ups end early, once every stage is steady; `step_warm_up_s = "auto"` is this
+    with AUTO_WARM_UP_S. Pipelines that are not warm from the step before may take twice as long.
+    max_steps and budget_s limit the whole search; verify_share: the share of the rate found at
+    which the run itself then takes place.
     """
 
     policy: PolicyName = "steady-latency"

@@ -1,4 +1,4 @@
-"""Settings that must not be published, told by how their names and values look."""
+"""Detects settings that must not be published, by their names and values."""
 
 import re
 
@@ -7,7 +7,7 @@ _NAME = (
     r"|(?:access|account|api|encryption|private|shared)[._-]?key"
     r"|ssl\.key\.pem|ssl\.keystore\.key)"
 )
-# Classes that look secrets up, and where those are kept: `fs.s3a.aws.credentials.provider`.
+# Classes and locations that provide secrets: `fs.s3a.aws.credentials.provider`.
 _PROVIDER = re.compile(r"\bprovider(?:\.(?:path|type|mapping))?$", re.IGNORECASE)
 _IN_NAME = re.compile(_NAME, re.IGNORECASE)
 # `-Dssl.keyPassword=x` and `{"password": "x"}` within a value, `//user:password@host`, and PEM.
@@ -18,7 +18,7 @@ _IN_VALUE = re.compile(
 
 
 def looks_secret(name: str, value: str) -> bool:
-    """Whether a setting looks like one that nobody else may read. A name that only speaks of
-    secrets may do as well, but not that of what provides them."""
+    """Whether a setting looks like a secret. Any name that mentions secrets does, except names of
+    their providers."""
     is_named = _IN_NAME.search(name) and not _PROVIDER.search(name)
     return bool(is_named or _IN_VALUE.search(value))

@@ -1,7 +1,7 @@
-"""A study: a question, the runs that answer it on this machine, and what a paper found.
+"""A study: a question, the runs that answer it on this machine, and the results of a paper.
 
 One TOML file each in `studies/`. An experiment is a table of figures, a row for each system and
-stage; what differs between a quick and a thorough study is in its scales.
+stage; its scales define how a quick and a thorough study differ.
 """
 
 from collections.abc import Iterable
@@ -44,8 +44,8 @@ MOST_EXPERIMENTS, MOST_SYSTEMS = 50, 50
 
 
 class System(Model):
-    """A row of the tables. pipeline: what is measured here, a name or a path; paper: what the paper
-    calls the nearest of what it measured, empty where it has none; note: how they differ."""
+    """A row of the tables. pipeline: what is measured here, a name or a path; paper: the paper's
+    name for the most similar system, empty if there is none; note: how they differ."""
 
     name: str = Field(min_length=1, max_length=60)
     pipeline: str
@@ -54,9 +54,9 @@ class System(Model):
 
 
 class Scale(Model):
-    """How an experiment is done at one scale. workload: parts of the workload's file that are other
-    here. apart: each stage in a run of its own; else all of them in one. systems: those of the
-    study by name, all if empty."""
+    """How an experiment is done at one scale. workload: overridden parts of the workload's file.
+    apart: each stage in a separate run; else all in one. systems: those of the study by name, all
+    if empty."""
 
     workload: dict[str, Any] = Field(default_factory=dict)
     apart: bool = False
@@ -64,7 +64,7 @@ class Scale(Model):
 
 
 class PaperValue(Model):
-    """What the paper says of a system. where: its table, figure or section."""
+    """The paper's result for a system. where: its table, figure or section."""
 
     system: str
     stage: Stage
@@ -74,8 +74,8 @@ class PaperValue(Model):
 
 
 class Experiment(Model):
-    """One table. asks: the question it answers; paper: where the paper has it. It has no runs at a
-    scale that `scales` does not name."""
+    """One table. asks: the question it answers; paper: where the paper reports it. It has no runs
+    at a scale missing in `scales`."""
 
     name: Name
     title: str
@@ -91,9 +91,9 @@ class Experiment(Model):
 
 
 class Score(Model):
-    """One row of a table of scores: systems in the order of a figure of an experiment, over
-    `stages`. better: which end of the figure gets the highest score. systems: those of the study
-    that are compared, all if empty. paper: scores by the paper's names of systems."""
+    """One row of a table of scores: systems ranked by a figure of an experiment, over `stages`.
+    better: which end of the figure gets the highest score. systems: those of the study that are
+    compared, all if empty. paper: scores by the paper's names of systems."""
 
     workload: str
     factor: str
@@ -106,16 +106,15 @@ class Score(Model):
 
 
 class Limits(Model):
-    """What bounds a study of one scale. tries: of a run that is INVALID, in all; minutes: after
-    which no further run is begun."""
+    """Limits of a study at one scale. tries: total attempts for an INVALID run; minutes: after
+    which no further run begins."""
 
     tries: int = Field(2, ge=1, le=10)
     minutes: float = Field(85, gt=0, le=100_000)
 
 
 class Study(Model):
-    """A study (`studies/NAME.toml`). differs: what is other here than in the paper, a sentence
-    each."""
+    """A study (`studies/NAME.toml`). differs: differences from the paper, a sentence each."""
 
     name: Name
     title: str
@@ -131,11 +130,11 @@ class Study(Model):
 
     @property
     def scales(self) -> tuple[Name, ...]:
-        """The scales that it can be done at."""
+        """Its scales."""
         return tuple(self.limits)
 
     def systems_of(self, scale: Scale) -> tuple[System, ...]:
-        """Those that an experiment measures at a scale."""
+        """The systems that an experiment measures at a scale."""
         return tuple(one for one in self.systems if not scale.systems or one.name in scale.systems)
 
     @model_validator(mode="after")

@@ -1,7 +1,7 @@
-"""A suite: what runs for ever, one run after the other. One TOML file each in `suites/`.
+"""A suite: runs without end, one after the other. One TOML file each in `suites/`.
 
-`SuiteFile` is what people write, with names of workloads and pipelines; `Suite` is what the
-conductor is given, with the workloads and pipelines themselves, one step per rate.
+`SuiteFile` is written by users, with names of workloads and pipelines; `Suite` is sent to the
+conductor, with the workloads and pipelines themselves, one step per rate.
 """
 
 from typing import Annotated, Literal
@@ -14,19 +14,19 @@ from schemas.workload import ThresholdLine, Workload
 
 MOST_STEPS = 200
 Kind = Literal["latency", "bursts", "searches", "failures", "calibration", "engines"]
-EVEN = ("constant", "replay")  # shapes of loads that are no bursts
+EVEN = ("constant", "replay")  # load shapes without bursts
 CALIBRATION = "calibration"
 
 
 class Pace(Model):
-    """How much of the machine a suite may take, and when it waits.
+    """How much of the machine a suite may use, and when it waits.
 
     max_cpu_share: of all cores, on average over a run and the pause after it; the pause is as long
-    as that needs, and at least pause_s. busy_share: while others use more than this share of the
-    cores the next run waits, but no longer than patience_s; 1 never waits. max_cores: the same as
-    max_cpu_share in cores; the lower one counts. hours_per_day: how long runs may last in any 24 h.
-    keep_warm_s: how long pipelines wait for the next run where it has the same ones; 0 keeps none.
-    failure_pause_s: longest pause after runs that could not take place; it doubles up to this.
+    as that requires, and at least pause_s. busy_share: while others use more than this share of the
+    cores the next run waits, at most patience_s; 1 never waits. max_cores: max_cpu_share in cores;
+    the lower limit applies. hours_per_day: total duration of runs in any 24 h. keep_warm_s: how
+    long pipelines are kept for a next run with the same ones; 0 keeps none. failure_pause_s:
+    longest pause after runs that could not take place; the pause doubles up to this.
     """
 
     max_cpu_share: float = Field(0.5, gt=0, le=1)
@@ -39,7 +39,7 @@ class Pace(Model):
     keep_warm_s: int = Field(600, ge=0, le=3600)
 
     def allowed_cores(self, cores: int) -> float:
-        """Cores that the suite may use on average, of so many."""
+        """Cores that the suite may use on average, of `cores`."""
         share = self.max_cpu_share * cores
         return share if self.max_cores is None else min(share, self.max_cores)
 
@@ -48,10 +48,10 @@ NoticeKind = Literal["change_point", "threshold", "invalid", "unclean", "part_do
 
 
 class Notify(Model):
-    """Whom of the webhooks in the settings a suite tells, and of what, while it is carried out.
+    """Which webhooks of the settings are notified of what while a suite runs.
 
-    to: names of webhooks; all where empty. on: what is told; everything where empty.
-    no_results_minutes: in place of the setting; None leaves that.
+    to: names of webhooks; all if empty. on: kinds of notifications; all if empty.
+    no_results_minutes: overrides the setting; None keeps it.
     """
 
     to: tuple[Name, ...] = Field((), max_length=16)
@@ -62,13 +62,12 @@ class Notify(Model):
 class SuiteItem(Model):
     """One entry of a suite's file: a workload on pipelines, measured at once on the same input.
 
-    pipelines, stages: the workload's own when there is none. rates: records per second, a step
-    each; the workload's own when there is none, also where that is a share of the sustainable rate.
-    scale: share of the bursts or the backlog. every_s: not more often than this; 0 is in every
-    round. kind: what the step asks, for the
-    rotation; as its workload says where there is none. thresholds: limits beside the workload's;
-    baseline: the run that those with `baseline` are held against; where there is none the last
-    valid run of the same workload and pipelines whose thresholds held.
+    pipelines, stages: default to the workload's own. rates: records per second, a step each;
+    defaults to the workload's rate, which may be a share of the sustainable rate. scale: factor for
+    bursts or the backlog. every_s: minimum interval; 0 is in every round. kind: what the step
+    measures, for the rotation; derived from its workload by default. thresholds: in addition to the
+    workload's; baseline: the reference run of those with `baseline`; by default the last valid run
+    of the same workload and pipelines with no failed threshold.
     """
 
     workload: str
@@ -88,8 +87,8 @@ Shares = dict[Kind, Annotated[float, Field(gt=0, le=1000)]]
 
 
 class SuiteFile(Model):
-    """A suite as it is written (`suites/NAME.toml`). rotation: shares of the time that runs take,
-    by kind of step; without one steps come in their order."""
+    """A suite file (`suites/NAME.toml`). rotation: shares of run time by kind of step; without one,
+    steps run in order."""
 
     name: Name
     summary: str
@@ -100,8 +99,8 @@ class SuiteFile(Model):
 
 
 class Step(Model):
-    """One run of a suite. stages: empty: all of the domain. every_s: not more often than this.
-    asked: its kind, where the suite's file says it. baseline: as SuiteItem has it."""
+    """One run of a suite. stages: empty: all of the domain. every_s: minimum interval. asked: its
+    kind, if the suite's file gives it. baseline: as in SuiteItem."""
 
     workload: Workload
     pipelines: tuple[Pipeline, ...] = Field(min_length=1, max_length=8)
@@ -112,7 +111,7 @@ class Step(Model):
 
     @property
     def kind(self) -> Kind:
-        """What it asks: as the file says, or else by what its workload does."""
+        """What it measures: as in the file, or else derived from its workload."""
         if self.asked:
             return self.asked
         if self.workload.search:
@@ -124,7 +123,7 @@ class Step(Model):
         return "latency" if self.workload.load.shape in EVEN else "bursts"
 
     def same_pipelines(self, other: "Step") -> bool:
-        """Whether pipelines of one run could go on with the other."""
+        """Whether one run could use the pipelines of the other."""
         own, others = self.workload, other.workload
         return (self.pipelines, self.stages) == (other.pipelines, other.stages) and all(
             getattr(own, name) == getattr(others, name)
@@ -139,7 +138,7 @@ class Step(Model):
 
     @property
     def label(self) -> str:
-        """For people, and to know a step again when the suite's file has changed."""
+        """For display, and to identify a step after the suite's file has changed."""
         names = "+".join(pipeline.name for pipeline in self.pipelines)
         rate, share = self.workload.load.rate_per_second, self.workload.sustainable_share
         load = f" at {rate:g}/s" if rate else ""
@@ -150,7 +149,7 @@ class Step(Model):
 
 
 class Suite(Model):
-    """A suite as it is carried out. Body of the command `suite`."""
+    """A suite as carried out. Body of the command `suite`."""
 
     name: Name
     summary: str = ""
@@ -171,7 +170,7 @@ class Suite(Model):
 
 
 class SuiteRun(Model):
-    """Which suite a run belongs to, and where in it: round and step count from 1."""
+    """The suite of a run, and the run's position in it: round and step count from 1."""
 
     name: Name
     round: int = Field(ge=1)
@@ -179,13 +178,12 @@ class SuiteRun(Model):
 
 
 class SuitePosition(Model):
-    """Detail of `suite` events: what a suite is doing.
+    """Detail of `suite` events: the state of a suite.
 
     state: `running` (run_id), `pausing` (until next_at_ms), `waiting` (reason: the machine is
-    busy), `skipping` (reason: this step cannot take place now). round, step: the run that goes on
-    or comes next; steps: how many there are in a round. runs: how many were concluded since the
-    suite began, valid or not. skipped: steps that were skipped when their turn came last, with the
-    reason, a sentence each.
+    busy), `skipping` (reason: this step cannot take place now). round, step: the current or next
+    run; steps: steps per round. runs: number concluded since the suite began, valid or not.
+    skipped: steps that were skipped at their last turn, with the reason, a sentence each.
     """
 
     name: Name

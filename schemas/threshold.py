@@ -1,4 +1,4 @@
-"""A threshold: a limit that a figure of a run must hold, as one line of text.
+"""A threshold: a limit on a figure of a run, as one line of text.
 
     join.p99_ms <= 50                     of every pipeline of the run
     spark-realtime: *.p99_ms <= 100       of every stage of one pipeline
@@ -9,7 +9,7 @@
     join.p99_ms <= 1.1 * baseline         against the same figure of another run
     join.p99_ms <= 50 abort               ends the run as soon as it fails
 
-What follows `#` is a remark. A run's figures are those of its measured phase.
+Text after `#` is a comment. Figures cover the measured phase of a run.
 """
 
 import operator
@@ -57,11 +57,10 @@ _LINE = re.compile(
 
 
 class Threshold(Model):
-    """A threshold that was understood.
+    """A parsed threshold.
 
-    text: as it was written. pipeline: empty for every one. subject: a stage, `*`, `pipeline` or
-    `input`. value: the limit; a factor where it is of a baseline. abort: whether the run ends when
-    it fails.
+    text: as written. pipeline: empty for all. subject: a stage, `*`, `pipeline` or `input`. value:
+    the limit, or a factor of a baseline. abort: whether the run ends when it fails.
     """
 
     text: str
@@ -75,11 +74,11 @@ class Threshold(Model):
     abort: bool = False
 
     def holds(self, value: float | None) -> bool:
-        """Whether a figure is within the limit; one that is not known is not."""
+        """Whether a figure is within the limit; an unknown figure is not."""
         return value is not None and COMPARE[self.operator](value, self.value)
 
     def against(self, baseline: float, name: str) -> "Threshold":
-        """The same with the limit that a figure of another run gives."""
+        """The same with the limit computed from another run's figure."""
         limit = round(self.value * baseline, 6)
         subject = (
             self.subject if self.definition == "latest" else f"{self.subject}.{self.definition}"
@@ -93,7 +92,7 @@ class Threshold(Model):
 
 
 def parse_threshold(text: str) -> Threshold:
-    """A threshold from its line. Raises ValueError with what is wrong and what is allowed."""
+    """Parse a threshold. Raises ValueError with the mistake and the allowed values."""
     line = " ".join(text.split())
     if len(line) > MAX_CHARACTERS:
         raise ValueError(f"a threshold has at most {MAX_CHARACTERS} characters")

@@ -1,4 +1,4 @@
-"""A watch: topics of somebody's own pipeline that are read, and how their records belong together.
+"""A watch: topics of an external pipeline to read, and how their records belong together.
 
     name = "orders"
 
@@ -18,8 +18,8 @@
     [registry]
     url = "https://registry:8081"
 
-An input and the output that is made of it have the same identity. Latency is the time of the output
-less that of its (latest) input, in the times that the topics have: LogAppendTime or CreateTime.
+An input and its output have the same identity. Latency is the timestamp of the output minus that
+of its (latest) input; the topics use LogAppendTime or CreateTime.
 """
 
 import re
@@ -60,8 +60,8 @@ MAX_RELATED = 64
 
 
 class WatchedKafka(Model):
-    """The cluster that is read. bootstrap: `host:port[,host:port]`; empty: the one that Tidegauge
-    itself uses. properties: of librdkafka, for security."""
+    """The watched cluster. bootstrap: `host:port[,host:port]`; empty: Tidegauge's own cluster.
+    properties: security properties of librdkafka."""
 
     bootstrap: str = Field("", max_length=2_000)
     properties: dict[str, str] = Field(default_factory=dict, max_length=50)
@@ -92,16 +92,16 @@ class Registry(Model):
 class WatchedTopic(Model):
     """A topic and its records.
 
-    format: of the values. avro: one schema, without framing; avro-single-object: `C3 01` and the
-    fingerprint of one of `schemas`; avro-confluent: 0 and the id of a schema, which the registry or
-    `schema_ids` tells; protobuf: `message` of a descriptor set, -confluent: with that framing;
-    bytes: nothing but key and headers is looked at. schemas, schema_ids: files, `.avsc` or, of
-    Protobuf, one descriptor set. key: how a key is written: text is its bytes, int and long are
-    big-endian.
-    identity: paths that together tell a record from others. by: a path by whose values latency is
-    told apart. time: of an input of windows, its event time; start, end: of an output, those of its
-    window, the end exclusive. time_format: how these are written: seconds, milliseconds or
-    microseconds since 1970, or ISO 8601, by UTC where it names no zone.
+    format: of the values. avro: one schema, without a header; avro-single-object: `C3 01` and the
+    fingerprint of one of `schemas`; avro-confluent: 0 and the id of a schema in the registry or in
+    `schema_ids`; protobuf: `message` of a descriptor set; protobuf-confluent: the same with
+    Confluent's header; bytes: only key and headers are read. schemas, schema_ids: files, `.avsc`
+    or, for Protobuf, one descriptor set. key: format of the key: text is its bytes, int and long
+    are big-endian.
+    identity: paths whose values together identify a record. by: a path; latency is split by its
+    values. time: event time of an input of windows; start, end: window of an output, the end
+    exclusive. time_format: format of these: seconds, milliseconds or microseconds since 1970, or
+    ISO 8601, UTC by default.
     """
 
     topic: Topic
@@ -119,7 +119,7 @@ class WatchedTopic(Model):
 
     @property
     def times(self) -> tuple[str, ...]:
-        """Paths of the event time, or of the begin and the end of a window."""
+        """Paths of the event time, or of the start and end of a window."""
         return tuple(path for path in (self.time, self.start, self.end) if path)
 
     @property
@@ -146,15 +146,15 @@ class WatchedTopic(Model):
 
 
 class Relation(Model):
-    """How many inputs an output has, and how long is waited for it.
+    """How many inputs an output has, and how long to wait for it.
 
-    one_to_one: every input has one output. filter: at most one; its absence is no loss. join: an
+    one_to_one: every input has one output. filter: at most one; its absence is not a loss. join: an
     output has `inputs` records of one identity, by default one of each topic. window: an output is
     an aggregate of the inputs of its identity whose event time is in its window; an input is in
     `windows` of them.
-    deadline_ms: an output later than this after its latest input is late; one that comes before its
-    input, by another clock, waits so long for it. give_up_ms: one that has not come by then is
-    missing. remember_ms: after that an output is no longer recognised as late or duplicate.
+    deadline_ms: an output later than this after its latest input is late; an output before its
+    input, by another clock, waits this long for it. give_up_ms: an output that has not arrived by
+    then is missing. remember_ms: after that an output is no longer recognised as late or duplicate.
     """
 
     kind: Literal["one_to_one", "filter", "join", "window"] = "one_to_one"
@@ -178,13 +178,13 @@ class Relation(Model):
 class Watch(Model):
     """A watch file.
 
-    stage: what the pipeline is called in tables and charts. begin: with what is appended from now
-    on, or with the earliest record that the topics hold. run_s: how long a run is; an hour, unless
-    for a trial. share: of the identities, by their hash; what is counted is exact on these.
-    max_per_second: of more records a second, inputs and outputs, a smaller share is counted, until
-    there are fewer again; 0 for no bound.
-    max_records: how many inputs are remembered; of more, half of the identities are no longer
-    counted. groups: consumer groups whose lag is told.
+    stage: name of the pipeline in tables and charts. begin: at the end of the topics, or at their
+    earliest record. run_s: duration of a run; an hour, except in trials. share: of the identities
+    counted, selected by hash; counts are exact for these. max_per_second: limit of records per
+    second, inputs and outputs; above it a smaller share is counted until the rate falls; 0 for no
+    limit.
+    max_records: number of inputs remembered; above it the share of identities is halved. groups:
+    consumer groups whose lag is reported.
     """
 
     name: WatchName
@@ -204,7 +204,7 @@ class Watch(Model):
 
     @property
     def inputs_per_output(self) -> int:
-        """Records of one identity that make an output."""
+        """Records of one identity per output."""
         if self.relation.kind != "join":
             return 1
         return self.relation.inputs or len(self.inputs)
@@ -214,7 +214,7 @@ class Watch(Model):
         return tuple(one.topic for one in (*self.inputs, *self.outputs))
 
     def public(self) -> dict[str, Any]:
-        """Everything that others may read, as JSON's types: without logins and schemas."""
+        """All public fields as JSON types: without logins and schemas."""
         fields = self.model_dump(mode="json", exclude={"kafka": {"properties"}})
         if self.registry is not None:
             fields["registry"] = {"url": self.registry.url}
@@ -224,7 +224,7 @@ class Watch(Model):
 
     @property
     def has_secrets(self) -> bool:
-        """Whether it holds a password or a token."""
+        """Whether it contains a password or a token."""
         login = self.registry is not None and (self.registry.password or self.registry.token)
         return bool(login) or any(
             looks_secret(name, value) for name, value in self.kafka.properties.items()
@@ -259,7 +259,7 @@ class Watch(Model):
 
 
 class WatchedWorkload(Model):
-    """What a run of a watch has in place of a workload: a name, and how outputs are judged."""
+    """Replaces the workload in a run of a watch: a name, and how outputs are judged."""
 
     name: str
     summary: str
@@ -267,7 +267,7 @@ class WatchedWorkload(Model):
 
 
 class WatchedPipeline(Model):
-    """What it has in place of a pipeline under test: its name."""
+    """Replaces the pipeline under test in a run of a watch: its name."""
 
     name: str
     summary: str = ""
@@ -275,8 +275,8 @@ class WatchedPipeline(Model):
 
 
 class WatchRun(Model):
-    """Detail of `watch_begun`: one run of a watch, by default an hour of it. Where a load's request
-    says the same it has the same name there (schemas.protocol.RunRequest)."""
+    """Detail of `watch_begun`: one run of a watch, by default an hour. Fields shared with a load's
+    request have the same names (schemas.protocol.RunRequest)."""
 
     run_id: str
     watch: dict[str, Any]

@@ -1,4 +1,4 @@
-"""A workload: what load, for how long, how judged. One TOML file each in `workloads/`."""
+"""A workload: load, duration and judgement. One TOML file each in `workloads/`."""
 
 from typing import Annotated, Any, Literal
 
@@ -26,18 +26,18 @@ __all__ = [
 
 AUTO = "auto"
 LEAST_WARM_UP_S, MOST_WARM_UP_S = 10, 180
-# Loads that are the same in every part of their time, so that the warm-up may end at any.
+# Periodic loads, whose warm-up may end at any time.
 EVEN_SHAPES = ("constant", "sine", "fluctuating", "periodic_burst")
 DEFAULT_DOMAIN = "traffic"
-# `<stage>_s`, or `<stage>_slide_s` of a stage whose windows slide.
+# `<stage>_s`, or `<stage>_slide_s` of a stage with sliding windows.
 WindowName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,40}_s$")]
 WindowSeconds = Annotated[int, Field(ge=1, le=86_400)]
 
 
 class Phases(Model):
-    """Length of each phase of the load, seconds: warm-up, measure, cool-down.
+    """Duration of each phase of the load, seconds: warm-up, measure, cool-down.
 
-    until_steady: the warm-up ends earlier, when every stage is steady (analysis/steadiness.py), but
+    until_steady: the warm-up ends early, once every stage is steady (analysis/steadiness.py), but
     not before LEAST_WARM_UP_S. `warm_up_s = "auto"` is this with MOST_WARM_UP_S.
     """
 
@@ -61,21 +61,21 @@ class Phases(Model):
 
     @property
     def least_warm_up_s(self) -> int:
-        """Seconds that the warm-up lasts at least."""
+        """Minimum duration of the warm-up in seconds."""
         return LEAST_WARM_UP_S if self.until_steady else self.warm_up_s
 
     @property
     def total_s(self) -> int:
-        """Seconds that the load lasts."""
+        """Duration of the load in seconds."""
         return self.warm_up_s + self.measure_s + self.cool_down_s
 
 
 class Judgement(Model):
     """How outputs are judged.
 
-    deadline_ms: an output later than this after its latest input is late. give_up_ms: one that
-    has not come by then is missing. relative_tolerance: for means and relative changes, whose
-    sums engines may add in any order; everything else must be equal.
+    deadline_ms: an output later than this after its latest input is late. give_up_ms: an output
+    that has not arrived by then is missing. relative_tolerance: for means and relative changes,
+    whose sums engines may add in any order; everything else must be equal.
     """
 
     deadline_ms: int = Field(10_000, ge=1)
@@ -90,15 +90,15 @@ class Judgement(Model):
 
 
 class Validity(Model):
-    """When a run may be used. Each rule broken gives one invalid reason; None is no rule.
+    """When a run is valid. Each violated rule gives one invalid reason; None disables a rule.
 
-    max_clock_ahead_ms, max_clock_behind_ms: of the generator's clock against the broker's, which
-    is seen from records that are sent before the load; behind includes the shortest way.
-    max_evaluator_lag_ms: how far the evaluation may be behind. Of the machine's processor time
-    during the run: max_steal_share, what other machines on the same host took; max_others_share,
-    what processes took that are not of the stack. must_be_steady: every stage was, when it began to
-    be measured; must_be_undisturbed: nothing but the pipeline made seconds late
-    (analysis/attribution.py). Where that is not known the rule is broken.
+    max_clock_ahead_ms, max_clock_behind_ms: offset of the generator's clock from the broker's,
+    measured with records sent before the load; behind includes the minimum transit time.
+    max_evaluator_lag_ms: maximum lag of the evaluation. Shares of the machine's processor time
+    during the run: max_steal_share, used by other machines on the same host; max_others_share, used
+    by processes outside the stack. must_be_steady: every stage was steady when its measurement
+    began; must_be_undisturbed: only the pipeline caused late seconds (analysis/attribution.py). A
+    rule is violated if its value is unknown.
     """
 
     max_send_delay_p99_ms: float = Field(50, gt=0)
@@ -123,11 +123,11 @@ KillTarget = Literal["driver", "worker", "broker", "evaluator"]
 
 
 class Kill(Model):
-    """A process of the stack on this machine is killed (SIGKILL) on purpose.
+    """Kills a process of the stack on this machine (SIGKILL).
 
-    target: driver, the main process of a pipeline; worker, the process in which its tasks run,
-    where the engine has one on this machine; broker; evaluator. at_s: seconds after the measure
-    phase began.
+    target: driver, the main process of a pipeline; worker, the process in which its tasks run, if
+    the engine has one on this machine; broker; evaluator. at_s: seconds after the measure phase
+    began.
     """
 
     target: KillTarget
@@ -138,28 +138,27 @@ MAX_RATE_OF_PAIRS_PER_SECOND = 1_000
 
 
 class Workload(Model):
-    """One workload: what load, for how long, how judged (`workloads/NAME.toml`).
+    """One workload: load, duration and judgement (`workloads/NAME.toml`).
 
-    domain: what the records are of, by name, or by the path of a folder.
-    pairs: whether every single output is published with the times of its inputs (results.pairs),
-    beside the counts; `auto` publishes them where the load never goes beyond 1,000 records/s.
-    windows: lengths of windows, seconds of event time, where they are not the domain's.
-    stages: those that are judged; empty: all of the domain.
-    measures, source: what is measured, and where that is defined, in words. pipelines: what is
-    measured unless the command names others. keep_up_s: how long they must have kept up with probe
-    traffic before the load starts; where the warm-up goes on until all is steady, one output of a
-    stage is enough.
-    pipelines_start_s: they start so long after the load (0: before it). transport: how records get
-    in: straight to Kafka, or through the gateway. partitions: of each input topic, which
-    are topics of their own then, and of output topics that are made for the run; None: as the
-    settings of the services say. workers: of each
-    pipeline whose engine says what one is; None: as the pipeline has it. search: the run looks for
-    the sustainable rate first, beginning with the load's, and then takes place at a share of it.
-    scaling: it does so again and again, with more workers each time. sustainable_share: the
-    rate is this share of the one that was found last; the load's own is not used. floor_s: for so
-    long a plain copy is measured before the run (0: not), so that its latencies are seen beside
-    those of the instrument. kills: what is killed, when. thresholds: limits that its figures must
-    hold (schemas/threshold.py).
+    domain: of the records, by name, or by the path of a folder.
+    pairs: whether every single output is published with the times of its inputs (results.pairs), in
+    addition to the counts; `auto` publishes them if the load never exceeds 1,000 records/s.
+    windows: window sizes, seconds of event time, that differ from the domain's.
+    stages: the judged stages; empty: all of the domain.
+    measures, source: what is measured, and where that is defined, as text. pipelines: measured
+    unless the command names others. keep_up_s: how long they must have kept up with probe traffic
+    before the load starts; if the warm-up lasts until all is steady, one output of a stage is
+    enough.
+    pipelines_start_s: delay of their start after that of the load (0: before it). transport: how
+    records arrive: directly in Kafka, or through the gateway. partitions: of each input topic,
+    which are then separate topics, and of output topics made for the run; None: as set for the
+    services. workers: of each pipeline whose engine defines workers; None: as the pipeline sets it.
+    search: the run first searches the sustainable rate, beginning with the load's, and then takes
+    place at a share of it. scaling: repeat this with increasing numbers of workers.
+    sustainable_share: use this share of the last rate found instead of the load's own. floor_s:
+    duration of a plain copy measured before the run (0: none), to compare latencies with those of
+    the instrument. kills: what is killed, when. thresholds: limits on its figures
+    (schemas/threshold.py).
     """
 
     name: Name
@@ -197,12 +196,12 @@ class Workload(Model):
 
     @property
     def has_gateway(self) -> bool:
-        """Whether records come in from the network, through the gateway."""
+        """Whether records arrive over the network, through the gateway."""
         return self.transport != "kafka"
 
     @property
     def publishes_pairs(self) -> bool:
-        """Whether every single pair goes to the bus."""
+        """Whether every single pair is published."""
         if self.pairs != "auto":
             return self.pairs == "all"
         return 0 < self.load.peak_per_second <= MAX_RATE_OF_PAIRS_PER_SECOND
