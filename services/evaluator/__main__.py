@@ -1,8 +1,9 @@
-"""The evaluator: pairs every output with the inputs that made it, and judges both, online.
+"""The evaluator: matches every output with its inputs and gives a verdict for each, while the run
+lasts.
 
     python -m services.evaluator
 
-Reads the input and output topics of the current run, publishes `results.latency`,
+Reads the input and output topics of the current run. Publishes `results.latency`,
 `results.throughput` and `results.verdicts`, and answers `ready` and `drained` on
 `results.lifecycle`. Stops cleanly on SIGTERM.
 """
@@ -25,7 +26,7 @@ from services.runtime.settings import load_settings
 
 
 def main() -> None:
-    """Run until stopped; exits non-zero when a part of the application dies."""
+    """Run until stopped. Exits non-zero if a part of the application dies."""
     settings = load_settings(EvaluatorSettings)
     configure_logs("evaluator", settings.log_level)
     warm_up_process()
@@ -43,7 +44,7 @@ def main() -> None:
         events.lifecycle(protocol.SERVICE_STARTED, detail={"pid": os.getpid()})
 
     worker = faust.Worker(app, loglevel="WARN", quiet=True, redirect_stdouts=False)
-    worker.spinner = None  # it draws with the escapes of a terminal, in log files too
+    worker.spinner = None  # its escape sequences would end up in log files
     try:
         worker.execute_from_commandline()
     finally:

@@ -1,6 +1,5 @@
-"""The oracle of filters, lookups and decodes of a join, or of an aggregate or change with
-`complete`: those of its outputs that the filters keep, with the columns of the tables.
-"""
+"""The oracle of filters, lookups and decodes that read a join, or an aggregate or change with
+`complete`. It keeps the outputs that pass the filters and adds the columns of the tables."""
 
 from typing import Any
 
@@ -19,7 +18,7 @@ from services.evaluator.values import Values
 
 class After(Oracle):
     """The oracle of a stage that reads `core`, directly or through other filters. steps: those
-    filters and tables, this stage's last."""
+    filters and tables, in order; the last is this stage's."""
 
     def __init__(
         self,
@@ -47,26 +46,26 @@ class After(Oracle):
         return Outputs(group, index, appended_ms, self.columns.content(decoded, self._compared))
 
     def size(self, group: int) -> int:
-        """As many as the stage that is read has."""
+        """Size of the group in the stage that is read."""
         return self._core.size(group)
 
     def expected(self, group: int, at: Ints) -> Expected:
-        """What the inputs imply: those that the filters keep."""
+        """Expected outputs: those that pass the filters."""
         found = self._core.expected(group, at)
         found.implied[found.implied] = self._applied(group, at[found.implied])[0]
         return found
 
     def content(self, group: int, at: Ints) -> dict[str, Values]:
-        """The columns of the stage that is read, and those of tables."""
+        """Columns of the stage that is read, and of the tables."""
         _keep, columns, core = self._applied(group, at)
         return {name: core.get(name, Values(columns[name])) for name in self._compared}
 
     def address(self, group: int, index: int) -> dict[str, Any]:
-        """As that of the stage that is read."""
+        """Address in the stage that is read."""
         return self._core.address(group, index)
 
     def _applied(self, group: int, at: Ints) -> tuple[Bools, dict[str, Column], dict[str, Values]]:
-        """Which outputs are kept, their columns, and those of the stage that is read."""
+        """Which outputs are kept, their columns, and the columns of the stage that is read."""
         core = self._core.content(group, at)
         numbers = {n: v.values for n, v in core.items() if not self._core.columns.is_text(n)}
         codes = {n: v.values for n, v in core.items() if n not in numbers}

@@ -1,5 +1,5 @@
-"""The Faust application: Faust owns workers, agents, channels, web and supervision; the hot path
-moves in batches of columns, so that an agent sees one message per batch, not per record.
+"""The Faust application. Faust owns workers, agents, channels, the web server and supervision. The
+hot path moves batches of columns, so an agent receives one message per batch, not per record.
 
     control.runs ──(Faust topic)──► carry_out ─┐
     inputs, outputs ──(ReaderService)──► batches ──(Faust channel)──► evaluate ──► results.*
@@ -27,9 +27,9 @@ from services.runtime.kafka_security import security
 
 
 def credentials(properties: Mapping[str, str]) -> CredentialsT | None:
-    """Credentials for `faust.App(broker_credentials=…)`; None where nothing is asked for.
+    """Credentials for `faust.App(broker_credentials=…)`; None if the broker requires none.
 
-    Raises ValueError, OSError where a file cannot be read.
+    Raises ValueError, or OSError if a file cannot be read.
     """
     found = security(properties)
     context: ssl.SSLContext | None = None
@@ -58,16 +58,16 @@ IDLE_S = 0.25
 def build_app(
     settings: EvaluatorSettings, session: RunSession, first_command: int = 0
 ) -> faust.App:
-    """The application. `session` is fed by its agents only; commands before the offset
-    `first_command` are history.
+    """Build the application. Only its agents call `session`. Commands before the offset
+    `first_command` are ignored.
 
-    Every process is a consumer group of its own: each needs all commands, and a group would wait
-    for a member that was killed before it gave its partition to the next. It commits nothing, so
-    that nothing of the group is left; after a rebalance Faust reads the commands again from the
-    first, and those that were seen are passed over.
+    Every process is its own consumer group, because each needs all commands. In a shared group, a
+    partition of a killed member would be reassigned only after its session timeout. Nothing is
+    committed, so the group leaves nothing behind. After a rebalance Faust reads the commands from
+    the first offset, and those already handled are skipped.
 
-    An unexpected error in an agent ends the process, which is then started again and counts the run
-    again. Faust's default would go on with the next batch, and the records of this one be missing.
+    An unexpected error in an agent ends the process. It is then restarted and counts the run again.
+    Faust's default would continue with the next batch and lose the records of this one.
     """
     app = faust.App(
         f"tidegauge-evaluator-{uuid.uuid4()}",
@@ -99,14 +99,14 @@ def build_app(
             try:
                 record = codec.decode_as("control_command", event.value)
             except codec.DecodeError:
-                continue  # the conductor, which owns this topic, keeps the dead letter
+                continue  # the conductor owns this topic and writes the dead letter
             session.command(record)
 
     @app.agent(batches)
     async def evaluate(stream: Any) -> None:
         async for source, item in stream:
             if source is not session.reader:
-                continue  # read for a run that has ended since
+                continue  # from a run that has ended
             if isinstance(item, Frontier):
                 session.advance(item)
                 LAG.set(session.lag_ms)
@@ -117,7 +117,7 @@ def build_app(
 
     @app.service
     class ReaderService(faust.Service):
-        """Reads in a thread of its own while a run is on. An unexpected error ends the process."""
+        """Reads in its own thread during a run. An unexpected error ends the process."""
 
         @faust.Service.task
         async def _read(self) -> None:
@@ -130,7 +130,7 @@ def build_app(
 async def read_runs(
     service: Any, session: RunSession, batches: Any, settings: EvaluatorSettings
 ) -> None:
-    """Move batches from the current run's reader into the channel until the service stops."""
+    """Send batches from the current run's reader to the channel until the service stops."""
     loop = asyncio.get_running_loop()
     pool = ThreadPoolExecutor(1, thread_name_prefix="reader")
     reader: Reader | None = None
@@ -143,7 +143,7 @@ async def read_runs(
         if reader is None:
             await service.sleep(IDLE_S)
             continue
-        # What is judged at once costs less: each batch has its own cost, however small it is.
+        # Larger batches are cheaper: each batch has a fixed cost.
         left_s = published_s + settings.publish_s - loop.time()
         wait_s = max(0.0, min(settings.poll_s, left_s))
         try:
@@ -161,7 +161,7 @@ async def read_runs(
 
 
 def leave(reader: Reader) -> None:
-    """Close a reader, and give back what it and its run have held."""
+    """Close a reader, and release the memory of its run."""
     reader.close()
     release_memory()
 

@@ -1,5 +1,5 @@
-"""Adds inputs to counted windows in the order of LogAppendTime, so that an output is judged against
-the inputs appended up to and including its own millisecond, however much is read at once.
+"""Adds inputs to counted windows in order of LogAppendTime. An output is therefore judged against
+the inputs appended up to and including its own millisecond, regardless of batch sizes.
 
     append_order = AppendOrder(ledgers)
     append_order.add(rows)                 # in topic order
@@ -24,7 +24,7 @@ _EVER = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class _Arrivals:
-    """Inputs of one window that are not added yet, one row each."""
+    """Inputs of one window that have not been added yet, one row each."""
 
     key: Ints
     appended_ms: Ints
@@ -33,8 +33,8 @@ class _Arrivals:
 
 
 class AppendOrder:
-    """Keeps input rows until the frontier has passed them. Bounded by what is read between two
-    frontiers. ledgers: those of stages over counted windows."""
+    """Queues input rows until the frontier has passed them. Bounded by what is read between two
+    frontiers. ledgers: only those of counted windows are used."""
 
     def __init__(self, ledgers: list[Ledger]) -> None:
         by_state: dict[WindowState, list[Ledger]] = {}
@@ -47,13 +47,13 @@ class AppendOrder:
         return sum(len(rows) for queue in self._queues for rows in queue.rows)
 
     def add(self, rows: InputRows) -> None:
-        """Let rows wait until the frontier passes them."""
+        """Queue rows until the frontier passes them."""
         for queue in self._queues:
             queue.add(rows)
 
     def steps(self, frontier_ms: int) -> Iterator[int]:
-        """Add the inputs that were appended before the frontier, all of which are known. After
-        every step, yield the time up to which outputs can be judged; the last is the frontier."""
+        """Add the inputs appended before the frontier, all of which have been read. Yields, after
+        each step, the time up to which outputs can be judged; the last is the frontier."""
         cuts = {cut for queue in self._queues for cut in queue.cuts(frontier_ms)}
         for time_ms in sorted(cuts):
             for queue in self._queues:
@@ -65,7 +65,7 @@ class AppendOrder:
 
 
 class _Queue:
-    """Rows that wait for one state."""
+    """Queued rows of one state."""
 
     def __init__(self, state: WindowState, ledgers: list[Ledger]) -> None:
         self._state = state
@@ -73,14 +73,14 @@ class _Queue:
         self.rows: list[InputRows] = []
 
     def add(self, rows: InputRows) -> None:
-        """Let rows wait, those that the windows are made of."""
+        """Queue those of the rows that belong to its windows."""
         mine = self._state.applied(rows)
         if len(mine):
             self.rows.append(mine)
 
     def cuts(self, frontier_ms: int) -> set[int]:
-        """Milliseconds after which outputs must be judged before more is added. None in most
-        runs."""
+        """Milliseconds after which outputs must be judged before more inputs are added. Empty in
+        most runs."""
         cuts: set[int] = set()
         arrivals: dict[int, _Arrivals] | None = None
         for ledger in self._ledgers:
@@ -97,9 +97,9 @@ class _Queue:
         return {cut for cut in cuts if cut < frontier_ms}
 
     def _disputed(self, part: int, key: Ints, output_ms: Ints, came: _Arrivals) -> set[int]:
-        """The milliseconds of inputs, and those before them, of keys whose complete window can
-        become incomplete again: the inputs disagree on how many there are, or there are more of
-        them. Elsewhere a complete window stays as it is."""
+        """The milliseconds of inputs, and those before them, for keys whose complete window can
+        become incomplete again: the inputs disagree on the number of records, or there are more
+        records than that. All other complete windows stay complete."""
         late = _later_inputs(key, output_ms, came)
         if not late.any():
             return set()
@@ -123,7 +123,7 @@ class _Queue:
         return times | {time_ms - 1 for time_ms in times}
 
     def _arrivals(self, frontier_ms: int) -> dict[int, _Arrivals]:
-        """The rows before the frontier, by begin of their windows."""
+        """The rows before the frontier, by start of their windows."""
         found: dict[int, list[tuple[Ints, ...]]] = defaultdict(list)
         slide_ms = self._state.slide_ms
         for rows in self.rows:
@@ -141,7 +141,7 @@ class _Queue:
         }
 
     def add_before(self, time_ms: int) -> None:
-        """Add the rows that were appended before a time."""
+        """Add the rows appended before a time."""
         left = []
         for rows in self.rows:
             early = rows.appended_ms < time_ms
@@ -164,8 +164,8 @@ class _Queue:
 
 
 def _later_inputs(key: Ints, output_ms: Ints, came: _Arrivals) -> Bools:
-    """Which inputs have an older output of their key, given codes of keys and LogAppendTimes of all
-    outputs of one window."""
+    """Which inputs have an older output of their key. key, output_ms: key codes and LogAppendTimes
+    of all outputs of one window."""
     known = key != UNKNOWN
     if not known.any() or not len(came.key):
         return np.zeros(len(came.key), bool)
@@ -176,8 +176,8 @@ def _later_inputs(key: Ints, output_ms: Ints, came: _Arrivals) -> Bools:
 
 
 def _before_later_inputs(key: Ints, output_ms: Ints, came: _Arrivals) -> list[int]:
-    """For every input with an older output of its key, the time of the newest such output. Newest
-    of any key that has such an input, so that there are few."""
+    """For every input with an older output of its key, the time of the newest older output of any
+    such key. Keys are not distinguished, which keeps the list short."""
     late = _later_inputs(key, output_ms, came)
     if not late.any():
         return []

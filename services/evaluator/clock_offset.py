@@ -1,6 +1,5 @@
-"""From `prepare` to `ready`: an evaluator is ready when it knows the offset of the generator's
-clock against the broker's, from the records that are sent before the load, and can measure with it.
-"""
+"""Readiness between `prepare` and `ready`. An evaluator is ready when it has measured the offset of
+the generator's clock from the broker's on the probe traffic, and the offset is acceptable."""
 
 from schemas import protocol
 from schemas.protocol import RunPlan, probe_run_id
@@ -12,8 +11,8 @@ from services.runtime.events import Events
 
 
 class ClockOffset:
-    """The least difference of appending and sending. It bounds the offset of the clocks: what is
-    left of it is the shortest time that a record took to the broker."""
+    """The minimum difference between append time and send time. It bounds the clock offset: it is
+    the offset plus the shortest transit time to the broker."""
 
     def __init__(self, plan: RunPlan) -> None:
         workload = plan.request.workload
@@ -28,12 +27,12 @@ class ClockOffset:
         self.offset_ms = float("inf")
 
     def add(self, batch: Batch) -> None:
-        """Take in records of an input topic; those of other runs say nothing."""
+        """Add records of an input topic; records of other runs are ignored."""
         for rows in self._decoded(batch):
             mine = rows.of_run(self._run_id)
             if not len(mine):
                 continue
-            # An append time is whole milliseconds: on average half of one has been cut off.
+            # LogAppendTime is truncated to milliseconds: on average half a millisecond is missing.
             away_us = (batch.appended_ms[mine.places] * 1000 + 500) - mine.ints("scheduled_at")
             self.records += len(mine)
             self.offset_ms = min(self.offset_ms, float(away_us.min()) / 1000)
@@ -43,11 +42,11 @@ class ClockOffset:
 
     @property
     def is_ahead(self) -> bool:
-        """Whether the generator's clock is too far ahead, which more records cannot mend."""
+        """Whether the generator's clock is too far ahead. More records cannot change that."""
         return self.offset_ms < -self._rules.max_clock_ahead_ms
 
     def complaint(self) -> str:
-        """Why nothing can be measured against these clocks, or nothing."""
+        """Why nothing can be measured with these clocks; empty if it can."""
         if self.is_ahead:
             return (
                 f"The generator's clock is at least {-self.offset_ms:.1f} ms ahead of the "
@@ -61,11 +60,11 @@ class ClockOffset:
         return ""
 
 
-PATIENCE_MS = 30_000  # for a probe record that took a short way
+PATIENCE_MS = 30_000  # time to wait for a probe record with a short transit time
 
 
 class Readiness:
-    """Looks at the probe traffic of one run until it can say ready, or why not."""
+    """Reads the probe traffic of one run until it can report ready or the reason why not."""
 
     def __init__(self, plan: RunPlan, shard: Shard, events: Events, clock: Clock = now_ms) -> None:
         self._run_id = plan.request.run_id
@@ -76,13 +75,13 @@ class Readiness:
         self._first_seen_ms: int | None = None
 
     def add(self, batch: Batch) -> None:
-        """Take in records of an input topic."""
+        """Add records of an input topic."""
         self._clocks.add(batch)
 
     def tell(self) -> str | None:
-        """Publish the offset of the clocks and `ready` once both can be said.
+        """Publish the clock offset and, if it is acceptable, `ready`.
 
-        Returns None while they cannot, an empty string when they were, else why nothing can be
+        Returns None while undecided, an empty string once ready, else the reason why nothing can be
         measured.
         """
         probes = self._clocks

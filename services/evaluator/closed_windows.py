@@ -1,12 +1,12 @@
 """The oracle of stages over windows that are due when event time has passed their end.
 
-A window is closed at the LogAppendTime at which every input that the stage is made of has a record
-with an event time at or after its end, in any partition; at the latest a deadline after one of its
-own records, if no other of them was appended within it. Records that were appended up to GRACE_MS
-after that still belong to it, later ones do not.
+A window closes at the LogAppendTime at which every input of the stage has a record with an event
+time at or after the window's end, in any partition. It closes at the latest one deadline after one
+of its own records, if no other of them was appended within that deadline. Records appended up to
+GRACE_MS after closing still belong to the window; later ones do not.
 
-Outputs are addressed by the begin of their window and their place in its expected outputs, which
-are computed once, when it is closed (`window_results.py`). Until then outputs wait.
+An output is addressed by the start of its window and its position in the window's expected outputs.
+These are computed once, when the window closes (`window_results.py`). Until then its outputs wait.
 """
 
 from collections import defaultdict
@@ -39,18 +39,18 @@ GRACE_MS = 1_000
 
 @dataclass(frozen=True)
 class Span:
-    """Windows by their length and slide, milliseconds of event time."""
+    """Size and slide of windows, in milliseconds of event time."""
 
     size_ms: int
     slide_ms: int
 
     @classmethod
     def of(cls, window: Window) -> "Span":
-        """Those of a stage."""
+        """The span of a stage's window."""
         return cls(1000 * window.size_s, 1000 * window.slide_s)
 
     def starts(self, event_ms: int) -> range:
-        """Begins of the windows that an event time is in, newest first."""
+        """Starts of the windows that contain an event time, newest first."""
         newest = event_ms // self.slide_ms * self.slide_ms
         return range(newest, newest - self.size_ms, -self.slide_ms)
 
@@ -63,7 +63,7 @@ class Horizon:
         self._first_ms: dict[int, dict[int, int]] = {kind: {} for kind in kinds}
 
     def add(self, rows: InputRows) -> None:
-        """Take in records of one input."""
+        """Add records of one input."""
         first_ms = self._first_ms[rows.kind]
         for number, stretch in by_value(rows.event_ms // self._step_ms):
             at_ms = int(rows.appended_ms[stretch].min())
@@ -71,7 +71,7 @@ class Horizon:
 
     def passed_ms(self, event_ms: int) -> int | None:
         """LogAppendTime at which every input had a record of this event time (a multiple of the
-        step) or a later one; None where one has none yet."""
+        step) or a later one; None if an input has none yet."""
         latest = None
         for first_ms in self._first_ms.values():
             at_ms = [ms for number, ms in first_ms.items() if number * self._step_ms >= event_ms]
@@ -81,7 +81,7 @@ class Horizon:
         return latest
 
     def prune(self) -> None:
-        """Forget what says nothing: times after which a later event time came first."""
+        """Remove redundant entries: those with a later event time appended no later."""
         for first_ms in self._first_ms.values():
             earliest = None
             for number in sorted(first_ms, reverse=True):
@@ -91,17 +91,17 @@ class Horizon:
                     earliest = first_ms[number]
 
     def evict(self, before: int) -> None:
-        """Forget event times that no window ends at any more."""
+        """Remove event times at which no remaining window ends."""
         for first_ms in self._first_ms.values():
             for number in [one for one in first_ms if (one + 1) * self._step_ms <= before]:
                 del first_ms[number]
 
 
 class ClosedState:
-    """Input rows of windows that are open, and expected outputs of those that are closed.
+    """Input rows of open windows, and expected outputs of closed ones.
 
-    recipe: what the outputs are computed with. steps: filters and lookups before that. Bounded by
-    `evict`: rows stay until all windows that they are in are closed.
+    recipe: computes the outputs. steps: filters and lookups before it. Bounded by `evict`: rows are
+    kept until all their windows are closed.
     """
 
     def __init__(self, context: Context, recipe: Recipe, steps: RowSteps, deadline_ms: int) -> None:
@@ -125,7 +125,7 @@ class ClosedState:
         self._evicted_before: int | None = None
 
     def add(self, rows: InputRows) -> None:
-        """Remember rows of an input until their windows are closed."""
+        """Store rows of an input until their windows are closed."""
         if rows.kind not in self._kinds:
             return
         self._horizon.add(rows)
@@ -142,7 +142,7 @@ class ClosedState:
         return window in self._open
 
     def open_between(self, from_us: int, until_us: int) -> int:
-        """Open windows that have rows scheduled in a period."""
+        """Number of open windows with rows scheduled in a period."""
         found = 0
         for window in self._open:
             parts = [part for pane in self._panes_of(window) for part in self._panes.get(pane, [])]
@@ -151,8 +151,8 @@ class ClosedState:
         return found
 
     def close(self, frontier_ms: int) -> None:
-        """Close the windows of which all is known when everything appended before the frontier
-        is."""
+        """Close the windows whose contents are final, given that everything appended before the
+        frontier has been added."""
         self._horizon.prune()
         closed = False
         for window in sorted(self._open):
@@ -171,12 +171,12 @@ class ClosedState:
                 del self._panes[pane]
 
     def take_touched(self) -> set[int]:
-        """Windows that were closed since the last call."""
+        """Windows closed since the last call."""
         taken, self._touched = self._touched, set()
         return taken
 
     def evict(self, before: int) -> None:
-        """Forget the windows that begin before a time."""
+        """Remove the windows that start before a time."""
         self._evicted_before = before
         for window in [window for window in self.closed if window < before]:
             del self.closed[window], self.newest_ms[window]
@@ -193,22 +193,22 @@ class ClosedState:
         return window in self.closed or (before is not None and window < before)
 
     def _windows_of(self, pane: int) -> list[int]:
-        """Windows that the rows of a pane are in."""
+        """Windows that contain the rows of a pane."""
         if self._inner is None:
             return [*self.span.starts(pane)]
         ends = [start + self._inner.size_ms for start in self._inner.starts(pane)]
         return [*dict.fromkeys(one for end in ends for one in self.span.starts(end - 1))]
 
     def _inner_windows(self, window: int) -> range:
-        """Windows of the stage that is read whose outputs are in a window: they have the event time
-        of their last millisecond."""
+        """Windows of the stage that is read whose outputs belong to a window. The event time of an
+        output is its window's last millisecond."""
         assert self._inner is not None
         size_ms, slide_ms = self._inner.size_ms, self._inner.slide_ms
         first = (window - size_ms) // slide_ms * slide_ms + slide_ms
         return range(first, window + self.span.size_ms - size_ms + 1, slide_ms)
 
     def _panes_of(self, window: int) -> range:
-        """Panes whose rows are in a window."""
+        """Panes whose rows belong to a window."""
         first, end = window, window + self.span.size_ms
         if self._inner is not None:
             inner = self._inner_windows(window)
@@ -216,8 +216,8 @@ class ClosedState:
         return range(first, end, self._pane_ms)
 
     def _closed_ms(self, end_ms: int, panes: range, frontier_ms: int) -> int | None:
-        """When a window is closed that ends then and has the rows of these panes, as far as it
-        follows from what was appended before the frontier."""
+        """When a window with this end and these panes closed; None if that does not follow from
+        what was appended before the frontier."""
         passed_ms = self._horizon.passed_ms(end_ms)
         known = [] if passed_ms is None or passed_ms >= frontier_ms else [passed_ms]
         parts = [part.appended_ms for pane in panes for part in self._panes.get(pane, [])]
@@ -226,7 +226,7 @@ class ClosedState:
         return min(known, default=None)
 
     def _idle_ms(self, parts: list[Ints], frontier_ms: int) -> int | None:
-        """A deadline after the first row that no other row follows within it."""
+        """One deadline after the first row that no other row follows within the deadline."""
         parts = [part for part in parts if len(part)]
         if not parts:
             return None
@@ -268,7 +268,7 @@ class ClosedState:
 
 
 class Closed(Oracle):
-    """The oracle of a stage over windows that event time closes."""
+    """The oracle of a stage over windows closed by event time."""
 
     state: ClosedState
 
@@ -290,7 +290,7 @@ class Closed(Oracle):
         return Outputs(decoded.ints(WINDOW_START), nowhere, appended_ms, content)
 
     def located(self, rows: Outputs) -> Outputs:
-        """The rows with their places in the expected outputs, once their window is closed."""
+        """The rows with their indices in the expected outputs, once their window is closed."""
         results = self.state.closed.get(int(rows.group[0]))
         if results is None:
             return rows
@@ -301,12 +301,12 @@ class Closed(Oracle):
         return self.state.is_open(group)
 
     def size(self, group: int) -> int:
-        """Expected outputs of a window that is closed."""
+        """Number of expected outputs of a closed window."""
         results = self.state.closed.get(group)
         return 0 if results is None else len(results)
 
     def expected(self, group: int, at: Ints) -> Expected:
-        """What the inputs imply."""
+        """Expected outputs at some indices."""
         results = self.state.closed[group]
         return Expected(
             np.ones(len(at), bool),
@@ -319,7 +319,7 @@ class Closed(Oracle):
         )
 
     def content(self, group: int, at: Ints) -> dict[str, Values]:
-        """The compared columns, and where the window ends."""
+        """The compared columns and the window's end."""
         results = self.state.closed[group]
         found = {WINDOW_END: Values(np.full(len(at), group + self.state.span.size_ms))}
         for name in self._compared:
@@ -329,7 +329,7 @@ class Closed(Oracle):
         return found
 
     def copies(self, group: int, index: Ints) -> Ints | None:
-        """As many outputs as there are copies of the two records of a pair."""
+        """How often each pair occurs, because its records may be repeated."""
         copies = self.state.closed[group].copies
         return None if copies is None else copies[index]
 
@@ -339,14 +339,14 @@ class Closed(Oracle):
         return {name: self.columns.shown(name, rows.content[name][row]) for name in names}
 
     def address(self, group: int, index: int) -> dict[str, Any]:
-        """What says which output of a window it is, its key and the window."""
+        """The identity of an expected output in its window, its key and the window."""
         columns = self.state.closed[group].columns
         names = dict.fromkeys((self.spec.key, *self._identity))
         cells = {n: self.columns.shown(n, columns[n].values[index]) for n in names}
         return cells | {WINDOW_START: group}
 
     def address_of(self, rows: Outputs, row: int) -> dict[str, Any]:
-        """What says which output of a window it is, its key and the window."""
+        """The identity of an output in its window, its key and the window."""
         names = dict.fromkeys((self.spec.key, *self._identity))
         cells = {n: self.columns.shown(n, rows.content[n][row]) for n in names}
         return cells | {WINDOW_START: int(rows.group[row])}

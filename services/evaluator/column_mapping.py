@@ -1,7 +1,8 @@
-"""Columns of a domain's records as the evaluator compares them: text becomes codes, times integers.
+"""Columns of a domain's records in the form the evaluator compares: text as codes, times as
+integers.
 
-Input records become `InputRows`. Filters and lookups (`RowSteps`) are applied to rows of inputs,
-and to the outputs of the stage that they read.
+Input records become `InputRows`. Filters and lookups (`RowSteps`) apply to input rows and to the
+outputs of the stage that they read.
 """
 
 import json
@@ -39,7 +40,7 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 
 
 class NotJudgedError(ValueError):
-    """The evaluator cannot judge a domain as it is; the text is one sentence."""
+    """The evaluator cannot judge this domain; the text is one sentence."""
 
 
 @cache
@@ -62,14 +63,14 @@ def _plain(kind: Any) -> str:
 
 
 def dtype_of(avro_type: str) -> Any:
-    """The dtype in which a column of this Avro type is kept. Raises NotJudgedError."""
+    """The dtype that stores a column of this Avro type. Raises NotJudgedError."""
     if avro_type not in _DTYPES:
         raise NotJudgedError(f"The evaluator cannot compare columns of the Avro type {avro_type}.")
     return _DTYPES[avro_type]
 
 
 class Dictionaries(defaultdict[str, Dictionary]):
-    """Codes of the values of each column, by its name: the same for all records of a domain."""
+    """A dictionary for each column name, shared by all records of a domain."""
 
     def __init__(self) -> None:
         super().__init__(Dictionary)
@@ -77,10 +78,10 @@ class Dictionaries(defaultdict[str, Dictionary]):
 
 @dataclass(frozen=True)
 class InputRows:
-    """Input records of one input, one row each, in topic order.
+    """Records of one input, one row each, in topic order.
 
-    kind: place of the input in the domain; digest: hash of the whole encoded value. codes: by
-    column, text and keys; numbers: by column, all else. Times are in the unit of their names;
+    kind: index of the input in the domain. digest: hash of the whole encoded value. codes: text and
+    key columns, by name. numbers: all other columns, by name. Times are in the unit of their names;
     appended_ms is the broker's LogAppendTime.
     """
 
@@ -116,15 +117,15 @@ class InputRows:
 
 @dataclass
 class NeededColumns:
-    """Columns of input records that the stages of a run need: values as their types say, text as
-    codes; codes also of what is no text."""
+    """Input columns that the stages of a run need. values: by their types, text as codes. codes:
+    needed as codes, even if they are not text."""
 
     values: set[str]
     codes: set[str]
 
 
 class InputMapping:
-    """Makes rows of the records of one input."""
+    """Converts the records of one input to rows."""
 
     def __init__(
         self, domain: DomainSpec, kind: int, needed: NeededColumns, dictionaries: Dictionaries
@@ -149,8 +150,7 @@ class InputMapping:
         self._ints = [n for n in numbers if n not in self._floats]
 
     def rows(self, decoded: Decoded, appended_ms: Ints, digest: Ints) -> InputRows:
-        """Rows of decoded records, each of which has its time and digest. Raises
-        TooManyNamesError."""
+        """Rows of decoded records, given the time and digest of each. Raises TooManyNamesError."""
         numbers: dict[str, Column] = {name: decoded.ints(name) for name in self._ints}
         numbers |= {name: decoded.floats(name) for name in self._floats}
         return InputRows(
@@ -166,7 +166,7 @@ class InputMapping:
 
 
 class RowSteps:
-    """The filters and lookups among some stages, first to last, applied to columns of rows."""
+    """The filters and lookups among some stages, in order, applied to columns of rows."""
 
     def __init__(self, stages: Iterable[StageSpec], codec: Records, names: Dictionaries) -> None:
         self._stages = [one for one in stages if one.kind in ("decode", "filter", "lookup")]
@@ -179,16 +179,16 @@ class RowSteps:
         }
 
     def needs(self) -> NeededColumns:
-        """Columns that the steps look at."""
+        """Columns that the steps read."""
         values = {each.column for one in self._stages for each in one.where}
         return NeededColumns(values, {one.table.key for one in self._stages if one.table})
 
     def added(self) -> set[str]:
-        """Columns of tables."""
+        """Columns of the tables."""
         return {name for one in self._stages if one.table for name in one.table.columns}
 
     def has(self, column: str, in_input: bool) -> bool:
-        """Whether a column is there after the steps, given whether the input has it."""
+        """Whether a column exists after the steps. in_input: whether the input has it."""
         for stage, types in zip(self._stages, self._types, strict=True):
             is_added = stage.table is not None and column in stage.table.columns
             in_input = (in_input or is_added) and column in types
@@ -197,7 +197,7 @@ class RowSteps:
     def apply(
         self, codes: Mapping[str, Ints], numbers: Mapping[str, Column], count: int
     ) -> tuple[Bools, dict[str, Ints], dict[str, Column]]:
-        """Which rows are kept, and the columns of all of them, those of tables added."""
+        """Which rows are kept, and the columns of all rows including those of the tables."""
         keep = np.ones(count, bool)
         codes, numbers = dict(codes), dict(numbers)
         for stage in self._stages:
@@ -212,7 +212,7 @@ class RowSteps:
         return keep, codes, numbers
 
     def applied(self, rows: InputRows) -> InputRows:
-        """Rows of an input that pass, with the columns of tables."""
+        """Rows of an input that pass, with the columns of the tables."""
         if not self.changes_rows:
             return rows
         keep, codes, numbers = self.apply(rows.codes, rows.numbers, len(rows))
@@ -226,7 +226,7 @@ class RowSteps:
         numbers: Mapping[str, Column],
         count: int,
     ) -> Bools:
-        """Where a condition holds: nowhere in records that lack its column."""
+        """Which rows satisfy a condition: none in records without its column."""
         name, compare = condition.column, _COMPARE[condition.operator]
         if name in numbers and not isinstance(condition.value, str):
             found: Bools = compare(numbers[name], condition.value)
@@ -235,13 +235,13 @@ class RowSteps:
             holds = self._holding[condition]
             for text in self._names[name].values[len(holds) :]:
                 holds.append(text is not None and compare(text, condition.value))
-            kept: Bools = np.array([*holds, False], bool)[codes[name]]  # the last is UNKNOWN's
+            kept: Bools = np.array([*holds, False], bool)[codes[name]]  # the last is for UNKNOWN
             return kept
         return np.zeros(count, bool)
 
 
 class _TableCodes:
-    """Columns of a table, one more row for UNKNOWN at the end, and which row a key's code has."""
+    """Columns of a table, with an extra last row for UNKNOWN, and the row of each key code."""
 
     def __init__(self, table: Table, names: Dictionaries) -> None:
         self._rows = {key: row for row, key in enumerate(table.rows)}
@@ -258,7 +258,7 @@ class _TableCodes:
                 self.numbers[name] = np.array([*values, np.nan], np.float64)
 
     def rows(self, keys: Ints | None, count: int) -> Ints:
-        """Rows by codes of keys, UNKNOWN where there is none."""
+        """Row of each key code; UNKNOWN if there is none."""
         if keys is None:
             return np.full(count, UNKNOWN, np.int64)
         known = len(self._row_of)

@@ -24,7 +24,7 @@ MAX_NAMES = 1 << 21
 
 
 class TooManyNamesError(RuntimeError):
-    """More names than are kept; the text is one sentence."""
+    """More distinct values than can be stored; the text is one sentence."""
 
 
 class Columns:
@@ -42,7 +42,7 @@ class Columns:
         return self._data[name]
 
     def ensure(self, size: int) -> None:
-        """Make room for indices below `size`."""
+        """Grow so that indices below `size` are valid."""
         if size <= self.size:
             return
         grown = max(size, 2 * self.size, 16)
@@ -54,7 +54,7 @@ class Columns:
 
 
 class Dictionary:
-    """Dense codes 0, 1, 2, … for values in the order they are first seen, MAX_NAMES at most."""
+    """Dense codes 0, 1, 2, … for values in order of first occurrence, at most MAX_NAMES."""
 
     def __init__(self) -> None:
         self._codes: dict[Hashable, int] = {}
@@ -64,8 +64,8 @@ class Dictionary:
         return len(self.values)
 
     def codes(self, column: pa.Array, *, or_unknown: bool = False) -> Ints:
-        """Codes of an Arrow column of text or integers; null is a value. Values beyond MAX_NAMES
-        are UNKNOWN when that is asked for; otherwise they raise TooManyNamesError."""
+        """Codes of an Arrow column of text or integers; null counts as a value. Values beyond
+        MAX_NAMES are UNKNOWN if or_unknown, else they raise TooManyNamesError."""
         encoded = column.dictionary_encode(null_encoding="encode")
         table = self._look_up(encoded.dictionary.to_pylist(), or_unknown)
         found: Ints = table[encoded.indices.to_numpy(zero_copy_only=False)]
@@ -76,7 +76,7 @@ class Dictionary:
         return int(self._look_up([value], or_unknown=False)[0])
 
     def value(self, code: int) -> Any:
-        """The value that has a code, None for UNKNOWN."""
+        """The value of a code; None for UNKNOWN."""
         return None if code == UNKNOWN else self.values[code]
 
     def _look_up(self, values: list[Any], or_unknown: bool) -> Ints:
@@ -100,8 +100,8 @@ class Dictionary:
 class Pairs:
     """Dense codes 0, 1, 2, … for pairs of codes, in no particular order.
 
-    A table of all possible pairs answers without hashing; 4 bytes a cell. Where many names of both
-    kinds would make it larger than MAX_TABLE_CELLS a dictionary takes over.
+    Stored in a table of all possible pairs, at 4 bytes per cell, which needs no hashing. If the
+    table would exceed MAX_TABLE_CELLS, a dict replaces it.
     """
 
     def __init__(self) -> None:
@@ -113,8 +113,7 @@ class Pairs:
         return self._count
 
     def of(self, left: Ints, right: Ints) -> Ints:
-        """Codes of the pairs (left, right); UNKNOWN where one of the two is. Raises
-        TooManyNamesError."""
+        """Codes of the pairs (left, right); UNKNOWN if either is. Raises TooManyNamesError."""
         if not len(left):
             return left
         known = (left >= 0) & (right >= 0)
@@ -138,7 +137,7 @@ class Pairs:
         return codes.astype(np.int64)
 
     def parts(self) -> tuple[Ints, Ints]:
-        """The two parts of every pair, by its code."""
+        """Both parts of every pair, indexed by its code."""
         if self._codes is None:
             known = np.argwhere(self._table != UNKNOWN)
             codes = self._table[tuple(known.T)]
@@ -150,7 +149,7 @@ class Pairs:
         return found[0], found[1]
 
     def pair(self, code: int) -> tuple[int, int]:
-        """The pair that has a code. Looks at all of them: for single ones only."""
+        """The pair of a code. Scans all pairs: use it for single codes only."""
         if self._codes is not None:
             return next(pair for pair, known in self._codes.items() if known == code)
         left, right = np.argwhere(self._table == code)[0].tolist()
@@ -183,9 +182,9 @@ class Pairs:
 
 
 class KeyCodes:
-    """Dense codes of the values of several columns, given the codes of each.
+    """Dense codes for combinations of values of several columns, given the codes of each column.
 
-    Of a single column they are the codes of its dictionary.
+    With a single column they are the codes of its dictionary.
     """
 
     def __init__(self, dictionaries: Sequence[Dictionary]) -> None:
@@ -196,14 +195,14 @@ class KeyCodes:
         return len(self._pairs[-1] if self._pairs else self._dictionaries[0])
 
     def of(self, columns: Sequence[Ints]) -> Ints:
-        """Codes of rows; UNKNOWN where a column's is. Raises TooManyNamesError."""
+        """Codes of rows; UNKNOWN if any column's code is. Raises TooManyNamesError."""
         found = columns[0]
         for pairs, column in zip(self._pairs, columns[1:], strict=True):
             found = pairs.of(found, column)
         return found
 
     def columns(self, codes: Ints) -> list[Ints]:
-        """Codes of each column, given those of rows; UNKNOWN where there is no such row."""
+        """Codes of each column, given those of rows; UNKNOWN if there is no such row."""
         found: list[Ints] = []
         for pairs in reversed(self._pairs):
             parts = [np.append(part, UNKNOWN) for part in pairs.parts()]
@@ -213,7 +212,7 @@ class KeyCodes:
         return [codes, *found]
 
     def values(self, code: int) -> list[Any]:
-        """The values that have a code, None each for UNKNOWN. For single codes only."""
+        """The values of a code; all None for UNKNOWN. For single codes only."""
         if code == UNKNOWN:
             return [None] * len(self._dictionaries)
         codes: list[int] = []
@@ -240,6 +239,6 @@ def first_of_each(values: Ints) -> Bools:
         first[np.unique(values, return_index=True)[1]] = True
         return first
     place = np.empty(span, np.int64)
-    place[values[::-1] - low] = np.arange(len(values) - 1, -1, -1)  # the last assignment stays
+    place[values[::-1] - low] = np.arange(len(values) - 1, -1, -1)  # the last assignment wins
     first[place[values - low]] = True
     return first

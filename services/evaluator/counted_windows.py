@@ -1,8 +1,8 @@
-"""The oracles of windows that are due when all their records are there: an aggregate whose records
-say how many there are, and a change between such windows.
+"""The oracles of windows that are due when all their records are present: an aggregate whose
+records state how many there are, and a change between such windows.
 
-Outputs are addressed by the begin of their window and the code of their keys. What the inputs of
-a window are is in `window_state.py`.
+Outputs are addressed by the start of their window and the code of their keys. The inputs of a
+window are stored in `window_state.py`.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from services.evaluator.window_state import Sum, WindowState
 
 
 class _OverCountedWindows(Oracle):
-    """How outputs of both stages are addressed: by begin of the window and code of the keys."""
+    """Addresses outputs of both stages by window start and key code."""
 
     spec: StageSpec
     state: WindowState
@@ -38,7 +38,7 @@ class _OverCountedWindows(Oracle):
         return Outputs(*self.addresses(decoded), appended_ms, content)
 
     def addresses(self, decoded: Decoded) -> tuple[Ints, Ints]:
-        """Begins of windows and codes of the keys."""
+        """Window starts and key codes."""
         index = self.state.keys.of(self.columns.keys(decoded, self.spec.keys))
         return decoded.ints(WINDOW_START), index
 
@@ -46,8 +46,7 @@ class _OverCountedWindows(Oracle):
 class Aggregated(_OverCountedWindows):
     """The oracle of an aggregate.
 
-    publishes: whether windows that are not complete are published, too, with what they have: those
-    with a record of every input.
+    publishes: whether partial windows are published as well, if they have a record of every input.
     """
 
     state: WindowState
@@ -65,12 +64,12 @@ class Aggregated(_OverCountedWindows):
         self.columns = OutputColumns(context, spec)
 
     def size(self, group: int) -> int:
-        """Codes of keys in a window."""
+        """Upper bound of the key codes in a window."""
         cells = self.state.windows.get(group)
         return cells.size if cells else 0
 
     def expected(self, group: int, at: Ints) -> Expected:
-        """What the inputs imply."""
+        """Expected outputs at some indices."""
         state, cells = self.state, self.state.windows[group]
         counts = [cells[f"records of {kind}"][at] for kind in state.kinds]
         return Expected(
@@ -83,7 +82,7 @@ class Aggregated(_OverCountedWindows):
         )
 
     def content(self, group: int, at: Ints) -> dict[str, Values]:
-        """The aggregates, and where the window ends."""
+        """The aggregates and the window's end."""
         cells = self.state.windows[group]
         ends = {WINDOW_END: Values(np.full(len(at), group + self.state.size_ms))}
         return ends | {one.spec.column: one.values(cells, at) for one in self.state.sums}
@@ -95,10 +94,10 @@ class Aggregated(_OverCountedWindows):
 
 
 class Changed(_OverCountedWindows):
-    """The oracle of a change between windows of an aggregate, its parts.
+    """The oracle of a change between consecutive windows of an aggregate, called its parts.
 
-    publishes: whether parts that are not complete count, too. Then a window is due if its newest
-    part has something, and a change against a part that has nothing is null.
+    publishes: whether partial windows count as well. A window is then due if its newest part has
+    records, and a change against a part without records is null.
     """
 
     state: WindowState
@@ -131,13 +130,13 @@ class Changed(_OverCountedWindows):
         return max(self.state.newest_ms.get(start, NEVER) for start in self.parts(group))
 
     def size(self, group: int) -> int:
-        """Codes of keys in a window: in the parts that it cannot do without."""
+        """Upper bound of the key codes in a window, from the parts that it requires."""
         needed = self.parts(group)[-1:] if self.grows else self.parts(group)
         found = [self.state.windows.get(start) for start in needed]
         return min(0 if cells is None else cells.size for cells in found)
 
     def expected(self, group: int, at: Ints) -> Expected:
-        """What the inputs imply."""
+        """Expected outputs at some indices."""
         parts = [self._part(start, at) for start in self.parts(group)]
         has = [part.has for part in parts]
         return Expected(
@@ -150,7 +149,7 @@ class Changed(_OverCountedWindows):
         )
 
     def content(self, group: int, at: Ints) -> dict[str, Values]:
-        """The changes, and where the window ends."""
+        """The changes and the window's end."""
         length_ms = self.state.size_ms * self._number
         found = {WINDOW_END: Values(np.full(len(at), group + length_ms))}
         parts = [self._part(start, at) for start in self.parts(group)]
@@ -179,21 +178,21 @@ class Changed(_OverCountedWindows):
 
 @dataclass(frozen=True)
 class _Part:
-    """One window of the aggregate at some keys: which of them have something, and their codes."""
+    """One window of the aggregate at some keys. has: which keys have records; at: their codes."""
 
     cells: Columns | None
     has: Bools
     at: Ints
 
     def of(self, name: str, otherwise: int) -> Ints:
-        """A column; `otherwise` where there is nothing."""
+        """A column; `otherwise` for keys without records."""
         found = np.full(len(self.has), otherwise, np.int64)
         if self.cells is not None:
             found[self.has] = self.cells[name][self.at]
         return found
 
     def values(self, one: Sum) -> Values:
-        """An aggregate; not a number where there is nothing."""
+        """An aggregate; NaN for keys without records."""
         found, scale = np.full((2, len(self.has)), np.nan)
         if self.cells is not None:
             values = one.values(self.cells, self.at)
@@ -203,7 +202,7 @@ class _Part:
 
 
 def changed(new: Values, old: Values) -> Values:
-    """(new - old) / old; not a number where old is 0 or there is none."""
+    """(new - old) / old; NaN if old is 0 or missing."""
     assert new.scale is not None
     assert old.scale is not None
     new_size: Floats = new.scale
@@ -214,6 +213,6 @@ def changed(new: Values, old: Values) -> Values:
 
 
 def _in_all(counts: list[Ints]) -> Ints:
-    """How many records there are in all, at least one."""
+    """Total number of records, at least one."""
     total: Ints = np.maximum(np.add.reduce(counts), 1).astype(np.int64)
     return total

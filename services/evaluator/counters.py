@@ -1,14 +1,14 @@
-"""What waits to be published of one pipeline and stage: exact millisecond latencies, verdicts,
-samples of offenders, single pairs; and records per second of a topic.
+"""Unpublished counts of one pipeline and stage: exact millisecond latencies, verdicts, samples of
+offenders, single pairs; and records per second of a topic.
 
-Counts only add up, so they may be flushed at any moment and in any number of events. Samples have
-names instead of the codes that the evaluator works with, so that a sample follows from the records
-alone:
+Counts are additive, so they can be flushed at any time and in any number of events. Samples contain
+values instead of the evaluator's internal codes, so their content depends on the records alone:
 
 {"verdict": "wrong", "gem_pack_id": "g7", "window_start": 1800000000000,
  "expected": {"window_end": 1800000008000, "revenue": 12.5}, "actual": {…}}
 
-A pair is known by where its output is: `pack_offsets` makes one number of partition and offset.
+A pair is identified by the position of its output: `pack_offsets` packs partition and offset into
+one integer.
 """
 
 import json
@@ -30,7 +30,7 @@ from services.runtime.reconciling import MAX_SAMPLES
 
 @dataclass
 class StageCounters:
-    """Counts of one pipeline and stage. Arrays are one cell per output row."""
+    """Counts of one pipeline and stage. Arrays have one cell per output row."""
 
     latencies: dict[tuple[str, str, int], Counter[int]] = field(
         default_factory=lambda: defaultdict(Counter)
@@ -50,18 +50,18 @@ class StageCounters:
             self.latencies[definition, PHASES[code], second * 1000][latency] += count
 
     def add_verdicts(self, verdict: str, phase: Ints, time_ms: Ints, change: int = 1) -> None:
-        """Count one verdict by phase and second; `change` -1 takes an earlier one back."""
+        """Count one verdict by phase and second; `change` -1 retracts an earlier one."""
         for (code, second), count in count_cells(phase, time_ms // 1000):
             self.verdicts[PHASES[code], second * 1000][verdict] += change * count
 
     def add_sample(self, phase: int, time_ms: int, sample: dict[str, Any]) -> None:
-        """Keep an offender for people to look at; only the first few of a second are kept."""
+        """Keep a sample of an offender. Only the first few of each second are kept."""
         kept = self.samples[PHASES[phase], time_ms - time_ms % 1000][sample["verdict"]]
         if len(kept) < MAX_SAMPLES:
             kept.append(json.dumps(sample, default=str))
 
     def take_latency_events(self) -> list[dict[str, Any]]:
-        """Fields of `results_latency` events for all that was counted since the last call."""
+        """Fields of `results_latency` events for everything counted since the last call."""
         taken, self.latencies = self.latencies, defaultdict(Counter)
         return [
             {
@@ -75,7 +75,7 @@ class StageCounters:
         ]
 
     def take_verdict_events(self) -> list[dict[str, Any]]:
-        """Fields of `results_verdicts` events for all that was counted since the last call."""
+        """Fields of `results_verdicts` events for everything counted since the last call."""
         taken, self.verdicts = self.verdicts, defaultdict(Counter)
         samples, self.samples = self.samples, defaultdict(lambda: defaultdict(list))
         return [
@@ -120,7 +120,7 @@ Column = np.ndarray[Any, Any]
 
 
 def pack_offsets(partition: Ints, offset: Ints) -> Ints:
-    """One number per record of a topic."""
+    """Partition and offset of each record, packed into one integer."""
     packed: Ints = (partition << OFFSET_BITS) | offset
     return packed
 
@@ -132,13 +132,13 @@ class MatchLog:
         self._parts: list[tuple[Column, ...]] = []
 
     def add(self, rows: Outputs, expected: Expected, phase: Ints, verdict: Column) -> None:
-        """Keep the pairs of judged outputs; none where their places are not known."""
+        """Store the pairs of judged outputs; none if their offsets are unknown."""
         if rows.places is not None:
             times = (expected.latest_ms, expected.mean_input_ms(), expected.scheduled_us)
             self._parts.append((phase, verdict, rows.places, rows.appended_ms, *times))
 
     def take_events(self) -> Iterator[dict[str, Any]]:
-        """Fields of `results_pairs` events for all that was kept since the last call."""
+        """Fields of `results_pairs` events for everything stored since the last call."""
         taken, self._parts = self._parts, []
         if not taken:
             return
@@ -159,8 +159,8 @@ class MatchLog:
 
 
 def without(fields: dict[str, Any], published: Ints) -> dict[str, Any] | None:
-    """An event without the pairs that were published before, given as sorted places; None where
-    nothing is left."""
+    """An event without the pairs already published, given as sorted packed offsets; None if nothing
+    is left."""
     place = pack_offsets(
         np.array(fields["partitions"], np.int64), np.array(fields["offsets"], np.int64)
     )
@@ -177,8 +177,9 @@ MAX_EVICTED_MISSING = 2_000_000  # 8 bytes each
 
 
 class EvictedMissing:
-    """Of one stage of one pipeline, MAX_EVICTED_MISSING at most. Every output of what is older than
-    those counts as one of them, rather than that one is not told."""
+    """Missing outputs of one stage of one pipeline that were evicted, at most MAX_EVICTED_MISSING.
+    Beyond that, every output of an older group counts as one of them, so that none goes
+    unreported."""
 
     def __init__(self) -> None:
         self._by_group: dict[int, Ints] = {}
@@ -186,7 +187,7 @@ class EvictedMissing:
         self._unknown_before: int | None = None
 
     def add(self, group: int, index: Ints) -> None:
-        """Note the addresses of what is forgotten of a group; groups must come in order."""
+        """Store the missing addresses of an evicted group; groups must be added in order."""
         if len(index):
             self._by_group[group] = index
             self._count += len(index)
@@ -196,7 +197,8 @@ class EvictedMissing:
             self._unknown_before = oldest + 1
 
     def came(self, group: int, index: Ints) -> int:
-        """How many of them these outputs of one group are; each counts once."""
+        """How many of these outputs of one group were evicted as missing. Each address counts
+        once."""
         if self._unknown_before is not None and group < self._unknown_before:
             return len(index)
         known = self._by_group.get(group)
@@ -212,18 +214,18 @@ MAX_KEY_CHARACTERS = 200
 
 
 def missing_sample(stage: Stage, group: int, index: int) -> dict[str, Any]:
-    """An expected output that did not come."""
+    """Sample of an expected output that is missing."""
     address = stage.address(group, index)
     return {"verdict": "missing", **address, "expected": stage.expected_values(group, index)}
 
 
 def unexpected_sample(stage: Stage, rows: Outputs, row: int) -> dict[str, Any]:
-    """An output that nothing explains."""
+    """Sample of an output that no inputs explain."""
     return {"verdict": "unexpected", **stage.address_of(rows, row), "actual": stage.said(rows, row)}
 
 
 def wrong_sample(stage: Stage, rows: Outputs, row: int) -> dict[str, Any]:
-    """An output that says something else than its inputs imply, or has another key."""
+    """Sample of an output whose content or key differs from the expected."""
     group, index = int(rows.group[row]), int(rows.index[row])
     address = stage.address(group, index)
     expected, actual = stage.expected_values(group, index), stage.said(rows, row)

@@ -1,5 +1,5 @@
-"""The evaluation of one run: batches of topics in, events for the bus out. Pure: no Kafka, no
-clock; the frontiers say how far the topics have been read.
+"""The evaluation of one run: batches of records in, events for the bus out. Pure: no Kafka, no
+clock; the frontiers state how far the topics have been read.
 
     evaluation = Evaluation(plan, phases)
     refused = evaluation.add(batch)                    # of any of `evaluation.topics`
@@ -27,18 +27,19 @@ from services.evaluator.outputs import Keys, UndecodableCopies, judged_keys
 from services.evaluator.stages import State
 
 MAX_CELLS = 12_000_000  # about 1 GB of pairing state
-KEEP_S = 900  # longer than a real-time batch, so that what a restart repeats is recognised
+KEEP_S = 900  # longer than a real-time batch, to recognise outputs repeated after a restart
 
 
 def domain_of(plan: RunPlan) -> DomainSpec:
-    """What a run's records are of. Raises NotJudgedError for a run of an earlier version."""
+    """The domain of a run's records. Raises NotJudgedError for a run of an earlier version."""
     if plan.request.domain is None:
         raise NotJudgedError("This run was requested by a version that had no domains.")
     return plan.request.domain
 
 
 def check_judged(plan: RunPlan, instances: int) -> None:
-    """Raise NotJudgedError where so many evaluators cannot judge a run together, or none can."""
+    """Raise NotJudgedError if this number of evaluators cannot judge a run together, or none
+    can."""
     domain, request = domain_of(plan), plan.request
     partitions = {topic: len(offsets) for topic, offsets in plan.start_offsets.items()}
     if instances > 1 and len(set(partitions.values())) > 1:
@@ -65,10 +66,11 @@ def digests(values: list[bytes | None]) -> Ints:
 
 @dataclass(frozen=True)
 class Batch:
-    """Records of one topic, those of a partition in order: appended_ms (LogAppendTime) and values.
+    """Records of one topic, in offset order within each partition: appended_ms (LogAppendTime) and
+    values.
 
-    Of outputs also keys; partitions, where the topic has several; places (`pack_offsets`), where
-    single pairs are wanted.
+    Outputs also have keys; partitions, if the topic has several; places (`pack_offsets`), if single
+    pairs are requested.
     """
 
     topic: str
@@ -80,7 +82,7 @@ class Batch:
 
 
 class Evaluation:
-    """Pairs and judges all pipelines and stages of one run."""
+    """Matches and judges all pipelines and stages of one run."""
 
     def __init__(self, plan: RunPlan, phases: PhasePlan) -> None:
         request, workload = plan.request, plan.request.workload
@@ -114,15 +116,15 @@ class Evaluation:
         self._throughput = {topic: Throughput() for topic in self.topics}
 
     def replan(self, phases: PhasePlan) -> None:
-        """The measured phase begins and ends earlier than planned; nothing that is read by now is
-        of it."""
+        """Set a measured phase that begins and ends earlier than planned. No record read so far
+        belongs to it."""
         self._measured_us = 1000 * phases.measure_start_ms, 1000 * phases.measure_end_ms
         for ledger in self.ledgers.values():
             ledger.plan = phases
 
     @property
     def states(self) -> list[State]:
-        """What is remembered of the inputs."""
+        """The stored state of the inputs."""
         return self._oracles.states
 
     def cells(self) -> int:
@@ -130,7 +132,7 @@ class Evaluation:
         return sum(state.cells() for state in self.states)
 
     def add(self, batch: Batch) -> list[Refused]:
-        """Take in records of one topic; returns those that cannot be decoded."""
+        """Add records of one topic. Returns those that cannot be decoded."""
         if batch.topic not in self._kinds:
             return self._add_outputs(batch)
         record = self._domain.input(batch.topic).record
@@ -159,8 +161,8 @@ class Evaluation:
         return refused
 
     def advance(self, input_frontier_ms: int, output_frontier_ms: int) -> None:
-        """Give the verdicts that only time can give. All records of input (output) topics that
-        were appended before the frontier have been added."""
+        """Give the verdicts that depend on time. All records of input (output) topics appended
+        before the frontier have been added."""
         both_ms = min(input_frontier_ms, output_frontier_ms)
         self._oracles.close(both_ms)
         for time_ms in self._append_order.steps(both_ms):
@@ -175,8 +177,8 @@ class Evaluation:
         self._evict(both_ms)
 
     def open_in_measure(self) -> int:
-        """Expected outputs of the measure phase without a verdict, windows that may have some, and
-        what waits."""
+        """Number of expected outputs of the measure phase without a verdict, of windows that may
+        have some, and of waiting records."""
         self._retry()
         waiting = len(self._raw_copies) + len(self._append_order)
         waiting += self._oracles.open_between(*self._measured_us)
@@ -186,12 +188,13 @@ class Evaluation:
 
     @property
     def came_forgotten(self) -> int:
-        """Outputs of the measure phase that came when what they answer was forgotten, for want of
-        memory: they count as missing and as duplicate, and their latency is not known."""
+        """Outputs of the measure phase that arrived after their expected output was evicted as
+        missing under memory pressure. They count as missing and as duplicate, and their latency is
+        unknown."""
         return sum(ledger.came_forgotten for ledger in self.ledgers.values())
 
     def take_events(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Topic and fields of every event that is due since the last call."""
+        """Topic and fields of every event since the last call."""
         self._retry()
         for topic, throughput in self._throughput.items():
             pipeline, stage = self.where.get(topic, ("", ""))
@@ -219,7 +222,7 @@ class Evaluation:
             self._append_order.add(rows)
 
     def _retry(self) -> None:
-        """Judge outputs that came before their inputs and wait for those that have come since."""
+        """Judge waiting outputs whose inputs have arrived."""
         touched = {state: state.take_touched() for state in self.states}
         for ledger in self.ledgers.values():
             mine = touched[ledger.stage.state]
@@ -228,7 +231,7 @@ class Evaluation:
 
     def _take_outputs(self, batch: Batch, spec: StageSpec, decoded: Decoded) -> None:
         appended_ms = self._count(batch, decoded)
-        # Only a copy compares whole values; the other stages compare columns.
+        # Only copies compare whole values; the other stages compare columns.
         digest = self._digests(batch, decoded) if spec.kind == "copy" else appended_ms
         ledger = self.ledgers[batch.topic]
         rows = replace(
@@ -257,9 +260,9 @@ class Evaluation:
         return digests(at_places(batch.values, decoded.places))
 
     def _evict(self, now_ms: int) -> None:
-        """Forget the oldest groups that are settled: those older than KEEP_S that lack nothing, and
-        when the state grows past MAX_CELLS any, up to the older half. What a window is still to get
-        parts for is not settled."""
+        """Evict the oldest groups with final verdicts. Normally these are groups older than KEEP_S
+        in which nothing is missing. When the state exceeds MAX_CELLS it is any, up to the older
+        half. A group whose windows still need parts has no final verdict."""
         full = self.cells() > MAX_CELLS
         old_ms = now_ms if full else now_ms - KEEP_S * 1000
         for state in self.states:

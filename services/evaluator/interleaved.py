@@ -1,5 +1,5 @@
-"""The evaluation of a run whose pipelines are measured in turns: one for each, because each has
-input topics of its own. Pure, as `Evaluation` is."""
+"""The evaluation of a run that measures its pipelines alternately. Each pipeline has its own input
+topics and therefore its own `Evaluation`. Pure, like `Evaluation`."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,7 @@ from services.evaluator.evaluation import Batch, Evaluation
 
 
 class InterleavedEvaluation:
-    """Evaluations side by side; a batch belongs to the one that reads its topic."""
+    """Several evaluations; a batch goes to the one that reads its topic."""
 
     def __init__(self, plan: RunPlan, phases: PhasePlan) -> None:
         shares = (plan.model_copy(update={"request": one}) for one in plan.request.shares)
@@ -21,34 +21,34 @@ class InterleavedEvaluation:
         self.where = {topic: place for part in self._parts for topic, place in part.where.items()}
 
     def replan(self, phases: PhasePlan) -> None:
-        """As of an Evaluation."""
+        """See Evaluation."""
         for part in self._parts:
             part.replan(phases)
 
     def cells(self) -> int:
-        """As of an Evaluation."""
+        """See Evaluation."""
         return sum(part.cells() for part in self._parts)
 
     def add(self, batch: Batch) -> list[Refused]:
-        """As of an Evaluation."""
+        """See Evaluation."""
         return self._of_topic[batch.topic].add(batch)
 
     def advance(self, input_frontier_ms: int, output_frontier_ms: int) -> None:
-        """As of an Evaluation."""
+        """See Evaluation."""
         for part in self._parts:
             part.advance(input_frontier_ms, output_frontier_ms)
 
     def open_in_measure(self) -> int:
-        """As of an Evaluation."""
+        """See Evaluation."""
         return sum(part.open_in_measure() for part in self._parts)
 
     @property
     def came_forgotten(self) -> int:
-        """As of an Evaluation."""
+        """See Evaluation."""
         return sum(part.came_forgotten for part in self._parts)
 
     def take_events(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """As of an Evaluation."""
+        """See Evaluation."""
         for part in self._parts:
             yield from part.take_events()
 
@@ -57,8 +57,8 @@ AnyEvaluation = Evaluation | InterleavedEvaluation
 
 
 def evaluation_of(plan: RunPlan, phases: PhasePlan) -> AnyEvaluation:
-    """What evaluates a run."""
+    """Create the evaluation of a run."""
     if plan.request.interleaved is not None:
         return InterleavedEvaluation(plan, phases)
-    (request,) = plan.request.shares  # with the topics that it reads
+    (request,) = plan.request.shares  # includes the topics that it reads
     return Evaluation(plan.model_copy(update={"request": request}), phases)

@@ -1,8 +1,8 @@
-"""The oracle of a join: one output for a record of each input with the same keys and event time, as
-soon as each input has one.
+"""The oracle of a join: one output per set of records, one of each input, with the same keys and
+event time.
 
-Outputs are addressed by event time and the code of their keys. Of several records of one input,
-keys and event time the first counts, in topic order.
+Outputs are addressed by event time and key code. Of several records of one input with the same keys
+and event time, the first in topic order counts.
 """
 
 from typing import Any
@@ -28,10 +28,10 @@ from services.runtime.cells import by_value
 
 
 class JoinState:
-    """By event time: of the first record of each input and keys, when it was appended and what the
-    output says of it. Bounded by `evict`.
+    """By event time and keys: the append time of the first record of each input, and the columns
+    that the output needs from it. Bounded by `evict`.
 
-    kinds: the inputs by place. sources: columns of inputs that outputs are made of, with dtype.
+    kinds: indices of the inputs. sources: input columns that outputs are made of, with dtype.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class JoinState:
         self._evicted_before: int | None = None
 
     def add(self, rows: InputRows) -> None:
-        """Remember input rows. Cost: O(rows), plus one numpy call per distinct event time."""
+        """Store input rows. Cost: O(rows), plus one numpy call per distinct event time."""
         if rows.kind not in self.kinds:
             return
         rows = self._steps.applied(rows)
@@ -87,12 +87,12 @@ class JoinState:
                 cells[str(source)][at] = rows.column(source.column)[picked]
 
     def take_touched(self) -> set[int]:
-        """Event times at which something was added since the last call."""
+        """Event times at which a record was added since the last call."""
         taken, self._touched = self._touched, set()
         return taken
 
     def evict(self, before: int) -> None:
-        """Forget the event times before one."""
+        """Remove the event times before `before`."""
         self._evicted_before = before
         for instant in [instant for instant in self.instants if instant < before]:
             del self.instants[instant]
@@ -133,17 +133,17 @@ class Join(Oracle):
         return [one.column for one in self.spec.aggregates]
 
     def addresses(self, decoded: Decoded) -> tuple[Ints, Ints]:
-        """Event times and codes of the keys."""
+        """Event times and key codes."""
         index = self.state.keys.of(self.columns.keys(decoded, self.spec.keys))
         return decoded.ints(self._event_time), index
 
     def size(self, group: int) -> int:
-        """Codes of keys at an event time."""
+        """Upper bound of the key codes at an event time."""
         cells = self.state.instants.get(group)
         return cells.size if cells else 0
 
     def expected(self, group: int, at: Ints) -> Expected:
-        """What the inputs imply."""
+        """Expected outputs at some indices."""
         cells, base_ms = self.state.instants[group], self._base_ms
         times = [cells[f"appended_ms {kind}"][at] for kind in self.state.kinds]
         implied: Bools = np.logical_and.reduce([one != NEVER for one in times])

@@ -1,21 +1,21 @@
-"""The ledger of one pipeline and stage: one verdict for every expected output, every latency.
+"""The ledger of one pipeline and stage: one verdict for every expected output, and every latency.
 
-Outputs are judged in append order, when everything that was appended up to their time has been
-read. One that nothing explains yet waits, because it may have been appended before its inputs, and
-becomes `unexpected` when the inputs have been read past its own time and the deadline. Partial
-windows do not wait: more inputs would imply another output, so each is judged against the inputs
-appended up to its own millisecond. Outputs of a window that event time closes wait until it is
-closed. An output is due from its latest input on, or from the time that closed its window if that
-is later; the deadlines count from there, latencies always from the inputs. Results follow from the
-topics alone (ARCHITECTURE.md, "Definitions").
+Outputs are judged in append order, when everything appended up to their time has been read. An
+output that no inputs explain yet waits, because it may have been appended before its inputs. It
+becomes `unexpected` when the inputs have been read up to its own time plus the deadline. Outputs of
+partial windows do not wait: more inputs would imply another output, so each is judged against the
+inputs appended up to its own millisecond. Outputs of a window closed by event time wait until it is
+closed. An output is due from its latest input, or from the time that closed its window if that is
+later. Deadlines count from there, latencies always from the inputs. Results depend on the contents
+of the topics alone (ARCHITECTURE.md, "Definitions").
 
-- exact: the first output at its place, content as the inputs imply, within the deadline
-- wrong: the first output, other content or another key than the stage's (whatever its time)
-- late: the first output, right content, after the deadline
-- missing: none until `give_up_ms` after it was due; taken back when one comes after all
-- duplicate: any further output, but those that are explained because an input came twice; the
-  latency of neither is counted. Of a time that is forgotten, every output
-- unexpected: an output that no input explains
+- exact: the first output at its address, with the expected content, within the deadline
+- wrong: the first output, with other content or a key other than the stage's (at any time)
+- late: the first output, with the expected content, after the deadline
+- missing: no output until `give_up_ms` after it was due; retracted if one arrives later
+- duplicate: any further output, except those explained by a repeated input; neither has its latency
+  counted. Also every output of an evicted group
+- unexpected: an output that no inputs explain
 """
 
 from collections.abc import Callable, Iterator
@@ -41,17 +41,17 @@ from services.runtime.reconciling import MAX_SAMPLES
 
 _CELLS: dict[str, tuple[Any, Any]] = {"outputs": (np.uint32, 0), "missing": (np.bool_, False)}
 Sampler = Callable[[Stage, Outputs, int], dict[str, Any]]
-MEASURE = 1  # place of "measure" in protocol.PHASES
+MEASURE = 1  # index of "measure" in protocol.PHASES
 
 
 def phase_codes(plan: PhasePlan, scheduled_us: Ints) -> Ints:
-    """Phase of each scheduled time (epoch µs) as its place in `protocol.PHASES`."""
+    """Phase of each scheduled time (epoch µs) as an index into `protocol.PHASES`."""
     bounds = np.array([plan.measure_start_ms, plan.measure_end_ms], np.int64) * 1000
     return np.searchsorted(bounds, scheduled_us, side="right").astype(np.int64)
 
 
 class Ledger:
-    """Judges the outputs of one stage of one pipeline by its oracle."""
+    """Judges the outputs of one stage of one pipeline with its oracle."""
 
     def __init__(
         self,
@@ -65,35 +65,35 @@ class Ledger:
         self._judgement = judgement
         self.plan = plan
         self._cells: dict[int, Columns] = {}
-        self._unsettled: set[int] = set()  # groups in which something may be due
-        self._answered: set[int] = set()  # those of them in which nothing was, at the last look
+        self._unsettled: set[int] = set()  # groups in which outputs may be due
+        self._answered: set[int] = set()  # those of them with none due at the last check
         self._unread = Unread()
         self._waiting = Waiting()
-        self.has_missing = False  # whether anything was ever called missing
+        self.has_missing = False  # whether any output has ever been marked missing
         self._evicted_before: int | None = None
         self._evicted_missing = EvictedMissing()
-        self.came_forgotten = 0  # outputs that came when what they answer was forgotten
+        self.came_forgotten = 0  # outputs that arrived after they were evicted as missing
 
     @property
     def waiting(self) -> int:
-        """Outputs that no input explains yet."""
+        """Number of outputs that no inputs explain yet."""
         return len(self._waiting)
 
     def open_outputs(self, time_ms: int) -> Iterator[tuple[int, Ints, Ints]]:
-        """Groups of outputs without a verdict that were appended before a time, with their indices
-        and LogAppendTimes."""
+        """Groups with outputs that have no verdict and were appended before a time, with the
+        outputs' indices and LogAppendTimes."""
         yield from self._waiting.places()
         for rows in self._unread.before(time_ms):
             for group, place in by_value(rows.group):
                 yield group, rows.index[place], rows.appended_ms[place]
 
     def add(self, rows: Outputs, partitions: Ints) -> None:
-        """Let new outputs wait until everything before them has been read."""
+        """Queue new outputs until everything before them has been read."""
         self._unread.add(rows, partitions)
 
     def release(self, time_ms: int) -> None:
-        """Judge what can be judged of the outputs appended before a time, up to which all is
-        known; the rest waits."""
+        """Judge the outputs appended before a time, up to which everything has been read. Those
+        that cannot be judged yet keep waiting."""
         for rows in self._unread.take_before(time_ms):
             self._judge(rows)
 
@@ -107,11 +107,11 @@ class Ledger:
                 self._judge_group(group, self.stage.located(picked))
 
     def refuse(self, appended_ms: Ints) -> None:
-        """Count outputs that cannot be decoded: nothing explains them either."""
+        """Count outputs that cannot be decoded as unexpected."""
         self._count("unexpected", phase_codes(self.plan, appended_ms * 1000), appended_ms)
 
     def retry(self, touched: set[int]) -> None:
-        """Judge waiting outputs again where new inputs are known: in these groups of inputs."""
+        """Judge waiting outputs again whose inputs are in these groups, which have new inputs."""
         changed = {fed for one in touched for fed in self.stage.dependent_groups(one)}
         self._unsettled.update(one for one in changed if not self._is_evicted(one))
         self._answered -= changed
@@ -120,16 +120,16 @@ class Ledger:
             self._judge(again)
 
     def mark_unexpected(self, input_frontier_ms: int) -> None:
-        """Call waiting outputs unexpected; all inputs appended before the frontier are known. Those
-        of windows that are still open wait on."""
+        """Mark waiting outputs as unexpected once their deadline is past; all inputs appended
+        before the frontier are known. Outputs of open windows keep waiting."""
         limit_ms = input_frontier_ms - self._judgement.deadline_ms
         lost = self._waiting.take_before(limit_ms, self.stage.is_open)
         if lost is not None:
             self._call_unexpected(lost)
 
     def mark_missing(self, output_frontier_ms: int) -> None:
-        """Call expected outputs missing that did not come in time; all outputs appended before
-        the frontier are judged."""
+        """Mark overdue expected outputs as missing; all outputs appended before the frontier have
+        been judged."""
         limit_ms = output_frontier_ms - self._judgement.give_up_ms
         for group in self._open_groups():
             if group not in self._answered:
@@ -156,8 +156,8 @@ class Ledger:
             self.tally.add_sample(int(phase[row]), int(times[row]), sample)
 
     def reopen(self, part: int, keys: Ints) -> None:
-        """Take back what is called missing of windows that get more inputs: of `keys` in one
-        window. It is called missing again by what all its inputs are then."""
+        """Retract missing verdicts of `keys` in the windows that contain a part, because it gets
+        more inputs. They are judged again with all inputs."""
         for group in self.stage.dependent_groups(part):
             cells = self._cells.get(group)
             if cells is None or not cells["missing"].any():
@@ -171,7 +171,7 @@ class Ledger:
             self.tally.add_verdicts("missing", phase, expected.latest_ms, change=-1)
 
     def open_in_measure(self) -> int:
-        """Expected outputs of the measure phase that have no verdict yet."""
+        """Number of expected outputs of the measure phase without a verdict."""
         total = 0
         for group in self._open_groups():
             if group in self._answered:
@@ -181,8 +181,8 @@ class Ledger:
         return total
 
     def evict(self, before: int) -> None:
-        """Forget groups below `before`, whose inputs must be there still; further outputs of theirs
-        count as duplicates."""
+        """Remove groups below `before`; call it before their inputs are evicted. Further outputs of
+        these groups count as duplicates."""
         self._evicted_before = before
         self._unsettled = {group for group in self._unsettled if group >= before}
         self._answered &= self._unsettled
@@ -194,15 +194,16 @@ class Ledger:
                 self._evicted_missing.add(group, missing[measured])
 
     def settled(self, group: int, begun: int) -> bool:
-        """Whether every output that the inputs of a group are a part of has its verdict for good.
-        begun: the newest group of inputs; what needs a newer part may come yet."""
+        """Whether every output that the inputs of a group contribute to has its final verdict.
+        begun: the newest group of inputs; outputs that need a newer part are not final."""
         if self.stage.parts(group)[-1] > begun:
             return False
         fed = self._unsettled.intersection(self.stage.dependent_groups(group))
         return not any(self.stage.size(one) for one in fed)
 
     def has_missing_in(self, group: int) -> bool:
-        """Whether an output that the inputs of a group are a part of is missing: it may come."""
+        """Whether an output that the inputs of a group contribute to is missing, so that it may
+        still arrive."""
         fed = [self._cells.get(one) for one in self.stage.dependent_groups(group)]
         return any(cells["missing"].any() for cells in fed if cells is not None)
 
@@ -210,7 +211,7 @@ class Ledger:
         return self._evicted_before is not None and group < self._evicted_before
 
     def _open_groups(self) -> list[int]:
-        """Groups in which something may be due and of which every part has come."""
+        """Groups in which outputs may be due and every part has inputs."""
         return [group for group in sorted(self._unsettled) if self.stage.size(group)]
 
     def _open(self, group: int) -> tuple[Ints, Expected]:
@@ -242,7 +243,7 @@ class Ledger:
             self._settle_group(rows.take(np.flatnonzero(due)), expected.take(due))
 
     def _not_due(self, rows: Outputs) -> None:
-        """Inputs that come later may explain these outputs, unless they would imply others."""
+        """Keep outputs waiting for later inputs, unless these would imply other outputs."""
         if self.stage.grows:
             self._call_unexpected(rows)
         else:
@@ -291,8 +292,8 @@ class Ledger:
             self._sample(wrong_sample, rows.take(bad), phase[bad])
 
     def _unexplained(self, rows: Outputs, before: Ints, again: Ints) -> Ints:
-        """Those of the rows `again` that are one too many at their address. before: outputs of each
-        address that came before all of these rows."""
+        """Those of the rows `again` that exceed the number of outputs explained at their address.
+        before: number of earlier outputs at the address of each row."""
         copies = self.stage.copies(int(rows.group[0]), rows.index[again])
         if copies is None or (copies == 1).all():
             return again
@@ -323,7 +324,7 @@ class Ledger:
             self.tally.add_latencies(definition, phase, out, latency)
 
     def _own_phase(self, rows: Outputs) -> Ints:
-        """Phase of outputs whose inputs are not known: that of their own time."""
+        """Phase of outputs whose inputs are unknown, by their own time."""
         return phase_codes(self.plan, rows.appended_ms * 1000)
 
     def _count(self, verdict: str, phase: Ints, time_ms: Ints) -> None:

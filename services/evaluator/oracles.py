@@ -1,4 +1,5 @@
-"""The oracles of a run, made from its domain: one for each kind of stage, none for a domain.
+"""Creates the oracles of a run from its domain: one class per kind of stage, none for a particular
+domain.
 
 oracles = Oracles(domain, stages, base_ms)
 rows = oracles.rows(kind, decoded, appended_ms, digest)
@@ -46,11 +47,11 @@ def _not_judged(spec: StageSpec, core: StageSpec) -> NotJudgedError:
 
 
 class Oracles:
-    """Oracles of the stages of a domain that are published in a run, and what they remember.
+    """Oracles of the stages that are published in a run, and their state.
 
-    base_ms: a time near the inputs' (epoch ms). deadline_ms: after which a window is closed that
-    gets no more records. duplicated: the faults of the load and its seed,
-    where records are sent twice on purpose. Raises NotJudgedError.
+    base_ms: a time near the inputs' (epoch ms). deadline_ms: a window without further records
+    closes after this time. duplicated: fault rules and seed of the load, if it sends records twice
+    on purpose. Raises NotJudgedError.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Oracles:
 
     @property
     def states(self) -> list[State]:
-        """What is remembered."""
+        """States of all oracles."""
         return list(self._states.values())
 
     def rows(self, kind: int, decoded: Decoded, appended_ms: Ints, digest: Ints) -> InputRows:
@@ -93,13 +94,13 @@ class Oracles:
         return self._mappings[kind].rows(decoded, appended_ms, digest)
 
     def add(self, rows: InputRows) -> None:
-        """Remember input rows, but for counted windows (`append_order.py`)."""
+        """Store input rows, except for counted windows (`append_order.py`)."""
         for state in self._states.values():
             if not isinstance(state, WindowState):
                 state.add(rows)
 
     def stage(self, name: str, publishes: bool = False) -> Stage:
-        """The oracle of a stage. publishes: whether incomplete windows are published."""
+        """The oracle of a stage. publishes: whether partial windows are published."""
         spec = self._domain.stage(name)
         core = self._core(spec)
         if core is None:
@@ -120,18 +121,20 @@ class Oracles:
         raise _not_judged(spec, core)
 
     def close(self, frontier_ms: int) -> None:
-        """Close the windows that event time closes, as far as all was read."""
+        """Close the windows that event time closes, given that everything before the frontier was
+        read."""
         for state in self._states.values():
             if isinstance(state, ClosedState):
                 state.close(frontier_ms)
 
     def open_between(self, from_us: int, until_us: int) -> int:
-        """Open windows that have records scheduled in a period (epoch µs)."""
+        """Number of open windows with records scheduled in a period (epoch µs)."""
         closed = (state for state in self._states.values() if isinstance(state, ClosedState))
         return sum(state.open_between(from_us, until_us) for state in closed)
 
     def _core(self, spec: StageSpec) -> StageSpec | None:
-        """The first stage before this one, or this one, whose outputs are not one input record."""
+        """The first stage of the chain up to this one whose outputs are not single input records;
+        None if there is none."""
         chain = self._domain.chain(spec.name)
         return next((one for one in chain if one.kind not in ROW_KINDS), None)
 
@@ -147,7 +150,7 @@ class Oracles:
         return Source(self._domain.inputs.index(self._domain.input(name)), column)
 
     def _sources(self, one: Aggregate) -> list[Source]:
-        """Columns of inputs that an aggregate is made of."""
+        """Input columns that an aggregate is computed from."""
         found = [self._source(of) for of in one.of]
         is_text = any(self._types(each.kind).get(each.column) == "string" for each in found)
         of_one_name = len({each.column for each in found}) == 1
@@ -160,7 +163,7 @@ class Oracles:
         return found
 
     def _dtype(self, sources: Iterable[Source]) -> Any:
-        """float64 where a source is, else int64: codes of text, too."""
+        """float64 if any source is float, else int64, which includes codes of text."""
         types = {self._types(one.kind).get(one.column, "double") for one in sources}
         is_float = any(dtype_of(one) == np.float64 for one in types)
         return np.float64 if is_float else np.int64
@@ -242,7 +245,7 @@ class Oracles:
         return Sum(one, sources, self._dtype(self._sources(one)) == np.float64, distinct)
 
     def _of_singles(self, specs: Iterable[StageSpec]) -> NeededColumns:
-        """Columns of inputs that copies, decodes, filters and lookups are judged by."""
+        """Input columns needed to judge copies, decodes, filters and lookups."""
         needed = NeededColumns(set(), set())
         for spec in specs:
             if spec.kind == "copy":

@@ -1,6 +1,5 @@
-"""Output records of one pipeline and stage as columns, and those of them that wait: for everything
-that was appended before them, or for inputs that explain them.
-"""
+"""Output records of one pipeline and stage as columns, and queues for outputs that wait: until
+everything before them has been read, or for inputs that explain them."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -15,23 +14,23 @@ from services.evaluator.columns import Bools, Ints, first_of_each
 from services.runtime.cells import by_value
 
 Content = dict[str, np.ndarray[Any, Any]]
-PARTITION_BITS = 16  # beside 47 of milliseconds
+PARTITION_BITS = 16  # leaves 47 for milliseconds
 
 
 @dataclass(frozen=True)
 class Keys:
-    """Keys of output records, one cell each: the key itself, and whether it is the right one."""
+    """Keys of output records: the key itself, and whether it is correct."""
 
     is_right: Bools
     values: np.ndarray[Any, Any]
 
     def take(self, rows: Ints | slice) -> "Keys":
-        """Those of the given rows."""
+        """Keys of the given rows."""
         return Keys(self.is_right[rows], self.values[rows])
 
 
 def judged_keys(keys: list[bytes | None], column: pa.Array) -> Keys | None:
-    """Which records have the text of a column as key; None where all have."""
+    """Compare keys with the text of a column; None if all are equal."""
     if not pa.types.is_string(column.type):
         column = column.cast(pa.string())
     is_right = pc.equal(pa.array(keys, pa.binary()), column.cast(pa.binary()))
@@ -47,9 +46,9 @@ def judged_keys(keys: list[bytes | None], column: pa.Array) -> Keys | None:
 class Outputs:
     """Output records of one pipeline and stage, one row each, in topic order.
 
-    group, index: address; UNKNOWN index where nothing has that name. appended_ms: the broker's
-    LogAppendTime. content: the columns that are compared, by name. places: where each record is
-    in its topic (`pack_offsets`), where single pairs are wanted. keys: None where all are right.
+    group, index: address; the index is UNKNOWN if its values are unknown. appended_ms: the broker's
+    LogAppendTime. content: the compared columns, by name. places: partition and offset of each
+    record (`pack_offsets`), if single pairs are requested. keys: None if all are correct.
     """
 
     group: Ints
@@ -105,7 +104,7 @@ def _concat_keys(parts: list[Outputs]) -> Keys | None:
 
 
 class Unread:
-    """Outputs that were appended at a time up to which not everything has been read."""
+    """Outputs that wait until everything appended before them has been read."""
 
     def __init__(self) -> None:
         self._parts: list[tuple[Ints, Outputs]] = []
@@ -114,21 +113,21 @@ class Unread:
         return sum(len(rows) for _, rows in self._parts)
 
     def add(self, rows: Outputs, partitions: Ints) -> None:
-        """Let rows wait. Those of one partition must come in the order of their offsets."""
+        """Queue rows. Rows of one partition must be added in offset order."""
         if len(rows):
             self._parts.append((rows.appended_ms << PARTITION_BITS | partitions, rows))
 
     def before(self, time_ms: int) -> Iterator[Outputs]:
-        """The rows that were appended before a time."""
+        """The rows appended before a time."""
         for order, rows in self._parts:
             early = order < time_ms << PARTITION_BITS
             if early.any():
                 yield rows if early.all() else rows.take(np.flatnonzero(early))
 
     def take_before(self, time_ms: int) -> list[Outputs]:
-        """Those that were appended before a time wait no longer: by LogAppendTime, within a
-        millisecond by partition, within a partition by offset. Only outputs of one address
-        are sure to come in this order."""
+        """Remove and return the rows appended before a time: by LogAppendTime, within a millisecond
+        by partition, within a partition by offset. This order is guaranteed only among outputs of
+        one address."""
         limit = time_ms << PARTITION_BITS
         taken, left = [], []
         for order, rows in self._parts:
@@ -144,7 +143,7 @@ class Unread:
 
 
 def _any_repeated(parts: list[Outputs]) -> bool:
-    """Whether two rows have one address. If none have, no verdict depends on their order."""
+    """Whether two rows have the same address. If not, no verdict depends on their order."""
     index = np.concatenate([rows.index for rows in parts])
     groups = by_value(np.concatenate([rows.group for rows in parts]))
     return any(not first_of_each(index[rows]).all() for _, rows in groups)
@@ -160,7 +159,7 @@ def _in_order(parts: list[tuple[Ints, Outputs]]) -> list[Outputs]:
 
 
 class Waiting:
-    """Outputs that no input explains yet, by group, in the order in which they came."""
+    """Outputs that no inputs explain yet, by group, in the order they were added."""
 
     def __init__(self) -> None:
         self._by_group: dict[int, list[Outputs]] = {}
@@ -169,27 +168,27 @@ class Waiting:
         return sum(len(rows) for parts in self._by_group.values() for rows in parts)
 
     def groups(self) -> list[int]:
-        """Groups in which something waits."""
+        """Groups with waiting outputs."""
         return list(self._by_group)
 
     def places(self) -> Iterator[tuple[int, Ints, Ints]]:
-        """Groups in which something waits, with indices and LogAppendTimes of their outputs."""
+        """Groups with waiting outputs, with the outputs' indices and LogAppendTimes."""
         for group, parts in self._by_group.items():
             index = np.concatenate([rows.index for rows in parts])
             yield group, index, np.concatenate([rows.appended_ms for rows in parts])
 
     def add(self, rows: Outputs) -> None:
-        """Let outputs of any groups wait."""
+        """Queue outputs of any groups."""
         for group, place in by_value(rows.group):
             self._by_group.setdefault(group, []).append(rows.take(place))
 
     def take(self, groups: Iterable[int]) -> Outputs | None:
-        """Those of some groups wait no longer."""
+        """Remove and return the outputs of some groups."""
         parts = [rows for group in groups for rows in self._by_group.pop(group)]
         return concat(parts) if parts else None
 
     def take_before(self, time_ms: int, waits_on: Callable[[int], bool]) -> Outputs | None:
-        """Those that were appended before a time wait no longer, but for groups that wait on."""
+        """Remove and return the outputs appended before a time, except in groups that wait on."""
         waiting = self.take([group for group in self._by_group if not waits_on(group)])
         if waiting is None:
             return None
@@ -202,31 +201,31 @@ MAX_UNDECODABLE = 1_000_000
 
 
 class UndecodableCopies:
-    """Raw copies of values that do not decode, until the inputs they copy are known.
+    """Raw copies of undecodable values, until the inputs they copy are known.
 
-    Keeps 8 bytes of hash for each undecodable input, the newest 1,000,000.
+    Stores 8 bytes of hash for each undecodable input, the newest 1,000,000.
     """
 
     def __init__(self) -> None:
-        self._inputs: dict[int, int] = {}  # LogAppendTime of the first of each
+        self._inputs: dict[int, int] = {}  # by hash: LogAppendTime of the first one
         self._waiting: list[tuple[str, int, int]] = []
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def add_input(self, value: bytes | None, appended_ms: int) -> None:
-        """Remember an input that does not decode."""
+        """Store an input that cannot be decoded."""
         known = self._inputs.setdefault(hash(value), appended_ms)
         self._inputs[hash(value)] = min(known, appended_ms)
         if len(self._inputs) > MAX_UNDECODABLE:
             del self._inputs[next(iter(self._inputs))]
 
     def add_output(self, topic: str, value: bytes | None, appended_ms: int) -> None:
-        """A copy that does not decode waits for its input."""
+        """Queue a copy that cannot be decoded until its input is known."""
         self._waiting.append((topic, hash(value), appended_ms))
 
     def unexpected(self, frontier_ms: int, deadline_ms: int) -> list[tuple[str, int]]:
-        """Topic and LogAppendTime of outputs that no input appended up to the deadline after them
+        """Topic and LogAppendTime of copies that no input appended up to one deadline after them
         explains; all inputs appended before the frontier are known."""
         limit_ms = frontier_ms - deadline_ms
         open_ones = [

@@ -1,7 +1,7 @@
-"""Publishes what an evaluation counts, every count once, also across the death of a process.
+"""Publishes the counts of an evaluation, each exactly once, even if the process dies.
 
-A process that takes over a run counts everything again from the run's first record, and publishes
-the difference to what was published before (services/runtime/reconciling.py).
+A process that takes over a run counts everything again from the run's first record. It publishes
+the difference from what was published before (services/runtime/reconciling.py).
 """
 
 from collections import Counter
@@ -22,15 +22,15 @@ from services.runtime.reconciling import COUNTED, CountReconciler, Fields
 from services.runtime.replay import Record, Spans, decoded, read_spans, spans_since
 from services.runtime.settings import ServiceSettings
 
-CLOCKS_APART_MS = 60_000  # of the brokers that lead the topics of results
+CLOCKS_APART_MS = 60_000  # maximum clock difference of the brokers that lead the result topics
 
 
 @dataclass
 class Published:
-    """What one evaluator has published of one run: owed, with what its events have counted, and the
-    places (topic, partition, offset) of dead letters.
+    """What one evaluator has published of one run. owed: initialised with the published counts.
+    dead_letters: topic, partition and offset of each.
 
-    Events are not kept: their counts are added up, cell by cell. Pairs take 8 bytes each.
+    Events are not stored: their counts are added up, cell by cell. Pairs take 8 bytes each.
     """
 
     owed: CountReconciler = field(default_factory=CountReconciler)
@@ -38,7 +38,7 @@ class Published:
     _pairs: dict[tuple[str, str], list[Ints]] = field(default_factory=dict)
 
     def add(self, name: str, record: Record) -> None:
-        """Take in one event of schema `name`."""
+        """Add one event of schema `name`."""
         if name == "dead_letter":
             self.dead_letters.add((record["topic"], record["partition"], record["offset"]))
         elif name == catalogue.record_of(catalogue.PAIRS):
@@ -49,14 +49,16 @@ class Published:
             self.owed.deduct(name.replace("_", ".", 1), record)
 
     def pairs(self) -> dict[tuple[str, str], Ints]:
-        """Sorted places of the outputs whose pairs were published, by pipeline and stage."""
+        """Sorted packed offsets of the outputs whose pairs were published, by pipeline and
+        stage."""
         return {where: np.unique(np.concatenate(parts)) for where, parts in self._pairs.items()}
 
 
 def read_published(
     settings: ServiceSettings, run_id: str, producer: str | None, since_ms: int
 ) -> Published:
-    """What `producer`, or whoever, has published of a run prepared at `since_ms` (epoch ms)."""
+    """What `producer` has published of a run prepared at `since_ms` (epoch ms); None for any
+    producer."""
     wanted = (*COUNTED, catalogue.DEAD_LETTER, catalogue.PAIRS)
     consumer = assigned_consumer(settings, "evaluator-history", **{"fetch.min.bytes": 1})
     found = Published()
@@ -76,11 +78,11 @@ log = structlog.get_logger()
 
 
 class Publication:
-    """What one run says on the bus.
+    """Publishes the events of one run.
 
-    A process that takes over a run is given what was published `already` and the offsets where all
-    topics ended when it began. Until it has read that far it publishes nothing; then it publishes
-    the difference between what it has counted and what was published.
+    A process that takes over a run passes what was published `already`, and the end offsets of all
+    topics at that time. Until it has read up to these offsets it publishes no counts. Then it
+    publishes the difference between its own counts and those already published.
     """
 
     def __init__(
@@ -104,11 +106,12 @@ class Publication:
 
     @property
     def is_behind(self) -> bool:
-        """Whether this process has not yet counted all that the one before it may have."""
+        """Whether this process has not yet counted everything that the previous one may have
+        published."""
         return self._owed is not None
 
     def publish(self, evaluation: AnyEvaluation, positions: dict[TopicPartition, int]) -> None:
-        """Publish what is new, given how far the topics have been read. Raises
+        """Publish new events, given the positions up to which the topics have been read. Raises
         NotRepeatableError."""
         for topic, fields in evaluation.take_events():
             if topic == catalogue.PAIRS:
@@ -128,13 +131,13 @@ class Publication:
             log.info("caught_up", run_id=self._run_id)
 
     def _publish_pairs(self, fields: Fields) -> None:
-        """A pair is a fact of its own, so it need not wait until all has been counted again."""
+        """Publish pairs at once: they are independent of the counts."""
         known = self._pairs.get((fields["pipeline"], fields["stage"]))
         left = fields if known is None else without(fields, known)
         if left is not None:
             self._events.publish(catalogue.PAIRS, self._run_id, **left)
 
     def dead_letter(self, message: Message, reason: str) -> None:
-        """Keep a record that does not decode, unless it was kept before."""
+        """Write a dead letter for an undecodable record, unless one was written before."""
         if (message.topic(), message.partition(), message.offset()) not in self._letters:
             self._events.dead_letter(message, reason, self._run_id)

@@ -1,8 +1,9 @@
-"""Reads the topics of a run in batches, with the broker's time, and says how far it has read.
+"""Reads the topics of a run in batches, with LogAppendTime, and reports how far it has read.
 
-Several evaluators share a run by partition number. Records with one key have one partition number
-in every topic of a run (one partitioner everywhere, as many partitions), so what is to be paired is
-in one shard, and the counts of all instances add up to what one alone would count.
+Several evaluators share a run by partition number. All topics of a run have the same partitioner
+and the same number of partitions, so records with one key have the same partition number in every
+topic. Records to be matched are therefore in one shard, and the counts of all instances add up to
+those of a single one.
 
 >>> Shard(1, 2).of({"t": (10, 20, 30, 40)})
 {('t', 1): 20, ('t', 3): 40}
@@ -31,7 +32,7 @@ Offsets = dict[str, tuple[int, ...]]  # by topic, per partition
 
 @dataclass(frozen=True)
 class Shard:
-    """Every `count`th partition, from number `index` on; all of them unless told otherwise."""
+    """Every `count`th partition, starting with number `index`; all partitions by default."""
 
     index: int = 0
     count: int = 1
@@ -54,8 +55,8 @@ def reached(positions: dict[TopicPartition, int], ends: dict[TopicPartition, int
     return all(positions[place] >= end for place, end in ends.items())
 
 
-# Fetch ahead enough for the next reads, and look again soon when they have been taken. Where
-# records were deleted before they were read, stop: skipping them corrupts verdicts.
+# Prefetch enough for the next reads, and refill soon after they have taken records. Stop if records
+# were deleted before they were read: skipping them corrupts verdicts.
 FETCHING = {
     "auto.offset.reset": "error",
     "fetch.min.bytes": 1 << 20,
@@ -67,19 +68,19 @@ FETCHING = {
 
 
 class TimestampError(RuntimeError):
-    """A topic does not carry LogAppendTime, so nothing can be measured."""
+    """The topics cannot be measured: no LogAppendTime, or several leaders."""
 
 
 class DeletedError(RuntimeError):
-    """Records of the run are gone, so it cannot be counted from its begin."""
+    """Records of the run have been deleted, so it cannot be counted from its start."""
 
 
 EndOffsets = Callable[[list[TopicPartition]], dict[TopicPartition, int]]
 
 
 def end_offsets_by(admin: AdminClient) -> EndOffsets:
-    """The next offset of every partition, in one request for all of them on a connection of its
-    own, which no fetch holds up. Raises KafkaException."""
+    """End offsets of all partitions, in one request on a separate connection, so that no fetch
+    delays it. Raises KafkaException."""
 
     def ends(places: list[TopicPartition]) -> dict[TopicPartition, int]:
         asked = {confluent_kafka.TopicPartition(*place): OffsetSpec.latest() for place in places}
@@ -93,8 +94,8 @@ def end_offsets_by(admin: AdminClient) -> EndOffsets:
 
 
 def offsets_at(consumer: Consumer, topics: Offsets, time_ms: int) -> dict[TopicPartition, int]:
-    """The offset of the first record of each partition that was appended at or after a time.
-    `topics`: any offsets by topic and partition. Raises KafkaException."""
+    """The offset of the first record of each partition appended at or after a time, or the end
+    offset. `topics`: any offsets by topic and partition. Raises KafkaException."""
     asked = [
         confluent_kafka.TopicPartition(topic, partition, time_ms)
         for topic, offsets in topics.items()
@@ -117,25 +118,25 @@ class MessageBatch:
 
 @dataclass(frozen=True)
 class Frontier:
-    """All records appended before these times (epoch ms) have been read; positions: the next
-    offset of every partition of the reader's shard."""
+    """All records appended before these times (epoch ms) have been read. positions: the next offset
+    of every partition of the shard."""
 
     input_ms: int
     output_ms: int
     positions: dict[TopicPartition, int]
 
     def behind_ms(self, now_ms: int, since_ms: int) -> int:
-        """Milliseconds by which reading is behind; since_ms: when it began, which counts while a
-        topic with records has not been read at all (its time is 0 then)."""
+        """Lag in milliseconds. since_ms: when reading started, which is used while a topic with
+        records has not been read at all (its time is then 0)."""
         return max(0, now_ms - (min(self.input_ms, self.output_ms) or since_ms))
 
 
 class Reader:
-    """Reads its shard of every topic of a run from the plan's offsets on. Not thread-safe: one
-    thread at a time, and `frontier` says what the batches returned before it contain.
+    """Reads its shard of every topic of a run from the plan's offsets. Not thread-safe. `frontier`
+    covers the batches returned before it.
 
-    inputs: the input topics of the run. with_offsets: whether batches say which partition
-    and offset each record has.
+    inputs: the input topics of the run. with_offsets: whether batches contain partition and offset
+    of each record.
     """
 
     def __init__(
@@ -166,14 +167,14 @@ class Reader:
         messages = self._consumer.consume(records, timeout_s)
         if any(map(KafkaMessage.error, messages)):
             messages = [message for message in messages if _is_record(message)]
-        # Here and below no statement of Python's is run per record.
+        # No Python statement runs per record, here and below.
         for topic, stretch in groupby(messages, KafkaMessage.topic):
             by_topic.setdefault(topic, []).extend(stretch)
         ordered = sorted(by_topic, key=lambda topic: topic not in self._inputs)
         return [self._batch(topic, by_topic[topic]) for topic in ordered]
 
     def frontier(self) -> Frontier:
-        """How far has been read, by asking the broker for the end of every partition."""
+        """How far has been read; asks the broker for the end offset of every partition."""
         asked_ms = self._clock()
         ends = self._ends(list(self._next))
         reached = {
@@ -185,7 +186,7 @@ class Reader:
         return Frontier(min(inputs), min(outputs, default=min(inputs)), dict(self._next))
 
     def close(self) -> None:
-        """Stop reading."""
+        """Close the consumer."""
         self._consumer.close()
 
     def _batch(self, topic: str, messages: list[KafkaMessage]) -> MessageBatch:
@@ -215,7 +216,7 @@ class Reader:
 
 
 def _is_record(message: KafkaMessage) -> bool:
-    """False for a notice that passes. Raises KafkaException for one that does not."""
+    """False for a retriable error. Raises KafkaException for any other."""
     error = message.error()
     if error is not None and (error.fatal() or not error.retriable()):
         raise KafkaException(error)
@@ -223,9 +224,9 @@ def _is_record(message: KafkaMessage) -> bool:
 
 
 def check_topics(consumer: Consumer, topics: tuple[str, ...]) -> None:
-    """Refuse to measure unless one broker leads every partition of all topics.
+    """Refuse to measure unless one broker leads all partitions of all topics.
 
-    Raises TimestampError when several do, KafkaUnavailableError when a topic is not there.
+    Raises TimestampError if several do, KafkaUnavailableError if a topic does not exist.
     """
     known = consumer.list_topics(timeout=KAFKA_TIMEOUT_S).topics
     gone = [topic for topic in topics if topic not in known]
@@ -240,13 +241,13 @@ def check_topics(consumer: Consumer, topics: tuple[str, ...]) -> None:
 
 
 def check_kept(consumer: Consumer, begins: dict[TopicPartition, int]) -> None:
-    """Refuse to count from these offsets unless every record since is still kept.
+    """Check that every record from these offsets on is still retained.
 
     Raises DeletedError, KafkaException.
     """
     for place, begin in begins.items():
         low, high = watermarks(consumer, confluent_kafka.TopicPartition(*place))
-        if not low <= begin <= high:  # above: another topic of that name
+        if not low <= begin <= high:  # above: the topic was recreated
             raise DeletedError(
                 f"Records of {place[0]} that the run began with are no longer kept, so it cannot "
                 "be counted again."

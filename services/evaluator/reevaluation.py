@@ -2,9 +2,9 @@
 
     python -m services.evaluator.reevaluation RUN_ID
 
-Says whether every count that was published live comes out again, or which do not. Exit code 0 when
-all are equal but those that only the moment of the live evaluator's last look explains, 1 when
-others differ, 2 when the run cannot be evaluated any more.
+Compares every count with the one published live. Exit code 0: all are equal, except those explained
+by the time at which the live evaluator stopped. 1: others differ. 2: the run can no longer be
+evaluated.
 """
 
 import sys
@@ -40,7 +40,7 @@ from services.runtime.settings import EXIT_USAGE, load_settings
 
 MAX_LINES = 20
 READ_TIMEOUT_S = 15.0
-READ_S = 0.2  # a read waits so long for more
+READ_S = 0.2  # timeout of one read
 
 
 class CannotEvaluateError(RuntimeError):
@@ -59,7 +59,7 @@ REASONS_TO_REFUSE = (
 
 @dataclass(frozen=True)
 class PastRun:
-    """A run that is over: its plan, when it was prepared and stopped (epoch ms)."""
+    """A finished run: its plan, and when it was prepared and stopped (epoch ms)."""
 
     plan: RunPlan
     phases: PhasePlan
@@ -68,7 +68,7 @@ class PastRun:
 
 
 def main() -> int:
-    """Evaluate the run named on the command line and print what came out."""
+    """Evaluate the run named on the command line and print the result."""
     if len(sys.argv) != 2:
         print("usage: python -m services.evaluator.reevaluation RUN_ID", file=sys.stderr)
         return EXIT_USAGE
@@ -85,7 +85,7 @@ def main() -> int:
 
 
 def past_run(commands: list[Record], run_id: str) -> PastRun:
-    """What the commands say about a run. Raises CannotEvaluateError."""
+    """A run as its commands describe it. Raises CannotEvaluateError."""
     mine = {one["command"]: one for one in commands if one["run_id"] == run_id}
     if "prepare" not in mine or "start" not in mine:
         raise CannotEvaluateError(f"No run {run_id} was started, as far back as commands are kept.")
@@ -100,8 +100,8 @@ def past_run(commands: list[Record], run_id: str) -> PastRun:
 
 
 def evaluate(settings: EvaluatorSettings, past: PastRun) -> CountReconciler:
-    """Count the run again; returns what differs from what was published. Raises DeletedError when
-    records of it are gone, CannotEvaluateError when they do not come."""
+    """Count the run again. Returns the differences from what was published. Raises DeletedError if
+    records have been deleted, CannotEvaluateError if the broker does not deliver them."""
     consumer = assigned_consumer(settings, "evaluator-again", **FETCHING)
     try:
         begins = past.plan.start_offsets
@@ -141,7 +141,7 @@ def _count(
 
 
 def show(past: PastRun, differences: list[Difference], counted: dict[str, int]) -> int:
-    """Print what is equal and what is not; returns the exit code."""
+    """Print what is equal and what differs; returns the exit code."""
     explained = [one for one in differences if is_explained(one, past.phases)]
     others = [one for one in differences if one not in explained]
     print(f"Run {past.plan.request.run_id}, evaluated again:")
@@ -161,8 +161,8 @@ def show(past: PastRun, differences: list[Difference], counted: dict[str, int]) 
 
 
 def is_explained(difference: Difference, phases: PhasePlan) -> bool:
-    """Whether the moment at which the run was stopped explains it: the cool-down, whose outputs
-    nobody waits for."""
+    """Whether the time at which the run was stopped explains the difference: it is in the
+    cool-down, whose outputs are not waited for."""
     address = difference.address
     if difference.topic == catalogue.THROUGHPUT:
         return bool(address["second"] >= phases.measure_end_ms)

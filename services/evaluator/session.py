@@ -1,4 +1,4 @@
-"""The run that is being evaluated: carries out commands, feeds the evaluation, publishes."""
+"""The run being evaluated: handles commands, feeds the evaluation, publishes."""
 
 import gc
 from collections import deque
@@ -50,15 +50,15 @@ from services.runtime.replay import read_commands, unfinished
 
 
 def warm_up_process() -> None:
-    """Do now what would otherwise fall into a run: Arrow's first array looks for pandas, and the
-    collector of garbage would look at every batch of messages many times."""
+    """Avoid delays during a run: Arrow's first array searches for pandas, and the garbage collector
+    would scan every batch of messages many times."""
     leave_out_pandas()
     expect_batches()
 
 
 def release_memory() -> None:
-    """Give back what a run has left: cycles, which are not looked for while a run lasts, and pages
-    that Arrow and glibc keep for later, or between what is still used."""
+    """Free the memory of a finished run: reference cycles, which are not collected during a run,
+    and pages that Arrow and glibc retain."""
     gc.collect()
     pa.default_memory_pool().release_unused()
     return_pages()
@@ -67,7 +67,7 @@ def release_memory() -> None:
 log = structlog.get_logger()
 REMEMBERED_COMMANDS = 1_000
 TELL_LAG_MS = 10_000
-TELL_BEHIND_MS, BEHIND_MS = 1_000, 1_000  # more often while it is that far behind
+TELL_BEHIND_MS, BEHIND_MS = 1_000, 1_000  # while the lag exceeds BEHIND_MS
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Idle:
 
 @dataclass
 class Prepared:
-    """A run that has not started. readiness, reader: until it was said to be ready."""
+    """A run that has not started. readiness, reader: set until it has reported ready."""
 
     plan: RunPlan
     readiness: Readiness | None = None
@@ -88,13 +88,13 @@ class Prepared:
 
     @property
     def run_id(self) -> str:
-        """The run."""
+        """The run's id."""
         return self.plan.request.run_id
 
 
 @dataclass
 class Running:
-    """A run that is evaluated. target: where the load has ended, once that is known."""
+    """A run being evaluated. target: the load's end offsets, once known."""
 
     plan: RunPlan
     evaluation: AnyEvaluation
@@ -105,12 +105,13 @@ class Running:
 
     @property
     def run_id(self) -> str:
-        """The run."""
+        """The run's id."""
         return self.plan.request.run_id
 
 
 class RunSession:
-    """At most one run. Commands and batches arrive on one event loop, one at a time."""
+    """State machine for at most one run. Commands and batches arrive on one event loop, one at a
+    time."""
 
     def __init__(self, settings: EvaluatorSettings, events: Events) -> None:
         self._settings = settings
@@ -124,29 +125,29 @@ class RunSession:
 
     @property
     def run_id(self) -> str:
-        """The run that is being evaluated, or empty."""
+        """The id of the run being evaluated, or empty."""
         return self._state.run_id
 
     @property
     def reader(self) -> Reader | None:
-        """What reads the topics of the run, while something is to be read."""
+        """The reader of the run's topics, while there is anything to read."""
         return self._state.reader
 
     @property
     def publication(self) -> Publication | None:
-        """What the run has said on the bus, once it runs."""
+        """What the run has published, once it is running."""
         return self._state.publication if isinstance(self._state, Running) else None
 
     def resume(self) -> int:
-        """Take up the run that a process before this one has left, if there is one.
+        """Resume the run that a previous process has left unfinished, if any.
 
-        Returns the offset of `control.runs` from which on commands are to be carried out: all
-        before it are known here. Raises KafkaException or KafkaUnavailableError when the broker
-        does not answer: nothing is published without knowing what was published.
+        Returns the offset of `control.runs` from which commands must be handled; all before it are
+        handled here. Raises KafkaException or KafkaUnavailableError if the broker is unreachable:
+        never publish without the published state.
         """
         try:
             commands, end = read_commands(self._settings, "evaluator-history")
-        except NoTopicError:  # it is made when the first conductor starts
+        except NoTopicError:  # the first conductor creates it
             return 0
         self._carried_out.extend(one["command_id"] for one in commands)
         mine = unfinished(commands, now_ms())
@@ -172,10 +173,9 @@ class RunSession:
                 self._handle(one)
 
     def command(self, record: dict[str, Any]) -> None:
-        """Carry out one `control_command` once.
+        """Handle one `control_command`; repeated commands are ignored.
 
-        A body that does not fit its command fails the run that the command is about, as does a
-        broker that does not answer.
+        An invalid body or an unreachable broker fails the command's run.
         """
         if record["command_id"] in self._carried_out:
             return
@@ -215,7 +215,8 @@ class RunSession:
             self._stop()
 
     def add(self, read: MessageBatch) -> None:
-        """Evaluate records of one topic, or look at the clocks before the run has started."""
+        """Evaluate records of one topic or, before the run has started, measure the clock
+        offset."""
         state = self._state
         if isinstance(state, Prepared) and state.readiness is not None:
             state.readiness.add(read.batch)
@@ -233,8 +234,7 @@ class RunSession:
             state.publication.dead_letter(read.messages[one.place], one.reason)
 
     def advance(self, frontier: Frontier) -> None:
-        """Give the verdicts that time gives, publish what is known, and say when ready and when
-        drained."""
+        """Give the verdicts that depend on time, publish results, and report ready and drained."""
         state = self._state
         if isinstance(state, Prepared):
             self._say_when_ready(state)
@@ -253,7 +253,7 @@ class RunSession:
         self._say_when_drained(state, frontier)
 
     def stop_reading(self) -> None:
-        """Read nothing more of a run that cannot be evaluated."""
+        """Stop reading a run that cannot be evaluated."""
         if not isinstance(self._state, Idle):
             self._state = Prepared(self._state.plan)
 
@@ -290,12 +290,12 @@ class RunSession:
         self._events.lifecycle(protocol.DRAINED, self.run_id, detail=drained)
 
     def fail(self, reason: str) -> None:
-        """Say that this run cannot be evaluated."""
+        """Report that this run cannot be evaluated."""
         self._fail(self.run_id, reason)
 
     def _fail_uncounted(self, topic: str, error: Exception) -> None:
-        """Records that cannot be counted end the run and not this process, which would read them
-        again when it starts again."""
+        """Fail the run, not the process, which would read the same records again after a
+        restart."""
         log.exception("records_refused", run_id=self.run_id, topic=topic)
         self.fail(f"The evaluator cannot count the records of {topic}: {said_by(error)}.")
 
@@ -341,9 +341,9 @@ class RunSession:
         return Reader(consumer, ends, offsets, inputs, shard=self._shard, with_offsets=with_offsets)
 
     def _fail_unless_kept(self) -> None:
-        """Fail a run whose first records are gone: it is counted again from them."""
+        """Fail a run whose first records have been deleted: counting starts from them."""
         if isinstance(self._state, Idle):
-            return  # it has failed already
+            return  # already failed
         consumer = assigned_consumer(self._settings, "evaluator-check")
         try:
             check_kept(consumer, self._shard.of(self._state.plan.start_offsets))
@@ -354,7 +354,7 @@ class RunSession:
 
     def _start(self, phases: PhasePlan, published_since_ms: int | None = None) -> None:
         if not isinstance(self._state, Prepared):
-            return  # it has failed already, or runs already
+            return  # already failed or running
         plan = self._state.plan
         evaluation = evaluation_of(plan, phases)
         publication = self._publication(plan, evaluation, published_since_ms)
@@ -383,7 +383,8 @@ class RunSession:
         return Publication(self._events, self.run_id, evaluation.where, already, mine)
 
     def _stop(self) -> None:
-        """Publish what is left; one that has not caught up cannot know what that is."""
+        """Publish the rest. A process that has not caught up cannot, because it does not know the
+        difference yet."""
         state = self._state
         if isinstance(state, Running) and not state.publication.is_behind:
             state.publication.publish(state.evaluation, {})

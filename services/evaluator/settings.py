@@ -6,10 +6,10 @@ from services.runtime.settings import ServiceSettings
 
 
 class EvaluatorSettings(ServiceSettings):
-    """poll_s: how long a read waits for records at most; batch_records: most records of one read;
-    publish_s: how often results are published and time-dependent verdicts given.
-    evaluator_instance_index, evaluator_instance_count: which share of the partitions this one
-    reads, when several evaluators run; evaluator_web_port: 0 is that of the stack.
+    """poll_s: maximum time a read waits for records. batch_records: maximum records of one read.
+    publish_s: interval of publishing results and of time-dependent verdicts.
+    evaluator_instance_index, evaluator_instance_count: which shard of the partitions this instance
+    reads, if there are several. evaluator_web_port: 0 for the port of the stack.
     """
 
     poll_s: float = Field(1.0, gt=0, le=5)
@@ -27,12 +27,12 @@ class EvaluatorSettings(ServiceSettings):
 
     @property
     def name(self) -> str:
-        """Name in events; that of one instance of several is its own, so that what it has
-        published can be told from what the others have."""
+        """Name in events. One of several instances has a name of its own, which tells its events
+        apart from those of the others."""
         several = self.evaluator_instance_count > 1
         return f"evaluator-{self.evaluator_instance_index}" if several else "evaluator"
 
     @property
     def web_port(self) -> int:
-        """Port of health and metrics."""
+        """Port of health and metrics endpoints."""
         return self.evaluator_web_port or self.port("evaluator")

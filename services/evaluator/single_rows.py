@@ -1,7 +1,7 @@
-"""Stages whose outputs are one input record each: copy, decode, filter and lookup.
+"""Stages whose outputs are single input records: copy, decode, filter and lookup.
 
-Outputs are addressed by the sequence of their record. What comes again counts once: the first
-record of a sequence, in topic order.
+Outputs are addressed by the sequence number of their record. Of repeated records, the first in
+topic order counts.
 """
 
 from typing import Any
@@ -34,7 +34,7 @@ from services.evaluator.stages import (
 from services.evaluator.values import equal_columns
 from services.runtime.cells import by_value
 
-BLOCK = 1 << 16  # sequences in a block
+BLOCK = 1 << 16  # sequence numbers per block
 _HEAD: dict[str, tuple[Any, Any]] = {
     "seen": (np.uint8, 0),
     "kind": (np.int8, UNKNOWN),
@@ -44,7 +44,7 @@ _HEAD: dict[str, tuple[Any, Any]] = {
 
 
 class SequenceState:
-    """Every input record by its sequence, in blocks: its times and what is compared of it."""
+    """Every input record by sequence number, in blocks: its times and compared columns."""
 
     def __init__(self, context: Context, needed: NeededColumns, has_digests: bool) -> None:
         self._kinds = dict(_HEAD)
@@ -63,13 +63,13 @@ class SequenceState:
                 self._names.append(name)
         self._names = list(dict.fromkeys(self._names))
         self.blocks: dict[int, Columns] = {}
-        self.sizes: dict[int, int] = {}  # by block, places up to the last record
+        self.sizes: dict[int, int] = {}  # by block: index of the last record + 1
         self.newest_ms: dict[int, int] = {}
         self._touched: set[int] = set()
         self._evicted_before: int | None = None
 
     def add(self, rows: InputRows) -> None:
-        """Remember input rows."""
+        """Store input rows."""
         for block, stretch in by_value(rows.sequence // BLOCK):
             if self._evicted_before is None or block >= self._evicted_before:
                 self._add_block(block, stretch, rows)
@@ -100,32 +100,32 @@ class SequenceState:
                 cells[f".{name}"][at] = rows.column(name)[picked]
 
     def has(self, name: str) -> bool:
-        """Whether a column is remembered."""
+        """Whether a column is stored."""
         return f".{name}" in self._kinds
 
     def is_code(self, name: str) -> bool:
-        """Whether codes are remembered of a column."""
+        """Whether a column is stored as codes."""
         return name in self._coded
 
     def column(self, block: int, name: str, at: Ints) -> Column:
-        """One column of the records at some places of a block."""
+        """One column of the records at some indices of a block."""
         column: Column = self.blocks[block][f".{name}"][at]
         return column
 
     def columns(self, block: int, at: Ints) -> tuple[dict[str, Ints], dict[str, Column]]:
-        """Columns that are codes, and all others, at some places of a block."""
+        """Code columns and all other columns, at some indices of a block."""
         cells = self.blocks[block]
         every = {name: cells[f".{name}"][at] for name in self._names}
         codes = {name: column for name, column in every.items() if name in self._coded}
         return codes, {name: column for name, column in every.items() if name not in codes}
 
     def take_touched(self) -> set[int]:
-        """Blocks in which something was added since the last call."""
+        """Blocks to which records were added since the last call."""
         taken, self._touched = self._touched, set()
         return taken
 
     def evict(self, before: int) -> None:
-        """Forget the blocks below `before`."""
+        """Remove the blocks below `before`."""
         self._evicted_before = before
         for block in [block for block in self.blocks if block < before]:
             del self.blocks[block], self.newest_ms[block], self.sizes[block]
@@ -138,9 +138,9 @@ class SequenceState:
 class SingleRows(Oracle):
     """The oracle of a copy, decode, filter or lookup.
 
-    steps: filters and lookups of the stage and of those before it. duplicated: the records that are
-    sent twice on purpose explain two outputs of them, or one: which of the two a pipeline passes on
-    is its own affair. A third is a duplicate.
+    steps: filters and lookups of this stage and of those before it. duplicated: records sent twice
+    on purpose explain one or two outputs, because a pipeline may or may not remove duplicates. A
+    third output is a duplicate.
     """
 
     state: SequenceState
@@ -161,10 +161,10 @@ class SingleRows(Oracle):
         inputs = [one.name for one in domain.inputs_of(spec.name)]
         self._keys = [one.key for one in domain.inputs]
         reads = np.array([one.name in inputs for one in domain.inputs] + [False])
-        self._reads = None if reads[:-1].all() else reads  # the last: of no input
+        self._reads = None if reads[:-1].all() else reads  # the last is for no input
         self._compared: list[str] = []
-        self._null: dict[str, Bools] = {}  # by column: of which inputs it is null
-        self._masked: list[str] = []  # numbers that may be null
+        self._null: dict[str, Bools] = {}  # by column: for which inputs it is null
+        self._masked: list[str] = []  # numeric columns that may be null
         self._columns: OutputColumns | None = None
         if spec.kind == "copy":
             return
@@ -193,11 +193,11 @@ class SingleRows(Oracle):
         return Outputs(group, index, appended_ms, content)
 
     def size(self, group: int) -> int:
-        """Places in a block, up to its last record."""
+        """Upper bound of the indices in a block."""
         return self.state.sizes.get(group, 0)
 
     def expected(self, group: int, at: Ints) -> Expected:
-        """What the inputs imply at places of a block."""
+        """Expected outputs at some indices of a block."""
         cells = self.state.blocks[group]
         implied = cells["seen"][at] > 0
         if self._reads is not None:
@@ -210,7 +210,7 @@ class SingleRows(Oracle):
         return Expected(implied, appended_ms, one, appended_ms, cells["scheduled_us"][at], 0)
 
     def same(self, rows: Outputs, tolerance: float) -> Bools:  # noqa: ARG002
-        """Which rows are the record that they come from."""
+        """Which rows are equal to the record that they come from."""
         group, at = int(rows.group[0]), rows.index
         cells = self.state.blocks[group]
         if self._columns is None:
@@ -234,7 +234,7 @@ class SingleRows(Oracle):
         return equal
 
     def copies(self, group: int, index: Ints) -> Ints | None:
-        """Two of records that were sent twice on purpose."""
+        """Two for records that were sent twice on purpose."""
         if self._duplicated is None:
             return None
         rule, seed = self._duplicated
@@ -242,7 +242,7 @@ class SingleRows(Oracle):
         return np.where(kinds == DUPLICATE, 2, 1)
 
     def expected_values(self, group: int, index: int) -> dict[str, Any]:
-        """The columns of the record."""
+        """The expected columns."""
         if self._columns is None:
             return {"value": "the bytes of the input"}
         at = np.array([index])
@@ -265,7 +265,7 @@ class SingleRows(Oracle):
         return found
 
     def address(self, group: int, index: int) -> dict[str, Any]:
-        """Its sequence, and the key of the input record."""
+        """The sequence number, and the key of the input record."""
         sequence = {"sequence": group * BLOCK + index}
         cells = self.state.blocks.get(group)
         if cells is None or not cells["seen"][index]:
@@ -277,11 +277,11 @@ class SingleRows(Oracle):
         return sequence | {key: self._names[key].value(cell) if self.state.is_code(key) else cell}
 
     def key_column(self, group: int, index: int) -> str:
-        """The stage's key; of a copy that of the input."""
+        """The stage's key; for a copy, the key of the input."""
         return self.spec.key or self._keys[int(self.state.blocks[group]["kind"][index])]
 
     def _expected_columns(self, group: int, at: Ints) -> dict[str, Column]:
-        """The compared columns of records; any value where a column is null."""
+        """The compared columns of records; an arbitrary value where a column is null."""
         if not self._steps.changes_rows:
             names = [name for name in self._compared if self.state.has(name)]
             found = {name: self.state.column(group, name, at) for name in names}

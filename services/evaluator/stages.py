@@ -1,7 +1,7 @@
-"""What all oracles share: an oracle computes from the inputs what a stage must publish.
+"""Code shared by all oracles. An oracle computes from the inputs what a stage must publish.
 
-Outputs are addressed by (group, index): block and place of the sequence where an output is one
-input record, event time and keys for a join, window and identity for stages over windows.
+Outputs are addressed by (group, index): block and offset of the sequence number for single input
+records, event time and key code for a join, window and identity for stages over windows.
 """
 
 from collections.abc import Iterable
@@ -23,18 +23,18 @@ from services.evaluator.decode import Decoded
 from services.evaluator.outputs import Content, Outputs
 from services.evaluator.values import Values
 
-GROUP_CELLS = 32  # what a group takes beside its cells, in cells
+GROUP_CELLS = 32  # overhead of a group, in cells
 NEVER = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What the inputs imply at some indices of a group.
+    """Expected outputs at some indices of a group.
 
-    implied: whether an output is due at all; the rest holds only where it is. latest_ms: the latest
-    LogAppendTime of the contributing inputs; inputs: how many they are; appended_sum: the sum of
-    their LogAppendTimes, each less base_ms; scheduled_us: the latest of their scheduled times.
-    closed_ms: when event time closed the window, where that is what makes it due.
+    implied: whether an output is expected; all other fields are valid only if it is. latest_ms: the
+    latest LogAppendTime of the contributing inputs. inputs: their number. appended_sum: the sum of
+    their LogAppendTimes, each minus base_ms. scheduled_us: the latest of their scheduled times.
+    closed_ms: when event time closed the window, if the output is due because of that.
     """
 
     implied: Bools
@@ -47,23 +47,23 @@ class Expected:
 
     @property
     def due_ms(self) -> Ints:
-        """From when on the deadlines count."""
+        """The time from which deadlines count."""
         if self.closed_ms is None:
             return self.latest_ms
         due: Ints = np.maximum(self.latest_ms, self.closed_ms)
         return due
 
     def mean_latency_ms(self, appended_ms: Ints) -> Ints:
-        """LogAppendTimes of outputs less the mean of their inputs', in whole milliseconds. Halves
-        round up. Exact: no mean is made."""
+        """LogAppendTimes of outputs minus the mean of their inputs', in whole milliseconds, halves
+        up. Exact: computed in integers."""
         total = self.inputs * (appended_ms - self.base_ms) - self.appended_sum
         rounded: Ints = (2 * total + self.inputs) // (2 * self.inputs)
         return rounded
 
     def mean_input_ms(self) -> Floats:
-        """The mean of the inputs' LogAppendTimes, rounded up to 1/1024 ms, which a float holds
-        until the year 2248. Halves are among these steps, so the latency that is computed from it
-        and rounded is `mean_latency_ms`."""
+        """The mean of the inputs' LogAppendTimes, rounded up to 1/1024 ms, which a float can
+        represent until the year 2248. Halves are multiples of that step, so rounding the latency
+        computed from it gives `mean_latency_ms`."""
         whole, rest = np.divmod(self.appended_sum, self.inputs)
         mean: Floats = (self.base_ms + whole) - (-1024 * rest // self.inputs) / 1024
         return mean
@@ -82,7 +82,7 @@ class Expected:
 
 
 class State(Protocol):
-    """What an oracle remembers of the inputs, in groups. Bounded by `evict`.
+    """What an oracle stores about the inputs, in groups. Bounded by `evict`.
 
     newest_ms: by group, the LogAppendTime of its newest input.
     """
@@ -90,24 +90,24 @@ class State(Protocol):
     newest_ms: dict[int, int]
 
     def take_touched(self) -> set[int]:
-        """Groups in which something was added since the last call."""
+        """Groups to which records were added since the last call."""
 
     def add(self, rows: InputRows) -> None:
-        """Remember rows of an input, in topic order."""
+        """Store rows of an input, in topic order."""
 
     def evict(self, before: int) -> None:
-        """Forget the groups below `before`, for good: further inputs of theirs are passed over."""
+        """Remove the groups below `before`. Their further inputs are ignored."""
 
     def cells(self) -> int:
-        """Cells in memory. Groups count as GROUP_CELLS more, so that many small ones are bounded
-        as well."""
+        """Cells in memory. Each group counts as GROUP_CELLS more, which bounds the number of small
+        groups."""
 
 
 class Stage(Protocol):
     """The oracle of one stage.
 
-    spec: the stage. state: what is remembered; oracles of several pipelines share it. grows:
-    whether more inputs imply another output, instead of one where there was none.
+    spec: the stage. state: shared by oracles of several pipelines. grows: whether more inputs imply
+    a different output, instead of one where there was none.
     """
 
     spec: StageSpec
@@ -115,49 +115,49 @@ class Stage(Protocol):
 
     @property
     def state(self) -> State:
-        """What is remembered of the inputs."""
+        """The stored inputs."""
 
     def outputs(self, decoded: Decoded, appended_ms: Ints, digest: Ints) -> Outputs:
         """Addresses and compared columns of decoded output records."""
 
     def located(self, rows: Outputs) -> Outputs:
-        """The same rows with the indices that their group gives them; all are of one group."""
+        """The same rows with their indices in the group; all rows are of one group."""
 
     def is_open(self, group: int) -> bool:
-        """Whether a window has inputs and is not closed, so that its outputs have to wait."""
+        """Whether a window has inputs and is not closed, so that its outputs must wait."""
 
     def parts(self, group: int) -> list[int]:
-        """Groups of inputs that the outputs of a group are made of, oldest first."""
+        """Groups of inputs that contribute to the outputs of a group, oldest first."""
 
     def dependent_groups(self, group: int) -> list[int]:
-        """Groups of outputs that the inputs of a group are a part of, oldest first."""
+        """Groups of outputs that the inputs of a group contribute to, oldest first."""
 
     def newest_ms(self, group: int) -> int:
         """The latest time at which an output of a group is due."""
 
     def size(self, group: int) -> int:
-        """Indices of a group are below this."""
+        """Upper bound of the indices of a group."""
 
     def expected(self, group: int, at: Ints) -> Expected:
-        """What the inputs imply at indices `at`, all of them in [0, size)."""
+        """Expected outputs at indices `at`, all in [0, size)."""
 
     def same(self, rows: Outputs, tolerance: float) -> Bools:
-        """Whether each row says what the inputs imply; all rows are of one group and implied."""
+        """Whether each row has the expected content; all rows are of one group and implied."""
 
     def copies(self, group: int, index: Ints) -> Ints | None:
-        """How many outputs are explained at each address; None where it is one everywhere."""
+        """Number of outputs explained at each address; None if it is one for all."""
 
     def expected_values(self, group: int, index: int) -> dict[str, Any]:
-        """Expected columns, for a sample shown to people."""
+        """Expected columns, for a sample."""
 
     def said(self, rows: Outputs, row: int) -> dict[str, Any]:
-        """Columns of an output, for a sample shown to people."""
+        """Columns of an output, for a sample."""
 
     def address(self, group: int, index: int) -> dict[str, Any]:
-        """What an expected output is about, in names, for a sample shown to people."""
+        """Address of an expected output as named values, for a sample."""
 
     def address_of(self, rows: Outputs, row: int) -> dict[str, Any]:
-        """What an output is about, in names, for a sample shown to people."""
+        """Address of an output as named values, for a sample."""
 
     def key_column(self, group: int, index: int) -> str:
         """The column of the address whose text is the key of the output's Kafka record."""
@@ -165,8 +165,9 @@ class Stage(Protocol):
 
 @dataclass(frozen=True)
 class Context:
-    """What all oracles of a run are made with. base_ms: a time near the inputs' (epoch ms), from
-    which times are added up: since 1970, five million of them would not fit in 64 bits."""
+    """Arguments shared by all oracles of a run. base_ms: a time near the inputs' (epoch ms),
+    subtracted before times are summed. Without it, sums of five million times since 1970 would
+    overflow 64 bits."""
 
     domain: DomainSpec
     names: Dictionaries
@@ -174,8 +175,8 @@ class Context:
 
 
 class OutputColumns:
-    """Columns of the output record of a stage: how they become numbers and codes, and how a cell is
-    shown to people."""
+    """Columns of a stage's output record: converts them to numbers and codes, and cells back to
+    values for samples."""
 
     def __init__(self, context: Context, spec: StageSpec) -> None:
         domain, self._names = context.domain, context.names
@@ -192,16 +193,16 @@ class OutputColumns:
         return name in self._types
 
     def names(self) -> list[str]:
-        """All but run_id, as the record has them."""
+        """All columns except run_id, in the record's order."""
         return [name for name in self._types if name != RUN_ID]
 
     def is_text(self, name: str) -> bool:
-        """Whether a column's cells are codes."""
+        """Whether a column holds codes."""
         return name in self._dictionaries
 
     def of(self, decoded: Decoded, name: str) -> Column:
-        """One column. Text that only an output knows gets a code too: the input that explains it
-        may come later."""
+        """One column. Text that occurs in outputs only gets a code too: the input that explains it
+        may arrive later."""
         if name in self._dictionaries:
             return self._dictionaries[name].codes(decoded.coded(name), or_unknown=True)
         if dtype_of(self._types[name]) == np.float64:
@@ -209,7 +210,7 @@ class OutputColumns:
         return decoded.ints(name)
 
     def keys(self, decoded: Decoded, keys: Iterable[str]) -> list[Ints]:
-        """Codes of columns by which the stage groups, also where they are no text."""
+        """Codes of the columns the stage groups by, even if they are not text."""
         return [self._names[key].codes(decoded.coded(key), or_unknown=True) for key in keys]
 
     def content(self, decoded: Decoded, names: Iterable[str]) -> Content:
@@ -217,19 +218,19 @@ class OutputColumns:
         return {name: self.of(decoded, name) for name in names}
 
     def code_of_null(self, name: str) -> int:
-        """The code of null in a column of text."""
+        """The code of null in a text column."""
         return self._dictionaries[name].code(None)
 
     def shown(self, name: str, cell: Any) -> Any:
-        """A cell as people read it."""
+        """The value of a cell."""
         if name in self._dictionaries:
             return self._dictionaries[name].value(int(cell))
         value = cell.item() if isinstance(cell, np.generic) else cell
-        return None if value != value else value  # noqa: PLR0124  # not a number
+        return None if value != value else value  # noqa: PLR0124  # NaN
 
 
 class Oracle:
-    """What most oracles have in common: groups that stand for themselves, and columns that are
+    """Defaults shared by most oracles: each group consists of itself alone, and columns are
     compared one by one (`content`)."""
 
     spec: StageSpec
@@ -238,19 +239,19 @@ class Oracle:
     grows = False
 
     def content(self, group: int, at: Ints) -> dict[str, Values]:
-        """What the columns of outputs must say."""
+        """The expected columns of outputs."""
         raise NotImplementedError
 
     def address(self, group: int, index: int) -> dict[str, Any]:
-        """What an expected output is about."""
+        """Address of an expected output."""
         raise NotImplementedError
 
     def located(self, rows: Outputs) -> Outputs:
-        """The same rows: they have their indices."""
+        """The same rows: their indices are already set."""
         return rows
 
     def is_open(self, group: int) -> bool:  # noqa: ARG002
-        """Never: nothing is closed."""
+        """Always False: these windows do not close."""
         return False
 
     def parts(self, group: int) -> list[int]:
@@ -266,14 +267,14 @@ class Oracle:
         return self.state.newest_ms[group]
 
     def same(self, rows: Outputs, tolerance: float) -> Bools:
-        """Whether each row says what the inputs imply."""
+        """Whether each row has the expected content."""
         equal = np.ones(len(rows), bool)
         for name, values in self.content(int(rows.group[0]), rows.index).items():
             equal &= values.same(rows.content[name], tolerance)
         return equal
 
     def copies(self, group: int, index: Ints) -> Ints | None:  # noqa: ARG002
-        """One output each."""
+        """None: one output per address."""
         return None
 
     def expected_values(self, group: int, index: int) -> dict[str, Any]:
@@ -290,18 +291,18 @@ class Oracle:
         return self.spec.key
 
     def address_of(self, rows: Outputs, row: int) -> dict[str, Any]:
-        """What an output is about."""
+        """Address of an output."""
         return self.address(int(rows.group[row]), int(rows.index[row]))
 
 
 def kinds_of(domain: DomainSpec, spec: StageSpec) -> list[int]:
-    """The inputs that a stage is made of, by place."""
+    """Indices of the inputs that a stage is computed from."""
     inputs = domain.inputs_of(spec.name)
     return [kind for kind, one in enumerate(domain.inputs) if one in inputs]
 
 
 def origin(domain: DomainSpec, spec: StageSpec, column: str) -> str:
-    """Name of the input column whose values a column of text of a stage has."""
+    """Name of the input column from which a stage's text column takes its values."""
     if column in spec.columns:
         return spec.columns[column].rpartition(".")[2]
     for one in spec.aggregates:

@@ -1,5 +1,5 @@
-"""What a column of outputs must say: its cells, when they are the same as an output's, and how they
-are made of one record of each source."""
+"""Expected columns of outputs: their cells, comparison with actual outputs, and their computation
+from one record of each source."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from services.evaluator.columns import Bools, Floats, Ints
 
 @dataclass(frozen=True)
 class Values:
-    """What a column must say, one cell each. scale: of numbers whose sums engines may add in any
-    order, what an error is held against; None where they must be equal."""
+    """An expected column. scale: magnitude for the tolerance, for numbers whose sums engines may
+    compute in any order; None if cells must be equal."""
 
     values: Column
     scale: Floats | None = None
 
     def same(self, actual: Column, tolerance: float) -> Bools:
-        """Which cells are what they must be."""
+        """Which cells have the expected value."""
         if self.scale is None:
             return equal_columns(actual, self.values)
         return near(actual, self.values, tolerance, self.scale)
@@ -31,16 +31,16 @@ def near(actual: Column, expected: Column, tolerance: float, scale: Floats) -> B
     """Which cells differ by no more than the tolerance times the scale, or are equal.
 
     The rounding error of a sum is bounded by the sum of the absolute values (Higham, Accuracy and
-    Stability of Numerical Algorithms, §4.2), so that is the scale: with values of both signs a mean
-    may be small and its error is not.
+    Stability of Numerical Algorithms, §4.2), so that is the scale. A mean of values with both signs
+    may be small although its error is not.
     """
-    with np.errstate(invalid="ignore"):  # infinity less infinity
+    with np.errstate(invalid="ignore"):  # infinity minus infinity
         near: Bools = np.abs(actual - expected) <= tolerance * scale
     return near & np.isfinite(expected) | equal_columns(actual, expected)
 
 
 def equal_columns(actual: Column, expected: Column) -> Bools:
-    """Which cells are equal; not a number (or null) equals itself."""
+    """Which cells are equal; NaN (or null) equals itself."""
     if actual.dtype.kind != "f":
         whole: Bools = actual == expected
         return whole
@@ -49,7 +49,7 @@ def equal_columns(actual: Column, expected: Column) -> Bools:
 
 
 class Source(NamedTuple):
-    """A column of an input, which is given by its place in the domain."""
+    """A column of an input; kind: index of the input in the domain."""
 
     kind: int
     column: str
@@ -59,14 +59,14 @@ class Source(NamedTuple):
 
 
 class Combination:
-    """An aggregate over one value of each source: of the records of a join or of a pair."""
+    """An aggregate over one value of each source, for the records of a join or of a pair."""
 
     def __init__(self, spec: Aggregate, is_float: bool) -> None:
         self._spec = spec
         self._is_float = is_float
 
     def of(self, values: list[Column], appended_ms: list[Ints]) -> Values:
-        """The column, given the values of each source and when each was appended."""
+        """The column, given each source's values and append times."""
         function = self._spec.function
         if function == "first":
             first = np.argmin(np.stack(appended_ms), axis=0)

@@ -1,7 +1,7 @@
-"""Expected outputs of a closed window, from its input rows: aggregates by keys, pairs of records of
-two inputs, filters and tables over them, and aggregates or changes of those.
+"""Computes the expected outputs of a closed window from its input rows: aggregates by keys, pairs
+of records of two inputs, filters and tables over them, and aggregates or changes of those.
 
-All of it is computed at once, on whole columns.
+All of it is computed on whole columns.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,12 +27,12 @@ from services.evaluator.window_results import (
 )
 
 _LAST = np.iinfo(np.int64).max
-Rows = Mapping[int, InputRows | None]  # by place of the input
+Rows = Mapping[int, InputRows | None]  # by index of the input
 
 
 def joined_rows(parts: list[InputRows], until_ms: int) -> InputRows | None:
-    """Rows of one input that were appended until a time, in the order of LogAppendTime; None where
-    there are none."""
+    """Rows of one input appended up to a time, in order of LogAppendTime; None if there are
+    none."""
     parts = [part.take(part.appended_ms <= until_ms) for part in parts]
     parts = [part for part in parts if len(part)]
     if not parts:
@@ -54,10 +54,10 @@ def joined_rows(parts: list[InputRows], until_ms: int) -> InputRows | None:
 class Recipe:
     """How the outputs of a stage are computed.
 
-    core: an aggregate of inputs or a window_join; steps: filters and tables over it; last: an
-    aggregate or change of that, or core itself; last_steps: filters and tables over it.
-    sources: of each aggregate of the core, the columns of inputs that it is made of; columns: of a
-    window_join, the columns that it takes. base_ms: times are added up from here.
+    core: an aggregate of inputs, or a window_join. steps: filters and tables over it. last: an
+    aggregate or change of that, or core itself. last_steps: filters and tables over it.
+    sources: for each aggregate of the core, the input columns it is computed from. columns: source
+    of each column of a window_join. base_ms: subtracted before times are summed.
     """
 
     core: StageSpec
@@ -70,24 +70,24 @@ class Recipe:
 
     @cached_property
     def identity(self) -> tuple[str, ...]:
-        """The columns that say which output of a window it is."""
+        """The columns that identify an output within its window."""
         sequences = [name for name, one in self.columns.items() if one.column == SEQUENCE]
         return tuple(sequences) if self.last.kind == "window_join" else self.last.keys
 
     @cached_property
     def _kinds(self) -> list[int]:
-        """The inputs of which an aggregate needs a row each, by place."""
+        """Indices of the inputs of which an aggregate needs a row each."""
         return sorted({one.kind for every in self.sources.values() for one in every})
 
     def columns_of(self, names: Iterable[str]) -> list[str]:
-        """Those of an output record's columns that the outputs have."""
+        """Those of an output record's columns that are computed here."""
         made = {*self.last.keys, *(one.column for one in self.last.aggregates)}
         made |= {*self.last.columns, *(one.column for one in self.last.changes)}
         made |= self.last_steps.added()
         return [name for name in names if name in made]
 
     def narrowed(self, rows: InputRows) -> InputRows:
-        """Rows with the columns that are needed."""
+        """Rows reduced to the columns that are needed."""
         used = {one.column for every in self.sources.values() for one in every}
         used |= {one.column for one in self.columns.values()} | {*self.core.keys}
         used |= {*self.core.once_per}
@@ -98,7 +98,7 @@ class Recipe:
         )
 
     def results(self, rows: Rows, closed_ms: int) -> Results:
-        """Outputs of a window that has these rows."""
+        """Outputs of a window with these rows."""
         found = self._core_results(rows, None)
         found = self._identified(_applied(self.last_steps, found))
         return replace(found, closed_ms=closed_ms)
@@ -106,7 +106,7 @@ class Recipe:
     def results_of_windows(
         self, rows: Rows, masks: Mapping[int, Mapping[int, Bools]], closed_ms: int
     ) -> Results:
-        """Outputs of a window of `last`, given which rows are in each window of `core`."""
+        """Outputs of a window of `last`, given the rows of each window of `core` as masks."""
         parts = [
             _applied(self.steps, self._core_results(rows, masks[start])) for start in sorted(masks)
         ]
@@ -118,14 +118,14 @@ class Recipe:
         return replace(found, closed_ms=closed_ms)
 
     def _identified(self, found: Results) -> Results:
-        """Every output once: of a pair that is there several times the first one."""
+        """Every output once; of repeated pairs the first, with their number in `copies`."""
         if self.last.kind == "window_join" and len(found):
             number, first = numbered([found.columns[name].values for name in self.identity])
             found = replace(found.take(first), copies=np.bincount(number))
         return replace(found, identity=self.identity)
 
     def _core_results(self, rows: Rows, masks: Mapping[int, Bools] | None) -> Results:
-        """Outputs of the core of the rows that are in one window: all, or those of the masks."""
+        """Outputs of the core for the rows of one window: all rows, or those of the masks."""
         places = {
             kind: np.arange(len(one)) if masks is None else np.flatnonzero(masks[kind])
             for kind, one in rows.items()
@@ -178,7 +178,7 @@ class Recipe:
         )
 
     def _aggregates(self, rows: dict[int, InputRows], places: dict[int, Ints]) -> Results:
-        """An aggregate of input rows: by keys that have a row of every input."""
+        """An aggregate of input rows, for keys with a row of every input."""
         places = {kind: self._counted(rows[kind], place) for kind, place in places.items()}
         if not all(len(places.get(kind, ())) for kind in self._kinds):
             return no_results()
@@ -208,14 +208,14 @@ class Recipe:
         return found.take(np.logical_and.reduce(has_all))
 
     def _counted(self, rows: InputRows, place: Ints) -> Ints:
-        """The rows that count: one for every value of `once_per`, where it is given."""
+        """The rows that count: one per value of `once_per`, if that is set."""
         if not self.core.once_per or not len(place):
             return place
         names = (*self.core.keys, *self.core.once_per)
         return place[np.sort(numbered([rows.column(name)[place] for name in names])[1])]
 
     def _aggregate_of(self, rows: Rows, found: Results) -> Results:
-        """An aggregate of pairs. Every record that is in one of them contributes once."""
+        """An aggregate of pairs. Each record contributes once, however many pairs it is in."""
         if not len(found):
             return no_results()
         assert found.members is not None
@@ -244,8 +244,8 @@ class Recipe:
         )
 
     def _changes(self, parts: list[Results]) -> Results:
-        """Changes of the newest part against those before it. A change against a part that has
-        nothing is null."""
+        """Changes of the newest part against earlier ones. A change against a part without records
+        is null."""
         newest = parts[-1]
         if not len(newest):
             return no_results()
@@ -281,7 +281,7 @@ class Recipe:
         appended_ms: Ints,
         scheduled_us: Ints,
     ) -> Results:
-        """Outputs with the times of the rows that have their number."""
+        """Outputs with the times of the rows with their number."""
         count = int(number.max()) + 1
         latest_ms, latest_us = np.full((2, count), NEVER)
         np.maximum.at(latest_ms, number, appended_ms)
@@ -293,7 +293,7 @@ class Recipe:
 
 
 def matches(left: Ints, right: Ints) -> tuple[Ints, Ints]:
-    """Places of all pairs of equal numbers, by place in `left`, then in `right`."""
+    """Indices of all pairs of equal numbers, ordered by index in `left`, then in `right`."""
     order = np.argsort(right, kind="stable")
     ordered = right[order]
     begin = np.searchsorted(ordered, left, side="left")
@@ -304,8 +304,8 @@ def matches(left: Ints, right: Ints) -> tuple[Ints, Ints]:
 
 
 def by_group(spec: Aggregate, values: Column, number: Ints, times: Ints, count: int) -> Values:
-    """An aggregate of the values that have each number below `count`; times: when each value was
-    appended."""
+    """An aggregate of values grouped by number (below `count`). times: append time of each
+    value."""
     is_float = values.dtype.kind == "f"
     if spec.function == "count":
         return Values(np.bincount(number, minlength=count))
@@ -315,7 +315,7 @@ def by_group(spec: Aggregate, values: Column, number: Ints, times: Ints, count: 
     total: Column = np.zeros(count, np.float64 if is_float else np.int64)
     if spec.function == "first":
         order = np.argsort(times, kind="stable")[::-1]
-        total[number[order]] = values[order]  # the last assignment stays
+        total[number[order]] = values[order]  # the last assignment wins
         return Values(total)
     if spec.function in ("min", "max"):
         least, most = (np.nan, -np.inf) if is_float else (_LAST, NEVER)
@@ -331,7 +331,7 @@ def by_group(spec: Aggregate, values: Column, number: Ints, times: Ints, count: 
 
 
 def _applied(steps: RowSteps, found: Results) -> Results:
-    """Outputs that pass filters, with the columns of tables."""
+    """Outputs that pass the filters, with the columns of the tables."""
     if not steps.changes_rows or not len(found):
         return found
     codes = {n: v.values for n, v in found.columns.items() if n in found.texts}

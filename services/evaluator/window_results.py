@@ -1,4 +1,4 @@
-"""Outputs that the inputs of a closed window imply, as columns: one row each."""
+"""Expected outputs of a closed window, as columns with one row per output."""
 
 from dataclasses import dataclass, replace
 
@@ -11,11 +11,10 @@ from services.evaluator.values import Values
 
 @dataclass(frozen=True)
 class Results:
-    """Outputs, one row each, with the times of the inputs that contribute to them.
+    """Outputs, one row each, with the times of the contributing inputs.
 
-    columns: what they say. members: by place of the input, which of its rows each output is made
-    of, where it is one of each. copies: how many outputs there are of each, where one may be there
-    several times.
+    columns: contents. members: by index of the input, the row that each output is made of, if it is
+    one of each input. copies: how often each output occurs, if it may occur several times.
     """
 
     columns: dict[str, Values]
@@ -49,7 +48,7 @@ class Results:
         )
 
     def places(self, identity: list[Column]) -> Ints:
-        """Which row each identity has; UNKNOWN where none has it."""
+        """Row of each identity; UNKNOWN if there is none."""
         if not len(self):
             return np.full(len(identity[0]), UNKNOWN, np.int64)
         mine = [self.columns[name].values for name in self.identity]
@@ -67,7 +66,7 @@ def taken(values: Values, rows: Ints | Bools) -> Values:
 
 
 def numbered(columns: list[Column]) -> tuple[Ints, Ints]:
-    """A number from 0 on for every different row, and where each number is first."""
+    """A number from 0 for every distinct row, and the index at which each number occurs first."""
     number = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         values, code = np.unique(column, return_inverse=True)
@@ -78,7 +77,7 @@ def numbered(columns: list[Column]) -> tuple[Ints, Ints]:
 
 
 def concatenated(parts: list[Results]) -> Results:
-    """All outputs of several windows."""
+    """Outputs of several windows together."""
     parts = [part for part in parts if len(part)]
     if len(parts) <= 1:
         return parts[0] if parts else no_results()
@@ -109,13 +108,13 @@ def _joined(parts: list[Values]) -> Values:
 
 
 def no_results() -> Results:
-    """No output."""
+    """An empty result."""
     empty = np.empty(0, np.int64)
     return Results({}, frozenset(), empty, empty, empty, empty, members={})
 
 
 def cells_at(values: Values | None, place: Ints) -> Values:
-    """Cells at some places; not a number at UNKNOWN."""
+    """Cells at some indices; NaN for UNKNOWN."""
     found, scale = np.full(len(place), np.nan), np.full(len(place), np.nan)
     known = place != UNKNOWN
     if values is not None and known.any():
@@ -125,7 +124,7 @@ def cells_at(values: Values | None, place: Ints) -> Values:
 
 
 def ints_at(column: Ints, place: Ints, otherwise: int) -> Ints:
-    """Cells at some places, `otherwise` at UNKNOWN."""
+    """Cells at some indices; `otherwise` for UNKNOWN."""
     found: Ints = np.full(len(place), otherwise, np.int64)
     known = place != UNKNOWN
     found[known] = column[place[known]]

@@ -1,9 +1,9 @@
-"""What windows hold that are due when all their records are there: by window and keys, how many
-records of each input there are, and what the aggregates need of them.
+"""State of windows that are due when all their records are present: by window and keys, the number
+of records of each input and what the aggregates need of them.
 
-A record counts once per `every_s`, input, keys and the columns `once_per`: the first in the order
-of LogAppendTime (`append_order.py`). Where records disagree on how many there are the largest
-counts.
+A record counts once per `every_s`, input, keys and the columns `once_per`: the first in order of
+LogAppendTime (`append_order.py`). If records disagree on the number of records, the largest number
+applies.
 """
 
 from dataclasses import dataclass
@@ -23,10 +23,11 @@ _LAST = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class Sum:
-    """How one aggregate is kept: its column, function, inputs by place and the column of each.
+    """State of one aggregate: its column and function, and the source column of each input by
+    index.
 
-    is_float: its values are floats. distinct: codes of keys and value, where different values are
-    counted; None where every record that counts has another one.
+    is_float: its values are floats. distinct: codes of keys and value, if distinct values are
+    counted; None if every counted record has a different one.
     """
 
     spec: Aggregate
@@ -35,7 +36,7 @@ class Sum:
     distinct: KeyCodes | None = None
 
     def cells(self) -> dict[str, tuple[Any, Any]]:
-        """Columns of the memory."""
+        """Columns of the state."""
         name, dtype = self.spec.column, np.float64 if self.is_float else np.int64
         kept: dict[str, tuple[Any, Any]] = {}
         if self.spec.function in ("sum", "mean"):
@@ -53,7 +54,7 @@ class Sum:
         return kept
 
     def add(self, cells: Columns, at: Ints, rows: InputRows, picked: Ints) -> None:
-        """Take in the picked rows, whose keys have the codes `at`."""
+        """Add the picked rows, whose keys have the codes `at`."""
         name, function = self.spec.column, self.spec.function
         if function == "count" or rows.kind not in self.sources:
             return
@@ -100,10 +101,11 @@ class Sum:
 
 
 class WindowState:
-    """By window and keys: how many records of each input there are, and what the aggregates need of
+    """By window and keys: the number of records of each input, and what the aggregates need of
     them. Bounded by `evict`.
 
-    kinds: the inputs by place. base_ms: a time near the inputs', from which times are added up.
+    kinds: indices of the inputs. base_ms: a time near the inputs', subtracted before times are
+    summed.
     """
 
     def __init__(
@@ -119,7 +121,7 @@ class WindowState:
         self.kinds = kinds_of(context.domain, spec)
         self.sums = sums
         self.base_ms = context.base_ms
-        self.due = self.size_ms // (1000 * spec.complete.every_s)  # times the column
+        self.due = self.size_ms // (1000 * spec.complete.every_s)  # multiplied by the column
         self.limit_column = spec.complete.column
         self._spec = spec
         self._every_ms = 1000 * spec.complete.every_s
@@ -129,7 +131,7 @@ class WindowState:
         self._units = KeyCodes([names[key] for key in (*spec.keys, *spec.once_per)])
         self._cells: dict[str, tuple[Any, Any]] = {
             "limit": (np.int64, 0),
-            "appended_sum": (np.int64, 0),  # of milliseconds after base_ms
+            "appended_sum": (np.int64, 0),  # of milliseconds since base_ms
             "latest_ms": (np.int64, NEVER),
             "scheduled_us": (np.int64, NEVER),
         }
@@ -139,13 +141,13 @@ class WindowState:
         self._flags = {str(kind): (np.bool_, False) for kind in self.kinds}
         self.windows: dict[int, Columns] = {}
         self.newest_ms: dict[int, int] = {}
-        self._counted: dict[int, Columns] = {}  # by every_s: which units, of each input
-        self._distinct: dict[tuple[int, str], Columns] = {}  # by window and column: which values
+        self._counted: dict[int, Columns] = {}  # by every_s: units, of each input
+        self._distinct: dict[tuple[int, str], Columns] = {}  # by window and column: values
         self._touched: set[int] = set()
         self._evicted_before: int | None = None
 
     def applied(self, rows: InputRows) -> InputRows:
-        """The rows that are in windows: those of the stage's inputs that its filters keep."""
+        """The rows that belong to windows: those of the stage's inputs that pass its filters."""
         return self._steps.applied(rows) if rows.kind in self.kinds else rows.take(slice(0, 0))
 
     def key_codes(self, rows: InputRows) -> Ints:
@@ -153,13 +155,13 @@ class WindowState:
         return self.keys.of([rows.codes[name] for name in self._spec.keys])
 
     def starts(self, event_ms: int) -> list[int]:
-        """Begins of the windows that an event time is in."""
+        """Starts of the windows that contain an event time."""
         newest = event_ms // self.slide_ms * self.slide_ms
         return [*range(newest, newest - self.size_ms, -self.slide_ms)]
 
     def add(self, rows: InputRows) -> None:
-        """Remember input rows (`applied`) in the windows that they belong to. Must be called in the
-        order of LogAppendTime."""
+        """Store input rows (`applied`) in their windows. Must be called in order of
+        LogAppendTime."""
         key = self.key_codes(rows)
         unit = self._units.of([rows.codes[n] for n in (*self._spec.keys, *self._spec.once_per)])
         every = np.arange(len(rows))
@@ -197,7 +199,7 @@ class WindowState:
         np.maximum.at(cells["scheduled_us"], at, rows.scheduled_us[picked])
 
     def _new_values(self, start: int, one: Sum, rows: InputRows, picked: Ints) -> Ints:
-        """Those of the picked rows whose value is the first of its kind in a window."""
+        """Those of the picked rows whose value occurs for the first time in a window."""
         if rows.kind not in one.sources:
             return picked
         assert one.distinct is not None
@@ -209,7 +211,7 @@ class WindowState:
         return picked[_mark_first(seen["seen"], code[picked])]
 
     def complete(self, start: int, at: Ints) -> Bools:
-        """Whether every record of every input is there, for keys `at`."""
+        """Whether all records of all inputs are present, for keys `at`."""
         cells = self.windows[start]
         due = cells["limit"][at] * self.due
         whole: Bools = due > 0
@@ -218,19 +220,19 @@ class WindowState:
         return whole
 
     def has_all(self, start: int, at: Ints) -> Bools:
-        """Whether there is a record of every input, for keys `at`."""
+        """Whether there is at least one record of every input, for keys `at`."""
         cells = self.windows[start]
         counts = [cells[f"records of {kind}"][at] > 0 for kind in self.kinds]
         found: Bools = np.logical_and.reduce(counts)
         return found
 
     def take_touched(self) -> set[int]:
-        """Windows in which something was added since the last call."""
+        """Windows to which records were added since the last call."""
         taken, self._touched = self._touched, set()
         return taken
 
     def evict(self, before: int) -> None:
-        """Forget the windows that begin before a time."""
+        """Remove the windows that start before a time."""
         self._evicted_before = before
         for start in [start for start in self.windows if start < before]:
             del self.windows[start]
@@ -252,7 +254,7 @@ class WindowState:
 
 
 def _mark_first(seen: Bools, code: Ints) -> Bools:
-    """Which codes come for the first time; they are marked."""
+    """Which codes occur for the first time. Marks them as seen."""
     new: Bools = first_of_each(code) & ~seen[code]
     seen[code[new]] = True
     return new
