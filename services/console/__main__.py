@@ -1,4 +1,4 @@
-"""The `tidegauge` command: asks through Kafka, answers from ClickHouse.
+"""The `tidegauge` command: sends requests through Kafka, reads results from ClickHouse.
 
 ./tidegauge run            # start what is not running, do one run, print a report
 ./tidegauge --help
@@ -32,7 +32,7 @@ NOT_DONE = (
 
 
 def main(arguments: list[str]) -> int:
-    """Carry out one command; returns the exit code."""
+    """Execute one command; returns the exit code."""
     if arguments[:1] == ["test"]:
         return run_tests(arguments[1:])
     options = build_parser().parse_args(arguments)
@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> int:
         end = "." if isinstance(error, InstallError) else ""
         print(f"tidegauge: {error}{end}", file=sys.stderr)
         return EXIT_USAGE
-    except BrokenPipeError:  # such as `… | head`: nobody reads on
+    except BrokenPipeError:  # such as `… | head`, which closes the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_PIPE_CLOSED
     except KeyboardInterrupt:

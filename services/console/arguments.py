@@ -1,4 +1,4 @@
-"""The command line: verbs, options, and their help."""
+"""The command line: verbs, options and their help."""
 
 import argparse
 import textwrap
@@ -291,7 +291,7 @@ def _verb(verbs: Verbs, name: str, text: str) -> argparse.ArgumentParser:
         epilog=more.epilog(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    # Also after the verb; SUPPRESS, so that a value before the verb is not overwritten.
+    # Also accepted after the verb; SUPPRESS keeps a value given before the verb.
     unset = argparse.SUPPRESS
     parser.add_argument("--data", type=Path, metavar="DIR", default=unset, help="folder for state")
     for option, what in LOUDNESS:

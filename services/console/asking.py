@@ -1,4 +1,4 @@
-"""The verb `sql`: one query, to the terminal or a file, and questions to begin with."""
+"""The verb `sql`: one query, printed or written to a file, and example queries."""
 
 import re
 import sys
@@ -29,7 +29,7 @@ BINARY = ("Arrow", "ArrowStream", "Avro", "Native", "ORC", "Parquet", "RowBinary
 
 @dataclass(frozen=True)
 class Example:
-    """A question people ask, and the query that answers it."""
+    """A common question and the query that answers it."""
 
     number: int
     question: str
@@ -37,7 +37,7 @@ class Example:
 
 
 def examples() -> tuple[Example, ...]:
-    """All examples, in their order."""
+    """All examples in order."""
     found = []
     for path in sorted(EXAMPLES_DIR.glob("*.sql")):
         first, _, sql = path.read_text().partition("\n")
@@ -54,12 +54,12 @@ def example(number: int) -> Example:
 
 
 def plain_examples() -> list[dict[str, Any]]:
-    """Every question with its query, as plain values."""
+    """All examples as plain values."""
     return [asdict(one) for one in examples()]
 
 
 def show_examples(console: Console) -> None:
-    """Every question with its query."""
+    """Print all examples."""
     for each in examples():
         console.print(f"[bold]{each.number}[/bold]  {each.question}", soft_wrap=True)
         console.print(Syntax(each.sql, "sql", background_color="default", word_wrap=True))
@@ -68,10 +68,10 @@ def show_examples(console: Console) -> None:
 
 
 def format_of(name: str | None, output: Path | None) -> str:
-    """The ClickHouse format that was asked for, by name or by the suffix of the file.
+    """The requested ClickHouse format, by name or by the suffix of the file.
 
-    Names of FORMATS are read in any case, others are ClickHouse's own. Raises DefinitionError
-    where what is no text would go to a terminal.
+    Names in FORMATS are case-insensitive; other names are passed to ClickHouse. Raises
+    DefinitionError if a binary format would go to a terminal.
     """
     suffix = output.suffix.removeprefix(".") if output else ""
     asked = name or (suffix if suffix.lower() in FORMATS else "table")
@@ -84,8 +84,8 @@ def format_of(name: str | None, output: Path | None) -> str:
 
 
 def answer(url: StoreUrl | str, sql: str, output_format: str, output: Path | None) -> None:
-    """Write the answer to standard output, or to a file once it is whole; say that it has no rows
-    where a table would show nothing at all. Raises QueryError."""
+    """Write the result to standard output, or to a file once it is complete. Says so if a table has
+    no rows. Raises QueryError."""
     data = query_bytes(url, sql, output_format)
     if not data:
         print("tidegauge: the answer has no rows.", file=sys.stderr)

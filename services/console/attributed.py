@@ -1,4 +1,4 @@
-"""Whose the figures of a run are, in its report: late seconds, room, and the floor below them."""
+"""Attribution in the report of a run: late seconds, room for the pipeline, and the floor."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ FLOOR = ("p50", "p90", "p95", "p99", "max")
 
 
 def taken_from(detail: dict[str, Any]) -> Report:
-    """`disturbed`, `late` and `room` of a report, taken out of the detail of a conclusion; None and
-    empty where the run was concluded before it said so."""
+    """`disturbed`, `late` and `room` of a report, removed from the detail of a conclusion; None and
+    empty for runs concluded before these existed."""
     return {
         "disturbed": detail.pop("disturbed", None),
         "late": detail.pop("late", {}),
@@ -20,13 +20,13 @@ def taken_from(detail: dict[str, Any]) -> Report:
 
 
 def attributed_sentence(report: Report) -> str:
-    """Whose the late seconds are, whether others disturbed the run, and whether the machine was
-    saturated; empty where that is not known."""
+    """The cause of late seconds, whether the run was disturbed, and whether the machine was
+    saturated; empty if not known."""
     return str((report.get("late") or {}).get("said") or "")
 
 
 def floor_of(url: str, run_id: str) -> dict[str, Any] | None:
-    """What a plain copy took before a run, milliseconds; None where it was not measured."""
+    """Latency of a plain copy before a run, milliseconds; None if it was not measured."""
     rows = query(
         url,
         "SELECT * FROM tidegauge.latency_summary"
@@ -40,7 +40,7 @@ def floor_of(url: str, run_id: str) -> dict[str, Any] | None:
 
 
 def floor_sentence(report: Report) -> str:
-    """What the instrument itself takes; empty where that was not measured."""
+    """The latency of the measurement itself; empty if it was not measured."""
     floor = report.get("floor")
     if not floor:
         return ""
@@ -51,7 +51,7 @@ def floor_sentence(report: Report) -> str:
 
 
 def attributed_lines(report: Report) -> list[tuple[str, str]]:
-    """Both, where they are known, each with its style on a terminal."""
+    """Both sentences, if known, each with its terminal style."""
     lines = [
         (floor_sentence(report), ""),
         (attributed_sentence(report), "yellow" if report.get("disturbed") else ""),
@@ -60,7 +60,7 @@ def attributed_lines(report: Report) -> list[tuple[str, str]]:
 
 
 def waiting_of(report: Report, part: str) -> str:
-    """Of the time in which a part wanted to run, the share in which it waited for a core; empty
-    where that is not known."""
+    """Share of the time in which a part was runnable that it waited for a core; empty if not
+    known."""
     share = (report.get("room") or {}).get(part, {}).get("waiting_share")
     return "" if share is None else f"{share:.0%}"

@@ -1,10 +1,10 @@
 """The verb `bench`: runs `tests/benchmarks/NAME.py` and shows figures and ratios.
 
-A benchmark is a module with `measure(say, scratch) -> Measured`: it says what it does through
-`say(text)`, keeps its files in `scratch`, and measures itself and a peer in one run, alternately,
-because machines are noisy. Figures are in the unit that their name ends with; NAME_low and
-NAME_high are the bounds of NAME. A baseline is what an earlier run wrote: a ratio has fallen where
-its whole interval lies below that of the baseline.
+A benchmark is a module with `measure(say, scratch) -> Measured`. It reports progress through
+`say(text)`, keeps its files in `scratch`, and measures itself and a peer alternately in one run,
+because machines are noisy. A figure's name ends with its unit; NAME_low and NAME_high are the
+bounds of NAME. A baseline is the output of an earlier run. A ratio has fallen if its whole interval
+is below that of the baseline.
 """
 
 import importlib
@@ -29,7 +29,7 @@ _BOUNDS = ("_low", "_high")
 
 
 class Measured(Protocol):
-    """What a benchmark returns."""
+    """The result of a benchmark."""
 
     @property
     def figures(self) -> dict[str, float]:
@@ -37,7 +37,7 @@ class Measured(Protocol):
 
     @property
     def ratios(self) -> dict[str, float]:
-        """Ours against a peer's, above 1 where ours is better."""
+        """Our figure relative to a peer's; above 1 if ours is better."""
 
 
 Measure = Callable[[Callable[[str], None], Path], Measured]
@@ -52,8 +52,9 @@ def benchmark_names() -> tuple[str, ...]:
 def run_benchmarks(
     name: str | None, path: Path | None, baseline: Path | None, console: Console
 ) -> tuple[str, ...]:
-    """Run one benchmark or all and show the figures; returns a sentence for each ratio that has
-    fallen since the baseline, or that a run of all benchmarks lacks. Raises DefinitionError."""
+    """Run one benchmark or all and print the figures. Returns a sentence for each ratio that has
+    fallen since the baseline, or that is missing from a run of all benchmarks. Raises
+    DefinitionError."""
     known = benchmark_names()
     if name is not None and name not in known:
         raise DefinitionError(f"There is no benchmark {name!r}; there are: {', '.join(known)}.")
@@ -78,7 +79,7 @@ def run_benchmarks(
 
 
 def ratios_of(path: Path) -> dict[str, float]:
-    """The ratios of a file that `--json` wrote. Raises DefinitionError."""
+    """The ratios in a file written by `--json`. Raises DefinitionError."""
     try:
         found = json.loads(path.read_bytes())["ratios"]
         ratios = {name: float(value) for name, value in found.items()}
@@ -99,8 +100,8 @@ def ratios_of(path: Path) -> dict[str, float]:
 
 
 def fallen(now: Mapping[str, float], before: Mapping[str, float]) -> tuple[str, ...]:
-    """A sentence for each ratio whose interval lies below that of before; one without an interval
-    counts as it is."""
+    """A sentence for each ratio whose interval is below the previous one; without an interval the
+    value itself counts."""
     found = []
     for name in before.keys() & now.keys():
         highest = now.get(f"{name}_high", now[name])
@@ -112,7 +113,7 @@ def fallen(now: Mapping[str, float], before: Mapping[str, float]) -> tuple[str, 
 
 
 def missing(now: Mapping[str, float], before: Mapping[str, float]) -> tuple[str, ...]:
-    """A sentence for each ratio of before that was not measured now."""
+    """A sentence for each previous ratio that was not measured now."""
     gone = sorted(name for name in before.keys() - now.keys() if not name.endswith(_BOUNDS))
     return tuple(f"{name} was {_with_bounds(before, name)} and was not measured." for name in gone)
 
@@ -130,7 +131,7 @@ def _show(console: Console, figures: Mapping[str, float], ratios: Mapping[str, f
 
 
 def _with_bounds(values: Mapping[str, float], name: str) -> str:
-    """A value, and between what it lies where that is known."""
+    """A value, with its bounds if known."""
     value, low, high = (values.get(key) for key in (name, f"{name}_low", f"{name}_high"))
     if low is None or high is None:
         return number(value)
@@ -138,7 +139,7 @@ def _with_bounds(values: Mapping[str, float], name: str) -> str:
 
 
 def number(value: float | None) -> str:
-    """A value in few characters; nothing where it is not known."""
+    """A value in few characters; empty if not known."""
     if value is None:
         return ""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.3g}"

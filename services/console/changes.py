@@ -1,4 +1,4 @@
-"""The verb `changes`: where the history of a figure changed, in sentences."""
+"""The verb `changes`: change points in the history of a figure, in sentences."""
 
 from typing import Any
 
@@ -10,7 +10,8 @@ SHOWN_CAUSES = 2
 
 
 def show_changes(console: Console, changes: list[dict[str, Any]], explains: bool = False) -> None:
-    """One paragraph each; explains: with both levels, how sure it is, and all that changed."""
+    """One paragraph per change. explains: also print both levels, the confidence, and all that
+    changed."""
     if not changes:
         console.print("No change point in the history of any workload.")
     for change in changes:
@@ -24,7 +25,7 @@ def show_changes(console: Console, changes: list[dict[str, Any]], explains: bool
 
 
 def levels(change: dict[str, Any]) -> list[str]:
-    """`before: median 5.1, 4.9 to 5.6 in 12 runs`, the same after, and how sure it is."""
+    """`before: median 5.1, 4.9 to 5.6 in 12 runs`, the same for after, and the confidence."""
     found = [
         f"{side}: median {at['median']:.4g}, {at['low']:.4g} to {at['high']:.4g}"
         f" in {at['runs']} runs"

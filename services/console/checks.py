@@ -12,16 +12,16 @@ CHECKS = (
     ("types", ["mypy", "--no-error-summary"]),
     ("import boundaries", ["importlinter.cli", "lint_imports"]),
 )
-# Tests of services mostly wait for one of them, so two processes share them. tests/conftest.py says
-# which tests stay together. Tests of whole stacks come first: they take longest.
+# Tests of services mostly wait for one, so two processes share them. tests/conftest.py defines
+# which tests stay together. Tests of whole stacks come first because they take longest.
 SHARED = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 FOLDERS = ("end_to_end", "integration", "security", "unit", "contract")
 
 
 def run_tests(arguments: list[str]) -> int:
-    """Run everything, or only pytest when arguments are given; returns the exit code.
+    """Run everything, or only pytest if arguments are given; returns the exit code.
 
-    arguments: pytest's; the first may be a kind of tests, as pyproject.toml names them (`faults`).
+    arguments: for pytest; the first may be a kind of tests from pyproject.toml (`faults`).
     """
     if not (ROOT / "tests").is_dir():
         print("tidegauge: the tests are in a checkout only, not in the package.", file=sys.stderr)
@@ -40,14 +40,14 @@ def run_tests(arguments: list[str]) -> int:
 
 
 def pytest_arguments(arguments: list[str]) -> list[str]:
-    """The arguments with a kind of tests in front as pytest's option."""
+    """The arguments, with a leading kind of tests as a pytest option."""
     if arguments and arguments[0] in _kinds():
         return ["-m", *arguments]
     return arguments
 
 
 def _kinds() -> list[str]:
-    """The markers that pyproject.toml declares, each `name: what it means`."""
+    """The markers declared in pyproject.toml, each as `name: description`."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     return [line.partition(":")[0] for line in project["tool"]["pytest"]["ini_options"]["markers"]]
 

@@ -1,4 +1,4 @@
-"""What a run is made of: the workload with what was given on the command line, and pipelines."""
+"""What a run consists of: the workload with the command line's options, and the pipelines."""
 
 import json
 from collections.abc import Sequence
@@ -31,8 +31,8 @@ _OPTIONS = {
 
 
 def chosen_workload(name: str, domain: str | None) -> tuple[Domain, Workload]:
-    """The workload by name or path, and its domain. domain: name or path of another, on which the
-    workload is to be. Raises DefinitionError."""
+    """The workload by name or path, and its domain. domain: name or path of another domain to use.
+    Raises DefinitionError."""
     if domain is None:
         workload = load_workload(name)
         return load_domain(workload.domain), workload
@@ -54,7 +54,7 @@ def with_options(
     thresholds: Sequence[str] = (),
     floor: bool = False,
 ) -> Workload:
-    """The workload with what was given on the command line. Raises DefinitionError."""
+    """The workload with the command line's options applied. Raises DefinitionError."""
     if rate is not None and not 0 < rate < float("inf"):
         raise DefinitionError("--rate must be greater than 0.")
     if kill is not None and kill not in get_args(KillTarget):
@@ -90,14 +90,15 @@ def _with_input(workload: Workload, path: Path) -> Workload:
 
 
 def _with_kill(workload: Workload, target: str) -> Workload:
-    """That target in place of the workload's, when it would have killed, or after a third."""
+    """Kill the given target at the workload's first kill time, or after a third of the
+    measurement."""
     at_s = workload.kills[0].at_s if workload.kills else workload.phases.measure_s // 3
     fields = workload.model_dump() | {"kills": [{"target": target, "at_s": at_s}]}
     return Workload.model_validate(fields)
 
 
 def long_enough(workload: Workload, turns: Interleaving) -> Workload:
-    """The workload, but measured for at least INTERLEAVED_PAIRS pairs of blocks."""
+    """The workload, measured for at least INTERLEAVED_PAIRS pairs of blocks."""
     least_s = 2 * INTERLEAVED_PAIRS * turns.block_s
     phases = workload.phases
     longer = phases.model_copy(update={"measure_s": max(least_s, phases.measure_s)})
@@ -107,8 +108,8 @@ def long_enough(workload: Workload, turns: Interleaving) -> Workload:
 def with_baseline(
     workload: Workload, pipelines: Sequence[str], baseline: str | None, url: str
 ) -> Workload:
-    """The workload with numbers in its thresholds in place of a baseline's figures. baseline: a
-    file with a report in JSON, or a run id. Raises DefinitionError and QueryError."""
+    """The workload with the baseline's figures substituted into its thresholds. baseline: a JSON
+    report file or a run id. Raises DefinitionError and QueryError."""
     thresholds = [parse_threshold(line) for line in workload.thresholds]
     if not any(one.of_baseline for one in thresholds):
         return workload
@@ -136,7 +137,7 @@ def _baseline(given: str, url: str) -> dict[str, Any]:
 
 
 def chosen_pipelines(given: str | None, workload: Workload) -> Sequence[str]:
-    """Names of the pipelines: those given, else the workload's, else the default."""
+    """Names of the pipelines: those given, or else the workload's, or else the default."""
     if given:
         return tuple(dict.fromkeys(given.split(",")))
     return workload.pipelines or (DEFAULT_PIPELINE,)

@@ -1,5 +1,5 @@
-"""A report as programs of continuous integration read it: JUnit's XML, and the custom format of
-github-action-benchmark. Pure."""
+"""A report in formats for CI programs: JUnit XML, and the custom format of github-action-benchmark.
+Pure."""
 
 import json
 import re
@@ -15,7 +15,7 @@ TRACKED = ("p50", "p95", "p99")
 
 
 def junit(report: Report) -> bytes:
-    """One test case each for the run's validity, for every stage's outputs, and per threshold,
+    """One test case each for the run's validity, the outputs of every stage, and every threshold,
     pipeline and stage."""
     cases = [_case("run", "valid", "" if report["valid"] else " ".join(report["invalid_reasons"]))]
     for name, pipeline in report["pipelines"].items():
@@ -52,8 +52,8 @@ def _case(of: str, name: str, failure: str) -> ElementTree.Element:
 
 
 def benchmark(report: Report) -> bytes:
-    """The latencies of a run, and what a record costs, as `customSmallerIsBetter`. Of repeated runs
-    the medians, with their intervals as `range`. A run that is not valid has none."""
+    """The latencies of a run and its cost per record as `customSmallerIsBetter`. For repeated runs,
+    the medians with their intervals as `range`. Empty for an invalid run."""
     found: list[dict[str, Any]] = []
     extra = f"run {report['run_id']}"
     for name, pipeline in report["pipelines"].items() if report["valid"] else ():

@@ -1,4 +1,4 @@
-"""The verb `compare`: what is comparable of two sides, what else differed, and what is real."""
+"""The verb `compare`: the comparable figures of two sides, other differences, and significance."""
 
 import json
 from collections.abc import Sequence
@@ -21,8 +21,8 @@ READY = (
 def show_comparison(
     console: Console, url: str, before: Sequence[str], after: Sequence[str] | None
 ) -> None:
-    """Print how two sides of runs differ, or the pipelines of one run where there is no second
-    side. Raises QueryError where nothing is comparable."""
+    """Print how two sides of runs differ, or the pipelines of one run if there is no second side.
+    Raises QueryError if nothing is comparable."""
     known = {run_id: read_facts(url, run_id) for run_id in dict.fromkeys([*before, *(after or ())])}
     refused = left_out(list(known.values()))
     for reason in refused.values():
@@ -47,7 +47,7 @@ def show_comparison(
 
 
 def read_facts(url: str, run_id: str) -> Facts:
-    """What is known of a run. Raises QueryError."""
+    """The known facts of a run. Raises QueryError."""
     versions = {}
     for row in query(url, READY, run_id=run_id):
         said = json.loads(row["detail"])

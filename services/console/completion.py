@@ -1,7 +1,7 @@
-"""The verb `completion`: a script for bash or zsh, made from the parser itself. Pure.
+"""The verb `completion`: a script for bash or zsh, generated from the parser. Pure.
 
-The script is static: pressing Tab starts no Python. Names of workloads and pipelines are those
-that exist when it is made.
+The script is static: pressing Tab does not start Python. It contains the names of the workloads and
+pipelines that exist when it is generated.
 """
 
 import argparse
@@ -33,7 +33,8 @@ _ZSH_BEFORE = "autoload -U +X compinit bashcompinit && compinit && bashcompinit\
 
 
 def script(shell: str, parser: argparse.ArgumentParser, names: Mapping[str, Sequence[str]]) -> str:
-    """The script. names: what an argument can be, by its name in the parser (`pipeline`, …)."""
+    """The script. names: possible values of arguments by their name in the parser (`pipeline`,
+    …)."""
     verbs = verbs_of(parser)
     values, words = [], []
     for verb, verb_parser in verbs.items():

@@ -1,4 +1,4 @@
-"""What disturbed a run, and how each stage got over it, from ClickHouse."""
+"""Disturbances of a run and the recovery of each stage, from ClickHouse."""
 
 import json
 from collections import defaultdict
@@ -24,8 +24,8 @@ _EVENTS = (
 def add_recoveries(
     url: str, run_id: str, workload: dict[str, Any], pipelines: dict[str, Any]
 ) -> None:
-    """Put `recovery` into the cell of every stage of a report, where something disturbed the run.
-    The counts of every second must be there. Raises QueryError."""
+    """Add `recovery` to every stage of a report if something disturbed the run. Needs the counts
+    per second. Raises QueryError."""
     disturbances = _disturbances(url, run_id, Workload.model_validate(workload))
     if not disturbances:
         return
@@ -60,7 +60,7 @@ def _disturbances(url: str, run_id: str, workload: Workload) -> list[Disturbance
         found.append(Disturbance("start", "start of the pipelines", begun_s, end_s))
     for row in (row for row in rows if row["event"] == "killed"):
         name = f"kill of the {json.loads(row['detail'])['target']}"
-        # Outputs that were missed may come as late as the judgement lets them.
+        # Missed outputs may arrive as late as the judgement allows.
         until_s = end_s + workload.judgement.give_up_ms // 1000
         found.append(Disturbance("kill", name, int(row["time_ms"]) // 1000, until_s))
     return found

@@ -1,4 +1,4 @@
-"""The verb `doctor`: looks at this machine and the running stack, and says what to do."""
+"""The verb `doctor`: checks this machine and the running stack, and gives advice."""
 
 import json
 import os
@@ -36,7 +36,7 @@ MIN_MEMORY_GB = 4
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at. advice: what to do; empty where nothing is needed."""
+    """One check. advice: what to do; empty if nothing is needed."""
 
     good: bool
     text: str
@@ -46,9 +46,9 @@ class Finding:
 def examine(
     settings: ServiceSettings, running: bool, services: Iterable[ServiceStatus] = ()
 ) -> Iterator[Finding]:
-    """Look at everything, one finding after the other; of services elsewhere at the store alone.
+    """Check everything, one finding at a time; for a remote stack only the store.
 
-    services: the parts of the stack that runs.
+    services: the parts of the running stack.
     """
     if settings.store_url:
         yield Finding(
@@ -74,7 +74,7 @@ def examine(
 
 
 def show(console: Console, findings: Iterator[Finding]) -> int:
-    """Print findings; returns 0 when all are good, else 1."""
+    """Print findings; returns 0 if all are good, else 1."""
     code = 0
     for finding in findings:
         mark = "[green]ok[/green]  " if finding.good else "[red]bad[/red] "
@@ -138,7 +138,7 @@ def _jars(jars: Path) -> Finding:
 
 
 def _engines(settings: ServiceSettings) -> Iterator[Finding]:
-    """Version and state of every engine that is installed at first use."""
+    """Version and state of every engine that is installed on first use."""
     for engine in load_engines().values():
         place = installed(engine, settings)
         install = engine.spec.install
@@ -152,7 +152,7 @@ def _engines(settings: ServiceSettings) -> Iterator[Finding]:
 
 
 def _wall(settings: ServiceSettings) -> Finding:
-    """Whether the store that runs has given up all files but its own."""
+    """Whether the running store has given up access to all files but its own."""
     url = f"http://{settings.host}:{settings.port('store')}/health/wall"
     try:
         return Finding(True, f"the store: {answer_to(url, 5).decode().strip()}")

@@ -14,7 +14,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 
 
 def show_domains(console: Console, name: str | None) -> None:
-    """All domains with their summaries, or one in words. Raises DefinitionError."""
+    """List all domains with their summaries, or describe one. Raises DefinitionError."""
     if name:
         _explain(console, load_domain(name))
         return
@@ -23,7 +23,8 @@ def show_domains(console: Console, name: str | None) -> None:
 
 
 def new_domain(name: str, folder: Path | None) -> Path:
-    """Write a domain that runs at once; returns its folder. Raises DefinitionError, OSError."""
+    """Write a domain that can be run immediately; returns its folder. Raises DefinitionError,
+    OSError."""
     if not _NAME.fullmatch(name):
         raise DefinitionError(f"{name!r} cannot be a domain's name: use a-z, 0-9 and _.")
     made = (folder or Path.cwd()) / name

@@ -10,7 +10,7 @@ from services.runtime.settings import ServiceSettings
 
 
 def show_engines(console: Console, name: str | None, settings: ServiceSettings) -> None:
-    """All engines with their summaries, or one in words. Raises DefinitionError."""
+    """List all engines with their summaries, or describe one. Raises DefinitionError."""
     if name:
         _explain(console, load_engine(name), settings)
         return
@@ -54,7 +54,7 @@ def _explain(console: Console, engine: Engine, settings: ServiceSettings) -> Non
 
 
 def _ability(ability: Ability) -> list[str]:
-    """What pipelines with certain settings can do, and why they cannot do the rest."""
+    """What pipelines with these settings support, and why they do not support the rest."""
     which = ", ".join(f"{name} {' or '.join(values)}" for name, values in ability.when.items())
     by_reason: dict[str, list[str]] = {}
     for need, reason in ability.cannot.items():

@@ -1,4 +1,4 @@
-"""The verb `evaluate`: has a run that is over evaluated again, in a process of the evaluator's."""
+"""The verb `evaluate`: evaluates a finished run again, in an evaluator process."""
 
 import os
 import subprocess
@@ -8,8 +8,8 @@ from services.runtime.settings import ROOT, ServiceSettings
 
 
 def evaluate_again(settings: ServiceSettings, run_id: str) -> int:
-    """Print what comes out beside what was published; returns the exit code: 0 equal, 1 different,
-    2 the run cannot be evaluated any more. The stack must be up."""
+    """Print the results beside the published ones. Returns the exit code: 0 equal, 1 different, 2
+    if the run can no longer be evaluated. The stack must be running."""
     variables = {"TIDEGAUGE_DATA": str(settings.data.absolute()), "PYTHONPATH": str(ROOT)}
     return subprocess.run(
         [sys.executable, "-m", "services.evaluator.reevaluation", run_id],

@@ -1,4 +1,4 @@
-"""A workload in words: what it loads, what it measures, how that is judged, where it is defined."""
+"""A workload in words: its load, what it measures, how that is judged, and its source."""
 
 from schemas.domain import DomainSpec
 from schemas.protocol import Load, Phases, Workload
@@ -7,7 +7,7 @@ from schemas.workload import LEAST_WARM_UP_S, Validity
 
 
 def explained(workload: Workload, domain: DomainSpec) -> list[str]:
-    """Sentences about a workload, in the order in which a run goes."""
+    """Sentences about a workload, in the order of a run."""
     load, phases, judged = workload.load, workload.phases, workload.judgement
     lines = [
         f"Load: {load.shape}, {_given(load)}; in total on {' and '.join(domain.topics)}.",
@@ -44,7 +44,7 @@ def explained(workload: Workload, domain: DomainSpec) -> list[str]:
 
 
 def _content(workload: Workload) -> str:
-    """Format, source and what else the workload gives of it."""
+    """Format, source and other settings of the workload's content."""
     given = workload.content.model_dump(exclude_unset=True, exclude={"format"})
     return ", ".join([workload.content.format, *(f"{name} = {one}" for name, one in given.items())])
 
@@ -117,7 +117,8 @@ def _policy(search: Search) -> str:
 
 
 def _given(load: Load) -> str:
-    """What a load says beyond its shape's defaults, as in its file; parts by their shapes."""
+    """The values of a load that differ from its shape's defaults, as in its file; parts by their
+    shapes."""
     given = load.model_dump(exclude_defaults=True, exclude={"shape", "parts"})
     texts = [f"{name} = {value}" for name, value in given.items()]
     texts += [f"{part.shape} ({_given(part)})" for part in load.parts]

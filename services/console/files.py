@@ -1,4 +1,4 @@
-"""Files that people name for an answer: looked at before the work is done, written after it."""
+"""Output files named on the command line: checked before the work, written after it."""
 
 import os
 from pathlib import Path
@@ -7,11 +7,11 @@ from services.runtime.definitions import DefinitionError
 
 
 def check_file(option: str, path: Path | None) -> None:
-    """Raises DefinitionError where a file, named by an option, cannot be written; None is fine."""
+    """Raises DefinitionError if a file named by an option cannot be written; None is accepted."""
     if path is None:
         return
     folder = path.absolute().parent
-    if os.path.isdir(path):  # unlike pathlib's, false where nobody may look
+    if os.path.isdir(path):  # unlike pathlib's, false without permission
         raise DefinitionError(f"{option} {path}: that is a folder.")
     if not os.path.isdir(folder):
         raise DefinitionError(f"{option} {path}: there is no folder {folder}.")
@@ -20,7 +20,7 @@ def check_file(option: str, path: Path | None) -> None:
 
 
 def write_file(option: str, path: Path, data: bytes) -> None:
-    """Write it whole. Raises DefinitionError."""
+    """Write the file atomically. Raises DefinitionError."""
     try:
         path.write_bytes(data)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The verb `grafana`: dashboards into an existing Grafana, and do they answer there?"""
+"""The verb `grafana`: installs the dashboards in an existing Grafana and verifies their queries."""
 
 import os
 import time
@@ -20,9 +20,9 @@ LOOKS_BACK_MS: Final = 3_600_000
 
 
 def grafana(options: Namespace, clickhouse: str, console: Console) -> int:
-    """Push and verify, or verify alone; 0 only if everything is there and answers.
+    """Push and verify, or only verify; 0 only if everything is installed and every query works.
 
-    clickhouse: HTTP address of the store, unless the options name another.
+    clickhouse: HTTP address of the store, unless overridden by the options.
     """
     token = os.environ.get(TOKEN, "")
     if not token:

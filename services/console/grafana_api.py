@@ -1,6 +1,6 @@
-"""An existing Grafana, by its HTTP API: is it able, and what does it hold?
+"""An existing Grafana through its HTTP API: its capabilities and contents.
 
-Everything here may raise `GrafanaError` with the answer's own message; nothing else.
+Everything here raises only `GrafanaError`, with the message of the response.
 """
 
 import logging
@@ -21,7 +21,7 @@ Json = dict[str, Any]
 
 
 class GrafanaError(RuntimeError):
-    """Grafana refused, or could not be asked. status: of HTTP, 0 without an answer."""
+    """Grafana returned an error or could not be reached. status: of HTTP, 0 without a response."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -29,14 +29,14 @@ class GrafanaError(RuntimeError):
 
 
 class Grafana:
-    """One organisation of a Grafana, as the token may see it."""
+    """One organisation of a Grafana, as visible to the token."""
 
     def __init__(self, url: str, token: str) -> None:
-        logging.getLogger("grafana_client").setLevel(logging.CRITICAL)  # it logs whole answers
+        logging.getLogger("grafana_client").setLevel(logging.CRITICAL)  # it logs whole responses
         self._api = GrafanaApi.from_url(url, credential=token, timeout=TIMEOUT_S)
 
     def too_old(self) -> str | None:
-        """Why this Grafana cannot show the dashboards, in a sentence, or None."""
+        """A sentence if this Grafana is too old to show the dashboards, else None."""
         version = str(self._ask("GET", "/health").get("version", ""))
         numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
         if len(numbers) == len(OLDEST) and numbers < OLDEST:
@@ -52,7 +52,7 @@ class Grafana:
         return self._found(f"/datasources/uid/{uid}")
 
     def put_datasource(self, wanted: Json, exists: bool) -> None:
-        """Create or change a data source."""
+        """Create or update a data source."""
         path = f"/datasources/uid/{wanted['uid']}" if exists else "/datasources"
         self._ask("PUT" if exists else "POST", path, wanted)
 
@@ -74,7 +74,7 @@ class Grafana:
         self._ask("POST", "/dashboards/db", body | {"message": "tidegauge grafana push"})
 
     def rows(self, datasource_uid: str, target: Json, when: TimeRange) -> list[tuple[Any, ...]]:
-        """Rows of the answer to one query; columns of several frames side by side."""
+        """Result rows of one query; columns of several frames side by side."""
         source = {"type": PLUGIN, "uid": datasource_uid}
         query = target | {"datasource": source, "intervalMs": POINT_MS, "maxDataPoints": 1000}
         body = {"queries": [query], "from": str(when.from_ms), "to": str(when.to_ms)}
@@ -110,7 +110,7 @@ class Grafana:
 
 
 def _reason(answer: Json) -> str:
-    """What an answer says went wrong: of a query, or of anything else."""
+    """The error message in the response to a query or another request."""
     for result in answer.get("results", {}).values():
         if result.get("error"):
             return str(result["error"])

@@ -1,7 +1,6 @@
-"""The dashboards into an existing Grafana, and whether every query of them answers there.
+"""Pushes the dashboards to an existing Grafana and verifies that every query works there.
 
-Doing it again changes nothing. What cannot be done is told, and does not keep the rest from being
-done.
+Idempotent. Failures are reported and do not stop the rest.
 """
 
 import json
@@ -19,12 +18,12 @@ from services.runtime.settings import ROOT
 DASHBOARDS: Final = ROOT / "deploy" / "grafana" / "dashboards"
 DATASOURCE: Final = "tidegauge"
 FOLDER_UID: Final = "tidegauge"
-NOT_OURS: Final = ("id", "version")  # Grafana's own of a dashboard
+NOT_OURS: Final = ("id", "version")  # set by Grafana itself
 
 
 @dataclass
 class Outcome:
-    """What was done, and what could not be, in sentences."""
+    """What was done and what failed, in sentences."""
 
     done: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -32,7 +31,7 @@ class Outcome:
     answered: int = 0
 
     def attempt(self, what: str, do: Callable[[], str]) -> None:
-        """Note what `do` says it did, or why it could not."""
+        """Record the result of `do`, or its error."""
         try:
             self.done.append(f"{what}: {do()}")
         except GrafanaError as error:
@@ -62,7 +61,7 @@ def wanted_datasource(clickhouse: str, user: str, password: str) -> Json:
 
 
 def push(grafana: Grafana, datasource: Json) -> Outcome:
-    """Put data source, folder and dashboards there."""
+    """Install data source, folder and dashboards."""
     outcome = Outcome()
     old = grafana.too_old()
     if old:
@@ -81,7 +80,7 @@ def push(grafana: Grafana, datasource: Json) -> Outcome:
 
 
 def verify(grafana: Grafana, when: TimeRange) -> Outcome:
-    """Ask every query of every panel as Grafana does for its first look at a dashboard."""
+    """Run every query of every panel as Grafana does when a dashboard is first opened."""
     outcome = Outcome()
     if grafana.datasource(DATASOURCE) is None:
         outcome.problems.append("There is no data source Tidegauge: tidegauge grafana push")
@@ -97,7 +96,7 @@ def _put_datasource(grafana: Grafana, wanted: Json) -> str:
     there = grafana.datasource(wanted["uid"])
     if there is not None and there.get("readOnly"):
         return "is provisioned by a file, left as it is"
-    # A password cannot be read back, so it is written each time.
+    # A password cannot be read back, so it is always written.
     if there is not None and "secureJsonData" not in wanted and _holds(there, wanted):
         return "unchanged"
     grafana.put_datasource(wanted, exists=there is not None)
@@ -105,7 +104,7 @@ def _put_datasource(grafana: Grafana, wanted: Json) -> str:
 
 
 def _holds(there: Json, wanted: Json) -> bool:
-    """Whether all that is wanted is there; Grafana adds keys of its own."""
+    """Whether all wanted keys are present; Grafana adds keys of its own."""
     return all(
         _holds(there.get(key, {}), value) if isinstance(value, dict) else there.get(key) == value
         for key, value in wanted.items()

@@ -1,4 +1,4 @@
-"""Help texts of the verbs: a description, and example commands.
+"""The long help of every verb: what it does, and commands to copy.
 
 A test parses every example with the real parser.
 """
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Help:
-    """text: one or two paragraphs. examples: whole commands, each with a comment."""
+    """text: one paragraph or two. examples: whole commands, each with its purpose."""
 
     text: str
     examples: tuple[tuple[str, str], ...]

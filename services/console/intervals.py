@@ -5,7 +5,7 @@ from typing import Any
 from analysis.intervals import LEVELS, Seconds, intervals
 from services.runtime.clickhouse import query
 
-# Of a run that lasts longer, several seconds are taken together.
+# In longer runs, several seconds are combined.
 MOST_BLOCKS = 3_600
 _OF_RUN = "run_id = {run_id:String} AND phase = 'measure'"
 _CELL = "pipeline, stage, definition"
@@ -48,8 +48,8 @@ Intervals = dict[tuple[str, str, str], Any]
 
 
 def read_intervals(url: str, run_id: str, measured_s: float) -> Intervals:
-    """The key `intervals` of a report by pipeline, stage and definition: bounds by figure, None
-    where there is too little. Raises QueryError."""
+    """The key `intervals` of a report by pipeline, stage and definition: bounds by figure, None if
+    there is too little data. Raises QueryError."""
     span_s = max(1, -(-int(measured_s) // MOST_BLOCKS))
     outputs = {
         _cell(row): dict(zip(row["latencies_ms"], row["outputs"], strict=True))

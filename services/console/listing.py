@@ -32,7 +32,7 @@ from services.runtime.settings import ServiceSettings
 
 
 def show_status(console: Console, settings: ServiceSettings, found: Any, as_json: bool) -> None:
-    """What runs where; `found` is the local stack's status."""
+    """Print what runs and where; `found` is the local stack's status."""
     fields = dataclasses.asdict(found)
     fields["run"] = _current_run(store_url(settings)) if found.running else None
     fields["suite"] = suite_position(store_url(settings)) if found.running else None
@@ -86,7 +86,7 @@ def show_runs(console: Console, rows: list[dict[str, Any]]) -> None:
 
 
 def _result(run: dict[str, Any]) -> str:
-    """What came of a run, in a few words."""
+    """The result of a run in a few words."""
     if not run["concluded"] and run["phase"]:
         return f"in {run['phase']}"
     if not run["concluded"]:
@@ -99,8 +99,8 @@ def _result(run: dict[str, Any]) -> str:
 
 
 def show_workloads(console: Console, name: str | None, domain: str | None = None) -> None:
-    """All workloads with their summaries, or one in words; domain: on another domain than its own.
-    Raises DefinitionError."""
+    """List all workloads with their summaries, or describe one; domain: on another domain than its
+    own. Raises DefinitionError."""
     if name:
         found, workload = chosen_workload(name, domain)
         _explain_workload(console, workload, found.spec)
@@ -115,7 +115,7 @@ def show_workloads(console: Console, name: str | None, domain: str | None = None
 
 
 def show_pipelines(console: Console, name: str | None) -> None:
-    """All pipelines with their summaries, or one in full. Raises DefinitionError."""
+    """List all pipelines with their summaries, or describe one. Raises DefinitionError."""
     if not name:
         for each in names(PIPELINES_DIR):
             console.print(f"[bold]{each}[/bold]  {load_pipeline(each).summary}", soft_wrap=True)
@@ -130,7 +130,7 @@ def show_pipelines(console: Console, name: str | None) -> None:
 
 
 def completions() -> dict[str, tuple[str, ...]]:
-    """What arguments of the command line can be, by verb and argument."""
+    """Possible values of arguments, by verb and argument."""
     workloads, pipelines = names(WORKLOADS_DIR), names(PIPELINES_DIR)
     return {
         "run.workload": workloads,
@@ -174,6 +174,6 @@ def _current_run(url: str) -> dict[str, Any] | None:
 
 
 def _run_line(run: dict[str, Any]) -> str:
-    """What goes on, and while it warms up what still moves."""
+    """The current state of a run, with unsteady figures during warm-up."""
     still = "; ".join(run["still"][:SHOWN]) if run["phase"] == "warm_up" else ""
     return f"Run {run['run_id']}: {run['phase']}" + (f" ({still})" if still else "")

@@ -1,5 +1,5 @@
-"""Show how a run is going: a table that is drawn over on a terminal, a plain line every few seconds
-elsewhere, nothing where only results are wanted."""
+"""Shows the progress of a run: a redrawn table on a terminal, otherwise a line every few seconds;
+nothing with --quiet."""
 
 import time
 from types import TracebackType
@@ -15,12 +15,12 @@ from services.console.terminal import heights, is_quiet, redraws
 from services.runtime.clock import now_ms
 
 PLAIN_EVERY_S = 5.0
-WIDE = 100  # columns from which there is room for a line of heights
+WIDE = 100  # minimum columns for a sparkline
 STEADY_WORDS = {None: "", False: "steady", True: "moves"}
 
 
 class View(Protocol):
-    """Shows progress between entering and leaving."""
+    """Shows progress while its context is active."""
 
     def __enter__(self) -> "View": ...
 
@@ -32,11 +32,11 @@ class View(Protocol):
     ) -> None: ...
 
     def show(self, progress: Progress) -> None:
-        """Show the state now. Called several times a second; does not wait."""
+        """Show the current state. Called several times a second; must not block."""
 
 
 def open_view(console: Console) -> View:
-    """The view that suits where the output goes."""
+    """The view that suits the output."""
     if is_quiet(console):
         return NoView()
     return LiveView(console) if redraws(console) else PlainView(console)
@@ -62,7 +62,7 @@ def headline(progress: Progress, time_ms: int) -> str:
 
 
 def warming(progress: Progress) -> str:
-    """The warm-up, and what still moves: `warming up: p50 of join still falls, 14 → 9 ms`."""
+    """The warm-up and what is not steady: `warming up: p50 of join still falls, 14 → 9 ms`."""
     until = " until all is steady" if progress.request.workload.phases.until_steady else ""
     if not progress.still:
         return PHASE_WORDS["warm_up"] + until
@@ -108,11 +108,11 @@ class NoView:
         return None
 
     def show(self, progress: Progress) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class LiveView:
-    """A table that is drawn over."""
+    """A redrawn table."""
 
     def __init__(self, console: Console) -> None:
         self._live = Live(console=console, refresh_per_second=4, transient=True)
@@ -131,7 +131,7 @@ class LiveView:
         self._live.stop()
 
     def show(self, progress: Progress) -> None:
-        """Draw the state now; what a search has told stays above it."""
+        """Draw the current state; the lines of a search stay above it."""
         for line in progress.search[self._told :]:
             self._live.console.print(line, soft_wrap=True, markup=False)
         self._told = len(progress.search)
@@ -150,7 +150,7 @@ class PlainView(NoView):
         self._told = 0
 
     def show(self, progress: Progress) -> None:
-        """Print a line when there is something new to say."""
+        """Print a line if there is something new."""
         for line in progress.search[self._told :]:
             self._console.print(line, soft_wrap=True, markup=False)
         self._told = len(progress.search)

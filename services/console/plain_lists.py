@@ -1,6 +1,6 @@
-"""What verbs list, as plain values for `--json`: all with what tells them apart, or one in full.
+"""Lists of verbs as plain values for `--json`: all with their main fields, or one in full.
 
-Raises DefinitionError where there is none of that name.
+Raises DefinitionError if the name does not exist.
 """
 
 from typing import Any
@@ -28,7 +28,7 @@ Plain = dict[str, Any] | list[dict[str, Any]]
 
 
 def workloads(name: str | None, domain: str | None) -> Plain:
-    """Workloads of all domains; one on its own domain, or another."""
+    """Workloads of all domains; or one, on its own domain or another."""
     if name:
         return chosen_workload(name, domain)[1].model_dump(mode="json")
     found = [(load_workload(each), "") for each in names(WORKLOADS_DIR)]

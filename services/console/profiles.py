@@ -1,8 +1,9 @@
-"""`run --profile citation`: figures to be cited, or a refusal that says which rule failed.
+"""`run --profile citation`: figures to be cited, or a refusal that names the violated rule.
 
-What saves time is left out: the warm-up lasts until every stage is steady, JVMs compile as they do
-by default and collect garbage with G1, the broker runs as one that is left on. The machine must be
-quiet before and during, and there are at least LEAST_RUNS valid runs.
+Time-saving settings are disabled: the warm-up lasts until every stage is steady, JVMs compile as
+they do by default and collect garbage with G1, the broker runs with the settings of a permanent
+one. The machine must be quiet before and during the runs, and at least LEAST_RUNS runs must be
+valid.
 """
 
 import time
@@ -18,14 +19,14 @@ from services.runtime.engines import load_engine
 
 Report = dict[str, Any]
 LEAST_RUNS = 5
-WARM_UP_S, MEASURE_S = 600, 120  # the most, and the least
+WARM_UP_S, MEASURE_S = 600, 120  # maximum and minimum
 OTHERS_SHARE, STEAL_SHARE = 0.05, 0.02
 LOOK_S = 5.0
 G1 = "-XX:+UseG1GC"
 
 
 def runs_of(asked: int | None) -> int:
-    """How many runs there are. Raises DefinitionError for too few."""
+    """Number of runs. Raises DefinitionError if it is too low."""
     if asked is not None and asked < LEAST_RUNS:
         raise DefinitionError(f"--profile citation: --repeat must be at least {LEAST_RUNS}.")
     return asked or LEAST_RUNS
@@ -56,7 +57,7 @@ def cited_workload(workload: Workload) -> Workload:
 
 
 def cited_pipelines(pipelines: Sequence[Pipeline]) -> tuple[Pipeline, ...]:
-    """The pipelines without what saves time at the start of a JVM, where they can say so."""
+    """The pipelines without time-saving JVM start options, where these can be set."""
     return tuple(map(_cited, pipelines))
 
 
@@ -74,7 +75,7 @@ def _cited(pipeline: Pipeline) -> Pipeline:
 
 
 def check_quiet(look_s: float = LOOK_S) -> None:
-    """Raises DefinitionError where the machine is not quiet now, before anything is started."""
+    """Raises DefinitionError if the machine is not quiet now, before anything is started."""
     used, stolen = _shares(look_s)
     if used > OTHERS_SHARE or stolen > STEAL_SHARE:
         raise DefinitionError(
@@ -95,7 +96,7 @@ def _shares(look_s: float) -> tuple[float, float]:
 
 
 def cited(report: Report, reports: Sequence[Report]) -> Report:
-    """The summary of all runs: not VALID unless enough of them are and every ledger is clean."""
+    """The summary of all runs: VALID only if enough of them are and every ledger is clean."""
     good = [one for one in reports if one["valid"] and one["conclusion"].get("clean")]
     if len(good) >= LEAST_RUNS and len(good) == len(reports):
         return report

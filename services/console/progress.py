@@ -1,4 +1,4 @@
-"""How a run is going, from the events on the bus. Pure; `live.py` shows it.
+"""Progress of a run, from events on the bus. Pure; `live.py` shows it.
 
 progress = Progress(request)
 progress.add("results.latency", record)
@@ -22,7 +22,7 @@ BUS = (
     catalogue.CONCLUSIONS,
 )
 RECENT_S = 5
-SHOWN_S = 30  # of a line of heights
+SHOWN_S = 30  # of a sparkline
 
 PHASE_WORDS = {
     "": "waiting for the conductor",
@@ -38,10 +38,10 @@ PHASE_WORDS = {
 
 @dataclass
 class Progress:
-    """State of one run. done: concluded or refused; refused: why; going_on: the run because of
-    which it was refused; failures: one sentence each;
-    interrupted: by whoever follows it; search: what a search for the sustainable rate has told, one
-    line per step; steady, moving, still: what the conductor said last of whether all is steady."""
+    """State of one run. done: concluded or refused; refused: the reason; going_on: the run that
+    caused the refusal; failures: one sentence each; interrupted: by the user; search: progress of a
+    search for the sustainable rate, one line per step; steady, moving, still: the conductor's
+    latest steadiness report."""
 
     request: RunRequest
     phase: str = ""
@@ -68,7 +68,7 @@ class Progress:
     still: tuple[str, ...] = ()
 
     def add(self, topic: str, record: dict[str, Any]) -> None:
-        """Take in one event of a topic of BUS; events of other runs change nothing."""
+        """Process one event of a topic of BUS; events of other runs are ignored."""
         if record["run_id"] != self.request.run_id:
             return
         if topic == catalogue.LIFECYCLE:
@@ -87,12 +87,12 @@ class Progress:
             self.input_records[record["second"]] += record["records"]
 
     def input_rate(self) -> float:
-        """Input records per second over the last whole seconds that are known."""
+        """Input records per second over the latest complete seconds."""
         seconds = sorted(self.input_records)[:-1][-RECENT_S:]
         return sum(self.input_records[second] for second in seconds) / max(1, len(seconds))
 
     def recent_latency(self, pipeline: str, stage: str) -> Counter[int]:
-        """Counts of `latest`, milliseconds, over the last seconds that had outputs."""
+        """Counts of `latest` by milliseconds, over the last seconds with outputs."""
         seconds = sorted(s for p, g, s in self.latencies if (p, g) == (pipeline, stage))
         total: Counter[int] = Counter()
         for second in seconds[-RECENT_S:]:
@@ -100,26 +100,26 @@ class Progress:
         return total
 
     def recent_p99s(self, pipeline: str, stage: str) -> list[int]:
-        """99th percentiles of `latest` of the last seconds that had outputs, oldest first."""
+        """99th percentiles of `latest` of the last seconds with outputs, oldest first."""
         seconds = sorted(s for p, g, s in self.latencies if (p, g) == (pipeline, stage))
         found = (quantile(self.latencies[pipeline, stage, s], 0.99) for s in seconds[-SHOWN_S:])
         return [value for value in found if value is not None]
 
     def moves(self, pipeline: str, stage: str) -> bool | None:
-        """Whether a stage still moves; None where that is not known."""
+        """Whether a stage is not steady yet; None if not known."""
         if self.steady is None:
             return None
         places = (f"{pipeline} {stage}:", f"{pipeline}:")
         return any(sentence.startswith(places) for sentence in self.moving)
 
     def seconds_left(self, now_ms: int) -> float | None:
-        """Until the phase ends by the schedule; None where that depends on events."""
+        """Until the scheduled end of the phase; None if it depends on events."""
         if self.phase_end_ms is None:
             return None
         return max(0.0, (self.phase_end_ms - now_ms) / 1000)
 
     def rows(self) -> list[tuple[str, str, int | None, int | None, int, int]]:
-        """Per pipeline and stage: recent p50 and p99 of `latest`, outputs exact, other verdicts."""
+        """Per pipeline and stage: recent p50 and p99 of `latest`, exact outputs, other verdicts."""
         found: list[tuple[str, str, int | None, int | None, int, int]] = []
         for pipeline in self.request.pipelines:
             for stage in self.request.stages_of(pipeline):
@@ -189,7 +189,7 @@ def rate_line(result: dict[str, Any]) -> str:
 
 
 def limit_sentence(result: dict[str, Any]) -> str:
-    """What kept the next higher rate from being sustained; empty where that is not known."""
+    """Why the next higher rate was not sustained; empty if not known."""
     limited_by = result.get("limited_by")
     if not limited_by:
         return ""

@@ -1,4 +1,4 @@
-"""The verb `rebuild`: has the store drop its projection and make it again from the bus."""
+"""The verb `rebuild`: makes the store drop its projection and rebuild it from the bus."""
 
 import json
 import time
@@ -16,10 +16,10 @@ POLL_S = 0.5
 
 
 def rebuild(url: StoreUrl, force: bool, check_stack: Callable[[], None]) -> dict[str, Any]:
-    """Ask for a rebuild and wait for its end; returns what the store says of it.
+    """Request a rebuild and wait until it is done; returns the store's status.
 
-    `check_stack` is called all the time and raises when a part of the stack has died. Raises
-    QueryError when the store refuses, with nothing done, or cannot be asked.
+    `check_stack` is called repeatedly and raises if a part of the stack has died. Raises QueryError
+    if the store refuses, without changes, or cannot be reached.
     """
     status = _ask(url, "POST", f"/rebuild?force={int(force)}")
     while status["state"] in ("waiting", "running"):
@@ -32,7 +32,7 @@ def rebuild(url: StoreUrl, force: bool, check_stack: Callable[[], None]) -> dict
 
 
 def show_rebuild(console: Console, status: dict[str, Any]) -> None:
-    """Rows of every table before and after, and what the comparison came to."""
+    """Rows of every table before and after, and the result of the comparison."""
     table = Table(box=SIMPLE_HEAD)
     table.add_column("table", no_wrap=True)
     for column in ("rows before", "rows after", "digest"):

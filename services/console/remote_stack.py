@@ -1,6 +1,6 @@
-"""A stack that this machine does not run: containers or a cluster, named by TIDEGAUGE_STORE_URL.
+"""A stack that runs elsewhere: containers or a cluster, selected by TIDEGAUGE_STORE_URL.
 
-The console then starts and stops nothing; it asks Kafka and the store as it does otherwise.
+The console starts and stops nothing there; Kafka and the store are used as usual.
 """
 
 from collections.abc import Callable
@@ -17,9 +17,9 @@ READY_TIMEOUT_S = 5.0
 def open_stack(
     settings: ServiceSettings, parts: Callable[[ServiceSettings], tuple[Part, ...]] = stack_parts
 ) -> "Stack | RemoteStack":
-    """The stack of this machine, or the one elsewhere where the settings name its store.
+    """The stack of this machine, or the remote one if the settings name its store.
 
-    parts: those of a stack that is started, by the settings.
+    parts: of a stack to start, by the settings.
     """
     if settings.store_url:
         return RemoteStack(settings)
@@ -27,12 +27,12 @@ def open_stack(
 
 
 def public_address(settings: ServiceSettings) -> str:
-    """Where people find the store, which may be another address than the services use."""
+    """Public address of the store, which may differ from the one that services use."""
     return settings.public_url or str(store_url(settings))
 
 
 class RemoteStack:
-    """Answers like `Stack` for services that somebody else runs."""
+    """The interface of `Stack` for services that are managed elsewhere."""
 
     attached = True
 
@@ -42,7 +42,7 @@ class RemoteStack:
     def up(
         self, on_progress: Callable[[str], None], _once_leading: Callable[[], None] | None = None
     ) -> None:
-        """Look whether the store is ready, once. Raises StackError."""
+        """Check once whether the store is ready. Raises StackError."""
         if not self._is_ready():
             raise StackError(
                 f"the store at {self.settings.store_url} is not ready; TIDEGAUGE_STORE_URL says"
@@ -52,21 +52,22 @@ class RemoteStack:
         on_progress(f"using the services of {self.settings.store_url}")
 
     def up_detached(self, _on_progress: Callable[[str], None]) -> None:
-        """Never possible from here. Raises StackError."""
+        """Not supported for a remote stack. Raises StackError."""
         raise self._not_ours()
 
     def down(self, _on_progress: Callable[[str], None]) -> bool:
-        """Never possible from here. Raises StackError."""
+        """Not supported for a remote stack. Raises StackError."""
         raise self._not_ours()
 
     def close(self, _on_progress: Callable[[str], None]) -> None:
-        """Nothing was started."""
+        """Do nothing: nothing was started."""
 
     def check(self) -> None:
-        """Who runs the services watches them; the run itself notices what is missing."""
+        """Do nothing: remote services are supervised elsewhere, and the run notices missing
+        ones."""
 
     def status(self) -> StackStatus:
-        """Whether the store is ready; the parts are known to whoever runs them."""
+        """Whether the store is ready; the other parts are not known here."""
         url = public_address(self.settings)
         return StackStatus(
             self._is_ready(), self.settings.open_bootstrap, url, f"{url}/dashboards/", services=()

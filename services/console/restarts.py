@@ -1,10 +1,9 @@
-"""What it cost that a pipeline was killed and started again, from ClickHouse.
+"""The effects of a kill and restart of a pipeline, from ClickHouse.
 
-An output of the measure phase that came again after the pipeline was found dead is a duplicate that
-the restart made. One that came late is late because of it until its stage has caught up: until the
-first second, after the queries ran again, that has outputs and none of them late. Whatever is late
-after that has other reasons. Which outputs were late can be told as long as the counts of every
-second are there.
+An output of the measure phase that is repeated after the pipeline was found dead is a duplicate
+caused by the restart. A late output is attributed to the restart until its stage has caught up:
+until the first second after the queries were running again that has outputs, none of them late.
+Later ones have other causes. Late outputs are only known while the counts per second exist.
 """
 
 from collections.abc import Iterable
@@ -16,9 +15,9 @@ FOR_EVER_MS = 2**53
 
 
 class Restart(TypedDict):
-    """down_ms: when the pipeline was found dead, epoch milliseconds; outage_s: for how long none of
-    its queries ran, None if they never ran again; late, duplicate: outputs that it made so, late is
-    None where the counts of every second have expired."""
+    """down_ms: when the pipeline was found dead, epoch milliseconds; outage_s: how long none of its
+    queries ran, None if they never ran again; late, duplicate: outputs attributed to the restart,
+    late is None if the counts per second have expired."""
 
     down_ms: int
     outage_s: float | None
@@ -29,8 +28,8 @@ class Restart(TypedDict):
 def restarts_of(
     url: str, run_id: str, deadline_ms: int, *, expired: bool
 ) -> dict[str, list[Restart]]:
-    """The restarts of each pipeline that had any, in order. expired: whether the counts of every
-    second are there no more."""
+    """The restarts of each pipeline that had any, in order. expired: whether the counts per second
+    have been deleted."""
     rows = query(
         url,
         "SELECT pipeline, event, toUnixTimestamp64Milli(time) AS time_ms"
@@ -81,7 +80,7 @@ def _late(url: str, restart: Restart, deadline_ms: int, which: dict[str, str]) -
 def late_until_caught_up(rows: Iterable[dict[str, Any]], up_ms: int) -> int:
     """Late outputs of each stage until its first second from `up_ms` on without any.
 
-    rows: `stage`, `second_ms` and `late`, in this order, of seconds that have outputs.
+    rows: `stage`, `second_ms` and `late`, sorted in this order, for seconds with outputs.
     """
     total, caught_up = 0, set()
     for row in rows:

@@ -28,19 +28,19 @@ class RunError(RuntimeError):
 
 
 class BusyError(RunError):
-    """Another run is going on."""
+    """Another run is in progress."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A run that was asked for. bus: has all that was said since."""
+    """A requested run. bus: contains all events published since."""
 
     events: Events
     bus: Bus
 
 
 def ask(request: RunRequest, settings: ServiceSettings) -> Asked:
-    """Ask for a run, of a conductor that is ready."""
+    """Request a run from a conductor that is ready."""
     events = open_events(settings, CONSOLE)
     asked = Asked(events, Bus(settings, CONSOLE, BUS))
     events.command("run", request.run_id, request)
@@ -54,12 +54,12 @@ def perform(
     check_stack: Callable[[], None],
     asked: Asked | None = None,
 ) -> Progress:
-    """Ask for the run, unless that was done, show how it goes, and return when it is concluded and
+    """Request the run unless that was done, show its progress, and return when it is concluded and
     projected.
 
-    `check_stack` is called all the time and raises when a part of the stack has died. When the
-    caller is interrupted the run is cancelled, and its conclusion awaited: what was measured stays.
-    A second interruption ends that too. Raises RunError.
+    `check_stack` is called repeatedly and raises if a part of the stack has died. If the caller is
+    interrupted, the run is cancelled and its conclusion awaited, so its measurements are kept. A
+    second interruption ends that too. Raises RunError.
     """
     asked = asked or ask(request, settings)
     events, bus = asked.events, asked.bus
@@ -91,8 +91,8 @@ def _follow(
     check_stack: Callable[[], None],
     timeout_s: float = float("inf"),
 ) -> None:
-    """A conductor that was started again may have lost the command: what others say is then no sign
-    that it will take the run."""
+    """A restarted conductor may have lost the command, so events from other services do not show
+    that it will execute the run."""
     lost = taken = False
     began_s = heard_s = time.monotonic()
     while not progress.done:
@@ -121,9 +121,10 @@ def _is_new_conductor(record: dict[str, Any]) -> bool:
 
 
 def _await_projection(settings: ServiceSettings, bus: Bus, check_stack: Callable[[], None]) -> None:
-    """Wait until the store has projected what is on the bus now, so that the report is whole.
+    """Wait until the store has projected everything that is on the bus now, so that the report is
+    complete.
 
-    A store that was killed is started again meanwhile, so one that does not answer is asked again.
+    A killed store is restarted meanwhile, so requests are repeated.
     """
     ends = bus.ends(catalogue.RESULTS)
     deadline_s = time.monotonic() + PROJECTION_TIMEOUT_S

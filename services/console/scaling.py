@@ -1,6 +1,6 @@
-"""What a series of runs with more and more workers says: `scalability` in the report of each.
+"""The result of a series of runs with increasing numbers of workers: `scalability` in each report.
 
-All of it is read from the runs of the series, so any of them has it at any time.
+All of it is read from the runs of the series, so it is available for each of them at any time.
 """
 
 import json
@@ -27,8 +27,8 @@ RUNS = (
 def scalability_of(
     url: str, request: dict[str, Any], report_of: Callable[[str, str], Report]
 ) -> Report | None:
-    """The key `scalability` of the report of a run, given its request as JSON; None of one that is
-    no part of a series. Raises QueryError."""
+    """The key `scalability` of a run's report, given its request as JSON; None for a run outside a
+    series. Raises QueryError."""
     scaled = request.get("scaled")
     if scaled is None:
         return None
@@ -42,8 +42,9 @@ def scalability_of(
 
 
 def judged(series: str, pipeline: str, by_workers: Sequence[Sequence[Report]]) -> Report:
-    """What a series says, given its runs by number of workers: each its `Scaled` and `report`."""
-    from analysis import scalability  # numpy takes longer to import than all the rest
+    """The result of a series, given its runs by number of workers: each with its `Scaled` and
+    `report`."""
+    from analysis import scalability  # slow: imports numpy
 
     points = [_point(runs) for runs in by_workers]
     found = scalability.scalability([scalability.Point(**one.pop("point")) for one in points])
@@ -54,8 +55,8 @@ def judged(series: str, pipeline: str, by_workers: Sequence[Sequence[Report]]) -
 
 
 def _point(runs: Sequence[Report]) -> Report:
-    """A number of workers as a report says it; `point`: the same as the law needs it. A run that is
-    not valid is named and counts for nothing."""
+    """The results for a number of workers as a report contains them; `point`: the same as input of
+    the law. An invalid run is named and not counted."""
     reports = [one["report"] for one in runs]
     valid = [one for one in reports if one["valid"]]
     searches = [one["conclusion"].get("search") or {} for one in valid]
@@ -98,8 +99,7 @@ def _run(report: Report) -> Report:
 
 
 def _room(report: Report) -> tuple[float, dict[str, float]] | None:
-    """How many cores all else left to the pipeline, and what that else used; None where that is not
-    known."""
+    """Cores that everything else left to the pipeline, and what that used; None if not known."""
     (pipeline,) = report["pipelines"].values()
     services, cores = report["services"], report["environment"].get("cores")
     rows = services | {"the pipeline": pipeline["resources"]}
@@ -111,7 +111,7 @@ def _room(report: Report) -> tuple[float, dict[str, float]] | None:
 
 
 def _rate(bounds: Sequence[tuple[float, float | None]]) -> Report | None:
-    """The median rate, and between what bounds all searches place it."""
+    """The median rate and the bounds that all searches imply."""
     if not bounds:
         return None
     lows = [low for low, _high in bounds]
@@ -121,7 +121,8 @@ def _rate(bounds: Sequence[tuple[float, float | None]]) -> Report | None:
 
 
 def _stages(reports: Sequence[Report]) -> Report:
-    """p50 and p99 of each stage, milliseconds, at the share of the rate found that was run."""
+    """p50 and p99 of each stage, in milliseconds, at the share of the sustainable rate that was
+    run."""
     found: dict[str, dict[str, list[Report]]] = {}
     for report in reports:
         (pipeline,) = report["pipelines"].values()
@@ -147,8 +148,8 @@ def _cost(report: Report) -> Report | None:
 
 
 def _over_runs(figures: Sequence[Report | None]) -> Report | None:
-    """A figure with the interval of its run; of several runs the median, by how they vary, and with
-    what confidence."""
+    """A figure with the interval of its run; for several runs the median, with an interval from
+    their variation and its confidence."""
     known = [one for one in figures if one is not None]
     if len(known) < 2:
         return known[0] if known else None
@@ -160,14 +161,14 @@ def _over_runs(figures: Sequence[Report | None]) -> Report | None:
 
 
 def scaling_header(found: Report) -> tuple[str, ...]:
-    """What the columns of the table of a series are called."""
+    """The column titles of a series' table."""
     stages = dict.fromkeys(stage for one in found["points"] for stage in one["stages"])
     latencies = tuple(f"{stage} {figure}, ms" for stage in stages for figure in FIGURES)
     return ("workers", "partitions", "records/s", *latencies, "core-s per million", "free cores")
 
 
 def scaling_rows(found: Report) -> list[tuple[str, ...]]:
-    """A row for each number of workers, figures with their intervals."""
+    """A row for each number of workers, with figures and their intervals."""
     stages = dict.fromkeys(stage for one in found["points"] for stage in one["stages"])
     rows = []
     for one in found["points"]:
@@ -185,7 +186,7 @@ def scaling_rows(found: Report) -> list[tuple[str, ...]]:
 
 
 def _shown(figure: Report | None) -> str:
-    """`9 (8–10)`; an open end where no bound is known above."""
+    """`9 (8–10)`; an open interval if there is no upper bound."""
     if figure is None:
         return "–"
     value, low, high = (_number(figure[name]) for name in ("value", "low", "high"))
@@ -201,7 +202,7 @@ def _number(value: float | None) -> str:
 
 
 def scaling_table(found: Report) -> Table:
-    """The series as a terminal shows it."""
+    """The series as a terminal table."""
     table = Table(
         title=f"{found['pipeline']} by workers",
         title_justify="left",

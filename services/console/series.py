@@ -1,7 +1,7 @@
-"""A pipeline with more and more workers: the runs of which such a series is made.
+"""A series: the runs of one pipeline with increasing numbers of workers.
 
-Each number of workers is a run with a search before it, of the pipeline under a name of its own and
-on topics with as many partitions as the workload says.
+Each number of workers is a run preceded by a search. It uses the pipeline under a name of its own
+and topics with as many partitions as the workload says.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ Report = dict[str, Any]
 
 @dataclass(frozen=True)
 class Part:
-    """What one run of a series measures; a command without a series has one part, itself.
+    """One run of a series; a command without a series has a single part.
 
-    scaled: without the series, whose name is only known when its first run is asked for.
+    scaled: without the series name, which is only known once its first run is requested.
     """
 
     workload: Workload
@@ -28,8 +28,8 @@ class Part:
     scaled: Scaled | None = None
 
     def of_series(self, request: RunRequest, before: Sequence[Report]) -> RunRequest:
-        """The request of this part, given the reports of those before it: its search begins with
-        the rate found last."""
+        """The request of this part, given the reports of those before it: its search starts at the
+        last rate found."""
         if self.scaled is None:
             return request
         series = before[0]["scalability"]["series"] if before else request.run_id
@@ -42,7 +42,7 @@ class Part:
 
 
 def scaling_of(workload: Workload, given: str | None) -> Workload:
-    """The workload with the numbers of workers that --workers gives. Raises DefinitionError."""
+    """The workload with the numbers of workers from --workers. Raises DefinitionError."""
     if given is None:
         return workload
     if workload.search is None:
@@ -62,7 +62,7 @@ def scaling_of(workload: Workload, given: str | None) -> Workload:
 
 
 def parts_of(workload: Workload, pipelines: tuple[Pipeline, ...]) -> tuple[Part, ...]:
-    """The runs of a command, in order. Raises DefinitionError where the pipeline cannot be given a
+    """The runs of a command, in order. Raises DefinitionError if the pipeline does not support a
     number of workers."""
     if workload.scaling is None:
         return (Part(workload, pipelines),)

@@ -1,4 +1,4 @@
-"""A report as a person reads it: one table per pipeline, what it cost, and one sentence."""
+"""A report for people: one table per pipeline, costs, and a verdict in one sentence."""
 
 from typing import Any
 
@@ -76,7 +76,7 @@ def show_report(console: Console, report: Report) -> None:
 
 
 def _show_scaling(console: Console, report: Report) -> None:
-    """The series that the run is a part of, if it is."""
+    """The series that the run belongs to, if any."""
     if found := report.get("scalability"):
         console.print()
         console.print(scaling_table(found))
@@ -84,7 +84,7 @@ def _show_scaling(console: Console, report: Report) -> None:
 
 
 def input_sentence(source: dict[str, Any]) -> str:
-    """How much input there was, and how late it was sent, where somebody sent it on a schedule."""
+    """The amount of input, and its send delay if it was sent on a schedule."""
     delay = source["send_delay_ms"]
     text = f"input {source['records']} records, {source['records_per_second']:.1f}/s"
     if delay["p50"] is None:
@@ -94,7 +94,7 @@ def input_sentence(source: dict[str, Any]) -> str:
 
 
 def left_out_sentence(left_out: list[str]) -> str:
-    """Which results are in no table, because they are of something that the run did not have."""
+    """Which results are in no table because their pipeline or stage is not in the run's plan."""
     names = [f"“{name[:SHOWN_CHARACTERS]}”" for name in left_out[:SHOWN_NAMES]]
     more = len(left_out) - len(names)
     names += [f"{more} more"] if more else []
@@ -102,7 +102,7 @@ def left_out_sentence(left_out: list[str]) -> str:
 
 
 def restart_sentence(name: str, pipeline: dict[str, Any], restart: dict[str, Any]) -> str:
-    """How long a killed pipeline was out, and what that made of its outputs."""
+    """The outage of a killed pipeline and its effect on outputs."""
     missing = sum(cell["verdicts"]["missing"] for cell in pipeline["stages"].values())
     lost = f"{missing} are missing" if missing else "none is missing"
     outage_s = restart["outage_s"]
@@ -117,13 +117,13 @@ def restart_sentence(name: str, pipeline: dict[str, Any], restart: dict[str, Any
 
 
 def evaluator_sentence(restarts: int) -> str:
-    """How often the evaluator had to begin again, and why that changes no figure."""
+    """How often the evaluator restarted, and why that changes no figure."""
     times = "once" if restarts == 1 else f"{restarts} times"
     return f"The evaluator was started again {times} and counted this run again from the topics."
 
 
 def verdict_sentence(report: Report) -> Text:
-    """Whether the run may be used and whether every output was right, in a sentence or two."""
+    """Whether the run is valid and whether every output was correct, in a sentence or two."""
     if not report["valid"]:
         return Text("INVALID: " + " ".join(report["invalid_reasons"]), style="bold red")
     wrong = _not_exact(report)
@@ -137,7 +137,7 @@ def verdict_sentence(report: Report) -> Text:
 
 
 def _restarted(report: Report) -> bool:
-    """Whether restarts are why outputs are late or came twice, and there is nothing else."""
+    """Whether restarts explain all late and duplicate outputs and there are no other errors."""
     for pipeline in report["pipelines"].values():
         verdicts = [cell["verdicts"] for cell in pipeline["stages"].values()]
         for verdict in FAILED_VERDICTS:
@@ -192,17 +192,17 @@ def _stages(name: str, pipeline: dict[str, Any]) -> Table:
 
 
 def has_costs(stages: dict[str, Any]) -> bool:
-    """Whether a pipeline computes stages from stages, so that there is what one of them adds."""
+    """Whether a pipeline computes stages from other stages, so that stages have a cost."""
     return any(cell.get("cost_ms") for cell in stages.values())
 
 
 def has_intervals(stages: dict[str, Any]) -> bool:
-    """Whether it is known of any stage how sure its latencies are."""
+    """Whether any stage has intervals of its latencies."""
     return any(cell["latency_ms"].get("latest", {}).get("intervals") for cell in stages.values())
 
 
 def figure_and_margin(latency: dict[str, Any], figure: str) -> str:
-    """`9 ±1`, or the figure alone where it is not known how sure it is."""
+    """`9 ±1`, or the figure alone if its interval is not known."""
     within = margin(latency, figure)
     told = _ms(latency.get(figure))
     return told if within is None else f"{told} ±{_rounded(within)}"
@@ -213,13 +213,13 @@ def _rounded(within: float) -> str:
 
 
 def stage_cost(cell: dict[str, Any]) -> str:
-    """What a stage adds to the p50 of the nearest measured stage that it is made of, in ms."""
+    """What a stage adds to the p50 of the nearest measured stage that it reads, in ms."""
     cost = cell.get("cost_ms")
     return f"{cost['p50']:+d}" if cost else ""
 
 
 def _unspoiled(verdicts: dict[str, int]) -> Text:
-    """What the ledger of a stage says without a bad verdict: nothing where nothing was judged."""
+    """The ledger of a stage without bad verdicts: a dash if nothing was judged."""
     return Text("clean", style="green") if any(verdicts.values()) else Text("–")
 
 
@@ -252,12 +252,12 @@ def _resources(report: Report) -> Table:
 
 
 def _megabytes(value: float | None) -> str:
-    """Empty where it is not known: what is no JVM has no heap."""
+    """Empty if not known: a process that is no JVM has no heap."""
     return "" if value is None else f"{value / 1e6:.0f}"
 
 
 def lag_sentences(report: Report) -> list[str]:
-    """How far behind the pipelines read, in one sentence; none where no pipeline said it."""
+    """How far behind the pipelines read, in one sentence; none if no pipeline reported it."""
     lags = [
         f"{name} {lag['max']} and {lag['end']}"
         for name, one in report["pipelines"].items()
@@ -267,7 +267,7 @@ def lag_sentences(report: Report) -> list[str]:
 
 
 def cost_sentences(report: Report) -> list[str]:
-    """What each pipeline cost per record, and what it cost to watch; where it is known."""
+    """What each pipeline cost per record, and the cost of observing it, if known."""
     texts = [
         f"{name} used {per_million:.0f}{_within(one['resources'])} core-seconds per million input "
         "records."
@@ -317,7 +317,7 @@ def show_repetition(console: Console, report: Report) -> None:
 
 
 def _of_runs(valid: int, confidence: float | None) -> str:
-    """What stands in brackets behind the median of so many runs."""
+    """The text in brackets after the median of this many runs."""
     if confidence is None:
         return ""
     between = f"between, at {100 * confidence:.4g}% confidence, by how runs vary"
@@ -327,7 +327,7 @@ def _of_runs(valid: int, confidence: float | None) -> str:
 
 
 def searches_sentence(searched: dict[str, Any]) -> str:
-    """What several searches for the sustainable rate found."""
+    """The result of several searches for the sustainable rate."""
     low, high = searched["interval_per_second"]
     rates = ", ".join(f"{rate:.0f}" for rate in searched["rates_per_second"])
     above = f"{low:.0f} and {high:.0f}/s" if high is not None else f"{low:.0f}/s and no known end"

@@ -1,4 +1,4 @@
-"""Where to ask SQL: the store of the running stack, or else one that is started for the moment."""
+"""Where to send SQL: the store of the running stack, or a temporary one."""
 
 import os
 import subprocess
@@ -20,10 +20,10 @@ STOP_TIMEOUT_S = 10.0
 
 @contextmanager
 def store_session(settings: ServiceSettings, is_running: Callable[[], bool]) -> Iterator[str]:
-    """The URL of a store that answers SQL while the context lasts.
+    """The URL of a store that accepts SQL while the context is open.
 
-    Raises QueryError; StackError when a store must be started and its port is taken, by another
-    stack perhaps, whose answers would be about other runs.
+    Raises QueryError; raises StackError if a store must be started and its port is taken, for
+    example by another stack, whose results would be those of other runs.
     """
     if settings.store_url or is_running():
         yield store_url(settings)

@@ -1,4 +1,4 @@
-"""Suites at the command line: ask for one, list them, say where the running one is."""
+"""Suites on the command line: start one, list them, show the position of the running one."""
 
 import json
 from typing import Any
@@ -23,15 +23,14 @@ POSITION = (
 
 
 def ask_for_suite(settings: ServiceSettings, suite: Suite) -> None:
-    """Have the running conductor carry a suite out, instead of one that it may have. Raises
-    OSError."""
+    """Make the running conductor execute a suite, replacing its current one. Raises OSError."""
     if not settings.store_url:
         keep_suite(settings.data, suite)
     open_events(settings, CONSOLE).command("suite", "", suite)
 
 
 def show_suites(console: Console, name: str | None) -> None:
-    """All suites with their summaries, or the steps of one. Raises DefinitionError."""
+    """List all suites with their summaries, or the steps of one. Raises DefinitionError."""
     if not name:
         for each in names(SUITES_DIR):
             console.print(f"[bold]{each}[/bold]  {load_suite(each).summary}", soft_wrap=True)
@@ -64,7 +63,7 @@ def _cores(pace: Pace) -> str:
 
 
 def suite_position(url: str) -> dict[str, Any] | None:
-    """Where the suite of the running conductor is: the fields of SuitePosition."""
+    """Position of the running conductor's suite: the fields of SuitePosition."""
     try:
         rows = query(url, POSITION)
     except QueryError:

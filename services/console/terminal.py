@@ -1,4 +1,4 @@
-"""The terminal: how loud it is, whether it has colours, and drawings of characters."""
+"""The terminal: verbosity, colours and sparklines."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,9 @@ BLOCKS, PLAIN_BLOCKS = "▁▂▃▄▅▆▇█", "_.-~=+*#"
 
 
 class Terminal(Console):
-    """A console that knows whether progress is wanted, or results and errors only.
+    """A console with a flag for quiet output: results and errors only.
 
-    Without colours where NO_COLOR is set, too, which rich looks at itself.
+    NO_COLOR also disables colours; rich reads it itself.
     """
 
     def __init__(self, is_quiet: bool = False, has_color: bool = True) -> None:
@@ -19,17 +19,17 @@ class Terminal(Console):
 
 
 def is_quiet(console: Console) -> bool:
-    """Whether nothing but results is wanted."""
+    """Whether only results and errors are printed."""
     return isinstance(console, Terminal) and console.is_quiet
 
 
 def redraws(console: Console) -> bool:
-    """Whether it can draw over what it has drawn."""
+    """Whether the terminal can redraw its output."""
     return console.is_terminal and not console.is_dumb_terminal
 
 
 def heights(values: Sequence[float], width: int, encoding: str = "utf-8") -> str:
-    """The last `width` values as heights, from nothing to the highest."""
+    """The last `width` values as a sparkline, from zero to the highest."""
     blocks = BLOCKS if encoding.lower().startswith("utf") else PLAIN_BLOCKS
     shown = values[-width:]
     highest = max([*shown, 1])

@@ -8,8 +8,8 @@ SHOWN = 3
 
 
 def warm_up_of(conclusion: dict[str, Any]) -> dict[str, Any] | None:
-    """How long a run warmed up and what still moved while it was measured, from the detail of its
-    conclusion; None of a run of a version that did not look."""
+    """Duration of the warm-up and figures that were not steady during the measurement, from the
+    detail of the conclusion; None for runs of versions without this check."""
     found = conclusion.get("warm_up")
     if not found:
         return None
@@ -18,8 +18,8 @@ def warm_up_of(conclusion: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def warm_up_sentence(report: Report) -> str:
-    """Whether a run was steady while it was measured, and what was not; empty where nobody
-    looked."""
+    """Whether a run was steady during the measurement, and which figures were not; empty if not
+    checked."""
     warm_up = report.get("warm_up")
     if not warm_up:
         return ""

@@ -1,4 +1,4 @@
-"""What reports say of runs that are hours of a watch, which have no load and no generator."""
+"""Report sentences for runs of a watch, which have no load and no generator."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ Report = dict[str, Any]
 
 
 def is_watched(request: dict[str, Any]) -> bool:
-    """Whether a run is one of a watch, given its request as JSON."""
+    """Whether a run belongs to a watch, given its request as JSON."""
     return "watch" in request
 
 
@@ -40,7 +40,7 @@ def watched_input(url: str, run_id: str, seconds: float) -> dict[str, Any]:
 
 
 def watch_sentences(report: Report) -> list[str]:
-    """By whose clocks the latencies of a watch are, and what was not counted."""
+    """Whose clocks the latencies of a watch are based on, and what was not counted."""
     told = report["conclusion"].get("watch")
     if told is None:
         return []

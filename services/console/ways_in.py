@@ -1,4 +1,4 @@
-"""How records got in, where they came through the gateway, from ClickHouse."""
+"""Transport of records through the gateway, from ClickHouse."""
 
 import json
 from typing import Any
@@ -12,7 +12,7 @@ _EVENT = (
 
 
 def way_in_of(url: str, run_id: str) -> dict[str, Any] | None:
-    """What became of the frames of a run, of all its phases; None where records went straight to
+    """Outcome of the frames of a run, in all phases; None if records were sent directly to
     Kafka."""
     rows = query(url, _EVENT, run_id=run_id)
     found: dict[str, Any] | None = json.loads(rows[0]["detail"]) if rows else None
@@ -20,8 +20,8 @@ def way_in_of(url: str, run_id: str) -> dict[str, Any] | None:
 
 
 def way_in_sentences(report: dict[str, Any]) -> list[str]:
-    """`By udp: 40000 frames sent, 39960 appended, 40 lost (0.10%); …`; none where records went
-    straight to Kafka."""
+    """`By udp: 40000 frames sent, 39960 appended, 40 lost (0.10%); …`; none if records were sent
+    directly to Kafka."""
     way_in = report.get("way_in")
     if not way_in:
         return []

@@ -1,4 +1,4 @@
-"""A page of sections with words, a table and a picture, as HTML and as Markdown. Pure."""
+"""A page of sections with text, a table and a picture, as HTML and as Markdown. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from services.console.page.document import POLICY, STYLE
 from services.console.page.markup import Markup, document, element, style_sheet
 
 PROSE_CHARACTERS = 32
-FIGURE = ("", *"0123456789-(")  # what a figure begins with, or none
+FIGURE = ("", *"0123456789-(")  # first characters of a figure, or no character
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Article:
 
 
 def html(article: Article) -> Markup:
-    """One file without anything from elsewhere."""
+    """One self-contained file."""
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -76,7 +76,7 @@ def _section(section: Section) -> Markup:
 
 
 def _kind(column: Sequence[str]) -> str:
-    """Columns with sentences wrap; those with other words begin at the left, as sentences do."""
+    """Columns with sentences wrap; other text columns are left-aligned, as sentences are."""
     if any(len(text) > PROSE_CHARACTERS for text in column):
         return "prose"
     return "" if all(text[:1] in FIGURE for text in column) else "words"

@@ -1,6 +1,6 @@
-"""Charts of lines: an axis each way, curves told apart by colour, dashes and a name at their end.
+"""Line charts: two axes, curves distinguished by colour, dashes and a name at their end.
 
-Drawn 420 units wide, so that the writing can be read on a phone; pages scale them. Pure.
+Drawn 420 units wide so that text is legible on a phone; pages scale them. Pure.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ WIDTH, HEIGHT = 420.0, 250.0
 LEFT, RIGHT, TOP, BOTTOM = 44.0, 96.0, 12.0, 34.0
 LABEL_HEIGHT = 13.0
 LETTER_WIDTH = 6.4
-# Okabe and Ito (2008), told apart with every common kind of colour blindness; dashes besides.
+# Okabe and Ito (2008), distinguishable with all common kinds of colour blindness; plus dashes.
 STYLES = (
     ("#767676", "2 3"),
     ("#E69F00", "7 3"),
@@ -29,9 +29,9 @@ STYLES = (
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a chart: its name, points by rising x, and which of STYLES it has.
+    """One line of a chart: its name, points by ascending x, and its index in STYLES.
 
-    apart: points further apart than this are not joined, so a silence shows as a gap.
+    apart: points further apart than this are not joined, so a silence appears as a gap.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Curve:
     apart: float = float("inf")
 
     def pieces(self) -> list[list[svg.Point]]:
-        """The points in runs without a gap."""
+        """The points as runs without a gap."""
         found: list[list[svg.Point]] = []
         for point in self.points:
             if not found or point[0] - found[-1][-1][0] > self.apart:
@@ -51,11 +51,10 @@ class Curve:
 
 @dataclass(frozen=True)
 class Frame:
-    """What a chart shows around its curves.
+    """The parts of a chart around its curves.
 
-    label: the whole in words, for those who do not see it. x_unit, y_unit: at the axes. y_low,
-    y_high: the range, the curves' own unless given. shade: from where to where on the x axis the
-    background is darker, and why.
+    label: a text alternative. x_unit, y_unit: at the axes. y_low, y_high: the range; by default
+    that of the curves. shade: a darker range on the x axis, and its label.
     """
 
     label: str
@@ -70,7 +69,7 @@ class Frame:
 
 
 def line_chart(frame: Frame, curves: Sequence[Curve]) -> Markup:
-    """An SVG picture. Curves without points are left out of it."""
+    """An SVG picture. Curves without points are omitted."""
     drawn = [curve for curve in curves if curve.points]
     values = [y for curve in drawn for _x, y in curve.points]
     x = _scale(frame.log_x, 0.0, frame.x_high, LEFT, WIDTH - _room(drawn))
@@ -86,7 +85,7 @@ def line_chart(frame: Frame, curves: Sequence[Curve]) -> Markup:
 
 
 def amount(value: float) -> str:
-    """A number as axes and tables write it: 1.5, 250, 12k, 3M."""
+    """A number in the format of axes and tables: 1.5, 250, 12k, 3M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(value) >= size:
             unit = 1e3 if letter == "k" else size
@@ -99,7 +98,7 @@ def _scale(log: bool, low: float, high: float, start: float, end: float) -> Scal
 
 
 def _room(curves: Sequence[Curve]) -> float:
-    """Width at the right that the names of the curves need."""
+    """Width needed at the right for the names of the curves."""
     longest = max((len(curve.name) for curve in curves), default=0)
     return max(RIGHT, 27 + LETTER_WIDTH * longest)
 
@@ -129,7 +128,7 @@ def _shade(frame: Frame, x: Scale) -> Markup:
 
 
 def _names(curves: Sequence[Curve], x: Scale, y: Scale) -> Markup:
-    """Each curve's name at the right, with a piece of its line that leads to its last point."""
+    """Each curve's name at the right, connected to its last point by a piece of its line."""
     ends = [y(curve.points[-1][1]) for curve in curves]
     places = spread(ends, LABEL_HEIGHT, HEIGHT - BOTTOM)
     parts = []

@@ -1,8 +1,8 @@
-"""The page of a run: what was found, in words, figures and charts. Pure.
+"""The page of a run: results in words, figures and charts. Pure.
 
-One file without anything from elsewhere: style and pictures are in it, and its policy forbids the
-browser to load more. Readable on a phone, printable, and in every chart curves differ in colour,
-dashes and the name at their end.
+One self-contained file: styles and pictures are inline, and its policy forbids the browser to load
+anything else. It is readable on a phone and printable. Curves of a chart differ in colour, dashes
+and the name at their end.
 """
 
 import json
@@ -46,13 +46,13 @@ READING = (
     "percentiles are nearest rank. Outputs belong to the phase in which their latest input was "
     "scheduled; tables and distribution are of the measured phase."
 )
-INPUT_STYLE = 5  # of charts.STYLES
-GAP_SPANS = 10  # a curve is interrupted where nothing came for so many points
+INPUT_STYLE = 5  # index in charts.STYLES
+GAP_SPANS = 10  # a curve is interrupted after this many points without data
 
 
 def page(report: dict[str, Any], request: dict[str, Any], timelines: Timelines | None) -> Markup:
-    """The page as HTML. report: of `build_report`; request: of the run, as its JSON; timelines:
-    None when the load never began."""
+    """The page as HTML. report: of `build_report`; request: of the run, as JSON; timelines: None if
+    the load never began."""
     sections = [_head(report, request)]
     if report.get("thresholds"):
         sections.append(_thresholds(report["thresholds"]))
@@ -78,7 +78,7 @@ def page(report: dict[str, Any], request: dict[str, Any], timelines: Timelines |
 
 def _head(report: dict[str, Any], request: dict[str, Any]) -> Markup:
     source, delay = report["input"], report["input"]["send_delay_ms"]
-    phases = request["workload"].get("phases")  # a watch has none
+    phases = request["workload"].get("phases")  # absent for a watch
     facts = {
         "input records": f"{source['records']:,}".replace(",", " "),
         "input per second": amount(source["records_per_second"]),
@@ -115,7 +115,7 @@ def _head(report: dict[str, Any], request: dict[str, Any]) -> Markup:
 
 
 def _warmth(report: dict[str, Any]) -> list[Markup]:
-    """Whether the run was steady: it stands out where it was not."""
+    """Whether the run was steady; highlighted if it was not."""
     sentence = warm_up_sentence(report)
     if not sentence:
         return []
@@ -191,7 +191,7 @@ def _throughput(name: str, stages: tuple[str, ...], lines: Timelines) -> Markup:
 
 
 def _curves(stages: tuple[str, ...], found: dict[str, Any], apart: float = math.inf) -> list[Curve]:
-    """Curves of the stages in their order; none has the style of the input."""
+    """Curves of the stages in order; none uses the style of the input."""
     styled = ((stage, place + (place >= INPUT_STYLE)) for place, stage in enumerate(stages))
     return [Curve(stage, found[stage], style, apart) for stage, style in styled if stage in found]
 
@@ -201,7 +201,7 @@ def _measured(lines: Timelines) -> tuple[float, float, str] | None:
 
 
 def _highest(found: dict[str, Any]) -> float:
-    """So that the pipelines of a run are drawn to one scale."""
+    """The common maximum, so that all pipelines of a run are drawn to one scale."""
     return max((y for stages in found.values() for p in stages.values() for _x, y in p), default=1)
 
 

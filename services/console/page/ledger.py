@@ -19,13 +19,13 @@ LEAST = 3.0
 
 
 def ledger_bars(report: dict[str, Any]) -> Markup:
-    """One picture per pipeline with a bar per stage: the share of each verdict. What there is at
-    all can be seen (at least LEAST wide), and is written above the bar."""
+    """One picture per pipeline with a bar per stage: the share of each verdict. Every verdict that
+    occurs is visible (at least LEAST wide) and written above the bar."""
     return joined(_bars(name, one["stages"]) for name, one in report["pipelines"].items())
 
 
 def ledger_table(report: dict[str, Any]) -> Markup:
-    """Every count."""
+    """All counts."""
     rows = [element("tr", element("th", "stage"), *(element("th", v) for v in VERDICTS))]
     for name, pipeline in report["pipelines"].items():
         for stage, cell in pipeline["stages"].items():
@@ -36,13 +36,13 @@ def ledger_table(report: dict[str, Any]) -> Markup:
 
 
 def in_words(verdicts: dict[str, int]) -> str:
-    """`1000 exact`, and whatever else there is."""
+    """`1000 exact`, and all other verdicts that occur."""
     bad = [f"{verdicts[v]} {v}" for v in FAILED_VERDICTS if verdicts[v]]
     return ", ".join([f"{verdicts['exact']} exact", *bad])
 
 
 def widths(verdicts: dict[str, int], whole: float) -> dict[str, float]:
-    """How wide each verdict that occurs is drawn; together `whole`, none below LEAST."""
+    """Width of each verdict that occurs; they sum to `whole`, each at least LEAST."""
     counts = {verdict: max(0, verdicts[verdict]) for verdict in VERDICTS}
     total = sum(counts.values())
     if not total:

@@ -1,4 +1,4 @@
-"""The report of a run as Markdown: for a ticket, a message or a paper's notes. Pure."""
+"""The report of a run as Markdown, for a ticket, a message or a paper's notes. Pure."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ PERCENTILES = ("p50", "p90", "p95", "p99", "p999", "max", "mean")
 
 
 def markdown(report: dict[str, Any]) -> str:
-    """Headings, one table per pipeline, and what it ran on."""
+    """Headings, one table per pipeline, and the environment."""
     source = report["input"]
     lines = [
         f"# {report['workload']}, run {report['run_id']}",

@@ -2,8 +2,8 @@
 
     element("td", report["workload"], class_="trouble")
 
-Whatever is not `Markup` is text and is escaped, in content and in attributes alike. Only `element`
-and `joined` make markup, so nothing that a run, a pipeline or a record says becomes part of it.
+Whatever is not `Markup` is text and is escaped, in content and in attributes. Only `element` and
+`joined` create markup, so text from a run, a pipeline or a record cannot become markup.
 """
 
 from collections.abc import Iterable
@@ -13,14 +13,14 @@ VOID = frozenset({"meta"})
 
 
 class Markup(str):
-    """Text that is HTML or SVG already. Made in this module only."""
+    """Text that is already HTML or SVG. Created in this module only."""
 
     __slots__ = ()
 
 
 def element(tag: str, /, *content: object, **attributes: object) -> Markup:
-    """One element. Underscores in names of attributes become hyphens, one at the end is dropped:
-    `class_`. Numbers in attributes have one decimal place at most."""
+    """One element. Underscores in attribute names become hyphens; a trailing one is dropped:
+    `class_`. Numbers in attributes have at most one decimal place."""
     marks = "".join(f' {_name(name)}="{_value(value)}"' for name, value in attributes.items())
     if tag in VOID:
         return Markup(f"<{tag}{marks}>")
@@ -28,7 +28,7 @@ def element(tag: str, /, *content: object, **attributes: object) -> Markup:
 
 
 def joined(parts: Iterable[object]) -> Markup:
-    """The parts one after the other."""
+    """The concatenated parts."""
     return Markup("".join(p if isinstance(p, Markup) else escape(str(p)) for p in parts))
 
 
@@ -38,7 +38,7 @@ def document(*content: Markup) -> Markup:
 
 
 def style_sheet(css: str) -> Markup:
-    """A style sheet of this program's own. Raises ValueError for one that would end itself."""
+    """A style sheet of this program. Raises ValueError if the text could close its own element."""
     if "<" in css:
         raise ValueError("a style sheet cannot have '<' in it")
     return element("style", Markup(css))

@@ -1,4 +1,4 @@
-"""Charts of ranges: a row each, from a low to a high value on a logarithmic axis. Pure."""
+"""Charts of ranges: one row each, from a low to a high value on a logarithmic axis. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from services.console.page.scales import logarithmic
 
 WIDTH, ROW, TOP, BOTTOM = 640.0, 17.0, 8.0, 36.0
 GROUP_GAP, RIGHT, DOT, CROSS = 7.0, 14.0, 3.6, 4.0
-LETTER_WIDTH = 7.7  # of bold letters, as names are
+LETTER_WIDTH = 7.7  # of bold letters, which names use
 
 
 @dataclass(frozen=True)
 class Range:
-    """One row: a dot at `low` and a line to `high`. style: which of charts.STYLES. reference:
+    """One row: a dot at `low` and a line to `high`. style: index in charts.STYLES. reference:
     values of another source, drawn as crosses."""
 
     name: str
@@ -26,12 +26,12 @@ class Range:
 
 
 def range_chart(label: str, unit: str, groups: Sequence[Sequence[Range]]) -> Markup:
-    """An SVG picture, groups apart from each other. unit: at the axis."""
+    """An SVG picture with separated groups. unit: at the axis."""
     return svg.picture(WIDTH, height_of(groups), label, ranges(unit, groups))
 
 
 def height_of(groups: Sequence[Sequence[Range]]) -> float:
-    """How high the picture is."""
+    """Height of the picture."""
     return TOP + BOTTOM + sum(ROW * len(rows) + GROUP_GAP for rows in groups)
 
 

@@ -1,4 +1,4 @@
-"""Where a value lies on an axis, and which values are written beside it. Pure."""
+"""Position of a value on an axis, and the values of its ticks. Pure."""
 
 import math
 from collections.abc import Callable
@@ -10,9 +10,9 @@ MOST_TICKS = 7
 
 @dataclass(frozen=True)
 class Scale:
-    """One axis: values from `low` to `high` onto pixels from `start` to `end`.
+    """One axis, which maps values from `low` to `high` to pixels from `start` to `end`.
 
-    shape: how a value is stretched before it is laid out evenly; ticks: values worth a line.
+    shape: transformation of a value before linear mapping; ticks: values with a grid line.
     """
 
     low: float
@@ -23,22 +23,22 @@ class Scale:
     shape: Callable[[float], float] = float
 
     def __call__(self, value: float) -> float:
-        """The pixel of a value; values outside of the axis land outside of it."""
+        """The pixel of a value; values outside the range map outside the axis."""
         low, high = self.shape(self.low), self.shape(self.high)
         share = (self.shape(value) - low) / (high - low)
         return self.start + share * (self.end - self.start)
 
 
 def linear(low: float, high: float, start: float, end: float) -> Scale:
-    """An even axis with round ticks; an empty range is widened by one."""
+    """A linear axis with round ticks; an empty range is widened by one."""
     if high <= low:
         high = low + 1
     return Scale(low, high, start, end, round_ticks(low, high))
 
 
 def logarithmic(low: float, high: float, start: float, end: float) -> Scale:
-    """An axis by the logarithm of one plus the value, for latencies: zero has a place on it, and
-    so have negative values, mirrored."""
+    """An axis on the logarithm of one plus the value, for latencies: it includes zero, and negative
+    values mirrored."""
     low = min(0.0, low)
     if high <= low:
         high = low + 1
@@ -71,8 +71,9 @@ def _log_ticks(low: float, high: float) -> tuple[float, ...]:
 
 
 def spread(places: list[float], least: float, end: float) -> list[float]:
-    """Places of labels moved apart so that neighbours are `least` away and none is beyond `end`,
-    in the order given; each as near to its own place as that allows going from the top."""
+    """Positions of labels, moved so that neighbours are at least `least` apart and none is beyond
+    `end`; the order is kept. Each is as close to its own position as that allows, from the top
+    down."""
     order = sorted(range(len(places)), key=lambda index: places[index])
     moved = list(places)
     for before, index in pairwise(order):

@@ -1,4 +1,4 @@
-"""How a pipeline scales, on the page of a run: what was measured, the law, and a table. Pure."""
+"""The scalability of a pipeline on the page of a run: measurements, the law, and a table. Pure."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Pieces of SVG as markup. Pure."""
+"""SVG elements as markup. Pure."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ from services.console.page.markup import Markup, element, joined, number, style_
 
 Point = tuple[float, float]
 LONE = 2.0  # half the length of a curve of one point
-# Of a picture that is a file by itself: on a light page and on a dark one.
+# For pictures in files of their own: on light and dark pages.
 OWN_STYLE = (
     "text{font:12px system-ui,-apple-system,'Segoe UI',Roboto,sans-serif;fill:#1c2530}"
     "path{stroke-width:3}.unit{fill:#5b6673}.name{font-weight:600}"
@@ -17,7 +17,7 @@ OWN_STYLE = (
 
 
 def text(x: float, y: float, words: str, anchor: str = "start", kind: str = "") -> Markup:
-    """Words at a place; kind: a class of the page's style."""
+    """Text at a position; kind: a class of the page's style."""
     marks = {"class": kind} if kind else {}
     return element("text", words, x=x, y=y, text_anchor=anchor, **marks)
 
@@ -44,7 +44,7 @@ def rectangle(x: float, y: float, width: float, height: float, colour: str) -> M
 
 
 def picture(width: float, height: float, label: str, *content: Markup) -> Markup:
-    """A whole picture that takes the width it is given; `label` says what it shows."""
+    """A picture that fills the available width; `label` is its text alternative."""
     return element(
         "svg",
         element("title", label),
@@ -71,7 +71,7 @@ def cross(x: float, y: float, half: float) -> Markup:
 
 
 def file(width: float, height: float, label: str, *content: Markup) -> Markup:
-    """A picture that is a file by itself, readable on a light page and on a dark one."""
+    """A picture as a separate file, readable on light and dark pages."""
     return element(
         "svg",
         element("title", label),

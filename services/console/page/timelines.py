@@ -1,8 +1,8 @@
-"""What happened over time in one run, from ClickHouse: the curves of the page.
+"""The timelines of one run from ClickHouse: the curves of the page.
 
-A long run is summarised over equal spans, at most MOST_SPANS of them; percentiles of a span are
-exact, from raw counts. When raw rows have expired, the sums per minute take their place, and a span
-of latencies is one or more whole minutes of the clock.
+A long run is summarised over at most MOST_SPANS equal spans; percentiles of a span are exact, from
+raw counts. If raw rows have expired, the sums per minute are used, and a span of latencies is one
+or more whole minutes.
 """
 
 from dataclasses import dataclass
@@ -22,11 +22,11 @@ ByStage = dict[str, dict[str, Curve]]
 class Timelines:
     """Curves by pipeline and stage. Times are seconds since the first record was due.
 
-    end_s: when the last thing shown happened. latency_span_s: what one point of median_ms and
-    p99_ms stands for. measure: from when to when. median_ms, p99_ms: of `latest`, by output time.
-    shares: latency in ms, and the percentage of the measured outputs that had no more. records: per
-    second, by pipeline and stage. input_records: per second. cpu_cores, memory_mb: by service; a
-    pipeline is a service.
+    end_s: time of the last value. latency_span_s: length of a point of median_ms and p99_ms.
+    measure: begin and end of the phase. median_ms, p99_ms: of `latest`, by output time. shares:
+    latency in ms, and the percentage of the measured outputs at or below it. records: per second,
+    by pipeline and stage. input_records: per second. cpu_cores, memory_mb: by service; a pipeline
+    is a service.
     """
 
     end_s: float
@@ -42,8 +42,8 @@ class Timelines:
 
 
 def read_timelines(url: str, run_id: str, *, expired: bool) -> Timelines | None:
-    """The curves of a run; None when it has ended before its load began. expired: whether its
-    counts of every second are there no more. Raises QueryError."""
+    """The curves of a run; None if it ended before its load began. expired: whether its counts per
+    second have been deleted. Raises QueryError."""
     phases = _phases(url, run_id)
     if not phases:
         return None
@@ -54,7 +54,7 @@ def read_timelines(url: str, run_id: str, *, expired: bool) -> Timelines | None:
     latency = _latency(url, run_id, start_ms, latency_span_s, expired=expired)
     throughput = _asked(url, THROUGHPUT, run_id, start_ms, span_s)
     usage = _asked(url, RESOURCES, run_id, start_ms, span_s)
-    # A minute of the clock may end long after the run.
+    # A whole minute may end long after the run.
     ends_s = [row["at_s"] + (0 if expired else latency_span_s) for row in latency]
     ends_s += [row["at_s"] + span_s for row in (*throughput, *usage)]
     measure = phases.get("measure")
@@ -75,7 +75,7 @@ def read_timelines(url: str, run_id: str, *, expired: bool) -> Timelines | None:
 
 
 def span_of(length_s: float) -> int:
-    """The shortest round span, seconds, of which MOST_SPANS cover a length."""
+    """The shortest round span, in seconds, of which MOST_SPANS cover a length."""
     return next((span for span in SPANS_S if length_s / span <= MOST_SPANS), SPANS_S[-1])
 
 
@@ -141,7 +141,8 @@ def _latency(
 
 
 def _asked(url: str, sql: str, run_id: str, start_ms: int, span_s: int) -> list[dict[str, Any]]:
-    """Rows by span of so many seconds, and in `at_s` when each began, seconds since `start_ms`."""
+    """Rows by span of `span_s` seconds; `at_s` is the start of each, in seconds since
+    `start_ms`."""
     rows = query(url, sql, run_id=run_id, start=str(start_ms), span=str(span_s * 1000))
     return [row | {"at_s": row["span"] * span_s} for row in rows]
 
@@ -157,7 +158,7 @@ def _by_stage(rows: list[dict[str, Any]], value: Any) -> ByStage:
 
 
 def _rates(rows: list[dict[str, Any]], span_s: float) -> ByStage:
-    """Records per second; a span of which nothing is said had none."""
+    """Records per second; 0 for a span without a row."""
     last = max((row["span"] for row in rows), default=-1)
     found = _by_stage(rows, lambda row: row["records"] / span_s)
     for stages in found.values():

@@ -1,1 +1,1 @@
-"""The verb `study`: what is to be run, what was run, and the page about it."""
+"""The verb `study`: plan, finished runs, and the page of results."""

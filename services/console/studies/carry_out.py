@@ -1,4 +1,4 @@
-"""Carry a study out: the runs that are still to be done, on the stack of the data folder."""
+"""Executes a study: its outstanding runs, on the stack of the data folder."""
 
 import time
 from collections.abc import Callable
@@ -28,15 +28,15 @@ Say = Callable[[str], None]
 
 
 class Interrupted(Exception):  # noqa: N818 - it is no error
-    """Whoever asked for the study has ended it; what was done is noted."""
+    """The user interrupted the study; finished runs are recorded."""
 
 
 def carry_out(
     plan: Plan, notebook: Notebook, settings: ServiceSettings, console: Console, say: Say
 ) -> dict[str, str]:
-    """Do what is not done yet, INVALID runs again after all others; returns why further systems are
-    left out. Starts nothing where nothing can be done. Raises StackError, Interrupted, and
-    BusyError where somebody else's run is going on."""
+    """Do the outstanding runs; repeat INVALID ones after all others. Returns why further systems
+    are left out. Starts nothing if there is nothing to do. Raises StackError, Interrupted, and
+    BusyError if another user's run is in progress."""
     tries, minutes = plan.limits.tries, plan.limits.minutes
     to_do = [run for run in plan.runs if notebook.is_open(run.key, tries)]
     left_out = {} if settings.store_url else _install(to_do, settings, say)

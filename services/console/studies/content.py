@@ -1,7 +1,7 @@
-"""What the page of a study says: a section for each experiment, scores, what was left out. Pure.
+"""The content of a study's page: a section per experiment, scores, what was left out. Pure.
 
-Figures of this machine are from reports of runs, those of the paper from the study's file; where
-there is none a cell is empty.
+Figures of this machine come from reports of runs, those of the paper from the study's file; cells
+without a figure are empty.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,9 +20,8 @@ Report = dict[str, Any]
 
 @dataclass(frozen=True)
 class Standing:
-    """How far a study is. left_out: why systems are not measured; versions: of their engines where
-    these are installed at first use, both by the name of the system; to_do: how many runs are not
-    done."""
+    """Progress of a study. left_out: why systems are not measured; versions: of engines installed
+    on first use; both by name of the system. to_do: number of outstanding runs."""
 
     scale: str
     left_out: Mapping[str, str] = field(default_factory=dict)
@@ -32,7 +31,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Measured:
-    """A run of a cell. report: None where it gave none, and `failed` says why."""
+    """A run of a cell. report: None if there is none; `failed` gives the reason."""
 
     run_id: str
     pipeline: str
@@ -41,7 +40,7 @@ class Measured:
     failed: str = ""
 
     def figure(self, stage: Stage, name: FigureName) -> float | None:
-        """A figure; None of a run that is INVALID."""
+        """A figure; None for an INVALID run."""
         if self.report is None or not self.valid:
             return None
         return figure_of(self.report, self.pipeline, stage, name)
@@ -104,7 +103,7 @@ def _section(study: Study, experiment: Experiment, scale: str, cells: Cells) -> 
 
 
 def _told(header: Sequence[str], rows: Sequence[Row]) -> tuple[Row, tuple[Row, ...]]:
-    """Header and rows without the remarks and the columns of the paper in which nothing stands."""
+    """Header and rows without remarks and without the paper's columns that are empty."""
     kept = [
         place
         for place, name in enumerate(header)
@@ -117,7 +116,7 @@ def _told(header: Sequence[str], rows: Sequence[Row]) -> tuple[Row, tuple[Row, .
 def _row(
     experiment: Experiment, system: System, stage: Stage, cells: Cells
 ) -> tuple[str, ...] | None:
-    """None where neither this machine nor the paper has anything."""
+    """None if neither this machine nor the paper has a value."""
     measured = cells.get((experiment.name, system.name, stage))
     paper = paper_of(experiment, system, stage)
     if measured is None and paper is None:
@@ -134,7 +133,7 @@ def _row(
 
 
 def paper_of(experiment: Experiment, system: System, stage: Stage) -> PaperValue | None:
-    """What the paper says of the system nearest to this one."""
+    """The paper's value for the system nearest to this one."""
     for value in experiment.paper_values:
         if system.paper and value.system == system.paper and value.stage == stage:
             return value
@@ -142,14 +141,15 @@ def paper_of(experiment: Experiment, system: System, stage: Stage) -> PaperValue
 
 
 def shown(value: float | None) -> str:
-    """A figure as a table shows it."""
+    """A figure in the format of a table."""
     if value is None:
         return ""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def _picture(study: Study, experiment: Experiment, cells: Cells) -> Markup | None:
-    """Of the first figure, up to the last one where both are latencies; crosses are the paper's."""
+    """Chart of the first figure, or of the range to the last one if both are latencies; crosses
+    mark the paper's values."""
     low_name = experiment.figures[0]
     both = low_name.endswith("_ms") and experiment.figures[-1].endswith("_ms")
     high_name = experiment.figures[-1] if both else low_name
@@ -204,7 +204,7 @@ def _scores(study: Study, cells: Cells) -> Section:
 
 
 def scores_of(score: Score, systems: list[str], cells: Cells) -> dict[str, int]:
-    """Scores of the systems that have all of the score's figures."""
+    """Scores of the systems for which all figures of the score exist."""
     figures: dict[str, float] = {}
     for system in systems:
         found = [

@@ -11,7 +11,7 @@ Figure = Callable[[Report, dict[str, Any], dict[str, Any]], float | None]
 
 
 def figure_of(report: Report, pipeline: str, stage: str, name: FigureName) -> float | None:
-    """The figure of a stage; None where the run does not have it."""
+    """The figure of a stage; None if the run does not have it."""
     found = report["pipelines"].get(pipeline, {})
     cell = found.get("stages", {}).get(stage)
     if cell is None:
@@ -20,7 +20,7 @@ def figure_of(report: Report, pipeline: str, stage: str, name: FigureName) -> fl
 
 
 def title_of(name: FigureName) -> str:
-    """What a table calls a figure, with its unit."""
+    """The column title of a figure, with its unit."""
     return TITLES.get(name) or f"{name.removesuffix('_ms')}, ms"
 
 
@@ -33,7 +33,7 @@ def _latency(definition: str, percentile: str) -> Figure:
 
 
 def _recovery(kind: str, combine: Callable[[Iterable[float]], float]) -> Figure:
-    """Of what disturbed the run: of several bursts the values are combined."""
+    """A recovery figure; the values of several bursts are combined."""
 
     def find(_report: Report, _pipeline: dict[str, Any], cell: dict[str, Any]) -> float | None:
         each = [one.get(kind) for one in cell.get("recovery", ())]
@@ -63,7 +63,8 @@ def _input_per_second(report: Report, _pipeline: Any, _cell: Any) -> float | Non
 
 
 def _way_in(*path: str) -> Figure:
-    """Of how records came in through the gateway; None where they went straight to Kafka."""
+    """A figure of the transport through the gateway; None if records were sent directly to
+    Kafka."""
 
     def find(report: Report, _pipeline: Any, _cell: Any) -> float | None:
         value = report.get("way_in")

@@ -1,6 +1,6 @@
-"""Which runs of a study were done: run ids by what they measure, in a file of the data folder.
+"""The finished runs of a study: run ids by what they measure, in a file of the data folder.
 
-The results themselves are in the store; a study that was interrupted goes on from this file.
+The results themselves are in the store. An interrupted study resumes from this file.
 """
 
 import json
@@ -14,7 +14,7 @@ from services.runtime.whole_files import write_whole
 
 @dataclass(frozen=True)
 class Note:
-    """One run that was done. failed: why it gave no report; empty where it did."""
+    """One finished run. failed: why it has no report; empty if it has one."""
 
     run_id: str
     valid: bool
@@ -23,32 +23,32 @@ class Note:
 
 @dataclass
 class Notebook:
-    """Notes by the key of a planned run, oldest first, kept in a file."""
+    """Notes by the key of a planned run, oldest first, stored in a file."""
 
     path: Path
     notes: dict[str, list[Note]] = field(default_factory=dict)
 
     def of(self, key: str) -> list[Note]:
-        """What was done for a planned run."""
+        """The finished runs of a planned run."""
         return self.notes.get(key, [])
 
     def is_open(self, key: str, tries: int) -> bool:
-        """Whether a run is still to be done: none is valid, and there may be another one."""
+        """Whether a run is outstanding: none is valid, and another try is allowed."""
         done = self.of(key)
         return len(done) < tries and not any(note.valid for note in done)
 
     def chosen(self, key: str) -> Note | None:
-        """The run that counts: the valid one, else the last."""
+        """The run that counts: the valid one, or else the last."""
         done = self.of(key)
         return next((note for note in done if note.valid), done[-1] if done else None)
 
     def add(self, key: str, note: Note) -> None:
-        """Note a run and write the file, whole or not at all."""
+        """Add a run and write the file atomically."""
         self.notes.setdefault(key, []).append(note)
         self.write()
 
     def forget(self, key: str) -> None:
-        """Let a run be done again."""
+        """Remove a run so that it is repeated."""
         self.notes.pop(key, None)
 
     def write(self) -> None:
@@ -58,8 +58,8 @@ class Notebook:
 
 
 def open_notebook(data: Path, study: str, scale: str) -> Notebook:
-    """That of a study at a scale, empty where there is none. Raises DefinitionError where the file
-    is not what was written."""
+    """The notebook of a study at a scale; empty if there is none. Raises DefinitionError if the
+    file is damaged."""
     path = data / "studies" / f"{study}-{scale}.json"
     if not path.exists():
         return Notebook(path)

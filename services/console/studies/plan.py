@@ -1,4 +1,4 @@
-"""The runs that a study needs at a scale. Pure but for the files of workloads and pipelines."""
+"""The runs of a study at a scale. Pure except for reading workload and pipeline files."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ from services.runtime.engines import stages_published
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run of an experiment: of one system, with one stage or several."""
+    """One run of an experiment: one system, with one stage or several."""
 
     experiment: Experiment
     system: System
@@ -32,7 +32,8 @@ class PlannedRun:
 
     @property
     def key(self) -> str:
-        """What is measured, so that another workload or other settings are another run."""
+        """Identifies what is measured, so that another workload or other settings are another
+        run."""
         what = {
             "domain": self.domain.spec.name,
             "workload": self.workload.model_dump(mode="json"),
@@ -44,14 +45,13 @@ class PlannedRun:
 
     @property
     def label(self) -> str:
-        """For people."""
+        """A name for people."""
         return f"{self.experiment.name}: {self.system.name}, {', '.join(self.stages)}"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All runs in their order, and what bounds them. left_out: why a system is not measured, by its
-    name."""
+    """All runs in order, and their limits. left_out: why systems are not measured, by name."""
 
     runs: tuple[PlannedRun, ...]
     limits: Limits
@@ -59,8 +59,8 @@ class Plan:
 
 
 def plan_of(study: Study, scale_name: str) -> Plan:
-    """What a study runs at a scale. Raises DefinitionError for a scale that it does not have and
-    for an experiment whose workload does not fit."""
+    """The runs of a study at a scale. Raises DefinitionError for an unknown scale and for an
+    experiment whose workload does not fit."""
     if scale_name not in study.scales:
         known = ", ".join(study.scales)
         raise DefinitionError(f"--scale: {study.name} has no {scale_name!r}; it has: {known}.")
@@ -99,7 +99,7 @@ def _workload(experiment: Experiment, scale: Scale) -> tuple[Domain, Workload]:
         )
     fields = workload.model_dump(exclude_unset=True)
     if fields.get("phases", {}).pop("until_steady", False):
-        fields["phases"]["warm_up_s"] = AUTO  # which a number in the study replaces
+        fields["phases"]["warm_up_s"] = AUTO  # a number in the study overrides it
     fields = _merged(fields, scale.workload)
     try:
         return domain, checked(Workload.model_validate(fields), domain)
@@ -108,7 +108,7 @@ def _workload(experiment: Experiment, scale: Scale) -> tuple[Domain, Workload]:
 
 
 def _merged(fields: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """The fields with others in their place, tables part by part."""
+    """The fields updated with others; tables are merged recursively."""
     found = dict(fields)
     for name, value in other.items():
         before = found.get(name)

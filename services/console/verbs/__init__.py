@@ -1,4 +1,4 @@
-"""The verbs: each takes its options, settings and a console, and returns the exit code."""
+"""The verbs: each takes its options, the settings and a console, and returns the exit code."""
 
 from services.console.verbs import definitions, measuring, results, stack, studying, watching
 

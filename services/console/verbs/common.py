@@ -1,4 +1,4 @@
-"""What several verbs need: exit codes, how progress is told, and where the store answers."""
+"""Shared by several verbs: exit codes, progress output, and the address of the store."""
 
 import json
 import signal
@@ -20,14 +20,14 @@ EXIT_PIPE_CLOSED = 128 + signal.SIGPIPE
 
 
 def teller(console: Console) -> Callable[[str], None]:
-    """How progress is told: a dim line each, or not at all."""
+    """Prints progress as dim lines, or nothing if quiet."""
     if is_quiet(console):
         return lambda _text: None
     return lambda text: console.print(f"[dim]{text}[/dim]", soft_wrap=True)
 
 
 def answering(settings: ServiceSettings) -> AbstractContextManager[str]:
-    """The store's URL, with a store started for the moment where none runs."""
+    """The store's URL; starts a temporary store if none is running."""
     return store_session(settings, lambda: open_stack(settings).status().running)
 
 
@@ -37,5 +37,5 @@ def dashboards(settings: ServiceSettings) -> str:
 
 
 def print_json(value: Any) -> None:
-    """A value as JSON on standard output; of a line each, so that people can read it too."""
+    """Print a value as JSON to standard output, one item per line for legibility."""
     print(json.dumps(value, indent=2))

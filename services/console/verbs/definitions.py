@@ -20,7 +20,7 @@ from services.runtime.settings import ServiceSettings
 
 
 def workloads(options: Namespace, _settings: ServiceSettings, console: Console) -> int:
-    """List the workloads, or explain one."""
+    """List the workloads, or describe one."""
     if options.json:
         print_json(plain_lists.workloads(options.name, options.domain))
     else:
@@ -29,7 +29,7 @@ def workloads(options: Namespace, _settings: ServiceSettings, console: Console) 
 
 
 def pipelines(options: Namespace, _settings: ServiceSettings, console: Console) -> int:
-    """List the pipelines, or explain one."""
+    """List the pipelines, or describe one."""
     if options.json:
         print_json(plain_lists.pipelines(options.name))
     else:
@@ -38,7 +38,7 @@ def pipelines(options: Namespace, _settings: ServiceSettings, console: Console) 
 
 
 def engines(options: Namespace, settings: ServiceSettings, console: Console) -> int:
-    """List the engines, or explain one, or install it."""
+    """List the engines, or describe or install one."""
     if options.install:
         if not options.name:
             raise DefinitionError("--install needs the name of an engine.")
@@ -51,7 +51,7 @@ def engines(options: Namespace, settings: ServiceSettings, console: Console) -> 
 
 
 def domains(options: Namespace, _settings: ServiceSettings, console: Console) -> int:
-    """List the domains, or explain one."""
+    """List the domains, or describe one."""
     if options.json:
         print_json(plain_lists.domains(options.name))
     else:
@@ -60,7 +60,7 @@ def domains(options: Namespace, _settings: ServiceSettings, console: Console) ->
 
 
 def new(options: Namespace, _settings: ServiceSettings, console: Console) -> int:
-    """Write a domain of one's own."""
+    """Write a new domain."""
     try:
         folder = new_domain(options.name, options.folder)
     except OSError as error:
@@ -71,7 +71,7 @@ def new(options: Namespace, _settings: ServiceSettings, console: Console) -> int
 
 
 def suites(options: Namespace, _settings: ServiceSettings, console: Console) -> int:
-    """List the suites, or explain one."""
+    """List the suites, or describe one."""
     if options.json:
         print_json(plain_lists.suites(options.name))
     else:
@@ -80,7 +80,7 @@ def suites(options: Namespace, _settings: ServiceSettings, console: Console) -> 
 
 
 def bench(options: Namespace, _settings: ServiceSettings, console: Console) -> int:
-    """Run benchmarks; with a baseline it fails where a ratio has fallen."""
+    """Run benchmarks; with a baseline, fail if a ratio has fallen."""
     fallen = run_benchmarks(options.name, options.json, options.baseline, console)
     for sentence in fallen:
         console.print(sentence, soft_wrap=True)

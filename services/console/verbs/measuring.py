@@ -61,7 +61,7 @@ MOST_REPEATS = 100
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to be measured. ask: makes the request of a run of a workload and pipelines."""
+    """What to measure. ask: creates the request of a run from a workload and pipelines."""
 
     options: Namespace
     workload: Workload
@@ -71,18 +71,18 @@ class Wanted:
 
     @property
     def needs_results(self) -> bool:
-        """Whether its request follows from earlier results, so from the store."""
+        """Whether its request depends on earlier results, and so on the store."""
         thresholds = map(parse_threshold, self.workload.thresholds)
         at_share = self.workload.sustainable_share is not None
         return at_share or any(one.of_baseline for one in thresholds)
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The runs of which one round is made."""
+        """The runs of one round."""
         return parts_of(self.workload, self.pipelines)
 
     def keep(self, data: Path) -> None:
-        """Remember what was read from files, so that services trust it."""
+        """Record what was read from files, so that services trust it."""
         measured = [pipeline for part in self.parts for pipeline in part.pipelines]
         keep_definitions(data, [self.workload], measured, [self.domain])
 
@@ -94,10 +94,10 @@ class Wanted:
 
 
 def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
-    """One run from nothing to a report; 0 only if it is valid and the ledger clean. Of several
-    runs of which one cannot be done, those before it are reported first."""
+    """One run from start to report; 0 only if it is valid and the ledger clean. If one of several
+    runs cannot be done, those before it are reported first."""
     wanted, say = _wanted(options), teller(console)
-    # Before anything starts: it may be refused.
+    # Before anything starts: the request may be refused.
     planned = wanted.ask(wanted.parts[0].workload, wanted.parts[0].pipelines)
     for sentence in not_published(planned):
         say(sentence)
@@ -130,7 +130,7 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
 
 
 def _wanted(options: Namespace) -> Wanted:
-    """What the options say. Raises DefinitionError."""
+    """The options as a value. Raises DefinitionError."""
     domain, workload = chosen_workload(options.workload, options.domain)
     chosen = with_options(
         workload,
@@ -164,8 +164,8 @@ def _measure(
     stack: Stack | RemoteStack,
     reports: list[dict[str, Any]],
 ) -> bool:
-    """Start what does not run, carry out the runs and add their reports; whether that was
-    interrupted. The first run begins before every part is ready, where it needs no results."""
+    """Start the stack if needed, carry out the runs and append their reports; returns whether that
+    was interrupted. The first run begins before every part is ready if it needs no results."""
     options, say, url = wanted.options, teller(console), store_url(settings)
     begun: list[tuple[RunRequest, Asked]] = []
 
@@ -195,7 +195,7 @@ def _measure(
 
 
 def _stages(options: Namespace, domain: Domain) -> tuple[Stage, ...]:
-    """Those that --stages names. Raises DefinitionError."""
+    """The stages named by --stages. Raises DefinitionError."""
     try:
         return parse_stages(options.stages, domain.spec.stage_names) if options.stages else ()
     except ValueError as error:
@@ -205,7 +205,7 @@ def _stages(options: Namespace, domain: Domain) -> tuple[Stage, ...]:
 def _profiled(
     options: Namespace, workload: Workload, pipelines: tuple[Pipeline, ...]
 ) -> tuple[Workload, tuple[Pipeline, ...]]:
-    """What is run under a profile, and how often. Raises DefinitionError."""
+    """The workload, pipelines and number of runs under a profile. Raises DefinitionError."""
     if not options.profile:
         options.repeat = 1 if options.repeat is None else options.repeat
         return workload, pipelines
@@ -216,13 +216,14 @@ def _profiled(
 
 
 def _look_whether_quiet(options: Namespace, stack: Stack | RemoteStack) -> None:
-    """Under a profile, before anything of ours runs. Raises DefinitionError."""
+    """Check that the machine is quiet, if a profile requires it, before we start anything. Raises
+    DefinitionError."""
     if options.profile and not stack.status().running:
         check_quiet()
 
 
 def _exit_code(reports: list[dict[str, Any]]) -> int:
-    """A threshold that failed comes first, where its run is valid or was ended by it."""
+    """A failed threshold has priority if its run is valid or was ended by it."""
     failed = [one for one in reports if any(not row["passed"] for row in one["thresholds"])]
     if any(one["valid"] or ended_by_threshold(one) for one in failed):
         return EXIT_THRESHOLD
@@ -230,7 +231,7 @@ def _exit_code(reports: list[dict[str, Any]]) -> int:
 
 
 def evaluate(options: Namespace, settings: ServiceSettings, console: Console) -> int:
-    """Evaluate a past run again; 0 only if every count is the live one."""
+    """Evaluate a past run again; 0 only if every count equals the live one."""
     stack, say = open_stack(settings), teller(console)
     try:
         stack.up(say)
@@ -240,11 +241,11 @@ def evaluate(options: Namespace, settings: ServiceSettings, console: Console) ->
 
 
 def _tell(options: Namespace, reports: list[dict[str, Any]], console: Console) -> None:
-    """Show the report, and write it where it was asked for."""
+    """Print the report, and write the requested files."""
     if options.repeat > 1 and not reports[-1].get("scalability"):
         report = _summary(reports, console, options.profile)
     else:
-        report = reports[-1]  # of a series it has all runs
+        report = reports[-1]  # contains all runs of a series
         show_report(console, report)
     for option, path, write in _files(options):
         if path is not None:
@@ -252,7 +253,7 @@ def _tell(options: Namespace, reports: list[dict[str, Any]], console: Console) -
 
 
 def _files(options: Namespace) -> tuple[tuple[str, Path | None, Callable[[Any], bytes]], ...]:
-    """Files that the report goes to: option, path or None, and how it is written."""
+    """Files that the report is written to: option, path or None, and the writer."""
     return (
         ("--report", options.report, lambda report: (json.dumps(report, indent=2) + "\n").encode()),
         ("--markdown", options.markdown, lambda report: markdown(report).encode()),
@@ -262,7 +263,7 @@ def _files(options: Namespace) -> tuple[tuple[str, Path | None, Callable[[Any], 
 
 
 def _summary(reports: list[dict[str, Any]], console: Console, profile: Profile) -> dict[str, Any]:
-    from analysis import repetition  # numpy takes longer to import than all the rest
+    from analysis import repetition  # slow: imports numpy
 
     report = repetition.summarise(reports)
     report = cited(report, reports) if profile else report

@@ -1,4 +1,4 @@
-"""Verbs that answer from the results: `sql`, `report`, `compare`, `changes`, `runs`, `grafana`."""
+"""Verbs that show results: `sql`, `report`, `compare`, `changes`, `runs`, `grafana`."""
 
 from argparse import Namespace
 
@@ -20,7 +20,7 @@ from services.runtime.settings import ServiceSettings
 
 
 def sql(options: Namespace, settings: ServiceSettings, console: Console) -> int:
-    """Answer one query, or show questions to begin with."""
+    """Run one query, or show example queries."""
     if options.examples == 0:
         if options.json:
             print_json(asking.plain_examples())
@@ -60,8 +60,8 @@ def report(options: Namespace, settings: ServiceSettings, console: Console) -> i
 
 
 def compare(options: Namespace, settings: ServiceSettings, console: Console) -> int:
-    """Say whether two runs, several runs each, or the pipelines of one run differ."""
-    from services.console.comparing import show_comparison  # numpy takes longer than all the rest
+    """Compare two runs, several runs each, or the pipelines of one run."""
+    from services.console.comparing import show_comparison  # slow: imports numpy
 
     before = options.before.split(",")
     after = options.after.split(",") if options.after else None
@@ -71,10 +71,10 @@ def compare(options: Namespace, settings: ServiceSettings, console: Console) -> 
 
 
 def changes(options: Namespace, settings: ServiceSettings, console: Console) -> int:
-    """Where the history of a figure changed; what is new becomes an event while the stack runs."""
+    """Show change points in the history; new ones become events while the stack is running."""
     running = open_stack(settings).status().running
     with answering(settings):
-        from analysis.changes.__main__ import look_for_changes  # numpy, as above
+        from analysis.changes.__main__ import look_for_changes  # slow: imports numpy
 
         found = look_for_changes(settings, publishes=running)
     if options.json:
@@ -96,8 +96,8 @@ def runs(options: Namespace, settings: ServiceSettings, console: Console) -> int
 
 
 def grafana(options: Namespace, settings: ServiceSettings, console: Console) -> int:
-    """The dashboards into an existing Grafana."""
-    # Only here: its client takes a second to import, which every other verb would wait for.
+    """Push the dashboards to an existing Grafana."""
+    # Imported here only: its client takes a second to import, which would delay every other verb.
     from services.console.grafana import grafana as put_into_grafana
 
     return put_into_grafana(options, store_url(settings), console)

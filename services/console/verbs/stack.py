@@ -48,14 +48,14 @@ def up(options: Namespace, settings: ServiceSettings, console: Console) -> int:
 
 
 def down(_options: Namespace, settings: ServiceSettings, console: Console) -> int:
-    """Stop the stack and what was left of one."""
+    """Stop the stack and any leftover processes of an earlier one."""
     found = open_stack(settings).down(teller(console))
     console.print("The stack is down." if found else "There was no stack to stop.")
     return 0
 
 
 def status(options: Namespace, settings: ServiceSettings, console: Console) -> int:
-    """What is running."""
+    """Show what is running."""
     listing.show_status(console, settings, open_stack(settings).status(), as_json=options.json)
     return 0
 
@@ -72,7 +72,7 @@ def doctor(options: Namespace, settings: ServiceSettings, console: Console) -> i
 
 
 def rebuild(options: Namespace, settings: ServiceSettings, console: Console) -> int:
-    """Drop the projection and replay the bus; 0 only if every table is as it was."""
+    """Drop the projection and replay the bus; 0 only if every table is unchanged."""
     stack, say = open_stack(settings), teller(console)
     try:
         stack.up(say)

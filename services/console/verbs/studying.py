@@ -31,8 +31,8 @@ from services.runtime.settings import EXIT_USAGE, ServiceSettings
 
 
 def study(options: Namespace, settings: ServiceSettings, console: Console) -> int:
-    """Carry a study out and write its page, or list the studies; 0 only if every run that can be
-    done here is valid."""
+    """Run a study and write its page, or list the studies; 0 only if every run that is possible
+    here is valid."""
     if not options.name:
         if options.json:
             print_json(studies())
@@ -82,8 +82,8 @@ def _is_valid(notebook: Notebook, run: PlannedRun) -> bool:
 
 
 def _cells(url: str, plan: Plan, notebook: Notebook) -> Cells:
-    """What was measured, by experiment, system and stage. A run that the store does not know is
-    forgotten, so that it is done again."""
+    """The results by experiment, system and stage. A run that the store does not know is removed
+    from the notebook, so that it is repeated."""
     found: dict[tuple[str, str, str], Measured] = {}
     for run in plan.runs:
         note = notebook.chosen(run.key)

@@ -81,7 +81,7 @@ def watch(options: Namespace, settings: ServiceSettings, console: Console) -> in
 
 
 def _infer(options: Namespace, settings: ServiceSettings) -> int:
-    """Print a guess, in a process of the watcher's."""
+    """Print inferred settings, from a process of the watcher."""
     registry = {"url": options.registry} if options.registry else None
     try:
         if registry is not None:
@@ -117,7 +117,7 @@ def _follow(
 
 
 def _figures(url: str, name: str) -> str:
-    """The last ten seconds in a line."""
+    """The last ten seconds in one line."""
     try:
         rows, (bad,) = query(url, FIGURES, name=name), query(url, VERDICTS, name=name)
     except QueryError as error:
@@ -131,7 +131,7 @@ def _figures(url: str, name: str) -> str:
 
 
 def _end(settings: ServiceSettings, name: str, check: Callable[[], None]) -> None:
-    """End a watch and wait until it has concluded what it began, and the store knows."""
+    """End a watch and wait until its runs are concluded and projected by the store."""
     if name in kept_watches(settings.data):
         end_watch(settings.data, name)
     _wait(lambda: not position_path(settings.data, name).exists(), END_S, check)
