@@ -8,12 +8,12 @@ from schemas import content
 
 
 class Content(content.Content):
-    """Aircraft that fly between two airports each, drawn from the seed (records.py).
+    """Aircraft that each fly between two airports, drawn from the seed (records.py).
 
-    aircraft: how many there are; they report one after the other, so each reports every
-    `aircraft / rate` seconds. region: of their airports. time_factor: seconds of flight per second
-    of event time. emergencies: share of the flights with the transponder code 7700. unlisted: share
-    of the flights that depart from no airport of the table.
+    aircraft: their number; they report in turn, so each reports every `aircraft / rate` seconds.
+    region: of their airports. time_factor: seconds of flight per second of event time. emergencies:
+    share of the flights with the transponder code 7700. unlisted: share of the flights that depart
+    from an airport missing in the table.
     """
 
     model_config = ConfigDict(extra="forbid")

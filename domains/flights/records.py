@@ -1,11 +1,12 @@
-"""The records of a load: states of aircraft, from a model of flights that is drawn from the seed.
+"""The records of a load: aircraft states from a flight model whose parameters are drawn from the
+seed.
 
-An aircraft flies forth and back between two airports, along the great circle, at a velocity of its
-own. It climbs at 10 m/s to its level, leaves it in time to descend at 8 m/s, and stays on the
-ground for half an hour. Where it is when the load begins is drawn. All is a pure function of
+An aircraft flies back and forth between two airports along the great circle at its own velocity. It
+climbs at 10 m/s to its flight level, leaves it in time to descend at 8 m/s, and stays on the ground
+for half an hour. Its position at the start of the load is drawn. Everything is a pure function of
 aircraft and time, so `time_factor` makes days of flights pass in minutes.
 
-A turn is one state; the aircraft report one after the other.
+A turn is one state; the aircraft report in turn.
 """
 
 import csv
@@ -41,9 +42,9 @@ CELLS_EAST = 360 // CELL_DEGREES
 EMERGENCY = 0o7700
 CODES = 0o10000
 ADDRESSES = 2**24
-UNLISTED = "ZZZZ"  # ICAO's code for an aerodrome without one
+UNLISTED = "ZZZZ"  # ICAO's code for an aerodrome without a code
 AIRLINES = ("TID", "GAU", "BLU", "NRD", "SKY", "ALP", "ORI", "VEL")
-# Of the seed, so that what is drawn for one thing is independent: any odd 64-bit numbers.
+# Streams of random numbers derived from the seed, one per drawn value: any odd 64-bit numbers.
 FROM, TO, PHASE, VELOCITY, LEVEL, CODE, EMERGENCIES, LISTED, CONTACT = (
     0x9E6C63D0876A9A47,
     0xC5B5A1C2D4E2F0B1,
@@ -59,7 +60,7 @@ Floats = NDArray[np.float64]
 
 
 class Airports:
-    """Those of a region, in the order of the file. vectors: of length 1, shape (n, 3)."""
+    """The airports of a region, in the order of the file. vectors: of length 1, shape (n, 3)."""
 
     def __init__(self, path: Path, region: str) -> None:
         with path.open(newline="", encoding="utf-8") as file:
@@ -115,7 +116,7 @@ class Records:
         }
 
     def probe_set(self, number: int, now_ms: int) -> list[tuple[str, dict[str, Any]]]:
-        """An emergency above Frankfurt, in windows of its own."""
+        """An emergency above Frankfurt, in separate windows."""
         time_ms = probe_time_ms(self._setup.domain, number, now_ms)
         state = {
             "icao24": f"probe-{number}",
@@ -164,7 +165,7 @@ class Records:
         )
         is_emergency = self._drawn(EMERGENCIES, flight) < self._content.emergencies
         code = (self._drawn(CODE, flight) * CODES).astype(np.int64)
-        # Nobody is given the code of an emergency by chance.
+        # Never assign the emergency code at random.
         code = np.where(is_emergency, EMERGENCY, np.where(code == EMERGENCY, 0o2000, code))
         is_unlisted = self._drawn(LISTED, flight) < self._content.unlisted
         cell_north = np.floor((latitude + 90) / CELL_DEGREES).astype(np.int64)
@@ -191,7 +192,7 @@ class Records:
         }
 
     def _route(self, aircraft: Int64s) -> tuple[Int64s, Int64s]:
-        """The airports between which aircraft fly: two different ones each."""
+        """The two airports of each aircraft, always different."""
         count = len(self._airports.codes)
         home = (self._drawn(FROM, aircraft) * count).astype(np.int64)
         further = 1 + (self._drawn(TO, aircraft) * (count - 1)).astype(np.int64)
@@ -200,13 +201,13 @@ class Records:
     def _places(
         self, start: Int64s, end: Int64s, angle: Floats, share: Floats
     ) -> tuple[Floats, Floats, Floats]:
-        """Latitude, longitude and direction of flight in degrees, at a share of the way."""
+        """Latitude, longitude and heading in degrees, at a share of the route."""
         begin, goal = self._airports.vectors[start], self._airports.vectors[end]
         before, after = np.sin((1 - share) * angle), np.sin(share * angle)
         place = (before[:, None] * begin + after[:, None] * goal) / np.sin(angle)[:, None]
         latitude = np.degrees(np.arcsin(np.clip(place[:, 2], -1, 1)))
         longitude = np.degrees(np.arctan2(place[:, 1], place[:, 0]))
-        # The way on is at right angles to the place, in the plane of both airports.
+        # The heading is perpendicular to the position vector, in the plane of both airports.
         ahead = goal * np.cos(share * angle)[:, None] - begin * np.cos((1 - share) * angle)[:, None]
         east = np.stack([-place[:, 1], place[:, 0], np.zeros(len(place))], axis=1)
         north = np.cross(place, east)
@@ -217,7 +218,7 @@ class Records:
         return f"{(number * 0x9E3779 + self._setup.seed) % ADDRESSES:06x}"
 
     def _drawn(self, stream: int, numbers: Int64s) -> Floats:
-        """A fraction for each number, of one kind of draw."""
+        """A fraction for each number, from one random stream."""
         return fractions(self._setup.seed ^ stream, numbers)
 
 
@@ -228,12 +229,12 @@ STATE = (
 
 
 def _callsign(number: int) -> str:
-    """Of an aircraft on its way there (even) or back (odd)."""
+    """Callsign of an aircraft on its outward (even) or return (odd) flight."""
     return f"{AIRLINES[number // 2 % len(AIRLINES)]}{number + 100}"
 
 
 def _cell_name(number: int) -> str:
-    """`N50E005`: of the south-west corner."""
+    """`N50E005`: the south-west corner of a cell."""
     north = number // CELLS_EAST * CELL_DEGREES - 90
     east = number % CELLS_EAST * CELL_DEGREES - 180
     return f"{'S' if north < 0 else 'N'}{abs(north):02d}{'W' if east < 0 else 'E'}{abs(east):03d}"
@@ -246,5 +247,5 @@ def _vectors(latitudes: Floats, longitudes: Floats) -> Floats:
 
 
 def _angle(first: Floats, second: Floats) -> Floats:
-    """Between vectors of length 1, radians."""
+    """Angle between vectors of length 1, radians."""
     return np.asarray(np.arccos(np.clip((first * second).sum(axis=1), -1, 1)))

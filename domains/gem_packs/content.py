@@ -12,10 +12,10 @@ MAX_GEOS = 100  # rows of countries.csv
 class Content(content.Content):
     """Purchases and ads, drawn from the seed.
 
-    users, packs, geos: how many there are. distribution: how gem packs, the keys, are drawn:
-    normal, around the middle one with a standard deviation of 0.15 times `packs`; uniform; zipf, in
+    users, packs, geos: their numbers. distribution: of the gem packs, which are the keys: normal,
+    around the middle one with a standard deviation of 0.15 times `packs`; uniform; zipf, in
     proportion to 1 / number; single, always the first. Users are drawn uniformly; a user has one
-    geo. match: share of the purchases that answer the ad of their own pair: same user and gem pack.
+    geo. match: share of the purchases that match the ad of their own pair: same user and gem pack.
     """
 
     model_config = ConfigDict(extra="forbid")

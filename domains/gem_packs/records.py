@@ -1,7 +1,7 @@
 """The records of a load: purchases of gem packs and ads for them, drawn from the seed.
 
-A turn is a pair: a purchase and an ad. Both have the event time at which the load shape wants the
-purchase, in milliseconds, sped up by `second_ms`.
+A turn is a pair: a purchase and an ad. The event time of both is the time at which the load shape
+schedules the purchase, in milliseconds, scaled by `second_ms`.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from .content import Content
 PAIR = 2
 MIN_CENTS, MAX_CENTS = 100, 20_000
 SPREAD = 0.15
-# Of the seed, so that what is drawn for one record is independent: any odd 64-bit numbers.
+# Streams of random numbers derived from the seed, one per drawn value: any odd 64-bit numbers.
 USER, PACK, GEO, MATCH, PRICE = (
     0x9E6C63D0876A9A47,
     0xC5B5A1C2D4E2F0B1,
@@ -62,7 +62,7 @@ class Records:
     def values(self, part: Part) -> Values:
         """See Records. user, geo: numbers of names."""
         pairs, places = np.divmod(part.sequences, PAIR)
-        # An ad that is answered has what was drawn for the purchase of its pair.
+        # A matched ad has the values drawn for the purchase of its pair.
         matches = self._drawn(MATCH, pairs) < self._content.match
         drawn_for = np.where(matches, pairs * PAIR, part.sequences)
         users = (self._drawn(USER, drawn_for) * self._content.users).astype(np.int64)
@@ -84,7 +84,7 @@ class Records:
         }
 
     def probe_set(self, number: int, now_ms: int) -> list[tuple[str, dict[str, Any]]]:
-        """A purchase and the ad that it answers, above 100 euros, in windows of their own."""
+        """A purchase above 100 euros and the ad that it matches, in separate windows."""
         record = {
             "user_id": f"probe-{number}",
             "gem_pack_id": f"probe-{number}",
@@ -98,12 +98,12 @@ class Records:
         return np.asarray((MIN_CENTS + np.floor(cents)) / 100)
 
     def _drawn(self, stream: int, numbers: Int64s) -> NDArray[np.float64]:
-        """A fraction for each number, of one kind of draw."""
+        """A fraction for each number, from one random stream."""
         return fractions(self._setup.seed ^ stream, numbers)
 
 
 def summed_weights(content: Content) -> NDArray[np.float64]:
-    """For each gem pack, the share of all draws that are for it or for one before it."""
+    """For each gem pack, the cumulative share of draws up to and including it."""
     numbers = np.arange(1, content.packs + 1, dtype=np.float64)
     weights = np.ones(1 if content.distribution == "single" else content.packs)
     if content.distribution == "zipf":

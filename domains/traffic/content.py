@@ -21,16 +21,16 @@ FIELDS = (
 
 
 class Keys(Model):
-    """How the records of a second spread over sites (and so over keys and partitions).
+    """Distribution of the records of a second over sites, and so over keys and partitions.
 
-    data: every site with its own number of lanes, as many copies of the sites as the rate needs.
-    uniform, normal, zipf: `sites` sites get lanes in proportion to the weight of their number i
-    (from 1): the same; a normal density around the middle with a standard deviation of `spread`
-    times `sites`; 1 / i ** `exponent`. single: one site has all lanes.
+    data: every site with its own number of lanes, with as many copies of the sites as the rate
+    needs. uniform, normal, zipf: `sites` sites get lanes in proportion to a weight, which for site
+    number i (from 1) is: constant; a normal density around the middle with a standard deviation of
+    `spread` times `sites`; 1 / i ** `exponent`. single: one site has all lanes.
 
-    Skew is a skew of the number of lanes: a site that gets a hundred times the records reports a
-    hundred times the lanes. So every window is complete and every output has one right value,
-    whatever the distribution.
+    Skew is a skew of the number of lanes: a site with a hundred times the records has a hundred
+    times the lanes. Every window is therefore complete and every output has exactly one correct
+    value, for every distribution.
     """
 
     distribution: Literal["data", "uniform", "normal", "zipf", "single"] = "data"
@@ -40,10 +40,10 @@ class Keys(Model):
 
 
 class Content(content.Content):
-    """Observations of a recording, each of which becomes a second of event time.
+    """Observations of a recording, each of which becomes one second of event time.
 
-    source: `ndw` is the recorded sample, as is `domain`. lanes_per_site: instead of the lanes that
-    the data have. Without a replay the rate says how many sites there are.
+    source: `ndw` is the recorded sample, and so is `domain`. lanes_per_site: replaces the lanes of
+    the data. Without a replay the rate determines the number of sites.
     """
 
     model_config = ConfigDict(extra="forbid")

@@ -1,14 +1,14 @@
-"""Which lane of which site each record of a second of event time is. Pure.
+"""Site and lane of each record of a second of event time. Pure.
 
-A second that holds n records holds (n + 1) // 2 lanes, each of which gives two records, its flow
-and then its speed, lane after lane, site after site. When n is odd the last lane's speed never
-comes, so one window stays incomplete; a workload that wants none takes an even number per second.
+A second with n records has (n + 1) // 2 lanes. Each lane gives two records, flow and then speed,
+lane by lane and site by site. If n is odd, the last lane has no speed record, so one window stays
+incomplete. A workload without incomplete windows uses an even number per second.
 
-Three key distributions, by the workload's content:
-- as in the data: whole copies of the recorded sites, then, of the next copy, sites chosen so that
-  their lanes fill the rest; so every site of a second is there with every lane;
+There are three key distributions, selected by the workload's content:
+- as in the data: whole copies of the recorded sites, then sites of one more copy, chosen so that
+  their lanes fill the rest; every site of a second is therefore present with every lane;
 - the same number of lanes for every site;
-- a key distribution: the number of lanes of a site follows its weight.
+- weighted: the number of lanes of a site follows its weight.
 
 The first copy of a site has its own name, later ones a suffix: `SITE#0001`.
 """
@@ -27,13 +27,13 @@ from schemas.records import Int64s
 from .content import Content, Keys
 from .recording import Recording
 
-RESTS_KEPT = 4  # a constant rate needs two: its whole numbers around
+RESTS_KEPT = 4  # a constant rate alternates between two record counts
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where lanes are: source: lane of the recording whose values they have; site: number of the
-    site, over all copies; lane: number of the lane's name; num_lanes: lanes of the site."""
+    """Lanes: source: lane of the recording whose values are used; site: number of the site, over
+    all copies; lane: number of the lane's name; num_lanes: lanes of the site."""
 
     source: Int64s
     site: Int64s
@@ -42,14 +42,14 @@ class Places:
 
 
 class KeyDistribution(Protocol):
-    """Which lane each position of a second is."""
+    """The lane of each position within a second."""
 
     def places(self, second: int, records: int, positions: Int64s) -> Places:
         """The lanes at `positions` (0 to (records + 1) // 2 - 1) of a second of `records`."""
 
 
 def key_distribution_of(recording: Recording, content: Content, seed: int) -> KeyDistribution:
-    """The key distribution that a content asks for."""
+    """The key distribution of a workload's content."""
     if content.lanes_per_site is not None:
         return EqualKeys(recording, content.lanes_per_site)
     if content.keys.distribution != "data":
@@ -58,7 +58,7 @@ def key_distribution_of(recording: Recording, content: Content, seed: int) -> Ke
 
 
 class RecordedKeys:
-    """Every site with its own lanes. Lane names are those of the recording, by lane of it."""
+    """Every site with its own lanes. Lane names are those of the recording, by its lanes."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
@@ -77,13 +77,13 @@ class RecordedKeys:
         source[partial] = sources[inside[partial]]
         copy[partial] = copies
         lanes[partial] = num_lanes[inside[partial]]
-        spare = inside == rest  # of an odd second: a lane of one more copy, alone at its site
+        spare = inside == rest  # in an odd second: a lane of one more copy, alone at its site
         source[spare], copy[spare], lanes[spare] = 0, copies + 1, 1
         site = copy * len(recording.site_names) + recording.site_of_lane[source]
         return Places(source, site, source, lanes)
 
     def _lay_out_rest(self, lanes: int) -> tuple[Int64s, NDArray[np.int32]]:
-        """Lanes of the recording in the incomplete copy, and how many lanes their sites have."""
+        """Lanes of the recording in the incomplete copy, and the lane counts of their sites."""
         recording = self._recording
         parts = fill_with_sites(recording.site_lanes.tolist(), lanes)
         sources = [np.arange(width) + recording.first_lanes[site] for site, width in parts]
@@ -95,10 +95,10 @@ class RecordedKeys:
 
 
 def fill_with_sites(site_lanes: Sequence[int], lanes: int) -> tuple[tuple[int, int], ...]:
-    """Sites, ascending, and how many of their lanes to take, `lanes` in all.
+    """Sites, ascending, and the number of lanes to use of each, `lanes` in total.
 
-    Whole sites, as the recording has them first; where none fits what is left, the first free site
-    gives as many lanes as are missing, as if it had no others.
+    Whole sites are used first, in the order of the recording. If none fits the remainder, the first
+    free site provides the missing lanes as if it had no others.
     """
     chosen = []
     for site, width in enumerate(site_lanes):
@@ -113,7 +113,7 @@ def fill_with_sites(site_lanes: Sequence[int], lanes: int) -> tuple[tuple[int, i
 
 
 class EqualKeys:
-    """`lanes_per_site` lanes at every site; the last one of a second has what is left."""
+    """`lanes_per_site` lanes at every site; the last site of a second has the remainder."""
 
     def __init__(self, recording: Recording, lanes_per_site: int) -> None:
         self._lanes = len(recording.lane_names)
@@ -130,10 +130,10 @@ class EqualKeys:
 class WeightedKeys:
     """Lanes in proportion to weights.
 
-    Of m lanes site i gets those whose number p has (p + φ) / m between the sums of the weights
-    before i and with i, φ being a fraction from the seed, another one every second. So counts are
-    right to a lane in every second, and exact in the long run even for sites that are due less
-    than one lane a second.
+    Of m lanes, site i gets those whose number p has (p + φ) / m between the sums of the weights
+    before i and up to i. φ is a fraction drawn from the seed for every second. Counts are therefore
+    accurate to one lane in every second, and exact in the long run even for sites with less than
+    one lane per second.
     """
 
     def __init__(self, recording: Recording, keys: Keys, seed: int) -> None:

@@ -1,7 +1,7 @@
-"""A recording: what each lane of each site observed, one row per observation.
+"""A recording: the observations of each lane of each site, one row per observation.
 
-Rows of a lane lie together, in the order of their times; lanes of a site lie together; sites and
-lanes are sorted by name.
+Rows of a lane are contiguous and ordered by time; lanes of a site are contiguous; sites and lanes
+are sorted by name.
 """
 
 import math
@@ -55,7 +55,7 @@ class Observation:
 class Recording:
     """Observations as arrays: S sites, L lanes, R rows.
 
-    Per site: site_names, first_lanes (index of its first lane), site_lanes (how many it has). Per
+    Per site: site_names, first_lanes (index of its first lane), site_lanes (number of lanes). Per
     lane: lane_names, site_of_lane, num_lanes, latitudes, longitudes, first_rows, row_counts. Per
     row: lane_of_row, times_us, periods_s, accuracies_percent, flows_vehicles_per_hour,
     speeds_km_per_hour.
@@ -80,27 +80,27 @@ class Recording:
 
     @cached_property
     def by_time(self) -> Int64s:
-        """Rows in the order of their times; at the same time in the order of lanes."""
+        """Rows ordered by time, then by lane."""
         return np.argsort(self.times_us, kind="stable")
 
     @property
     def period_us(self) -> int:
-        """After how long a replay begins again: the recorded span and one typical step more."""
+        """Period of a replay: the recorded span plus one typical step."""
         times = np.unique(self.times_us)
         step_us = int(np.median(np.diff(times))) if len(times) > 1 else MIN_PERIOD_US
         return int(times[-1] - times[0]) + max(step_us, 1)
 
 
 def read_observations(content: Content, folder: Path) -> tuple[list[Observation], list[Refused]]:
-    """Observations of the file that a content names, or of the sample, which has no bad rows.
-    Raises InputError."""
+    """Observations of the file named by a content, or of the sample, which has no bad rows. Raises
+    InputError."""
     path = Path(content.path) if content.source == "file" else folder / SAMPLE
     read = read_rows(path, _FIELDS, content.columns)
     return [Observation(**row) for row in read.rows], read.bad_rows
 
 
 def recording_of(observations: Sequence[Observation]) -> Recording:
-    """A recording of observations in any order. Raises ValueError when there are none."""
+    """A recording of observations in any order. Raises ValueError if there are none."""
     if not observations:
         raise ValueError("there is no usable row")
     rows = sorted(observations, key=lambda o: (o.measurement_id, o.lane, o.observed_at))

@@ -1,4 +1,4 @@
-"""The records of a load: which site, lane and second each of them is about, and what it says.
+"""The records of a load: site, lane and second of each record, and its values.
 
 Even records are flows, odd ones speeds, two for every lane.
 """
@@ -26,7 +26,7 @@ from .content import Content
 from .key_distribution import Places, key_distribution_of
 from .recording import Recording, read_observations, recording_of
 
-REPORT_S = 1  # of event time: in each, every lane of a site reports its flow and its speed once
+REPORT_S = 1  # of event time: every lane of a site reports its flow and its speed once in it
 
 
 class Records:
@@ -84,7 +84,7 @@ class Records:
         return columns | {"speed_km_per_hour": recording.speeds_km_per_hour[rows]}
 
     def probe_set(self, number: int, now_ms: int) -> list[tuple[str, dict[str, Any]]]:
-        """Flow and speed of a site of its own with one lane, for a whole window of every stage."""
+        """Flow and speed of a separate site with one lane, for a complete window of every stage."""
         observation = {
             "measurement_id": f"probe-{number}",
             "lane": "lane1",
@@ -102,7 +102,7 @@ class Records:
         return found
 
     def _places(self, part: Part) -> tuple[Places, Int64s]:
-        """Where the records are, and which row of the recording each one tells."""
+        """Lanes of the records, and the row of the recording that each one uses."""
         recording, content = self.recording, self._setup.content
         if self._setup.replays:
             number, copy = np.divmod(part.sequences // 2, content.copies)
@@ -128,7 +128,7 @@ def site_names(recording: Recording) -> NameTable:
 
 
 def lane_names(recording: Recording, content: Content) -> NameTable:
-    """Names of lanes: the recording's own where it gives the lanes, else lane1, lane2, …"""
+    """Names of lanes: those of the recording if it defines the lanes, else lane1, lane2, …"""
     recorded = content.lanes_per_site is None and content.keys.distribution == "data"
     if recorded:
         last = len(recording.lane_names) - 1
@@ -137,8 +137,8 @@ def lane_names(recording: Recording, content: Content) -> NameTable:
 
 
 def probe_times_ms(domain: DomainSpec, number: int, now_ms: int) -> range:
-    """Event times of a probe set, one a second for the longest window. Windows that slide by a
-    second are those before now: any seconds make whole ones."""
+    """Event times of a probe set, one per second over the longest window. Windows that slide by a
+    second are those before now, because any seconds fill them."""
     windows = [one.window for one in domain.stages if one.window]
     longest_s = max((one.size_s for one in windows), default=REPORT_S)
     if all(one.slide_s == REPORT_S for one in windows):
