@@ -1,11 +1,11 @@
-"""Bytewax: `python engine.py PLAN`. A dataflow is made of the plan's stages.
+"""Bytewax: `python engine.py PLAN`. Builds a dataflow from the plan's stages.
 
     KafkaSource -> flat_map decode -> (event time) -> per stage: flat_map, or key_on and
     stateful_batch -> flat_map encode -> KafkaSink per output
 
-What the kinds of stages compute is in engines/python/stages. Bytewax keeps their state by key,
-wakes windows that are due (`notify_at`), and snapshots state and offsets in its recovery
-store in the plan's folder, from which a program that was killed goes on.
+The kinds of stages are computed by engines/python/stages. Bytewax stores their state by key and
+wakes windows that are due (`notify_at`). It snapshots state and offsets to its recovery store in
+the plan's folder, from which a killed program resumes.
 """
 
 import pickle
@@ -36,7 +36,7 @@ VERSION = "0.21.1"
 
 
 class Partition(StatefulSourcePartition[KafkaSourceMessage, int]):
-    """A partition as KafkaSource reads it, and what was read of it."""
+    """A partition read by KafkaSource, with its read position."""
 
     def __init__(self, source: "Source", inner: Any, topic: str, number: int) -> None:
         self._source, self._inner = source, inner
@@ -64,7 +64,7 @@ class Partition(StatefulSourcePartition[KafkaSourceMessage, int]):
 
 
 class Source(KafkaSource):
-    """KafkaSource, which begins at the plan's offsets unless it resumes, and tells of itself."""
+    """KafkaSource that starts at the plan's offsets unless it resumes, and reports its progress."""
 
     def __init__(self, plan: Plan, reading: Reading) -> None:
         super().__init__(
@@ -87,7 +87,7 @@ class Source(KafkaSource):
         return Partition(self, inner, topic, number)
 
     def reads(self, partition: Partition) -> None:
-        """A partition is read; when all are, the program is ready."""
+        """Mark a partition as being read; when all are, the program is ready."""
         if self._awaited:
             self._awaited.discard((partition._topic, partition._number))
             if not self._awaited:
@@ -96,7 +96,7 @@ class Source(KafkaSource):
 
 
 class EventTimes(StatefulBatchLogic[Row, Row, bytes]):
-    """Lets rows pass and moves the event time of stages whose windows it closes."""
+    """Passes rows through and advances the event time of stages whose windows it closes."""
 
     def __init__(self, closed: list[Closed], state: bytes | None) -> None:
         self._closed = closed
@@ -115,7 +115,8 @@ class EventTimes(StatefulBatchLogic[Row, Row, bytes]):
 
 
 class Key(StatefulBatchLogic[Row, Row, bytes]):
-    """What a stage keeps of one key. It goes when the key was idle, or has no open window."""
+    """The state of one key of a stage. It is dropped when the key has been idle, or has no open
+    window."""
 
     def __init__(self, kind: Keyed, reading: Reading, state: bytes | None) -> None:
         self._kind, self._reading = kind, reading
@@ -186,7 +187,7 @@ class Flow:
             self._write(output, copies_of_output)
 
     def _input(self, name: str, messages: Stream) -> Stream:
-        """The rows of one input, or all of them: they are decoded once."""
+        """The rows of one input, or of all; each input is decoded once."""
         if not hasattr(self, "_rows"):
             self._rows = self._decoded(messages)
         if len(self._inputs()) == 1:
@@ -229,14 +230,14 @@ class Flow:
         self._write(self.plan.outputs[spec["name"]], op.map(f"{spec['name']}-encode", rows, encode))
 
     def _write(self, topic: str, messages: Stream) -> None:
-        # Keys get the partitions that Java's clients give them.
+        # Use the partitioner of Java clients.
         settings = {"linger.ms": self.plan.settings["linger_ms"], "partitioner": "murmur2_random"}
         sink = KafkaSink([self.plan.bootstrap], topic, {**self.plan.kafka, **settings})
         op.output(f"{step(topic)}-out", messages, sink)
 
 
 def step(topic: str) -> str:
-    """A topic as the name of a step, which has no periods."""
+    """A topic as a step name, in which periods are not allowed."""
     return topic.replace(".", "-")
 
 

@@ -24,11 +24,11 @@ import org.apache.spark.streaming.api.java.JavaInputDStream;
 import scala.Tuple2;
 
 /**
- * The stages as streams of batches: stages with state are mapWithState by their keys. All outputs
- * of a batch are one job, which is shorter than one for each stage.
+ * The stages as streams of batches: stateful stages are mapWithState by their keys. All outputs of
+ * a batch are one job, which takes less time than one job per stage.
  */
 final class Batches {
-    /** What is sent. */
+    /** A record to send. */
     private record Output(String topic, byte[] key, byte[] value) implements Serializable {}
 
     private static final Map<String, Step> STEPS = new ConcurrentHashMap<>();
@@ -131,7 +131,7 @@ final class Batches {
         });
     }
 
-    /** One producer in the process. */
+    /** The producer of the process. */
     private static synchronized KafkaProducer<byte[], byte[]> producer(String path) {
         if (producer == null) {
             var plan = Plan.of(path);

@@ -21,7 +21,7 @@ import org.apache.spark.streaming.kafka010.LocationStrategies;
 
 /** Runs the stages of a plan on Spark's discretised streams, in small batches. */
 public final class DStreamsEngine {
-    /** By partition, the next offset. */
+    /** Next offset by partition. */
     private static final Map<TopicPartition, Long> READ = new ConcurrentHashMap<>();
 
     private DStreamsEngine() {}
@@ -53,7 +53,7 @@ public final class DStreamsEngine {
         try {
             context.start();
             context.awaitTermination();
-        } catch (Exception error) {  // of what a batch raised, checked or not
+        } catch (Exception error) {  // including checked exceptions of the batch
             Lines.fail("", error);
             System.exit(1);
         }

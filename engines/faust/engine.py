@@ -1,9 +1,10 @@
-"""Faust: `python engine.py PLAN`. An agent reads the inputs, a Table keeps the state.
+"""Faust: `python engine.py PLAN`. An agent reads the inputs, a Table stores the state.
 
-What the kinds of stages compute is in engines/python/stages. Faust reads by consumer group, hands
-records to the agent, keeps a changelog of the Table in a topic and recovers it from there, commits
-offsets and wakes a timer. Faust has no joins and no event time, so what is kept of a key is in the
-agent's memory, and each change of it goes to the Table after the outputs that it belongs to.
+The kinds of stages are computed by engines/python/stages. Faust reads with a consumer group, passes
+records to the agent, keeps a changelog of the Table in a topic and recovers the Table from it,
+commits offsets and runs a timer. Faust has no joins and no event time. The state of a key is
+therefore in the agent's memory, and each change of it is written to the Table after the outputs
+that it belongs to.
 """
 
 import asyncio
@@ -29,14 +30,14 @@ TICK_S = 0.02
 
 
 class Existing(Topic):
-    """A topic that is there: Faust does not create it."""
+    """An existing topic: Faust does not create it."""
 
     async def declare(self) -> None:
         pass
 
 
 class Tracked(Kept):
-    """What is kept of one key; it says what changed."""
+    """The state of one key, which tracks its changes."""
 
     def __init__(self, key: str, changed: set[tuple[str, int]]) -> None:
         super().__init__()
@@ -52,7 +53,7 @@ class Tracked(Kept):
 
 
 class InTable(InMemory):
-    """What a stage keeps: in memory, and what changed since it was last written to the Table."""
+    """The state of a stage: in memory, with the changes since the last write to the Table."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,7 +100,7 @@ class Program:
             broker=f"kafka://{self.plan.bootstrap.replace(',', ';')}",
             broker_credentials=credentials(self.plan.kafka),
             broker_commit_interval=settings["commit_interval_ms"] / 1000,
-            # A program that is started again takes the place of the one that was killed.
+            # Static membership: a restarted program replaces the one that was killed.
             consumer_group_instance_id=self.plan.group,
             consumer_auto_offset_reset="earliest",
             producer_linger=settings["linger_ms"] / 1000,
@@ -125,7 +126,7 @@ class Program:
             await self.write(found)
 
     async def tick(self) -> None:
-        """What time brings: windows that are due, and progress."""
+        """Time-driven work: windows that are due, and progress."""
         consumer = self.app.consumer
         places = {TP(topic, number) for topic, number, _ in self.plan.partitions}
         if not (self.app.tables.recovery.completed.is_set() and places <= consumer.assignment()):
@@ -140,7 +141,7 @@ class Program:
         self.progress.tell()
 
     async def write(self, messages: Iterable[Message]) -> None:
-        """Publish, then remember."""
+        """Publish, then store the changes."""
         for topic, key, value in messages:
             data = key.encode() if isinstance(key, str) else key
             await self.outputs[topic].send(key=data, value=value)
@@ -148,7 +149,7 @@ class Program:
             self.remember(self.table)
 
     def remember(self, table: Any) -> None:
-        """Write to the Table what changed."""
+        """Write changes to the Table."""
         for name, states in self.states.items():
             while states.changed:
                 key, at = states.changed.pop()
@@ -160,7 +161,7 @@ class Program:
                     table.pop(cell, None)
 
     def recover(self) -> None:
-        """Take up, once, what the Table has, which Faust has read from its changelog."""
+        """Load the Table once, after Faust has recovered it from its changelog."""
         if self.table is None or self.is_recovered:
             return
         self.is_recovered = True
@@ -175,7 +176,7 @@ class Program:
 
 
 def security(kafka: dict[str, str]) -> dict[str, Any]:
-    """librdkafka's properties of security as aiokafka's. Raises OSError."""
+    """Converts librdkafka's security properties to aiokafka's. Raises OSError."""
     protocol = kafka.get("security.protocol", "PLAINTEXT").upper()
     found: dict[str, Any] = {"security_protocol": protocol}
     if protocol.endswith("SSL"):
@@ -207,7 +208,7 @@ def credentials(kafka: dict[str, str]) -> Any:
 
 
 async def begin(plan: Plan) -> None:
-    """Commit the offsets to begin at, unless the group has some already."""
+    """Commit the start offsets unless the group has committed some already."""
     consumer = AIOKafkaConsumer(
         bootstrap_servers=plan.bootstrap,
         group_id=plan.group,

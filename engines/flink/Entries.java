@@ -9,13 +9,13 @@ import java.util.Map;
 import org.apache.flink.table.functions.ScalarFunction;
 
 /**
- * The table of a lookup stage, which is in the plan. A function of SQL: (file of the plan, stage,
- * place of the column, key) gives the value; null where the key has no row.
+ * The table of a lookup stage, read from the plan. An SQL function: (plan file, stage, column
+ * index, key) returns the value; null if the key has no row.
  */
 public final class Entries {
     private Entries() {}
 
-    /** For columns of text. */
+    /** For text columns. */
     public static final class Text extends ScalarFunction {
         private static final long serialVersionUID = 1L;
 
@@ -28,7 +28,7 @@ public final class Entries {
         }
     }
 
-    /** For columns of numbers. */
+    /** For numeric columns. */
     public static final class Number extends ScalarFunction {
         private static final long serialVersionUID = 1L;
 

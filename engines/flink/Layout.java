@@ -6,7 +6,7 @@ import java.util.List;
 import org.apache.avro.Schema;
 import org.apache.avro.SchemaNormalization;
 
-/** A schema beside the columns of a table: what both directions of the format need. */
+/** A schema and its mapping to the columns of a table, used for reading and writing. */
 final class Layout {
     static final int HEADER_BYTES = 10;
 
@@ -14,9 +14,9 @@ final class Layout {
     final byte[] header;
     final String[] names;
     final Schema.Type[] types;
-    /** Of a field that may be null the branch of its union that is null; -1 of others. */
+    /** Index of the null branch of a nullable field's union, by field; -1 for other fields. */
     final int[] nullBranch;
-    /** By field the column; -1 where the table has none. */
+    /** Column index by field; -1 if the table does not have it. */
     final int[] column;
 
     Layout(String text, List<String> columns) {

@@ -21,7 +21,7 @@ import org.apache.flink.table.types.DataType;
 /**
  * The table format `record`: Avro in single-object encoding (C3 01, the fingerprint of the schema,
  * the datum), which Flink's own format `avro` does not read; or JSON. Columns are fields of the
- * schema by name. A value that is no such record gives no row and is told.
+ * schema by name. A value that does not decode gives no row and is reported.
  */
 public final class RecordFormatFactory implements DeserializationFormatFactory, SerializationFormatFactory {
     private static final ConfigOption<String> SCHEMA =

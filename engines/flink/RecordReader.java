@@ -20,13 +20,13 @@ import org.apache.flink.table.data.RowData;
 import org.apache.flink.table.data.StringData;
 import org.apache.flink.util.Collector;
 
-/** Values of one record to rows. A value that is no such record gives none and is told. */
+/** Decodes a value to a row. A value that does not decode gives no row and is reported. */
 final class RecordReader implements DeserializationSchema<RowData> {
     private static final long serialVersionUID = 1L;
 
-    /** What a line begins with that engine.py passes on. */
+    /** Prefix of the lines that engine.py forwards. */
     private static final String TOLD = "tidegauge: ";
-    /** Of a value that is no record, how many bytes are told. */
+    /** Maximum number of bytes reported of an undecodable value. */
     private static final int VALUE_BYTES = 100_000;
 
     private final String topic;
@@ -67,7 +67,7 @@ final class RecordReader implements DeserializationSchema<RowData> {
         }
     }
 
-    /** Flink does not say the partition and the offset of a value. */
+    /** Partition and offset are missing because Flink does not provide them here. */
     private void tell(byte[] value) {
         ObjectNode line = json.createObjectNode().put("event", "undecodable").put("topic", topic);
         if (value != null) {
@@ -123,7 +123,7 @@ final class RecordReader implements DeserializationSchema<RowData> {
                 decoder.readFixed(text);
                 return string(text);
             case INT:
-                // readInt would not see that a value does not fit.
+                // readInt would not detect overflow.
                 long value = decoder.readLong();
                 check(value == (int) value);
                 return (int) value;
@@ -140,7 +140,7 @@ final class RecordReader implements DeserializationSchema<RowData> {
         }
     }
 
-    /** Text must be UTF-8; ASCII, the usual case, needs no further look. */
+    /** Text must be UTF-8; ASCII, the common case, needs no further check. */
     private static StringData string(byte[] bytes) throws IOException {
         for (byte one : bytes) {
             if (one < 0) {
@@ -152,7 +152,7 @@ final class RecordReader implements DeserializationSchema<RowData> {
     }
 
     private RowData fromJson(byte[] value) throws IOException {
-        // Jackson itself takes bytes that are no UTF-8.
+        // Jackson itself accepts invalid UTF-8.
         String text = StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(value)).toString();
         JsonNode record = json.readTree(text);
         if (record == null || !record.isObject()) {

@@ -10,7 +10,7 @@ import org.apache.avro.io.EncoderFactory;
 import org.apache.flink.api.common.serialization.SerializationSchema;
 import org.apache.flink.table.data.RowData;
 
-/** Rows to values of one record, in Avro's single-object encoding. */
+/** Encodes a row as a value in Avro's single-object encoding. */
 final class RecordWriter implements SerializationSchema<RowData> {
     private static final long serialVersionUID = 1L;
 

@@ -1,10 +1,10 @@
-"""Properties of Kafka clients: those of librdkafka as Java's clients have them. Pure."""
+"""Converts Kafka client properties of librdkafka to those of Java clients. Pure."""
 
 from collections.abc import Mapping
 
 from sql import CannotError
 
-# In the jar of Flink's connector Kafka's classes have another name.
+# The jar of Flink's connector contains Kafka's classes in a shaded package.
 PACKAGE = "org.apache.flink.kafka.shaded.org.apache.kafka.common.security"
 MODULES = {
     "PLAIN": f"{PACKAGE}.plain.PlainLoginModule",

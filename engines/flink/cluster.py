@@ -1,4 +1,4 @@
-"""Flink's JVM, with a cluster of its own inside, and what its REST interface says of the job."""
+"""Flink's JVM, with an embedded cluster, and the state of the job from its REST interface."""
 
 import json
 import os
@@ -19,17 +19,17 @@ from urllib.parse import quote
 HERE = Path(__file__).resolve().parent
 START_TIMEOUT_S, STOP_TIMEOUT_S, REST_TIMEOUT_S = 120, 5, 10
 POLL_S = 0.05
-TOLD = "tidegauge: "  # what a line begins with that RecordReader has for the runner
-METRICS_MS = 500  # how old they may be
+TOLD = "tidegauge: "  # prefix of RecordReader's lines for the runner
+METRICS_MS = 500  # maximum age
 WANTED = ("].numRecordsIn", "].pendingRecords", "].currentOutputWatermark")
 
 
 class Jvm:
-    """The JVM that PyFlink talks to. It asks this process every second whether it lives, and ends
-    when it does not.
+    """The JVM that PyFlink connects to. It checks every second whether this process is alive, and
+    exits when it is not.
 
-    PyFlink's own start gives no size of the heap, and nobody reads what the JVM says. port: of its
-    gateway. cause: the innermost cause of the last error that it said.
+    PyFlink's own launcher sets no heap size and does not read the JVM's output. port: of its
+    gateway. cause: the innermost cause of the last error in its output.
     """
 
     def __init__(self, heap_mb: int, scratch: Path) -> None:
@@ -49,7 +49,7 @@ class Jvm:
         self.port = self._port(told)
 
     def _log(self) -> None:
-        """What it says is for the pipeline's log, but for lines of the contract."""
+        """Copy output to the pipeline's log, except for lines of the contract."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if line.startswith(TOLD):
@@ -70,11 +70,11 @@ class Jvm:
 
     @property
     def code(self) -> int | None:
-        """Its exit code, None while it runs."""
+        """Exit code, None while it is running."""
         return self.process.poll()
 
     def stop(self) -> None:
-        """End it, and the job with it."""
+        """Stop the JVM, and the job with it."""
         self.process.terminate()
         try:
             self.process.wait(STOP_TIMEOUT_S)
@@ -88,7 +88,7 @@ def _command(heap_mb: int, scratch: Path) -> list[str]:
 
     environment = dict(os.environ)
     pyflink.prepare_environment_variables(environment)
-    # CLASSPATH has the engine's classes and Flink's jars; this folder has their META-INF.
+    # CLASSPATH contains the engine's classes and Flink's jars; this folder has their META-INF.
     gateway = next(Path(environment["FLINK_OPT_DIR"]).glob("flink-python-*.jar"))
     class_path = os.pathsep.join([environment["CLASSPATH"], str(HERE), str(gateway)])
     return [
@@ -102,7 +102,7 @@ def _command(heap_mb: int, scratch: Path) -> list[str]:
 def configuration(
     settings: dict[str, Any], folder: Path, port: int, has_watermark: bool
 ) -> dict[str, str]:
-    """Settings of Flink for a pipeline. port: of the REST interface."""
+    """Flink's settings for a pipeline. port: of the REST interface."""
     timeout_ms = settings["buffer_timeout_ms"]
     found = {
         "parallelism.default": str(settings["parallelism"]),
@@ -112,9 +112,10 @@ def configuration(
         "pipeline.object-reuse": "true",
         "table.local-time-zone": "UTC",
         "table.exec.state.ttl": f"{settings['state_ttl_s']} s",
-        # What several outputs need is computed once, so a stage has its rows from the one it reads.
+        # Compute shared inputs of several outputs once, so a stage reads rows of the stage before
+        # it.
         "table.optimizer.reuse-optimize-block-with-digest-enabled": "true",
-        # The key of an output is not the key of its query.
+        # The key of an output differs from the key of its query.
         "table.exec.sink.upsert-materialize": "NONE",
         "state.backend.type": settings["state_backend"],
         "restart-strategy.type": "none",
@@ -153,27 +154,26 @@ def _checkpoints(interval_ms: int, folder: Path) -> dict[str, str]:
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """The folder of the newest complete checkpoint, of whichever job."""
+    """The folder of the newest complete checkpoint of any job."""
     found = [path for path in folder.glob("*/chk-*/_metadata") if path.stat().st_size]
     return max(found, key=lambda path: path.stat().st_mtime_ns).parent if found else None
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A free port."""
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
         return int(probe.getsockname()[1])
 
 
 class JobEndedError(Exception):
-    """The job has ended, and its cluster with it."""
+    """The job and its cluster have ended."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """One table that is read. records: how many since the job was started; lag: how many it has not
-    read; watermark: epoch milliseconds; partitions: how many it reads. None where it is not known
-    yet."""
+    """One source table. records: read since the job was started; lag: unread records; watermark:
+    epoch milliseconds; partitions: number of partitions read. None if not known yet."""
 
     records: int
     lag: int | None
@@ -182,13 +182,13 @@ class Source:
 
 
 class Job:
-    """The job, seen through the REST interface. Raises JobEndedError, and OSError where there is no
-    answer in time."""
+    """The job, through the REST interface. Raises JobEndedError, and OSError if there is no
+    response in time."""
 
     def __init__(self, port: int, job_id: str) -> None:
         self._address, self._path = f"http://localhost:{port}", f"/jobs/{job_id}"
-        # Without the proxies of the environment.
-        self._names: dict[str, list[str]] = {}  # of metrics, by source, once all are there
+        # Ignore the proxies of the environment.
+        self._names: dict[str, list[str]] = {}  # of metrics, by source, once all exist
         self._open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
     def _get(self, path: str) -> Any:
@@ -209,7 +209,7 @@ class Job:
         return found
 
     def sources(self, vertices: list[dict[str, Any]]) -> dict[str, Source]:
-        """The tables that are read, by name."""
+        """The source tables by name."""
         return {
             vertex["name"].removeprefix("Source: ").split("[")[0]: self._source(vertex["id"])
             for vertex in vertices
@@ -237,6 +237,6 @@ class Job:
         )
 
     def heap_used_mb(self) -> float:
-        """What is used of the heap of the JVM, mebibytes."""
+        """Used heap of the JVM, mebibytes."""
         found = self._get("/jobmanager/metrics?get=Status.JVM.Memory.Heap.Used")
         return round(float(found[0]["value"]) / 2**20, 1) if found else 0.0

@@ -1,7 +1,7 @@
 """An engine: `python engine.py PLAN` runs the plan's stages as one job of Flink.
 
-`statements.py` makes the SQL, PyFlink submits it, and Flink's REST interface says how it goes. The
-cluster is inside one JVM, a child of this process.
+`statements.py` generates the SQL, PyFlink submits it, and Flink's REST interface reports progress.
+The cluster runs inside one JVM, a child of this process.
 """
 
 import contextlib
@@ -23,26 +23,26 @@ STARTING_S, RUNNING_S, REASON_CHARACTERS = 0.2, 1.0, 5_000
 
 
 def say(**line: Any) -> None:
-    """One line of the contract."""
+    """Print one line of the contract."""
     print(json.dumps(line), flush=True)
 
 
 def failed(reason: str) -> int:
-    """Say that it cannot go on."""
+    """Print `failed`."""
     print(reason, file=sys.stderr, flush=True)
     say(event="failed", reason=reason[:REASON_CHARACTERS])
     return 1
 
 
 def end_with_parent() -> None:
-    """The end of standard input means: end. The JVM sees it and ends, too."""
+    """Exit at the end of standard input. The JVM notices and exits too."""
     while os.read(sys.stdin.fileno(), 1024):
         pass
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def submit(statements: Statements, flink: dict[str, str], gateway: int) -> str:
-    """Start the job; returns its id. gateway: port of the JVM."""
+    """Start the job; returns its id. gateway: port of the JVM's gateway."""
     os.environ["PYFLINK_GATEWAY_PORT"] = str(gateway)
     from py4j.protocol import Py4JError
     from pyflink.common import Configuration
@@ -60,16 +60,17 @@ def submit(statements: Statements, flink: dict[str, str], gateway: int) -> str:
     for statement in statements.inserts.values():
         inserts.add_insert_sql(statement)
     job_id = str(inserts.execute().get_job_client().get_job_id())
-    # Whoever connects to the gateway can run code in the JVM, and it is needed no more. The other
-    # direction stays: by it the JVM sees that this process lives.
+    # Close the gateway, which is no longer needed: any client of it can run code in the JVM. The
+    # callback connection stays open, because the JVM uses it to check that this process is alive.
     logging.disable()
-    with contextlib.suppress(Py4JError):  # the answer comes over the connection that is closed
+    with contextlib.suppress(Py4JError):  # the response comes over the connection being closed
         get_gateway().java_gateway_server.shutdown(False)
     return job_id
 
 
 class Progress:
-    """Says `ready` when all partitions are read, and then at every look how each stage goes."""
+    """Prints `ready` once all partitions are read, and then the progress of each stage on every
+    call."""
 
     def __init__(self, plan: dict[str, Any], tables: dict[str, tuple[str, ...]]) -> None:
         topics = {one["name"]: one["topic"] for one in plan["domain"]["inputs"]}
@@ -83,7 +84,7 @@ class Progress:
         self.is_ready = False
 
     def look(self, job: Job) -> None:
-        """Look at the job, and say what is to be said."""
+        """Query the job and print its progress."""
         vertices = job.vertices()
         if not self.is_ready:
             if any(each["status"] != "RUNNING" for each in vertices):
@@ -115,7 +116,7 @@ class Progress:
 
 
 def watch(job: Job, jvm: Jvm, progress: Progress, stop: threading.Event) -> int:
-    """Until told to stop, or the job ends; returns the exit code."""
+    """Run until stopped or until the job ends; returns the exit code."""
     while not stop.wait(RUNNING_S if progress.is_ready else STARTING_S):
         try:
             progress.look(job)
@@ -125,14 +126,14 @@ def watch(job: Job, jvm: Jvm, progress: Progress, stop: threading.Event) -> int:
         except OSError as error:
             print(f"no answer from Flink: {error}", file=sys.stderr, flush=True)
         if jvm.code is not None:
-            # Not `failed`: what was killed may be started again.
+            # Not `failed`: a killed JVM may be restarted.
             print(f"Flink's JVM ended with exit code {jvm.code}", file=sys.stderr, flush=True)
             return 1
     return 0
 
 
 def main() -> int:
-    """Run the plan until told to stop."""
+    """Run the plan until stopped."""
     plan_file = Path(sys.argv[-1]).resolve()
     plan = json.loads(plan_file.read_text())
     stop = threading.Event()
@@ -148,7 +149,7 @@ def main() -> int:
     flink = configuration(settings, folder, rest, statements.has_watermark)
     try:
         job = Job(rest, submit(statements, flink, jvm.port))
-    except Exception as error:  # py4j raises many kinds; each means that there is no job
+    except Exception as error:  # py4j raises many types; each means that there is no job
         return 1 if jvm.code is not None else failed(f"the job does not start: {error}")
     code = watch(job, jvm, Progress(plan, statements.tables), stop)
     jvm.stop()
@@ -158,4 +159,4 @@ def main() -> int:
 if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
-    os._exit(code)  # PyFlink would look for a gateway that is gone
+    os._exit(code)  # PyFlink would look for the closed gateway

@@ -1,4 +1,4 @@
-"""The kinds of stages as queries over views. Pure."""
+"""The kinds of stages as queries on views. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -44,8 +44,8 @@ def filtered(spec: Spec, read: Rows) -> Rows:
 
 
 def looked_up(spec: Spec, read: Rows, plan_file: str) -> Rows:
-    """lookup: a function that has the table in memory. A lookup join would be Flink's way, but the
-    planner then computes the stage anew for every other that reads it."""
+    """lookup: a function with the table in memory. A lookup join would be Flink's own way, but the
+    planner then recomputes the stage for every stage that reads it."""
     table = spec["table"]
     row = next(iter(table["rows"].values()), ("",) * len(table["columns"]))
     key = f"CAST({name(table['key'])} AS STRING)"
@@ -68,8 +68,8 @@ def looked_up(spec: Spec, read: Rows, plan_file: str) -> Rows:
 
 
 def joined(spec: Spec, read: Rows) -> Rows:
-    """join: of each input the first row with the same keys and event time. An ordinary join: it
-    knows no watermark, so no record is too late for it."""
+    """join: for each input the first row with the same keys and event time. A regular join without
+    a watermark, so no record is late for it."""
     (first, left), *others = read.items()
     keys, sides = keys_of(spec), []
     for source, view in read.items():
@@ -89,7 +89,7 @@ def joined(spec: Spec, read: Rows) -> Rows:
 
 
 def window_joined(spec: Spec, read: Rows) -> Rows:
-    """window_join: a window join, published when the watermark has passed the window's end."""
+    """window_join: a window join, published when the watermark passes the window's end."""
     (first, left), (second, _) = read.items()
     keys = keys_of(spec)
     rows, sides = [], []
@@ -114,8 +114,8 @@ def window_joined(spec: Spec, read: Rows) -> Rows:
 
 
 def counted(spec: Spec, read: Rows, inputs: Iterable[str]) -> Rows:
-    """aggregate with `complete`: a result that changes with every row; it is published when the
-    rows are as many as they say. A row that comes twice counts once."""
+    """aggregate with `complete`: an updating result that is published when its number of rows
+    reaches the expected number. A repeated row counts once."""
     if "" in read:
         raise CannotError(f"{spec['name']} counts rows that are made of several records")
     complete, window, keys = spec["complete"], spec["window"], keys_of(spec)
@@ -147,8 +147,8 @@ def counted(spec: Spec, read: Rows, inputs: Iterable[str]) -> Rows:
 
 
 def closed(spec: Spec, read: Rows, needed: Iterable[str]) -> Rows:
-    """aggregate without `complete`: published when the watermark has passed the window's end, where
-    each input that is needed has a record."""
+    """aggregate without `complete`: published when the watermark passes the window's end, if each
+    needed input has a record."""
     keys = keys_of(spec)
     rows, made = over_group(spec, read, lambda _: [name(TIME)])
     having = [f"COUNT(*) FILTER (WHERE `_source` = {text(each)}) > 0" for each in needed]
@@ -165,9 +165,9 @@ def closed(spec: Spec, read: Rows, needed: Iterable[str]) -> Rows:
 
 
 def changed(spec: Spec, read: Rows) -> Rows:
-    """change: a window over windows. With `complete` each of these is put into the windows that it
-    is a part of, and a window is published when it has all parts; without, the watermark closes it,
-    and its newest part must be there."""
+    """change: a window over windows. With `complete`, each inner window is added to the windows
+    that it is part of, and a window is published when it has all parts. Otherwise the watermark
+    closes it, and its newest part must exist."""
     part_ms, keys = 1000 * spec["window"]["slide_s"], keys_of(spec)
     columns = {one["of"]: f"_of{place}" for place, one in enumerate(spec["changes"])}
     values = (f"CAST({name(of)} AS DOUBLE) AS {name(alias)}" for of, alias in columns.items())
@@ -213,7 +213,7 @@ def _with_now(rows: str) -> str:
 
 
 def _firsts(rows: str, by: Iterable[str]) -> str:
-    """Of the rows with equal columns the first that came."""
+    """The first row of each group with equal columns."""
     return (
         f"(SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY {', '.join(by)} "
         f"ORDER BY `_now`) AS `_number` FROM {_with_now(rows)}) WHERE `_number` = 1)"
@@ -221,12 +221,12 @@ def _firsts(rows: str, by: Iterable[str]) -> str:
 
 
 def _each(values: list[str], column: str) -> str:
-    """A row for each of several values that are computed from its columns."""
+    """One row for each of several values computed from its columns."""
     return f" CROSS JOIN UNNEST(ARRAY[{', '.join(values)}]) AS `each` ({name(column)})"
 
 
 def _windows(rows: str, spec: Spec) -> str:
-    """Flink's function that puts each row into its windows of event time."""
+    """Flink's window table function, which assigns rows to event-time windows."""
     size, slide = (f"INTERVAL '{spec['window'][each]}' SECOND(5)" for each in ("size_s", "slide_s"))
     return f"TABLE(HOP(TABLE {name(rows)}, DESCRIPTOR(`{TIME}`), {slide}, {size}))"
 

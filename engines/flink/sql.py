@@ -1,8 +1,8 @@
-"""What the queries of all kinds of stages are made of. Pure.
+"""Building blocks of the queries of all kinds of stages. Pure.
 
-A view has the columns of its rows by name and, beside them, hidden ones: `_appended`
-(LogAppendTime) and `_time` (event time, with a watermark), as far as the rows have them. Times are
-BIGINT, as they are in the records.
+A view has the columns of its rows by name. It also has the hidden columns `_appended`
+(LogAppendTime) and `_time` (event time, with a watermark) if the rows have them. Times are BIGINT,
+as in the records.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Spec = dict[str, Any]
-# By column a value in SQL, and its type.
+# An SQL value and its type, by column.
 Made = dict[str, tuple[str, str]]
 
 RUN_ID, APPENDED, TIME = "run_id", "_appended", "_time"
@@ -23,7 +23,7 @@ OVER_GROUP = {
     "count": "COUNT({})",
     "count_distinct": "COUNT(DISTINCT {})",
 }
-# Over one value of each of several records.
+# Functions over one value from each of several records.
 OVER_RECORDS: dict[str, Callable[[list[str]], str]] = {
     "sum": " + ".join,
     "mean": lambda values: f"CAST({' + '.join(values)} AS DOUBLE) / {len(values)}",
@@ -37,13 +37,13 @@ OVER_RECORDS: dict[str, Callable[[list[str]], str]] = {
 
 
 class CannotError(Exception):
-    """What a plan asks for cannot be said in SQL; the text is one sentence."""
+    """The plan cannot be expressed in SQL; the text is one sentence."""
 
 
 @dataclass(frozen=True)
 class View:
-    """Rows of a stage that come from one input, or are made of several. columns: their SQL types.
-    event_time: the column that has it, if any. hidden: further columns, see above."""
+    """Rows of a stage, from one input or combined from several. columns: their SQL types.
+    event_time: its column, if any. hidden: further columns, see above."""
 
     query: str
     columns: dict[str, str]
@@ -52,12 +52,12 @@ class View:
     name: str = ""
 
 
-# Rows of a stage: by input; under "" those that are made of several.
+# Rows of a stage by input; the key "" is for rows combined from several.
 Rows = dict[str, View]
 
 
 def name(text: str) -> str:
-    """An identifier."""
+    """A quoted identifier."""
     return f"`{text}`"
 
 
@@ -67,7 +67,7 @@ def names(columns: Iterable[str], of: str = "") -> str:
 
 
 def text(value: str) -> str:
-    """A constant text."""
+    """A text literal."""
     return "'" + value.replace("'", "''") + "'"
 
 
@@ -77,7 +77,7 @@ def aliased(made: Made) -> str:
 
 
 def types_of(made: Made) -> dict[str, str]:
-    """The types of made columns."""
+    """The types of computed columns."""
     return {column: kind for column, (_, kind) in made.items()}
 
 
@@ -88,18 +88,18 @@ def types_in(read: Rows, columns: Iterable[str]) -> dict[str, str]:
 
 
 def keys_of(spec: Spec) -> list[str]:
-    """What rows are grouped or joined by: the run and the keys."""
+    """The columns that rows are grouped or joined by: the run and the keys."""
     return list(dict.fromkeys((RUN_ID, *spec["keys"])))
 
 
 def columns_of(spec: Spec, source: str) -> list[str]:
-    """The columns of an input that a stage names."""
+    """The columns of an input that a stage uses."""
     named = [*spec["columns"].values(), *(of for one in spec["aggregates"] for of in one["of"])]
     return [of.partition(".")[2] for of in named if of.partition(".")[0] == source]
 
 
 def _common(types: list[str]) -> str:
-    """The SQL type in which a function takes its values."""
+    """The common SQL type of a function's arguments."""
     if all(each in ("INT", "BIGINT") for each in types):
         return "BIGINT"
     return types[0] if types[0] in ("STRING", "BOOLEAN") else "DOUBLE"
@@ -111,7 +111,7 @@ def _result(function: str, kind: str) -> str:
 
 def over_group(spec: Spec, read: Rows, more: Callable[[View], list[str]]) -> tuple[str, Made]:
     """The rows of a group: run, keys, `_source`, more columns, and a column for each aggregate; and
-    the aggregates over these."""
+    the aggregates over them."""
     selects = {
         source: [names(keys_of(spec)), f"{text(source)} AS `_source`", *more(view)]
         for source, view in read.items()

@@ -19,7 +19,7 @@ FUNCTIONS = {
 
 
 def sql_type(kind: Any) -> tuple[str, bool]:
-    """The SQL type of a field's Avro type, and whether it may be null."""
+    """The SQL type of a field's Avro type, and whether it is nullable."""
     if isinstance(kind, list):
         return sql_type(next(each for each in kind if each != "null"))[0], True
     return SQL_TYPES[kind["type"] if isinstance(kind, dict) else kind], False
@@ -28,8 +28,8 @@ def sql_type(kind: Any) -> tuple[str, bool]:
 class Statements:
     """The statements of a plan. kafka_properties: of Java's clients.
 
-    created: CREATE statements, in order. inserts: by stage the INSERT that publishes it. tables: by
-    stage the tables that its rows come from.
+    created: CREATE statements, in order. inserts: the INSERT that publishes a stage, by stage.
+    tables: the source tables of a stage, by stage.
     """
 
     def __init__(self, plan: Spec, plan_file: str, kafka_properties: dict[str, str]) -> None:
@@ -65,7 +65,7 @@ class Statements:
         return [stage, *(each for one in self._specs[stage]["reads"] for each in self._chain(one))]
 
     def inputs_of(self, spec: Spec) -> list[str]:
-        """The inputs that a stage is made of: where its columns name inputs, those."""
+        """The inputs of a stage: those named by its columns, if any."""
         found: set[str] = set()
         for each in spec["reads"]:
             before = self._specs.get(each)
@@ -113,7 +113,7 @@ class Statements:
         return found
 
     def _input(self, source: str) -> Rows:
-        """The records of an input that decode."""
+        """The decodable records of an input."""
         spec = self._inputs[source]
         fields, event_time = self._fields[spec["record"]], spec["event_time"]
         columns = [
@@ -123,7 +123,7 @@ class Statements:
         columns.append(f"`{APPENDED}` TIMESTAMP_LTZ(3) NOT NULL METADATA FROM 'timestamp' VIRTUAL")
         if self.has_watermark:
             columns.append(f"`{TIME}` AS TO_TIMESTAMP_LTZ({name(event_time)}, 3)")
-            # A record of the watermark's own millisecond would be late.
+            # Subtract 1 ms: a record at the watermark itself would be late.
             columns.append(f"WATERMARK FOR `{TIME}` AS `{TIME}` - INTERVAL '0.001' SECOND")
         options = self._source_options(spec) | {
             "format": "record",
@@ -145,7 +145,7 @@ class Statements:
         )
 
     def _copies(self, spec: Spec) -> list[str]:
-        """Keys and values as they came, also those that do not decode."""
+        """Unchanged keys and values, including undecodable ones."""
         raw = {"key.format": "raw", "key.fields": "key", "value.format": "raw"}
         raw["value.fields-include"] = "EXCEPT_KEY"
         columns = ("`key` BYTES", "`value` BYTES")
@@ -168,7 +168,7 @@ class Statements:
             "value.record.schema": self._schemas[spec["record"]],
         }
         if any(self._specs[each]["complete"] for each in self._chain(stage)):
-            # The query updates its results, but those that are not complete do not come here.
+            # The query produces updates, but incomplete results are filtered out before the sink.
             options["connector"] = "upsert-kafka"
             columns.append("PRIMARY KEY (`_key`) NOT ENFORCED")
         else:
@@ -222,7 +222,7 @@ class Statements:
         return kinds[spec["kind"]]() if spec["kind"] in kinds else read
 
     def _named(self, spec: Spec, source: str, view: View) -> View:
-        """The view of a stage, which is created where it is not what the stage reads."""
+        """The view of a stage, created if the stage reads another."""
         if spec["kind"] in ("copy", "decode"):
             return view
         named = replace(view, name=f"stage_{spec['name']}" + (f"_{source}" if source else ""))
@@ -238,5 +238,5 @@ def _is_closed(spec: Spec) -> bool:
 
 
 def _sources(spec: Spec) -> list[str]:
-    """The `INPUT.COLUMN` that a stage names."""
+    """The `INPUT.COLUMN` references of a stage."""
     return [*spec["columns"].values(), *(of for one in spec["aggregates"] for of in one["of"])]

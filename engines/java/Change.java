@@ -5,8 +5,8 @@ import java.util.List;
 import java.util.function.Consumer;
 
 /**
- * Relative changes of the windows of an aggregate against those before them. A counted one waits
- * for all of its parts; a closed one takes what there is when the newest is closed.
+ * Relative changes of the windows of an aggregate against earlier ones. A counted change waits for
+ * all of its parts; a closed one uses the parts present when the newest is closed.
  */
 final class Change extends Step {
     Change(Stage spec, long keptMs) {

@@ -4,7 +4,7 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.OptionalLong;
 
-/** Up to when everything has been read, where clocks come from several tasks: the least of them. */
+/** Combines the clocks of several tasks: everything up to the minimum has been read. */
 public final class Clocks {
     private final int tasks;
     private final Map<String, Long> read = new HashMap<>();
@@ -13,7 +13,7 @@ public final class Clocks {
         this.tasks = tasks;
     }
 
-    /** The time since a task's clock came; none until each of them has said one. */
+    /** The combined time after a task's clock; empty until each of them has sent one. */
     public OptionalLong merged(Row clock) {
         read.merge(clock.id, clock.appendedMs, Math::max);
         if (read.size() < tasks) return OptionalLong.empty();

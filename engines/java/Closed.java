@@ -10,13 +10,13 @@ import java.util.function.Consumer;
 import java.util.stream.Collectors;
 
 /**
- * A window is due when event time has passed its end in every input, and a second later: when what
- * was appended until then has been read.
+ * A window is due one second after event time has passed its end in every input, once everything
+ * appended until then has been read.
  */
 final class Closed extends Step {
     private static final String PUBLISHED = "\u0000published";
 
-    /** A window that is not published. dueMs: when it was published before a restart. */
+    /** An unpublished window. dueMs: when it was published before a restart. */
     private static final class Open {
         long newestMs = Long.MIN_VALUE;
         long dueMs = Long.MAX_VALUE;
@@ -59,7 +59,7 @@ final class Closed extends Step {
         return window;
     }
 
-    /** The windows that a state holds; those that were published when it was left, too. */
+    /** The windows in a state, including those that were published before the restart. */
     private void restore(State state) {
         if (open != null) return;
         open = new TreeMap<>();
@@ -81,7 +81,7 @@ final class Closed extends Step {
         }
     }
 
-    /** What was published well before the offset at which it goes on has arrived. */
+    /** Outputs published well before the start offset have arrived. */
     private void begin(long now) {
         hasBegun = true;
         open.values().removeIf(
@@ -105,7 +105,9 @@ final class Closed extends Step {
         windowOf(rows, window.start).forEach(out);
     }
 
-    /** What the rows of a window make, of each run: nothing where an input that is named is not. */
+    /**
+     * The outputs of a window's rows for each run: none if an input that the stage uses is missing.
+     */
     List<Row> windowOf(List<Row> rows, long start) {
         var needed = new HashSet<String>();
         spec.aggregates.forEach(each -> each.of().forEach(of -> needed.add(of.input())));

@@ -8,18 +8,21 @@ import java.util.concurrent.ConcurrentHashMap;
 import org.apache.kafka.common.TopicPartition;
 
 /**
- * When each input had passed an event time, in any partition. One per process: windows of every
- * stage and partition are closed by it. Event time is looked at in whole seconds, as windows are.
+ * When each input passed an event time, in any partition. One instance per process: it closes the
+ * windows of every stage and partition. Event time is rounded down to whole seconds, as windows
+ * are.
  */
 public final class Closings {
     public static final long GRACE_MS = 1_000;
     public static final long SILENT_MS = 10_000;
-    /** Longer than GRACE_MS: a window is published so long after event time has passed its end. */
+    /**
+     * Longer than GRACE_MS, the time between event time passing a window's end and its publication.
+     */
     private static final long RESTORED_MS = 5_000;
     private static final int KEPT = 100_000;
     private static final Closings OF_PROCESS = new Closings();
 
-    /** By run and input: by event time, when it was first reached; both ascend. */
+    /** By run and input: when each event time was first reached; both ascend. */
     private final Map<String, TreeMap<Long, Long>> passed = new ConcurrentHashMap<>();
     private final TreeSet<Long> deadlines = new TreeSet<>();
 
@@ -28,14 +31,14 @@ public final class Closings {
     }
 
     /**
-     * Restore the times of the last seconds before the offsets at which a program goes on. They
+     * Restore the times of the last seconds before the offsets at which a program resumes. They
      * decide when open windows close, and which records are late.
      */
     public void restore(Plan plan, Map<TopicPartition, Long> offsets) {
         Offsets.readBefore(plan, offsets, RESTORED_MS, this::seen);
     }
 
-    /** Every record of the inputs moves event time, whatever becomes of it. */
+    /** Every record of the inputs advances event time, whether or not it is used. */
     public void seen(Row row) {
         var address = address(row.runId(), row.source);
         var times = passed.computeIfAbsent(address, any -> new TreeMap<>());
@@ -57,7 +60,7 @@ public final class Closings {
         }
     }
 
-    /** Whether a window may be due between two times, the later inclusive. */
+    /** Whether a window may become due in (afterMs, untilMs]. */
     public boolean isDue(long afterMs, long untilMs) {
         if (Math.floorDiv(afterMs, 1000L) != Math.floorDiv(untilMs, 1000L)) return true;
         synchronized (deadlines) {
@@ -66,7 +69,7 @@ public final class Closings {
         }
     }
 
-    /** When every input had passed an event time; Long.MAX_VALUE if not yet. */
+    /** When every input passed an event time; Long.MAX_VALUE if not yet. */
     public long closedMs(String runId, Collection<String> inputs, long endMs) {
         var found = Long.MIN_VALUE;
         for (var input : inputs) {

@@ -14,14 +14,15 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * A record of plain columns in Avro's single-object encoding: C3 01, the CRC-64-AVRO fingerprint of
- * its schema's parsing canonical form, and the datum (Avro specification). Times stay integers.
+ * A record of primitive columns in Avro's single-object encoding: C3 01, the CRC-64-AVRO
+ * fingerprint of its schema's parsing canonical form, and the datum (Avro specification). Times
+ * stay integers.
  */
 public final class Codec {
     private static final long EMPTY = 0xc15d213aa4d7a795L;
     private static final int HEADER_BYTES = 10;
 
-    /** A column: one of Avro's plain types; null may be its first branch. */
+    /** A column of one of Avro's primitive types; null may be its first branch. */
     private record Column(String name, String type, boolean isNullable) {}
 
     private final List<Column> columns = new ArrayList<>();
@@ -69,7 +70,7 @@ public final class Codec {
         return crc;
     }
 
-    /** The columns of a value, or null where it is no such record. */
+    /** The columns of a value, or null if it does not decode. */
     public Map<String, Object> decode(byte[] value) {
         if (value == null || value.length < HEADER_BYTES) return null;
         if (!Arrays.equals(value, 0, HEADER_BYTES, header, 0, HEADER_BYTES)) return null;
@@ -120,7 +121,7 @@ public final class Codec {
         throw new IllegalArgumentException("no integer");
     }
 
-    /** The same of a value in JSON: every column has a value of its type. */
+    /** The same for a JSON value: every column has a value of its type. */
     public Map<String, Object> decodeJson(byte[] value) {
         try {
             var json = value == null ? null : Plan.JSON.readTree(value);
@@ -150,7 +151,7 @@ public final class Codec {
         };
     }
 
-    /** Header and datum. A column that the row does not have is null. */
+    /** Header and datum. A column missing in the row is null. */
     public byte[] encode(Row row) {
         var out = new ByteArrayOutputStream(256);
         out.writeBytes(header);

@@ -3,7 +3,7 @@ package tidegauge;
 import java.util.List;
 import java.util.function.Consumer;
 
-/** A window is due when all its records are there: the records say how many. */
+/** A window is due when all its records are present: the records contain the expected number. */
 final class Counted extends Step {
     Counted(Stage spec, long keptMs) {
         super(spec, keptMs);
@@ -16,7 +16,7 @@ final class Counted extends Step {
         spec.starts(row.eventMs).forEach(start -> addTo(start, row, state, out));
     }
 
-    /** The same for one of its windows. */
+    /** The same for one of the row's windows. */
     void addTo(long start, Row row, State state, Consumer<Row> out) {
         var prefix = State.prefix(start, spec, row);
         var key = prefix + identity(spec, row);
@@ -36,7 +36,7 @@ final class Counted extends Step {
         out.accept(madeOfWindow(rows, id, aggregates(rows), start));
     }
 
-    /** What counts once. */
+    /** Identity of a row that is counted once. */
     static String identity(Stage spec, Row row) {
         var text = new StringBuilder(row.source);
         text.append('\u0001').append(Math.floorDiv(row.eventMs, spec.everyMs));

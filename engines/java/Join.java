@@ -31,7 +31,7 @@ final class Join extends Step {
         if (isLast) out.accept(joined(prefix, rows));
     }
 
-    /** What one record of each input makes. */
+    /** The output for one record of each input. */
     Row joined(String id, List<Row> rows) {
         var columns = new HashMap<>(aggregates(rows));
         columns.put(eventTime, rows.get(0).eventMs);

@@ -13,10 +13,10 @@ import java.util.concurrent.atomic.LongAdder;
 import java.util.function.Supplier;
 import java.util.function.ToLongFunction;
 
-/** The lines that a program says, and how it hears that it shall end. */
+/** Output lines of the program, and the signal to exit. */
 public final class Lines {
     private static final long PROGRESS_EVERY_MS = 1_000;
-    /** Of a value that does not decode, how many bytes are told. */
+    /** Maximum number of bytes reported of an undecodable value. */
     private static final int VALUE_BYTES = 100_000;
     private static final Map<String, LongAdder> READ = new ConcurrentHashMap<>();
     private static PrintStream out = System.out;
@@ -24,7 +24,7 @@ public final class Lines {
 
     private Lines() {}
 
-    /** Keep standard output for the lines; the end of standard input ends the program. */
+    /** Reserve standard output for the lines; exit at the end of standard input. */
     public static void begin() {
         out = System.out;
         System.setOut(System.err);
@@ -39,13 +39,13 @@ public final class Lines {
         });
     }
 
-    /** End at once when told to: what libraries wrote goes with the folder of the pipeline. */
+    /** Exit immediately when told to: files of libraries are deleted with the pipeline's folder. */
     public static void haltAtEnd() {
         Runtime.getRuntime().addShutdownHook(
             new Thread(() -> Runtime.getRuntime().halt(status)));
     }
 
-    /** Where threads of libraries have no other way: end, and do not say why once more. */
+    /** For library threads without another way: exit without reporting the error twice. */
     public static void fail(String stage, Throwable error) {
         status = 1;
         error.printStackTrace();
@@ -60,7 +60,7 @@ public final class Lines {
         say(Map.of("event", "ready", "detail", all));
     }
 
-    /** A value of an input is no record: told, so that it is kept. */
+    /** Report an undecodable value of an input, so that it is stored. */
     public static void undecodable(String topic, int partition, long offset, byte[] value) {
         var line = new LinkedHashMap<String, Object>();
         line.put("event", "undecodable");
@@ -75,12 +75,12 @@ public final class Lines {
         say(line);
     }
 
-    /** A row came to a stage. */
+    /** Count a row that arrived at a stage. */
     public static void count(String stage) {
         READ.computeIfAbsent(stage, any -> new LongAdder()).increment();
     }
 
-    /** Say once a second what each stage did. lags: by topic, what is not read yet. */
+    /** Report once a second what each stage did. lags: unread records by topic. */
     public static void progress(
             Plan plan, Supplier<Map<String, Long>> lags, ToLongFunction<String> stateRows) {
         daemon("progress", () -> {
@@ -124,7 +124,7 @@ public final class Lines {
         }
     }
 
-    /** A thread that does not keep the program running. */
+    /** A daemon thread. */
     public static Thread daemon(String name, Runnable work) {
         var thread = new Thread(work, name);
         thread.setDaemon(true);

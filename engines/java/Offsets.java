@@ -15,7 +15,7 @@ import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
-/** The offsets at which a consumer group begins. */
+/** Start offsets of a consumer group. */
 public final class Offsets {
     private static final Duration POLL = Duration.ofMillis(100);
     private static final long PATIENCE_MS = 30_000;
@@ -23,8 +23,8 @@ public final class Offsets {
     private Offsets() {}
 
     /**
-     * Commit the plan's offsets for its group, unless it has its own: then it goes on there.
-     * Returns these, of the partitions that it has read from.
+     * Commit the plan's offsets for its group, unless the group has committed offsets, from which
+     * it resumes. Returns these for the partitions that it has read from.
      */
     public static Map<TopicPartition, Long> commitFirst(Plan plan)
             throws ExecutionException, InterruptedException {
@@ -59,7 +59,7 @@ public final class Offsets {
                 consumer.seek(partition, end - 1);
                 var newest = new ArrayList<Long>();
                 read(consumer, partition, end, record -> newest.add(record.timestamp()));
-                if (newest.isEmpty()) return;  // retention has deleted it
+                if (newest.isEmpty()) return;  // deleted by retention
                 var from = Map.of(partition, newest.get(0) - lastMs);
                 consumer.seek(partition, consumer.offsetsForTimes(from).get(partition).offset());
                 read(consumer, partition, end, record -> {
@@ -87,7 +87,7 @@ public final class Offsets {
         }
     }
 
-    /** By topic, the records after those that were read. read: by partition the next offset. */
+    /** Unread records by topic. read: next offset by partition. */
     public static Map<String, Long> lags(
             Admin admin, Plan plan, Map<TopicPartition, Long> read) throws InterruptedException {
         var wanted = new HashMap<TopicPartition, OffsetSpec>();
@@ -104,7 +104,7 @@ public final class Offsets {
         return found;
     }
 
-    /** By partition of the topics that are read, the offset to begin at. */
+    /** Start offset by partition of the topics that are read. */
     public static Map<TopicPartition, Long> starts(Plan plan) {
         var found = new HashMap<TopicPartition, Long>();
         plan.startOffsets().forEach((topic, offsets) -> {

@@ -7,13 +7,14 @@ import java.util.function.BooleanSupplier;
 import java.util.function.Consumer;
 
 /**
- * Says for a task that reads inputs, in time for every window, up to when all that was appended has
- * been read: before a record that was appended later, and where none comes, by the clock.
+ * Sends clocks for a task that reads inputs, in time for every window: everything appended up to
+ * the clock's time has been read. A clock is sent before a record that was appended later, or by
+ * wall-clock time if no record arrives.
  */
 public final class Pacer {
     private static final long IDLE_MS = 100;
     private static final long GONE_MS = 2_000;
-    private static final long READ_MS = 40;  // records of several topics come in any order
+    private static final long READ_MS = 40;  // records of different topics are not ordered
     private final int task;
     private final Map<String, long[]> newest = new HashMap<>();
     private long saidMs = Long.MIN_VALUE;
@@ -24,15 +25,15 @@ public final class Pacer {
         this.task = task;
     }
 
-    /** Wait for these sources, too, before a time is said. A program that goes on is behind. */
+    /** Also wait for these sources before sending a clock: a resumed program is behind. */
     public void expect(Collection<String> sources, long nowMs) {
         begunMs = nowMs;
         for (var source : sources) newest.put(source, new long[] {Long.MIN_VALUE, nowMs});
     }
 
     /**
-     * Before a record is handed on. source: where it is from; records of one come in the order of
-     * their times. One of which none came for two seconds is not waited for.
+     * Call before a record is forwarded. source: its origin; records of one source are ordered by
+     * time. A source without records for two seconds is not waited for.
      */
     public void before(String source, long appendedMs, long nowMs, Consumer<Row> out) {
         cameMs = nowMs;
@@ -46,7 +47,7 @@ public final class Pacer {
         if (least != Long.MIN_VALUE && isDue(least - READ_MS)) say(least - READ_MS, out);
     }
 
-    /** Now and then. hasLag: whether records may be there that have not been read. */
+    /** Call regularly. hasLag: whether there may be unread records. */
     public void at(long nowMs, BooleanSupplier hasLag, Consumer<Row> out) {
         if (cameMs == Long.MIN_VALUE || nowMs - cameMs < IDLE_MS) return;
         if (begunMs != Long.MIN_VALUE && nowMs - begunMs < GONE_MS) return;

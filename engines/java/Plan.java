@@ -15,7 +15,7 @@ import java.util.Properties;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 
-/** What a program is told (docs/write-an-engine.md), read once per file and process. */
+/** The plan of a program (docs/write-an-engine.md), read once per file and process. */
 public final class Plan {
     public static final ObjectMapper JSON = new ObjectMapper();
     private static final Map<String, Plan> READ = new ConcurrentHashMap<>();
@@ -31,9 +31,9 @@ public final class Plan {
     public final boolean isJson;
     public final Map<String, Codec> records = new HashMap<>();
     public final Map<String, Input> inputs = new LinkedHashMap<>();
-    /** By stage that is published, its topic. */
+    /** Topic by published stage. */
     public final Map<String, String> outputs = new LinkedHashMap<>();
-    /** The stages that the published ones are made of, in order. */
+    /** The published stages and those they depend on, in order. */
     public final Map<String, Stage> stages = new LinkedHashMap<>();
 
     private Plan(String path) throws IOException {
@@ -93,12 +93,12 @@ public final class Plan {
         return settings.get(setting).asText();
     }
 
-    /** What consumer groups, transactions and internal topics begin with. */
+    /** Prefix of consumer groups, transactions and internal topics. */
     public String group() {
         return text("group");
     }
 
-    /** The topics that the published stages are made of. */
+    /** The topics that the published stages depend on. */
     public List<String> topics() {
         var names = new LinkedHashSet<String>();
         stages.values().forEach(stage -> stage.reads.forEach(read -> {
@@ -107,7 +107,7 @@ public final class Plan {
         return new ArrayList<>(names);
     }
 
-    /** By topic that is read, the offset of each partition to begin at. */
+    /** Start offset of each partition, by topic. */
     public Map<String, long[]> startOffsets() {
         var found = new LinkedHashMap<String, long[]>();
         for (var topic : topics()) {
@@ -119,13 +119,13 @@ public final class Plan {
         return found;
     }
 
-    /** The topics that are read and have such a partition. */
+    /** The topics that are read and have this partition. */
     public List<String> topicsWith(int partition) {
         return startOffsets().entrySet().stream().filter(one -> one.getValue().length > partition)
             .map(Map.Entry::getKey).toList();
     }
 
-    /** The most partitions that a topic has. */
+    /** The largest number of partitions of a topic. */
     public int partitions() {
         return startOffsets().values().stream().mapToInt(one -> one.length).max().orElse(1);
     }
@@ -139,14 +139,14 @@ public final class Plan {
         return stages.values().stream().anyMatch(Stage::isClosed);
     }
 
-    /** The row that a Kafka record is; null, which is told, where it is none. */
+    /** The row of a Kafka record; null, after reporting it, if it does not decode. */
     public Row row(String topic, int partition, long offset, long appendedMs, byte[] value) {
         var row = decoded(topic, partition, offset, appendedMs, value);
         if (row == null) Lines.undecodable(topic, partition, offset, value);
         return row;
     }
 
-    /** The same, and nothing is told. */
+    /** The same without reporting. */
     Row decoded(String topic, int partition, long offset, long appendedMs, byte[] value) {
         var input = inputOf(topic);
         var fields = isJson ? input.record().decodeJson(value) : input.record().decode(value);
@@ -156,8 +156,11 @@ public final class Plan {
         return new Row(fields, input.name(), id, eventMs, appendedMs, offset);
     }
 
-    /** Properties of Kafka's Java clients: those of security that the plan has for librdkafka. Says
-     *  what a client of Java cannot do here, and throws IllegalArgumentException. */
+    /**
+     * Properties of Kafka's Java clients, with the security settings that the plan has for
+     * librdkafka. Throws IllegalArgumentException for settings that the Java client does not
+     * support.
+     */
     public Properties kafka() {
         var found = new Properties();
         found.put("bootstrap.servers", text("bootstrap"));

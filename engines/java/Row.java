@@ -13,12 +13,12 @@ import java.util.Map;
 import java.util.Set;
 
 /**
- * A record of an input, or what stages made of several (its source is empty then). Its id is the
- * same whenever it is made again. Integers are Long, and times are milliseconds.
+ * A record of an input, or an output of stages over several records (its source is then empty). A
+ * recomputed row has the same id. Integers are Long, and times are milliseconds.
  */
 public final class Row implements Serializable {
     private static final long serialVersionUID = 1;
-    /** The source of a row that says: what was appended up to its time has been read. */
+    /** The source of a clock: everything appended up to its time has been read. */
     public static final String CLOCK = "#clock";
 
     public final Map<String, Object> fields;
@@ -27,7 +27,7 @@ public final class Row implements Serializable {
     public final long eventMs;
     public final long appendedMs;
     public final long offset;
-    /** Of a row that is kept: its group was complete with it. */
+    /** In a stored row: its group was complete with it. */
     public final boolean completes;
 
     public Row(Map<String, Object> fields, String source, String id, long eventMs,
@@ -46,7 +46,7 @@ public final class Row implements Serializable {
         this.completes = completes;
     }
 
-    /** A row of a task that says: what was appended up to a time has been read. */
+    /** A clock of a task: everything appended up to a time has been read. */
     public static Row clock(int task, long appendedMs) {
         return new Row(new HashMap<>(), CLOCK, String.valueOf(task), 0, appendedMs, 0);
     }
@@ -55,7 +55,7 @@ public final class Row implements Serializable {
         return CLOCK.equals(source);
     }
 
-    /** Whether it is a record of an input, or made of one. */
+    /** Whether it is a record of an input, or derived from one. */
     public boolean isOf(String input) {
         return source.isEmpty() || source.equals(input);
     }
@@ -74,7 +74,7 @@ public final class Row implements Serializable {
         return new Row(all, source, id, eventMs, appendedMs, offset, completes);
     }
 
-    /** The same with some of its columns. */
+    /** The same with a subset of its columns. */
     public Row only(Set<String> columns, boolean isLast) {
         var some = new HashMap<String, Object>();
         for (var name : columns) {
@@ -84,7 +84,7 @@ public final class Row implements Serializable {
         return new Row(some, source, id, eventMs, appendedMs, offset, isLast);
     }
 
-    /** Java's serialization of a row. */
+    /** Java serialization of a row. */
     private record Packed(byte[] bytes) implements Serializable {
         private Object readResolve() {
             return ofBytes(bytes);

@@ -10,7 +10,7 @@ import java.util.Set;
 
 /** One stage of a plan (schemas/domain.py). */
 public final class Stage {
-    /** A column that is computed of others; a source without an input is a stage's own column. */
+    /** A column computed from others; a source without an input is a column of the stage itself. */
     public record Aggregate(String column, String function, List<Source> of) {}
 
     public record Source(String input, String column) {
@@ -36,16 +36,16 @@ public final class Stage {
     public final Map<String, Source> columns = new LinkedHashMap<>();
     public final long sizeMs;
     public final long slideMs;
-    /** Of a counted window; empty and 0 where event time closes it. */
+    /** For a counted window; empty and 0 if event time closes it. */
     public final String completeColumn;
     public final long everyMs;
-    /** The inputs that it reads itself, or by a copy; empty where it reads another stage. */
+    /** The inputs it reads directly, or through a copy; empty if it reads another stage. */
     public final Set<String> direct = new LinkedHashSet<>();
-    /** Names of the inputs that it is made of. */
+    /** Names of the inputs that it depends on. */
     public final Set<String> inputs = new LinkedHashSet<>();
-    /** The column of the first of them that is its event time. */
+    /** The event time column of the first of them. */
     public final String eventTime;
-    /** What of a row is kept until its output is made. */
+    /** Columns of a row that are kept until its output is made. */
     public final Set<String> kept = new LinkedHashSet<>(List.of("run_id"));
 
     Stage(JsonNode json, Plan plan, Map<String, Stage> before) {
@@ -112,7 +112,7 @@ public final class Stage {
         }
     }
 
-    /** Whether it takes a row of what it reads. */
+    /** Whether it accepts a row of what it reads. */
     public boolean takes(Row row) {
         return direct.isEmpty() || direct.contains(row.source);
     }
@@ -131,7 +131,7 @@ public final class Stage {
         return List.of("join", "window_join", "aggregate", "change").contains(kind);
     }
 
-    /** Begins of the windows that an event time is in, newest first. */
+    /** Start times of the windows that contain an event time, newest first. */
     public List<Long> starts(long eventMs) {
         var found = new ArrayList<Long>();
         var newest = Math.floorDiv(eventMs, slideMs) * slideMs;

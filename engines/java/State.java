@@ -10,12 +10,12 @@ import java.util.Map;
 import java.util.TreeMap;
 
 /**
- * What a stage keeps: rows by text, in its order. What was put first is forgotten first, by the
- * time at which the rows were appended.
+ * The state of a stage: rows by text key, in key order. Rows expire in the order of insertion, by
+ * the time at which they were appended.
  */
 public abstract class State implements Serializable {
     private static final long serialVersionUID = 1;
-    private static final long SHIFT = 100_000_000_000_000L;  // every time has 15 digits
+    private static final long SHIFT = 100_000_000_000_000L;  // keeps all times at 15 digits
     public static final String LAST = "\uffff";
     private final Deque<Entry> oldest = new ArrayDeque<>();
 
@@ -37,20 +37,20 @@ public abstract class State implements Serializable {
         write(key, row);
     }
 
-    /** Forget what was appended so long before another row. */
+    /** Remove rows appended more than keptMs before another row. */
     public final void expire(long appendedMs, long keptMs) {
         while (!oldest.isEmpty() && oldest.peek().appendedMs < appendedMs - keptMs) {
             remove(oldest.poll().key);
         }
     }
 
-    /** What is there already is forgotten in its turn. */
+    /** Existing rows expire in their turn. */
     protected final void restore() {
         range("", LAST).stream().map(one -> new Entry(one.getKey(), one.getValue().appendedMs))
             .sorted(Comparator.comparingLong(Entry::appendedMs)).forEach(oldest::add);
     }
 
-    /** All rows whose keys begin so. */
+    /** All rows whose keys have this prefix. */
     public List<Row> group(String prefix) {
         var found = new ArrayList<Row>();
         range(prefix, prefix + LAST).forEach(one -> found.add(one.getValue()));
@@ -61,12 +61,12 @@ public abstract class State implements Serializable {
         return String.valueOf(SHIFT + timeMs);
     }
 
-    /** The time with which a key begins. */
+    /** The time at the start of a key. */
     static long timeOf(String key) {
         return Long.parseLong(key.substring(0, key.indexOf('\u0001'))) - SHIFT;
     }
 
-    /** What the keys of a group begin with. */
+    /** Key prefix of a group. */
     public static String prefix(long timeMs, Stage spec, Row row) {
         var text = new StringBuilder(time(timeMs)).append('\u0001').append(row.runId());
         for (var name : spec.keys) text.append('\u0001').append(row.get(name));

@@ -9,9 +9,9 @@ import java.util.Map;
 import java.util.function.Consumer;
 
 /**
- * A stage at work: rows in, rows out, over a state that the engine supplies. A row that comes again
- * changes nothing, and what it completed is made again: an engine that goes back to an earlier
- * offset than its state loses nothing.
+ * A running stage: rows in, rows out, with state supplied by the engine. A repeated row changes
+ * nothing, and an output that it completed is made again. An engine that resumes at an offset
+ * before its state therefore loses nothing.
  */
 public abstract class Step {
     protected final Stage spec;
@@ -23,9 +23,8 @@ public abstract class Step {
     }
 
     /**
-     * What steps need to know. keptMs: how long rows are kept beyond the length of a window.
-     * unsureMs: what was published so long before the offset at which a program goes on may be
-     * lost.
+     * Parameters of steps. keptMs: how long rows are kept beyond the length of a window. unsureMs:
+     * outputs published within this time before the start offset of a resumed program may be lost.
      */
     public record Setup(long keptMs, long unsureMs) {}
 
@@ -42,13 +41,13 @@ public abstract class Step {
         };
     }
 
-    /** One row; what it makes goes out. */
+    /** Process one row; outputs go to out. */
     public abstract void add(Row row, State state, Consumer<Row> out);
 
-    /** Everything that was appended up to a time has been read. */
+    /** Everything appended up to a time has been read. */
     public void clock(long nowMs, State state, Consumer<Row> out) {}
 
-    /** The columns that the stage computes over rows. */
+    /** The columns that the stage computes from rows. */
     protected Map<String, Object> aggregates(List<Row> given) {
         var rows = new ArrayList<>(given);
         rows.sort(Comparator.<Row>comparingLong(row -> row.appendedMs)
@@ -99,7 +98,7 @@ public abstract class Step {
         return one.toString().compareTo(other.toString());
     }
 
-    /** A row that is made of others. */
+    /** A row derived from others. */
     protected Row made(List<Row> rows, String id, Map<String, Object> columns, long eventMs) {
         var fields = new HashMap<String, Object>(columns);
         var first = rows.get(0);
@@ -109,7 +108,7 @@ public abstract class Step {
         return new Row(fields, "", spec.name + "/" + id, eventMs, appendedMs, 0);
     }
 
-    /** The same of a window. */
+    /** The same for a window. */
     protected Row madeOfWindow(List<Row> rows, String id, Map<String, Object> columns, long start) {
         var fields = new HashMap<String, Object>(columns);
         fields.put("window_start", start);

@@ -23,7 +23,7 @@ final class WindowJoin extends Step {
         }
     }
 
-    /** What a pair makes in one window; its id does not depend on which of the two came last. */
+    /** The output of a pair in one window; its id does not depend on which of the two came last. */
     static Row pair(Stage spec, Row one, Row other, long start) {
         var columns = new HashMap<String, Object>();
         spec.columns.forEach((name, of) -> {

@@ -30,8 +30,9 @@ import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.WindowStore;
 
 /**
- * Each kind as the DSL has it: stream-stream joins, windowed aggregations, and aggregations. Where
- * the key changes, Kafka Streams puts an internal topic. The time of a record is its event time.
+ * Each kind in terms of the DSL: stream-stream joins, windowed aggregations, and aggregations.
+ * Kafka Streams inserts an internal topic where the key changes. The time of a record is its event
+ * time.
  */
 final class Dsl {
     private static final Serde<byte[]> BYTES = Serdes.ByteArray();
@@ -146,7 +147,7 @@ final class Dsl {
         });
     }
 
-    /** By key; by another one through an internal topic. */
+    /** Group by key; if the key changes, through an internal topic. */
     private KGroupedStream<byte[], Row> grouped(Stage stage, KStream<byte[], Row> from) {
         var how = Grouped.<byte[], Row>as(stage.name).withKeySerde(BYTES)
             .withValueSerde(Processors.ROWS);
@@ -159,7 +160,7 @@ final class Dsl {
         return rows.groupBy((any, row) -> State.prefix(0, stage, row).getBytes(UTF_8), how);
     }
 
-    /** Every record updates its window; the update with which it is complete is published. */
+    /** Every record updates its window; the update that completes it is published. */
     private KStream<byte[], Row> counted(Stage stage, KStream<byte[], Row> from) {
         var step = new Counted(stage, 0);
         var windows = TimeWindows.ofSizeAndGrace(Duration.ofMillis(stage.sizeMs), kept)
@@ -202,7 +203,7 @@ final class Dsl {
         }
     }
 
-    /** Gives a record the event time of its row. */
+    /** Sets the timestamp of a record to the event time of its row. */
     private static final class Timed extends ContextualFixedKeyProcessor<byte[], Row, Row> {
         @Override
         public void process(FixedKeyRecord<byte[], Row> record) {

@@ -11,7 +11,7 @@ import java.util.List;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 
-/** The value of a DSL aggregation: rows by key, and what its newest row made. */
+/** The value of a DSL aggregation: rows by key, and the output of its newest row. */
 final class Group {
     static final Serde<Group> SERDE = Serdes.serdeFrom(
         (topic, group) -> group.toBytes(), (topic, bytes) -> bytes == null ? null : ofBytes(bytes));

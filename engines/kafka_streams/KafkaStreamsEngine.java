@@ -64,7 +64,7 @@ public final class KafkaStreamsEngine {
         found.put(StreamsConfig.producerPrefix("enable.metrics.push"), false);
         found.put(StreamsConfig.consumerPrefix("enable.metrics.push"), false);
         found.put(StreamsConfig.ENABLE_METRICS_PUSH_CONFIG, false);
-        // A program that is started again takes the place of the one that was killed at once.
+        // Static membership: a restarted program immediately replaces the one that was killed.
         found.put(StreamsConfig.mainConsumerPrefix("group.instance.id"), "program");
         if (plan.choice("store").equals("memory")) {
             found.put(StreamsConfig.DSL_STORE_SUPPLIERS_CLASS_CONFIG,
@@ -74,7 +74,7 @@ public final class KafkaStreamsEngine {
         return found;
     }
 
-    /** By topic, records that have not been read; only of those that were read from. */
+    /** Unread records by topic; only topics that were read from. */
     private static Map<String, Long> lags(KafkaStreams streams) {
         var found = new HashMap<String, Long>();
         streams.metrics().forEach((name, metric) -> {
@@ -86,7 +86,7 @@ public final class KafkaStreamsEngine {
         return found;
     }
 
-    /** Topics for state and between stages are this run's only. */
+    /** Topics for state and between stages belong to this run only. */
     private static void deleteInternalTopics(Plan plan) {
         try (var admin = Admin.create(plan.kafka())) {
             var own = admin.listTopics().names().get().stream()

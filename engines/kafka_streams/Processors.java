@@ -29,15 +29,15 @@ import org.apache.kafka.streams.processor.api.Record;
 import org.apache.kafka.streams.state.KeyValueStore;
 
 /**
- * A processor per stage, each with a store. A stage whose keys do not tell the partition of its
- * rows gets them through an internal topic.
+ * A processor per stage, each with a store. If the keys of a stage do not determine the partition
+ * of its rows, they pass through an internal topic.
  */
 final class Processors {
     private static final Duration LOOK = Duration.ofMillis(20);
     static final Serde<Row> ROWS = Serdes.serdeFrom(
         (topic, row) -> row.toBytes(), (topic, bytes) -> Row.ofBytes(bytes));
 
-    /** Rows on their way. column: which tells their partition; tasks: how many send clocks. */
+    /** A stream of rows. column: determines their partition; tasks: number of senders of clocks. */
     private record Flow(KStream<String, Row> rows, String column, int tasks) {}
 
     private final Plan plan;
@@ -111,7 +111,7 @@ final class Processors {
         return Named.as("stage-" + stage.name);
     }
 
-    /** Rows by a stage's key; several stages that read the same by the same key share the topic. */
+    /** Rows by a stage's key; stages that read the same rows by the same key share the topic. */
     private Flow repartitioned(Stage stage, Flow from) {
         var name = stage.reads.get(0) + "-by-" + stage.key;
         return flows.computeIfAbsent(name, any -> {
@@ -124,7 +124,7 @@ final class Processors {
         });
     }
 
-    /** A row goes where its key says, a clock everywhere. */
+    /** A row goes to the partition of its key, a clock to all partitions. */
     private static final class ByKey implements StreamPartitioner<String, Row> {
         @Override
         public Optional<Set<Integer>> partitions(String topic, String key, Row row, int count) {
@@ -156,7 +156,8 @@ final class Processors {
         public void process(Record<byte[], byte[]> record) {
             var at = context.recordMetadata().get();
             if (hasClosed) {
-                // A task does not wait for a topic of which it knows no lag, as after a restart.
+                // A task does not wait for a topic without a known lag, for example after a
+                // restart.
                 pacer.before(at.topic(), record.timestamp(), context.currentSystemTimeMs(),
                     row -> forward(row, record.timestamp()));
             }

@@ -1,9 +1,9 @@
-"""Pathway: `python engine.py PLAN`. Tables are made of the plan's stages.
+"""Pathway: `python engine.py PLAN`. Builds tables from the plan's stages.
 
     kafka.read -> decode -> per stage: select, groupby, reduce, flatten -> encode -> kafka.write
 
-Pathway groups rows by key and keeps a state of each group, by a reducer that the shared kinds of
-stages (engines/python/stages) compute. A row is one column, `row`.
+Pathway groups rows by key and keeps a state for each group, with a reducer computed by the shared
+kinds of stages (engines/python/stages). A row is one column, `row`.
 """
 
 import operator
@@ -25,7 +25,7 @@ from stages.records import Row
 
 LOOK_S = 0.2
 APPENDED = operator.attrgetter("appended_ms")
-State = tuple[bytes, tuple[bytes, ...]]  # what is kept of a key, and the rows made last
+State = tuple[bytes, tuple[bytes, ...]]  # the state of a key, and the latest outputs
 
 
 def dumped(rows: Iterable[Row]) -> tuple[bytes, ...]:
@@ -34,15 +34,15 @@ def dumped(rows: Iterable[Row]) -> tuple[bytes, ...]:
 
 
 def each(table: pw.Table, function: Callable[..., Any], *columns: str) -> pw.Table:
-    """A table of the rows that a function makes of each row."""
+    """A table of the outputs of a function for each row."""
     values = [table[column] for column in columns or ("row",)]
     made = table.select(row=pw.apply_with_type(function, tuple[bytes, ...], *values))
     return made.flatten(made.row)
 
 
 def kept_by_key(rows: pw.Table, kind: Keyed) -> pw.Table:
-    """The rows that a kind makes. What it keeps of a key is the state of that key's group, and each
-    change of a state is a row of a stream, with what was made at that change."""
+    """The outputs of a kind. Its state for a key is the state of that key's group. Each state
+    change is a row of a stream, with the outputs of that change."""
 
     def key_of(data: bytes) -> str:
         return kind.key_of(pickle.loads(data))
@@ -119,14 +119,14 @@ class Graph:
         self._write(encoded, self.plan.outputs[spec["name"]])
 
     def _write(self, table: pw.Table, topic: str) -> None:
-        # Keys get the partitions that Java's clients give them.
+        # Use the partitioner of Java clients.
         linger = str(self.plan.settings["linger_ms"])
         settings = {**self.plan.kafka, "linger.ms": linger, "partitioner": "murmur2_random"}
         pw.io.kafka.write(table, settings, topic, format="raw", key=table.key, value=table.value)
 
 
 def begin(plan: Plan) -> None:
-    """Commit the offsets to begin at: Pathway reads from those of its group."""
+    """Commit the start offsets: Pathway starts from those of its group."""
     consumer = Consumer({**plan.kafka, "group.id": plan.group, "enable.auto.commit": False})
     places = [TopicPartition(*place) for place in plan.partitions]
     consumer.commit(offsets=places, asynchronous=False)
@@ -134,7 +134,7 @@ def begin(plan: Plan) -> None:
 
 
 def watch(plan: Plan, reading: Reading) -> None:
-    """Say when the group has all partitions, and then how far they are read."""
+    """Report when all partitions are assigned to the group, and then the progress."""
     admin = AdminClient(plan.kafka)
     awaited = {place[:2] for place in plan.partitions}
     while True:

@@ -1,11 +1,11 @@
-"""Quix Streams: `python engine.py PLAN`. StreamingDataFrames are made of the plan's stages.
+"""Quix Streams: `python engine.py PLAN`. Builds StreamingDataFrames from the plan's stages.
 
     topic -> apply decode -> concat -> per stage: apply, or group_by and apply(stateful) -> to_topic
 
-What the kinds of stages compute is in engines/python/stages. Quix Streams reads by consumer group,
-keeps their state in RocksDB with a changelog topic, moves rows whose message key is not the stage's
-(`group_by`), and commits. Its state belongs to the message key: what is kept of a stage's key and
-window is a value of its own there.
+The kinds of stages are computed by engines/python/stages. Quix Streams reads with a consumer group,
+keeps their state in RocksDB with a changelog topic, repartitions rows whose message key is not the
+stage's (`group_by`), and commits. Its state belongs to the message key: the state of each key and
+window of a stage is a separate value in it.
 """
 
 import sys
@@ -35,7 +35,7 @@ LOOK_S = 0.2
 
 
 class Names(TopicManager):
-    """Names of internal topics, which begin with the group."""
+    """Names of internal topics, which start with the group."""
 
     def _internal_name(self, topic_type: str, topic_name: str | None, suffix: str) -> str:
         name = self._format_nested_name(topic_name or "").removeprefix(self._consumer_group)
@@ -43,21 +43,21 @@ class Names(TopicManager):
 
 
 class RowSerializer(Serializer):
-    """Rows on their way to another key."""
+    """Serializes rows for repartitioning."""
 
     def __call__(self, value: Any, **_context: Any) -> bytes:
         return packed(value)
 
 
 class RowDeserializer(Deserializer):
-    """The same back."""
+    """Deserializes them."""
 
     def __call__(self, value: bytes, **_context: Any) -> Any:
         return unpacked(value)
 
 
 class RowEncoder(Serializer):
-    """Rows as the records of an output."""
+    """Encodes rows as the records of an output."""
 
     def __init__(self, plan: Plan, spec: Spec) -> None:
         self._record = plan.records[spec["record"]]
@@ -67,7 +67,7 @@ class RowEncoder(Serializer):
 
 
 class KeptInState(MutableMapping[int, Any]):
-    """What a stage keeps of one key, in the state of the message key."""
+    """State of a stage for one key, stored in the state of the message key."""
 
     def __init__(self, state: State, name: str) -> None:
         self._state, self._name = state, name
@@ -96,7 +96,7 @@ class KeptInState(MutableMapping[int, Any]):
 
 
 class Flow:
-    """The dataframes of a plan. Beside each is by which columns its messages are keyed."""
+    """The dataframes of a plan, each with the columns that its messages are keyed by."""
 
     def __init__(self, plan: Plan, app: Application) -> None:
         self.plan, self.app = plan, app
@@ -150,7 +150,7 @@ class Flow:
         return add
 
     def _read(self, spec: Spec) -> tuple[StreamingDataFrame, frozenset[str]]:
-        """The rows that a stage reads; those of several inputs in one dataframe, made once."""
+        """The rows that a stage reads; those of several inputs in one dataframe, built once."""
         names = tuple(spec["reads"])
         together = "+".join(names)
         if together not in self.by_name:
@@ -166,7 +166,7 @@ class Flow:
         topic, key = self.plan.outputs[spec["name"]], spec["key"]
         encode = RowEncoder(self.plan, spec)
         output = self.app.topic(topic, value_serializer=encode, key_serializer="str")
-        # A branch of its own: to_topic changes the dataframe that it is called on.
+        # A separate branch: to_topic changes the dataframe that it is called on.
         rows = self.by_name[spec["name"]].apply(lambda row: row)
         rows.to_topic(output, key=lambda row: str(row.fields[key]))
 
@@ -175,7 +175,7 @@ class Flow:
 
 
 def begin(plan: Plan) -> None:
-    """Commit the offsets to begin at, unless the group has some already."""
+    """Commit the start offsets unless the group has committed some already."""
     consumer = Consumer({**plan.kafka, "group.id": plan.group, "enable.auto.commit": False})
     places = [TopicPartition(*place) for place in plan.partitions]
     found = consumer.committed([TopicPartition(at.topic, at.partition) for at in places], 30)
@@ -186,7 +186,7 @@ def begin(plan: Plan) -> None:
 
 
 class Watch:
-    """Says when the inputs are read, and how far."""
+    """Reports when the inputs are read, and the progress."""
 
     def __init__(self, plan: Plan, reading: Reading) -> None:
         self._reading, self._progress = reading, Progress(plan, reading)
@@ -194,7 +194,7 @@ class Watch:
         self._looked_s = 0.0
 
     def look(self, app: Application) -> None:
-        """What the application calls between records, when its state is recovered."""
+        """Called by the application between records, once its state is recovered."""
         if time.monotonic() - self._looked_s < LOOK_S:
             return
         self._looked_s = time.monotonic()
@@ -232,9 +232,9 @@ def main() -> None:
         consumer_poll_timeout=settings["poll_timeout_ms"] / 1000,
         use_changelog_topics=settings["changelog"],
         processing_guarantee=settings["guarantee"],
-        # A program that is started again takes the place of the one that was killed.
+        # Static membership: a restarted program replaces the one that was killed.
         consumer_extra_config={"group.instance.id": plan.group},
-        # Keys get the partitions that Java's clients give them.
+        # Use the partitioner of Java clients.
         producer_extra_config={"linger.ms": settings["linger_ms"], "partitioner": "murmur2_random"},
         on_message_processed=processed,
         loglevel="WARNING",

@@ -6,7 +6,7 @@ import org.apache.storm.generated.GlobalStreamId;
 import org.apache.storm.grouping.CustomStreamGrouping;
 import org.apache.storm.task.WorkerTopologyContext;
 
-/** Rows with the same keys of a stage go to the same task, a clock to all. */
+/** Rows with the same stage keys go to the same task, a clock to all. */
 final class ByKeys implements CustomStreamGrouping {
     private static final long serialVersionUID = 1;
     private final String path;

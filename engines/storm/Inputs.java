@@ -14,10 +14,10 @@ import org.apache.storm.tuple.Tuple;
 import org.apache.storm.tuple.Values;
 import org.apache.storm.utils.TupleUtils;
 
-/** Decodes, copies, and says up to when all has been read. What does not decode is told. */
+/** Decodes, copies and sends clocks. Reports undecodable values. */
 final class Inputs extends BaseRichBolt {
     static final String NAME = "inputs";
-    /** By partition, the next offset. */
+    /** Next offset by partition. */
     static final Map<TopicPartition, Long> READ = new ConcurrentHashMap<>();
     private static final long serialVersionUID = 1;
 

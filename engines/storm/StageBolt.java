@@ -31,7 +31,7 @@ final class StageBolt extends BaseRichBolt {
     private transient int task;
     private transient boolean isPublished;
 
-    /** before: how many tasks it has its rows from. */
+    /** before: number of tasks that send rows to it. */
     StageBolt(String path, String name, int before) {
         this.path = path;
         this.name = name;

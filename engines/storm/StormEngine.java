@@ -119,7 +119,7 @@ public final class StormEngine {
         return found;
     }
 
-    /** Says once that it reads. */
+    /** Reports once that it is reading. */
     private static final class ReadySpout extends KafkaSpout<byte[], byte[]> {
         private static final long serialVersionUID = 1;
         private static final Duration QUIET = Duration.ofMillis(500);
