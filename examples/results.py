@@ -1,4 +1,4 @@
-"""What was measured, in pandas: run it, or open it as a notebook (each `# %%` is a cell).
+"""Results in pandas: run it, or open it as a notebook (each `# %%` is a cell).
 
 .venv/bin/python examples/results.py
 """
@@ -15,7 +15,7 @@ except ModuleNotFoundError:  # not installed: this is a checkout
 
 results = tidegauge.connect()
 
-# %% Which runs are there, and which of them may be used?
+# %% Which runs are there, and which of them are valid?
 runs = results.runs().pandas()
 print(runs[["run_id", "workload", "valid", "clean"]].tail(10).to_string(index=False))
 
@@ -46,7 +46,7 @@ for (pipeline, stage), part in measured.groupby(["pipeline", "stage"]):
     print(f"{pipeline} {stage}: p99 {percentile(part, 0.99)} ms,"
           f" of single seconds {min(tail)} to {max(tail)} ms")  # fmt: skip
 
-# %% Any other question, in SQL, and as Arrow.
+# %% Any other query, in SQL, and as Arrow.
 table = results.sql(
     "SELECT pipeline, stage, exact, late, missing FROM figures WHERE run_id = {run:String}"
     " ORDER BY pipeline, position",

@@ -1,7 +1,7 @@
-"""A pipeline of one's own, measured by: ./tidegauge run --pipeline external-python
+"""An example of your own pipeline, measured by: ./tidegauge run --pipeline external-python
 
-Reads both input topics and publishes stage 0 (the bytes as they came) and stage 1 (the decoded
-observation) of the domain traffic. Nothing here knows Tidegauge but the format of the records; in
+Reads both input topics and publishes stage 0 (the unchanged bytes) and stage 1 (the decoded
+observation) of the domain traffic. It depends on Tidegauge for the format of the records only; in
 another language that is Avro with the files of domains/traffic. See
 docs/your-own-kafka-and-spark.md.
 """
@@ -36,7 +36,7 @@ while True:
         try:
             _name, fields = records.decode(message.value())
         except DecodeError:
-            continue  # a real pipeline keeps what it cannot read
+            continue  # a real pipeline stores undecodable records
         del fields["scheduled_at"]
         value = records.encode("output_parse", values | fields)
         producer.produce(f"{output}parse", value, message.key())

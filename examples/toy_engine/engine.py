@@ -1,8 +1,8 @@
 """An engine in plain Python: `python engine.py PLAN`. It imports nothing of Tidegauge.
 
-The plan (docs/write-an-engine.md) says what to read, what the stages are and where they go. What
-the kinds of stages compute is in engines/python/stages, which `engine.toml` names as a source. Here
-is what is the engine's own: it reads and writes. All stages run in one thread, each record at once.
+The plan (docs/write-an-engine.md) contains inputs, stages and output topics. The kinds of stages
+are computed by engines/python/stages, which `engine.toml` lists as a source. This file reads and
+writes. All stages run in one thread and process each record immediately.
 """
 
 import signal
@@ -20,7 +20,7 @@ TICK_S = 0.02
 
 
 class Engine:
-    """Reads inputs, lets a flow work, and writes what it says."""
+    """Reads inputs, passes them to a flow, and writes its outputs."""
 
     def __init__(self, plan):
         self.plan, self.flow = plan, Flow(plan)
@@ -30,19 +30,19 @@ class Engine:
             {**plan.kafka, "group.id": plan.group, "enable.auto.commit": False}
         )
         self.consumer.assign([TopicPartition(*place) for place in plan.partitions])
-        # Keys get the partitions that Java's clients give them.
+        # Use the partitioner of Java clients.
         writes = {"linger.ms": plan.settings["linger_ms"], "partitioner": "murmur2_random"}
         self.producer = Producer({**plan.kafka, **writes, "enable.idempotence": True})
 
     def read(self, message):
-        """One record."""
+        """Process one record."""
         topic, appended_ms = message.topic(), message.timestamp()[1]
         self.reading.read(topic, message.partition(), message.offset(), appended_ms)
         place = (message.partition(), message.offset())
         self.write(self.flow.read(topic, message.key(), message.value(), appended_ms, place))
 
     def tick(self):
-        """What time brings: windows that are due, and progress."""
+        """Time-driven work: windows that are due, and progress."""
         for topic, number, _ in self.plan.partitions:
             at = TopicPartition(topic, number)
             self.reading.end(topic, number, self.consumer.get_watermark_offsets(at, cached=True)[1])
@@ -50,7 +50,7 @@ class Engine:
         self.progress.tell()
 
     def write(self, messages):
-        """Records of outputs."""
+        """Write the records of outputs."""
         for topic, key, value in messages:
             self.producer.produce(topic, value, key)
         self.producer.poll(0)

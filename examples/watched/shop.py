@@ -1,9 +1,9 @@
-"""A shop with a topic of orders, and a loop that ships them: something to watch.
+"""A shop with a topic of orders, and a loop that ships them: an example to watch.
 
     python examples/watched/shop.py kafka:9092
 
-It makes the topics `orders` and `shipped` where they are missing, and goes on until Ctrl-C. Order
-999 is never shipped.
+Creates the topics `orders` and `shipped` if they are missing, and runs until Ctrl-C. Order 999 is
+never shipped.
 """
 
 import json
@@ -41,13 +41,13 @@ def main(bootstrap: str) -> None:
 
 
 def ship(producer: Producer, order: str) -> None:
-    """Publish that an order is on its way; some are forgotten."""
+    """Publish that an order was shipped; skips some orders."""
     if not order.endswith("-999"):
         producer.produce(SHIPPED, json.dumps({"at": time.time()}), order)
 
 
 def make_topics(admin: AdminClient) -> None:
-    """Topics that take their time from the broker."""
+    """Create topics with LogAppendTime."""
     config = {"message.timestamp.type": "LogAppendTime"}
     there = admin.list_topics(timeout=10).topics
     missing = [
