@@ -12,22 +12,23 @@ from schemas.protocol import MACHINE
 # The broker and the pipelines are what is measured; all else is there to measure them.
 MEASURED = ("kafka",)
 OBSERVERS = {"generator", "evaluator", "store"}
-MISSING_SHARE = 0.05  # more is no sample cut at the ends of a phase
+MISSING_SHARE = 0.05  # above the share lost at the edges of a phase
 Figures = dict[str, Any]
 
 
 def core_seconds_per_million_records(
-    cpu_seconds: float, sampled_s: float, measured_s: float, records: int
+    cpu_seconds: float, records: int, *, looked_s: float, measured_s: float
 ) -> float | None:
-    """Processor time of a pipeline per million input records; None without input or samples.
+    """CPU time of a pipeline per million input records; None without input.
 
-    cpu_seconds: of samples that last sampled_s between them. Where samples of measured_s are
-    missing, the pipeline used as much then as in the others.
+    cpu_seconds: sum of the pipeline's samples. looked_s: seconds of the measured_s that samples of
+    the machine cover; 0 if there are none. If the collector was away for more than MISSING_SHARE,
+    the rest is extrapolated. Time in which the pipeline had no process costs nothing.
     """
-    if not records or not sampled_s:
+    if not records:
         return None
-    missing = sampled_s < (1 - MISSING_SHARE) * measured_s
-    return 1e6 * cpu_seconds * (measured_s / sampled_s if missing else 1.0) / records
+    is_short = 0 < looked_s < (1 - MISSING_SHARE) * measured_s
+    return 1e6 * cpu_seconds * (measured_s / looked_s if is_short else 1.0) / records
 
 
 def scaled_bounds(

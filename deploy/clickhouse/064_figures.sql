@@ -36,12 +36,28 @@ WITH
     (
         SELECT
             run_id,
-            toNullable(fromUnixTimestamp64Milli(JSONExtractInt(detail, 'start_ms'))) AS measured_from,
-            toNullable(fromUnixTimestamp64Milli(JSONExtractInt(detail, 'end_ms'))) AS measured_until
+            argMinIf(detail, e.time, e.phase = 'measure') AS measure,
+            toNullable(fromUnixTimestamp64Milli(JSONExtractInt(measure, 'start_ms'))) AS measured_from,
+            toNullable(fromUnixTimestamp64Milli(JSONExtractInt(measure, 'end_ms'))) AS measured_until,
+            countIf(e.phase = 'cool_down') > 0 AS is_whole
         FROM tidegauge.results_lifecycle AS e
-        WHERE event = 'phase_started' AND e.phase = 'measure'
-        ORDER BY run_id, e.time
-        LIMIT 1 BY run_id
+        WHERE event = 'phase_started' AND e.phase IN ('measure', 'cool_down')
+        GROUP BY run_id
+        HAVING measure != ''
+    ),
+    looked AS
+    (
+        SELECT
+            run_id,
+            sum(r.interval_s) AS looked_s,
+            any(dateDiff('ms', b.measured_from, b.measured_until)) / 1000 AS measured_s,
+            -- Extrapolates the CPU time of a run for which the collector was away.
+            if(any(b.is_whole) AND looked_s < 0.95 * measured_s, measured_s / looked_s, 1) AS missing
+        FROM tidegauge.results_resources AS r
+        INNER JOIN phases AS b USING (run_id)
+        WHERE r.service = 'machine' AND r.time >= b.measured_from AND r.time < b.measured_until
+        GROUP BY run_id
+        HAVING looked_s > 0
     ),
     used AS
     (
@@ -50,13 +66,6 @@ WITH
             r.pipeline AS pipeline,
             toNullable(sum(r.cpu_seconds)) AS cpu_seconds,
             toNullable(sum(r.cpu_seconds) / sum(r.interval_s)) AS cpu_cores,
-            -- 1 but where samples are missing: then as much was used as in the others.
-            any(dateDiff('ms', b.measured_from, b.measured_until)) / 1000 AS measured_s,
-            if(
-                sum(r.interval_s) < 0.95 * measured_s,
-                measured_s / nullIf(sum(r.interval_s), 0),
-                1
-            ) AS missing,
             toNullable(max(r.memory_bytes)) AS memory_bytes,
             toNullable(max(r.heap_used_bytes)) AS heap_bytes,
             toNullable(sum(r.gc_seconds)) AS gc_seconds,
@@ -200,7 +209,7 @@ SELECT
     if(
         JSONType(c.request, 'interleaved') = 'Object',
         NULL,
-        u.cpu_seconds * u.missing * 1e6 / nullIf(g.acknowledged, 0)
+        u.cpu_seconds * ifNull(nullIf(o.missing, 0), 1) * 1e6 / nullIf(g.acknowledged, 0)
     ) AS core_seconds_per_million_records,
     u.memory_bytes AS memory_bytes,
     u.heap_bytes AS heap_bytes,
@@ -241,4 +250,5 @@ LEFT JOIN
 LEFT JOIN behind AS q
     ON q.run_id = c.run_id AND q.pipeline = c.pipeline AND q.stage = c.stage
 LEFT JOIN used AS u ON u.run_id = c.run_id AND u.pipeline = c.pipeline
+LEFT JOIN looked AS o ON o.run_id = c.run_id
 COMMENT 'One row per run, pipeline and stage: settings of workload, pipeline and machine, and every figure of the measured phase. Settings of the engine by name as text: settings[''heap_mb'']';

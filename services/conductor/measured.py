@@ -11,7 +11,7 @@ from analysis.costs import core_seconds_per_million_records
 from analysis.interleaving import Turns
 from schemas import catalogue, protocol
 from schemas.percentiles import quantile
-from schemas.protocol import Drained, PhasePlan, RunRequest
+from schemas.protocol import MACHINE, Drained, PhasePlan, RunRequest
 
 BUS = (catalogue.THROUGHPUT, catalogue.PIPELINE)  # in addition to the topics of every run
 TIMED = (*BUS, catalogue.RESOURCES)
@@ -33,6 +33,7 @@ class Measured:
         self._outputs: Counter[tuple[str, str]] = Counter()
         self._used: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._used_in_turn: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._looked_us: Counter[str] = Counter()  # samples of the machine, by turn
         self._memory: Counter[str] = Counter()
         self._lag: Counter[str] = Counter()
 
@@ -65,7 +66,11 @@ class Measured:
             return
         at_ms = record["second"] if topic == catalogue.THROUGHPUT else record["time"]
         name = record["pipeline"]
-        if not name or not self._bounds[0] <= at_ms < self._bounds[1]:
+        if not self._bounds[0] <= at_ms < self._bounds[1]:
+            return
+        if topic == catalogue.RESOURCES and record["service"] == MACHINE:
+            self._looked_us[self._turn_of_sample(record)] += round(1e6 * record["interval_s"])
+        if not name:
             return
         if topic == catalogue.THROUGHPUT:
             self._outputs[name, record["stage"]] += record["records"]
@@ -78,8 +83,12 @@ class Measured:
         cpu_us, us = round(1e6 * record["cpu_seconds"]), round(1e6 * record["interval_s"])
         self._used[name] += Counter(cpu_us=cpu_us, us=us)
         self._memory[name] = max(self._memory[name], record["memory_bytes"])
-        if self._turn(record["time"] - us / 2000) in ("", name):
+        if self._turn_of_sample(record) in ("", name):
             self._used_in_turn[name] += Counter(cpu_us=cpu_us, us=us)
+
+    def _turn_of_sample(self, record: dict[str, Any]) -> str:
+        """The turn in which the middle of a sample lies."""
+        return self._turn(record["time"] - 500 * record["interval_s"])
 
     def _turn(self, at_ms: float) -> str:
         """The pipeline of the turn; empty without turns."""
@@ -137,11 +146,12 @@ class Measured:
         used, in_turn = self._used[pipeline], self._used_in_turn[pipeline]
         if not used["us"]:
             return {}
+        turn = pipeline if self._turns else ""
         cost = core_seconds_per_million_records(
             in_turn["cpu_us"] / 1e6,
-            in_turn["us"] / 1e6,
-            self._seconds_of(pipeline) if ended else 0.0,
-            self._sent[pipeline if self._turns else ""],
+            self._sent[turn],
+            looked_s=self._looked_us[turn] / 1e6,
+            measured_s=self._seconds_of(pipeline) if ended else 0.0,
         )
         return {
             "cpu_cores": used["cpu_us"] / used["us"],

@@ -1,4 +1,4 @@
-"""What a run says whose two pipelines were measured in turns: `interleaved` in its report."""
+"""The result of a run that measured two pipelines alternately: `interleaved` in its report."""
 
 import json
 from typing import Any
@@ -7,7 +7,7 @@ from analysis import interleaving
 from analysis.comparability import doubts_of, needed_of
 from analysis.costs import core_seconds_per_million_records
 from analysis.interleaving import Turns
-from schemas.protocol import Interleaving
+from schemas.protocol import MACHINE, Interleaving
 from services.runtime.clickhouse import query
 
 PHASES = (
@@ -24,9 +24,9 @@ LATENCIES = (
     " GROUP BY pipeline, stage, at_s ORDER BY pipeline, stage, at_s"
 )
 SAMPLES = (
-    "SELECT toUnixTimestamp64Milli(r.time) / 1000 AS at_s, interval_s, cpu_seconds"
-    " FROM tidegauge.results_resources AS r"
-    " WHERE run_id = {run_id:String} AND pipeline = {pipeline:String}"
+    "SELECT toUnixTimestamp64Milli(r.time) / 1000 AS at_s, interval_s, cpu_seconds, pipeline"
+    " FROM tidegauge.results_resources AS r WHERE run_id = {run_id:String}"
+    f" AND (pipeline = {{pipeline:String}} OR service = '{MACHINE}')"
 )
 INPUT = (
     "SELECT intDiv(toUnixTimestamp64Milli(second), 1000) AS at_s, sum(acknowledged) AS records"
@@ -39,9 +39,9 @@ Figures = dict[str, float]
 
 
 def add_interleaved(url: str, run_id: str, request: dict[str, Any], report: Report) -> None:
-    """Set the key `interleaved` of a report; null where the pipelines were not measured in turns,
-    or where seconds have expired. What a pipeline did per second and per record is then of its own
-    turns. Raises QueryError."""
+    """Set the key `interleaved` of a report; null if the pipelines were not measured alternately,
+    or if seconds have expired. Rates and costs of a pipeline are then those of its own turns.
+    Raises QueryError."""
     report["interleaved"] = None
     turns = turns_of(url, run_id, request)
     if turns is None:
@@ -62,7 +62,7 @@ def add_interleaved(url: str, run_id: str, request: dict[str, Any], report: Repo
 
 
 def turns_of(url: str, run_id: str, request: dict[str, Any]) -> Turns | None:
-    """Whose turn it was when; None where the pipelines were measured at once or not at all. Raises
+    """The turns of the pipelines; None if they were measured at once or not at all. Raises
     QueryError."""
     said = request.get("interleaved")
     if said is None:
@@ -76,18 +76,20 @@ def turns_of(url: str, run_id: str, request: dict[str, Any]) -> Turns | None:
 
 
 def _cost(url: str, run_id: str, pipeline: str, mine: set[int]) -> float | None:
-    """Core-seconds per million records of a pipeline in its turns: by the samples of resources
-    whose middle is in one."""
+    """Core-seconds per million records of a pipeline in its turns, from the resource samples whose
+    midpoint is in one."""
     samples = query(url, SAMPLES, run_id=run_id, pipeline=pipeline)
     used = [row for row in samples if int(row["at_s"] - row["interval_s"] / 2) in mine]
-    cpu_seconds = sum(row["cpu_seconds"] for row in used)
-    sampled_s = sum(row["interval_s"] for row in used)
+    cpu_seconds = sum(row["cpu_seconds"] for row in used if row["pipeline"])
+    looked_s = sum(row["interval_s"] for row in used if not row["pipeline"])
     records = sum(row["records"] for row in query(url, INPUT, run_id=run_id) if row["at_s"] in mine)
-    return core_seconds_per_million_records(cpu_seconds, sampled_s, len(mine), records)
+    return core_seconds_per_million_records(
+        cpu_seconds, records, looked_s=looked_s, measured_s=len(mine)
+    )
 
 
 def blocks_of(turns: Turns) -> list[interleaving.Block]:
-    """The blocks that were measured whole."""
+    """The blocks that were measured completely."""
     said, first_s = turns.said, turns.load_start_s + turns.said.first_s
     return interleaving.blocks(said.order, said.block_s, first_s, turns.measured_s)
 
@@ -140,7 +142,7 @@ def judged(
 def _figures(
     of_both: list[dict[int, dict[int, int]]], pairs: list[Pair], turns: Interleaving
 ) -> list[tuple[Figures, Figures]]:
-    """Of each pair the figures of the first pipeline's block and of the second's."""
+    """For each pair, the figures of the first pipeline's block and of the second's."""
     sides = []
     for side, seconds in enumerate(of_both):
         mine = [pair[side] for pair in pairs]
@@ -150,7 +152,7 @@ def _figures(
 
 
 def latencies_of(url: str, run_id: str) -> Latencies:
-    """Of a run, by pipeline and stage, how many outputs of each second had which latency. Raises
+    """Number of outputs of each second by latency, for each pipeline and stage of a run. Raises
     QueryError."""
     found: Latencies = {}
     for row in query(url, LATENCIES, run_id=run_id):
@@ -164,7 +166,7 @@ def _mean(values: list[float]) -> float:
 
 
 def interleaved_sentences(report: Report) -> list[str]:
-    """The decision in words, and what it rests on; nothing of a run that was not measured so."""
+    """The decision and its basis in words; empty for a run that was not interleaved."""
     found = report.get("interleaved")
     if found is None:
         return []

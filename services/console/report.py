@@ -1,7 +1,7 @@
-"""The report of one run, from ClickHouse alone: what is asked here can be asked by anyone.
+"""The report of one run, from ClickHouse only, so that anyone can run the same queries.
 
 All figures are of the measure phase. The latencies come from the view `latency_summary`, which
-takes exact percentiles from raw counts.
+computes exact percentiles from raw counts.
 """
 
 import json
@@ -36,9 +36,9 @@ Report = dict[str, Any]
 
 
 def build_report(url: str, run_id: str) -> Report:
-    """The report as the contract's JSON. Raises QueryError when the run is not known.
+    """The report as the contract's JSON. Raises QueryError if the run is not known.
 
-    What only the counts of every second tell is left out where they have expired.
+    Parts that need the counts per second are omitted if these have expired.
     """
     request, conclusion = request_of(url, run_id), _conclusion(url, run_id)
     watched = is_watched(request)
@@ -73,18 +73,19 @@ def build_report(url: str, run_id: str) -> Report:
     add_latencies(url, run_id, cells, told)
     add_costs(url, run_id, cells)
     services: dict[str, Any] = {}
+    looked_s = 0.0
     if not expired and not watched:
         add_recoveries(url, run_id, request["workload"], pipelines)
     if bounds:
         add_throughput(url, run_id, cells, bounds)
         add_lags(url, run_id, cells, bounds)
-        services = add_resources(url, run_id, cells, bounds)
+        services, looked_s = add_resources(url, run_id, cells, bounds)
     measured_s = seconds_of(bounds) if bounds else 0.0
     source = watched_input(url, run_id, measured_s) if watched else _input(url, run_id, bounds)
     for pipeline in pipelines.values():
         if used := pipeline["resources"]:
             cost = core_seconds_per_million_records(
-                used["cpu_seconds"], used.pop("sampled_s"), measured_s, source["records"]
+                used["cpu_seconds"], source["records"], looked_s=looked_s, measured_s=measured_s
             )
             used["core_seconds_per_million_records"] = cost
             used["core_seconds_interval"] = scaled_bounds(
@@ -116,14 +117,14 @@ def build_report(url: str, run_id: str) -> Report:
 
 
 def build_whole_report(url: str, run_id: str) -> Report:
-    """The same with the key `scalability`: what the series says that the run is a part of, null
-    where it is of none. Raises QueryError."""
+    """The same with the key `scalability`: the result of the series that the run belongs to, null
+    without one. Raises QueryError."""
     report = build_report(url, run_id)
     return report | {"scalability": scalability_of(url, request_of(url, run_id), build_report)}
 
 
 def domain_of(request: dict[str, Any]) -> str:
-    """Name of the domain of a run, given its request as JSON; a watch has none."""
+    """Domain of a run, given its request as JSON; a watch has none."""
     if is_watched(request):
         return ""
     domain = request.get("domain") or {"name": request["workload"].get("domain", DEFAULT_DOMAIN)}
@@ -137,8 +138,8 @@ def stages_of(request: dict[str, Any], pipeline: dict[str, Any]) -> list[str]:
 
 
 def latest_run(url: str) -> str:
-    """The newest run that is concluded; of none, the newest. A watch has always one that is not.
-    Raises QueryError when there is none."""
+    """The newest concluded run, or else the newest, because a watch always has a run in progress.
+    Raises QueryError if there is none."""
     rows = query(
         url,
         "SELECT run_id FROM tidegauge.runs WHERE step_of = ''"
@@ -150,7 +151,7 @@ def latest_run(url: str) -> str:
 
 
 def request_of(url: str, run_id: str) -> dict[str, Any]:
-    """The whole request of a run, as its JSON. Raises QueryError when the run is not known."""
+    """The whole request of a run, as JSON. Raises QueryError if the run is not known."""
     rows = query(
         url,
         "SELECT detail FROM tidegauge.results_lifecycle"
@@ -187,9 +188,8 @@ def _conclusion(url: str, run_id: str) -> dict[str, Any]:
 
 
 def _measure_bounds(url: str, run_id: str, watched: bool) -> tuple[str, str] | None:
-    """Begin and end of what was measured, epoch milliseconds. Where the run ended early the end is
-    that of the last second for which records were sent, or read by a watch; None where there is
-    none."""
+    """Begin and end of the measurement, epoch milliseconds. If the run ended early, the end is that
+    of the last second in which records were sent, or read by a watch; None without one."""
     rows = query(
         url,
         "SELECT phase, detail FROM tidegauge.results_lifecycle WHERE run_id = {run_id:String}"
@@ -209,7 +209,7 @@ def _measure_bounds(url: str, run_id: str, watched: bool) -> tuple[str, str] | N
 
 
 def _sent_until_ms(url: str, run_id: str) -> int:
-    """End of the last second of the measure phase for which records were sent; 0 without one."""
+    """End of the last second of the measure phase in which records were sent; 0 without one."""
     rows = query(
         url,
         "SELECT toUnixTimestamp64Milli(max(second)) + 1000 AS until_ms"

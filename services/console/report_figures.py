@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from schemas.protocol import DEFINITIONS, VERDICTS
+from schemas.protocol import DEFINITIONS, MACHINE, VERDICTS
 from services.console.intervals import Intervals
 from services.runtime.clickhouse import query
 
@@ -11,9 +11,9 @@ PERCENTILES = ("min", "p50", "p90", "p95", "p99", "p999", "max", "mean")
 
 
 class Cells:
-    """The parts of a report by what a row says of itself.
+    """The cells of a report that rows belong to.
 
-    unknown: what rows are about that the run's plan does not have; their figures are left out.
+    unknown: pipelines and stages of rows that are not in the run's plan; their figures are omitted.
     """
 
     def __init__(self, pipelines: dict[str, Any]) -> None:
@@ -21,14 +21,14 @@ class Cells:
         self._pipelines = pipelines
 
     def pipeline(self, name: str) -> dict[str, Any] | None:
-        """What is said of a pipeline; None where the plan does not have it."""
+        """The cell of a pipeline; None if it is not in the plan."""
         found: dict[str, Any] | None = self._pipelines.get(name)
         if found is None:
             self.unknown.add(name)
         return found
 
     def stage(self, row: dict[str, Any]) -> dict[str, Any] | None:
-        """What is said of the stage of a row; None where the plan does not have it."""
+        """The cell of a row's stage; None if it is not in the plan."""
         stages = self._pipelines.get(row["pipeline"], {}).get("stages", {})
         found: dict[str, Any] | None = stages.get(row["stage"])
         if found is None:
@@ -37,12 +37,12 @@ class Cells:
 
 
 def seconds_of(bounds: tuple[str, str]) -> float:
-    """The seconds between two times in epoch milliseconds."""
+    """Seconds between two times in epoch milliseconds."""
     return (int(bounds[1]) - int(bounds[0])) / 1000
 
 
 def _within(column: str) -> str:
-    """The condition that a time is within the bounds that `_times` gives."""
+    """A condition that a time is within the bounds from `_times`."""
     return (
         f"{column} >= fromUnixTimestamp64Milli({{start:Int64}})"
         f" AND {column} < fromUnixTimestamp64Milli({{end:Int64}})"
@@ -54,7 +54,7 @@ def _times(bounds: tuple[str, str]) -> dict[str, str]:
 
 
 def add_verdicts(url: str, run_id: str, cells: Cells) -> None:
-    """Verdicts of each stage, and how many outputs they are."""
+    """Verdicts of each stage and its number of outputs."""
     rows = query(
         url,
         "SELECT * FROM tidegauge.verdict_totals"
@@ -69,7 +69,7 @@ def add_verdicts(url: str, run_id: str, cells: Cells) -> None:
 
 
 def add_latencies(url: str, run_id: str, cells: Cells, told: Intervals) -> None:
-    """Latencies of each stage by definition, in ms. told: the intervals that are known."""
+    """Latencies of each stage by definition, in ms. told: the known intervals."""
     rows = query(
         url,
         "SELECT * FROM tidegauge.latency_summary"
@@ -89,7 +89,7 @@ def add_latencies(url: str, run_id: str, cells: Cells, told: Intervals) -> None:
 
 
 def add_costs(url: str, run_id: str, cells: Cells) -> None:
-    """What each stage of a chain adds to the nearest measured stage that it is made of there."""
+    """The latency each stage of a chain adds to the nearest measured stage that it reads."""
     rows = query(
         url,
         "SELECT pipeline, stage, stage_before, p50_cost_ms, p99_cost_ms FROM tidegauge.stage_cost"
@@ -119,7 +119,7 @@ def add_throughput(url: str, run_id: str, cells: Cells, bounds: tuple[str, str])
 
 
 def add_lags(url: str, run_id: str, cells: Cells, bounds: tuple[str, str]) -> None:
-    """How many records a stage of each pipeline had not read yet: the most, and at the end."""
+    """Unread records of each pipeline by stage: the maximum, and at the end."""
     rows = query(
         url,
         "SELECT pipeline, max(most) AS most_records, max(newest) AS end_records FROM"
@@ -137,8 +137,10 @@ def add_lags(url: str, run_id: str, cells: Cells, bounds: tuple[str, str]) -> No
             pipeline["lag_records"] = figures
 
 
-def add_resources(url: str, run_id: str, cells: Cells, bounds: tuple[str, str]) -> dict[str, Any]:
-    """What each pipeline used; returns the same of the services that are no pipeline's."""
+def add_resources(
+    url: str, run_id: str, cells: Cells, bounds: tuple[str, str]
+) -> tuple[dict[str, Any], float]:
+    """Resource usage of each pipeline; returns that of the services that belong to no pipeline."""
     rows = query(
         url,
         "SELECT service, pipeline, sum(r.cpu_seconds) AS cpu_seconds,"
@@ -153,12 +155,14 @@ def add_resources(url: str, run_id: str, cells: Cells, bounds: tuple[str, str]) 
         **_times(bounds),
     )
     services: dict[str, Any] = {}
+    looked_s = 0.0
     for row in rows:
         figures = {name: row[name] for name in USED}
+        if row["service"] == MACHINE:
+            looked_s = row["sampled_s"]
         if not row["pipeline"]:
             services[row["service"]] = figures
         elif (pipeline := cells.pipeline(row["pipeline"])) is not None:
             by_sample = [used / (of_s or 1) for _at, used, of_s in sorted(row["samples"])]
-            more = {"cpu_cores_by_sample": by_sample, "sampled_s": row["sampled_s"]}
-            pipeline["resources"] = figures | more
-    return services
+            pipeline["resources"] = figures | {"cpu_cores_by_sample": by_sample}
+    return services, looked_s

@@ -78,6 +78,13 @@ def use(state: RunState, at_s: int, cpu_s: float) -> None:
     event = an_event(service="p", pipeline="spark-realtime", interval_s=1.0, cpu_seconds=cpu_s,
                      memory_bytes=1) | {"time": 1000 * at_s}  # fmt: skip
     state.add("results.resources", event)
+    looked_at(state, at_s)
+
+
+def looked_at(state: RunState, at_s: int) -> None:
+    event = an_event(service="machine", pipeline="", interval_s=1.0, cpu_seconds=1.0,
+                     memory_bytes=1) | {"time": 1000 * at_s}  # fmt: skip
+    state.add("results.resources", event)
 
 
 def sent(state: RunState, second: int, records: int) -> None:
@@ -111,6 +118,16 @@ def test_samples_that_are_missing_are_taken_for_as_much_as_the_others() -> None:
     going_on = state.measured.figures() if state.measured else {}
     used = going_on["pipelines"]["spark-realtime"]["resources"]
     assert used["core_seconds_per_million_records"] == 7_500, "what may still come is not missing"
+
+
+def test_the_time_before_a_pipeline_starts_costs_nothing() -> None:
+    state = a_run("pipeline.core_seconds_per_million_records == 1")
+    sent(state, 20, 1000)
+    for second in range(20, 35):
+        looked_at(state, second)
+    for second in range(35, 50):
+        use(state, second, 0.5)
+    assert [value for _, value, _ in rows(state)] == [7_500]
 
 
 def test_what_came_before_the_bounds_were_known_counts_too() -> None:
