@@ -1,28 +1,28 @@
-"""Whose the late seconds of a run are: the generator's, the broker's, the pipeline's, the
-evaluator's or the machine's. Pure; from evidence that the run took itself, second by second.
+"""Attributes the late seconds of a run to the generator, the broker, the pipeline, the evaluator or
+the machine. Pure; uses per-second evidence that the run collected.
 
     found = attribute(evidence)
     found.disturbed, found.by, found.said
 
-A second of output time is late where the 95th percentile of what a stage published in it, counted
-from the scheduled time, is above the run's own level (analysis/lateness.py): the middle of the
-shortest interval that has half of all seconds of that stage, and DEVIATIONS times half of its
-length, as a standard deviation; at least LEAST_MS and LEAST_SHARE of the level. It is late as well
-where the generator sent later than the workload allows.
+A second of output time is late if the 95th percentile of a stage's outputs in it, counted from the
+scheduled time, is above the run's own level (analysis/lateness.py): the middle of the shortest
+interval that contains half of all seconds of that stage, plus DEVIATIONS times half its length as
+standard deviation; at least LEAST_MS and LEAST_SHARE of the level. It is also late if the generator
+sent later than the workload allows.
 
-Its cause follows from where the time went, between scheduled, sent, appended and output, in that
+The cause follows from where the time went between scheduled, sent, appended and output, in that
 second and as many before it as its latency is long:
 
-- generator: the send delay is a good part of what the second is above the level;
-- broker: so is what is left between sent and appended, or the broker stood still;
-- evaluator: neither, and it was behind with reading and took cores;
-- pipeline: nothing of these, so that the time went between input and output;
-- machine: one of those, but what it waited for was a core: others or a hypervisor took cores, and
-  the part waited in the run queue. A part that stands still does not wait.
+- generator: the send delay is a considerable part of the excess over the level;
+- broker: the time between sent and appended is, or the broker was stalled;
+- evaluator: neither, and it lagged and used cores;
+- pipeline: none of these, so the time went between input and output;
+- machine: one of those, but it waited for a core: others or a hypervisor used the cores, and the
+  part waited in the run queue. A stalled part does not wait.
 
-Seconds without any output before a late one are late with it, but for those that are usual, such as
-between two triggers. Seconds right after one whose cause
-is not the pipeline are of that cause, while what piled up is worked off.
+Seconds without any output before a late one are late as well, except for usual gaps, such as
+between two triggers. Seconds right after one whose cause is not the pipeline have the same cause
+while the backlog is processed.
 """
 
 from collections import Counter
@@ -48,14 +48,14 @@ from schemas.protocol import MACHINE
 
 PARTS = (GENERATOR, BROKER, PIPELINE, EVALUATOR, MACHINE)
 FOLLOWS_S = 3
-# So many seconds that are not the pipeline's make a run disturbed.
+# A run is disturbed by this many seconds, or this share of them, with a cause outside the pipeline.
 DISTURBED_SECONDS, DISTURBED_SHARE = 2, 0.05
 
 
 @dataclass(frozen=True)
 class Attribution:
-    """disturbed: None where too little is known. seconds: how many were looked at; late: the cause
-    of each late second; disturbed_by: parts; said: all of it in a sentence."""
+    """disturbed: None if too little is known. seconds: number examined; late: the cause of each
+    late second; disturbed_by: parts; said: a summary in one sentence."""
 
     disturbed: bool | None
     seconds: int = 0
@@ -65,13 +65,13 @@ class Attribution:
 
     @property
     def by(self) -> dict[str, int]:
-        """How many late seconds each part has."""
+        """Number of late seconds per part."""
         counts = Counter(self.late.values())
         return {part: counts[part] for part in PARTS}
 
 
 def attribute(evidence: Evidence) -> Attribution:
-    """Whose each late second is, and whether the run was left alone."""
+    """Find the cause of each late second, and whether the run was undisturbed."""
     seconds = sorted({at for of in evidence.event_time_ms.values() for at in of})
     if len(seconds) < LEAST_SECONDS:
         return Attribution(None, len(seconds))
@@ -85,8 +85,8 @@ def attribute(evidence: Evidence) -> Attribution:
 
 
 def limited_by(evidence: Evidence) -> str:
-    """What kept a run from keeping up: the cause that most seconds of its later half have, taken
-    as if each were late. Empty where nothing is known."""
+    """What kept a run from keeping up: the most frequent cause of seconds in its later half,
+    treating each as late. Empty if unknown."""
     seconds = sorted({at for of in evidence.event_time_ms.values() for at in of})
     causes = Causes(evidence, against_level=False)
     later = Counter(causes.of(at) for at in seconds[len(seconds) // 2 :])
@@ -94,8 +94,8 @@ def limited_by(evidence: Evidence) -> str:
 
 
 def _late(evidence: Evidence, causes: Causes) -> dict[int, str]:
-    """The cause of every late second. Where the generator sent too late, that is no matter of a
-    level: such a run may be late from its beginning to its end."""
+    """The cause of every late second. Send delays beyond the limit count without a level: such a
+    run may be late from beginning to end."""
     whole = Causes(evidence, against_level=False)
     found = {}
     for values in evidence.event_time_ms.values():
@@ -116,8 +116,8 @@ def _sent_too_late(evidence: Evidence, at: int, event_ms: float) -> bool:
 
 
 def _followed(late: Mapping[int, str], worst: Callable[[int], float]) -> dict[int, str]:
-    """With the pipeline's seconds right after another part's given to that part, while they get no
-    later, FOLLOWS_S at most."""
+    """Assign the pipeline's seconds right after another part's to that part, while they do not get
+    later, for at most FOLLOWS_S."""
     found: dict[int, str] = {}
     began_at: dict[int, int] = {}
     for at, cause in late.items():
@@ -130,8 +130,8 @@ def _followed(late: Mapping[int, str], worst: Callable[[int], float]) -> dict[in
 
 
 def _with_silence(late: Mapping[int, str], seconds: Sequence[int]) -> dict[int, str]:
-    """With the seconds in which nothing at all was published before a late one, beyond the usual
-    gap: they are as late as what came after them."""
+    """Add the seconds without any output before a late one, beyond the usual gap, with the cause of
+    that second."""
     found = dict(late)
     usual = int(median(at - before for before, at in pairwise(seconds)))
     for before, at in pairwise(seconds):

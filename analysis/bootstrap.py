@@ -1,8 +1,8 @@
-"""Intervals by resampling: how far a figure may be from the truth, given how it varies. Pure.
+"""Bootstrap intervals: the uncertainty of a figure from its variation. Pure.
 
-Percentile bootstrap (Efron, Tibshirani 1993, chapter 13). Where values follow each other in time,
-whole blocks of them are drawn (Künsch 1989), because neighbouring seconds are alike. Random numbers
-come from a fixed seed: the same data give the same interval.
+Percentile bootstrap (Efron, Tibshirani 1993, chapter 13). Time series are resampled in whole blocks
+(Künsch 1989), because neighbouring seconds are correlated. Random numbers come from a fixed seed:
+the same data give the same interval.
 """
 
 from collections.abc import Sequence
@@ -16,18 +16,18 @@ from analysis.intervals import autocorrelation
 
 RESAMPLES = 2_000
 CONFIDENCE = 0.95
-ENOUGH_VALUES = 6  # of fewer the interval of a median is from the least to the greatest
+ENOUGH_VALUES = 6  # with fewer, the interval of a median is from minimum to maximum
 SEED = 20_150_401
 LEAST_BLOCK_S = 5
-CHUNK_CELLS = 4_000_000  # bounds the memory: resamples x distinct latencies at a time
+CHUNK_CELLS = 4_000_000  # memory limit: resamples x distinct latencies at a time
 
 Floats: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure and between what bounds it lies with a given confidence. Bounds are None where
-    nothing can be said: of one value alone."""
+    """A figure and its bounds at a given confidence. Bounds are None if unknown, as for a single
+    value."""
 
     value: float
     low: float | None
@@ -35,13 +35,13 @@ class Interval:
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether the figure, a difference, is not zero with that confidence."""
+        """Whether the figure, a difference, is nonzero with that confidence."""
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
 
 def median_interval(values: Sequence[float]) -> Interval:
-    """The median of independent values, such as one figure of each of several runs; the interval
-    holds with median_confidence."""
+    """The median of independent values, such as one figure of several runs; the interval has the
+    confidence median_confidence."""
     data = np.asarray(values, dtype=np.float64)
     value = float(np.median(data))
     if len(data) < 2:
@@ -50,8 +50,8 @@ def median_interval(values: Sequence[float]) -> Interval:
 
 
 def median_confidence(values: int) -> float | None:
-    """With what confidence `median_interval` holds for so many values; None where there is none.
-    All of n values lie on one side of the median once in 2^(n - 1)."""
+    """Confidence of `median_interval` for this number of values; None if it has no interval. All n
+    values lie on one side of the median with probability 1 / 2^(n - 1)."""
     if values < 2:
         return None
     return 1 - 2.0 ** (1 - values) if values < ENOUGH_VALUES else CONFIDENCE
@@ -66,8 +66,8 @@ class Histograms:
     counts: Floats
 
     def quantile(self, level: float, weights: Floats) -> Floats:
-        """Nearest rank over the seconds taken together, each as often as `weights` (one row per
-        resample) says; not a number where nothing is left."""
+        """Nearest rank over all seconds, each weighted by `weights` (one row per resample); NaN if
+        nothing is left."""
         found = []
         chunk = max(1, CHUNK_CELLS // max(1, len(self.values)))
         for start in range(0, len(weights), chunk):
@@ -79,7 +79,7 @@ class Histograms:
         return np.concatenate(found)
 
     def alike(self, level: float) -> float:
-        """Autocorrelation of neighbouring seconds in what they contribute to a percentile."""
+        """Autocorrelation of neighbouring seconds in their contribution to a percentile."""
         place = self.quantile(level, np.ones((1, len(self.counts))))[0]
         below, all_of = self.counts[:, self.values <= place].sum(axis=1), self.counts.sum(axis=1)
         total = all_of.sum()
@@ -94,11 +94,11 @@ def quantile_difference(
     paired: bool,
     confidence: float = 0.99,
 ) -> Interval:
-    """A percentile of `after` less that of `before`, both over all their seconds.
+    """A percentile of `after` minus that of `before`, both over all their seconds.
 
-    paired: the seconds of both are the same ones (two pipelines on one input): they are drawn
-    together, so what disturbs both does not count as a difference. Blocks are as long as
-    neighbours are alike, and at least LEAST_BLOCK_S.
+    paired: both have the same seconds (two pipelines on one input), which are resampled together,
+    so that common disturbances cancel. The block length follows from the autocorrelation and is at
+    least LEAST_BLOCK_S.
     """
     one = np.ones((1, len(before.counts))), np.ones((1, len(after.counts)))
     value = float(after.quantile(level, one[1])[0] - before.quantile(level, one[0])[0])
@@ -119,7 +119,7 @@ def _medians(data: Floats, random: np.random.Generator) -> Floats:
 
 
 def _block_weights(seconds: int, block_s: int, random: np.random.Generator) -> Floats:
-    """How often each second is drawn, per resample: blocks that wrap around, as many as needed."""
+    """How often each second is drawn, per resample: circular blocks, as many as needed."""
     blocks = -(-seconds // block_s)
     starts = random.integers(0, seconds, size=(RESAMPLES, blocks))
     drawn = (starts[:, :, None] + np.arange(block_s)) % seconds

@@ -1,22 +1,19 @@
 """Change points of a series: where its level changed. Pure.
 
-The series is split where the means before and after are farthest apart, measured in standard errors
-(CUSUM), if that is more than chance explains; then each part again (binary segmentation). Where no
-level lasts to the end, one is looked for that ends before. In the end each change is tested once
-more between the levels beside it, because others were found since (Fleming et al. 2023, "Hunter",
-section 3). Values are logarithms: a change from 10 to 12 ms counts like one from 1000 to 1200 ms. A
-value that is far from its neighbours counts as much as the bounds (`CLIP` deviations from a running
-median), so that disturbed runs do not hide a change of a tenth.
+The series is split where the means before and after differ most, measured in standard errors
+(CUSUM), if that exceeds chance; then each part again (binary segmentation). If no level lasts to
+the end, one that ends earlier is searched for. Finally each change is tested again between its
+adjacent levels, because others were found since (Fleming et al. 2023, "Hunter", section 3). Values
+are logarithms: a change from 10 to 12 ms counts like one from 1000 to 1200 ms. Outliers are clipped
+(`CLIP` deviations from a running median), so that disturbed runs do not hide a change of a tenth.
 
-Chance is measured by drawn series. At first these are the values in another order. But runs that
-follow each other are alike on a machine that is busy for hours: what is left of the series without
-the levels that were found tells how far each value is like the one before, and series are drawn
-with that likeness from what is new in each value (sieve bootstrap: Buehlmann 1997, of the first
-order).
+Chance is estimated from simulated series. Initially these are permutations of the values. But
+consecutive runs are correlated on a machine that is busy for hours: the residuals around the levels
+found give the autocorrelation, and series are simulated with it from the innovations (sieve
+bootstrap: Buehlmann 1997, first order).
 
-Against what has no meaning a change must also be of a size that matters (`ChangePointConfig`), and
-so must the order of the values: of all pairs of a value before and one after, most must have risen
-(or fallen).
+To be relevant, a change must also have a minimum size (`ChangePointConfig`) and order: of all pairs
+of a value before and one after, most must have risen (or fallen).
 """
 
 from collections.abc import Sequence
@@ -29,22 +26,23 @@ from numpy.typing import NDArray
 
 SEED = 1_306_4933
 CLIP = 2.0  # deviations from the running median
-NEIGHBOURS = 3  # on each side, of which the running median is
-TO_DEVIATION = 1.4826  # of a median absolute deviation, under the normal distribution
+NEIGHBOURS = 3  # on each side, for the running median
+TO_DEVIATION = 1.4826  # from a median absolute deviation, for a normal distribution
 MOST_ALIKE = 0.9
-AT_ONCE = 100  # series that are drawn
+AT_ONCE = 100  # simulated series at a time
 Floats: TypeAlias = NDArray[np.float64]
 Places: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class ChangePointConfig:
-    """When a change is worth a word.
+    """When a change is relevant.
 
-    least_runs: on each side. p_value: at most, of drawn series. least_ratio: the levels differ by
-    at least this share of the smaller; least_step: and by at least this much, in the series' unit.
-    least_order: share of pairs that must go the same way; least_deviations: and by how many
-    standard deviations of that share more than half of them. most_runs: how far back is looked.
+    least_runs: on each side. p_value: maximum, from simulated series. least_ratio: minimum
+    difference of the levels as a share of the smaller; least_step: minimum difference in the
+    series' unit. least_order: minimum share of pairs that change in the same direction;
+    least_deviations: minimum excess of that share over one half, in standard deviations. most_runs:
+    newest runs to examine.
     """
 
     least_runs: int = 4
@@ -59,8 +57,8 @@ class ChangePointConfig:
 
 @dataclass(frozen=True)
 class Split:
-    """The value at `index` is the first of those after the change. p_value: share of drawn series
-    whose levels were as far apart somewhere."""
+    """`index` is the first value after the change. p_value: share of simulated series with levels
+    at least as far apart somewhere."""
 
     index: int
     p_value: float
@@ -68,15 +66,14 @@ class Split:
 
 @dataclass(frozen=True)
 class Likeness:
-    """How far each value is like the one before (0: not at all), and what is new in each."""
+    """Autocorrelation with the previous value (0: none), and the innovations."""
 
     share: float
     news: Floats
 
 
 def change_points(values: Sequence[float], config: ChangePointConfig | None = None) -> list[Split]:
-    """Where a series changed, in order. What is below zero counts as zero; the order given is that
-    of time."""
+    """The changes of a series in time order. Negative values count as zero."""
     config = config or ChangePointConfig()
     data = np.maximum(np.asarray(values, dtype=np.float64), 0)
     logs = clipped(data)
@@ -85,23 +82,23 @@ def change_points(values: Sequence[float], config: ChangePointConfig | None = No
 
 
 def clipped(data: Floats) -> Floats:
-    """Logarithms in which no value is far from the running median."""
+    """Logarithms, clipped to a range around the running median."""
     logs = np.log1p(data)
     if not len(logs):
         return logs
     near = (slice(max(0, n - NEIGHBOURS), n + NEIGHBOURS + 1) for n in range(len(logs)))
     middle = np.array([np.median(logs[one]) for one in near])
     apart = np.abs(logs - middle)
-    # A value is one of those whose median it is compared with: hence a little more.
+    # The median includes the value itself, which reduces deviations: hence the factor.
     deviation = 1.2 * (TO_DEVIATION * np.median(apart) or apart.mean())
     return np.asarray(np.clip(logs, middle - CLIP * deviation, middle + CLIP * deviation))
 
 
 def likeness(logs: Floats, splits: Sequence[Split]) -> Likeness:
-    """By what is left of values without their levels.
+    """Autocorrelation and innovations of the residuals around the levels.
 
-    Each level that is taken out makes the rest look less alike than it is, by (1 + 3 share) / n
-    (Kendall 1954); that is put right.
+    Each subtracted level lowers the estimated autocorrelation by (1 + 3 share) / n (Kendall 1954),
+    which is corrected.
     """
     edges = [0, *(split.index for split in splits), len(logs)]
     rest = np.concatenate([logs[a:b] - logs[a:b].mean() for a, b in pairwise(edges)])
@@ -115,7 +112,7 @@ def likeness(logs: Floats, splits: Sequence[Split]) -> Likeness:
 
 
 def order(before: Floats, after: Floats) -> float:
-    """Share of pairs (one before, one after) that go the way most of them do; equals count half."""
+    """Share of pairs (one before, one after) in the majority direction; ties count half."""
     rises = (after[None, :] > before[:, None]).mean()
     equals = (after[None, :] == before[:, None]).mean()
     share = float(rises + equals / 2)
@@ -144,7 +141,7 @@ def _that_matter(
     config: ChangePointConfig,
     alike: Likeness | None,
 ) -> list[Split]:
-    """Drop the least change as long as one does not matter, judged against its neighbours."""
+    """Drop the smallest change while one is irrelevant, compared with its neighbours."""
     kept = list(splits)
     while kept:
         edges = [0, *(split.index for split in kept), len(data)]
@@ -161,7 +158,7 @@ def _that_matter(
 
 
 def _size(data: Floats, logs: Floats, split: int, config: ChangePointConfig) -> float:
-    """How much a change at a place matters: at least 1 when it does."""
+    """Relevance of a change at a place: at least 1 if it is relevant."""
     low, high = sorted((float(logs[:split].mean()), float(logs[split:].mean())))
     low, high = float(np.expm1(low)), float(np.expm1(high))
     by_step = (high - low) / config.least_step
@@ -170,8 +167,8 @@ def _size(data: Floats, logs: Floats, split: int, config: ChangePointConfig) -> 
 
 
 def _by_order(before: Floats, after: Floats, config: ChangePointConfig) -> float:
-    """The order of pairs against what is wanted: more of few values, as chance orders these more
-    often (Mann and Whitney 1947)."""
+    """The order of pairs divided by the required one, which is higher for few values, as chance
+    orders these more often (Mann and Whitney 1947)."""
     pairs = len(before) * len(after)
     deviation = np.sqrt((len(before) + len(after) + 1) / (12 * pairs))
     wanted = max(config.least_order, 0.5 + config.least_deviations * deviation)
@@ -179,8 +176,8 @@ def _by_order(before: Floats, after: Floats, config: ChangePointConfig) -> float
 
 
 def _best(logs: Floats, config: ChangePointConfig, alike: Likeness | None) -> Split | None:
-    """Where the levels are farthest apart, unless chance explains it: of a level that lasts to the
-    end, or else of one that did not."""
+    """Where the levels are farthest apart, unless chance explains it: first for levels that last to
+    the end, then for others."""
     least, total = config.least_runs, len(logs)
     if total < 2 * least:
         return None
@@ -192,7 +189,8 @@ def _best(logs: Floats, config: ChangePointConfig, alike: Likeness | None) -> Sp
 def _unlike_chance(
     logs: Floats, splits: Places, ends: Places, config: ChangePointConfig, alike: Likeness | None
 ) -> Split | None:
-    """The split with the levels farthest apart, unless drawn series have such ones too often."""
+    """The split with the levels farthest apart, unless too many simulated series have such
+    splits."""
     distances = _distances(logs[None, :], splits, ends)[0]
     best = int(np.argmax(distances))
     random = np.random.default_rng(SEED)
@@ -209,7 +207,7 @@ def _unlike_chance(
 
 
 def _drawn(random: np.random.Generator, logs: Floats, count: int, alike: Likeness | None) -> Floats:
-    """So many series, a row each: the values in another order, or new ones with a likeness."""
+    """Simulated series, one per row: permutations, or new values with an autocorrelation."""
     total = len(logs)
     if alike is None:
         return random.permuted(np.tile(logs, (count, 1)), axis=1)
@@ -221,16 +219,16 @@ def _drawn(random: np.random.Generator, logs: Floats, count: int, alike: Likenes
 
 
 def _places(total: int, least: int) -> tuple[Places, Places]:
-    """Every split with every end of what comes after it, `least` values on each side. An end before
-    that of the series lets a level be seen that did not last."""
+    """Every combination of a split and an end of the part after it, `least` values on each side. An
+    end before that of the series detects temporary levels."""
     splits, lengths = np.meshgrid(np.arange(least, total), np.arange(least, total))
     fits = splits + lengths <= total
     return splits[fits], (splits + lengths)[fits]
 
 
 def _distances(series: Floats, splits: Places, ends: Places) -> Floats:
-    """Of each row, for each split and the end of what comes after it: how far the means before and
-    after are apart, in standard errors but for a factor that all share."""
+    """For each row, split and end: the distance of the means before and after in standard errors,
+    up to a common factor."""
     sums = np.cumsum(np.pad(series, ((0, 0), (1, 0))), axis=1)
     first, after = sums[:, splits], ends - splits
     apart = np.abs(first / splits - (sums[:, ends] - first) / after)

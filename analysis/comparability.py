@@ -1,7 +1,8 @@
-"""What may be compared: the same run, or runs of the same workload, rate, domain and machine. Pure.
+"""Decides what may be compared: one run, or runs of the same workload, rate, domain and machine.
+Pure.
 
-Whatever else differed between two sides is named, and a run that was not steady, disturbed or not
-valid makes every difference one of those runs only.
+All other differences between two sides are listed. If a run was unsteady, disturbed or not valid,
+every difference applies to those runs only.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Fields = dict[str, str]
-# What of a workload tells its load from others of its name, and what a person calls it.
+# Fields that distinguish loads of workloads with the same name, and their display names.
 LOAD = {
     "content": "records",
     "faults": "faults",
@@ -25,8 +26,8 @@ UNKNOWN = ("", "None")
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of one run: its report, its request as JSON, and by pipeline the version of the
-    engine as that said it (where it did)."""
+    """Facts of one run: its report, its request as JSON, and the engine version of each pipeline
+    that reported it."""
 
     report: dict[str, Any]
     request: dict[str, Any]
@@ -38,7 +39,7 @@ class Facts:
         return str(self.report["run_id"])
 
     def identity(self) -> Fields:
-        """What must be the same for a comparison, by name."""
+        """What comparable runs must share, by name."""
         workload, load = self.request["workload"], dict(self.request["workload"]["load"])
         rate = load.pop("rate_per_second", 0)
         turns = self.request.get("interleaved") or {}
@@ -58,7 +59,7 @@ class Facts:
         }
 
     def circumstances(self, pipeline: str) -> Fields:
-        """What else may make a difference, by name."""
+        """Other circumstances that may make a difference, by name."""
         of = next(one for one in self.request["pipelines"] if one["name"] == pipeline)
         found = {name: in_words(of[name]) for name in sorted(of) if name not in NOT_SETTINGS}
         warm_up = self.report["conclusion"].get("warm_up", {})
@@ -81,13 +82,13 @@ class Facts:
         return found | {name: str(version) for name, version in packages.items()}
 
     def doubts(self) -> list[str]:
-        """As `doubts_of` its report."""
+        """See `doubts_of`, for its report."""
         return doubts_of(self.report)
 
 
 def doubts_of(report: dict[str, Any]) -> list[str]:
-    """Why a difference of a run may be of something else than the pipeline, one text each. What is
-    not known is no reason."""
+    """Why a difference of a run may have a cause other than the pipeline, one text each. Unknown
+    facts are not reasons."""
     found, run_id = [], report["run_id"]
     if not report["valid"]:
         found.append(f"{run_id} is not valid")
@@ -102,7 +103,7 @@ def doubts_of(report: dict[str, Any]) -> list[str]:
 
 
 def left_out(runs: Sequence[Facts]) -> dict[str, str]:
-    """By run id, why a run is not comparable with the first, in a sentence."""
+    """Why a run is not comparable with the first, in a sentence, by run id."""
     found: dict[str, str] = {}
     first = runs[0].identity() if runs else {}
     for run in runs[1:]:
@@ -118,8 +119,8 @@ def left_out(runs: Sequence[Facts]) -> dict[str, str]:
 
 
 def differed(before: Iterable[Fields], after: Iterable[Fields]) -> list[str]:
-    """What was not the same on both sides, `warm-up 10 s and 60 s`. What is not known of every run
-    of a side is left out."""
+    """Differences between both sides, such as `warm-up 10 s and 60 s`. Facts unknown for any run of
+    a side are skipped."""
     sides = [list(before), list(after)]
     names = dict.fromkeys(name for side in sides for one in side for name in one)
     found = []
@@ -131,7 +132,7 @@ def differed(before: Iterable[Fields], after: Iterable[Fields]) -> list[str]:
 
 
 def needed_of(reports: Iterable[dict[str, Any]]) -> str:
-    """What would have to be done for differences of these runs to count, in a sentence."""
+    """What is needed for differences of these runs to count, in a sentence."""
     found = []
     for report in reports:
         if report.get("steady") is False:
@@ -144,7 +145,7 @@ def needed_of(reports: Iterable[dict[str, Any]]) -> str:
 
 
 def in_words(value: Any) -> str:
-    """Settings as text; what is empty is left out."""
+    """Settings as text; empty values are skipped."""
     if isinstance(value, dict):
         items = ((name, in_words(one)) for name, one in sorted(value.items()))
         return ", ".join(f"{name} {text}" for name, text in items if text)

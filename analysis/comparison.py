@@ -1,10 +1,10 @@
-"""Whether two runs differ, in words: `compare RUN RUN`, several runs each, or the pipelines
-of one run. The judging is pure; `read_latencies` asks the store.
+"""Describes whether two runs differ: `compare RUN RUN`, several runs each, or the pipelines of one
+run. The judgement is pure; `read_latencies` queries the store.
 
-With five runs or more on each side the runs are what varies, and the answer holds for runs to come.
-The pipelines of one run had the same seconds, so these are what varies (in blocks, because
-neighbours are alike). Fewer runs say how they differed, not how runs vary: no such difference is
-called real.
+With five runs or more on each side, the variation between runs is used, and the result applies to
+future runs. Pipelines of one run share the same seconds, so the variation between seconds is used
+(in blocks, because neighbours are correlated). With fewer runs the variation between runs is
+unknown: no difference is called real.
 """
 
 import math
@@ -20,7 +20,7 @@ from analysis.expiry import seconds_expired
 from analysis.intervals import student_t
 from services.runtime.clickhouse import QueryError, query
 
-CONFIDENCE = 0.95  # with which all figures of a comparison hold together (Bonferroni)
+CONFIDENCE = 0.95  # joint confidence of all figures of a comparison (Bonferroni)
 ENOUGH_RUNS = 5
 FIGURES = {"p50": 0.5, "p99": 0.99}
 LATENCIES = (
@@ -37,7 +37,7 @@ Seconds = dict[int, dict[int, int]]  # second: latency in ms: count
 
 @dataclass(frozen=True)
 class Side:
-    """What is compared: one pipeline in some runs. runs: per run and stage its seconds."""
+    """One side of a comparison: one pipeline in some runs. runs: per run and stage its seconds."""
 
     name: str
     runs: tuple[dict[str, Seconds], ...]
@@ -55,13 +55,13 @@ class Difference:
 
     @property
     def is_real(self) -> bool:
-        """Whether it is more than what varies anyway."""
+        """Whether it exceeds the usual variation."""
         return self.interval.excludes_zero
 
 
 def read_latencies(url: str, run_id: str) -> dict[str, dict[str, Seconds]]:
-    """Counts of every latency by pipeline, stage and second. Raises QueryError when there are
-    none, or no longer all."""
+    """Counts of every latency by pipeline, stage and second. Raises QueryError if there are none,
+    or if some have expired."""
     if seconds_expired(url, run_id):
         raise QueryError(f"The latencies of single seconds of run {run_id!r} have expired.")
     found: dict[str, dict[str, Seconds]] = {}
@@ -78,8 +78,8 @@ def read_latencies(url: str, run_id: str) -> dict[str, dict[str, Seconds]]:
 def pairs_of(
     before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]
 ) -> list[tuple[Side, Side]]:
-    """Which sides to compare: pipelines of the same name, or the only pipeline of each side.
-    Raises QueryError when there is no such pair."""
+    """The pairs to compare: pipelines of the same name, or the only pipeline of each side. Raises
+    QueryError if there is no such pair."""
     first, second = ({name for run in side for name in run} for side in (before, after))
     both = sorted(first & second)
     names = [(name, name) for name in both] or [(min(first), min(second))]
@@ -89,7 +89,8 @@ def pairs_of(
 
 
 def pipelines_of(run: dict[str, Any]) -> list[tuple[Side, Side]]:
-    """The first pipeline of a run against each other one. Raises QueryError when it is alone."""
+    """The first pipeline of a run paired with each other one. Raises QueryError if it is the only
+    one."""
     first, *others = sorted(run)
     if not others:
         raise QueryError("The run has one pipeline only; name a second run to compare with.")
@@ -97,7 +98,7 @@ def pipelines_of(run: dict[str, Any]) -> list[tuple[Side, Side]]:
 
 
 def differences(before: Side, after: Side, *, same_run: bool) -> list[Difference]:
-    """Every figure of every stage that both sides have."""
+    """All figures of the stages common to both sides."""
     runs = [*before.runs, *after.runs]
     cells = [
         (stage, figure)
@@ -112,13 +113,13 @@ def differences(before: Side, after: Side, *, same_run: bool) -> list[Difference
 
 
 def by_runs(before: Side, after: Side) -> bool:
-    """Whether the runs, and not their seconds, are what varies."""
+    """Whether to use the variation between runs instead of seconds."""
     return min(len(before.runs), len(after.runs)) >= ENOUGH_RUNS
 
 
 def sentence(difference: Difference, *, may_be_real: bool = True) -> str:
     """`join p50: 5 → 8 ms; slower by 3 ms (+60%), between +2 and +4: real.` may_be_real: whether a
-    difference would be one of more than these runs."""
+    difference can apply beyond these runs."""
     low, high = difference.interval.low, difference.interval.high
     head = (
         f"{difference.stage} {difference.figure}: {difference.before:g} → {difference.after:g} ms"
@@ -137,7 +138,7 @@ def sentence(difference: Difference, *, may_be_real: bool = True) -> str:
 def conclusion(
     before: Side, after: Side, found: Sequence[Difference], *, same_run: bool, doubts: Sequence[str]
 ) -> str:
-    """All of it in a sentence or two. doubts: why a difference may be of something else than the
+    """The result in a sentence or two. doubts: why a difference may have a cause other than the
     pipeline."""
     slower = [f"{d.stage} {d.figure}" for d in found if d.is_real and d.interval.value > 0]
     faster = [f"{d.stage} {d.figure}" for d in found if d.is_real and d.interval.value < 0]
@@ -190,8 +191,8 @@ def _difference(
 
 
 def run_difference(before: Sequence[float], after: Sequence[float], confidence: float) -> Interval:
-    """The mean of one figure over some runs less that over others, two or more each; by Student's t
-    for deviations that may differ (Welch 1947)."""
+    """The mean of one figure over some runs minus that over others, two or more each, with Welch's
+    interval for unequal variances (Welch 1947)."""
     value = mean(after) - mean(before)
     errors = [variance(runs) / len(runs) for runs in (before, after)]
     if not sum(errors):
@@ -207,17 +208,17 @@ def _of_runs(side: Side, stage: str, level: float) -> list[float]:
 
 
 def _whole(seconds: Histograms, level: float) -> float:
-    """A percentile of all seconds, each once."""
+    """A percentile of all seconds, each with weight one."""
     return float(seconds.quantile(level, np.ones((1, len(seconds.counts))))[0])
 
 
 def _histograms(side: Side, stage: str) -> Histograms:
-    """The seconds of all runs, one run after the other."""
+    """The seconds of all runs, concatenated."""
     return _table([run[stage][at_s] for run in side.runs for at_s in sorted(run[stage])])
 
 
 def _aligned(before: Side, after: Side, stage: str) -> tuple[Histograms, Histograms]:
-    """The same seconds of both, also those in which one of them published nothing."""
+    """The same seconds of both, including those in which one of them published nothing."""
     old, new = before.runs[0][stage], after.runs[0][stage]
     times = sorted({*old, *new})
     return _table([old.get(t, {}) for t in times]), _table([new.get(t, {}) for t in times])

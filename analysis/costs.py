@@ -1,6 +1,6 @@
-"""What a run cost, from what each service used. Pure.
+"""Costs of a run from the resource use of its services. Pure.
 
-All figures are of the measure phase; see `report.build_report` for the rows.
+All figures cover the measure phase; see `report.build_report` for the rows.
 """
 
 from collections.abc import Sequence
@@ -34,8 +34,8 @@ def core_seconds_per_million_records(
 def scaled_bounds(
     cost: float | None, cores: float, by_sample: Sequence[float]
 ) -> list[float] | None:
-    """Between what a cost lies that is in proportion to the mean cores, given those of each sample,
-    by how they vary; None where they are too few."""
+    """Bounds of a cost proportional to the mean cores, from the variation of the samples; None if
+    there are too few."""
     bounds = mean_bounds(by_sample)
     if cost is None or bounds is None or not cores:
         return None
@@ -43,9 +43,8 @@ def scaled_bounds(
 
 
 def cost_of_observing(services: dict[str, Figures]) -> Figures:
-    """What Tidegauge itself used: cpu_cores, the mean, and share, of what the machine used at all
-    (None where that is not known). Empty where the OBSERVERS were not sampled: in other containers
-    they are unseen.
+    """Tidegauge's own use: cpu_cores, the mean, and share, of the total use of the machine (None if
+    unknown). Empty if the OBSERVERS were not sampled, as in other containers.
 
     services: mean cpu_cores by service, without the pipelines.
     """
@@ -57,8 +56,7 @@ def cost_of_observing(services: dict[str, Figures]) -> Figures:
 
 
 def used_by_others(rows: dict[str, Figures]) -> float | None:
-    """Mean cores that processes used which are not of the stack; None where the machine's use is
-    not known.
+    """Mean cores used by processes outside the stack; None if the machine's use is unknown.
 
     rows: mean cpu_cores by service and by pipeline, and of the machine.
     """

@@ -1,15 +1,15 @@
-"""Whether the counts of every second of a run are still there, from ClickHouse.
+"""Checks in ClickHouse whether the per-second counts of a run have expired.
 
-They expire after `keep_latency_days`; the sums per minute stay. What only seconds tell is unknown
-then, and must not be told as if nothing had happened.
+They expire after `keep_latency_days`; the sums per minute stay. Figures that need seconds are then
+unknown and must not be reported as zero.
 """
 
 from services.runtime.clickhouse import query
 
 
 def seconds_expired(url: str, run_id: str) -> bool:
-    """Whether seconds of a run, some or all, have expired. Raises QueryError."""
-    # The store writes a batch into the seconds first, so that in this order they never lack any.
+    """Whether some or all seconds of a run have expired. Raises QueryError."""
+    # The store writes seconds before minutes, so in this order seconds never lag behind.
     of_minutes = _outputs(url, "latency_minutes", run_id)
     return _outputs(url, "results_latency", run_id) < of_minutes
 

@@ -1,10 +1,10 @@
-"""Two pipelines measured in turns, in blocks of one load: how they differ, and what of it is real.
+"""Compares two pipelines measured alternately, in blocks of one load. Pure.
 
-Neighbouring blocks make a pair, so what drifts cancels, the more as the order is A, B, B, A. Of
-each pair the figures of one block are taken from those of the other. Their mean without the tenth
-that is farthest off at either end has the interval of Tukey and McLaughlin (1963). All intervals of
-a run hold together with CONFIDENCE (Bonferroni), so that of twenty runs of the same at most one is
-said to differ. Pure.
+Neighbouring blocks form a pair, so drift cancels, especially with the order A, B, B, A. The figures
+of one block of a pair are subtracted from those of the other. The mean, trimmed by a tenth at
+either end, has the interval of Tukey and McLaughlin (1963). All intervals of a run have the joint
+confidence CONFIDENCE (Bonferroni), so among twenty runs without a difference at most one is
+expected to report one.
 """
 
 import math
@@ -20,7 +20,7 @@ from schemas.protocol import Interleaving
 CONFIDENCE = 0.95
 TRIMMED = 0.1
 LEAST_PAIRS = 5
-# Outputs of a block that a percentile needs, so that there are some above it.
+# Minimum outputs of a block for a percentile, so that some lie above it.
 LEAST_OUTPUTS = {"p50": 10, "p95": 40, "p99": 200, "mean": 10, "middle": 10}
 FIGURES = tuple(LEAST_OUTPUTS)
 Latencies = Mapping[int, Mapping[int, int]]  # by second of output (epoch): latency in ms: count
@@ -28,18 +28,18 @@ Latencies = Mapping[int, Mapping[int, int]]  # by second of output (epoch): late
 
 @dataclass(frozen=True)
 class Turns:
-    """When it was whose turn: epoch seconds."""
+    """The turns of the pipelines, in epoch seconds."""
 
     said: Interleaving
     load_start_s: int
     measured_s: tuple[int, int]
 
     def seconds_of(self, pipeline: str) -> set[int]:
-        """The measured seconds that were its turn."""
+        """The measured seconds of a pipeline's turns."""
         return {second for second in range(*self.measured_s) if self.of(second) == pipeline}
 
     def of(self, second: int) -> str:
-        """Whose turn a second of the load was."""
+        """The pipeline of the turn in a second of the load."""
         return self.said.turn(second - self.load_start_s)
 
 
@@ -54,7 +54,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Difference:
-    """Of the second pipeline from the first in one figure, ms, and between what bounds it is."""
+    """Difference of the second pipeline from the first in one figure, ms, with bounds."""
 
     value: float
     low: float
@@ -62,15 +62,15 @@ class Difference:
 
     @property
     def is_real(self) -> bool:
-        """Whether it is more than what blocks vary by."""
+        """Whether it exceeds the variation between blocks."""
         return self.low > 0 or self.high < 0
 
 
 def blocks(
     order: Sequence[str], block_s: int, first_s: int, measured_s: tuple[int, int]
 ) -> list[Block]:
-    """The whole blocks within what was measured (epoch seconds), in the order of their time.
-    first_s: when the first block of all began, with which `order` begins."""
+    """The whole blocks within the measured time (epoch seconds), in time order. first_s: start of
+    the first block, with which `order` begins."""
     begin_s, until_s = measured_s
     first, last = -(-(begin_s - first_s) // block_s), (until_s - first_s) // block_s
     return [
@@ -84,7 +84,8 @@ def blocks(
 
 
 def paired(found: Sequence[Block], first: str, second: str) -> list[tuple[Block, Block]]:
-    """Neighbours of which one is of each pipeline, each block once; of the first pipeline first."""
+    """Pairs of neighbouring blocks of different pipelines, each block once; the first pipeline
+    first."""
     pairs, place = [], 0
     while place + 1 < len(found):
         two = {one.pipeline: one for one in found[place : place + 2]}
@@ -99,8 +100,8 @@ def paired(found: Sequence[Block], first: str, second: str) -> list[tuple[Block,
 def outputs_of(
     seconds: Latencies, found: Sequence[Block], edge_s: int
 ) -> dict[Block, Counter[int]]:
-    """Latencies of the outputs whose latest input came within each block, but not within edge_s of
-    its ends: there the pipeline has just begun, or waits for what comes in its next block."""
+    """Latencies of the outputs whose latest input came within each block, except within edge_s of
+    its ends: there the pipeline has just begun, or waits for input in its next block."""
     outputs: dict[Block, Counter[int]] = {block: Counter() for block in found}
     inside = {
         second: block
@@ -117,8 +118,8 @@ def outputs_of(
 
 def figures_of(outputs: Counter[int]) -> dict[str, float]:
     """Percentiles and mean of a block, and `middle`, the mean of the middle half of its outputs:
-    what the median is, but below a millisecond, because the rounding of two time stamps cancels in
-    a mean. Without those that it has too few outputs for."""
+    like the median, but with sub-millisecond resolution, because the rounding of timestamps cancels
+    in a mean. Figures with too few outputs are omitted."""
     total = outputs.total()
     found: dict[str, float] = {}
     for figure, least in LEAST_OUTPUTS.items():
@@ -145,7 +146,8 @@ def _middle(outputs: Counter[int]) -> float:
 def differences(
     values: Mapping[str, Sequence[tuple[Mapping[str, float], Mapping[str, float]]]],
 ) -> dict[str, dict[str, Difference]]:
-    """By stage and figure. values: by stage, the figures of both blocks of each pair."""
+    """Differences by stage and figure. values: by stage, the figures of both blocks of each
+    pair."""
     cells = {
         (stage, figure): [b[figure] - a[figure] for a, b in pairs if figure in a and figure in b]
         for stage, pairs in values.items()
@@ -160,8 +162,8 @@ def differences(
 
 
 def trimmed_mean(values: Sequence[float], confidence: float) -> Difference:
-    """The mean without the TRIMMED share at either end, with its interval: the deviation is that of
-    the values of which those ends are pulled in to what is left (winsorised)."""
+    """The mean without the TRIMMED share at either end, with its interval, which uses the standard
+    deviation of the winsorised values."""
     ordered, count = sorted(values), len(values)
     cut = int(TRIMMED * count)
     kept = ordered[cut : count - cut]
@@ -181,7 +183,7 @@ def as_said(
     levels: Mapping[str, Mapping[str, float]],
     doubts: Sequence[str],
 ) -> str:
-    """The decision in words. levels: by stage and figure, what the first pipeline had, ms."""
+    """The result in words. levels: the first pipeline's values by stage and figure, ms."""
     if not found:
         least = f"at least {LEAST_PAIRS} pairs are needed"
         return f"Too few blocks to tell {second} from {first}: {least}."
@@ -214,8 +216,8 @@ def _cell(
 
 
 def _would_be(found: Mapping[str, Mapping[str, Difference]]) -> str:
-    """How large a difference may be that was not seen, by the mean: where most outputs take the
-    same whole millisecond the middle stands still."""
+    """The largest difference that may have remained undetected, by the mean: if most outputs take
+    the same whole millisecond, `middle` does not move."""
     sizes = [
         f"{stage} {max(abs(one['mean'].low), abs(one['mean'].high)):.2g} ms"
         for stage, one in found.items()
@@ -225,7 +227,7 @@ def _would_be(found: Mapping[str, Mapping[str, Difference]]) -> str:
 
 
 def as_json(found: Mapping[str, Mapping[str, Difference]], *, doubted: bool) -> dict[str, Any]:
-    """The key `differences` of a report. doubted: nothing is called real."""
+    """The key `differences` of a report. doubted: no difference is called real."""
     return {
         stage: {
             figure: {

@@ -1,11 +1,11 @@
-"""How sure the figures of one run are: 95 % intervals from its seconds. Pure.
+"""95 % intervals of the figures of one run, from its seconds. Pure.
 
-Neighbouring seconds are alike, so a run of n seconds says as much as fewer independent ones would.
-How many follows from the autocorrelation r of each second's share in a figure: where neighbours are
-alike, a block of (1 + r) / (1 - r) seconds counts as one (Bayley, Hammersley 1946). Student's t
-takes into account how few they are, and how much of the variation a few of them make. A percentile
-has the bounds at which the share of outputs is as far from its level as that share is uncertain
-(Woodruff 1952), on the logit scale, on which a share stays between 0 and 1.
+Neighbouring seconds are correlated, so a run of n seconds contains less information than n
+independent ones. The effective number follows from the autocorrelation r of each second's influence
+on a figure: a block of (1 + r) / (1 - r) seconds counts as one (Bayley, Hammersley 1946). Student's
+t accounts for their small number, and for a variation dominated by few of them. The bounds of a
+percentile are those at which the share of outputs differs from its level by the uncertainty of that
+share (Woodruff 1952), on the logit scale, which keeps shares between 0 and 1.
 """
 
 import math
@@ -18,23 +18,23 @@ from typing import Any
 CONFIDENCE = 0.95
 LEVELS = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 FIGURES = (*LEVELS, "mean")
-# Fewer independent seconds, or fewer outputs above a percentile, say too little of the rest.
+# Fewer independent seconds, or fewer outputs above a percentile, are not representative.
 LEAST_SECONDS = 10
 LEAST_ABOVE = 5
 MOST_ALIKE = 0.95
-LEAST_FREEDOM = 3.0  # degrees of it
+LEAST_FREEDOM = 3.0  # minimum degrees of freedom
 NORMAL_KURTOSIS = 3.0
-STEPS = 2_000  # of the sum that Student's t is found by: right to a thousandth
+STEPS = 2_000  # integration steps for Student's t: accurate to a thousandth
 
 Bounds = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Seconds:
-    """What a stage published in each second that had any output, in order.
+    """Outputs of a stage in each second that had any, in order.
 
-    counts: outputs; sums: of their latencies; below: by figure of LEVELS, how many were not above
-    that percentile of all seconds.
+    counts: outputs; sums: of their latencies; below: for each figure of LEVELS, the number of
+    outputs not above that percentile of all seconds.
     """
 
     counts: Sequence[float]
@@ -42,8 +42,8 @@ class Seconds:
     below: Mapping[str, Sequence[float]]
 
     def influences(self) -> dict[str, list[float]]:
-        """By figure, how much each second moves it: its deviation from the whole, in outputs times
-        milliseconds for the mean, in outputs for a percentile. They add up to zero."""
+        """The influence of each second by figure: its deviation from the whole, in outputs times
+        milliseconds for the mean, in outputs for a percentile. The sum is zero."""
         total = sum(self.counts)
         found = {}
         for figure, values in {**self.below, "mean": self.sums}.items():
@@ -55,10 +55,10 @@ class Seconds:
 
 
 def intervals(seconds: Seconds, outputs: Mapping[int, int]) -> dict[str, Bounds | None] | None:
-    """Lower and upper bound by figure; None for a percentile above which there are too few outputs,
-    and None at all where there are too few seconds.
+    """Lower and upper bound by figure; None for a percentile with too few outputs above it, and
+    None altogether with too few seconds.
 
-    outputs: of all seconds, how many had each latency.
+    outputs: number of outputs by latency, over all seconds.
     """
     moved = seconds.influences() if sum(seconds.counts) else {}
     alike = max((autocorrelation(values) for values in moved.values()), default=0.0)
@@ -77,8 +77,7 @@ def intervals(seconds: Seconds, outputs: Mapping[int, int]) -> dict[str, Bounds 
 
 
 def mean_bounds(values: Sequence[float]) -> Bounds | None:
-    """Lower and upper bound of the mean of values that follow each other in time; None where there
-    are too few."""
+    """Lower and upper bound of the mean of consecutive values; None if there are too few."""
     count = len(values)
     mean = sum(values) / count if count else 0.0
     moved = [value - mean for value in values]
@@ -91,8 +90,8 @@ def mean_bounds(values: Sequence[float]) -> Bounds | None:
 
 
 def autocorrelation(values: Iterable[float]) -> float:
-    """Of neighbours, without the bias that so few of them have (Kendall 1954); 0 to MOST_ALIKE.
-    values: deviations, whose sum is zero."""
+    """Autocorrelation of neighbours, corrected for the bias of short series (Kendall 1954); 0 to
+    MOST_ALIKE. values: deviations with zero sum."""
     values = list(values)
     squares = sum(value * value for value in values)
     if not squares:
@@ -102,14 +101,14 @@ def autocorrelation(values: Iterable[float]) -> float:
 
 
 def _half_width(moved: Sequence[float], independent: float) -> float:
-    """Half the interval of the sum of what all seconds move a figure by."""
+    """Half the width of the interval of the sum of all influences."""
     seconds = len(moved)
     variance = sum(value * value for value in moved) / seconds
     if not variance:
         return 0.0
     fourth = sum(value**4 for value in moved) / seconds
     kurtosis = max(NORMAL_KURTOSIS, fourth / variance**2)
-    # Half of what the kurtosis gives, because that of few seconds is found too small.
+    # Half of what the kurtosis gives, because the kurtosis of few seconds is underestimated.
     freedom = max(LEAST_FREEDOM, independent / (kurtosis - 1) - 0.5)
     deviation = math.sqrt(variance * seconds / (seconds - 1) * seconds / independent * seconds)
     return student_t(freedom) * deviation
@@ -130,8 +129,8 @@ def _at(ranked: Sequence[int], seen: Sequence[int], level: float) -> int:
 
 
 def student_t(freedom: float, confidence: float = CONFIDENCE) -> float:
-    """Quantile of Student's t for a two-sided interval. With t = √freedom · tan θ its distribution
-    is that of cos θ to the power of freedom - 1, which is summed up."""
+    """Quantile of Student's t for a two-sided interval. With t = √freedom · tan θ its density is
+    proportional to cos θ to the power of freedom - 1, which is integrated numerically."""
     step = math.pi / 2 / STEPS
     heights = [math.cos((place + 0.5) * step) ** (freedom - 1) for place in range(STEPS)]
     seen = list(accumulate(heights))
@@ -142,7 +141,7 @@ def student_t(freedom: float, confidence: float = CONFIDENCE) -> float:
 
 
 def margin(latency: Mapping[str, Any], figure: str) -> float | None:
-    """How far the farther bound of a figure of a report's latency is from it, the x of `9 ±x`; None
-    where that is not known."""
+    """The larger distance of a bound from a figure of a report's latency, the x of `9 ±x`; None if
+    unknown."""
     bounds = (latency.get("intervals") or {}).get(figure)
     return None if bounds is None else max(latency[figure] - bounds[0], bounds[1] - latency[figure])

@@ -1,6 +1,6 @@
 """Which seconds of a run are late, and where the time of one second went. Pure.
 
-See analysis/attribution.py for what is made of it.
+Used by analysis/attribution.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,9 +23,9 @@ from schemas.protocol import MACHINE
 GENERATOR, BROKER, PIPELINE, EVALUATOR = "generator", "broker", "pipeline", "evaluator"
 DEVIATIONS = 6
 LEAST_MS, LEAST_SHARE = 20.0, 0.5
-NORMAL = 1.4826  # half of what half of the values are within, as a standard deviation
+NORMAL = 1.4826  # standard deviation of a normal distribution from half of its interquartile range
 OF_FEW = 5
-LEAST_SECONDS = 8  # fewer have no level
+LEAST_SECONDS = 8  # minimum for a level
 GOOD_PART, GOOD_WAIT = 0.4, 0.33
 BEHIND_MS = 2_000
 MOST_BACK_S = 60
@@ -42,12 +42,12 @@ BySecond = Mapping[int, float]
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of each second of the measured phase. Seconds are epoch seconds.
+    """Evidence for each second of the measured phase. Seconds are epoch seconds.
 
     event_time_ms, latest_ms: 95th percentiles of latency by second of output. send_ms: of the send
-    delay by second of schedule; allowed_send_ms: what the workload allows. behind_ms: how far the
-    evaluator was behind. uses: by part; a pipeline's part is its name, the broker's `broker`.
-    others_allowed: share of the processor time that others may take in the whole run.
+    delay by second of schedule; allowed_send_ms: the workload's limit. behind_ms: lag of the
+    evaluator. uses: by part; a pipeline's part is its name, the broker's `broker`. others_allowed:
+    maximum share of the processor time of the whole run used by others.
     """
 
     event_time_ms: Mapping[Place, BySecond]
@@ -70,11 +70,10 @@ def late_above_ms(values: Iterable[float]) -> float | None:
 
 
 def level_of(values: Iterable[float]) -> tuple[float, float]:
-    """What is usual, and how far values are from that, as a standard deviation: the middle of the
-    shortest interval that has half of the values, and half of its length, more of few values (the
-    least median of squares of Rousseeuw and Leroy, 1987). Late seconds, which are all on one side,
-    draw a median and its deviations towards them long before they are half of all. 0 where there
-    are none."""
+    """The usual value and the standard deviation around it: the middle of the shortest interval
+    that contains half of the values, and half of its length, more for few values (least median of
+    squares, Rousseeuw and Leroy, 1987). Late seconds are all on one side and would shift a median
+    and its deviations long before they are half of all. 0 without values."""
     known = sorted(values)
     if not known:
         return 0.0, 0.0
@@ -85,8 +84,8 @@ def level_of(values: Iterable[float]) -> tuple[float, float]:
 
 
 class Causes:
-    """Looks for the cause of single seconds. against_level: whether what is usual in the run is
-    taken off; without, a run that is late from its beginning to its end has a cause too."""
+    """Finds the cause of single seconds. against_level: whether to subtract the usual level of the
+    run; if not, a run that is late from beginning to end has a cause too."""
 
     def __init__(self, evidence: Evidence, *, against_level: bool = True) -> None:
         self._of = evidence
@@ -102,7 +101,7 @@ class Causes:
         }
 
     def of(self, at: int) -> str:
-        """The cause of one second, by the stage that is furthest above its level in it."""
+        """The cause of one second, by the stage furthest above its level in it."""
         place = self._worst_place(at)
         event_ms = self._of.event_time_ms[place][at]
         above_ms = max(1.0, event_ms - self._levels[place])
@@ -117,7 +116,7 @@ class Causes:
         elif send_ms >= GOOD_PART * above_ms:
             part = owner = GENERATOR
         elif self._stood_still(BROKER, window):
-            part = owner = BROKER  # the pipeline could not write
+            part = owner = BROKER  # the pipeline was blocked on writes
         elif self._caught_up(window):
             part = owner = EVALUATOR
         if not self._waited_so_long(owner, above_ms, window):
@@ -125,7 +124,7 @@ class Causes:
         return MACHINE if self._lacked_cores(owner, place[0], window) else part
 
     def worst(self, at: int) -> float:
-        """How far above its level the latest stage of a second is, milliseconds."""
+        """Milliseconds by which the latest stage of a second exceeds its level."""
         place = self._worst_place(at)
         return self._of.event_time_ms[place][at] - self._levels[place]
 
@@ -134,7 +133,7 @@ class Causes:
         return max(there, key=lambda p: self._of.event_time_ms[p][at] - self._levels[p])
 
     def _upstream(self, place: Place, at: int) -> float:
-        """From scheduled to appended: what event time adds to the latency from the input."""
+        """From scheduled to appended: `event_time` latency minus `latest` latency."""
         event_ms = self._of.event_time_ms[place].get(at)
         latest_ms = self._of.latest_ms.get(place, {}).get(at)
         if event_ms is None or latest_ms is None:
@@ -142,8 +141,8 @@ class Causes:
         return max(0.0, event_ms - latest_ms)
 
     def _caught_up(self, window: Sequence[int]) -> bool:
-        """Whether the evaluator was behind and took cores. One that is behind because a broker or a
-        pipeline stands still delays nobody."""
+        """Whether the evaluator lagged and used cores. One that lags because a broker or a pipeline
+        is stalled delays nobody."""
         behind_ms = max((self._of.behind_ms.get(one, 0.0) for one in window), default=0.0)
         if behind_ms <= BEHIND_MS:
             return False
@@ -154,9 +153,9 @@ class Causes:
         return used.cpu_s >= CAUGHT_UP_SHARE * self._of.cores * used.interval_s
 
     def _waited_so_long(self, owner: str, late_ms: float, window: Sequence[int]) -> bool:
-        """Whether a part waited for cores in some second, beyond what is usual, a third as long as
-        it is late, of that second at most, and did not just stand still. True where nobody knows
-        how long it waited."""
+        """Whether a part waited for cores in some second, beyond its usual wait, for at least a
+        third of the delay (at most of that second), and was not merely stalled. True if its wait
+        time is unknown."""
         of = self._of.uses.get(owner, {})
         waits = {at: use.waited_s for at, use in of.items() if use.waited_s is not None}
         if not waits:
@@ -167,7 +166,7 @@ class Causes:
         return beyond_s >= enough_s and not self._stood_still(owner, window)
 
     def _lacked_cores(self, owner: str, pipeline: str, window: Sequence[int]) -> bool:
-        """Whether a part was late for want of a core that none of its own took."""
+        """Whether a part was late because it lacked a core that it did not use itself."""
         cores, uses = self._of.cores, self._of.uses
         if not cores or MACHINE not in uses:
             return False
@@ -184,7 +183,7 @@ class Causes:
         return self._stack_took_them(use, pipeline)
 
     def _stood_still(self, owner: str, window: Sequence[int]) -> bool:
-        """Whether a part did nothing in a second, and did not want to."""
+        """Whether a part was idle in a second without waiting for a core."""
         of = self._of.uses.get(owner, {})
         usual_s = _median(use.cpu_s for use in of.values())
         seconds = [of[at] for at in window if at in of]
@@ -194,8 +193,8 @@ class Causes:
         )
 
     def _stack_took_them(self, use: Mapping[str, Use], pipeline: str) -> bool:
-        """Whether the machine is too small: it was under pressure, several parts waited, and what
-        was in use was not the pipeline's for the most part."""
+        """Whether the machine is too small: it was under pressure, several parts waited, and most
+        of the use was not the pipeline's."""
         machine = use[MACHINE]
         if (pressure_share(machine) or 0.0) < PRESSURE_SHARE:
             return False
@@ -208,7 +207,7 @@ class Causes:
 
 
 def window_of(at: int, latency_ms: float) -> range:
-    """The seconds in which what was published in one can have been held up."""
+    """The seconds in which outputs of a given second may have been delayed."""
     back_s = min(MOST_BACK_S, ceil(max(0.0, latency_ms) / 1000))
     return range(at - back_s - 1, at + 1)
 

@@ -1,8 +1,8 @@
-"""How a pipeline got over something: a burst, a rise of the load, a kill, a backlog at its start.
+"""Recovery of a pipeline from a burst, a rise of the load, a kill, or a backlog at its start.
 
-Pure: from the median latency and the number of outputs per second of output time. Normal is what is
-seen when the disturbance is over (or, for a kill, before it); latency is high while the median of a
-second is above 1.5 times that. Everything is good to one second.
+Pure: uses the median latency and the number of outputs per second of output time. The normal level
+is that after the disturbance (or, for a kill, before it); latency is high while the median of a
+second exceeds 1.5 times that. The resolution is one second.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,9 +18,9 @@ Medians = Mapping[int, float]  # epoch seconds of output time → milliseconds
 
 @dataclass(frozen=True)
 class Disturbance:
-    """Something that happened at `at_s` and is looked at until `until_s`, epoch seconds.
+    """An event at `at_s`, examined until `until_s`, epoch seconds.
 
-    kind: burst, rise, kill or start; name: what a person calls it.
+    kind: burst, rise, kill or start; name: for display.
     """
 
     kind: str
@@ -30,7 +30,7 @@ class Disturbance:
 
 
 def planned(load: Load, load_start_s: int, end_s: int) -> list[Disturbance]:
-    """Bursts and rises that the load itself has, by the schedule, that end before `end_s`."""
+    """Scheduled bursts and rises of the load that end before `end_s`."""
     if load.shape == "periodic_burst":
         every_s, first_s, kind = load.period_s, load.period_s, "burst"
     elif load.shape == "fluctuating":
@@ -51,13 +51,13 @@ def planned(load: Load, load_start_s: int, end_s: int) -> list[Disturbance]:
 def recovery(
     disturbances: Sequence[Disturbance], medians_ms: Medians, outputs: Mapping[int, int]
 ) -> list[dict[str, Any]]:
-    """What became of each disturbance, for the report; times are seconds from it."""
+    """Recovery from each disturbance, for the report; times are seconds from it."""
     found = []
     for each in disturbances:
         bound_ms = _bound(each, disturbances, medians_ms)
         within = {s: ms for s, ms in medians_ms.items() if each.at_s <= s < each.until_s}
         if each.kind == "kill" and not _came_back(each, outputs):
-            within = {}  # what came in that second came before it
+            within = {}  # outputs in that second came before it
         figures: dict[str, Any] = {
             "event": each.name,
             "normal_ms": bound_ms and bound_ms / HIGH,
@@ -78,7 +78,7 @@ def recovery(
 def _bound(
     each: Disturbance, disturbances: Sequence[Disturbance], medians_ms: Medians
 ) -> float | None:
-    """Above this the latency is high: 1.5 times the median of the seconds that count as normal."""
+    """Latency above this is high: 1.5 times the median of the normal seconds."""
     if each.kind == "kill":
         first_s = min(other.at_s for other in disturbances)
         normal = [ms for s, ms in medians_ms.items() if s < first_s]
@@ -94,8 +94,8 @@ def _bound(
 
 
 def _high_for_s(each: Disturbance, within: Medians, bound_ms: float | None) -> int | None:
-    """Until the end of the last second that was high; None when that is not known or the latency
-    was still high at the end."""
+    """Seconds until the end of the last high second; None if unknown or if latency was still high
+    at the end."""
     if bound_ms is None or not within:
         return None
     high = [second for second, ms in within.items() if ms > bound_ms]
@@ -109,8 +109,8 @@ def _came_back(each: Disturbance, outputs: Mapping[int, int]) -> bool:
 
 
 def _silent_s(each: Disturbance, outputs: Mapping[int, int]) -> int:
-    """The longest time on end without an output, in whole seconds, from the kill on; what follows
-    the last output is the end of the load, unless none came any more."""
+    """The longest time without output from the kill on, in whole seconds; the time after the last
+    output is excluded as the end of the load, unless there was no further output."""
     last = max((s for s, n in outputs.items() if n), default=each.at_s)
     if not _came_back(each, outputs):
         last = each.until_s - 1
@@ -122,7 +122,7 @@ def _silent_s(each: Disturbance, outputs: Mapping[int, int]) -> int:
 
 
 def sentence(stage: str, figures: Mapping[str, Any]) -> str:
-    """One recovery as a person reads it."""
+    """One recovery as a sentence."""
     high = figures["high_for_s"]
     highest = figures["highest_median_ms"]
     text = f"{stage}, {figures['event']}: "

@@ -1,6 +1,6 @@
-"""Several runs of the same: the median run, and how sure its figures are. Pure.
+"""Summary of repeated runs: the median run, and the uncertainty of its figures. Pure.
 
-An invalid run counts for nothing but is named.
+Invalid runs are listed but not counted.
 """
 
 from statistics import median
@@ -14,9 +14,9 @@ FIGURES = ("p50", "p95", "p99")
 
 
 def summarise(reports: list[Report]) -> Report:
-    """The report of the median run with `repetition`: the runs, and of each figure of each stage
-    its median over the valid runs with a bootstrap interval, and with what confidence that holds,
-    which of few runs is little. Without a valid run: the last report.
+    """The report of the median run with `repetition`: the runs, and for each figure of each stage
+    its median over the valid runs with a bootstrap interval and its confidence, which is low for
+    few runs. Without a valid run: the last report.
     """
     valid = [report for report in reports if report["valid"]]
     chosen = median_run(valid) if valid else reports[-1]
@@ -37,8 +37,8 @@ def summarise(reports: list[Report]) -> Report:
 
 
 def _searched(reports: list[Report]) -> dict[str, Any] | None:
-    """What several searches found: each rate, by how much they differ as a share of the median, and
-    between what bounds all of them place it. None without a rate."""
+    """Results of several searches: each rate, their spread as a share of the median, and their
+    common bounds. None without a rate."""
     results = [report["conclusion"].get("search") or {} for report in reports]
     found = [one for one in results if one.get("rate_per_second") is not None]
     if not found:
@@ -55,8 +55,8 @@ def _searched(reports: list[Report]) -> dict[str, Any] | None:
 
 
 def median_run(reports: list[Report]) -> Report:
-    """The run that is nearest to the medians of all runs: the sum over all stages of how far its
-    median latency is away, relative to it, is least; of equals the earliest."""
+    """The run nearest to the medians of all runs: with the least sum over all stages of the
+    relative distance of its median latency; the earliest of equals."""
     medians = {
         cell: median_interval([_figure(report, *cell, "p50") for report in having]).value
         for cell, having in _cells(reports).items()
@@ -96,7 +96,7 @@ def _interval(values: list[float]) -> dict[str, Any]:
 
 
 def _cells(reports: list[Report]) -> dict[tuple[str, str, str], list[Report]]:
-    """The runs that have a latency, by pipeline, stage and definition."""
+    """The runs with a latency, by pipeline, stage and definition."""
     found: dict[tuple[str, str, str], list[Report]] = {}
     for report in reports:
         for pipeline, one in report["pipelines"].items():

@@ -1,13 +1,13 @@
-"""Whether the machine had room for all parts of a run, and which part waited for cores. Pure.
+"""Whether the machine had enough cores for all parts of a run, and which part waited. Pure.
 
     found = room({"generator": {second: Use(…)}, "machine": {…}}, cores=2)
-    room_sentence(found, cores=2)      # empty where there was room
+    room_sentence(found, cores=2)      # empty if there were enough
 
-A thread that is ready to run and does not run waits in the run queue of a processor. waiting_share
-is the time that the threads of a part waited so, of all the time in which they wanted to run,
-waited and run. It is 0 on an idle machine and ½ where two threads share one core. It is high too
-where parts wake at the same moments and the machine is idle in between, so it tells of a lack of
-room only where some task waits for a good part of the time: that is what pressure (PSI) says.
+A runnable thread that does not run waits in the run queue of a processor. waiting_share is the wait
+time of a part's threads divided by their wait and run time. It is 0 on an idle machine and ½ if two
+threads share one core. It is also high if parts wake at the same moments and the machine is idle in
+between. So it indicates a lack of cores only if some task waits for a considerable part of the
+time, which pressure (PSI) measures.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,20 +16,20 @@ from typing import Any
 
 from schemas.protocol import MACHINE
 
-# Above this share of all cores, or of waiting, there is no room left.
+# Above this share of all cores, used or waited for, the machine is saturated.
 FULL_SHARE = 0.9
 WAITING_SHARE = 0.4
-# A part that waits lacks room where the machine is crowded: some task waits for half of the time,
-# or, where nobody measures that, so much of the cores is in use.
+# A waiting part lacks cores if the machine is crowded: some task waits for half of the time or, if
+# that is not measured, this share of the cores is used.
 PRESSURE_SHARE, CROWDED_SHARE = 0.5, 0.7
-LEAST_CORES = 0.05  # what uses less waits for nobody
+LEAST_CORES = 0.05  # parts that use less are not considered waiting
 
 
 @dataclass(frozen=True)
 class Use:
-    """What one part used in some time. waited_s: of its threads in run queues; steal_s, pressure_s:
-    of the machine, what a hypervisor gave to others and how long some task waited for a processor.
-    None: nobody measured it."""
+    """Use by one part in some time. waited_s: of its threads in run queues; steal_s, pressure_s: of
+    the machine: time a hypervisor gave to others, and time some task waited for a processor. None:
+    not measured."""
 
     cpu_s: float
     interval_s: float
@@ -41,11 +41,11 @@ class Use:
 
 NOTHING = Use(0.0, 0.0)
 Uses = Mapping[str, Mapping[int, Use]]
-"""By part, or `machine` for all of it, and epoch second."""
+"""By part, or `machine` for the total, and epoch second."""
 
 
 def added(uses: Iterable[Use]) -> Use:
-    """What was used in all of these times."""
+    """Total use over several times."""
     known = list(uses)
 
     def total(name: str) -> float | None:
@@ -60,12 +60,12 @@ def added(uses: Iterable[Use]) -> Use:
 
 
 def cores_of(use: Use) -> float:
-    """Mean cores in use; 0 where nothing was sampled."""
+    """Mean cores in use; 0 without samples."""
     return use.cpu_s / use.interval_s if use.interval_s else 0.0
 
 
 def waiting_share(use: Use) -> float | None:
-    """Of the time in which the part wanted to run, the share in which it waited for a processor."""
+    """Share of the runnable time in which the part waited for a processor."""
     if use.waited_s is None:
         return None
     wanted_s = use.cpu_s + use.waited_s
@@ -73,23 +73,23 @@ def waiting_share(use: Use) -> float | None:
 
 
 def steal_share(use: Use, cores: float) -> float | None:
-    """Of all processor time, what a hypervisor gave to others."""
+    """Share of all processor time that a hypervisor gave to others."""
     if use.steal_s is None or not use.interval_s:
         return None
     return use.steal_s / (use.interval_s * cores)
 
 
 def pressure_share(use: Use) -> float | None:
-    """Of the time, the share in which some task of the machine waited for a processor."""
+    """Share of the time in which some task of the machine waited for a processor."""
     if use.pressure_s is None or not use.interval_s:
         return None
     return use.pressure_s / use.interval_s
 
 
 def others_cores(uses: Uses, seconds: Iterable[int] | None = None) -> float | None:
-    """Mean cores that processes used which are no part of the run; None where the machine was not
-    sampled, or where the collector saw nothing of the parts."""
-    if MACHINE not in uses or len(uses) < 3:  # the machine, the collector itself, and more
+    """Mean cores used by processes outside the run; None if the machine was not sampled, or if the
+    collector saw none of the parts."""
+    if MACHINE not in uses or len(uses) < 3:  # machine, collector and at least one part
         return None
     asked = None if seconds is None else list(seconds)
     parts: dict[str, Use] = {
@@ -104,8 +104,8 @@ def others_cores(uses: Uses, seconds: Iterable[int] | None = None) -> float | No
 
 
 def room(uses: Uses, cores: float | None) -> dict[str, dict[str, Any]]:
-    """What each part used and waited, over all of the time, as a report says it. The machine also
-    has what others used, and whether it is saturated. Empty where nothing was sampled."""
+    """Use and wait of each part over the whole time, for a report. The machine also has the use by
+    others, and whether it is saturated. Empty without samples."""
     if not cores:
         return {}
     found: dict[str, dict[str, Any]] = {}
@@ -126,8 +126,8 @@ def room(uses: Uses, cores: float | None) -> dict[str, dict[str, Any]]:
 
 
 def waited_for_cores(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The parts of a crowded machine that waited for processors more than WAITING_SHARE, and of a
-    full one at least the one that waited most; the longest first."""
+    """The parts of a crowded machine that waited for processors more than WAITING_SHARE, and on a
+    full one at least the one that waited most; the longest wait first."""
     parts = {
         part: figures["waiting_share"]
         for part, figures in found.items()
@@ -157,13 +157,13 @@ def _is_crowded(found: Mapping[str, Mapping[str, Any]]) -> bool:
 
 
 def _taken_share(found: Mapping[str, Mapping[str, Any]]) -> float:
-    """Of all processor time, what was in use or a hypervisor gave to others."""
+    """Share of all processor time that was used or given to others by a hypervisor."""
     machine = found.get(MACHINE, {})
     return float(machine.get("cpu_share", 0.0) + (machine.get("steal_share") or 0.0))
 
 
 def room_sentence(found: Mapping[str, Mapping[str, Any]], cores: float | None) -> str:
-    """Whether the machine is saturated, and which parts waited; empty where it is not."""
+    """Whether the machine is saturated, and which parts waited; empty if it is not."""
     machine = found.get(MACHINE, {})
     if not machine.get("saturated"):
         return ""

@@ -1,17 +1,17 @@
-"""How a pipeline scales with its workers: a law fitted to what was measured, and where it is no
-evidence any more. Pure.
+"""Scaling of a pipeline with its workers: a law fitted to measured rates, and which rates are not
+evidence. Pure.
 
 The Universal Scalability Law (Gunther 2008, arXiv:0808.1431) gives the rate of N workers:
 
     X(N) = λN / (1 + σ(N - 1) + κN(N - 1))
 
-λ is the rate of one; contention σ is the share of the work that only one can do at a time, and
-coherency κ what each pair of workers costs. N / X(N) is linear in 1/λ, σ/λ and κ/λ, so the law with
-the least relative errors follows from linear least squares, with 0 ≤ σ ≤ 1 and κ ≥ 0.
+λ is the rate of one worker; contention σ is the serial share of the work, and coherency κ the cost
+of each pair of workers. N / X(N) is linear in 1/λ, σ/λ and κ/λ, so the law with the least relative
+errors follows from linear least squares, with 0 ≤ σ ≤ 1 and κ ≥ 0.
 
 It is fitted to the middle of the bounds between which a search places the capacity. Intervals are
-percentiles of laws that are fitted to resampled rates: of each number of workers one of its
-searches is drawn, and a rate within its bounds.
+percentiles of laws fitted to resampled rates: for each number of workers one of its searches is
+drawn, and a rate within its bounds.
 """
 
 import math
@@ -29,7 +29,7 @@ from analysis.lateness import PIPELINE
 UNKNOWNS = 3
 RESAMPLES = 1_000
 CONFIDENCE = 0.95
-FURTHER = (2, 4)  # times the most workers that were measured
+FURTHER = (2, 4)  # multiples of the most workers measured
 NAMED_PARTS = 3
 Floats: TypeAlias = NDArray[np.float64]
 Interval: TypeAlias = dict[str, float]
@@ -37,12 +37,11 @@ Interval: TypeAlias = dict[str, float]
 
 @dataclass(frozen=True)
 class Point:
-    """What was measured with one number of workers.
+    """Measurement with one number of workers.
 
-    bounds: of each search between what rates it places the capacity; the upper one is None where no
-    rate was too high. limited_by: the parts that kept rates from being sustained. free_cores: what
-    all else left of the machine's cores, None where it is not known; taken: what that else used, by
-    part.
+    bounds: for each search, the rates between which it places the capacity; the upper one is None
+    if no rate was too high. limited_by: the parts that limited the rates. free_cores: cores not
+    used by other parts, None if unknown; taken: use by those parts.
     """
 
     workers: int
@@ -54,13 +53,13 @@ class Point:
 
     @property
     def capacity(self) -> float:
-        """The middle of the bounds, of several searches the median of these."""
+        """The middle of the bounds, or for several searches the median of these."""
         middles = [low if high is None else (low + high) / 2 for low, high in self.bounds]
         return float(np.median(middles))
 
     @property
     def objection(self) -> str:
-        """Why the rate says nothing of how the pipeline scales; empty where it is evidence."""
+        """Why the rate is not evidence of the pipeline's scaling; empty if it is."""
         others = [part for part in self.limited_by if part != PIPELINE]
         if not self.bounds:
             limit = f", limited by the {' and the '.join(self.limited_by)}"
@@ -84,21 +83,21 @@ class Point:
 
 @dataclass(frozen=True)
 class Law:
-    """The law with its three numbers."""
+    """The law with its three parameters."""
 
     rate_of_one: float
     contention: float
     coherency: float
 
     def rate(self, workers: int) -> float:
-        """The rate of so many workers."""
+        """The rate with this number of workers."""
         more = workers - 1
         slower = 1 + self.contention * more + self.coherency * workers * more
         return self.rate_of_one * workers / slower
 
     @property
     def peak_workers(self) -> int | None:
-        """With how many workers the rate is highest; None where more are always better."""
+        """The number of workers with the highest rate; None if more are always better."""
         if not self.coherency:
             return None
         about = math.sqrt((1 - self.contention) / self.coherency)
@@ -106,14 +105,14 @@ class Law:
 
 
 def fitted(rates: Sequence[tuple[int, float]]) -> Law | None:
-    """The law with the least squares of relative errors, given pairs of workers and rate; None
-    where fewer than three numbers of workers leave it undetermined."""
+    """The law with the least squares of relative errors, for pairs of workers and rate; None if
+    fewer than three numbers of workers leave it undetermined."""
     if len({workers for workers, _rate in rates}) < UNKNOWNS:
         return None
     workers, rate = (np.asarray(one, dtype=np.float64) for one in zip(*rates, strict=True))
     more = workers - 1
     found: list[tuple[float, Law]] = []
-    # Within its bounds the best law is that of all three numbers or has one on its bound.
+    # The best law within the bounds is the unconstrained one or has a parameter on its bound.
     for fixed, crosses in product((None, 0.0, 1.0), (True, False)):
         columns = [np.ones_like(more), more] if fixed is None else [1 + fixed * more]
         columns += [workers * more] if crosses else []
@@ -131,9 +130,9 @@ def fitted(rates: Sequence[tuple[int, float]]) -> Law | None:
 
 
 def scalability(points: Sequence[Point]) -> dict[str, Any]:
-    """What the points say, as a report has it. law: None where it is not determined; of_workers:
-    what it is fitted to; predicted: by number of workers, measured and further, with intervals;
-    evidence: the numbers of workers that are, objections: why the others are not."""
+    """Results for a report. law: None if undetermined; of_workers: what it is fitted to; predicted:
+    by number of workers, measured and extrapolated, with intervals; evidence: numbers of workers
+    that are evidence, objections: why the others are not."""
     evidence = [one for one in points if not one.objection]
     known = [one for one in points if one.bounds]
     used = evidence if len(evidence) >= UNKNOWNS else known
@@ -165,7 +164,7 @@ def scalability(points: Sequence[Point]) -> dict[str, Any]:
 
 
 def resampled(points: Sequence[Point]) -> list[Law]:
-    """Laws of rates that are as likely as those found, from a fixed seed."""
+    """Laws fitted to resampled rates, from a fixed seed."""
     random = np.random.default_rng(SEED)
     laws = []
     for _ in range(RESAMPLES):
@@ -186,7 +185,7 @@ def _interval(value: float, drawn: Sequence[float]) -> Interval:
 
 
 def _said(points: Sequence[Point], found: Mapping[str, Any]) -> list[str]:
-    """Sentences: what is evidence, what is not and why, what the law says, and where it ends."""
+    """Sentences: what is evidence, what is not and why, the law, and its limits."""
     evidence, law = found["evidence"], found["law"]
     said = [_evidence(evidence)]
     said += [

@@ -1,7 +1,7 @@
-"""How fast something rises, and how sure that is: Theil and Sen's slope with Sen's interval. Pure.
+"""Slope of a series with its uncertainty: Theil–Sen estimator with Sen's interval. Pure.
 
-The slope is the median of the slopes between all pairs of points, which a single pause does not
-move. Its interval is between two of these slopes, by Kendall's statistic (P. K. Sen, 1968).
+The slope is the median of the slopes between all pairs of points, which is robust to a single
+pause. Its interval lies between two of these slopes, by Kendall's statistic (P. K. Sen, 1968).
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ class Slope:
 
 
 def slope(values: Mapping[int, float]) -> Slope:
-    """Of values by second."""
+    """The slope of values by second."""
     pairs = combinations(sorted(values.items()), 2)
     slopes = sorted((late - early) / (then - now) for (now, early), (then, late) in pairs)
     if not slopes:
@@ -37,12 +37,12 @@ def slope(values: Mapping[int, float]) -> Slope:
 
 
 def spread_of_pairs(count: int) -> float:
-    """Variance of Kendall's statistic of so many values without ties."""
+    """Variance of Kendall's statistic for `count` values without ties."""
     return count * (count - 1) * (2 * count + 5) / 18
 
 
 def risen(values: Mapping[int, float]) -> tuple[float, float]:
-    """The median of the first third of the seconds, and by how much that of the last is higher."""
+    """The median of the first third of the seconds, and the increase to that of the last third."""
     ordered = [values[second] for second in sorted(values)]
     part = max(1, len(ordered) // THIRD)
     first = median(ordered[:part])

@@ -1,12 +1,12 @@
-"""Whether what a pipeline does is steady: do its figures still move? Pure.
+"""Whether the figures of a pipeline are steady. Pure.
 
-Latency falls while a JVM compiles, and so does the processor time of a record. Two questions are
-asked of the values that a figure had in single seconds:
+Latency and processor time per record fall while a JVM compiles. There are two tests on the values
+of a figure in single seconds:
 
 - `agree`: are three consecutive blocks at one level? A warm-up may end when they are.
-- `judge`: did the figure move in a longer time, such as the measured phase? It did where the median
-  of the last third differs from that of the first by more than a bound that matters, and the rank
-  test of Mann and Kendall finds a trend. A difference without a trend is noise.
+- `judge`: did the figure change in a longer time, such as the measured phase? It did if the median
+  of the last third differs from that of the first by more than a relevant bound, and the
+  Mann-Kendall test finds a trend. A difference without a trend is noise.
 """
 
 import math
@@ -19,12 +19,12 @@ from statistics import median
 from analysis.slope import spread_of_pairs
 
 BLOCKS = 3
-LEAST_VALUES = 6  # with fewer a trend cannot be told from chance
-ENOUGH_VALUES = 20  # in which a trend that matters would have been found
-MOST_VALUES = 60  # more are put together first, each the median of as many neighbours
-CHANCE = 0.02  # of a trend where there is none, for one figure; of fewer values than enough half
-# Of its processor time a pipeline's compilers take less when they have done most of their work;
-# one large method late in a run takes a tenth of some seconds.
+LEAST_VALUES = 6  # fewer cannot show a trend
+ENOUGH_VALUES = 20  # enough to detect a relevant trend
+MOST_VALUES = 60  # more are first reduced to medians of neighbours
+CHANCE = 0.02  # false positive rate for one figure; half of it below ENOUGH_VALUES
+# Share of a pipeline's processor time below which compilers have done most of their work; one large
+# method late in a run takes a tenth of some seconds.
 JIT_SHARE = 0.20
 
 Points = Mapping[int, float]
@@ -33,10 +33,10 @@ Points = Mapping[int, float]
 
 @dataclass(frozen=True)
 class Figure:
-    """What may move. It does by more than `least` and more than `share` of the lower value.
+    """A figure, and what counts as a change: more than `least` and more than `share` of the lower
+    value.
 
-    only_falls: blocks agree as long as it does not fall in each of them, because single blocks of
-    it differ much.
+    only_falls: blocks agree unless it falls in each of them, because its single blocks vary widely.
     """
 
     name: str
@@ -46,11 +46,11 @@ class Figure:
     only_falls: bool = False
 
     def differ(self, one: float, other: float) -> bool:
-        """Whether two levels differ by so much that it matters."""
+        """Whether two levels differ by a relevant amount."""
         return abs(one - other) > max(self.least, self.share * min(one, other))
 
 
-# Millisecond stamps alone differ by one.
+# The rounding of timestamps alone makes a difference of one.
 P50 = Figure("p50", "ms", 1.5, 0.10)
 P95 = Figure("p95", "ms", 5.0, 0.25, only_falls=True)
 COST = Figure("processor time", "core-seconds per million records", 0.0, 0.15, only_falls=True)
@@ -58,7 +58,7 @@ COST = Figure("processor time", "core-seconds per million records", 0.0, 0.15, o
 
 @dataclass(frozen=True)
 class Movement:
-    """A figure went from one level to another within so many seconds."""
+    """A change of a figure from one level to another within some seconds."""
 
     figure: Figure
     before: float
@@ -67,12 +67,12 @@ class Movement:
 
     @property
     def falls(self) -> bool:
-        """Whether it went down."""
+        """Whether it decreased."""
         return self.after < self.before
 
     @property
     def size(self) -> float:
-        """By what factor."""
+        """Ratio of the levels."""
         low, high = sorted((self.before, self.after))
         return high / low if low > 0 else math.inf
 
@@ -95,8 +95,8 @@ class Movement:
 
 @dataclass(frozen=True)
 class Judged:
-    """moved: None where it did not. certain: whether the values were enough to tell; where they
-    were not, it may have moved so."""
+    """moved: None if it did not change. certain: whether there were enough values; if not, it may
+    have changed this much."""
 
     moved: Movement | None = None
     certain: bool = True
@@ -125,8 +125,8 @@ def agree(points: Points, end_s: int, block_s: int, figure: Figure) -> Judged:
 def judge(
     points: Points, begin_s: int, end_s: int, figure: Figure, *, cycle_s: int = 1, last_s: int = 0
 ) -> Judged:
-    """Whether a figure moved between two seconds. cycle_s: what repeats itself, such as the period
-    of a load, is compared as a whole. last_s: length of the last part, where it is not a third."""
+    """Whether a figure changed between two seconds. cycle_s: period of the load; whole periods are
+    compared. last_s: length of the last part, if not a third."""
     length_s = end_s - begin_s
     width_s = cycle_s * max(1, math.ceil(length_s / (MOST_VALUES * cycle_s)))
     values = levels_of(points, begin_s, end_s, width_s)
@@ -147,9 +147,9 @@ def judge(
 
 
 def together(short: Judged, longer: Judged, before: Judged) -> Judged:
-    """What is to be said of a short time. Where it leaves open whether a figure moved, it did if a
-    longer time, which ends with it, has a trend of the same direction; where it has too few values,
-    the blocks before it tell."""
+    """Combine judgements for a short time. If it is uncertain, the figure changed if a longer time
+    with the same end has a trend in the same direction; with too few values, the blocks before
+    decide."""
     if short.certain:
         return short
     if short.moved is None:
@@ -159,7 +159,7 @@ def together(short: Judged, longer: Judged, before: Judged) -> Judged:
 
 
 def levels_of(points: Points, begin_s: int, end_s: int, width_s: int) -> list[float]:
-    """The median of each part of a time that has values, in order."""
+    """The median of each part of a time with values, in order."""
     parts = defaultdict(list)
     for at, value in points.items():
         if begin_s <= at < end_s:
@@ -168,8 +168,8 @@ def levels_of(points: Points, begin_s: int, end_s: int, width_s: int) -> list[fl
 
 
 def chance_of_trend(values: Sequence[float]) -> float:
-    """How likely values without a trend show one like this, by the test of Mann and Kendall: its
-    normal approximation with ties."""
+    """Probability of such a trend in values without one, by the Mann-Kendall test: its normal
+    approximation with ties."""
     rising = sum((b > a) - (b < a) for a, b in combinations(values, 2))
     n = len(values)
     variance = spread_of_pairs(n) - sum(map(spread_of_pairs, Counter(values).values()))
@@ -179,10 +179,10 @@ def chance_of_trend(values: Sequence[float]) -> float:
 
 
 def share_of_compilers(jit_s: Points, cpu_s: Points, begin_s: int, end_s: int) -> float | None:
-    """What share of a pipeline's processor time its compilers worked; None where it has none.
+    """Share of a pipeline's processor time used by its compilers; None without samples.
 
-    HotSpot counts the time that compilations last, waiting for a core included, so where cores are
-    few it counts more than was used: the share is at most 1.
+    HotSpot counts the duration of compilations, including waits for a core, so on few cores it
+    overestimates the use: the share is capped at 1.
     """
     compiled = [value for at, value in jit_s.items() if begin_s <= at < end_s]
     used = sum(value for at, value in cpu_s.items() if begin_s <= at < end_s)

@@ -1,6 +1,6 @@
-"""Which thresholds the figures of a run hold. Pure.
+"""Judges the figures of a run by thresholds. Pure.
 
-Figures have the shape of a report: `input`, and `pipelines` by name with `stages` and `resources`.
+Figures are structured as a report: `input`, and `pipelines` by name with `stages` and `resources`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,9 +16,9 @@ ENDED = "The run was ended by a threshold"
 
 
 def judged(thresholds: Iterable[Threshold], figures: Figures) -> list[Row]:
-    """One row per threshold, pipeline and stage that it is about: `threshold`, `pipeline`, `stage`,
-    `value` (None where the run does not say), `limit` and `passed`. One that is about nothing of
-    the run has a row that has not passed."""
+    """One row per threshold and matching pipeline and stage: `threshold`, `pipeline`, `stage`,
+    `value` (None if unknown), `limit` and `passed`. A threshold without a match has a row that has
+    not passed."""
     rows = []
     for one in thresholds:
         if one.of_baseline:
@@ -45,8 +45,8 @@ def resolved(
 ) -> tuple[Threshold, ...]:
     """Thresholds with numbers in place of a baseline's figures: one per pipeline and stage.
 
-    baseline: the report of a run, `name` where it is from; None where there is none. pipelines: of
-    the run to come; a baseline of one pipeline serves for a run of one other. Raises ValueError.
+    baseline: the report of a run, `name` its origin; None without one. pipelines: of the next run;
+    the only pipeline of a baseline applies to the only one of a run. Raises ValueError.
     """
     found: list[Threshold] = []
     given = tuple(pipelines)
@@ -74,7 +74,7 @@ def resolved(
 
 
 def values_of(one: Threshold, figures: Figures) -> Iterator[tuple[str, str, float | None]]:
-    """Pipeline, stage and value of everything that a threshold is about."""
+    """Pipeline, stage and value of everything that matches a threshold."""
     if one.subject == INPUT:
         yield "", "", _of_input(figures["input"], one.figure)
         return

@@ -1,8 +1,8 @@
-"""Look for change points once: `python -m analysis.changes [--publish] [--after RUN_ID]`.
+"""Search for change points once: `python -m analysis.changes [--publish] [--after RUN_ID]`.
 
-Prints all that the history shows as JSON, one object per line, oldest first; `new` says of each
-whether it was not told before. With --publish what is new becomes a conclusion `change_point` on
-the bus. --after waits until the store has that run's conclusion and what came before it.
+Prints all change points of the history as JSON, one object per line, oldest first; `new` is true
+for those not published before. With --publish each new one becomes a conclusion `change_point` on
+the bus. --after waits until the store has that run's conclusion and everything before it.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from services.runtime.events import open_events
 from services.runtime.settings import EXIT_USAGE, ServiceSettings, load_settings
 
 PROJECTION_TIMEOUT_S = 30.0
-SETTLED_S = 2.0  # from the conclusion's arrival in the store to that of what was published before
+SETTLED_S = 2.0  # wait after the conclusion's arrival in the store for records published before it
 KNOWN = "SELECT detail FROM tidegauge.results_conclusions WHERE kind = 'change_point'"
 CONCLUDED = (
     "SELECT count() AS n FROM tidegauge.results_conclusions"
@@ -27,7 +27,7 @@ CONCLUDED = (
 
 
 def main(arguments: list[str]) -> int:
-    """Read, find, print and publish; returns the exit code."""
+    """Read, analyse, print and publish; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m analysis.changes")
     parser.add_argument("--publish", action="store_true")
     parser.add_argument("--after", metavar="RUN_ID")
@@ -45,9 +45,9 @@ def main(arguments: list[str]) -> int:
 
 
 def look_for_changes(settings: ServiceSettings, publishes: bool) -> list[dict[str, Any]]:
-    """All change points of the history, oldest first; `new` says whether one was not told before.
+    """All change points of the history, oldest first; `new` is true for those not published before.
 
-    publishes: what is new becomes a conclusion on the bus. Raises QueryError.
+    publishes: publish each new one as a conclusion on the bus. Raises QueryError.
     """
     url = store_url(settings)
     known = [json.loads(row["detail"]) for row in query(url, KNOWN)]
@@ -59,7 +59,7 @@ def look_for_changes(settings: ServiceSettings, publishes: bool) -> list[dict[st
 
 
 def await_conclusion(url: str, run_id: str) -> None:
-    """Wait until the store has a run's conclusion. Raises QueryError when it does not come."""
+    """Wait until the store has a run's conclusion. Raises QueryError on timeout."""
     deadline_s = time.monotonic() + PROJECTION_TIMEOUT_S
     while not query(url, CONCLUDED, run_id=run_id)[0]["n"]:
         if time.monotonic() > deadline_s:
@@ -69,7 +69,7 @@ def await_conclusion(url: str, run_id: str) -> None:
 
 
 def publish(settings: ServiceSettings, changes: list[Change]) -> None:
-    """Say on the bus what is new: an event of the first run after the change."""
+    """Publish new changes, as an event of the first run after the change."""
     events = open_events(settings, "conductor")
     for change in changes:
         events.conclusion("change_point", change.first_run_id, (), change.detail())

@@ -1,7 +1,7 @@
-"""What else changed where a figure changed: settings, versions, the machine. Pure.
+"""Other differences where a figure changed: settings, versions, the machine. Pure.
 
-A likely cause is something that is stored with every run and differs between the last run before
-and the first run after. That is a hint, not a proof; what nobody stores is not seen.
+A likely cause is anything stored with every run that differs between the last run before and the
+first run after. That is a hint, not a proof; causes that are not stored cannot be found.
 """
 
 import statistics
@@ -10,7 +10,7 @@ from typing import Any
 
 from analysis.changes.series import Point
 
-# In the order in which they are likely: the pipeline's own settings first, our revision last.
+# In order of likelihood: the pipeline's own settings first, our revision last.
 PARTS = ("pipelines", "packages", "java", "broker", "processor", "cores", "memory_bytes")
 REST = ("host", "system", "python", "judgement", "phases", "validity", "tidegauge")
 IGNORED = ("summary", "run_id", "seed", "suite", "step_of", "name")
@@ -19,8 +19,8 @@ MOST_CAUSES = 12
 
 
 def likely_causes(before: Sequence[Point], after: Sequence[Point], pipeline: str) -> list[str]:
-    """One sentence for each difference, likeliest first; of the measured pipeline before that of
-    those beside it. Both sides must have at least one run."""
+    """One sentence per difference, likeliest first; those of the measured pipeline before those of
+    concurrent ones. Both sides must have at least one run."""
     old, new = facts(before[-1].request, pipeline), facts(after[0].request, pipeline)
     found = [
         f"{name}: {_shown(old.get(name))} → {_shown(new.get(name))}"
@@ -31,7 +31,7 @@ def likely_causes(before: Sequence[Point], after: Sequence[Point], pipeline: str
 
 
 def facts(request: dict[str, Any], pipeline: str) -> dict[str, Any]:
-    """Everything stored of a run that may matter, by its path; the measured pipeline's settings as
+    """All stored facts of a run that may matter, by path; the measured pipeline's settings as
     `pipelines.*`."""
     own = {one["name"]: one for one in request["pipelines"]}
     beside = {name: one for name, one in own.items() if name != pipeline}

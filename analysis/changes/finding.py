@@ -1,4 +1,4 @@
-"""Changes as they are told: what was before and after, where, and what else changed there. Pure."""
+"""Describes changes: levels before and after, place, and likely causes. Pure."""
 
 import statistics
 from collections.abc import Iterable, Sequence
@@ -10,9 +10,9 @@ from analysis.changes.causes import likely_causes
 from analysis.changes.season import without_season
 from analysis.changes.series import HIGHER_IS_BETTER, Point, Series
 
-NEAR_RUNS = 2  # a change found again may move by so many runs as more become known
-# By how much medians must differ at least, in the metric's unit. Stamps are whole milliseconds,
-# whose rounding cancels in means only.
+NEAR_RUNS = 2  # tolerance for the place of a change when more runs are known
+# Minimum difference of medians, in the metric's unit. Timestamps are whole milliseconds, whose
+# rounding cancels only in means.
 LEAST_STEPS = {"mean_ms": 0.1}
 
 
@@ -27,11 +27,11 @@ class Change:
 
     @property
     def first_run_id(self) -> str:
-        """The first run after the change: the place of it."""
+        """The first run after the change, which identifies it."""
         return self.after[0].run_id
 
     def detail(self) -> dict[str, Any]:
-        """As the conclusion `change_point` has it."""
+        """Detail of the conclusion `change_point`."""
         old, new = _level(self.before), _level(self.after)
         rose = new["median"] > old["median"]
         return {
@@ -69,8 +69,8 @@ def find_changes(
 
 
 def is_known(change: Change, known: Sequence[dict[str, Any]]) -> bool:
-    """Whether this change of this series, or one NEAR_RUNS beside it, is among details that were
-    told before."""
+    """Whether this change of this series, within NEAR_RUNS, is among the details published
+    before."""
     runs = [point.run_id for point in change.series.points]
     place = runs.index(change.first_run_id)
     near = set(runs[max(0, place - NEAR_RUNS) : place + NEAR_RUNS + 1])

@@ -1,4 +1,5 @@
-"""What a time of day adds to a figure, taken out: a machine may be busier each evening. Pure."""
+"""Removes the effect of the time of day from a figure: a machine may be busier each evening.
+Pure."""
 
 import statistics
 from collections.abc import Sequence
@@ -8,14 +9,14 @@ from analysis.changes.series import Point
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 SEASON_HOURS = 4
-LEAST_DAYS, LEAST_RUNS = 3, 5  # of which each time of day must have runs, and how many
+LEAST_DAYS, LEAST_RUNS = 3, 5  # minimum days with runs at each time of day, and runs
 
 
 def without_season(points: Sequence[Point]) -> list[float]:
-    """The values as they would be at a middling time of day; as they are where too little is known.
+    """The values adjusted to an average time of day; unchanged if there is too little data.
 
-    What a time of day adds is the median of what its runs differ by, in proportion, from the median
-    of their day, so a change that stays is not taken for one.
+    The effect of a time of day is the median ratio of its runs to the median of their day, so a
+    lasting change is not removed.
     """
     values = [point.value for point in points]
     if min(values, default=0) <= 0:
@@ -37,6 +38,6 @@ def without_season(points: Sequence[Point]) -> list[float]:
 
 
 def _grouped(keys: Sequence[int]) -> dict[int, list[int]]:
-    """Positions by key."""
+    """Indexes by key."""
     order = sorted(range(len(keys)), key=lambda n: keys[n])
     return {key: list(found) for key, found in groupby(order, key=lambda n: keys[n])}

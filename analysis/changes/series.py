@@ -1,10 +1,10 @@
-"""The history of every figure, from ClickHouse: one series per workload, pipeline, stage, metric.
+"""History of every figure, from ClickHouse: one series per workload, pipeline, stage, metric.
 
-Runs belong to one series when they had the same load, content, faults, windows, kills, stages and
-pipelines beside each other, and searched in the same way if they did; settings, versions and
-machines may differ, because that is what changes are about. Only valid runs that were no step of a
-search count, and of these none that was not steady, unless most of a series were not. A search has
-no rate of its own: where it begins makes no other series.
+Runs belong to one series if they had the same load, content, faults, windows, kills, stages,
+concurrent pipelines and search parameters; settings, versions and machines may differ, because
+changes of these are to be detected. Only valid runs that were not search steps count, and only
+steady ones, unless most of a series were not steady. A search has no rate of its own: its initial
+rate does not distinguish series.
 """
 
 import json
@@ -18,7 +18,7 @@ LATENCIES = ("mean_ms", "p50_ms", "p99_ms")
 SUSTAINABLE_RATE = "sustainable_rate_per_second"
 METRICS = (*LATENCIES, SUSTAINABLE_RATE)
 HIGHER_IS_BETTER = (SUSTAINABLE_RATE,)
-MOST_RUNS = 1_000  # the newest, of all series together
+MOST_RUNS = 1_000  # newest runs of all series together
 
 NEWEST = (
     "(SELECT r.run_id FROM tidegauge.runs AS r WHERE r.concluded AND r.valid AND r.step_of = ''"
@@ -52,9 +52,9 @@ USAGE = (
 
 @dataclass(frozen=True)
 class Point:
-    """One run in a series. request: its whole request as JSON; others_cores: what processes of
-    others used on average meanwhile, None when it is not known. at_ms: when it was asked for.
-    is_steady: None when it is not known."""
+    """One run in a series. request: its whole request as JSON; others_cores: mean cores used by
+    other processes meanwhile, None if unknown. at_ms: time of the request. is_steady: None if
+    unknown."""
 
     run_id: str
     value: float
@@ -67,7 +67,7 @@ class Point:
 @dataclass(frozen=True)
 class Series:
     """The history of one figure, oldest run first. workload: name, with its rate if constant;
-    metric: `mean_ms`, `p50_ms` or `p99_ms` of `latest`, or of a search
+    metric: `mean_ms`, `p50_ms` or `p99_ms` of `latest`, or for a search
     `sustainable_rate_per_second`, whose stage is all the stages that ran."""
 
     workload: str
@@ -78,7 +78,7 @@ class Series:
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What tells it from other series in words; loads may still differ in their details."""
+        """Display key of a series; loads may still differ in details."""
         return (self.workload, self.pipeline, self.stage, self.metric)
 
 
@@ -99,8 +99,8 @@ def assemble(
     others: dict[str, float],
     when: dict[str, tuple[int, bool | None]] | None = None,
 ) -> list[Series]:
-    """Series of runs (by run id, oldest first), of their figures (rows with a column for each
-    metric), the use of others, and when they were and whether steady. Pure."""
+    """Series from runs (by run id, oldest first), their figures (rows with a column for each
+    metric), the use by others, times and steadiness. Pure."""
     by_run: dict[str, list[dict[str, Any]]] = {}
     for row in figures:
         by_run.setdefault(row["run_id"], []).append(row)
@@ -120,25 +120,25 @@ def assemble(
 
 
 def steady_ones(points: list[Point]) -> tuple[Point, ...]:
-    """Those of runs that were not found to move, where that is most of them; else all."""
+    """The runs not found unsteady, if these are the majority; else all."""
     found = tuple(point for point in points if point.is_steady is not False)
     return found if 2 * len(found) > len(points) else tuple(points)
 
 
 def alike(request: dict[str, Any]) -> str:
-    """Equal for runs that can be compared."""
+    """Equal for comparable runs."""
     workload = request["workload"]
-    load = dict(workload.get("load", {}))  # a watch has none
+    load = dict(workload.get("load", {}))  # a watch has no load
     if workload.get("search"):
-        load.pop("rate_per_second", None)  # where it begins, not what is measured
+        load.pop("rate_per_second", None)  # the initial rate, not what is measured
     told = [workload["name"], load, windows_of(request), *(workload.get(name) for name in LOAD)]
     pipelines = sorted(pipeline["name"] for pipeline in request["pipelines"])
     return json.dumps([told, pipelines, request["stages"]], sort_keys=True)
 
 
 def windows_of(request: dict[str, Any]) -> dict[str, int]:
-    """Seconds of every stage's window, by `<stage>_s`: of the domain, or of a request without one
-    those of its workload."""
+    """Window sizes of all stages in seconds, by `<stage>_s`: of the domain, or for a request
+    without one of its workload."""
     domain = request.get("domain")
     if not domain:
         return dict(request["workload"].get("windows") or {})
@@ -147,7 +147,7 @@ def windows_of(request: dict[str, Any]) -> dict[str, int]:
 
 
 def label(request: dict[str, Any]) -> str:
-    """The workload for people: its name, and its rate where it has one."""
+    """Display name of the workload: its name, and its rate if it has one."""
     workload = request["workload"]
     rate = None if workload.get("search") else workload.get("load", {}).get("rate_per_second")
     name = str(workload["name"])

@@ -1,4 +1,4 @@
-"""Changes in sentences. Pure."""
+"""Describes changes in sentences. Pure."""
 
 from typing import Any
 
