@@ -1,1 +1,1 @@
-"""What Tidegauge is made of besides its own code: the lock read, licences, a bill of materials."""
+"""Third-party components of Tidegauge: the parsed lock, licences, a bill of materials."""

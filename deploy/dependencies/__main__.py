@@ -58,7 +58,7 @@ def locked() -> tuple[Pin, ...]:
 
 
 def components() -> Iterator[Component]:
-    """Everything that others made and Tidegauge installs, ships or deploys."""
+    """All third-party components that Tidegauge installs, ships or deploys."""
     reviewed = reviewed_licences()
     contents = {
         "pyspark": tuple(bundled_jars(_installed("pyspark") / "jars", reviewed)),

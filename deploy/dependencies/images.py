@@ -1,4 +1,4 @@
-"""Which packages the image of each service holds: what it imports and what that needs, no more."""
+"""Packages in the image of each service: its imports and their dependencies, no more."""
 
 import tomllib
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from deploy.dependencies.imports import third_party
 from deploy.dependencies.lock import Pin, subset
 
-# Packages that are not called like the module they bring, underscores aside.
+# Packages whose names differ from their modules, apart from underscores.
 PACKAGE_OF = {
     "faust": "faust-streaming",
     "google": "protobuf",
@@ -14,14 +14,14 @@ PACKAGE_OF = {
     "yaml": "pyyaml",
     "zmq": "pyzmq",
 }
-# What a service needs beyond its own imports.
+# Packages of a service in addition to its imports.
 BESIDES: dict[str, tuple[str, ...]] = {
-    # Faust reads lz4-compressed topics by aiokafka's extra.
+    # Required by aiokafka for lz4-compressed topics.
     "evaluator": ("aiokafka", "cramjam"),
-    # `tidegauge evaluate` runs the evaluator's code in a process of its own.
+    # `tidegauge evaluate` runs the evaluator's code in a separate process.
     "console": ("faust-streaming", "pyarrow", "pyruhvro"),
 }
-RUNNER = "runner"  # its image has the programs of all engines
+RUNNER = "runner"  # its image contains the programs of all engines
 SERVICES = (
     "generator",
     "gateway",
@@ -36,7 +36,7 @@ SERVICES = (
 
 
 def packages_of(root: Path, service: str) -> tuple[str, ...]:
-    """Packages that the service needs directly, sorted. Raises FileNotFoundError."""
+    """Direct dependencies of the service, sorted. Raises FileNotFoundError."""
     modules, besides = set(third_party(root, service)), set(BESIDES.get(service, ()))
     for file in (root / "services").glob("*/engine.toml") if service == RUNNER else ():
         modules |= third_party(root, file.parent.name)
@@ -49,6 +49,6 @@ def image_lock(root: Path, pins: tuple[Pin, ...], service: str) -> str:
     """The part of the lock that the image of a service installs, hashes included.
 
     Raises FileNotFoundError for an unknown service, UnknownPackageError for an import that no
-    locked package brings.
+    locked package provides.
     """
     return "".join(pin.text for pin in subset(pins, packages_of(root, service)))

@@ -1,6 +1,6 @@
-"""Which packages a service imports, itself or through `schemas/` and `services/runtime/`.
+"""Packages imported by a service, directly or through `schemas/` and `services/runtime/`.
 
-Reads the sources only: nothing is imported, and imports inside functions count.
+Parses the sources without importing them; imports inside functions count.
 """
 
 import ast
@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 OURS = ("schemas", "services", "analysis", "deploy")
-# What is started as a process of its own from the image of a service, so that no import says it.
+# Modules started as separate processes from the image of a service, which no import shows.
 STARTS = {"conductor": ("analysis/changes", "deploy/kafka")}
 
 
 def third_party(root: Path, service: str) -> frozenset[str]:
-    """Top-level names of all modules that are neither ours nor of the standard library.
+    """Top-level names of all modules that are neither ours nor in the standard library.
 
-    root: the repository. Raises FileNotFoundError where there is no such service.
+    root: the repository. Raises FileNotFoundError for an unknown service.
     """
     folder = root / "services" / service
     folders = (folder, *(root / started for started in STARTS.get(service, ())))
@@ -49,6 +49,6 @@ def _imported(path: Path) -> Iterator[str]:
 
 
 def _files(root: Path, name: str) -> Iterator[Path]:
-    """The file of a module or package; none where the name is something inside a module."""
+    """The file of a module or package; none for a name inside a module."""
     path = root.joinpath(*name.split("."))
     yield from filter(Path.is_file, (path.with_suffix(".py"), path / "__init__.py"))

@@ -1,7 +1,7 @@
-"""Licences of the locked packages, as the installed packages themselves declare them.
+"""Licences of the locked packages, as declared by the installed packages.
 
-The list is a committed file, because a package that this machine does not need (one for Windows,
-say) is not installed and cannot be asked; what the list says of it is then kept.
+The list is a committed file, because packages that this machine does not need (such as those for
+Windows) are not installed; their entries in the list are kept.
 """
 
 import importlib.metadata
@@ -14,7 +14,7 @@ from deploy.dependencies.lock import Pin
 FILE = Path(__file__).with_name("licences.json")
 UNKNOWN = "not declared"
 _CLASSIFIER = "License :: "
-# Classifiers that mean one licence, as SPDX calls it.
+# SPDX identifiers of unambiguous classifiers.
 _SPDX = {
     "3-Clause BSD License": "BSD-3-Clause",
     "Apache Software License": "Apache-2.0",
@@ -33,10 +33,10 @@ def listed(path: Path = FILE) -> dict[str, dict[str, str]]:
 
 
 def declared(name: str) -> str | None:
-    """The licence that an installed package declares, or None when it is not installed.
+    """The licence declared by an installed package, or None if it is not installed.
 
-    Its SPDX expression where it has one, else its classifiers, else what its `License` field or
-    its licence file begins with.
+    Its SPDX expression if it has one, else its classifiers, else the beginning of its `License`
+    field or licence file.
     """
     try:
         metadata = importlib.metadata.metadata(name)
@@ -57,7 +57,7 @@ def declared(name: str) -> str | None:
 
 
 def _title(name: str) -> str:
-    """The first line of a package's licence file, which is its title as a rule."""
+    """The first line of a package's licence file, usually its title."""
     files = importlib.metadata.files(name) or []
     found = [path for path in files if "LICEN" in path.name.upper() and ".dist-info" in str(path)]
     return _first_line(found[0].read_text()) if found else ""
@@ -69,9 +69,9 @@ def _first_line(text: str) -> str:
 
 
 def current(pins: Iterable[Pin], known: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
-    """What the list should say now; `known` is what it says of packages that are not here.
+    """The current list; `known` provides the entries of packages that are not installed.
 
-    A package that is locked in several versions, for several Pythons, has all of them.
+    A package locked in several versions, for several Pythons, has all of them.
     """
     found: dict[str, dict[str, str]] = {}
     for pin in pins:

@@ -1,7 +1,7 @@
-"""`requirements.lock` as data: every package with its version, hashes and what needs it. Pure.
+"""`requirements.lock` as data: every package with its version, hashes and dependents. Pure.
 
-The lock says for every package why it is there (`# via …`), so what a package needs follows from
-the lock alone, without asking a registry.
+The lock states for every package why it is included (`# via …`), so dependencies follow from the
+lock alone.
 """
 
 import re
@@ -15,8 +15,8 @@ _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 @dataclass(frozen=True)
 class Pin:
-    """One locked package. marker: where it is needed, empty for everywhere; sha256: of each of its
-    files, in the order of the lock; via: names of what needs it, DIRECT for Tidegauge itself."""
+    """One locked package. marker: environment marker, empty for everywhere; sha256: of each of its
+    files, in the order of the lock; via: names of its dependents, DIRECT for Tidegauge itself."""
 
     name: str
     version: str
@@ -27,7 +27,7 @@ class Pin:
 
 
 class UnknownPackageError(ValueError):
-    """A package was asked for that the lock does not have; the text is one sentence."""
+    """A requested package is not in the lock; the text is one sentence."""
 
 
 def read_lock(text: str) -> tuple[Pin, ...]:
@@ -53,7 +53,7 @@ def _pin(lines: list[str]) -> Pin:
 
 
 def needs(pins: Iterable[Pin]) -> dict[str, tuple[str, ...]]:
-    """What each package needs directly, by name, sorted."""
+    """Direct dependencies of each package, by name, sorted."""
     found: dict[str, set[str]] = {pin.name: set() for pin in pins}
     for pin in pins:
         for parent in pin.via:
@@ -63,7 +63,7 @@ def needs(pins: Iterable[Pin]) -> dict[str, tuple[str, ...]]:
 
 
 def subset(pins: tuple[Pin, ...], wanted: Iterable[str]) -> tuple[Pin, ...]:
-    """The packages asked for and all that they need, in the order of the lock.
+    """The requested packages and all their dependencies, in the order of the lock.
 
     Raises UnknownPackageError.
     """

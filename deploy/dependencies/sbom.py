@@ -1,8 +1,8 @@
 """A bill of materials in CycloneDX 1.6 (JSON). Pure.
 
-Deterministic: the same components give the same bytes, so there is no time of making and no serial
-number in it. A package of the lock is several files, one per platform, so their hashes are those of
-a reference of the kind `distribution`; everything else is one file and has its own hash.
+Deterministic: the same components give the same bytes, so it contains no timestamp and no serial
+number. A package of the lock consists of several files, one per platform, so their hashes are those
+of a reference of type `distribution`; every other component is one file with its own hash.
 """
 
 import json
@@ -17,11 +17,11 @@ ROOT_REF = "tidegauge"
 
 @dataclass(frozen=True)
 class Component:
-    """One thing that others made.
+    """One third-party component.
 
-    kind: CycloneDX's type. base: its package URL without the version, or nothing. licence: an SPDX
-    expression, or else what its maker calls it. sha256: of the one file that it is. files: SHA-256
-    of the files that an installer chooses from. notes: properties. parts: what it bundles.
+    kind: CycloneDX type. base: its package URL without the version, or empty. licence: an SPDX
+    expression, or else the maker's own name for it. sha256: if it is a single file. files: SHA-256
+    of the files that an installer chooses from. notes: properties. parts: bundled components.
     """
 
     kind: str
@@ -37,14 +37,14 @@ class Component:
 
     @property
     def purl(self) -> str:
-        """The package URL, or nothing."""
+        """The package URL, or empty."""
         return f"{self.base}@{self.version}" if self.base else ""
 
 
 def bill(components: Iterable[Component], pins: tuple[Pin, ...], version: str) -> str:
     """The bill of materials as JSON text, a component per line.
 
-    pins: of the lock, which says which package needs which. version: of Tidegauge.
+    pins: of the lock, for dependencies between packages. version: of Tidegauge.
     """
     listed = [_described(each) for each in components]
     own = {"type": "application", "bom-ref": ROOT_REF, "name": "tidegauge", "version": version}
@@ -94,7 +94,7 @@ def _distribution(component: Component) -> list[dict[str, Any]]:
 
 
 def _licence(text: str) -> dict[str, Any]:
-    # The image builds run `deploy.dependencies` with the standard library only.
+    # Imported here because image builds run `deploy.dependencies` with the standard library only.
     from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
     try:
@@ -104,7 +104,7 @@ def _licence(text: str) -> dict[str, Any]:
 
 
 def _dependencies(pins: tuple[Pin, ...], refs: list[str]) -> list[dict[str, Any]]:
-    """Which package needs which, by the lock; what no package of the lock needs, we do."""
+    """Dependencies from the lock; packages without a dependent are dependencies of Tidegauge."""
     children = needs(pins)
     by_name: dict[str, list[str]] = {pin.name: [] for pin in pins}
     for pin in pins:

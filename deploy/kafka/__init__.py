@@ -1,1 +1,1 @@
-"""What brokers are told, wherever they run."""
+"""Broker setup, independent of where brokers run."""

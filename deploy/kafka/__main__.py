@@ -1,10 +1,10 @@
-"""Let the services log in at a broker elsewhere, and everybody do what everybody may.
+"""Set up logins and access rules on an external broker.
 
     python -m deploy.kafka
 
-What the stack does for the local broker. A container or a Job runs it once at each start, with the
-two secrets `kafka` and `kafka-broker` in the data folder; no service has the second. It waits for
-the broker, says what it did, and ends with 1 and one sentence where it cannot. Idempotent.
+The local stack does the same for the local broker. A container or a Job runs it once at each start,
+with the two secrets `kafka` and `kafka-broker` in the data folder; no service has the second. It
+waits for the broker, prints what it did, and exits with 1 and one sentence on failure. Idempotent.
 """
 
 import sys
@@ -21,7 +21,7 @@ PAUSE_S = 1
 
 
 def main() -> int:
-    """Set the broker of the settings up; the exit code."""
+    """Set up the broker of the settings; returns the exit code."""
     settings = load_settings(ServiceSettings)
     if not settings.kafka_open_bootstrap:
         print("kafka: TIDEGAUGE_KAFKA_OPEN_BOOTSTRAP names no open listener", file=sys.stderr)
@@ -36,7 +36,7 @@ def main() -> int:
 
 
 def set_up_once_it_answers(settings: ServiceSettings) -> None:
-    """Try until the broker takes it. Raises KafkaException after two minutes, SecretFileError."""
+    """Retry until the broker accepts. Raises KafkaException after two minutes, SecretFileError."""
     deadline_s = time.monotonic() + WAIT_S
     while True:
         try:

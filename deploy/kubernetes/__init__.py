@@ -1,1 +1,1 @@
-"""What of a cluster follows from settings."""
+"""Kubernetes manifests derived from settings."""

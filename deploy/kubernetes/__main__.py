@@ -1,10 +1,10 @@
-"""Let the conductor of a cluster tell the webhooks of the settings.
+"""Give the conductor on a cluster the webhooks of the settings.
 
     python -m deploy.kubernetes FOLDER [--on five-brokers] [--to CIDR …]
 
-Writes a kustomization into FOLDER, which is to be beside `base` or have its path told by --on. The
-files that the settings name are keys of the secret `tidegauge-webhooks`. --to: ranges of addresses
-in which the receivers with a name are, where these are not public ones.
+Writes a kustomization into FOLDER, beside `base` or with its path given by --on. The files named in
+the settings become keys of the secret `tidegauge-webhooks`. --to: address ranges of receivers with
+a host name, if these are not public.
 """
 
 import argparse
@@ -22,7 +22,7 @@ POLICY = "notices.yaml"
 
 
 def main(arguments: list[str]) -> int:
-    """Write both files; the exit code."""
+    """Write both files; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m deploy.kubernetes")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--on", default="base")
@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
         print(f"kubernetes: {error}", file=sys.stderr)
         return 2
     folder.mkdir(parents=True, exist_ok=True)
-    for name, found in files.items():  # JSON is YAML
+    for name, found in files.items():  # JSON is valid YAML
         (folder / name).write_text(json.dumps(found, indent=2) + "\n")
     return 0
 

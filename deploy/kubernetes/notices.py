@@ -1,7 +1,7 @@
-"""Webhooks of the settings on a cluster: what the conductor is told, mounts and reaches. Pure.
+"""Webhooks on a cluster: the conductor's settings, mounts and network policy. Pure.
 
-A network policy knows addresses and ports, no names. So a webhook with a name opens its port to
-public addresses, or to those that are given; one that is an address opens that address alone.
+A network policy supports addresses and ports, not names. So a webhook with a host name opens its
+port to public addresses, or to the given ranges; one with an IP address opens that address alone.
 """
 
 import json
@@ -25,8 +25,8 @@ _POD: Final = "/spec/template/spec"
 
 
 def network_policy(webhooks: Mapping[str, Webhook], ranges: Iterable[str] = ()) -> dict[str, Any]:
-    """The conductor's way out to its webhooks, and nobody else's. ranges: where those with a name
-    are, as CIDR; public addresses where there are none. Raises ValueError for what is no range."""
+    """Egress of the conductor to its webhooks. ranges: CIDR ranges of receivers with a host name;
+    public addresses by default. Raises ValueError for an invalid range."""
     named = [{"ipBlock": {"cidr": str(ip_network(one))}} for one in ranges]
     named = named or [{"ipBlock": PUBLIC}]
     rules: dict[str, dict[str, Any]] = {}
@@ -49,8 +49,8 @@ def network_policy(webhooks: Mapping[str, Webhook], ranges: Iterable[str] = ()) 
 def kustomization(
     webhooks: Mapping[str, Webhook], no_results_minutes: float, base: str, policy: str
 ) -> dict[str, Any]:
-    """What is put on top of a folder with a kustomization. Raises ValueError where two files of the
-    settings have one name: it is the secret's key."""
+    """The overlay on a folder with a kustomization. Raises ValueError if two files of the settings
+    have the same name, which is the secret's key."""
     patch = [
         *(_added("env", one) for one in _variables(webhooks, no_results_minutes)),
         *(_added("volumeMounts", one) for one in _mounts(webhooks)),
@@ -71,8 +71,8 @@ def kustomization(
 
 
 def _ends(webhooks: Mapping[str, Webhook]) -> Iterator[tuple[str, int]]:
-    """(range of the address, or empty where it has a name; port). An address in a file is a name on
-    the usual port. What is on this machine needs no way out."""
+    """(range of the address, or empty for a host name; port). An address in a file counts as a host
+    name with the usual port. Loopback addresses need no egress."""
     for one in webhooks.values():
         parts = urlsplit(one.url or "https://in-a-file")
         host = parts.hostname or ""
@@ -86,7 +86,7 @@ def _ends(webhooks: Mapping[str, Webhook]) -> Iterator[tuple[str, int]]:
 
 
 def _files(webhooks: Mapping[str, Webhook]) -> dict[str, Path]:
-    """The files of all webhooks by their names."""
+    """The files of all webhooks, by file name."""
     every = {file for one in webhooks.values() for file in (one.url_file, one.token_file) if file}
     found = {file.name: file for file in sorted(every)}
     if len(found) < len(every):

@@ -1,6 +1,6 @@
-"""Make archives of classes from what JVMs wrote down (services/runtime/class_archives.py).
+"""Makes class data sharing archives from class lists (services/runtime/class_archives.py).
 
-Done when a run is over: it takes a core for some seconds. An archive gets its name when a JVM has
+Runs after a run, as it uses a core for some seconds. An archive gets its final name after a JVM has
 accepted it.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from services.runtime.class_archives import FOLDER, USE, ClassArchive, is_closed
 
 MAKE_TIMEOUT_S = 180
-KEPT = 2  # of each use: of the Java runtimes that were used last
+KEPT = 2  # per use: for the most recently used Java runtimes
 MOST_LIST_BYTES = 64 * 1024 * 1024
 MOST_REASON = 400
 LOCALE = {"LC_ALL": "C.UTF-8", "PATH": os.defpath}
@@ -23,7 +23,7 @@ LOCALE = {"LC_ALL": "C.UTF-8", "PATH": os.defpath}
 
 @dataclass(frozen=True)
 class Recipe:
-    """How an archive is made. classes: what the JVM that has loaded most has written down."""
+    """How to make an archive. classes: the longest class list written by a JVM."""
 
     archive: ClassArchive
     class_path: str
@@ -31,13 +31,13 @@ class Recipe:
 
 
 def make_archives(jars: Path, say: Callable[[str], None]) -> None:
-    """Make every archive that can be made. What cannot is not tried again; nothing is raised."""
+    """Make all possible archives. Failures are recorded and not retried; raises nothing."""
     recipes = list(_recipes(jars / FOLDER))
     if recipes:
         say("making archives of classes, with which later starts are faster (once)")
     for recipe in recipes:
         reason = _make(recipe)
-        with suppress(OSError):  # what is left is tried again
+        with suppress(OSError):  # retried next time
             if reason:
                 recipe.archive.failed.write_text(f"{reason}\n")
             for path in (*recipe.archive.lists(), recipe.archive.recipe):
@@ -51,7 +51,7 @@ def _recipes(folder: Path) -> Iterator[Recipe]:
     for path in sorted(folder.glob("*.json")):
         with suppress(
             OSError, ValueError, KeyError, TypeError
-        ):  # cut off, or removed by another run
+        ):  # truncated, or removed by another run
             told = json.loads(path.read_text())
             java_home, options = Path(told["java_home"]), tuple(told["options"])
             archive = ClassArchive(folder, path.stem, java_home, options)
@@ -62,13 +62,13 @@ def _recipes(folder: Path) -> Iterator[Recipe]:
 
 
 def _make(recipe: Recipe) -> str:
-    """Make one archive; why it was not made, or nothing."""
+    """Make one archive; returns the reason of a failure, or an empty string."""
     archive = recipe.archive
     new = archive.path.with_name(f".{archive.path.name}.{os.getpid()}")
     chosen = recipe.classes.with_suffix(".chosen")
     try:
         chosen.write_text(usable(recipe.classes.read_text(errors="replace")))
-        # Objects of the heap are written by this collector only; others can read them.
+        # Only this collector can dump heap objects; others can map them.
         dump = ["-Xshare:dump", "-XX:+UseG1GC", f"-XX:SharedClassListFile={chosen}"]
         reason = _java(recipe, new, *dump) or _java(recipe, new, *USE, "-Xshare:on", "-version")
         if not reason:
@@ -82,7 +82,7 @@ def _make(recipe: Recipe) -> str:
 
 
 def _java(recipe: Recipe, new: Path, *options: str) -> str:
-    """Start the JVM of an archive; the last line of one that fails, or nothing."""
+    """Run the JVM of an archive; returns the last line of output on failure, or an empty string."""
     archive = recipe.archive
     java = str(archive.java_home / "bin" / "java")
     done = subprocess.run(
@@ -108,12 +108,12 @@ def _java(recipe: Recipe, new: Path, *options: str) -> str:
 
 
 def usable(classes: str) -> str:
-    """A list without the line that its JVM was writing when it ended."""
+    """A class list without a last line truncated by the JVM's end."""
     return classes[: classes.rfind("\n") + 1]
 
 
 def _forget_old(made: ClassArchive) -> None:
-    """Remove what belongs to other jars or Java runtimes, but for the newest."""
+    """Remove archives of other jars or Java runtimes, except the newest."""
     use = made.name.rpartition("-")[0]
     for ending in ("jsa", "failed"):
         found = made.folder.glob(f"{use}-*.{ending}")

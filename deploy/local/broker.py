@@ -1,7 +1,7 @@
-"""The local Kafka broker: its configuration, how it is formatted and when it serves.
+"""The local Kafka broker: configuration, formatting and readiness.
 
-One node that is broker and controller (KRaft), on loopback, one replica of everything, sized for
-a laptop. Whatever it keeps is in `<data>/kafka`. deploy/local/broker_access.py: who may do what.
+One node is broker and controller (KRaft), on loopback, with one replica of everything, sized for a
+laptop. Its data is in `<data>/kafka`. Access rules: deploy/local/broker_access.py.
 """
 
 import base64
@@ -33,22 +33,22 @@ METRICS_CONFIG = ROOT / "deploy" / "kafka" / "jmx-exporter.yaml"
 FORMAT_TIMEOUT_S = 60
 PROBE_TIMEOUT_S = 2.0
 JVM_OPTIONS = (
-    # Kafka's own choice of collector, whatever the JVM would pick on a small machine.
+    # Kafka's own choice of collector, independent of the JVM's choice on a small machine.
     "-XX:+UseG1GC",
     "-XX:MaxGCPauseMillis=20",
     "-XX:+ExplicitGCInvokesConcurrent",
 )
-# Quick code from the start, for a broker that serves one run. The optimising compiler saves a third
-# of its processor time, but only after some minutes in which it takes as much.
+# C1 only, for a broker that serves one run. C2 saves a third of the processor time, but only after
+# some minutes in which it uses as much itself.
 ONLY_QUICK = "-XX:TieredStopAtLevel=1"
 
 
 class BrokerError(Exception):
-    """The broker's folder cannot be formatted; the text is one sentence."""
+    """The broker's data folder cannot be formatted; the text is one sentence."""
 
 
 class BrokerSettings(ServiceSettings):
-    """What is particular to the broker. kafka_heap_mb: largest heap of its JVM."""
+    """Settings of the broker. kafka_heap_mb: maximum heap of its JVM."""
 
     kafka_heap_mb: int = Field(512, ge=256, le=65_536)
 
@@ -77,9 +77,9 @@ def server_properties(settings: ServiceSettings) -> str:
         "share.coordinator.state.topic.min.isr": 1,
         "share.coordinator.state.topic.num.partitions": 1,
         "group.initial.rebalance.delay.ms": 0,
-        # A quarter of the default heap would go to this buffer; the compacted topics are small.
+        # The default takes a quarter of the heap; the compacted topics are small.
         "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
-        # More threads than cores only hand requests to each other.
+        # More threads than cores only add context switches.
         "num.network.threads": min(max(1, cores // 2), 8),
         "num.io.threads": min(max(2, cores), 16),
         "background.threads": 2,
@@ -88,20 +88,19 @@ def server_properties(settings: ServiceSettings) -> str:
 
 
 def log_directory(settings: ServiceSettings) -> Path:
-    """Where the broker keeps its records."""
+    """The broker's data folder."""
     return settings.data / "kafka" / "records"
 
 
 def properties_file(settings: ServiceSettings) -> Path:
-    """Where the configuration file is."""
+    """Path of the configuration file."""
     return settings.data / "kafka" / "server.properties"
 
 
 def broker_command(
     settings: ServiceSettings, java: Java, is_optimised: bool = False
 ) -> tuple[str, ...]:
-    """The command that is the broker. is_optimised: with the optimising compiler, which pays in
-    what runs for long."""
+    """The broker's command line. is_optimised: use C2, which pays off in long runs."""
     heap = BrokerSettings(**settings.model_dump()).kafka_heap_mb
     compiler = () if is_optimised else (ONLY_QUICK,)
     archive = _archive(settings, java)
@@ -111,7 +110,7 @@ def broker_command(
 
 
 def prepare_broker(settings: ServiceSettings, java: Java) -> None:
-    """Write the configuration, and format the folder when it is new. Raises BrokerError."""
+    """Write the configuration, and format the folder if it is new. Raises BrokerError."""
     properties_file(settings).parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(_temporary(settings), ignore_errors=True)
     _temporary(settings).mkdir()
@@ -145,7 +144,7 @@ def broker_ready(settings: ServiceSettings) -> bool:
     except OSError:
         return False
     try:
-        # A new client each time: one that has failed waits longer and longer before it tries again.
+        # A new client each time, because a failed one backs off before it retries.
         client = AdminClient(open_client_properties(settings, "stack"))
         metadata: ClusterMetadata = client.list_topics(timeout=PROBE_TIMEOUT_S)
     except KafkaException:
@@ -154,8 +153,8 @@ def broker_ready(settings: ServiceSettings) -> bool:
 
 
 def set_up_broker(settings: ServiceSettings) -> None:
-    """Let the services log in, and create the topics that exist whatever runs. Raises
-    KafkaException, KafkaUnavailableError."""
+    """Set up logins of the services and create the fixed topics. Raises KafkaException,
+    KafkaUnavailableError."""
     set_up_access(settings)
     topics = fixed_topics(settings.results_days, settings.results_mebibytes)
     ensure_topics(admin_client(settings, "stack"), topics, settings.replication)
@@ -179,31 +178,32 @@ def _class_path(settings: ServiceSettings) -> str:
 
 
 def _archive(settings: ServiceSettings, java: Java) -> ClassArchive | None:
-    """The classes of its start; not of the agent, which the JVM appends to the class path."""
+    """Archive of its startup classes, without the agent, which the JVM appends to the class
+    path."""
     return class_archive(settings.jars, "broker", java.home, of=[settings.jars / STAMP])
 
 
 def _temporary(settings: ServiceSettings) -> Path:
-    """Where the JVM unpacks its native libraries; a broker that is killed leaves them."""
+    """Folder where the JVM unpacks native libraries; a killed broker leaves them there."""
     return settings.data / "kafka" / "tmp"
 
 
 def _metrics_agent(settings: ServiceSettings) -> str:
-    """The option that serves what the broker counts as Prometheus metrics."""
+    """The option that exports the broker's metrics for Prometheus."""
     (jar,) = (path for path in jar_paths(IVY_FILE) if path.parent.name == "agent")
     address = f"{settings.host}:{settings.port('kafka_metrics')}"
     return f"-javaagent:{settings.jars / jar}={address}:{METRICS_CONFIG}"
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, also where one was there before."""
+    """Write a file readable by its owner only, replacing an existing one."""
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
 
 
 def _random_cluster_id() -> str:
-    """A cluster id as Kafka makes them: 16 random bytes in URL-safe base 64, no leading dash."""
+    """A cluster id in Kafka's format: 16 random bytes in URL-safe base 64, no leading dash."""
     text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     return _random_cluster_id() if text.startswith("-") else text
 

@@ -1,20 +1,20 @@
-"""Who may do what at the broker: three listeners, three users, a few rules.
+"""Access control of the broker: three listeners, three users, a few rules.
 
 | listener | who logs in | how |
 |---|---|---|
 | OPEN | nobody: everybody is User:ANONYMOUS | |
 | INTERNAL | the services, with the secret `<data>/secrets/kafka` | SCRAM-SHA-256 |
-| INTERNAL, CONTROLLER | the broker itself, and whoever started it while it sets it up | PLAIN |
+| INTERNAL, CONTROLLER | the broker itself, and the process that sets it up | PLAIN |
 
-The services may do everything. ANONYMOUS may read every topic, with a consumer group of its own,
-write output topics, and make topics for an engine's own use (`engine.…`): a pipeline needs no
-secret, and whoever has none can neither command a service nor forge a result nor add to an input.
+The services may do everything. ANONYMOUS may read every topic, with its own consumer group, write
+output topics, and create topics for an engine's own use (`engine.…`). So a pipeline needs no
+secret, and clients without one can neither command a service, nor forge results, nor add input.
 
 The local broker's own password is new at every start. So it is worthless to a process that takes
-the port of a broker that has ended, and is sent the password by a client that does not know.
+over the port of a stopped broker and receives the password from an unsuspecting client.
 
-The brokers of deploy/compose and deploy/kubernetes have the same listeners, users and rules; there
-`python -m deploy.kafka` sets them up.
+The brokers of deploy/compose and deploy/kubernetes have the same listeners, users and rules, set up
+by `python -m deploy.kafka`.
 """
 
 from collections.abc import Iterator
@@ -40,14 +40,14 @@ from services.runtime.settings import KAFKA_USER, ServiceSettings
 
 OWNER: Final = "broker"
 ANONYMOUS: Final = "User:ANONYMOUS"
-SERVICE_GROUPS: Final = "tidegauge-"  # what the names of the services' consumer groups begin with
-SCRAM_ITERATIONS: Final = 4096  # the least that Kafka takes; the password is random
+SERVICE_GROUPS: Final = "tidegauge-"  # prefix of the services' consumer groups
+SCRAM_ITERATIONS: Final = 4096  # Kafka's minimum; the password is random
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
 def access_properties(settings: ServiceSettings) -> dict[str, object]:
-    """The broker's properties that say who may log in where. They hold the owner's password."""
+    """The broker's listener and login properties. They contain the owner's password."""
     password = kept_secret(_owner_secret(settings))
     login = f'{_PLAIN} required username="{OWNER}" password="{password}" user_{OWNER}="{password}";'
     return {
@@ -70,15 +70,15 @@ def access_properties(settings: ServiceSettings) -> dict[str, object]:
 
 
 def renew_owner(settings: ServiceSettings) -> None:
-    """Give the broker another password of its own, and see that the services have theirs. Raises
+    """Generate a new password for the broker, and create that of the services if missing. Raises
     OSError, SecretFileError."""
     _owner_secret(settings).unlink(missing_ok=True)
     kept_secret(settings.kafka_secret)
 
 
 def set_up_access(settings: ServiceSettings) -> None:
-    """Let the services log in with their secret and everybody do what everybody may. The broker
-    remembers both. Idempotent. Raises KafkaException, SecretFileError."""
+    """Set the login of the services and the rules for anonymous clients, which the broker stores.
+    Idempotent. Raises KafkaException, SecretFileError."""
     login = {
         "sasl.mechanism": "PLAIN",
         "sasl.username": OWNER,
@@ -97,7 +97,7 @@ def set_up_access(settings: ServiceSettings) -> None:
 
 
 def anonymous_rules() -> Iterator[AclBinding]:
-    """What a client without a login may do, and what it may not."""
+    """What a client without a login may do, and may not do."""
     everything, outputs = "*", output_topic("", "").removesuffix(".")
     for operation in (AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS):
         yield _rule(ResourceType.TOPIC, everything, operation)

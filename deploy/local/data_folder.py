@@ -1,4 +1,4 @@
-"""The data folder is its owner's alone: nobody else lists, reads or changes what is in it."""
+"""The data folder is private: only its owner can list, read or change its content."""
 
 import os
 import stat
@@ -8,18 +8,18 @@ from pathlib import Path
 
 from deploy.local.failures import EXIT_USAGE, StackError
 
-# Whatever a stack writes is closed to others, wherever it writes.
+# All files of a stack are closed to others.
 UMASK = 0o077
 FOLDER_MODE = 0o700
 LOCK_NAME = "stack.lock"
-# By any of these a data folder is known, also a restored one and one of an earlier version.
+# Any of these identifies a data folder, also a restored one and one of an earlier version.
 OWN_NAMES = frozenset({LOCK_NAME, "kafka", "clickhouse"})
 
 
 def check_owner(data: Path) -> None:
-    """Raise StackError when the folder, or a link in its place, is another user's.
+    """Raise StackError if the folder, or a link in its place, belongs to another user.
 
-    A folder that does not exist yet is nobody's.
+    A missing folder is accepted.
     """
     with suppress(FileNotFoundError):
         for found in (data.lstat(), data.stat()):
@@ -32,10 +32,10 @@ def check_owner(data: Path) -> None:
 
 
 def make_private(data: Path, on_progress: Callable[[str], None]) -> None:
-    """Make the folder when it is missing, and close it to others. Raises StackError, OSError.
+    """Create the folder if missing, and close it to others. Raises StackError, OSError.
 
-    Only an empty folder and one that was a data folder before are closed: a shared folder given
-    by mistake stays as it is, and is refused.
+    Only empty folders and existing data folders are closed: a shared folder given by mistake is
+    left unchanged and refused.
     """
     check_owner(data)
     data.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)

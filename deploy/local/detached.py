@@ -1,4 +1,4 @@
-"""Start a stack that outlives the terminal: `python -m deploy.local up` in a session of its own."""
+"""Starts a stack that outlives the terminal: `python -m deploy.local up` in its own session."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ PREFIX = "tidegauge: "
 def start_detached(settings: ServiceSettings, on_progress: Progress) -> None:
     """Start the stack of `settings.data` (absolute); returns when it is ready.
 
-    Its progress is passed on from `logs/stack.log`. Interrupted, it ends what it began. Raises
+    Relays progress from `logs/stack.log`. If interrupted, it stops what it started. Raises
     StackError with the sentence of the process that failed.
     """
     make_private(settings.data, on_progress)
@@ -44,7 +44,7 @@ def start_detached(settings: ServiceSettings, on_progress: Progress) -> None:
 
 
 def _settled(process: subprocess.Popen[bytes], file: StateFile, lines: "_Lines") -> bool:
-    """Whether the start is over, one way or the other."""
+    """Whether the start has succeeded or failed."""
     lines.relay()
     if process.poll() is not None:
         return True
@@ -53,14 +53,14 @@ def _settled(process: subprocess.Popen[bytes], file: StateFile, lines: "_Lines")
 
 
 class _Lines:
-    """Passes on the lines of a log as they come."""
+    """Relays new lines of a log."""
 
     def __init__(self, log: Path, on_progress: Progress) -> None:
         self._file = log.open(errors="replace")
         self._progress = on_progress
 
     def relay(self) -> None:
-        """Pass on what was added; a line that says why the process failed is not progress."""
+        """Relay new lines, except the line that gives the reason of a failure."""
         for line in self._file:
             if line.strip() and not line.startswith(PREFIX):
                 self._progress(line.rstrip())

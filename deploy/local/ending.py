@@ -1,4 +1,4 @@
-"""End a recorded stack: dependents first, and nothing of it is left."""
+"""Stops a recorded stack completely, dependents first."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,10 +13,11 @@ OWNER_GRACE_S = 10.0
 
 
 def end_stack(file: StateFile, found: StackState, parts: Sequence[Part]) -> None:
-    """End all processes of a recorded stack, then forget it. Raises NotEndedError when some stay.
+    """Stop all processes of a recorded stack, then remove the record. Raises NotEndedError if some
+    remain.
 
-    It is recorded as stopping first, so that its owner does not take the ends for crashes. Where
-    nothing can be written any more it is forgotten first, which the owner understands too.
+    It is first recorded as stopping, so that its owner does not treat the exits as crashes. If
+    nothing can be written, the record is removed first, which the owner understands too.
     """
     try:
         file.write(replace(found, phase=STOPPING))
@@ -33,9 +34,9 @@ def end_stack(file: StateFile, found: StackState, parts: Sequence[Part]) -> None
 
 
 def interrupt_start(found: StackState | None) -> None:
-    """Tell a detached process that is still starting its stack to give up.
+    """Interrupt a detached process that is still starting its stack.
 
-    It holds the lock, so whoever wants to stop the stack would wait for the end of the start.
+    It holds the lock, so `down` would otherwise wait for the end of the start.
     """
     if found and found.detached and found.phase == STARTING and found.owner.pid != os.getpid():
         end([found.owner], "", OWNER_GRACE_S)
@@ -54,7 +55,7 @@ def stop_order(
 
 
 def _end_owner(found: StackState) -> None:
-    """A detached owner sees that its stack is gone and ends by itself, or is ended."""
+    """Wait for a detached owner to notice that its stack is gone and exit, else end it."""
     if not found.detached or found.owner.pid == os.getpid():
         return
     wait_until(lambda: not is_alive(found.owner), OWNER_GRACE_S)

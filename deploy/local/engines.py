@@ -42,8 +42,8 @@ HEAD = "# Written by: .venv/bin/python -m deploy.local.engines lock FOLDER\n"
 def install_engines(
     engines: Iterable[Engine], settings: ServiceSettings, say: Callable[[str], None]
 ) -> None:
-    """Make each engine's installation what its folder says; does nothing where it is. Raises
-    InstallError with one sentence."""
+    """Bring each engine's installation up to date; idempotent. Raises InstallError with one
+    sentence."""
     for engine in {each.spec.name: each for each in engines}.values():
         try:
             _install(installed(engine, settings), settings, say)
@@ -54,7 +54,7 @@ def install_engines(
 
 
 def _why(error: Exception) -> str:
-    """An error without the system's number of it."""
+    """An error message without its errno."""
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"
     return str(error)
@@ -100,7 +100,7 @@ def _install_packages(place: Installed) -> None:
         fill = [python, "-m", "pip", "install", "--quiet", "--use-pep517"]
     fill += ["--no-deps", "--require-hashes"]
     run("making its environment", make, ROOT)
-    # Isolated builds would fetch build tools of any version and without a hash.
+    # Isolated builds would fetch build tools of any version, without hashes.
     run("installing its build tools", [*fill, "-r", BUILD_LOCK], ROOT)
     run("installing its packages", [*fill, "--no-build-isolation", "-r", str(lock)], ROOT)
     _stamp(place.venv / STAMP, lock.read_text())
@@ -113,7 +113,7 @@ def find_uv() -> str | None:
 
 
 def _compile(place: Installed, settings: ServiceSettings) -> None:
-    """Compile all Java into a new folder, which replaces the one that is there."""
+    """Compile all Java into a new folder, which then replaces the existing one."""
     compilers = sorted((place.jars / COMPILER).glob("*.jar"))
     if not compilers:
         raise InstallError(f"its {place.engine.spec.install.jars} names no {COMPILER}")
@@ -140,7 +140,7 @@ def _compile(place: Installed, settings: ServiceSettings) -> None:
 
 
 def _expanded(class_path: Iterable[str]) -> list[str]:
-    """A class path with the jars instead of `folder/*`, which only Java itself understands."""
+    """A class path with jars in place of `folder/*`, which only Java expands."""
     found: list[str] = []
     for part in class_path:
         path = Path(part)
@@ -155,7 +155,7 @@ def _stamp(path: Path, text: str) -> None:
 
 
 def write_locks(folder: Path) -> None:
-    """Write the locks of an engine's folder anew: of `requirements.in` and of `ivy.xml`. Raises
+    """Write the locks of an engine's folder, from `requirements.in` and `ivy.xml`. Raises
     InstallError and FetchError."""
     if (folder / REQUIREMENTS).is_file():
         lock = folder / "requirements.lock"

@@ -1,4 +1,4 @@
-"""How a stack fails: one sentence, and the last lines of the log that tells more."""
+"""Failures of a stack: one sentence, and the last lines of the relevant log."""
 
 import signal
 from pathlib import Path
@@ -9,10 +9,10 @@ EXIT_USAGE = 2
 
 
 class StackError(Exception):
-    """The stack cannot start or go on; the text is one sentence.
+    """The stack cannot start or continue; the text is one sentence.
 
-    log_tail: last lines of the log of the part concerned, oldest first. exit_code: what the
-    command line should end with, 2 when other settings would help.
+    log_tail: last lines of the part's log, oldest first. exit_code: for the command line, 2 if
+    other settings would help.
     """
 
     def __init__(
@@ -28,23 +28,23 @@ class StackStoppedError(StackError):
 
 
 def crashed(name: str, code: int | None, log: Path) -> StackError:
-    """A part has ended by itself. code: of subprocess, negative for a signal; None is unknown."""
+    """A part exited unexpectedly. code: of subprocess, negative for a signal; None is unknown."""
     return StackError(f"{name} {ending(code)}; its log is {log}", tail(log))
 
 
 def not_ready(name: str, timeout_s: float, log: Path) -> StackError:
-    """A part runs and does not become ready."""
+    """A part runs but does not become ready."""
     return StackError(f"{name} was not ready within {timeout_s:g} s; its log is {log}", tail(log))
 
 
 def worn_out(name: str, how: str, restarts: int, log: Path) -> StackError:
-    """A part has ended too often. how: what became of it the last time."""
+    """A part has exited too often. how: its last exit."""
     tries = f" after {restarts} restart{'' if restarts == 1 else 's'}" if restarts else ""
     return StackError(f"{name} {how}{tries}; its log is {log}", tail(log))
 
 
 def unwritable(error: OSError, folder: Path) -> StackError:
-    """The folder of the state cannot be used: it is full, or somebody else's."""
+    """The state folder is not writable: the disk is full, or the folder belongs to another user."""
     return StackError(f"{error.filename or folder} cannot be used: {error.strerror or error}")
 
 
@@ -61,7 +61,7 @@ def ending(code: int | None) -> str:
 
 
 def tail(log: Path, lines: int = 12) -> tuple[str, ...]:
-    """The last lines of a log that are not empty; none when there is no log."""
+    """The last non-empty lines of a log; none without a log."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - TAIL_BYTES))

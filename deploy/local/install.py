@@ -1,16 +1,16 @@
-"""Make `.venv` from `requirements.lock` and `.jars` from `ivy.lock`; does nothing when they are.
+"""Install `.venv` from `requirements.lock` and `.jars` from `ivy.lock`; idempotent.
 
     python3 -m deploy.local.install
 
-Run by `./tidegauge` with the machine's own Python, so this module needs the standard library only.
-An interrupted installation is taken up by the next one: what has no stamp is made anew, from the
-caches of the tools. Two at once: the second waits for the first, and the lock dies with its owner.
-Fails with one line on standard error that names the step and the last thing its tool said.
+Run by `./tidegauge` with the system Python, so this module needs the standard library only. An
+interrupted installation is resumed by the next one: everything without a stamp is rebuilt from the
+tools' caches. Concurrent installations wait for each other; the lock is released when its owner
+dies. Fails with one line on standard error that names the step and the last line of the tool's
+output.
 
-Every package, also those that build packages, and every jar is checked against a SHA-256 of a lock,
-so no server has to be believed.
-An address of the environment must be https all the same; what the tools read elsewhere, such as
-pip.conf, is left to them.
+Every package, including build tools, and every jar is verified against a SHA-256 in a lock, so no
+server has to be trusted. Addresses in the environment must be https nevertheless; settings that the
+tools read elsewhere, such as pip.conf, are not checked.
 """
 
 import fcntl
@@ -26,13 +26,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 ROOT = Path(__file__).resolve().parents[2]
-# Other users may run what is installed, and change none of it.
+# Other users may run installed programs, but not change them.
 OTHERS_WRITE = 0o022
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
-BUILD_LOCK = "deploy/local/build.lock"  # what builds packages that are published as source
+BUILD_LOCK = "deploy/local/build.lock"  # build tools of packages published as source
 NEEDED_FREE_BYTES = 3 * 1024**3
-# How pip and uv say that nothing answers; the last line of pip says only that it found nothing.
+# Messages of pip and uv for network failures; pip's last line only says that nothing was found.
 NETWORK_FAILURES = (
     "Failed to establish a new connection",
     "name resolution",
@@ -41,7 +41,7 @@ NETWORK_FAILURES = (
     "error sending request",
 )
 MIRROR = "TIDEGAUGE_MAVEN_REPOSITORY"
-# Each holds addresses with spaces or commas between them, some of them as NAME=ADDRESS, or folders.
+# Each contains addresses or folders separated by spaces or commas, some as NAME=ADDRESS.
 ADDRESSES = (
     MIRROR,
     "PIP_INDEX_URL",
@@ -56,7 +56,7 @@ ADDRESSES = (
 
 
 class InstallError(Exception):
-    """The installation cannot go on; the text is one sentence."""
+    """The installation cannot continue; the text is one sentence."""
 
 
 def main() -> int:
@@ -77,7 +77,7 @@ def main() -> int:
 
 
 def install(root: Path) -> None:
-    """Make `.venv` and `.jars` of the repository `root` what its files say. Raises InstallError."""
+    """Bring `.venv` and `.jars` of the repository `root` up to date. Raises InstallError."""
     check_addresses(os.environ)
     (root / ".jars").mkdir(exist_ok=True)
     with closing(locked(root / ".jars" / "install.lock")):
@@ -90,7 +90,7 @@ def install(root: Path) -> None:
 
 
 def close_to_writers(folder: Path) -> None:
-    """Take from others the right to change what is installed; a tool's cache may give it them."""
+    """Remove write permissions of others, which may come from a tool's cache."""
     for place, folders, files in os.walk(folder):
         for path in (place, *(os.path.join(place, name) for name in (*folders, *files))):
             found = os.lstat(path)
@@ -101,7 +101,7 @@ def close_to_writers(folder: Path) -> None:
 
 
 def check_addresses(environ: Mapping[str, str]) -> None:
-    """Raises InstallError, which names the variable, for an address that is not secure."""
+    """Raise InstallError, which names the variable, for an insecure address."""
     for name in ADDRESSES:
         for word in environ.get(name, "").replace(",", " ").split():
             address = word.partition("=")[2] if "=" in word.partition("://")[0] else word
@@ -110,12 +110,12 @@ def check_addresses(environ: Mapping[str, str]) -> None:
 
 
 def insecure(name: str) -> str:
-    """What is wrong with the address in a variable; the address may hold a password."""
+    """Error text for a variable. It omits the address, which may contain a password."""
     return f"{name} must begin with https:// (http:// serves on loopback only)"
 
 
 def is_secure(address: str) -> bool:
-    """Whether an address is https, a file of this machine, or http that does not leave it."""
+    """Whether an address is https, a local file, or http on loopback."""
     try:
         url = urlsplit(address)
         if url.scheme == "http":
@@ -127,9 +127,9 @@ def is_secure(address: str) -> bool:
 
 
 class _Lock:
-    """An exclusive lock on a file, which the kernel releases when its holders are gone.
+    """An exclusive file lock, released by the kernel when its holders have ended.
 
-    The children inherit it: an orphaned tool still installs, so it still holds the lock.
+    Child processes inherit it: an orphaned tool that still installs still holds the lock.
     """
 
     def __init__(self, path: Path) -> None:
@@ -165,7 +165,7 @@ def venv_python(root: Path) -> Path:
 
 
 def install_packages(root: Path) -> None:
-    """Make `.venv` hold exactly the locked packages, each checked against its hash."""
+    """Install exactly the locked packages into `.venv`, with hashes verified."""
     venv = root / ".venv"
     stamp = venv / "installed.lock"
     check_room(root)
@@ -180,7 +180,7 @@ def install_packages(root: Path) -> None:
         say("bringing the Python packages up to date")
     uv = uv or install_uv(root)
     into = ["--require-hashes", "--python", str(venv_python(root))]
-    # Isolated builds would fetch build tools of any version and without a hash.
+    # Isolated builds would fetch build tools of any version, without hashes.
     build = [uv, "pip", "install", *into, "-r", BUILD_LOCK]
     run("installing the build tools", build, root)
     sync = [uv, "pip", "sync", *into, "--no-build-isolation", "requirements.lock"]
@@ -190,7 +190,7 @@ def install_packages(root: Path) -> None:
 
 
 def make_venv(root: Path, uv: str | None) -> None:
-    """An empty environment of the running interpreter; by venv when there is no uv."""
+    """Create an empty environment of the running interpreter, with venv if there is no uv."""
     if uv is not None:
         command = [uv, "venv", "--python", sys.executable, ".venv"]
     elif importable("ensurepip"):
@@ -204,7 +204,7 @@ def make_venv(root: Path, uv: str | None) -> None:
 
 
 def importable(module: str) -> bool:
-    """Whether a module of the standard library is there; some systems package it apart."""
+    """Whether a standard library module exists; some distributions package it separately."""
     command = [sys.executable, "-c", f"import {module}"]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
@@ -217,7 +217,7 @@ def install_uv(root: Path) -> str:
 
 
 def check_room(root: Path) -> None:
-    """Raises InstallError when the disk cannot take the packages."""
+    """Raise InstallError if there is too little disk space for the packages."""
     free = shutil.disk_usage(root).free
     if free < NEEDED_FREE_BYTES:
         raise InstallError(
@@ -248,7 +248,7 @@ def run(step: str, command: Sequence[str], root: Path) -> None:
 
 
 def reason(output: str, code: int) -> str:
-    """What to tell of a failed tool: a full disk, no network, or else the last line it wrote."""
+    """The reason of a tool's failure: a full disk, no network, or else its last output line."""
     if "No space left on device" in output:
         return "the disk is full"
     lines = [line.strip() for line in output.splitlines() if line.strip()]
@@ -259,7 +259,7 @@ def reason(output: str, code: int) -> str:
 
 
 def tool_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The user's environment, with pip's index and certificate told to uv where uv has none."""
+    """The user's environment, with pip's index and certificate set for uv unless uv has its own."""
     merged = dict(environ)
     for uv_name, pip_name in (
         ("UV_DEFAULT_INDEX", "PIP_INDEX_URL"),
@@ -273,7 +273,7 @@ def tool_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def say(text: str) -> None:
-    """One line for the person who waits."""
+    """Print one progress line."""
     print(f"tidegauge: {text}", file=sys.stderr, flush=True)
 
 

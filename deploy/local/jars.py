@@ -1,13 +1,12 @@
-"""Fetch the jars that `ivy.xml` names into `.jars`, a folder per use, and check them.
+"""Fetch the jars listed in `ivy.xml` into `.jars`, a folder per use, and verify them.
 
-    python -m deploy.local.jars           fetch what `.jars` lacks
+    python -m deploy.local.jars           fetch missing jars
     python -m deploy.local.jars lock      write both locks, after a change of an Ivy file
 
-Ivy comes with pyspark; it runs with its cache in `.jars/.ivy`, which is kept until everything is
-there, so an interrupted fetch is taken up again. The new folders replace the old ones when they
-are complete and every jar has the SHA-256 of `ivy.lock`. Java is told the certificates that Python
-trusts and the proxies of the environment, so that a mirror or a proxy which serves for the packages
-serves for the jars too.
+Ivy is part of pyspark. Its cache in `.jars/.ivy` is kept until everything is fetched, so an
+interrupted fetch is resumed. The new folders replace the old ones when they are complete and every
+jar has the SHA-256 of `ivy.lock`. Java gets the certificates that Python trusts and the proxies of
+the environment, so that a mirror or proxy for packages also works for jars.
 """
 
 import importlib.util
@@ -53,10 +52,11 @@ def main(arguments: list[str]) -> int:
 
 
 def fetch(jars: Path, ivy_file: Path) -> None:
-    """Make `jars` hold one folder per configuration of `ivy_file`, as its lock says, and the stamp.
+    """Make `jars` contain one folder per configuration of `ivy_file`, as in its lock, and the
+    stamp.
 
-    Jars that are there and right are not fetched again. Raises FetchError; the jars that were
-    there before then stay, without the stamp.
+    Correct existing jars are not fetched again. Raises FetchError; existing jars are then kept,
+    without the stamp.
     """
     lock_file = ivy_file.with_suffix(".lock")
     lock = read_jars_lock(lock_file.read_text())
@@ -76,7 +76,7 @@ def fetch(jars: Path, ivy_file: Path) -> None:
 
 
 def _replace(jars: Path, ivy_file: Path, lock: dict[Path, str]) -> None:
-    """Fetch all jars into a folder of its own; when they are right, they replace what is there."""
+    """Fetch all jars into a separate folder, verify them, and replace the existing ones."""
     new, cache = jars / ".new", jars / ".ivy"
     shutil.rmtree(new, ignore_errors=True)
     _run_ivy(find_java(jars), cache, ivy_file, new)
@@ -93,7 +93,7 @@ def _replace(jars: Path, ivy_file: Path, lock: dict[Path, str]) -> None:
 
 
 def write_lock(jars: Path, ivy_file: Path) -> None:
-    """Fetch the jars of an Ivy file anew and write what they are as its lock. Raises FetchError."""
+    """Fetch the jars of an Ivy file again and write its lock. Raises FetchError."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _run_ivy(find_java(jars), folder / ".ivy", ivy_file, folder)
@@ -102,12 +102,12 @@ def write_lock(jars: Path, ivy_file: Path) -> None:
 
 
 def jar_paths(ivy_file: Path) -> tuple[Path, ...]:
-    """Where each jar of an Ivy file belongs: `broker/kafka_2.13-4.3.1.jar`, for example."""
+    """Path of each jar of an Ivy file, for example `broker/kafka_2.13-4.3.1.jar`."""
     return tuple(path for path, *_coordinates in ivy_dependencies(ivy_file))
 
 
 def ivy_dependencies(ivy_file: Path) -> tuple[tuple[Path, str, str, str], ...]:
-    """Every jar of an Ivy file: where it belongs, group, name and version."""
+    """Every jar of an Ivy file: path, group, name and version."""
     found = []
     for dependency in ElementTree.parse(ivy_file).getroot().iter("dependency"):
         group, name, version, conf = (
@@ -136,7 +136,7 @@ def _run_ivy(java: Java, cache: Path, ivy_file: Path, new: Path) -> None:
 
 
 def ivy_reason(output: str) -> str:
-    """The one line of Ivy's output that says what was wrong."""
+    """The line of Ivy's output with the error."""
     lines = [line.strip() for line in output.splitlines() if line.strip(" :\t")]
     for telling in ("No space left", "Server access error", "Host ", "not found", "Exception"):
         found = [line for line in lines if telling in line]
@@ -156,7 +156,7 @@ def _ivy_jar() -> Path:
 
 
 def _trust_options(folder: Path) -> list[str]:
-    """Options that make Java trust what Python trusts; none when Python knows no certificate."""
+    """Options that make Java trust Python's certificates; none if Python has none."""
     certificates = trusted_certificates()
     if not certificates:
         return []
@@ -170,7 +170,7 @@ def _trust_options(folder: Path) -> list[str]:
 
 
 def _proxy_options() -> list[str]:
-    """The proxies of the environment as Java's options (`https_proxy` and the like)."""
+    """The proxies of the environment (`https_proxy` etc.) as Java options."""
     options = []
     for scheme in ("http", "https"):
         proxy = urlsplit(urllib.request.getproxies().get(scheme, ""))

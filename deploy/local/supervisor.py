@@ -1,8 +1,8 @@
-"""Start a part again that has died, as long as its budget lasts.
+"""Restarts dead parts within their budget.
 
-For the process that started the stack; it calls tick() a few times a second. A part that dies, or
-does not become ready again in time, waits a little, and for the parts that it depends on, and is
-then started as at first. Everybody is told: the terminal, the bus, `stack.json`.
+Used by the process that started the stack, which calls tick() a few times a second. A part that
+dies, or does not become ready again in time, waits for its delay and its dependencies, and is then
+started as at first. Restarts are reported to the terminal, the bus and `stack.json`.
 """
 
 import subprocess
@@ -38,25 +38,25 @@ STOPPED_BY_ANOTHER = "the stack was stopped by another tidegauge"
 
 
 class SupervisionSettings(ServiceSettings):
-    """max_restarts: how often one part may be started again within any restart_window_s seconds;
-    0 ends the stack with its first part."""
+    """max_restarts: maximum restarts of one part within any restart_window_s seconds; with 0 the
+    stack ends with its first dead part."""
 
     max_restarts: int = Field(5, ge=0, le=1000)
     restart_window_s: float = Field(600, gt=0)
 
 
 def budget_of(settings: ServiceSettings) -> Budget:
-    """The budget that the settings and the environment give."""
+    """The budget from the settings and the environment."""
     found = SupervisionSettings(**settings.model_dump())
     return Budget(found.max_restarts, found.restart_window_s)
 
 
 @dataclass
 class _Case:
-    """What is known of one part. Times in monotonic seconds.
+    """State of one part. Times in monotonic seconds.
 
-    restarted_s: when it was started again. down_s: since when it does not serve, or None. due_s:
-    when it is to be started again, or None. started_s: since when it is starting, or None.
+    restarted_s: times of its restarts. down_s: since when it does not serve, or None. due_s: when
+    to restart it, or None. started_s: since when it is starting, or None.
     """
 
     restarted_s: tuple[float, ...] = ()
@@ -66,7 +66,7 @@ class _Case:
 
 
 class Supervisor:
-    """Looks after one running stack. For one thread."""
+    """Supervises one running stack. For one thread."""
 
     def __init__(
         self,
@@ -94,10 +94,10 @@ class Supervisor:
         self._cases = {name: _Case() for name in self._parts}
 
     def tick(self) -> None:
-        """Look at every part and do what time asks for. Also bounds the logs.
+        """Check every part and take due actions. Also bounds the logs.
 
-        Raises StackError when a part has used up its budget or cannot be recorded,
-        StackStoppedError when another process stops the stack.
+        Raises StackError if a part has used up its budget or cannot be recorded, StackStoppedError
+        if another process stops the stack.
         """
         try:
             self._look_at_all()
@@ -173,7 +173,7 @@ class Supervisor:
         try:
             part.once_ready(self._settings)
         except (KafkaException, KafkaUnavailableError):
-            return False  # asked again until the deadline
+            return False  # retried until the deadline
         return True
 
     def _record(self, service: ServiceState) -> None:

@@ -1,8 +1,8 @@
-"""A Java key store of the certificates that Python trusts, written without Java's own tools.
+"""Writes a Java key store of the certificates that Python trusts, without Java's own tools.
 
 The format is JKS version 2, integers big-endian: the magic FEEDFEED, the version, the count; per
 entry the tag 2 (trusted certificate), an alias, a time in ms, "X.509" and the certificate in DER;
-at last the SHA-1 of password (UTF-16), the phrase "Mighty Aphrodite" and everything before.
+finally the SHA-1 of password (UTF-16), the phrase "Mighty Aphrodite" and everything before.
 """
 
 import hashlib
@@ -17,12 +17,12 @@ _TRUSTED = 2
 
 
 def trusted_certificates() -> list[bytes]:
-    """The authorities that Python trusts, in DER (SSL_CERT_FILE names a file of one's own)."""
+    """The authorities that Python trusts, in DER (SSL_CERT_FILE overrides them)."""
     return ssl.create_default_context().get_ca_certs(binary_form=True)
 
 
 def trust_store(certificates: Sequence[bytes], password: str) -> bytes:
-    """A JKS file that holds the certificates, protected against change by `password`."""
+    """A JKS file with the certificates, protected against change by `password`."""
     entries = b"".join(_entry(index, data) for index, data in enumerate(certificates))
     store = _HEAD.pack(_MAGIC, _VERSION, len(certificates)) + entries
     key = password.encode("utf-16-be") + b"Mighty Aphrodite"

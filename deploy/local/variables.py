@@ -1,4 +1,4 @@
-"""Which variables a part of the stack gets: secrets only where they are needed."""
+"""Environment variables of each part: secrets are passed only where they are needed."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -12,10 +12,10 @@ SECRET_SETTINGS = {
     "TIDEGAUGE_CLICKHOUSE_PASSWORD_FILE": "store",
     "TIDEGAUGE_WEBHOOKS": "conductor",
 }
-# The credentials of Kafka's clients.
+# Credentials of Kafka clients.
 EVERY_SERVICE = "TIDEGAUGE_KAFKA_PROPERTIES"
-# The secrets of engines, and the user's own, such as AWS_SECRET_ACCESS_KEY: for storage that an
-# engine writes to.
+# Gets the secrets of engines, and the user's own, such as AWS_SECRET_ACCESS_KEY for storage that
+# an engine writes to.
 OTHERS = "runner"
 
 
@@ -35,5 +35,5 @@ def may_know(part: str, variable: str) -> bool:
 
 @cache
 def _of_engines() -> frozenset[str]:
-    """Variables with settings of engines that nobody may read."""
+    """Variables with secret settings of engines."""
     return frozenset(name for one in load_engines().values() for name in one.spec.secrets)

@@ -1,8 +1,8 @@
 """The command of an installed Tidegauge: `tidegauge …`, or `python -m tidegauge …`.
 
-This folder is then what the root of the repository is for `./tidegauge`: it holds `services`,
-`schemas` and the rest under their own names, and is put on the path of this process and of those
-that it starts. Three folders are elsewhere, because nothing may be written here:
+This folder takes the place of the repository's root: it contains `services`, `schemas` and the rest
+under their own names, and is on the path of this process and its children. Three folders are
+elsewhere, because the installation must not be written to:
 
     TIDEGAUGE_DATA   state; `.tidegauge` in the current folder
     TIDEGAUGE_JARS   jars, fetched at first use; `tidegauge/jars` in the user's cache
@@ -19,7 +19,7 @@ EXIT_FAILED = 2
 
 
 def main() -> None:
-    """Fetch the jars that are missing, then carry out the command. Ends the process."""
+    """Fetch missing jars, then carry out the command. Exits the process."""
     sys.path.insert(0, str(ROOT))
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *([before] if before else [])])

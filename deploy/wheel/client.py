@@ -5,7 +5,7 @@
     with tidegauge.connect() as results:
         results.sql("SELECT stage, p99_ms FROM figures WHERE run_id = {run:String}", run=run_id)
 
-Imports no other module of Tidegauge: whoever imports this shall not find its folders on their path.
+Imports no other module of Tidegauge, so that importing it does not add its folders to the path.
 """
 
 import os
@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-STORE_PORT: Final = 2  # from the base port on: services/runtime/ports.py
+STORE_PORT: Final = 2  # offset from the base port: services/runtime/ports.py
 BASE_PORT: Final = 17_070
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 TIMEOUT_S: Final = 60.0
@@ -43,12 +43,12 @@ CHANGES: Final = "SELECT * FROM tidegauge.change_points ORDER BY time"
 
 
 class ConnectError(RuntimeError):
-    """The results cannot be asked, or a query was refused; the text says why."""
+    """The results are unavailable, or a query was refused; the text gives the reason."""
 
 
 class Rows:
-    """What a query answered. Anything that reads Arrow's C stream interface takes it as it is:
-    `polars.DataFrame(rows)`, `duckdb.from_arrow(rows)`.
+    """The result of a query. Supports Arrow's C stream interface: `polars.DataFrame(rows)`,
+    `duckdb.from_arrow(rows)`.
 
     arrow: the table.
     """
@@ -77,7 +77,7 @@ class Rows:
 
 
 class Results:
-    """The results of one data folder. Use it in `with`, or close it, where it started a store."""
+    """The results of one data folder. Use it in `with`, or close it, if it started a store."""
 
     def __init__(
         self,
@@ -91,25 +91,25 @@ class Results:
         self._end = weakref.finalize(self, _end, store) if store else lambda: None
 
     def runs(self) -> Rows:
-        """A row per run, oldest first, without steps of searches: the view `runs`."""
+        """The view `runs`: a row per run, oldest first, without steps of searches."""
         return self.sql(RUNS)
 
     def figures(self) -> Rows:
-        """A row per run, pipeline and stage, with every setting and figure: the view `figures`."""
+        """The view `figures`: a row per run, pipeline and stage, with every setting and figure."""
         return self.sql(FIGURES)
 
     def latencies(self, run_id: str, definition: str = "latest") -> Rows:
-        """Every latency of a run: how often each value, milliseconds, came in each second."""
+        """Every latency of a run: the count of each value, milliseconds, in each second."""
         return self.sql(LATENCIES, run_id=run_id, definition=definition)
 
     def changes(self) -> Rows:
-        """The change points that were told, oldest first: the view `change_points`."""
+        """The view `change_points`: published change points, oldest first."""
         return self.sql(CHANGES)
 
     def sql(self, query: str, **parameters: object) -> Rows:
-        """The answer to any query. Parameters fill `{name:Type}` placeholders. Raises
+        """The result of any query. Parameters fill `{name:Type}` placeholders. Raises
         ConnectError."""
-        import pyarrow as pa  # only here: the command line imports this package too
+        import pyarrow as pa  # the command line also imports this package and does not need it
 
         fields = {f"param_{name}": str(value) for name, value in parameters.items()}
         fields |= {"default_format": "ArrowStream", "database": "tidegauge"}
@@ -127,7 +127,7 @@ class Results:
             raise ConnectError("the answer is no table; leave FORMAT out of the query") from error
 
     def close(self) -> None:
-        """End the store that was started for this, if one was."""
+        """Stop the store that this object started, if any."""
         self._end()
 
     def __enter__(self) -> "Results":
@@ -151,10 +151,10 @@ def connect(
 ) -> Results:
     """The results of this machine, or of a store elsewhere.
 
-    url: where a store answers; else TIDEGAUGE_STORE_URL, else the running stack of
-    TIDEGAUGE_BASE_PORT, else a store that is started for as long as this process or the connection
-    lasts. data: the folder with the results; else TIDEGAUGE_DATA, else `.tidegauge`. password: else
-    that of `user` in the data folder, if it is there. Raises ConnectError.
+    url: address of a store; else TIDEGAUGE_STORE_URL, else the running stack of
+    TIDEGAUGE_BASE_PORT, else a store that is started for the lifetime of this process or the
+    connection. data: the folder with the results; else TIDEGAUGE_DATA, else `.tidegauge`. password:
+    else that of `user` in the data folder, if it exists. Raises ConnectError.
     """
     root = _root()
     default = Path.cwd() if (root / "client.py").is_file() else root
@@ -171,12 +171,12 @@ def connect(
     try:
         found = secret.read_text().strip() if password is None else password
     except OSError:
-        return Results(address, store=store)  # where nobody in particular may ask too
+        return Results(address, store=store)  # without a login, for stores that need none
     return Results(address, user, found, store)
 
 
 def _root() -> Path:
-    """The folder that has `services`: this one in a package, the checkout's otherwise."""
+    """The folder that contains `services`: this one in a package, else the checkout."""
     here = Path(__file__).resolve().parent
     return here if (here / "services").is_dir() else here.parents[1]
 
@@ -190,11 +190,11 @@ def _is_ready(address: str) -> bool:
 
 
 class _RefusedError(OSError):
-    """A server said no; the text is what it said."""
+    """The server returned an error; the text is its message."""
 
 
 def _answer_to(request: urllib.request.Request | str, timeout_s: float) -> bytes:
-    """The body of an answer; on this machine past any proxy, as in services/runtime/answers.py.
+    """The response body; bypasses any proxy on this machine, as in services/runtime/answers.py.
     Raises OSError."""
     url = request if isinstance(request, str) else request.full_url
     is_here = urllib.parse.urlsplit(url).hostname in LOOPBACK

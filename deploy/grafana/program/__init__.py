@@ -1,4 +1,4 @@
-"""The program that writes the dashboards: `python -m deploy.grafana.program`.
+"""Generates the dashboards: `python -m deploy.grafana.program`.
 
-One module per dashboard; `panels.py` says how a panel looks, `frame.py` what all dashboards share.
+One module per dashboard; `panels.py` defines the panel types, `frame.py` the common settings.
 """

@@ -49,7 +49,7 @@ BUILDERS: Final = (
 
 
 def files() -> Iterator[tuple[Path, str]]:
-    """(path, text) of every file; the same program writes the same text."""
+    """(path, text) of every file; deterministic."""
     panels: dict[tuple[str, str], int] = {}
     for build in BUILDERS:
         found = as_grafana_shows_it(build().build())
@@ -60,8 +60,8 @@ def files() -> Iterator[tuple[Path, str]]:
 
 
 def as_grafana_shows_it(found: Dashboard) -> dict[str, Any]:
-    """The JSON of a dashboard. The SDK says of links and annotations that they lie in a menu; they
-    are to be seen, so that goes."""
+    """The JSON of a dashboard, without the SDK's defaults that move links and annotations into a
+    menu: they should be visible."""
     for number, panel in enumerate(found.panels or [], start=1):
         panel.id_val = number
     plain: dict[str, Any] = json.loads(JSONEncoder().encode(found))
@@ -75,7 +75,7 @@ def _text(found: dict[str, Any]) -> str:
 
 
 def write_contact_points(path: Path) -> None:
-    """Write the alerts so that the webhooks of the settings hear of them."""
+    """Write the alerts with a contact point for the webhooks of the settings."""
     provisioned = json.loads(ALERTS.read_text())
     found = with_contact_point(provisioned, load_settings(WebhookSettings).webhooks)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +83,7 @@ def write_contact_points(path: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the files, and remove those of dashboards that are no more."""
+    """Write the files, and remove those of deleted dashboards."""
     if arguments[:1] == ["contact-points"]:
         write_contact_points(Path(arguments[1]))
         return 0

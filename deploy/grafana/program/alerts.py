@@ -1,8 +1,9 @@
-"""Alert rules, in the form that Grafana provisions from a file.
+"""Alert rules in Grafana's file provisioning format.
 
-A rule asks one query, whose texts become labels and whose one number is held against a limit. No
-row is no alert. Grafana leaves `$` alone in queries and annotations of such files, nowhere else.
-A rule is linked to the panel that shows what it asks; Grafana refuses a link without a panel.
+A rule runs one query, whose text columns become labels and whose numeric column is compared with a
+limit. No rows means no alert. Grafana leaves `$` in these files unchanged only in queries and
+annotations. A rule links to the panel with its data; Grafana rejects a dashboard link without a
+panel.
 """
 
 from collections.abc import Mapping
@@ -11,19 +12,18 @@ from typing import Any, Final
 
 from deploy.grafana.program.panels import PLUGIN
 
-# Not the dashboards' folder: Grafana provisions both at once, and each makes the folder it misses.
+# Not the dashboards' folder: Grafana provisions both concurrently, and each creates its folder.
 FOLDER: Final = "Tidegauge alerts"
 DATASOURCE_UID: Final = "tidegauge"  # as in provisioning/datasources/tidegauge.yaml
-LATE_MS: Final = 50  # what the built-in workloads allow
+LATE_MS: Final = 50  # limit of the built-in workloads
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule: fires for every row whose number is over `limit`, `pending_s` later.
+    """One rule: fires for every row whose number exceeds `limit`, after `pending_s`.
 
-    looks_back_s: length of the range that macros mean. dashboard, panel: uid of the dashboard and
-    title of the panel that shows the number. without_answer: what it counts as when the query
-    fails.
+    looks_back_s: time range of the query's macros. dashboard, panel: uid of the dashboard and title
+    of the panel that shows the number. without_answer: state if the query fails.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The panels of the broker and of consumer groups, on the dashboard Resources."""
+"""Panels of the broker and of consumer groups, on the dashboard Resources."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ NO_GROUP: Final = "No consumer group that commits offsets was there in this rang
 
 
 def broker_panels() -> tuple[timeseries.Panel, ...]:
-    """What goes through the brokers, what they keep, and who is behind."""
+    """Broker throughput, storage, and lag of consumer groups."""
     return _traffic(), _records(), _requests(), _sizes(), _lag()
 
 
@@ -108,9 +108,9 @@ def _sizes() -> timeseries.Panel:
 
 
 def _by_topic(about: About, column: str, view: str) -> timeseries.Panel:
-    """A line per topic, all brokers together: the mean of a point is of all its scrapes, also of
-    those that saw nothing. Topics of which there is nothing in the whole range are left out, and so
-    is the sum of all, whose name is empty."""
+    """A line per topic, summed over brokers: each point is the mean of all its scrapes, including
+    zeros. Topics without any value in the range are omitted, and so is the sum of all, whose name
+    is empty."""
     return graph(
         about,
         f"""

@@ -1,5 +1,5 @@
-"""Compare: pipelines side by side on the same stage, in runs that are comparable: of the same
-load and machine. Runs of other loads in the range are left out, and named."""
+"""Compare: pipelines side by side on the same stage, in comparable runs: of the same load and
+machine. Other runs in the range are omitted and listed."""
 
 from grafana_foundation_sdk.builders import barchart, table, timeseries
 from grafana_foundation_sdk.builders import dashboard as dash
@@ -11,7 +11,7 @@ from deploy.grafana.program.panels import About, bars, graph, rows
 RECENT = "requested_at BETWEEN $__fromTime - 86400 AND $__toTime"
 COMPARABLE = f"(SELECT run_id FROM run_loads WHERE load = ${{load:sqlstring}} AND {RECENT})"
 OF_LOAD = f"run_id IN {COMPARABLE}"
-# First the load of which there are the most pipelines, of these the newest.
+# First the load with the most pipelines, of these the newest.
 LOAD_VALUES = """
 SELECT load AS value
 FROM run_loads

@@ -1,8 +1,8 @@
-"""Grafana's contact point from the same settings as the conductor's webhooks, and alert rules that
-go straight to it, so that the policies somebody made in Grafana stay as they are.
+"""Grafana contact point from the same settings as the conductor's webhooks, and alert rules that
+use it directly, so that existing notification policies in Grafana are not changed.
 
-Grafana reads an address that is in a file itself (`$__file{…}`, as grafana.ini has it), so the file
-that is written here holds no secret of a `url_file`.
+Grafana reads an address in a file itself (`$__file{…}`, as in grafana.ini), so the file written
+here does not contain the secret of a `url_file`.
 """
 
 import hashlib
@@ -12,14 +12,14 @@ from typing import Any, Final
 from services.runtime.webhooks import Webhook
 
 NAME: Final = "Tidegauge"
-MOST_UID: Final = 40  # characters that Grafana takes
+MOST_UID: Final = 40  # Grafana's limit in characters
 TYPES: Final = {"json": "webhook", "slack": "slack", "teams": "teams"}
 
 
 def with_contact_point(
     provisioned: Mapping[str, Any], webhooks: Mapping[str, Webhook]
 ) -> dict[str, Any]:
-    """The alerting file with a contact point; as it is where there are no webhooks."""
+    """The alerting file with a contact point; unchanged without webhooks."""
     if not webhooks:
         return dict(provisioned)
     receivers = [_receiver(name, one) for name, one in webhooks.items()]
@@ -42,7 +42,7 @@ def _receiver(name: str, webhook: Webhook) -> dict[str, Any]:
 
 
 def _uid(name: str) -> str:
-    """An id of its own for every name, of as many characters as Grafana takes."""
+    """A distinct uid for every name, within Grafana's length limit."""
     uid = f"tidegauge-{name}"
     if len(uid) <= MOST_UID:
         return uid

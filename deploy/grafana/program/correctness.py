@@ -1,4 +1,4 @@
-"""Correctness: the ledger of every output, and what was wrong with those that were not exact."""
+"""Correctness: the ledger of every output, and details of outputs that were not exact."""
 
 from grafana_foundation_sdk.builders import dashboard as dash
 from grafana_foundation_sdk.builders import stat, table, timeseries

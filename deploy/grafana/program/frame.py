@@ -1,4 +1,4 @@
-"""What all dashboards share: the data source variable, annotations, links and how they refresh."""
+"""Common settings of all dashboards: data source variable, annotations, links and refresh."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -13,7 +13,7 @@ from deploy.grafana.program.panels import DATASOURCE, PLUGIN, TABLE, Query
 TAG: Final = "tidegauge"
 ALL: Final = model.VariableOption(selected=True, text=["All"], value=["$__all"])
 
-# A phase lasts until the next event of its run; one that has none yet, to the end of the range.
+# A phase lasts until the next event of its run or, without one, to the end of the range.
 PHASES: Final = """
 SELECT time, if(next < time, $__toTime, next) AS timeEnd, text, tags
 FROM
@@ -47,7 +47,7 @@ WHERE event IN ('pipeline_down', 'pipeline_up', 'failed', 'run_refused') AND $__
 ORDER BY time
 LIMIT 1000
 """
-# A deployment is seen at the first run on something else than the run before.
+# A deployment is shown at the first run with a version different from the run before.
 DEPLOYMENTS: Final = """
 SELECT time, concat('Now on ', now_on, '; before on ', before) AS text, 'deployment' AS tags
 FROM
@@ -70,7 +70,7 @@ WHERE before != '' AND now_on != before AND $__timeFilter(time)
 ORDER BY time
 LIMIT 200
 """
-# At the first run after the change, which is found some runs later.
+# Shown at the first run after the change, which is found some runs later.
 CHANGES: Final = """
 SELECT
     ifNull(k.measure_at, c.time) AS time,
@@ -127,14 +127,14 @@ def frame(
 
 
 def placed(found: dash.Dashboard, *panels: Builder[model.Panel]) -> dash.Dashboard:
-    """With panels, side by side while the width of 24 lasts."""
+    """Add panels, side by side up to the width of 24."""
     for panel in panels:
         found = found.with_panel(panel)
     return found
 
 
 def asked(name: str, label: str, description: str, sql: str, several: bool) -> dash.QueryVariable:
-    """A variable whose values a query gives; with `several`, any number of them, at first all."""
+    """A variable with values from a query; with `several`, multiple values, initially all."""
     variable = (
         dash.QueryVariable(name)
         .label(label)
@@ -148,7 +148,7 @@ def asked(name: str, label: str, description: str, sql: str, several: bool) -> d
 
 
 def listed(name: str, label: str, description: str, values: tuple[str, ...]) -> dash.CustomVariable:
-    """A variable with given values, at first the first of them."""
+    """A variable with fixed values, initially the first."""
     first = model.VariableOption(selected=True, text=values[0], value=values[0])
     return (
         dash.CustomVariable(name)

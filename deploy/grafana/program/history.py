@@ -11,8 +11,8 @@ NO_RUNS = (
     "No run of this workload was concluded in this range of time. A suite runs for ever:"
     " ./tidegauge up default"
 )
-A_DAY_MS = 86_400_000  # a line over days without a run would say that there were some
-# Steps of searches are no runs of their own.
+A_DAY_MS = 86_400_000  # do not connect points across days without a run
+# Search steps are not separate runs.
 OF_WORKLOAD = f"workload = ${{workload:sqlstring}} AND step_of = '' AND {sql.RUNS_OF_RANGE}"
 WORKLOADS = f"""
 SELECT workload
@@ -28,7 +28,7 @@ THESE = """(
     WHERE workload = ${workload:sqlstring} AND valid AND step_of = ''
         AND requested_at <= $__toTime AND concluded_at >= $__fromTime
 ) AS these"""
-# What valid runs of the workload measured; first a join, if there is one.
+# What valid runs of the workload measured; a join first, if there is one.
 PIPELINES = f"""
 SELECT toString(pipeline) AS value
 FROM latency_minutes

@@ -1,4 +1,4 @@
-"""Where a click on a run leads. Fields of the row fill the run and its range of time."""
+"""Links from a run. Fields of the row set the run and its time range."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Run: everything of one run. Links from lists of runs bring its range of time along."""
+"""Run: everything about one run. Links from lists of runs set its time range."""
 
 from grafana_foundation_sdk.builders import barchart, heatmap, stat, table, timeseries
 from grafana_foundation_sdk.builders import dashboard as dash
@@ -22,7 +22,7 @@ WHERE {sql.RUNS_OF_RANGE}
 ORDER BY requested_at DESC
 LIMIT 500
 """
-# Samples between runs have no run; neither has a range of time without one.
+# Samples between runs have an empty run id, and so has a time range without runs.
 THIS_RUN = "run_id = ${run:sqlstring} AND run_id != ''"
 LATENCY = f"{THIS_RUN} AND definition = ${{definition:sqlstring}}"
 NOT_YET = "This run has measured nothing yet. Choose another, or a range of time it lies in."

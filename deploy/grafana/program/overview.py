@@ -9,7 +9,7 @@ from deploy.grafana.program.links import TO_RUN
 from deploy.grafana.program.panels import NONE_IS_GOOD, About, figures, rows
 
 RATIO = ((None, palette.GOOD), (1.1, palette.DOUBTFUL), (1.5, palette.BAD))
-# A run that somebody ended is not valid either, and nothing to look at.
+# A run ended by a user is not valid either, but needs no attention.
 ENDED = (
     "match(arrayStringConcat(invalid_reasons), '^The (run was|run of the suite gave|conductor)')"
 )

@@ -1,7 +1,7 @@
-"""Colours that also colour-blind people tell apart (Okabe and Ito, 2008), and what each means.
+"""Colours distinguishable by colour-blind people (Okabe and Ito, 2008), and their meanings.
 
 A stage, a pipeline or a percentile has the same colour everywhere. Good is blue and bad is
-vermilion, never green and red. A name also counts at the end of a series: `PIPELINE STAGE`.
+vermilion, never green and red. A name also matches at the end of a series: `PIPELINE STAGE`.
 """
 
 from typing import Final
@@ -19,7 +19,7 @@ GREY: Final = "#999999"
 
 GOOD, DOUBTFUL, BAD = BLUE, ORANGE, VERMILION
 
-# As the domains give them; a stage of one's own takes one of Grafana's colours, by its name.
+# From the domains; other stages get one of Grafana's colours, by name.
 STAGES: Final = {
     stage.name: stage.colour
     for name in reversed(domain_names())

@@ -1,9 +1,9 @@
-"""The kinds of panel that are used, and the house options of each.
+"""The panel types, with common options.
 
-What a query answers, by kind (docs/decisions/0601 says it for viewers too):
+Query results by panel type (for other viewers, see docs/decisions/0601):
 - graph: `time`, then one column per line; or `time`, `series` and one number, one line per series.
 - figures: one row, one figure per column.
-- rows: any table; a column is named as it is to be read.
+- rows: any table; column names are displayed unchanged.
 - bars: first the name of a group, then one column per bar of a group; or, with `pivoted`, a group,
   a bar and a number, one row per bar.
 - heatmap: `time`, then one column per band from the lowest to the highest, with counts.
@@ -27,8 +27,8 @@ PLUGIN: Final = "grafana-clickhouse-datasource"
 DATASOURCE: Final = shared.DataSourceRef(type_val=PLUGIN, uid="${datasource}")
 TIMESERIES, TABLE = 0, 1  # the data source's `format`
 NOTHING: Final = "Nothing was measured in this range of time. Start a run: ./tidegauge run"
-# A line stops where nothing came for so long; of a shorter range than two days no point is farther
-# from the next than that.
+# A line is interrupted after this time without data. In ranges shorter than two days, points are
+# closer together than that.
 GAP_MS: Final = 180_000
 DASHED: Final = {"fill": "dash", "dash": [8, 6]}
 Thresholds = tuple[tuple[float | None, str], ...]
@@ -36,7 +36,7 @@ Thresholds = tuple[tuple[float | None, str], ...]
 
 @dataclass(frozen=True)
 class Query(Builder[UnknownDataquery]):
-    """One query as the ClickHouse data source keeps it."""
+    """One query in the format of the ClickHouse data source."""
 
     sql: str
     format: int
@@ -58,9 +58,9 @@ class Query(Builder[UnknownDataquery]):
 
 @dataclass(frozen=True)
 class About:
-    """What every panel says of itself.
+    """Title and description of a panel.
 
-    unit: of Grafana's list. width of 24. empty: what is said where there is no row.
+    unit: a Grafana unit. width: of 24. empty: text shown without rows.
     """
 
     title: str
@@ -83,8 +83,8 @@ def graph(
     interval: str = "1s",
     gap_ms: int = GAP_MS,
 ) -> timeseries.Panel:
-    """Lines over time. Colours go by the last word of a line's name; one that begins with `limit`
-    is dashed. gap_ms: a line stops where nothing came for so long."""
+    """Lines over time. The last word of a line's name determines its colour; names that begin with
+    `limit` are dashed. gap_ms: a line is interrupted after this time without data."""
     panel: timeseries.Panel = _about(timeseries.Panel(), about, sql, TIMESERIES)
     panel = (
         panel.interval(interval)
@@ -132,8 +132,8 @@ def rows(
     links: Mapping[str, str] | None = None,
     hidden: tuple[str, ...] = (),
 ) -> table.Panel:
-    """A table. units: per column. judged: columns whose cells are coloured by thresholds.
-    links: where a click on a cell of a column goes. hidden: columns that only links use."""
+    """A table. units: per column. judged: columns whose cells are coloured by thresholds. links:
+    targets of clicks on a column's cells. hidden: columns used only by links."""
     panel: table.Panel = _about(table.Panel(), about, sql, TABLE)
     properties: dict[str, list[model.DynamicConfigValue]] = {}
     for name, unit in (units or {}).items():
@@ -164,8 +164,8 @@ def bars(
     *,
     pivoted: tuple[str, str, str] | None = None,
 ) -> barchart.Panel:
-    """Bars in groups. axis: what the groups are. pivoted: names of the columns that hold the group,
-    the bar and its height, where the query gives one row per bar."""
+    """Bars in groups. axis: label of the groups. pivoted: names of the columns with the group, the
+    bar and its height, if the query returns one row per bar."""
     panel: barchart.Panel = _about(barchart.Panel(), about, sql, TABLE)
     if pivoted:
         group, bar, height = pivoted
@@ -183,7 +183,7 @@ def bars(
 
 
 def heat_over_time(about: About, sql: str) -> heatmap.Panel:
-    """Counts by time and band; darker is more, on a scale that shows a single one."""
+    """Counts by time and band; darker is more, on a scale that makes single counts visible."""
     colour = (
         heatmap.HeatmapColorOptions()
         .mode(heat.HeatmapColorMode.SCHEME)
@@ -210,7 +210,7 @@ def _about(panel: Any, about: About, sql: str, form: int) -> Any:
 
 
 def _colour(panel: Any, colours: Mapping[str, str]) -> None:
-    """Fixed colours by the last word of a name; anything else takes one of Grafana's own."""
+    """Fixed colours by the last word of a name; others get one of Grafana's colours."""
     mode = model.FieldColorModeId.PALETTE_CLASSIC_BY_NAME
     panel.color_scheme(dash.FieldColor().mode(mode))
     for name, colour in colours.items():

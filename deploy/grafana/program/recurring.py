@@ -1,6 +1,6 @@
-"""Panels that stand on several dashboards: the same question about other rows.
+"""Panels used on several dashboards, with different rows.
 
-about: what the panel says of itself there. where: the condition, in SQL, that chooses the rows.
+about: the panel's title and description. where: SQL condition that selects the rows.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,7 +28,7 @@ REASONS: Final = "arrayStringConcat(arrayConcat(invalid_reasons, failures), ' ')
 def runs(
     about: About, which: str, columns: Iterable[str] = ("workload", PIPELINES, STATE)
 ) -> table.Panel:
-    """Runs, each a link to all of it. which: the rest of the query."""
+    """Runs, each with a link to its dashboard. which: the rest of the query."""
     chosen = ",\n    ".join(columns)
     return rows(
         about,
@@ -49,7 +49,7 @@ FROM runs
 
 
 def failed(about: About, where: str) -> stat.Panel:
-    """How many outputs were not exact, by verdict; empty where none was judged."""
+    """Outputs that were not exact, by verdict; empty if none were judged."""
     return figures(
         about,
         f"""
@@ -94,8 +94,8 @@ def latency_over_time(
     source: str = sql.LATENCIES,
     at: str = "at",
 ) -> timeseries.Panel:
-    """A percentile of every point's own outputs. series: what a line is, in SQL. source: where the
-    counts are, with their time in the column `at`."""
+    """A percentile of the outputs in each point. series: SQL expression of a line's name. source:
+    the counts, with their time in the column `at`."""
     return graph(
         about,
         f"""
@@ -119,7 +119,7 @@ def rates(
     series: str = INPUT_AND_BY_STAGE,
     colours: Mapping[str, str] = palette.STAGES | {"input": palette.GREY},
 ) -> timeseries.Panel:
-    """Records per second as they were appended. series: what a line is, in SQL."""
+    """Records appended per second. series: SQL expression of a line's name."""
     return graph(
         about,
         f"""
@@ -137,7 +137,7 @@ ORDER BY time, series
 
 
 def send_delay(about: About, where: str) -> timeseries.Panel:
-    """How late the generator sent."""
+    """Send delay of the generator."""
     return graph(
         about,
         f"""
@@ -156,7 +156,7 @@ ORDER BY time
 
 
 def age(about: About) -> stat.Panel:
-    """How old the newest result is, and the newest sample of the collector."""
+    """Age of the newest result, and of the newest sample of the collector."""
     return figures(
         about,
         """
@@ -177,11 +177,11 @@ HAVING max(of_result) > toDateTime64(0, 3)
     )
 
 
-PROGRESS_INTERVAL: Final = "5s"  # a line a second and more: fewer points than that would have gaps
+PROGRESS_INTERVAL: Final = "5s"  # one line per second and more: a shorter interval would show gaps
 
 
 def lag(about: About, where: str) -> timeseries.Panel:
-    """Records that stages had not read yet. where: of `pipeline_progress AS p`."""
+    """Lag of stages in records. where: of `pipeline_progress AS p`."""
     return graph(
         about,
         f"""
@@ -200,7 +200,7 @@ ORDER BY time, series
 
 
 def rows_read(about: About, where: str) -> timeseries.Panel:
-    """Rows per second that stages had. where: of `pipeline_progress AS p`."""
+    """Rows read by stages per second. where: of `pipeline_progress AS p`."""
     return graph(
         about,
         f"""

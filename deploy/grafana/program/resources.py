@@ -8,7 +8,7 @@ from deploy.grafana.program.broker import broker_panels
 from deploy.grafana.program.frame import frame, placed
 from deploy.grafana.program.panels import About, figures, graph, rows
 
-# A pipeline's processes are named by their pipeline, all others by their service.
+# A pipeline's processes are named after their pipeline, all others after their service.
 WHO = "if(pipeline = '', toString(service), toString(pipeline))"
 OBSERVERS = "('evaluator', 'collector', 'conductor', 'store')"
 ASLEEP = "The collector sampled nothing in this range of time. It samples while a stack is up."
@@ -61,7 +61,7 @@ JVMS = "heap_used_bytes IS NOT NULL"
 def _each(
     title: str, description: str, unit: str, value: str, *, only: str = "1 = 1"
 ) -> timeseries.Panel:
-    """A measure of every service, but not of the machine."""
+    """A measure of every service, without the machine."""
     return graph(
         About(title, description, unit, empty=ASLEEP),
         f"""

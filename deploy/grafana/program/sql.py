@@ -1,14 +1,14 @@
-"""Pieces of queries that several dashboards use. Every query is bounded by the range of time."""
+"""Query fragments of several dashboards. Every query is limited to the time range."""
 
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final
 
-# What a variable lets through; `All` lets everything through.
+# Filter by a variable; `All` matches everything.
 CHOSEN_PIPELINES: Final = "$__conditionalAll(pipeline IN (${pipelines:sqlstring}), $pipelines)"
 
-# Six hours and more are answered from the sums per minute, which are some twenty times fewer rows
-# and stay when raw rows expire. The half that is not wanted reads nothing: it is constantly false.
+# Ranges of six hours and more use the sums per minute, which have some twenty times fewer rows and
+# outlive the raw rows. The unused half reads nothing: its condition is constantly false.
 LATENCIES: Final = """
 (
     SELECT run_id, pipeline, stage, definition, phase, second AS at, latency_ms, count
@@ -23,12 +23,12 @@ LATENCIES: Final = """
 
 
 def stage_order(column: str = "stage") -> str:
-    """The place of a stage in its domain, as the newest run has it."""
+    """The index of a stage in its domain, from the newest run."""
     positions = "mapFromArrays(groupArray(toString(s.stage)), groupArray(s.position))"
     return f"(SELECT {positions} FROM stage_positions AS s)[toString({column})]"
 
 
-# Runs that took place in the range of time; one that goes on counts.
+# Runs that took place in the time range, including current ones.
 RUNS_OF_RANGE: Final = (
     "requested_at <= $__toTime AND (concluded_at IS NULL OR concluded_at >= $__fromTime)"
 )
@@ -47,7 +47,7 @@ WHERE stage != '' AND $__timeFilter(second)
 GROUP BY value
 ORDER BY {stage_order("value")}, value
 """
-# Of the pipeline chosen; first a join, if there is one.
+# Stages of the selected pipeline; a join first, if there is one.
 STAGE_OF_PIPELINE_VALUES: Final = f"""
 SELECT toString(stage) AS value
 FROM results_throughput
@@ -74,7 +74,7 @@ PERCENTILES: Final = f"""
 
 
 def verdict_sums(verdicts: Iterable[str]) -> str:
-    """Columns of `results_verdicts AS v`: how many outputs got each verdict."""
+    """Columns of `results_verdicts AS v`: number of outputs with each verdict."""
     return ",\n    ".join(f"sum(v.{name}) AS {name}" for name in verdicts)
 
 
@@ -83,12 +83,12 @@ def verdict_rates(verdicts: Iterable[str]) -> str:
     return ",\n    ".join(f"sum(v.{name}) / $__interval_s AS {name}" for name in verdicts)
 
 
-# Bands of a heatmap and of a distribution: up to 1, 2, 5, 10, … milliseconds.
+# Upper bounds of the bands of heatmaps and distributions, milliseconds.
 BOUNDS_MS: Final = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 
 
 def bands() -> list[tuple[str, str]]:
-    """(name, condition) of bands of latency from the lowest up; every value is in one."""
+    """(name, condition) of latency bands in ascending order; every value is in one."""
     found = [("< 0", f"latency_ms < {BOUNDS_MS[0]}"), ("0", "latency_ms = 0")]
     for low, high in pairwise(BOUNDS_MS):
         name = str(high) if high - low == 1 else f"{low + 1}-{high}"

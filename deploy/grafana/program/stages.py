@@ -1,4 +1,4 @@
-"""Stages: what each stage of one pipeline costs, and how its latency is distributed."""
+"""Stages: the cost of each stage of one pipeline, and its latency distribution."""
 
 from grafana_foundation_sdk.builders import barchart, heatmap, stat, table, timeseries
 from grafana_foundation_sdk.builders import dashboard as dash

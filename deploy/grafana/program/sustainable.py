@@ -1,4 +1,4 @@
-"""Sustainable throughput: what rate a pipeline sustains, and the steps that found it."""
+"""Sustainable throughput: the rate that a pipeline sustains, and the steps of the search."""
 
 from grafana_foundation_sdk.builders import barchart, stat, table, timeseries
 from grafana_foundation_sdk.builders import dashboard as dash
@@ -11,7 +11,7 @@ NO_SEARCH = (
     "No search for the sustainable rate was concluded in this range of time. Start one:"
     " ./tidegauge run sustainable-throughput"
 )
-# Searches of the range of time; the newest to begin with.
+# Searches in the time range; initially the newest.
 SEARCHES = """
 SELECT run_id
 FROM results_conclusions AS c

@@ -1,4 +1,4 @@
-"""Watch: pipelines that somebody runs, measured without a load of one's own."""
+"""Watch: production pipelines, measured without a generated load."""
 
 from typing import Final
 
