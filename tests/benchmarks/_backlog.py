@@ -1,10 +1,10 @@
-"""One process that publishes a backlog as fast as it can: distinct keyed records of one run.
+"""A process that publishes a backlog as fast as it can: distinct keyed records of one run.
 
     python -m tests.benchmarks._backlog RUN_ID RECORDS START_MS
 
-100 seconds of event time from START_MS (epoch milliseconds, a whole second) on, as many records in
-each. Prints as JSON how many outputs of each stage they imply when only whole windows count. The
-broker comes from the settings of the environment.
+The records cover 100 seconds of event time from START_MS (epoch milliseconds, a whole second), the
+same number in each. Prints the number of outputs of each stage as JSON, counting complete windows
+only. The broker comes from the settings in the environment.
 """
 
 import json
@@ -31,7 +31,7 @@ def main() -> None:
     plan = plan_for(run_id, records)
     backend = open_backend(GeneratorSettings(), plan.domain.topics, records, in_order=True)
     backend.count_into(lambda _second, _acknowledged, _failed: None)
-    keys: set[int] = set()  # of the first second of event time, as of every other one
+    keys: set[int] = set()  # of the first second of event time, as of every other second
     for prepared in PlannedLoad(plan, start_ms, 1).prepared():
         for batch in prepared.batches:
             if prepared.slice.event_second == 0:
@@ -40,14 +40,14 @@ def main() -> None:
             while sent < len(batch):
                 sent = backend.send(batch, sent, len(batch))
                 if sent < len(batch):
-                    time.sleep(0.0005)  # until there is room in the client's queue
+                    time.sleep(0.0005)  # until the client's queue has room
     assert backend.flush(FLUSH_S) == 0, backend.last_error
     backend.close()
     print(json.dumps(implied(len(keys), records)))
 
 
 def plan_for(run_id: str, records: int) -> DatasetPlan:
-    """Records of one second by the clock that lasts EVENT_SECONDS by event time."""
+    """Records of one wall-clock second that span EVENT_SECONDS of event time."""
     workload = Workload(
         name="backlog",
         summary="-",
@@ -68,7 +68,7 @@ def plan_for(run_id: str, records: int) -> DatasetPlan:
 
 
 def implied(keys: int, records: int) -> dict[str, int]:
-    """Outputs by stage; keys: how many each second of event time has."""
+    """Outputs by stage; keys: number of keys in each second of event time."""
     return {
         "ingest": records,
         "parse": records,

@@ -1,4 +1,4 @@
-"""The blocks of a run in turns with all latencies: for replays.
+"""The blocks of an interleaved run with all latencies, for replays.
 
 .venv/bin/python -m tests.benchmarks._blocks STORE_URL FILE.json.xz RUN_ID…
 """
@@ -15,8 +15,8 @@ from services.console.report import request_of
 
 
 def recorded_blocks(url: str, run_id: str) -> dict[str, Any]:
-    """pipelines: both names; blocks: of each pair, of each pipeline, by stage how many outputs had
-    which latency. Raises QueryError."""
+    """pipelines: both names; blocks: for each pair and pipeline, the number of outputs by stage and
+    latency. Raises QueryError."""
     turns = turns_of(url, run_id, request_of(url, run_id))
     assert turns is not None
     said = turns.said

@@ -1,10 +1,11 @@
-"""How fast one pipeline works off a backlog: it is held still while the backlog is published.
+"""The rate at which one pipeline processes a backlog; it is suspended while the backlog is
+published.
 
-The pipeline is started on a smaller backlog, works it off and waits for more: `start_s` is from the
-start of its program to the LogAppendTime of its first output. Then its processes are stopped
-(SIGSTOP), the backlog is published, and they go on (SIGCONT). The rate is the backlog over the time
-from then to the LogAppendTime of its last output, so it includes nothing of a first start and no
-competition with whoever publishes.
+The pipeline is started on a smaller backlog, processes it and waits for more: `start_s` is from the
+start of its program to the LogAppendTime of its first output. Its processes are then suspended
+(SIGSTOP), the backlog is published, and they are resumed (SIGCONT). The rate is the backlog divided
+by the time from then to the LogAppendTime of its last output. It includes neither a first start nor
+competition with the publisher.
 """
 
 import json
@@ -44,14 +45,14 @@ from tests.traffic import INPUTS, output_topics
 
 READY_S, DONE_S, SETTLED_S, SETTLED_SHORT_S = 120.0, 300.0, 3.0, 20.0
 MOST = 0.9
-APART_MS = 200_000  # of event time, between the two backlogs
+APART_MS = 200_000  # of event time between the two backlogs
 POLL_S = 0.1
 
 
 @dataclass(frozen=True)
 class CaughtUp:
-    """What one pipeline did with a backlog. outputs: of how many expected. start_s: from the start
-    of its program to its first output, None where it was not measured."""
+    """The result of one pipeline for a backlog. outputs: actual and expected number. start_s: from
+    the start of its program to its first output, None if it was not measured."""
 
     records_per_second: float
     cpu_seconds_per_million: float
@@ -63,7 +64,7 @@ class CaughtUp:
 def catch_up(
     settings: ServiceSettings, scratch: Path, pipeline: Pipeline, stage: Stage, records: int
 ) -> CaughtUp:
-    """Measure one stage of a pipeline. Raises AssertionError where it gives no figure."""
+    """Measure one stage of a pipeline. Raises AssertionError if there is no result."""
     topic = catalogue.output_topic(pipeline.name, stage)
     run_id = f"bench-{secrets.token_hex(4)}"
     renew(settings, pipeline.name, stage)
@@ -103,7 +104,7 @@ def running_pipeline(
     run_id: str,
     offsets: dict[str, tuple[int, ...]],
 ) -> Iterator[PipelineProcess]:
-    """The program of a pipeline, as the runner starts it, with one stage."""
+    """The program of a pipeline with one stage, started as the runner does."""
     domain = load_domain("traffic").spec
     plan = write_plan(settings, scratch, run_id, pipeline, domain, (stage,), offsets)
     place = installed(load_engine(pipeline.engine), settings)
@@ -116,7 +117,8 @@ def running_pipeline(
 
 
 def check(query: PipelineProcess) -> None:
-    """Read what the program says, so that it can go on. Raises AssertionError once it has ended."""
+    """Read the program's output so that it does not block. Raises AssertionError once it has
+    ended."""
     said = query.said()
     failed = [line for line in said if line.event == "failed"]
     assert not failed, failed[0]
@@ -132,7 +134,7 @@ def measured(
     records: int,
     start_ms: int,
 ) -> CaughtUp:
-    """Hold the pipeline, publish the backlog, let it go, and wait for its last output."""
+    """Suspend the pipeline, publish the backlog, resume it, and wait for its last output."""
     os.killpg(pid, signal.SIGSTOP)
     expected = publish(settings, run_id, records, start_ms + APART_MS)[stage]
     before, cpu_before_s = watch.count, cpu_seconds(pid)
@@ -165,8 +167,8 @@ class Outputs:
         each_time: Callable[[], None] = lambda: None,
         on_output: Callable[[], None] = lambda: None,
     ) -> None:
-        """Wait until as many outputs more are there and no more come; built-in windows leave the
-        last ones open, so MOST of them will do when none has come for long."""
+        """Wait until as many more outputs have arrived and no more follow. Built-in windows leave
+        the last ones open, so MOST of them suffice if none has arrived for a while."""
         before = changed = self.count
         deadline_s = time.monotonic() + DONE_S
         changed_s: float | None = None
@@ -187,7 +189,7 @@ class Outputs:
         raise AssertionError(f"{self._topic}: {self.count - before} of {expected} in time")
 
     def first_appended_ms(self) -> int:
-        """LogAppendTime of the first record since this was made."""
+        """LogAppendTime of the first record since this object was created."""
         return min(self._times_ms(self._first))
 
     def last_appended_ms(self) -> int:
@@ -195,7 +197,7 @@ class Outputs:
         return max(self._times_ms([end - 1 for end in end_offsets(self._consumer, self._topic)]))
 
     def _times_ms(self, offsets: Sequence[int]) -> list[int]:
-        """Of the record at each of the offsets, by partition; of those that are there."""
+        """Times of the records at the given offsets, by partition, as far as they exist."""
         ends = end_offsets(self._consumer, self._topic)
         places = {n: at for n, at in enumerate(offsets) if 0 <= at < ends[n]}
         found: dict[int, int] = {}
@@ -208,7 +210,7 @@ class Outputs:
         return list(found.values())
 
     def close(self) -> None:
-        """Let go of the broker."""
+        """Close the consumer."""
         self._consumer.close()
 
     def _look(self) -> int:
@@ -216,7 +218,7 @@ class Outputs:
 
 
 def forget_inputs(settings: ServiceSettings) -> dict[str, tuple[int, ...]]:
-    """Let the broker delete the inputs of earlier measurements; returns where the topics end."""
+    """Delete the inputs of earlier measurements; returns the end offsets of the topics."""
     consumer = assigned_consumer(settings, "bench")
     offsets = {topic: tuple(end_offsets(consumer, topic)) for topic in INPUTS}
     consumer.close()
@@ -225,14 +227,14 @@ def forget_inputs(settings: ServiceSettings) -> dict[str, tuple[int, ...]]:
         for topic, ends in offsets.items()
         for n, end in enumerate(ends)
     ]
-    admin = admin_client(settings, "bench")  # which must live until the answers are there
+    admin = admin_client(settings, "bench")  # keep a reference until the results have arrived
     for done in admin.delete_records(places).values():
         done.result(READY_S)
     return offsets
 
 
 def publish(settings: ServiceSettings, run_id: str, records: int, start_ms: int) -> dict[str, int]:
-    """Publish a backlog; returns what it implies (see _backlog.py)."""
+    """Publish a backlog; returns the expected outputs (see _backlog.py)."""
     command = [sys.executable, "-m", "tests.benchmarks._backlog"]
     done = subprocess.run(
         [*command, run_id, str(records), str(start_ms)],
@@ -246,7 +248,7 @@ def publish(settings: ServiceSettings, run_id: str, records: int, start_ms: int)
 
 
 def renew(settings: ServiceSettings, pipeline: str, stage: Stage) -> None:
-    """The output topic, there."""
+    """Make sure that the output topic exists."""
     topics = output_topics(pipeline, (stage,), settings.input_partitions)
     ensure_topics(admin_client(settings, "bench"), topics)
 
@@ -255,7 +257,7 @@ def renew(settings: ServiceSettings, pipeline: str, stage: Stage) -> None:
 def started(
     command: list[str], settings: ServiceSettings, output: object
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """A process in a group of its own, ended with all of the group."""
+    """A process in its own process group; the whole group is ended on exit."""
     process = subprocess.Popen(
         command,
         cwd=ROOT,
@@ -273,7 +275,7 @@ def started(
 
 
 def environment(settings: ServiceSettings) -> dict[str, str]:
-    """The variables that lead a process to the broker of the benchmark."""
+    """The environment variables that point a process to the benchmark's broker."""
     return os.environ | {
         "TIDEGAUGE_BASE_PORT": str(settings.base_port),
         "TIDEGAUGE_KAFKA_BOOTSTRAP": settings.kafka_bootstrap,
@@ -282,7 +284,7 @@ def environment(settings: ServiceSettings) -> dict[str, str]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time of a process and all it has started and that still runs."""
+    """Processor time of a process and its running descendants."""
     process = psutil.Process(pid)
     times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
     return sum(time.user + time.system for time in times)

@@ -1,6 +1,6 @@
-"""A plain consumer and producer that copies the input topics to `output.copy.ingest`: what reading
-and writing alone cost with the Kafka client, the floor of every pipeline. Prints `ready`; ends
-with SIGTERM.
+"""A plain consumer and producer that copies the input topics to `output.copy.ingest`: the cost of
+reading and writing with the Kafka client, which is the floor of every pipeline. Prints `ready`;
+ends on SIGTERM.
 
     python -m tests.benchmarks._copy
 """

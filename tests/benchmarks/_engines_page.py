@@ -2,8 +2,8 @@
 
     .venv/bin/python -m tests.benchmarks._engines_page FILE.json [FILE.json …]
 
-Files are what `./tidegauge bench engines --json FILE` has written; of a figure that is in several,
-the last counts. Writes docs/engines.svg, and the table into README.md between its marks.
+Files are written by `./tidegauge bench engines --json FILE`; if a figure is in several, the last
+one counts. Writes docs/engines.svg, and the table into README.md between its marks.
 """
 
 import json
@@ -22,13 +22,13 @@ from tests.traffic import STAGES
 
 PICTURE = ROOT / "docs" / "engines.svg"
 WIDTH = 720.0
-COLOURS = {"ingest": 0, "parse": 1, "join": 3, "tumbling": 2, "sliding": 6}  # charts.STYLES
+COLOURS = {"ingest": 0, "parse": 1, "join": 3, "tumbling": 2, "sliding": 6}  # in charts.STYLES
 LEGEND = 22.0
 Figures = dict[str, float]
 
 
 def main(paths: Sequence[str]) -> None:
-    """Write both."""
+    """Write table and picture."""
     figures: Figures = {}
     environment: dict[str, Any] = {}
     for path in paths:
@@ -41,7 +41,7 @@ def main(paths: Sequence[str]) -> None:
 
 
 def pipelines(figures: Figures) -> list[str]:
-    """Their names, those with the lowest latency first; such without a latency at the end."""
+    """Names of the pipelines by ascending latency; those without a latency last."""
     found = {name.partition("_")[0] for name in figures}
 
     def latency(name: str) -> tuple[float, float]:
@@ -54,13 +54,13 @@ def pipelines(figures: Figures) -> list[str]:
 
 
 def stages(figures: Figures) -> list[str]:
-    """Those of which there is any figure."""
+    """The stages with any figure."""
     parts = {part for name in figures for part in name.split("_")[1:2]}
     return [stage for stage in STAGES if stage in parts]
 
 
 def table(figures: Figures, environment: dict[str, Any]) -> str:
-    """Markdown: a row each."""
+    """A Markdown table with a row per pipeline."""
     shown = stages(figures)
     head = ["pipeline", *(f"{stage}, ms" for stage in shown)]
     head += [f"{stage}, k/s" for stage in shown]
@@ -123,7 +123,7 @@ def picture(figures: Figures) -> Markup:
 
 
 def legend(shown: Sequence[str], y: float) -> Markup:
-    """Which colour is which stage."""
+    """The colour of each stage."""
     parts, x = [], 200.0
     for stage in shown:
         parts.append(svg.dot(x, y + 6, 4, STYLES[COLOURS[stage]][0]))

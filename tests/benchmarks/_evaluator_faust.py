@@ -1,4 +1,4 @@
-"""The peer: a plain Faust agent per event that only counts and reads the time, on one core."""
+"""The peer: a plain Faust agent that only counts events and reads their time, on one core."""
 
 import json
 import os
@@ -15,7 +15,7 @@ WARM_UP = 2_000
 
 
 def main() -> None:
-    """Print messages and seconds, as JSON, and leave."""
+    """Print messages and seconds as JSON, and exit."""
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     settings = load_settings(ServiceSettings)
     (settings.data / "faust").mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""Evaluates the filled topics as the service does, bound to one core: `… PLAN_FILE [client]`.
+"""Evaluates the filled topics as the service does, on one core: `… PLAN_FILE [client]`.
 
-client: only reads and decodes, which is the least that any evaluator of these topics has to do.
+client: only read and decode, the minimum that any evaluator of these topics has to do.
 """
 
 import json
@@ -23,7 +23,7 @@ from tests.benchmarks._evaluator_topics import OF_STAGE, RUN_ID, messages_of, re
 from tests.traffic import CODEC, TRAFFIC
 
 MEBIBYTE = 1024 * 1024
-READ_S = 0.05  # a read that finds fewer records than it may waits so long for more
+READ_S = 0.05  # how long a read waits for more records
 
 
 def main() -> None:
@@ -98,7 +98,7 @@ def _decode_only(reader: Reader, messages: int, settings: EvaluatorSettings) -> 
 
 
 def _check(current: RunSession, stages: tuple[str, ...]) -> None:
-    """Every output has its verdict."""
+    """Assert that every output has a verdict."""
     assert current.publication is not None
     verdicts = current.publication.totals[RUN_ID]
     for stage in stages:

@@ -1,5 +1,5 @@
-"""The topics that the benchmark of the evaluator reads: the inputs of traffic and what its five
-stages make of them, all of it right.
+"""The topics read by the evaluator benchmark: the inputs of traffic and the correct outputs of its
+five stages.
 
 Eight seconds of event time, 25,000 lanes: 200,000 records in each input topic, 400,000 outputs of
 ingest and parse, 200,000 of join, 50,000 of tumbling and 37,500 of sliding.
@@ -47,7 +47,7 @@ Rows = dict[str, Any]
 
 @dataclass(frozen=True)
 class Content:
-    """Records for one topic, all of one key column."""
+    """Records for one topic, all with one key column."""
 
     topic: str
     record: str
@@ -60,13 +60,13 @@ def output_of(stage: str) -> str:
 
 
 def messages_of(stages: tuple[str, ...]) -> int:
-    """How many records the inputs and the output topics of some stages have."""
+    """Number of records in the inputs and the output topics of some stages."""
     return 2 * PER_TOPIC + sum(OF_STAGE[stage] for stage in stages)
 
 
 def fill(settings: ServiceSettings, folder: Path) -> dict[str, Path]:
-    """Write the topics; returns files with a run's plan and phases: of all stages, and of parse
-    alone."""
+    """Write the topics; returns files with a run's plan and phases: for all stages, and for parse
+    only."""
     ensure_topics(admin_client(settings, "bench"), output_topics(RUN_ID))
     consumer = assigned_consumer(settings, "bench")
     start_ms = int(time.time()) * 1000
@@ -85,13 +85,13 @@ def fill(settings: ServiceSettings, folder: Path) -> dict[str, Path]:
 
 
 def read_plan(path: Path) -> tuple[RunPlan, PhasePlan]:
-    """What `fill` has written."""
+    """Read a file written by `fill`."""
     plan, phases = path.read_text().splitlines()
     return RunPlan.model_validate_json(plan), PhasePlan.model_validate_json(phases)
 
 
 def request(stages: tuple[str, ...]) -> RunRequest:
-    """The run whose topics these are."""
+    """The request of the run that these topics belong to."""
     workload = Workload(
         name="bench",
         summary="Filled beforehand.",
@@ -106,7 +106,7 @@ def request(stages: tuple[str, ...]) -> RunRequest:
 
 
 def contents(start_ms: int) -> Iterator[Content]:
-    """Everything, in the order in which a pipeline without delay would append it."""
+    """All records, in the order in which a pipeline without delay would append them."""
     windows: list[Rows] = []
     for second in range(SECONDS):
         kinds = [
@@ -143,7 +143,7 @@ def encoded(content: Content) -> tuple[list[str], list[bytes]]:
 
 
 def _observations(second: int, kind: int, name: str, start_ms: int) -> Rows:
-    """One second of one kind, every lane of every site once."""
+    """One second of one kind, with every lane of every site once."""
     count = SITES * LANES
     number = np.arange(count)
     sequence = (second * count + number) * 2 + kind
@@ -167,7 +167,7 @@ def _observations(second: int, kind: int, name: str, start_ms: int) -> Rows:
 
 
 def _window(flow: Rows, speed: Rows) -> Rows:
-    """The tumbling windows of one second: rows of a site lie together."""
+    """The tumbling windows of one second: rows of a site are contiguous."""
     start_ms = flow["observed_at"][::LANES]
     return {
         "run_id": flow["run_id"][:SITES],
@@ -181,7 +181,7 @@ def _window(flow: Rows, speed: Rows) -> Rows:
 
 
 def _changes(oldest: Rows, older: Rows, newest: Rows) -> Rows:
-    """The sliding windows that end with the newest of three tumbling ones."""
+    """The sliding windows that end with the newest of three tumbling windows."""
 
     def change(column: str, old: Rows) -> pa.Array:
         with np.errstate(divide="ignore", invalid="ignore"):

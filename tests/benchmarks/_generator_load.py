@@ -1,11 +1,11 @@
-"""One process of the generator, sending a load faster than it can: prints its rate as JSON.
+"""A generator process that sends a load faster than it can: prints its rate as JSON.
 
     python -m tests.benchmarks._generator_load RECORDS LINGER_MS
 
-It is what the service does for a run, from rows to acknowledgements: distinct keyed records of the
-recorded sample, each with its own sequence and time, encoded while they are sent. The schedule asks
-for more than any machine does, so the sending never waits for it. The broker and the number of
-partitions come from the settings of the environment.
+It does what the service does for a run, from rows to acknowledgements: distinct keyed records of
+the recorded sample, each with its own sequence and time, encoded while they are sent. The scheduled
+rate exceeds that of any machine, so sending never waits for the schedule. The broker and the number
+of partitions come from the settings in the environment.
 """
 
 import json
@@ -32,7 +32,7 @@ from services.runtime.clock import now_ms, now_us
 from services.runtime.domains import load_domain
 
 SCHEDULED_PER_SECOND = 2_500_000
-THREAD_SWITCH_S = 0.0005  # as the service
+THREAD_SWITCH_S = 0.0005  # as in the service
 
 
 def main() -> None:

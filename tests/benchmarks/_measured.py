@@ -1,4 +1,4 @@
-"""What a benchmark returns, and how it gets its ratios."""
+"""The result of a benchmark, and how its ratios are computed."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,8 +10,8 @@ from analysis.intervals import student_t
 
 @dataclass(frozen=True)
 class Measured:
-    """figures: values by name, the unit last. ratios: ours against a peer's in the same run, above
-    1 where ours is better. NAME_low and NAME_high are the bounds of NAME."""
+    """figures: values by name, the unit last. ratios: ours relative to a peer's in the same run,
+    above 1 if ours is better. NAME_low and NAME_high are the bounds of NAME."""
 
     figures: dict[str, float] = field(default_factory=dict)
     ratios: dict[str, float] = field(default_factory=dict)
@@ -25,7 +25,7 @@ def margin(values: Sequence[float]) -> float:
 
 
 def averaged(name: str, values: Sequence[float]) -> dict[str, float]:
-    """The mean of several rounds with its interval; one value has none."""
+    """The mean of several rounds with its interval; a single value has none."""
     middle = mean(values)
     if len(values) < 2:
         return {name: middle}
@@ -34,15 +34,15 @@ def averaged(name: str, values: Sequence[float]) -> dict[str, float]:
 
 
 def ratio(name: str, above: Sequence[float], below: Sequence[float]) -> dict[str, float]:
-    """The ratio of values that were measured in turns, one of each per round: the geometric mean
-    with its interval, by the logarithm."""
+    """The ratio of values measured alternately, one of each per round: the geometric mean with its
+    interval, on the log scale."""
     logs = [math.log(one / other) for one, other in zip(above, below, strict=True)]
     return {key: math.exp(value) for key, value in averaged(name, logs).items()}
 
 
 def quotient(name: str, figures: Mapping[str, float], above: str, below: str) -> dict[str, float]:
-    """The ratio of two figures that are not 0. Its bounds are the farthest that those of the
-    figures allow; none where a figure has none, or may be 0."""
+    """The ratio of two nonzero figures. Its bounds are the extremes that the bounds of the figures
+    allow; none if a figure has none, or may be 0."""
     found = {name: figures[above] / figures[below]}
     ends = [figures.get(f"{one}_{end}", 0) for one in (above, below) for end in ("low", "high")]
     if min(ends) > 0:

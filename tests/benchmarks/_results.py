@@ -1,6 +1,6 @@
-"""A plausible history of runs, as the events of the bus.
+"""A plausible history of runs, as events of the bus.
 
-Every number follows from the seed, so that two stores get the same history.
+Every number is derived from the seed, so that two stores get the same history.
 """
 
 import json
@@ -24,7 +24,7 @@ def run_id_of(number: int) -> str:
 
 
 def run_events(number: int, seconds: int, start_ms: int) -> Iterator[Event]:
-    """(topic, record) of everything but the latencies of one run; the measure phase is all."""
+    """(topic, record) of one run without its latencies; it consists of the measure phase only."""
     run_id, end_ms = run_id_of(number), start_ms + 1000 * seconds
     yield from _lifecycle(run_id, start_ms, end_ms)
     for second in range(start_ms, end_ms, 1000):

@@ -1,4 +1,4 @@
-"""Latency at a steady rate: runs of the workload `latency` on a stack of their own."""
+"""Latency at a steady rate: runs of the workload `latency` on a separate stack."""
 
 import json
 import os
@@ -13,13 +13,13 @@ from services.runtime.settings import ROOT
 from tests.integration.kafka_broker import free_base_port
 
 RUN_S = 900
-# What comes in the first minute is how a JVM starts, which the default workload shows.
+# The first minute shows how a JVM starts, which the default workload measures.
 WARM_UP_S = 90
 
 
 @dataclass(frozen=True)
 class Stack:
-    """A stack that is up."""
+    """A running stack."""
 
     data: Path
     base_port: int
@@ -27,8 +27,8 @@ class Stack:
     def run(
         self, pipeline: str, stages: str, rate: int, seconds: int, warm_up_s: int = WARM_UP_S
     ) -> dict[str, Any]:
-        """The report of one run, valid or not. Raises RuntimeError with what was said where there
-        is none."""
+        """The report of one run, valid or not. Raises RuntimeError with the output if there is
+        none."""
         report = self.data / "report.json"
         report.unlink(missing_ok=True)
         done = self.tidegauge(
@@ -42,7 +42,7 @@ class Stack:
         return found
 
     def tidegauge(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        """`./tidegauge` for this stack."""
+        """Run `./tidegauge` on this stack."""
         return subprocess.run(
             [str(ROOT / "tidegauge"), *arguments],
             env=os.environ

@@ -1,5 +1,5 @@
-"""Writes numbered records to a topic, and 10 ms later to another, at a constant rate: the load of
-the benchmark of watches. Ends when its standard input does; then every record is in both topics.
+"""The load of the watch benchmark: writes numbered records to a topic, and 10 ms later to another,
+at a constant rate. Ends at the end of standard input; every record is then in both topics.
 
 python -m tests.benchmarks._watch_load BOOTSTRAP INPUT OUTPUT RATE FORMAT
 """
@@ -30,7 +30,7 @@ PROPERTIES = {
 
 
 def value(number: int, written: str) -> bytes:
-    """About a hundred bytes."""
+    """A value of about a hundred bytes."""
     if written == "json":
         return json.dumps({"order": {"id": number, "note": FILLING}, "price": 9.5}).encode()
     return b"%020d" % number + b"x" * 80
@@ -40,7 +40,7 @@ def value(number: int, written: str) -> bytes:
 def running_load(
     bootstrap: str, topics: tuple[str, str], rate: int, written: str, partitions: int
 ) -> Iterator[None]:
-    """The load while the context lasts, on two new topics. rate: records per second."""
+    """Runs the load on two new topics while the context is open. rate: records per second."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     config = {"message.timestamp.type": "LogAppendTime"}
     new = [NewTopic(topic, partitions, 1, config=config) for topic in topics]

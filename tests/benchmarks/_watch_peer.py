@@ -1,5 +1,5 @@
-"""Reads topics from now on as a watch does, and only counts: says `reads`, then every SECONDS how
-many messages a second there were. Ends when its standard input does.
+"""Reads topics from now on as a watch does, and only counts: prints `reads`, then the number of
+messages per second every SECONDS. Ends at the end of standard input.
 
 python -m tests.benchmarks._watch_peer BOOTSTRAP TOPIC…
 """

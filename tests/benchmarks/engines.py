@@ -1,17 +1,17 @@
-"""Engines against each other and against a floor: every pipeline alone, alternately, in rounds.
+"""Engines compared with each other and with a floor: every pipeline alone, alternately, in rounds.
 
-Steady: runs of the workload `latency` at 400 records/s after a warm-up, the stages that are asked
-for at once. Backlog: see _catch_up.py, one stage at a time, which also tells how long the program
-takes from its start to its first output. The floor is the toy engine of `examples/`: a loop in
-plain Python. A figure is the median over the rounds, with a bootstrap interval as `_low` and
-`_high`; after a single round a latency has the interval of the blocks of its run. Ratios are to the
-floor. What cannot be installed or fails is told in one sentence and left out. _engines_page.py
-makes a table and a picture of the figures.
+Steady: runs of the workload `latency` at 400 records/s after a warm-up, with the requested stages
+at once. Backlog: see _catch_up.py, one stage at a time; it also measures the time from the start of
+the program to its first output. The floor is the toy engine of `examples/`: a loop in plain Python.
+A figure is the median over the rounds, with a bootstrap interval as `_low` and `_high`; after a
+single round a latency has the interval of the blocks of its run. Ratios are relative to the floor.
+Pipelines that cannot be installed or fail are reported in one sentence and omitted.
+_engines_page.py generates a table and a picture of the figures.
 
-Settings, by environment variable: TIDEGAUGE_BENCH_PIPELINES (names with commas; default: all that
-are an engine's), TIDEGAUGE_BENCH_STAGES (1-3), TIDEGAUGE_BENCH_ROUNDS (3), TIDEGAUGE_BENCH_WARM_UP
-(90 s), TIDEGAUGE_BENCH_SECONDS (30, measured, per run; 0: no latency), TIDEGAUGE_BENCH_BACKLOG
-(1,000,000 records; 0: no backlog).
+Settings, by environment variable: TIDEGAUGE_BENCH_PIPELINES (comma-separated names; default: all
+pipelines of engines), TIDEGAUGE_BENCH_STAGES (1-3), TIDEGAUGE_BENCH_ROUNDS (3),
+TIDEGAUGE_BENCH_WARM_UP (90 s), TIDEGAUGE_BENCH_SECONDS (30, measured, per run; 0: no latency),
+TIDEGAUGE_BENCH_BACKLOG (1,000,000 records; 0: no backlog).
 """
 
 import os
@@ -40,16 +40,16 @@ from tests.traffic import STAGES, TRAFFIC
 RATE_PER_SECOND = 400
 FLOOR, FLOOR_ENGINES = "examples/toy_engine/pipeline.toml", "examples"
 FLOOR_NAME = "toy"
-# They check Tidegauge, or show how a program of one's own is measured.
+# They check Tidegauge, or are an example of measuring your own program.
 NO_ENGINES = ("calibration", "external-python", "floor")
-TRIES = 2  # of a run that is INVALID
+TRIES = 2  # of an INVALID run
 PERCENTILES = ("p50", "p95", "p99")
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What to measure. files: names or paths of pipelines, by their names, the floor first."""
+    """What to measure. files: names or paths of pipelines by name, the floor first."""
 
     files: dict[str, str]
     stages: tuple[Stage, ...]
@@ -59,32 +59,32 @@ class Asked:
     backlog: int
 
     def of_round(self, number: int) -> list[str]:
-        """The pipelines in the order of a round: each begins with another one."""
+        """The pipelines in the order of a round: each round begins with another one."""
         pipelines = list(self.files)
         first = number % max(len(pipelines), 1)
         return pipelines[first:] + pipelines[:first]
 
     def stages_of(self, name: str) -> tuple[Stage, ...]:
-        """Those that are asked for and that the pipeline has."""
+        """The requested stages that the pipeline supports."""
         return stages_published(load_pipeline(self.files[name]), TRAFFIC, self.stages)[0]
 
 
 @dataclass
 class Found:
-    """Values of every figure by its name, one of each round. intervals: low and high by the blocks
-    of the latest run. failed: pipelines that gave none."""
+    """Values of every figure by name, one per round. intervals: low and high from the blocks of the
+    latest run. failed: pipelines without a result."""
 
     values: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
 
     def note(self, name: str, value: float | None) -> None:
-        """Keep a value, if there is one."""
+        """Store a value, if there is one."""
         if value is not None:
             self.values[name].append(float(value))
 
     def figures(self) -> dict[str, float]:
-        """The median of each, and its interval where there are several values."""
+        """The median of each figure, with an interval if there are several values."""
         figures: dict[str, float] = {}
         for name, values in self.values.items():
             interval = median_interval(values)
@@ -98,7 +98,7 @@ class Found:
 
 
 def measure(say: Say, scratch: Path) -> Measured:
-    """Measure what the environment asks for."""
+    """Measure what the environment requests."""
     found = Found()
     with floor_among_the_engines():
         asked = what_is_asked()
@@ -116,7 +116,7 @@ def measure(say: Say, scratch: Path) -> Measured:
 
 @contextmanager
 def floor_among_the_engines() -> Iterator[None]:
-    """Let the engine of the floor be known, here and to what is started."""
+    """Register the engine of the floor, for this process and its children."""
     before = os.environ.get(FOLDERS)
     os.environ[FOLDERS] = os.pathsep.join(filter(None, [before, str(ROOT / FLOOR_ENGINES)]))
     try:
@@ -145,7 +145,8 @@ def what_is_asked() -> Asked:
 
 
 def installable(say: Say, asked: Asked, settings: ServiceSettings) -> Asked:
-    """The same without pipelines that publish none of the stages or whose engine cannot be had."""
+    """The same without pipelines that publish none of the stages or whose engine cannot be
+    installed."""
     files = {}
     for name, file in asked.files.items():
         try:
@@ -161,7 +162,7 @@ def installable(say: Say, asked: Asked, settings: ServiceSettings) -> Asked:
 
 
 def measure_steady(say: Say, asked: Asked, found: Found, stack: Stack, name: str) -> None:
-    """One round of one pipeline at a steady rate, a second time where the run is INVALID."""
+    """One round of one pipeline at a steady rate; repeated if the run is INVALID."""
     if name in found.failed:
         return
     stages = asked.stages_of(name)
@@ -244,20 +245,20 @@ def measure_backlog(
 
 
 def compiled_for_long(pipeline: Pipeline) -> Pipeline:
-    """With the optimising compiler, which pipelines leave out where the warm-up is short."""
+    """Enable the optimising compiler, which pipelines disable for short warm-ups."""
     if "quick_compiler" not in pipeline.settings:
         return pipeline
     return pipeline.model_copy(update={"quick_compiler": False})
 
 
 def last_line(error: Exception) -> str:
-    """What it says, in one line."""
+    """The last line of an error's text."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
 
 
 def ratios_of(figures: dict[str, float]) -> dict[str, float]:
-    """Every latency and throughput against the floor's, above 1 where the pipeline's is better."""
+    """Every latency and throughput relative to the floor's, above 1 if the pipeline's is better."""
     ratios: dict[str, float] = {}
     for name, ours in figures.items():
         pipeline, _, rest = name.partition("_")

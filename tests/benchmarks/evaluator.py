@@ -1,16 +1,17 @@
-"""How many messages the evaluator pairs and judges in a second on one core, against Faust alone.
+"""How many messages per second the evaluator pairs and judges on one core, compared with Faust
+alone.
 
-Topics are filled beforehand with inputs and the outputs of all five stages. Then, in turn, each in
-a process of its own bound to one core:
+Topics are filled beforehand with inputs and the outputs of all five stages. Then, alternately, each
+in its own process bound to one core:
 - stages: a run of five stages as the service evaluates it (read, decode, pair, judge, count, encode
-  and publish events); only Faust's channel, one message per batch, is left out;
-- parse: the same of stage 1 alone, most of whose messages are the largest ones;
-- client: only reads and decodes the messages of the five stages, which bounds what is possible;
-- the peer: a Faust agent that gets every event, counts it and looks at its time.
-The broker has the other cores. A rate is that of the messages, inputs and outputs, from the first
-read to the last verdict, in a second of processor time: on a busy machine a second on the wall has
-less of it, and rates by that are told too. Memory is that of the process in the end, and when it
-has been given back.
+  and publish events); only Faust's channel, one message per batch, is omitted;
+- parse: the same for stage 1 only, whose messages are mostly the largest ones;
+- client: only reads and decodes the messages of the five stages, which is an upper bound;
+- the peer: a Faust agent that receives every event, counts it and reads its time.
+The broker has the other cores. A rate is the number of messages, inputs and outputs, from the first
+read to the last verdict, per second of processor time. On a busy machine a wall-clock second has
+less processor time; rates per wall-clock second are reported too. Memory is that of the process at
+the end, and after it was released.
 """
 
 import json
@@ -93,7 +94,7 @@ def _run(command: list[str], bootstrap: str, data: Path) -> dict[str, Any]:
         timeout=TIMEOUT_S,
         check=True,
     )
-    # Faust shows and hides a cursor around what is said.
+    # Faust prints cursor control codes around the output.
     text = done.stdout[done.stdout.index(b"{") : done.stdout.rindex(b"}") + 1]
     found: dict[str, Any] = json.loads(text)
     return found

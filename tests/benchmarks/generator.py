@@ -1,18 +1,20 @@
-"""How fast the generator sends, against Kafka's own ProducerPerformance, alternately in one run.
+"""How fast the generator sends, compared with Kafka's own ProducerPerformance, alternately in one
+run.
 
-Both: one process, acks=1, lz4, four partitions (ours are two of each input topic), the same bytes a
-record (key and value), the same broker beside them. Ours sends distinct keyed Avro records, encoded
-while they are sent. ProducerPerformance is asked in four ways (linger 5 and 50 ms, batches of 16
-and 256 KiB), and the best of them counts, three times:
-- `distinct`: with --record-size, which fills every record with other random letters;
-- `varied`: with --payload-file and the 570 observations of the sample as text, filled up with other
-  letters each; it sends any of them. They cost nothing to make, but more than one to compress;
-- `repeated`: with --payload-file and one payload, which is the same bytes over and over. It costs
-  nothing to make and next to nothing to compress and to transport, so it bounds what any load of
-  real records could reach.
+Both: one process, acks=1, lz4, four partitions (ours: two of each input topic), the same number of
+bytes per record (key and value), the same broker on the same machine. Ours sends distinct keyed
+Avro records, encoded while they are sent. ProducerPerformance runs with four settings (linger 5 and
+50 ms, batches of 16 and 256 KiB), and the best of them counts, for three payloads:
+- `distinct`: with --record-size, which fills every record with different random letters;
+- `varied`: with --payload-file and the 570 observations of the sample as text, each padded with
+  different letters; it sends a random one. They cost nothing to generate, but more than a single
+  payload to compress;
+- `repeated`: with --payload-file and one payload, so the same bytes are repeated. It costs nothing
+  to generate and almost nothing to compress and to transport, so it is an upper bound for any load
+  of real records.
 
-TIDEGAUGE_BENCH_ROUNDS (3) is how often all of that is done. TIDEGAUGE_BENCH_RECORDS is the number
-of records of each run; below ten million the start of the JVM is a part of what is measured.
+TIDEGAUGE_BENCH_ROUNDS (3) is the number of repetitions. TIDEGAUGE_BENCH_RECORDS is the number of
+records per run; below ten million the result includes the start of the JVM.
 """
 
 import json
@@ -53,7 +55,7 @@ BENCH_JARS = ROOT / ".jars" / "bench"
 
 
 def measure(say: Callable[[str], None], scratch: Path) -> Measured:
-    """Run both with every setting in turn; figures are records per second."""
+    """Run both with every setting alternately; figures are records per second."""
     if not same(BENCH_FILE.with_suffix(".lock"), BENCH_JARS / STAMP):
         say("fetching Kafka's tools")
         fetch(BENCH_JARS, BENCH_FILE)
@@ -86,13 +88,13 @@ def measure(say: Callable[[str], None], scratch: Path) -> Measured:
 
 
 def best_of(rates: Mapping[str, Sequence[float]], kind: str) -> list[float]:
-    """The highest rate of each round among the settings of a kind."""
+    """The highest rate of each round over the settings of a kind."""
     return [max(of) for of in zip(*(r for name, r in rates.items() if kind in name), strict=True)]
 
 
 @dataclass(frozen=True)
 class Peer:
-    """How ProducerPerformance is asked. payload: one of PAYLOADS."""
+    """Settings of ProducerPerformance. payload: one of PAYLOADS."""
 
     payload: str
     linger_ms: int
@@ -106,7 +108,7 @@ class Peer:
 
 
 def renew_topics(settings: ServiceSettings) -> None:
-    """Empty topics: what the last run left on disk does not weigh on the next one."""
+    """Recreate the topics empty, so that data of the last run does not affect the next one."""
     admin = admin_client(settings, "bench")
     topics = (*input_topics(PARTITIONS // 2), PEER_TOPIC)
     there = admin.list_topics(timeout=15).topics
@@ -121,7 +123,7 @@ def renew_topics(settings: ServiceSettings) -> None:
 
 
 def run_ours(settings: ServiceSettings, linger_ms: int) -> dict[str, float]:
-    """One process of the generator; see _generator_load.py."""
+    """Run one generator process; see _generator_load.py."""
     environment = os.environ | {"TIDEGAUGE_KAFKA_BOOTSTRAP": settings.kafka_bootstrap}
     command = [sys.executable, "-m", "tests.benchmarks._generator_load"]
     command += [str(RECORDS), str(linger_ms)]
@@ -130,7 +132,7 @@ def run_ours(settings: ServiceSettings, linger_ms: int) -> dict[str, float]:
 
 
 def payloads(peer: Peer) -> list[str]:
-    """Lines of the payload file, each of a record's size without its end."""
+    """Lines of the payload file, each of a record's size without its line end."""
     sample = ROOT / "domains" / "traffic" / "data" / "ndw_traffic_2017-03-15.csv"
     observations = sample.read_text().splitlines()[1:] if peer.payload == "varied" else [""]
     chance = random.Random(1)
@@ -142,7 +144,7 @@ def payloads(peer: Peer) -> list[str]:
 
 
 def run_peer(settings: ServiceSettings, scratch: Path, peer: Peer) -> float:
-    """ProducerPerformance; returns its records per second."""
+    """Run ProducerPerformance; returns its records per second."""
     source = ["--record-size", str(peer.record_bytes)]
     if peer.payload != "distinct":
         path = scratch / "payload.txt"

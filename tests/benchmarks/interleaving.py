@@ -1,13 +1,13 @@
-"""How often two pipelines measured in turns are said to differ: the same one twice, and the
-calibration pipeline against itself with a longer delay.
+"""How often two pipelines measured alternately are reported to differ: the same one twice, and the
+calibration pipeline compared with itself with a longer delay.
 
-Each run is one of `run --pipeline A,B --interleave`. A difference is found when the report calls
-one real, in any stage.
+Each run is one of `run --pipeline A,B --interleave`. A difference is found if the report calls one
+real, in any stage.
 
 Settings, by environment variable: TIDEGAUGE_BENCH_RUNS (10 of each kind), TIDEGAUGE_BENCH_PIPELINES
-(calibration,kafka-streams: which are measured against themselves), TIDEGAUGE_BENCH_STAGES (1-3),
+(calibration,kafka-streams: pipelines compared with themselves), TIDEGAUGE_BENCH_STAGES (1-3),
 TIDEGAUGE_BENCH_WARM_UP (30 s), TIDEGAUGE_BENCH_SECONDS (180, measured), TIDEGAUGE_BENCH_BLOCKS (a
-file: the blocks of every run are kept there, for the replays of tests/unit/analysis).
+file for the blocks of every run, for the replays of tests/unit/analysis).
 """
 
 import json
@@ -40,7 +40,7 @@ class Kind:
 
 
 def measure(say: Callable[[str], None], scratch: Path) -> Measured:
-    """Measure what the environment asks for."""
+    """Measure what the environment requests."""
     runs = int(os.environ.get("TIDEGAUGE_BENCH_RUNS", "10"))
     kept: list[dict[str, Any]] = []
     found, done = Counter[str](), Counter[str]()
@@ -69,7 +69,7 @@ def measure(say: Callable[[str], None], scratch: Path) -> Measured:
 
 
 def kinds(scratch: Path) -> Iterator[Kind]:
-    """What is measured against what."""
+    """The pairs to compare."""
     names = os.environ.get("TIDEGAUGE_BENCH_PIPELINES", "calibration,kafka-streams").split(",")
     for name in filter(None, names):
         text = (PIPELINES_DIR / f"{name}.toml").read_text()
@@ -91,7 +91,7 @@ def written(scratch: Path, text: str, name: str, other: str) -> Path:
 
 
 def run(stack: Stack, kind: Kind) -> dict[str, Any]:
-    """The report of one run in turns. Raises RuntimeError where there is none."""
+    """The report of one interleaved run. Raises RuntimeError if there is none."""
     path = stack.data / "interleaved.json"
     path.unlink(missing_ok=True)
     done = stack.tidegauge(

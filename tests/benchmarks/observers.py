@@ -1,12 +1,12 @@
-"""What observing costs: processor time and context switches of every part of a stack while a run
+"""The cost of observing: processor time and context switches of every part of a stack while a run
 is measured, at 400 records/s with the stages of traffic.
 
 The stack is that of a single run, without gateway and watcher. The pipeline is a plain loop in
-Python (`floor`, which has no sliding windows), so that the machine is not busy with what is
-measured. A run that others disturb has figures too, and it is told. Figures are means over
+Python (`floor`, which has no sliding windows), so that the measured pipeline does not load the
+machine. A disturbed run also has figures, and the disturbance is reported. Figures are means over
 blocks of BLOCK_S of the measured phase; a margin is half of their 95 % interval. Context switches
-are those of all threads. `observers` is the sum of those parts that only look on, and of the
-generator; the console is the command `run`, which supervises the stack.
+are those of all threads. `observers` is the sum of the parts that only observe, plus the generator;
+the console is the command `run`, which supervises the stack.
 
 Settings, by environment variable: TIDEGAUGE_BENCH_PIPELINES (one name), TIDEGAUGE_BENCH_RATE,
 TIDEGAUGE_BENCH_STAGES (like 0-4), TIDEGAUGE_BENCH_SECONDS (measured), TIDEGAUGE_BENCH_WARM_UP.
@@ -48,7 +48,7 @@ MEBIBYTE = 1024 * 1024
 
 @dataclass(frozen=True)
 class Sample:
-    """What a part has used since it began, and has. switches: by thread."""
+    """Cumulative usage of a part, and its current state. switches: by thread."""
 
     cpu_s: float
     switches: Mapping[str, int]
@@ -79,7 +79,7 @@ def measure(say: Callable[[str], None], scratch: Path) -> Measured:
 
 
 def by_figure(blocks: list[tuple[float, Samples, Samples]]) -> dict[str, list[float]]:
-    """The values of every figure, one of each block."""
+    """The values of every figure, one per block."""
     found: defaultdict[str, list[float]] = defaultdict(list)
     for seconds, before, now in blocks:
         block: defaultdict[str, float] = defaultdict(float)
@@ -95,12 +95,12 @@ def by_figure(blocks: list[tuple[float, Samples, Samples]]) -> dict[str, list[fl
 
 
 def switched(before: Mapping[str, int], now: Mapping[str, int]) -> int:
-    """By how much the switches of threads grew; what a thread did that has ended is not known."""
+    """Increase of the threads' context switches; those of threads that have ended are not known."""
     return sum(count - before.get(thread, 0) for thread, count in now.items())
 
 
 def samples(data: Path) -> Samples:
-    """Every part of the stack, its pipeline and its console, now."""
+    """Current samples of every part of the stack, its pipeline and its console."""
     state = StateFile(data).read()
     assert state is not None, "the stack has ended"
     found = {one.name: sample([psutil.Process(one.pid)]) for one in state.services}
@@ -110,7 +110,7 @@ def samples(data: Path) -> Samples:
 
 
 def sample(processes: list[psutil.Process]) -> Sample:
-    """Some processes together."""
+    """The sum over some processes."""
     cpu_s = memory = 0.0
     switches: dict[str, int] = {}
     for process in processes:
@@ -118,7 +118,7 @@ def sample(processes: list[psutil.Process]) -> Sample:
         cpu_s += times.user + times.system
         memory += process.memory_info().rss / MEBIBYTE
         for thread in Path(f"/proc/{process.pid}/task").iterdir():
-            with suppress(OSError):  # it has ended
+            with suppress(OSError):  # the process has ended
                 lines = (thread / "status").read_text().splitlines()
                 fields = (line.partition(":") for line in lines)
                 counts = [int(value) for name, _, value in fields if name in SWITCHES]
@@ -128,7 +128,7 @@ def sample(processes: list[psutil.Process]) -> Sample:
 
 @contextmanager
 def running(settings: ServiceSettings, say: Callable[[str], None]) -> Iterator[None]:
-    """A run on a stack of its own; it has to be concluded, valid or not."""
+    """A run on a separate stack; it must be concluded, valid or not."""
     command = [str(ROOT / "tidegauge"), "run", "latency", "--pipeline", PIPELINE]
     command += ["--stages", STAGES, "--rate", RATE, "--warm-up", str(WARM_UP_S)]
     variables = {"TIDEGAUGE_DATA": str(settings.data), "TIDEGAUGE_BASE_PORT": settings.base_port}
@@ -155,7 +155,7 @@ def running(settings: ServiceSettings, say: Callable[[str], None]) -> Iterator[N
 
 
 def until_measured(settings: ServiceSettings) -> int:
-    """Wait until a run is measured; returns when that ends, epoch milliseconds."""
+    """Wait until a run's measure phase begins; returns its end, epoch milliseconds."""
     deadline_s = time.monotonic() + START_S
     while (state := StateFile(settings.data).read()) is None or state.phase != RUNNING:
         assert time.monotonic() < deadline_s, "the stack does not start"

@@ -1,14 +1,14 @@
-"""What every pipeline costs by stage: latency at 400 records/s, and how fast a backlog goes.
+"""The cost of every pipeline by stage: latency at 400 records/s, and throughput of a backlog.
 
 Latency: runs of the workload `latency` with all stages at once, and for TIDEGAUGE_BENCH_ALONE with
-one stage at a time. Its peer is the calibration pipeline without delay: a copy that does nothing.
-Both with the optimising compiler, which pipelines leave out where the warm-up is short.
-Backlog: see _catch_up.py. Its peer is a plain consumer and producer (_copy.py). Ratios compare
-real-time mode with micro-batches of the same implementation, and each with the copy.
+one stage at a time. The peer is the calibration pipeline without delay: a copy that does nothing.
+Both use the optimising compiler, which pipelines disable for short warm-ups. Backlog: see
+_catch_up.py. The peer is a plain consumer and producer (_copy.py). Ratios compare real-time mode
+with micro-batches of the same implementation, and each with the copy.
 
-Settings, by environment variable: TIDEGAUGE_BENCH_PIPELINES and TIDEGAUGE_BENCH_ALONE (names with
-commas, may be empty), TIDEGAUGE_BENCH_STAGES (like 0-4), TIDEGAUGE_BENCH_SECONDS (measured, per
-run; 0: no latency), TIDEGAUGE_BENCH_BACKLOG (records; 0: no backlog).
+Settings, by environment variable: TIDEGAUGE_BENCH_PIPELINES and TIDEGAUGE_BENCH_ALONE
+(comma-separated names, may be empty), TIDEGAUGE_BENCH_STAGES (like 0-4), TIDEGAUGE_BENCH_SECONDS
+(measured, per run; 0: no latency), TIDEGAUGE_BENCH_BACKLOG (records; 0: no backlog).
 """
 
 import io
@@ -61,7 +61,7 @@ class Asked:
     backlog: int
 
     def cells(self, names: tuple[str, ...]) -> Iterator[tuple[str, Stage]]:
-        """Pipelines with each stage that is asked for and that they have."""
+        """Pipelines with each requested stage that they support."""
         for name in names:
             has = load_pipeline(name).stages
             yield from ((name, stage) for stage in self.stages if stage in has)
@@ -74,12 +74,12 @@ class Found:
     cells: dict[tuple[str, str], dict[str, float]] = field(default_factory=dict)
 
     def of(self, pipeline: str, stage: str) -> dict[str, float]:
-        """The cell, to be filled or read."""
+        """The cell of a pipeline and stage."""
         return self.cells.setdefault((pipeline, stage), {})
 
 
 def measure(say: Say, scratch: Path) -> Measured:
-    """Measure what the environment asks for."""
+    """Measure what the environment requests."""
     asked, found = what_is_asked(), Found()
     if asked.seconds:
         with running_stack(scratch / "stack") as stack:
@@ -115,7 +115,7 @@ def measure_backlog(say: Say, asked: Asked, found: Found, scratch: Path) -> None
             pipeline = load_pipeline(name).model_copy(update={"quick_compiler": False})
             try:
                 caught = catch_up(settings, scratch, pipeline, stage, asked.backlog)
-            except AssertionError as error:  # the others are still worth having
+            except AssertionError as error:  # continue with the others
                 say(f"{name} {stage}: no figure: {error}")
                 continue
             note_backlog(say, found, name, stage, caught)
@@ -146,7 +146,7 @@ def run(
     """One run; its figures under `label`."""
     try:
         report = stack.run(pipeline, ",".join(stages), RATE_PER_SECOND, seconds)
-    except (RuntimeError, TimeoutExpired) as error:  # the others are still worth having
+    except (RuntimeError, TimeoutExpired) as error:  # continue with the others
         say(f"{label}: no figure: {error}")
         return
     (measured,) = report["pipelines"].values()
@@ -156,20 +156,20 @@ def run(
     cpu_s = measured["resources"].get("cpu_seconds", 0.0) / records * 1e6
     for stage, cell in measured["stages"].items():
         note_latency(found.of(label, stage), cell["latency_ms"].get("latest", {}))
-    # Of all stages together: they share one process.
+    # For all stages together, because they share one process.
     found.of(label, "all" if len(stages) > 1 else stages[0])["cpu_s_per_million_steady"] = cpu_s
     say(f"{label}: {', '.join(stages)} at {RATE_PER_SECOND}/s: {verdict}, ledger {clean}")
 
 
 def note_latency(cell: dict[str, float], latest: dict[str, Any]) -> None:
-    """Keep the percentiles that there are."""
+    """Store the available percentiles."""
     cell.update(
         {f"{name}_ms": latest[name] for name in PERCENTILES if latest.get(name) is not None}
     )
 
 
 def note_backlog(say: Say, found: Found, name: str, stage: str, caught: Any) -> None:
-    """Keep and tell what became of a backlog."""
+    """Store and print the result of a backlog."""
     cell = found.of(name, stage)
     cell["catch_up_records_per_second"] = caught.records_per_second
     cell["cpu_s_per_million_catching_up"] = caught.cpu_seconds_per_million
@@ -191,7 +191,7 @@ COLUMNS = {
 
 
 def table_of(found: Found) -> str:
-    """One table for people: ms at the steady rate, then the backlog."""
+    """A table to print: ms at the steady rate, then the backlog."""
     table = Table(box=SIMPLE_HEAD)
     for column in ("pipeline", "stage"):
         table.add_column(column, no_wrap=True)
@@ -216,7 +216,7 @@ def figures_of(found: Found) -> dict[str, float]:
 
 
 def ratios_of(found: Found) -> dict[str, float]:
-    """Real-time mode against micro-batches, and every ingest against the copy."""
+    """Real-time mode relative to micro-batches, and every ingest relative to the copy."""
     rate, ratios = "catch_up_records_per_second", {}
     for stage in STAGES:
         ours = found.cells.get(("spark-realtime", stage), {})

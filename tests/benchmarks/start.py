@@ -1,13 +1,14 @@
-"""How long a start takes, step by step, with and without archives of classes, alternately.
+"""Duration of a start, step by step, with and without class data sharing archives, alternately.
 
-Each start is `./tidegauge run` of the workload `latency` on a data folder of its own. Both kinds
-have a copy of the jars; where there are to be no archives, the folder for them is one that others
-can write, which is not used. The first start with archives, which makes them, is told apart. A step
-is the time from the command until it is reached:
+Each start is `./tidegauge run` of the workload `latency` on a separate data folder. Both kinds have
+a copy of the jars. For starts without archives, the archive folder is writable by others, so it is
+not used. The first start with archives, which creates them, is reported separately. A step is the
+time from the command until the following is reached:
 
-- broker: it serves; asked: the services that lead a run are ready, and the run is asked for;
-- pipeline: all its queries read; outputs: every stage has published something;
-- load: the load begins; measured: it is warm, and the measured phase begins;
+- broker: it accepts connections; asked: the services that conduct a run are ready, and the run has
+  been requested;
+- pipeline: all its queries are reading; outputs: every stage has published a record;
+- load: the load begins; measured: the warm-up is over, and the measured phase begins;
 - concluded: the verdict is on the bus; reported: the command has ended.
 
 Settings, by environment variable: TIDEGAUGE_BENCH_ROUNDS (5), TIDEGAUGE_BENCH_PIPELINES
@@ -51,20 +52,20 @@ EVENTS = (
 
 @dataclass(frozen=True)
 class Place:
-    """Where starts of one kind take place."""
+    """Where starts of one kind run."""
 
     data: Path
     jars: Path
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of the commands."""
+        """Environment variables of the commands."""
         own = {"TIDEGAUGE_DATA": str(self.data), "TIDEGAUGE_JARS": str(self.jars)}
         return os.environ | own | {"TIDEGAUGE_BASE_PORT": str(free_base_port())}
 
 
 def measure(say: Callable[[str], None], scratch: Path) -> Measured:
-    """Measure what the environment asks for."""
+    """Measure what the environment requests."""
     rounds = int(os.environ.get("TIDEGAUGE_BENCH_ROUNDS", "5"))
     places = {kind: place_of(scratch, kind) for kind in (WITH, WITHOUT)}
     first = start(places[WITH])
@@ -82,9 +83,9 @@ def measure(say: Callable[[str], None], scratch: Path) -> Measured:
 
 
 def place_of(scratch: Path, kind: str) -> Place:
-    """A place with jars of its own, and archives where there are to be some."""
+    """A place with its own jars, and with archives if the kind has them."""
     place = Place(scratch / kind / "data", scratch / kind / "jars")
-    # With the times of the originals, by which a JVM knows its jars again.
+    # Keeps the modification times, which a JVM uses to validate its jars.
     shutil.copytree(ROOT / ".jars", place.jars, ignore=shutil.ignore_patterns(FOLDER))
     if kind == WITHOUT:
         (place.jars / FOLDER).mkdir()
@@ -93,8 +94,8 @@ def place_of(scratch: Path, kind: str) -> Place:
 
 
 def start(place: Place) -> dict[str, float]:
-    """Seconds from the command until each step of one start. Raises RuntimeError where it was not
-    reported."""
+    """Seconds from the command until each step of one start. Raises RuntimeError if there was no
+    report."""
     shutil.rmtree(place.data, ignore_errors=True)
     place.data.mkdir(mode=0o700, parents=True)
     report = place.data / "report.json"
@@ -115,7 +116,7 @@ def start(place: Place) -> dict[str, float]:
         assert process.stdout is not None
         try:
             lines = [(time.time() - began_s, line.rstrip()) for line in process.stdout]
-        except BaseException:  # it stops its stack before that is removed
+        except BaseException:  # stop the stack before its folder is removed
             process.terminate()
             process.communicate()
             raise
@@ -127,7 +128,7 @@ def start(place: Place) -> dict[str, float]:
 
 
 def events(environment: Mapping[str, str], run_id: str) -> list[dict[str, Any]]:
-    """What the bus said of a run."""
+    """Events of a run on the bus."""
     sql = EVENTS.format(run_id=run_id)
     done = subprocess.run(
         [str(ROOT / "tidegauge"), "sql", sql, "--format", "JSONEachRow"],
@@ -147,7 +148,7 @@ def steps_of(
     began_s: float,
     ended_s: float,
 ) -> dict[str, float]:
-    """Seconds until each step. lines: what the command said, and when; heard: events; began_s:
+    """Seconds until each step. lines: output of the command with times; heard: events; began_s:
     epoch seconds; ended_s: until the command had ended."""
     found: dict[str, float] = {}
 
@@ -168,12 +169,12 @@ def steps_of(
 
 
 def told(steps: Mapping[str, float]) -> str:
-    """Steps in a line."""
+    """The steps in one line."""
     return ", ".join(f"{step} {seconds:.1f} s" for step, seconds in steps.items())
 
 
 def ratios_of(figures: Mapping[str, float]) -> dict[str, float]:
-    """How many times as long each step takes without archives."""
+    """Duration of each step without archives, relative to that with archives."""
     ratios: dict[str, float] = {}
     for step in STEPS:
         ours, peer = f"{WITH}_{step}_s", f"{WITHOUT}_{step}_s"

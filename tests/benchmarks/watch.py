@@ -1,13 +1,13 @@
-"""What a watch costs, against a client of Kafka that only reads the same topics.
+"""The cost of a watch, compared with a Kafka client that only reads the same topics.
 
 A load writes records of 100 bytes to a topic with four partitions, and 10 ms later one with the
-same key to another. Then, in turn, each in a process of its own:
+same key to another. Then, alternately, each in its own process:
 - ours: a watch as the watcher starts it, publishing to a bus on the same broker;
 - the peer: a consumer of confluent-kafka with the same settings, which counts messages.
-A figure is the processor time of the process in a while, the client's threads included, after the
-watch has read what it wants to remember. The cases are those that the watch is meant for: 10,000
-records/s in and as many out by key and by a field of JSON, and 100,000/s by key with a sample.
-Intervals are of 95 %, over the rounds; those of a ratio are of its logarithm.
+A figure is the processor time of the process over a period, including the client's threads, after
+the watch has read its initial data. The cases are the intended uses of a watch: 10,000 records/s
+in and out, by key and by a JSON field, and 100,000/s by key with a sample.
+Intervals are 95 % intervals over the rounds; those of a ratio are on the log scale.
 """
 
 import os
@@ -32,13 +32,14 @@ from tests.integration.kafka_broker import running_broker
 ROUNDS = int(os.environ.get("TIDEGAUGE_BENCH_ROUNDS", "5"))
 SECONDS = float(os.environ.get("TIDEGAUGE_BENCH_SECONDS", "20"))
 PARTITIONS = 4
-NEAR_MS = 3_000  # so far behind is not behind
+NEAR_MS = 3_000  # a smaller lag counts as caught up
 TIMEOUT_S = 240
 
 
 @dataclass(frozen=True)
 class Case:
-    """rate: of records a second, in and out each. format: of values. share: that is counted."""
+    """rate: records per second, in and out each. format: of values. share: of the records
+    counted."""
 
     name: str
     rate: int
@@ -48,7 +49,7 @@ class Case:
 
     @property
     def topics(self) -> tuple[str, str]:
-        """Input and output."""
+        """Input and output topic."""
         return f"{self.name}_in", f"{self.name}_out"
 
 
@@ -61,7 +62,7 @@ CASES = (
 
 @dataclass(frozen=True)
 class Used:
-    """What a process used while it was measured."""
+    """Resource usage of a process while it was measured."""
 
     cores: float
     memory_mb: float
@@ -87,7 +88,7 @@ def _measure_case(
     with running_load(settings.bootstrap, case.topics, case.rate, case.format, PARTITIONS):
         filled_s = time.monotonic() + min(case.remember_s, 6 * SECONDS)
         while time.monotonic() < filled_s:
-            time.sleep(0.5)  # the load writes what a watch that begins will read
+            time.sleep(0.5)  # the load writes the data that a new watch reads first
         for number in range(ROUNDS):
             ours.append(_ours(case, settings, scratch / f"{case.name}-{number}"))
             peers.append(_peer(case, settings))
@@ -148,13 +149,13 @@ def _peer(case: Case, settings: ServiceSettings) -> Used:
 
 
 def _used(process: "subprocess.Popen[bytes]") -> Used:
-    """What a process uses in SECONDS from now on."""
+    """Resource usage of a process over the next SECONDS."""
     seen = psutil.Process(process.pid)
     began_s, before = time.monotonic(), sum(seen.cpu_times()[:2])
     memory = []
     while time.monotonic() < began_s + SECONDS:
         memory.append(seen.memory_info().rss)
-        time.sleep(0.25)  # how long is what is measured
+        time.sleep(0.25)  # the duration of the measurement
     assert process.poll() is None, "it has ended"
     seconds = time.monotonic() - began_s
     return Used((sum(seen.cpu_times()[:2]) - before) / seconds, max(memory) / 1e6)
@@ -169,11 +170,11 @@ def _await_caught_up(path: Path) -> None:
             if saved[1]["before_ms"] > saved_ms - NEAR_MS:
                 return
         assert time.monotonic() < end_s, "the watch does not catch up"
-        time.sleep(0.1)  # between two looks, within the deadline
+        time.sleep(0.1)  # interval between checks, within the deadline
 
 
 def _exact(path: Path) -> int:
-    """Outputs that were exact so far, as last written down."""
+    """Number of exact outputs so far, from the last saved position."""
     saved = position.load(path)
     assert saved is not None
     return sum(one["verdicts"].get("exact", 0) for one in saved[1]["totals"].values())
@@ -183,7 +184,7 @@ def _exact(path: Path) -> int:
 def _process(
     module: str, arguments: tuple[str, ...], variables: dict[str, str], says: bool = False
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """A program that ends when its standard input does."""
+    """A program that ends at the end of its standard input."""
     process = subprocess.Popen(
         [sys.executable, "-m", module, *arguments],
         cwd=ROOT,
