@@ -1,7 +1,7 @@
-"""Raw HTTP requests to the store, as data: the bytes, the status they get, and what holds after.
+"""Raw HTTP requests to the store, as data: bytes, expected status, and state of the connection.
 
-Each is followed on the same connection, in the same segment, by FOLLOWING. OPEN: that is answered
-too, with its own answer. CLOSED: it never is, as nobody can say where it begins, or who sent it.
+Each is followed on the same connection, in the same segment, by FOLLOWING. OPEN: that request gets
+its own response. CLOSED: it gets none, because its start or its sender cannot be determined.
 """
 
 from typing import Final, NamedTuple
@@ -15,7 +15,7 @@ HIDDEN: Final = b"GET /?query=SELECT+666 HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 class Raw(NamedTuple):
-    """sent: `{port}` in it is the store's. status: a whole one, or 4 for 400 to 499."""
+    """sent: `{port}` is replaced by the store's. status: a full status, or 4 for 400 to 499."""
 
     sent: bytes
     status: int
@@ -69,7 +69,7 @@ GOOD: Final = (
     Raw(post(b"Content-Length: 8", b"Expect: 100-continue", body=b"SELECT 1"), 200, OPEN),
     Raw(get(b"X-Odd: \xe4\t!"), 200, OPEN),
 )
-# Two readers could see two ends of these.
+# Two parsers could disagree about the end of these.
 FRAMING: Final = (
     Raw(get(b"Content-Length: 8") + b"SELECT 2", 400, CLOSED),
     Raw(get(b"Content-Length: %d" % len(HIDDEN)) + HIDDEN, 400, CLOSED),

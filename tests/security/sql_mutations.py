@@ -1,7 +1,7 @@
-"""Attacks written otherwise, by a seeded generator: what they would do stays the same.
+"""Variants of attacks from a seeded generator, with unchanged effect.
 
-Spaces, comments, line endings and the case of keywords change between tokens; whole queries are put
-behind columns that confuse, into subqueries, WITH clauses, unions and functions.
+Spaces, comments, line endings and the case of keywords change between tokens. Whole queries are
+placed after confusing columns, in subqueries, WITH clauses, unions and functions.
 """
 
 import random
@@ -28,7 +28,7 @@ GAPS = (
     " /*\u2028*/ ",
     " --\r '\n",
 )
-# What stands before the select list of an attack.
+# Prefixes of an attack's select list.
 COLUMNS = (
     "'it''s' AS a0",
     "'\\'' AS a0",
@@ -63,7 +63,7 @@ WRAPPINGS = (
 
 
 def mutations(text: str, seed: int, count: int) -> Iterator[str]:
-    """`count` other writings of an attack; none of one that has no tokens."""
+    """`count` variants of an attack; none if it has no tokens."""
     random_ = random.Random(f"{seed} {text}")
     try:
         tokens = scan(text)

@@ -1,4 +1,4 @@
-"""The local broker: what a client can do that does not know the secret of the data folder."""
+"""The local broker: what a client without the secret of the data folder can do."""
 
 from pathlib import Path
 
@@ -71,7 +71,7 @@ CHANGES = {
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
-    """The broker of a stack, set up as `up` does it, with an output topic."""
+    """The broker of a stack, configured as by `up`, with an output topic."""
     settings = ServiceSettings(data=tmp_path_factory.mktemp("stack"), base_port=free_base_port())
     stack = Stack(settings, (KAFKA,))
     try:
@@ -84,12 +84,12 @@ def broker(tmp_path_factory):
 
 
 def anonymous(settings: ServiceSettings, **properties: object) -> dict[str, object]:
-    """Properties of a client without the secret; it says nothing on the terminal."""
+    """Properties of a client without the secret; it prints nothing."""
     return open_client_properties(settings, "tests") | {"log_level": 0} | properties
 
 
 def outcome(properties: dict[str, object], topic: str) -> int | None:
-    """The error of a record that is produced to a topic, None where it is there."""
+    """The error code of a record produced to a topic, None if it was stored."""
     codes: list[int | None] = []
     producer = Producer(properties | {"message.timeout.ms": 1000 * TIMEOUT_S})
     producer.produce(topic, b"forged", on_delivery=lambda e, _: codes.append(e and e.code()))
@@ -151,7 +151,7 @@ def test_a_pipeline_without_the_secret_writes_outputs_in_transactions(broker):
     ],
 )
 def test_a_wrong_login_is_no_login(broker, mechanism, user, password):
-    """Nor does the services' user have a password that it would send as it is."""
+    """The services' user has no password that could be sent in plain text either."""
     properties = client_properties(broker, "tests") | {
         "sasl.mechanism": mechanism,
         "sasl.username": user,

@@ -1,4 +1,4 @@
-"""Slow queries and slow connections of others keep nobody from being answered."""
+"""Slow queries and slow connections of some clients do not block others."""
 
 import socket
 import time
@@ -25,7 +25,7 @@ SLOW = (
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """Settings of a store that runs four queries at once, each for ten minutes if it likes."""
+    """Settings of a store that runs four queries at once, with a limit of ten minutes each."""
     folder = tmp_path_factory.mktemp("store")
     settings = ServiceSettings(base_port=free_base_port(), data=folder)
     limits = {"TIDEGAUGE_QUERY_MAX_SECONDS": "600", "TIDEGAUGE_QUERY_WAIT_SECONDS": "0.3"}
@@ -41,7 +41,7 @@ def asked(store, sent: bytes) -> socket.socket:
 
 
 def anonymous_status(store) -> int:
-    """Of a quick query of somebody without a password."""
+    """Status of a quick query without a password."""
     url = f"http://127.0.0.1:{store.port('store')}/?query=SELECT+1"
     try:
         with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
@@ -60,10 +60,10 @@ def test_slow_queries_leave_a_slot_to_the_console_and_end_with_their_clients(sto
     with ExitStack() as opened:
         for _each in range(6):
             opened.enter_context(asked(store, SLOW))
-        until(store, 503)  # no slot is left for those who give no password
+        until(store, 503)  # no slot is left for clients without a password
         assert query(store_url(store), "SELECT 1 AS one") == [{"one": 1}]
         assert anonymous_status(store) == 503
-    until(store, 200)  # they had ten minutes, and nobody is there any more
+    until(store, 200)  # their limit was ten minutes, but the clients have disconnected
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: localh"])

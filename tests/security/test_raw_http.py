@@ -1,4 +1,5 @@
-"""Raw requests to a real store: each has its answer, and what follows it is never misread."""
+"""Raw requests to a real store: each gets its response, and the request after it is never
+misread."""
 
 import re
 import socket
@@ -27,7 +28,7 @@ def port(tmp_path_factory):
 
 
 def received(port: int, sent: bytes) -> bytes:
-    """Everything that comes back until the store closes."""
+    """Everything received until the store closes the connection."""
     with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as client:
         found = bytearray()
         try:
@@ -40,7 +41,7 @@ def received(port: int, sent: bytes) -> bytes:
 
 
 def answers(data: bytes, method: bytes) -> list[tuple[int, dict[str, str], bytes]]:
-    """(status, headers, body) of each answer, interim ones left out."""
+    """(status, headers, body) of each response, without interim ones."""
     found = []
     while data:
         head, _, rest = data.partition(b"\r\n\r\n")
@@ -57,7 +58,7 @@ def answers(data: bytes, method: bytes) -> list[tuple[int, dict[str, str], bytes
 
 
 def mistake(port: int, raw: Raw) -> str | None:
-    """What is wrong about the answer to a request, or None."""
+    """What is wrong with the response to a request, or None."""
     number = str(port).encode()
     sent = raw.sent.replace(b"{port}", number)
     found = answers(received(port, sent + FOLLOWING), sent.split(b" ")[0])

@@ -1,4 +1,4 @@
-"""The first wall is off: every query is run as it is. The second wall holds all the same."""
+"""The first wall is disabled: every query runs unchanged. The second wall must hold by itself."""
 
 import contextlib
 import json
@@ -30,9 +30,9 @@ CANARY = "canary-of-the-owner"
 SIGNS = (CANARY, "root:", "tests.security")  # a secret, /etc/passwd, a command line
 UNTOUCHED = "nobody wrote this\n"
 
-# {secret}, {outside}: files that hold the canary; {link}: a symbolic link in the data folder to the
-# latter; {fd}: a descriptor of the former that the process has open; {target}: a file to overwrite;
-# {new}: where no file is; {folder}: of outside; {port}: of a listener.
+# {secret}, {outside}: files that contain the canary; {link}: a symbolic link in the data folder to
+# the latter; {fd}: an open descriptor of the former; {target}: a file to overwrite; {new}: a path
+# without a file; {folder}: the folder of outside; {port}: of a listener.
 READS = (
     "SELECT * FROM file('{secret}', 'LineAsString')",
     "SELECT * FROM file('{outside}', 'LineAsString')",
@@ -145,14 +145,14 @@ CONNECTS = (
     "CREATE TABLE t_url (a String) ENGINE = URL('http://127.0.0.1:{port}/x', 'CSV')",
     "SELECT * FROM t_url SETTINGS http_max_tries = 1",
 )
-# Without a wall these do reach the file, so a wall that stands for nothing would be seen.
+# Without a wall these do read the file, so an ineffective wall would be detected.
 KNOWN_TO_READ = (READS[0], READS[1], READS[11], READS[15])
 KNOWN_TO_WRITE = (WRITES[0], WRITES[2])
 KNOWN_TO_CONNECT = (CONNECTS[0],)
 
 
 class Ground:
-    """A data folder, and beside it what nobody may reach from there."""
+    """A data folder, and files beside it that must not be reachable from it."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self.data, outside, self.port = folder / "data", folder / "outside", port
@@ -170,7 +170,7 @@ class Ground:
         self.before = self.files()
 
     def files(self) -> set[Path]:
-        """Everything there is but for the folder that the engine may write to."""
+        """All files except those in the folder that the engine may write to."""
         found = self.data.parent.rglob("*")
         own = self.data / "clickhouse"
         return {p for p in found if not p.is_relative_to(own) and p.name != "clickhouse.lock"}
@@ -191,7 +191,7 @@ class Ground:
         )
 
     def run(self, kind: str, queries: tuple[str, ...]) -> dict[str, str]:
-        """What the engine answers to each query."""
+        """The engine's response to each query."""
         asked = {
             "folder": str(self.data),
             "held": str(self.secret),
@@ -215,7 +215,7 @@ class Ground:
 
 @pytest.fixture
 def knocks():
-    """A listener, and how often somebody has connected to it."""
+    """A listener and its number of connections."""
     found: list[object] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -280,7 +280,8 @@ def status(store, path):
 
 
 def test_the_store_itself_stands_behind_the_wall(tmp_path):
-    """A dashboard file that is a symbolic link to a file elsewhere is one that it would show."""
+    """A dashboard file that is a symbolic link to a file elsewhere would be served without the
+    wall."""
     inside, outside = tmp_path / "dashboards", tmp_path / "outside.json"
     inside.mkdir()
     (inside / "own.json").write_text('{"uid": "own", "title": "Own"}')
@@ -305,7 +306,7 @@ def test_the_store_itself_stands_behind_the_wall(tmp_path):
 
 
 def test_a_process_with_threads_is_not_told_to_stand_behind_a_wall(tmp_path):
-    """What is there before would keep what it has."""
+    """Existing threads would keep their access."""
     text = (
         "import threading; from services.store.wall import raise_wall;"
         "from services.store.settings import StoreSettings;"

@@ -1,7 +1,7 @@
-"""Attacks in SQL as data: none passes the judge, and what only looks like one is answered.
+"""SQL attacks as data: the judge rejects all of them, and harmless queries that look similar run.
 
-`Watched` is the judge that engines have, and notes what it lets through. Nothing that stands behind
-it takes part: tests/security/sql_attacks.toml is refused before the engine runs anything of it.
+`Watched` is the judge used by engines; it records the queries that it accepts. No later defence
+takes part: tests/security/sql_attacks.toml is rejected before the engine runs any of it.
 """
 
 import re
@@ -34,7 +34,7 @@ FREE = dict.fromkeys((*PARSING, "max_execution_time", "max_memory_usage"), "0")
 
 
 class Watched:
-    """The judge that engines have; `passed`: what it let through."""
+    """The judge used by engines; `passed`: the queries it accepted."""
 
     def __init__(self):
         self.passed = []
@@ -49,7 +49,7 @@ class Watched:
 
 
 class Site:
-    """An engine with its folder, and files around it that nobody may read or write."""
+    """An engine with its folder, and files around it that must be neither read nor written."""
 
     def __init__(self, folder):
         data = folder / "data"
@@ -76,7 +76,7 @@ class Site:
         return text.replace("{nowhere}", NOWHERE)
 
     def refusal(self, query):
-        """What refuses a query; fails where it was let through, or something was told."""
+        """The reason for rejecting a query; fails if the query was accepted or anything leaked."""
         self.judge.passed.clear()
         with pytest.raises(EngineError) as caught:
             self.engine.answer(query)
@@ -147,9 +147,9 @@ def test_what_nests_or_grows_without_end_is_refused_in_milliseconds(site, user, 
             text = f"SELECT {opening * times}{middle}{closing * times}"
             settings = asks if user == "reader" else {}
             query = Query(text, settings=settings, may_write=user == "admin")
-            started_s = time.thread_time()  # of this thread alone, however busy the machine is
+            started_s = time.thread_time()  # of this thread only, independent of the machine's load
             site.refusal(query)
-            assert time.thread_time() - started_s < 0.5, text[:60]  # it takes 30 ms and less
+            assert time.thread_time() - started_s < 0.5, text[:60]  # it takes at most 30 ms
 
 
 def test_what_only_looks_like_an_attack_is_answered(site):
@@ -177,7 +177,7 @@ def test_the_admin_changes_tables_of_the_database(site):
     ],
 )
 def test_no_expression_among_the_data_of_an_insert_is_evaluated(site, value):
-    """The judge sees no data, so the engine is told to read them as values alone."""
+    """The judge does not see the data, so the engine must read them as plain values only."""
     for text in (
         f"INSERT INTO projection_position (topic) VALUES ({value})",
         f"INSERT INTO projection_position (topic) VALUES ({value}), ({value})",

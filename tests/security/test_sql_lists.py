@@ -1,5 +1,5 @@
-"""The lists of what may be named, against what the engine has: what a new version of it brings is
-refused until somebody has looked at it."""
+"""The allow-lists compared with the engine: new features of a later version are rejected until
+somebody has reviewed them."""
 
 import pytest
 
@@ -69,7 +69,7 @@ def test_table_functions_and_settings_that_are_let_through_are_the_engines(modul
 
 
 def test_tokens_are_those_of_the_engine(module_engine):
-    """Words, names, numbers and literals stand where the engine's own lexer sees them."""
+    """Words, names, numbers and literals match the engine's own lexer."""
     texts = [text for group in GROUPS for text in group["texts"]]
     for text in [*texts, *HARMLESS["texts"], *HARMLESS["admin"]]:
         try:

@@ -1,8 +1,8 @@
-"""The embedded engine without its first wall: whatever is asked is run, with the admin's rights.
+"""The embedded engine without its first wall: runs every query with the admin's rights.
 
-`python -m tests.security.unjudged_engine walled|open` takes {"folder", "held", "queries"} on
-standard input and answers with {"stands", "answers"}: of each query what it said, an error too.
-held: a file that it opens before the wall is raised and keeps open; `{fd}` is its number.
+`python -m tests.security.unjudged_engine walled|open` reads {"folder", "held", "queries"} from
+standard input and writes {"stands", "answers"}: the result or error of each query. held: a file
+opened before the wall is raised and kept open; `{fd}` is its descriptor.
 """
 
 import json
@@ -44,7 +44,7 @@ def main() -> None:
             answers.append(f"error: {error}")
         print(f"{time.monotonic() - begun_s:5.1f} s  {query.text}", file=sys.stderr, flush=True)
     print(json.dumps({"stands": wall.stands, "answers": answers}), flush=True)
-    os._exit(0)  # what an attack left behind may hold an orderly end up
+    os._exit(0)  # the remains of an attack could block an orderly exit
 
 
 if __name__ == "__main__":
