@@ -1,4 +1,4 @@
-"""Hypothesis strategies of values that fit an Avro schema, logical types left as numbers."""
+"""Hypothesis strategies for values of an Avro schema; logical types stay numbers."""
 
 import json
 from typing import Any
@@ -19,7 +19,7 @@ PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
 
 
 def values_of(schema: Any) -> st.SearchStrategy[Any]:
-    """Values of a schema as parsed from its JSON. KeyError for a type that has no strategy."""
+    """Values of a schema parsed from JSON. KeyError for a type without a strategy."""
     if isinstance(schema, str):
         return PRIMITIVES[schema]
     if isinstance(schema, list):

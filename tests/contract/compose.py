@@ -1,4 +1,4 @@
-"""`deploy/compose/compose.yaml` as it is read without a variable set."""
+"""`deploy/compose/compose.yaml` as interpreted without any variable set."""
 
 import re
 from typing import Any
@@ -16,7 +16,7 @@ OF_KAFKAS_IMAGE = {"CLUSTER_ID", "KAFKA_HEAP_OPTS"}
 
 
 def kafka_properties() -> dict[str, str]:
-    """The properties of the broker, as its image makes them out of its environment."""
+    """The broker's properties, as its image derives them from its environment."""
     return {
         _property(name): value_of(text).replace("$$", "$")
         for name, text in PARTS["kafka"]["environment"].items()
@@ -32,5 +32,5 @@ def _property(variable: str) -> str:
 
 
 def value_of(text: str) -> str:
-    """What a text with `${NAME:-default}` in it is when nothing is set."""
+    """The value of a text with `${NAME:-default}` if no variable is set."""
     return re.sub(r"\$\{[A-Z_]+:-([^}]*)\}", r"\1", text)

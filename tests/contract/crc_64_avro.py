@@ -1,13 +1,13 @@
 """CRC-64-AVRO and the parsing canonical form, written from the Avro specification.
 
-Independent of the library that the codec uses, so that both can be held against each other.
+Independent of the library that the codec uses, so that both can be compared.
 """
 
 import json
 from typing import Any
 
 EMPTY = 0xC15D213AA4D7A795
-# Attributes that the canonical form keeps, in its order.
+# Attributes kept by the canonical form, in its order.
 KEPT = ("name", "type", "fields", "symbols", "items", "values", "size")
 
 

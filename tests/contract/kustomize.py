@@ -1,4 +1,4 @@
-"""As much of Kustomize as deploy/kubernetes uses: resources, and JSON patches with a target."""
+"""The parts of Kustomize that deploy/kubernetes uses: resources, and JSON patches with a target."""
 
 import copy
 from pathlib import Path
@@ -34,7 +34,7 @@ def is_target(resource: Resource, target: dict[str, str]) -> bool:
 
 
 def apply(resource: Resource, operations: list[dict[str, Any]]) -> None:
-    """RFC 6902, `add` and `replace` of members; replacing what is not there is an error."""
+    """RFC 6902, `add` and `replace` of members; replacing a missing member is an error."""
     for operation in operations:
         *parents, last = operation["path"].removeprefix("/").split("/")
         place: Any = resource

@@ -1,4 +1,4 @@
-"""Which settings each service reads, so that files which set them can be held against it."""
+"""The settings that each service reads, to check files that set them."""
 
 import re
 
@@ -33,7 +33,7 @@ def service_of(command: list[str]) -> str:
 
 
 def unknown_settings(service: str, names: set[str]) -> set[str]:
-    """TIDEGAUGE_… names that are no setting of the service."""
+    """TIDEGAUGE_… names that are not settings of the service."""
     fields = SETTINGS[service].model_fields
     return {
         name

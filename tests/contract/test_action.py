@@ -1,4 +1,4 @@
-"""The action for GitHub and the program that it starts agree about their words."""
+"""The GitHub action and the program that it starts use the same names."""
 
 import re
 from typing import Any
@@ -14,7 +14,7 @@ FOLDER = ROOT / "deploy" / "github"
 ACTION: dict[str, Any] = yaml.safe_load((FOLDER / "action.yml").read_text())
 (STEP,) = ACTION["runs"]["steps"]
 PROGRAM = (FOLDER / "run.sh").read_text()
-# Those that every job has.
+# Available in every job.
 OF_GITHUB = {"GITHUB_STEP_SUMMARY"}
 
 

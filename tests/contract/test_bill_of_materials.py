@@ -1,4 +1,4 @@
-"""The bill of materials: whole, current, and the same as the locks."""
+"""The bill of materials: complete, current, and consistent with the locks."""
 
 import hashlib
 import json
@@ -88,7 +88,7 @@ def test_what_pyspark_bundles_is_listed_with_its_hash_and_licence(
     content = (folder / f"jars/ivy-{ivy['version']}.jar").read_bytes()
     assert (ivy["group"], licence(ivy)) == ("org.apache.ivy", "Apache-2.0")
     assert digests(ivy) == [hashlib.sha256(content).hexdigest()]
-    # Neither these jars nor Spark's own list of licences says what they are under.
+    # Neither these jars nor Spark's own list of licences names their licence.
     unknown = {str(Path(path).parent) for path in jars if licence(jars[path]) == UNKNOWN}
     assert unknown == {"jars/connect-repl"}
 
@@ -168,7 +168,7 @@ def test_images_and_plugins_are_read_from_what_is_deployed() -> None:
 def test_a_jar_tells_name_and_version_by_its_file(
     tmp_path: Path, file: str, name: str, version: str
 ) -> None:
-    # An archive without entries is its end record alone.
+    # An archive without entries consists of its end record.
     (tmp_path / file).write_bytes(b"PK\5\6" + bytes(18))
     (found,) = bundled_jars(tmp_path, {f"pkg:maven/org.example/{name}": "MIT"})
     assert (found.name, found.version, found.group, found.licence) == (

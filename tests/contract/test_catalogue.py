@@ -1,4 +1,4 @@
-"""The topics that everyone relies on."""
+"""The topics that all services rely on."""
 
 import pytest
 

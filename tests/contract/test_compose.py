@@ -1,4 +1,4 @@
-"""`deploy/compose` as far as a machine without a container engine can hold it to anything."""
+"""`deploy/compose`, as far as it can be checked without a container engine."""
 
 import json
 import re
@@ -84,14 +84,15 @@ def test_every_health_check_of_ours_asks_its_own_service() -> None:
         assert test[:4] == ["CMD", "python", "-m", "services.runtime.probe"]
         assert test[4] == name.replace("-", "_")
         assert test[4] in PORT_OFFSETS
-    # It runs every few seconds beside what is measured: a tenth of what all of the settings import.
+    # The probe runs every few seconds during measurements: a tenth of importing all of the
+    # settings.
     heavy = "import sys, services.runtime.probe; print('pydantic' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", heavy], cwd=ROOT, capture_output=True, check=True)
     assert done.stdout == b"False\n"
     assert all("healthcheck" in part for name, part in PARTS.items() if name not in EXEMPT)
 
 
-EXEMPT = ("access", "console", "spark-worker")  # two end, the third says so to its master
+EXEMPT = ("access", "console", "spark-worker")  # two exit, the third reports to its master
 
 
 def test_nothing_is_published_beyond_loopback() -> None:
@@ -157,7 +158,7 @@ def test_secrets_are_made_once_and_closed_to_others(tmp_path: Path) -> None:
     script.write_text((FOLDER / "make-secrets.sh").read_text())
     for _ in range(2):
         done = subprocess.run(["sh", script], capture_output=True, text=True, check=True)
-    assert done.stdout == ""  # the second time there is nothing to make
+    assert done.stdout == ""  # the second time there is nothing to create
     made = {path.name: path.read_text() for path in (tmp_path / "secrets").iterdir()}
     assert set(made) == set(COMPOSE["secrets"])
     assert all(re.fullmatch(r"[A-Za-z0-9_-]{32}", text) for text in made.values())
@@ -166,7 +167,7 @@ def test_secrets_are_made_once_and_closed_to_others(tmp_path: Path) -> None:
 
 
 class Overlay(yaml.SafeLoader):
-    """Reads a file that goes on top of another: what is taken away there is None."""
+    """Reads an overlay file; whatever it removes is None."""
 
 
 Overlay.add_constructor("!reset", lambda _loader, _node: None)
@@ -228,7 +229,7 @@ def test_images_run_as_nobody_in_particular_and_copy_what_there_is(path: Path) -
     lines = path.read_text().replace("\\\n", " ").splitlines()
     users = [line.split()[1] for line in lines if line.startswith("USER")]
     assert users[-1] == "10001:10001"
-    assert any("useradd --uid 10001" in line for line in lines)  # Hadoop asks for its name
+    assert any("useradd --uid 10001" in line for line in lines)  # Hadoop needs a user name
     allowed = (ROOT / ".dockerignore").read_text().splitlines()
     for line in (line for line in lines if line.startswith("COPY") and "--from" not in line):
         for source in line.split()[1:-1]:

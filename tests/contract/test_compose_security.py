@@ -1,4 +1,4 @@
-"""What every container of `deploy/compose` may do, and whom it reaches."""
+"""The permissions and the network access of every container of `deploy/compose`."""
 
 import re
 from ipaddress import ip_network
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.contract
 def test_every_container_is_bounded_and_locked_down(part: dict[str, Any]) -> None:
     limits = part["deploy"]["resources"]["limits"]
     assert set(limits) == {"cpus", "memory", "pids"}
-    # An engine refuses to start a container with more than the machine has.
+    # An engine refuses to start a container with more CPUs than the machine has.
     assert float(value_of(limits["cpus"])) <= 2
     assert limits["pids"] <= 4096
     assert part["logging"]["options"]["max-size"]
@@ -41,7 +41,8 @@ def test_our_containers_run_as_the_user_of_the_image() -> None:
 
 
 def test_a_container_reaches_only_those_that_it_asks() -> None:
-    """A network that is not internal publishes a port; only Grafana's leads out as well."""
+    """Publishing a port requires a network that is not internal; only Grafana's also leads
+    outside."""
     networks = COMPOSE["networks"]
     members = {
         network: {name for name, part in PARTS.items() if network in part["networks"]}
@@ -89,7 +90,7 @@ def test_services_have_their_secret_of_kafka_and_nobody_else_that_of_the_broker(
     access = [(each["source"], each["target"]) for each in PARTS["access"]["secrets"]]
     assert access == [("kafka", f"{folder}/kafka"), ("kafka_broker", f"{folder}/kafka-broker")]
     assert PARTS["kafka"]["secrets"] == ["kafka_broker"]
-    assert {*mounted} == {*ours(), "access", "kafka"}  # no executor of Spark
+    assert {*mounted} == {*ours(), "access", "kafka"}  # no Spark executor
 
 
 def test_nobody_speaks_to_kafka_before_it_knows_who_may_do_what() -> None:
@@ -120,7 +121,7 @@ def test_the_owner_of_the_tables_does_not_come_from_anywhere() -> None:
     assert password is not None
     assert (password.text, password.attrib) == (None, {"from_env": "CLICKHOUSE_PASSWORD"})
     assert "CLICKHOUSE_PASSWORD=" in part["entrypoint"][-1]
-    # Else the image makes a user of its own, from ::/0.
+    # Otherwise the image creates its own user, from ::/0.
     assert part["environment"] == {"CLICKHOUSE_SKIP_USER_SETUP": "1"}
     ranges = [ip_network(each.text or "") for each in owner.findall("networks/ip")]
     assert ranges

@@ -1,4 +1,4 @@
-"""The workloads and pipelines that come with the project are what their models say."""
+"""The workloads and pipelines of the project match their models."""
 
 import pytest
 

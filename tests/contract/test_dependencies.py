@@ -1,4 +1,4 @@
-"""What Tidegauge is made of: pinned, listed with licences, and without code from messages."""
+"""Dependencies of Tidegauge: pinned, listed with licences; and no code is executed from data."""
 
 import ast
 import re
@@ -91,7 +91,7 @@ def test_the_list_of_licences_is_current_and_whole() -> None:
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_the_image_of_a_service_gets_what_it_imports(service: str) -> None:
-    # An import that no locked package brings would raise UnknownPackageError.
+    # An import without a locked package would raise UnknownPackageError.
     pins = read_lock(image_lock(ROOT, locked(), service))
     names = {pin.name for pin in pins}
     assert {"pydantic", "confluent-kafka", "pydantic-core"} <= names
@@ -107,9 +107,9 @@ def test_the_packages_of_an_image_are_told_by_the_standard_library_alone() -> No
     assert (done.stdout, done.stderr) == (image_lock(ROOT, locked(), "collector"), "")
 
 
-# Names that run code from data. A pickle or a YAML document can name any function.
+# Modules and calls that execute code from data. A pickle or a YAML document can name any function.
 FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "jsonpickle"}
-# What these keep stays in the process and in the folder of its pipeline, which is the owner's.
+# Their pickles stay in the process and in the pipeline's folder, which belongs to the owner.
 PICKLE_OF_THEIR_OWN = ("engines/bytewax/engine.py", "engines/pathway/engine.py")
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
 FORBIDDEN_METHODS = {
@@ -125,7 +125,7 @@ FORBIDDEN_METHODS = {
 
 
 def dangers(text: str) -> list[str]:
-    """What in a module's text could run code that came as data; also `shell=True`."""
+    """Parts of a module's text that could execute code from data; also `shell=True`."""
     found = []
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):

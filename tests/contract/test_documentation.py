@@ -1,4 +1,4 @@
-"""Every command, name and link in README and docs is one that there is."""
+"""Every command, name and link in README and docs exists."""
 
 import ast
 import importlib.util
@@ -42,21 +42,21 @@ PARSER = build_parser()
 
 @pytest.fixture(autouse=True)
 def engine_of_the_examples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the page says that names a pipeline of it."""
+    """As described on the page that names one of its pipelines."""
     monkeypatch.setenv(engines.FOLDERS, "examples")
 
 
-# Names that a reader is to replace, or makes by following the page.
+# Names that readers replace, or create by following the page.
 THEIRS = {"mine", "path/to/evening.toml", "path/to/my.toml", "NAME", "A,B"}
-# Programs of others, which this machine need not have.
+# External programs, which need not be installed on this machine.
 FOREIGN = {"sed", "rm", "curl", "uvx", "docker", "kubectl", "eval"}
 
 
 def check_tidegauge(words: list[str], mounted: Path = PIPELINES_DIR) -> None:
-    """mounted: folder of pipelines that are there by name as well."""
+    """mounted: folder with additional pipelines."""
     if words[0] == "test":
         return
-    options = PARSER.parse_args(words)  # exits, and so fails, when it does not understand
+    options = PARSER.parse_args(words)  # exits, and so fails, for invalid arguments
     if options.verb in ("run", "workloads"):
         name = options.workload if options.verb == "run" else options.name
         domain = getattr(options, "domain", None)
@@ -71,7 +71,7 @@ def check_tidegauge(words: list[str], mounted: Path = PIPELINES_DIR) -> None:
 
 
 def check_paths(words: list[str]) -> None:
-    """Files that options of other programs name."""
+    """Check files named in options of other programs."""
     for option, value in itertools.pairwise(words):
         if option in ("-f", "-k", "-r"):
             assert (ROOT / value).exists(), value
@@ -187,13 +187,14 @@ def test_commands_that_only_tell_are_run(line: str, capsys: pytest.CaptureFixtur
 
 
 def told_to_programs() -> set[str]:
-    """Variables that external programs find in their environment, and that of one's own engines."""
+    """Environment variables of external programs, and the one for custom engines."""
     text = Path(str(external.__file__)).read_text()
     return {engines.FOLDERS, *re.findall(rf'"({PREFIX}[A-Z_]+)"', text)}
 
 
 def known_names() -> set[str]:
-    """Names of settings, of what `./tidegauge` itself reads, and of what programs are told."""
+    """Names of settings, of variables that `./tidegauge` itself reads, and of those set for
+    programs."""
     kinds = (*SETTINGS.values(), BrokerSettings, SupervisionSettings)
     fields = {name for settings in kinds for name in settings.model_fields}
     script = set(re.findall(rf"{PREFIX}[A-Z_]+", (ROOT / "tidegauge").read_text()))
@@ -202,7 +203,7 @@ def known_names() -> set[str]:
 
 
 def of_tests() -> set[str]:
-    """Names that benchmarks and tests take from their environment."""
+    """Environment variables of benchmarks and tests."""
     files = (ROOT / "tests").rglob("*.py")
     read = rf'environ(?:\.get\(|\[)"({PREFIX}[A-Z_]+)"|\b(?:get|names)\("({PREFIX}BENCH_[A-Z_]+)"'
     found = {name for file in files for hit in re.findall(read, file.read_text()) for name in hit}

@@ -1,4 +1,4 @@
-"""docs/failures.md has a row for every engine, which a test has measured."""
+"""docs/failures.md has a row for every engine, measured by a test."""
 
 import pytest
 

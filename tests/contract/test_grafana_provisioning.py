@@ -1,7 +1,7 @@
-"""What Grafana checks while it provisions alert rules and data sources, held against our files.
+"""Grafana's own checks while provisioning alert rules and data sources, applied to our files.
 
-A file that fails one of these ends Grafana's start. Each check names the place in Grafana's source
-that it was read from (10, 11 and 13 agree), and is shown a broken file that it must refuse.
+A file that fails one of these prevents Grafana from starting. Each check names its origin in
+Grafana's source (10, 11 and 13 agree), and is tested with a broken file that it must reject.
 """
 
 import copy
@@ -38,7 +38,7 @@ def is_uid(text: str) -> bool:
 
 def is_linked_to_a_panel(rule: Part) -> bool:
     """pkg/services/ngalert/models/alert_rule.go, SetDashboardAndPanelFromAnnotations: both
-    annotations or none, and the panel's is a whole number."""
+    annotations or neither, and the panel's is an integer."""
     link = {name for name in rule["annotations"] if name.startswith("__")}
     panel = rule["annotations"].get("__panelId__", "")
     return link == {"__dashboardUid__", "__panelId__"} and panel.isdecimal()
@@ -55,7 +55,7 @@ def has_a_title_of_190_bytes_at_most(rule: Part) -> bool:
 
 
 def waits_for_a_duration(rule: Part) -> bool:
-    """pkg/services/provisioning/alerting/rules_types.go, mapToModel: Prometheus' durations."""
+    """pkg/services/provisioning/alerting/rules_types.go, mapToModel: Prometheus durations."""
     return re.fullmatch(DURATION, rule["for"]) is not None
 
 
@@ -66,7 +66,8 @@ def has_known_states(rule: Part) -> bool:
 
 
 def looks_back(rule: Part) -> bool:
-    """pkg/services/ngalert/models/alert_query.go, PreSave: `from` over `to` but in expressions."""
+    """pkg/services/ngalert/models/alert_query.go, PreSave: `from` before `to`, except in
+    expressions."""
     asked = [part for part in rule["data"] if part["datasourceUid"] != "__expr__"]
     ranges = [
         (part["relativeTimeRange"]["from"], part["relativeTimeRange"]["to"]) for part in asked
@@ -75,8 +76,8 @@ def looks_back(rule: Part) -> bool:
 
 
 def asks_of_parts_that_are_there(rule: Part) -> bool:
-    """pkg/expr/graph.go and pkg/services/ngalert/eval: each part has a name of its own, and the
-    condition and the expressions name parts."""
+    """pkg/expr/graph.go and pkg/services/ngalert/eval: each part has a unique name, and the
+    condition and the expressions refer to existing parts."""
     names = [part["refId"] for part in rule["data"]]
     named = {part["model"].get("expression", names[0]) for part in rule["data"]}
     same = all(part["refId"] == part["model"]["refId"] for part in rule["data"])
@@ -95,15 +96,15 @@ def leaves_the_reserved_labels_alone(rule: Part) -> bool:
 
 
 def has_nothing_to_expand(rule: Part) -> bool:
-    """pkg/services/provisioning/values/values.go, interpolateValue: ${…} and $__file{…} are read
-    at once, in queries too; elsewhere a bare $name is an environment variable."""
+    """pkg/services/provisioning/values/values.go, interpolateValue: ${…} and $__file{…} are
+    expanded immediately, in queries too; elsewhere a bare $name is an environment variable."""
     texts = json.dumps([rule["title"], rule["uid"], rule["labels"], rule["annotations"]])
     return "$" not in texts and not re.search(r"\$(__\w+)?\{", json.dumps(rule["data"]))
 
 
 def has_known_fields(rule: Part) -> bool:
-    """pkg/services/provisioning/alerting/rules_types.go, AlertRuleV1: others are left out without
-    a word."""
+    """pkg/services/provisioning/alerting/rules_types.go, AlertRuleV1: others are silently
+    ignored."""
     known = "uid title condition data noDataState execErrState for annotations labels isPaused"
     return set(rule) <= set(known.split())
 
@@ -155,7 +156,7 @@ def test_the_group_has_a_name_a_folder_and_an_interval_of_whole_ten_seconds() ->
 
 def test_the_alert_rules_have_a_folder_that_no_dashboard_is_in() -> None:
     """pkg/services/provisioning/provisioning.go, starting: Grafana 13 provisions alert rules and
-    dashboards at the same time, and either makes a folder that it does not find by its title."""
+    dashboards concurrently, and each creates a folder that it does not find by title."""
     assert GROUP["folder"].strip("/ ")
     assert "/" not in GROUP["folder"]
     assert {path.name for path in DASHBOARDS.iterdir()} == {FOLDER}
@@ -163,8 +164,8 @@ def test_the_alert_rules_have_a_folder_that_no_dashboard_is_in() -> None:
 
 
 def test_the_alerting_folder_holds_nothing_else() -> None:
-    """pkg/services/provisioning/alerting/config_reader.go: up to Grafana 9 another suffix ends the
-    start; every .yaml, .yml and .json is read."""
+    """pkg/services/provisioning/alerting/config_reader.go: up to Grafana 9 another suffix prevents
+    the start; every .yaml, .yml and .json is read."""
     assert [path.name for path in ALERTS.parent.iterdir()] == ["tidegauge.json"]
 
 
@@ -175,7 +176,7 @@ def named(kind: str, name: str) -> Part:
 
 
 def source_files() -> dict[str, Part]:
-    """Every file of data sources, by where it is used."""
+    """Every file of data sources, by its deployment."""
     texts = {
         "local": (GRAFANA / "provisioning" / "datasources" / "tidegauge.yaml").read_text(),
         "compose": (ROOT / "deploy/compose/grafana/datasources.yaml").read_text(),
@@ -204,7 +205,7 @@ def test_a_data_source_is_one_that_grafana_takes(place: str) -> None:
 
 
 def test_a_password_file_of_a_data_source_is_mounted() -> None:
-    """pkg/setting/expanders.go, fileExpander: a file that is not there ends the start."""
+    """pkg/setting/expanders.go, fileExpander: a missing file prevents the start."""
     secrets = PARTS["grafana"]["secrets"]
     assert password("compose") in [f"$__file{{/run/secrets/{name}}}" for name in secrets]
     (pod,) = [named("Deployment", "grafana")["spec"]["template"]["spec"]]
@@ -232,14 +233,14 @@ def test_the_provider_of_dashboards_is_one_that_grafana_takes() -> None:
     assert provider["type"] == "file"
     assert provider["updateIntervalSeconds"] > 0
     assert provider["options"]["foldersFromFilesStructure"] is True
-    assert not {"folder", "folderUid"} & set(provider)  # not beside foldersFromFilesStructure
+    assert not {"folder", "folderUid"} & set(provider)  # not allowed with foldersFromFilesStructure
     place = provider["options"]["path"]
     assert f"../grafana/dashboards:{place}:ro" in PARTS["grafana"]["volumes"]
 
 
 def is_a_dashboard(found: Part) -> bool:
     """pkg/services/dashboards/service/dashboard_service.go, BuildSaveDashboardCommand: uid, title,
-    and a refresh that is not under five seconds."""
+    and a refresh interval of at least five seconds."""
     refresh = re.fullmatch(r"(\d+)([sm])", found["refresh"])
     seconds = int(refresh[1]) * {"s": 1, "m": 60}[refresh[2]] if refresh else 0
     titled = 0 < len(found["title"].strip()) <= 5000 and found["title"] != FOLDER
@@ -259,5 +260,5 @@ def test_every_dashboard_is_one_that_grafana_saves() -> None:
     files = [json.loads(path.read_text()) for path in sorted(DASHBOARDS.rglob("*.json"))]
     assert [found["title"] for found in files if not is_a_dashboard(found)] == []
     assert not any(is_a_dashboard(files[0] | broken) for broken in BROKEN_DASHBOARDS)
-    for name in ("uid", "title"):  # two alike take the right to write from their provider
+    for name in ("uid", "title"):  # duplicates make the provider read-only
         assert len({found[name] for found in files}) == len(files) == 10

@@ -1,4 +1,4 @@
-"""Images of others are named by tag and digest, everywhere the same."""
+"""External images are named by tag and digest, consistently."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from tests.contract.compose import PARTS, value_of
 
 pytestmark = pytest.mark.contract
 
-# Whose digest no public source tells; deploy/README.md says how to pin them.
+# No public source has its digest; deploy/README.md describes how to pin it.
 UNPINNED = {"apache/spark:4.3.0"}
 OURS = r"tidegauge/[a-z_]+:0\.1\.0"  # built here, from files of this repository
 PINNED = r"[a-z/_-]+:\d+(\.\d+)+[\w.-]*@sha256:[0-9a-f]{64}"
@@ -31,7 +31,7 @@ def images(found: object) -> Iterator[str]:
 
 
 def every_image() -> list[tuple[str, str]]:
-    """(file, image) wherever a file of deploy/ names one."""
+    """(file, image) for every image named in a file of deploy/."""
     found = [("compose.yaml", image) for image in images(PARTS)]
     for path in sorted((ROOT / "deploy" / "kubernetes").rglob("*.yaml")):
         parts = list(yaml.safe_load_all(path.read_text()))

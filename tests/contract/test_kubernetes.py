@@ -1,4 +1,4 @@
-"""`deploy/kubernetes` held against the published schemas, and against the services' settings."""
+"""`deploy/kubernetes` checked against the published schemas and the services' settings."""
 
 import json
 import re
@@ -30,13 +30,13 @@ RUN: Resource = yaml.safe_load((FOLDER / "run.yaml").read_text())
 
 
 def closed(schema: Any) -> Any:
-    """A schema of a custom resource that refuses fields it does not name, as the API server's
-    strict validation does."""
+    """A schema of a custom resource that rejects unknown fields, as the API server's strict
+    validation does."""
     if isinstance(schema, list):
         return [closed(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    # A branch of `oneOf` and its like says what goes together; it names no field of its own.
+    # Branches of `oneOf` and the like describe combinations and define no fields.
     branches = {"allOf", "anyOf", "not", "oneOf"}
     inner = {name: each if name in branches else closed(each) for name, each in schema.items()}
     open_ended = (
@@ -93,7 +93,7 @@ def test_the_schemas_refuse_what_is_misspelt() -> None:
 
 
 def pods(resources: list[Resource]) -> dict[str, dict[str, Any]]:
-    """Pod specs by the name of what makes them."""
+    """Pod specs by the name of their controller."""
     return {
         each["metadata"]["name"]: each["spec"]["template"]["spec"]
         for each in resources
@@ -102,7 +102,7 @@ def pods(resources: list[Resource]) -> dict[str, dict[str, Any]]:
 
 
 def ours(resources: list[Resource]) -> dict[str, dict[str, Any]]:
-    """The one container of each service of this repository, by service."""
+    """The single container of each service of this repository, by service."""
     found = {name.replace("-", "_"): pod for name, pod in pods(resources).items()}
     return {name: pod["containers"][0] for name, pod in found.items() if name in SERVICES}
 
@@ -172,7 +172,7 @@ def test_everything_is_bounded_and_mounts_what_is_there() -> None:
 
 
 def named_claims(resources: list[Resource], name: str) -> set[str]:
-    """Volumes that a StatefulSet of this name claims for each of its pods."""
+    """Volume claims that a StatefulSet of this name creates for each of its pods."""
     found = [
         each
         for each in resources
@@ -206,7 +206,7 @@ def test_the_broker_lets_in_whom_the_local_one_does(
     prefix = "listener.name.internal."
     own = str(local[f"{prefix}plain.sasl.jaas.config"]).split()
     password = (tmp_path / "secrets" / "kafka-broker").read_text().strip()
-    # The brokers log in at each other by certificates, so they need no name here.
+    # The brokers authenticate to each other by certificate, so they need no name here.
     login = f"{own[0]} required {own[-1]}".replace(password, "${files:/mnt/passwords:kafka_broker}")
     assert closed_one["authentication"] == {
         "type": "custom",
@@ -245,7 +245,7 @@ def test_a_job_tells_the_brokers_who_may_do_what() -> None:
         f"{data}/secrets/kafka": "kafka",
         f"{data}/secrets/kafka-broker": "kafka_broker",
     }
-    # It is tried again while the brokers start, and runs again when it is applied again.
+    # It is retried while the brokers start, and runs again when it is applied again.
     assert (job["template"]["spec"]["restartPolicy"], job["backoffLimit"]) == ("OnFailure", 20)
     assert job["ttlSecondsAfterFinished"] == 3600
 
@@ -260,7 +260,7 @@ def test_every_service_finds_its_secret_of_kafka(resources: list[Resource]) -> N
 
 
 def test_topics_are_left_to_the_conductor() -> None:
-    # Only the conductor can say that one broker leads all partitions of inputs and outputs.
+    # Only the conductor can ensure that one broker leads all partitions of inputs and outputs.
     assert {each["kind"] for each in FIVE} & {"KafkaTopic", "KafkaRebalance"} == set()
     kafka = named(FIVE, "Kafka", "tidegauge")
     assert kafka["spec"]["kafka"]["config"]["auto.create.topics.enable"] is False
@@ -308,7 +308,7 @@ def test_the_conductor_can_ask_the_store_and_keep_its_notes() -> None:
     mounts = {each["mountPath"]: each for each in container["volumeMounts"]}
     assert "readOnly" not in mounts[data]
     volumes = {each["name"]: each for each in pods(BASE)["conductor"]["volumes"]}
-    claim = volumes[mounts[data]["name"]]["persistentVolumeClaim"]["claimName"]  # they stay
+    claim = volumes[mounts[data]["name"]]["persistentVolumeClaim"]["claimName"]  # persistent
     assert named(BASE, "PersistentVolumeClaim", claim)["spec"]["accessModes"] == ["ReadWriteOnce"]
     assert mounts[f"{data}/secrets/clickhouse-reader"]["subPath"] == "clickhouse_reader"
 

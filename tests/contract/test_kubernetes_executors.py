@@ -1,4 +1,4 @@
-"""`deploy/kubernetes/executors`: Spark with executors as pods, beside `five-brokers`."""
+"""`deploy/kubernetes/executors`: Spark with executors as pods, used with `five-brokers`."""
 
 import json
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.contract
 
 
 def spark_conf() -> dict[str, str]:
-    """The settings of Spark where executors are pods, as the agent reads them."""
+    """Spark's settings with executors as pods, as the agent reads them."""
     env = {each["name"]: each for each in ours(EXECUTORS)["runner"]["env"]}
     given = env["TIDEGAUGE_SPARK_CONF"]["valueFrom"]["configMapKeyRef"]
     text = named(EXECUTORS, "ConfigMap", given["name"])["data"][given["key"]]
@@ -49,7 +49,7 @@ def test_executors_are_what_the_template_says() -> None:
 
 
 def test_one_agent_runs_the_pipelines_of_five_brokers() -> None:
-    # Two would each start every pipeline that a run asks for.
+    # Two would each start every pipeline of a run.
     assert named(FIVE, "StatefulSet", "runner")["spec"]["replicas"] == 0
     assert named(EXECUTORS, "StatefulSet", "runner")["spec"]["replicas"] == 1
     here, there = (named(each, "ConfigMap", "tidegauge-settings") for each in (FIVE, EXECUTORS))

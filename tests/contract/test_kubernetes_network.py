@@ -1,4 +1,4 @@
-"""Which pod reaches which port, worked out from the network policies as Kubernetes does."""
+"""Which pod can reach which port, evaluated from the network policies as Kubernetes does."""
 
 from dataclasses import dataclass
 from itertools import product
@@ -16,7 +16,7 @@ Labels = dict[str, str]
 
 @dataclass(frozen=True)
 class End:
-    """A pod as policies see it, and the port that it serves (0: none)."""
+    """A pod as seen by policies, and its port (0: none)."""
 
     name: str
     namespace: str
@@ -73,7 +73,7 @@ def matches(selector: dict[str, Any], labels: Labels) -> bool:
 
 def is_peer(peer: dict[str, Any], end: End, own_namespace: str) -> bool:
     if "ipBlock" in peer:
-        return False  # addresses outside of the cluster
+        return False  # addresses outside the cluster
     if "namespaceSelector" in peer:
         if not matches(peer["namespaceSelector"], NAMESPACES[end.namespace]):
             return False
@@ -83,7 +83,7 @@ def is_peer(peer: dict[str, Any], end: End, own_namespace: str) -> bool:
 
 
 def strimzis(resources: list[Resource]) -> list[Resource]:
-    """What Strimzi makes for listeners, and for metrics, which it opens to everybody."""
+    """Policies that Strimzi creates for listeners, and for metrics, which are open to all pods."""
     listeners = named(resources, "Kafka", "tidegauge")["spec"]["kafka"]["listeners"]
     rules = [
         *(
@@ -101,7 +101,7 @@ def strimzis(resources: list[Resource]) -> list[Resource]:
 
 
 def lets(policies: list[Resource], way: str, of: End, peer: End, port: int) -> bool:
-    """Whether the policies of a pod let it send to, or get from, a peer."""
+    """Whether the policies of a pod allow traffic to, or from, a peer."""
     mine = [
         each["spec"]
         for each in policies
@@ -119,7 +119,7 @@ def lets(policies: list[Resource], way: str, of: End, peer: End, port: int) -> b
 
 
 def reached(resources: list[Resource], sides: str = "both") -> set[tuple[str, str]]:
-    """(from, to) of all pairs; with `sides` Egress or Ingress as far as that side has a say."""
+    """(from, to) of all allowed pairs; `sides` = Egress or Ingress evaluates only that side."""
     policies = [each for each in resources if each["kind"] == "NetworkPolicy"]
     policies += strimzis(resources)
     return {
@@ -158,7 +158,7 @@ OF_THE_BASE = {
     ("operator", "open"),
     ("operator", "exporter"),
     ("operator", "clickhouse"),
-    ("stranger", "exporter"),  # Strimzi's own policy; it tells how many records there are
+    ("stranger", "exporter"),  # Strimzi's own policy; it exposes record counts
 }
 INSIDE = {end.name for end in ENDS if end.namespace == "tidegauge"}
 
@@ -166,7 +166,7 @@ INSIDE = {end.name for end in ENDS if end.namespace == "tidegauge"}
 def test_a_pod_of_the_base_reaches_only_what_it_asks() -> None:
     found = {pair for pair in reached(BASE) if "dns" not in pair}
     spark = {pair for pair in found if {"driver", "executor"} & set(pair)}
-    # Without ../executors nothing is said about its namespace.
+    # Without ../executors there are no policies for its namespace.
     assert spark == {
         *(("driver", "exporter"), ("executor", "exporter"), ("executor", "driver")),
         *(("operator", "driver"), ("stranger", "driver")),
@@ -175,7 +175,7 @@ def test_a_pod_of_the_base_reaches_only_what_it_asks() -> None:
 
 
 def test_each_side_says_so_by_itself() -> None:
-    """One policy that is too wide opens nothing."""
+    """A single policy that is too wide does not open a connection."""
     sent = {pair for pair in reached(BASE, "Egress") if pair[0] in INSIDE and pair[1] != "dns"}
     assert sent == {
         *(pair for pair in OF_THE_BASE if pair[0] in INSIDE),
@@ -204,7 +204,7 @@ def test_with_executors_driver_and_executors_reach_each_other_and_kafka() -> Non
 
 
 def test_only_grafana_and_the_driver_get_out_of_the_cluster() -> None:
-    """To port 443, Grafana to public addresses only; the API may be anywhere."""
+    """To port 443, for Grafana to public addresses only; the API may be anywhere."""
     blocks = [
         (each["metadata"]["name"], peer["ipBlock"], [port["port"] for port in rule["ports"]])
         for each in [*BASE, *EXECUTORS]

@@ -1,4 +1,4 @@
-"""The conductor's way to webhooks on a cluster, made from the same settings as it reads."""
+"""The conductor's access to webhooks on a cluster, generated from the settings that it reads."""
 
 import json
 from pathlib import Path
@@ -59,7 +59,7 @@ def test_the_conductor_reaches_the_ports_of_the_settings_and_nobody_else_gets_ou
             {"to": [{"ipBlock": {"cidr": "10.1.2.3/32"}}], "ports": tcp(9443)},
         ],
     }
-    # Within the cluster it opens nothing.
+    # It opens nothing within the cluster.
     assert reached(found) == reached(BASE)
 
 

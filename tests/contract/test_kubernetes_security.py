@@ -1,5 +1,5 @@
-"""Every pod of deploy/kubernetes is one that the Pod Security Standard `restricted` lets in, with a
-read-only file system, no token, and no secret but its own."""
+"""Every pod of deploy/kubernetes satisfies the Pod Security Standard `restricted`, with a read-only
+file system, no token, and only its own secret."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,13 +30,13 @@ SECRETS = {
     "store": {"kafka", "clickhouse_admin", "clickhouse_reader", "clickhouse_server"},
     "watcher": {"kafka"},
 }
-AS_FOLDERS = {"brokers", "grafana"}  # whose own readers follow links; a service refuses them
-ASKS_THE_API = {("tidegauge-spark", "runner")}  # makes its executors
+AS_FOLDERS = {"brokers", "grafana"}  # which follow links when reading; a service rejects them
+ASKS_THE_API = {("tidegauge-spark", "runner")}  # creates its executors
 
 
 @dataclass(frozen=True)
 class Pod:
-    """A pod that something of deploy/kubernetes makes; spec as in Kubernetes."""
+    """A pod created by a resource of deploy/kubernetes; spec as in Kubernetes."""
 
     namespace: str
     name: str
@@ -45,7 +45,7 @@ class Pod:
 
 
 def pods_of(resource: Resource) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(name, spec) of the pods that a resource makes."""
+    """(name, spec) of the pods that a resource creates."""
     name, spec = resource["metadata"].get("name", "executor"), resource.get("spec", {})
     match resource["kind"]:
         case "Deployment" | "StatefulSet" | "Job":
@@ -79,7 +79,7 @@ EVERY = pytest.mark.parametrize("pod", PODS, ids=[f"{each.namespace}-{each.name}
 def test_no_kind_that_makes_pods_is_passed_over() -> None:
     makes_none = {
         "ConfigMap",
-        "Kafka",  # its pools do
+        "Kafka",  # its node pools do
         "Namespace",
         "NetworkPolicy",
         "PersistentVolumeClaim",
@@ -110,14 +110,14 @@ def test_a_pod_is_restricted(pod: Pod) -> None:
         assert given["readOnlyRootFilesystem"] is True
         assert given["capabilities"] == {"drop": ["ALL"]}
         assert not {"privileged", "procMount", "runAsUser", "seLinuxOptions"} & set(given)
-        if pod.made_by != "KafkaNodePool":  # Strimzi mounts what Kafka writes
+        if pod.made_by != "KafkaNodePool":  # Strimzi mounts the volume that Kafka writes to
             assert "/tmp" in {mount["mountPath"] for mount in container["volumeMounts"]}
 
 
 @EVERY
 def test_a_pod_has_a_token_only_when_it_asks_the_api(pod: Pod) -> None:
     if pod.made_by == "KafkaNodePool":
-        return  # an account of Strimzi's, which can do nothing in the namespace
+        return  # a service account of Strimzi without permissions in the namespace
     asks = (pod.namespace, pod.name) in ASKS_THE_API
     assert pod.spec["automountServiceAccountToken"] is asks
     assert pod.spec.get("serviceAccountName") == ("spark" if asks else None)
@@ -151,8 +151,8 @@ def test_every_namespace_enforces_it() -> None:
 
 
 def test_who_may_make_pods_finds_no_secret_in_its_namespace_but_its_own() -> None:
-    """A pod mounts any secret of its namespace, whatever its maker may read. The one that holds
-    the token logs in at Kafka itself."""
+    """A pod can mount any secret of its namespace, whatever its creator may read. The pod with the
+    token authenticates to Kafka itself."""
     rights = {"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
     assert not rights & {each["kind"] for each in [*BASE, *FIVE]}
     assert rights & {each["kind"] for each in EXECUTORS} == {"Role", "RoleBinding"}
@@ -173,7 +173,7 @@ def test_who_may_make_pods_finds_no_secret_in_its_namespace_but_its_own() -> Non
 
 def test_the_owner_of_the_tables_does_not_come_from_anywhere() -> None:
     users = named(BASE, "ClickHouseInstallation", "tidegauge")["spec"]["configuration"]["users"]
-    shared = ip_network("100.64.0.0/10")  # some clouds give pods these
+    shared = ip_network("100.64.0.0/10")  # some clouds assign these to pods
     ranges = [ip_network(each) for each in users["tidegauge_owner/networks/ip"]]
     assert ranges
     assert all(each.is_private or each == shared for each in ranges)

@@ -1,4 +1,4 @@
-"""The pages about loads and domains say what is so."""
+"""The pages about loads and domains are accurate."""
 
 import re
 import tomllib

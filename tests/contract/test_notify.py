@@ -1,4 +1,4 @@
-"""Webhooks in containers, and Grafana's contact point, made from the same settings."""
+"""Webhooks in containers, and Grafana's contact point, generated from the same settings."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The released schemas: what they are called, that they never change, that versions get along."""
+"""The released schemas: names, immutability, and compatibility of versions."""
 
 import io
 import json
@@ -21,8 +21,8 @@ pytestmark = pytest.mark.contract
 
 FILES = sorted((*codec.SCHEMA_DIR.iterdir(), *DOMAINS_DIR.glob("*/*.avsc")))
 
-# The 10 bytes before every datum. A released schema never changes: data that carry these bytes are
-# on people's disks. A change is a new version, which gets a new line here.
+# The 10 bytes before every datum. A released schema never changes, because stored data contain
+# these bytes. A change is a new version, which gets a new line here.
 RELEASED = {
     "control_command.v1": "c301e4ae675a35391b57",
     "dead_letter.v1": "c301e3e4a749829a36bd",
@@ -98,7 +98,7 @@ def test_versions_of_a_record_count_from_1_without_gaps():
 
 
 def test_the_reference_fingerprint_gives_the_values_of_the_specification():
-    # From the specification's own test data.
+    # From the test data of the specification.
     assert crc_64_avro(b'"null"') == 0x63DD24E7CC258F8A
     assert crc_64_avro(b'"int"') == 0x7275D51A3F395C8F
     assert canonical({"type": "string"}) == '"string"'
@@ -136,7 +136,7 @@ def test_every_record_of_the_catalogue_has_a_schema_and_every_schema_is_in_the_c
 
 
 def read_as(written, writer, reader):
-    """What `reader` makes of a value written with `writer`."""
+    """A value written with `writer`, as read with `reader`."""
     ours, theirs = (fastavro.parse_schema(one, _force=True) for one in (writer, reader))
     data = io.BytesIO()
     fastavro.schemaless_writer(data, ours, written)
@@ -145,7 +145,7 @@ def read_as(written, writer, reader):
 
 
 def assert_fully_compatible(one, other, examples=25):
-    """Each reads whatever the other writes, and shared fields keep their values."""
+    """Each reads the other's data, and shared fields keep their values."""
 
     @settings(
         max_examples=examples,

@@ -30,7 +30,7 @@ OURS = {"stack_id"}
 
 
 def shown(default: Any) -> str:
-    """A default as the page shows it; an empty text for one that only words can tell."""
+    """A default as the page shows it; empty for defaults described in words."""
     if isinstance(default, SecretStr) or default is None or default == "":
         return ""
     if isinstance(default, Path):

@@ -1,4 +1,4 @@
-"""docs/sql.md lists every view that there is."""
+"""docs/sql.md lists every view."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The studies that come with the project."""
+"""The studies of the project."""
 
 import pytest
 

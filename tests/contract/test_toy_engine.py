@@ -1,4 +1,4 @@
-"""The example of an engine imports nothing of this project, as if it were another language."""
+"""The example engine imports nothing of this project, as if it were written in another language."""
 
 import ast
 import tomllib

@@ -1,4 +1,4 @@
-"""No service knows a domain or an engine by its words."""
+"""Services do not mention words of a domain or an engine."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.contract
 CODE = ("services", "schemas", "analysis", "deploy", "domains", "pipelines", "suites", "workloads")
 READ = {".py", ".toml", ".sql", ".js", ".yaml", ".avsc", ".html", ".css"}
 TRAFFIC = ("site", "lane", "flow", "speed", "measurement")
-# Words of traffic that are there with another meaning: file, word, reason.
+# Words of traffic with another meaning: file, word, reason.
 MEANT_OTHERWISE = {
     ("deploy/clickhouse/065_load_views.sql", "speed"): "of a replay",
     ("schemas/load.py", "speed"): "how many times as fast a replay is",
@@ -32,14 +32,14 @@ OF_TRAFFIC = ("domains/traffic/",)
 OF_SPARK = (
     "services/spark_pipeline/",
     "domains/traffic/",
-    # What installs it, or describes where it runs.
+    # Files that install it or describe where it runs.
     "deploy/local/ivy",
     "deploy/local/build.lock",
     "deploy/images/",
     "deploy/compose/",
     "deploy/kubernetes/",
     "deploy/dependencies/",
-    "deploy/local/jars.py",  # Ivy comes with it
+    "deploy/local/jars.py",  # Ivy is bundled with it
     "deploy/local/java.py",
     "pipelines/",
     "services/store/functions.toml",  # names of ClickHouse's functions
@@ -47,7 +47,7 @@ OF_SPARK = (
 
 
 def files(allowed: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Path and lower-case text of every file that must not know."""
+    """Path and lower-case text of every file that must not contain the words."""
     for folder in CODE:
         for path in sorted((ROOT / folder).rglob("*")):
             name = path.relative_to(ROOT).as_posix()
@@ -58,13 +58,14 @@ def files(allowed: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 
 
 def says(text: str, word: str) -> bool:
-    """Whether a lower-case text has it as a word, or as a part of a name between underscores."""
+    """Whether a lower-case text contains it as a word, or as a part of a name between
+    underscores."""
     return bool(re.search(rf"(?<![a-z]){word}s?(?![a-z])", text))
 
 
 def lines_with_spark(text: str) -> list[str]:
-    """The lines of a lower-case text that have it, but in the name of a pipeline: that is one word
-    among others, and whoever chooses one names it."""
+    """The lines of a lower-case text that contain it, except in the name of a pipeline: pipelines
+    are selected by name."""
     left = PIPELINE.sub("", text)
     return [line.strip() for line in left.splitlines() if "spark" in line]
 
