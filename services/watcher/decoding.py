@@ -145,7 +145,7 @@ def datum(schema: Any, value: bytes, start: int = 0) -> Any:
     except Exception as error:  # fastavro raises many kinds for corrupt data
         raise UndecodableError(f"no record of its schema: {said_by(error)}") from error
     if stream.tell() != len(value):
-        raise UndecodableError("it has bytes after its end")
+        raise UndecodableError("it has trailing bytes")
     return record
 
 

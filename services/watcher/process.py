@@ -90,8 +90,15 @@ def close(watching: Watching) -> None:
 def end_left(name: str, settings: ServiceSettings, stop: threading.Event) -> None:
     """End what a process left of a watch that was removed or changed. Raises KafkaException,
     KafkaUnavailableError, BusSilentError, OSError, ValueError."""
-    path = position_path(settings.data, name)
-    saved, wanted = position.load(path), wanted_watch(settings, name)
+    path, wanted = position_path(settings.data, name), wanted_watch(settings, name)
+    try:
+        saved = position.load(path)
+    except ValueError as error:
+        if wanted is not None:
+            raise
+        log.warning("not_concluded", reason=str(error))
+        path.unlink()
+        return
     if saved is None or (wanted is not None and position.is_of(wanted, saved[1]["watch"])):
         return
     try:

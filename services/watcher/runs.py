@@ -40,6 +40,16 @@ class Runs:
         """Id of a run by its number."""
         return run_id_of(self.watch, run, self.beginning)
 
+    def number_of(self, run_id: str) -> int | None:
+        """The number of a run by its id; None if it is no run of this watch."""
+        date = run_id.removeprefix(f"watch-{self.watch.name}-")[: len("YYYYmmdd-HHMMSS")]
+        try:
+            begin = datetime.strptime(date, "%Y%m%d-%H%M%S").replace(tzinfo=UTC)
+        except ValueError:
+            return None
+        run = int(begin.timestamp()) // self.watch.run_s
+        return run if self.id_of(run) == run_id else None
+
     def begin(self, run: int) -> Iterator[Event]:
         """The events that begin a run, unless it has begun."""
         if run in self.begun:

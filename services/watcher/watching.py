@@ -204,7 +204,15 @@ class Watching:
         behind, self.behind = self.behind, None
         if behind is None:
             return
-        for run_id, name in behind.published.events:
+        published = behind.published.events
+        # Runs that the previous process began after it had saved its position.
+        begun = {
+            self.runs.number_of(run_id)
+            for run_id, name in published
+            if name == protocol.WATCH_BEGUN
+        }
+        self.runs.begun |= {run for run in begun if run is not None}
+        for run_id, name in published:
             self._note(run_id, name)
         for run in self.runs.begun:
             self.runs.object(run, "It was ended before all of it had been counted again.")

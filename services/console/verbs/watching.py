@@ -23,11 +23,12 @@ from services.runtime.watches import end_watch, keep_watch, kept_watches, positi
 
 LOOK_S = 0.25
 TELL_S = 10.0
-END_S = 45.0  # a watch catches up for 30 s before it concludes
+END_S = 60.0  # a process has 8 s to stop; the next one catches up for 30 s and concludes
 PROJECTED_S = 10.0
 OPEN = (
     "SELECT count() AS runs FROM tidegauge.runs"
-    " WHERE startsWith(run_id, concat('watch-', {name:String}, '-')) AND NOT concluded"
+    " WHERE match(run_id, concat('^watch-', {name:String}, '-[0-9]{8}-[0-9]{6}(-[0-9a-f]+)?$'))"
+    " AND NOT concluded"
 )
 FIGURES = (
     "SELECT sum(l.count) AS outputs, quantileExactWeighted(0.5)(latency_ms, l.count) AS p50_ms,"

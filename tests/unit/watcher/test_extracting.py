@@ -181,7 +181,7 @@ def test_a_key_that_is_a_number_is_the_same_as_its_text_in_a_value():
         (
             {"format": "avro", "identity": BOTH, **AVRO},
             message("t", datum(ORDER, AN_ORDER) + b"x"),
-            "it has bytes after its end",
+            "it has trailing bytes",
         ),
     ],
 )

@@ -13,6 +13,7 @@ from services.runtime.watches import end_watch, keep_watch, position_path
 from services.watcher import position, process
 from services.watcher.broker_clocks import BrokerClocks
 from services.watcher.position import Published
+from services.watcher.processes import STOP_TIMEOUT_S
 from tests.unit.watcher.records import a_watch, message
 
 pytestmark = pytest.mark.unit
@@ -217,6 +218,44 @@ def test_a_run_that_was_concluded_before_a_kill_is_not_concluded_again(
     assert bus.conclusions() == {}
 
 
+def test_a_run_that_only_the_killed_process_had_begun_is_concluded(
+    bus, at_s, settings, monkeypatch
+):
+    def unavailable(_):
+        raise process.KafkaUnavailableError("it is gone")
+
+    watching = watched(shop(), settings)
+    watching.save()
+    end_watch(settings.data, "w")
+    begun = {
+        ("watch-w-19700101-010000-1", protocol.WATCH_BEGUN),
+        ("watch-w-19700101-020000-2", protocol.WATCH_BEGUN),  # of another beginning
+        ("watch-w-eu-19700101-010000-1", protocol.WATCH_BEGUN),
+    }
+    monkeypatch.setattr(position, "read_published", lambda *_: Published(events=begun))
+    monkeypatch.setattr(Reader, "ends", unavailable)
+    process.end_left("w", settings, threading.Event())
+    assert [*bus.conclusions()] == ["watch-w-19700101-000000-1", "watch-w-19700101-010000-1"]
+
+
+def test_an_unreadable_position_of_a_watch_that_was_ended_is_removed(settings):
+    path = position_path(settings.data, "w")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"no position")
+    process.end_left("w", settings, threading.Event())
+    assert not path.exists()
+
+
+def test_an_unreadable_position_of_a_watch_is_an_error(settings):
+    keep_watch(settings.data, shop())
+    path = position_path(settings.data, "w")
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"no position")
+    with pytest.raises(ValueError, match="cannot be read"):
+        process.end_left("w", settings, threading.Event())
+    assert path.exists()
+
+
 def test_a_late_record_does_not_conclude_a_run_again(bus, at_s, settings):
     watching = watched(shop(run_s=5), settings)
     watching.reader.end_ms = 200_000
@@ -316,4 +355,4 @@ def test_a_position_is_saved_less_often_also_for_the_size_of_its_definition(
 
 
 def test_ctrl_c_waits_for_longer_than_a_watch_may_catch_up():
-    assert END_S > process.CATCH_UP_S + 10
+    assert END_S > STOP_TIMEOUT_S + process.CATCH_UP_S + 15
