@@ -14,7 +14,8 @@ pytestmark = pytest.mark.unit
 
 
 @pytest.fixture
-def port() -> Iterator[int]:
+def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    monkeypatch.setattr(health, "SILENT_S", 60.0)
     server = serve_health("127.0.0.1", 0, lambda: True)
     yield server.server_address[1]
     server.shutdown()
