@@ -199,7 +199,7 @@ def test_what_a_connection_sends_while_it_gives_way_ends_nothing(of_a_run):
     stranger = connect()
     connect()
     for _ in range(20):
-        another = socket.create_connection(sender.getpeername())
+        another = socket.create_connection(sender.getpeername(), timeout=5)
         stranger.send(b"x")  # ready to be read when it has just been closed
         list(receiver.receive(0.05))
         list(receiver.receive(0.0))
@@ -244,6 +244,7 @@ def test_a_message_of_zeromq_is_a_frame_and_other_clients_change_nothing():
     stranger.send(b"GET / HTTP/1.1\r\n\r\n" + bytes(10_000))
     context = zmq.Context()
     client = context.socket(zmq.PUSH)
+    client.setsockopt(zmq.LINGER, 0)  # else a test that fails waits for ever
     client.connect(f"tcp://{HOST}:{port}")
     for number in range(3):
         client.send(b"%d" % number)
@@ -261,6 +262,7 @@ def test_of_what_nobody_reads_zeromq_keeps_little_and_the_rest_comes_later():
     receiver = ZeromqReceiver(HOST, port)
     context = zmq.Context()
     client = context.socket(zmq.PUSH)
+    client.setsockopt(zmq.LINGER, 0)
     client.setsockopt(zmq.SNDHWM, 1)
     client.connect(f"tcp://{HOST}:{port}")
     sent = 0
@@ -268,7 +270,7 @@ def test_of_what_nobody_reads_zeromq_keeps_little_and_the_rest_comes_later():
         client.send(bytes(MAX_FRAME_BYTES))
         sent += 1
     assert sent < 100  # 16, and what the sockets of the system hold
-    assert [len(data) for data in until(receiver, sent)] == sent * [MAX_FRAME_BYTES]
+    assert [len(data) for data in until(receiver, sent, 60)] == sent * [MAX_FRAME_BYTES]
     client.close(0)
     context.term()
     receiver.close()
@@ -282,6 +284,7 @@ def test_connections_to_zeromq_are_bounded_and_who_was_there_stays(monkeypatch):
     receiver = ZeromqReceiver(HOST, port)
     context = zmq.Context()
     client = context.socket(zmq.PUSH)
+    client.setsockopt(zmq.LINGER, 0)
     client.connect(f"tcp://{HOST}:{port}")
     client.send(b"first")
     assert until(receiver, 1) == [b"first"]

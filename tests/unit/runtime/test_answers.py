@@ -4,6 +4,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from typing import Any, BinaryIO
 
 import pytest
@@ -34,19 +35,22 @@ def server(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
                 connection, _ = listener.accept()
             except OSError:
                 return
+            connection.settimeout(10)
             with connection, connection.makefile("rb") as file:
                 requests.append(_request(file))
                 connection.sendall(answer)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=serve, daemon=True).start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}", requests
-        listener.shutdown(socket.SHUT_RDWR)
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}", requests
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
 
 
 def _request(file: BinaryIO) -> bytes:
     """A request with its body; what is left unread would reset the connection."""
-    lines = list(iter(file.readline, b"\r\n"))
+    lines = list(takewhile(lambda line: line != b"\r\n", file))
     lengths = [int(line.split(b":")[1]) for line in lines if line.lower().startswith(b"content-l")]
     return b"".join(lines) + file.read(sum(lengths))
 
