@@ -1,4 +1,4 @@
-"""The store: read settings and secrets, raise the wall, and only then bring in what runs SQL."""
+"""The store. Reads settings and secrets, raises the wall, and only then imports what runs SQL."""
 
 import sys
 
@@ -10,7 +10,7 @@ from services.store.wall import raise_wall, sealed
 
 
 def main() -> None:
-    """Run the store; exits with 1 and one line where it cannot go on."""
+    """Run the store. On a fatal error it exits with code 1 and one line."""
     settings = load_settings(StoreSettings)
     try:
         users = known_users(settings.secrets_dir, settings.reads_are_anonymous)
@@ -19,8 +19,8 @@ def main() -> None:
     except (OSError, SecretFileError) as error:
         print(f"tidegauge: store: {error}", file=sys.stderr)
         raise SystemExit(1) from error
-    # The engine's libraries start threads when they are imported; a wall does not hold those that
-    # are there before it.
+    # The engine's libraries start threads on import, and the wall does not restrict threads that
+    # already exist.
     from services.store.service import run
 
     run(known, users, wall)

@@ -1,4 +1,4 @@
-"""From consecutive records of one topic to what has to be written because of them. Pure."""
+"""Converts consecutive records of one topic to rows, dead letters and positions. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,11 +14,11 @@ from services.store.tables import Table
 
 @dataclass(frozen=True)
 class Batch:
-    """What records of one topic come to.
+    """Result of translating records of one topic.
 
-    rows: of each record that gives any, in order. unusable: number of the record in the sequence
-    and why. hidden_positions: next offset by partition, where rows alone do not show it. dropped:
-    as `unusable`, of records on the topic dead-letter that no row can hold.
+    rows: of each record that yields any, in order. unusable: index of the record in the sequence,
+    and the reason. hidden_positions: next offset by partition, where the rows alone do not show it.
+    dropped: like `unusable`, for records of the topic dead-letter that no row can store.
     """
 
     rows: list[Rows]
@@ -28,7 +28,7 @@ class Batch:
 
 
 def translate(table: Table, records: Sequence[Record], producer: str) -> Batch:
-    """Translate records of the table's topic; those of a partition come in order of offset."""
+    """Translate records of the table's topic. Records of one partition must be in offset order."""
     rows: list[Rows] = []
     unusable: list[tuple[int, str]] = []
     hidden: dict[int, int] = {}
@@ -50,18 +50,18 @@ def translate(table: Table, records: Sequence[Record], producer: str) -> Batch:
 def batch_blocks(
     table: Table, records: Sequence[Record], producer: str, max_rows: int
 ) -> tuple[Batch, list[pa.Table]]:
-    """Translate records, and make the blocks to insert. A record whose rows Arrow does not take is
-    unusable, and the others are not."""
+    """Translate records, and create the blocks to insert. Only records whose rows Arrow rejects
+    become unusable."""
     batch = translate(table, records, producer)
     try:
         return batch, list(blocks(table, batch.rows, max_rows))
-    except Exception:  # Arrow raises many kinds; each is about the values of some record
+    except Exception:  # Arrow raises many kinds; each is about a record's values
         batch = _sifted(table, records, batch, producer)
         return batch, list(blocks(table, batch.rows, max_rows))
 
 
 def _sifted(table: Table, records: Sequence[Record], batch: Batch, producer: str) -> Batch:
-    """The batch without the rows that make no block: those of a dead letter are replaced."""
+    """The batch without the rows that Arrow rejects; rows of dead letters are replaced."""
     numbers = {(one.partition, one.offset): number for number, one in enumerate(records)}
     reasons = {id(rows): reason for rows, reason in _unfit(table, batch.rows)}
     sifted = Batch([], list(batch.unusable), dict(batch.hidden_positions))
@@ -85,7 +85,7 @@ def _sifted(table: Table, records: Sequence[Record], batch: Batch, producer: str
 
 
 def _unfit(table: Table, rows: Sequence[Rows]) -> Iterator[tuple[Rows, str]]:
-    """Rows of single records that make no block, found by halving, each with the reason."""
+    """Rows of single records that Arrow rejects, found by bisection, each with the reason."""
     try:
         block(table, rows)
     except Exception as error:  # as above

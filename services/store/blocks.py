@@ -1,8 +1,8 @@
-"""From the rows of consecutive records to the blocks that are inserted. Pure.
+"""Combines the rows of consecutive records into blocks to insert. Pure.
 
-An insert of one block into one partition of a table is atomic. So a block never holds a part of a
-record, nor rows of two months, and blocks follow each other in the order of the records: whenever
-the process ends, what is in the table is all records up to some offset and none after it.
+An insert of one block into one partition of a table is atomic. Therefore a block never contains
+part of a record, nor rows of two months, and blocks are in the order of the records. Whenever the
+process ends, the table contains all records up to some offset and none after it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ from services.store.tables import Table
 
 
 def blocks(table: Table, records: Iterable[Rows], max_rows: int) -> Iterator[pa.Table]:
-    """Blocks of at most `max_rows` rows, or of one record where that alone has more."""
+    """Blocks of at most `max_rows` rows, or of one record if it has more."""
     for _month, group in groupby(records, key=lambda rows: rows.month):
         pending: list[Rows] = []
         size = 0
@@ -31,8 +31,8 @@ def blocks(table: Table, records: Iterable[Rows], max_rows: int) -> Iterator[pa.
 
 
 def block(table: Table, records: Sequence[Rows]) -> pa.Table:
-    """One block; texts that all rows of a record share are there once, as a dictionary. Raises what
-    Arrow raises for a value that a column cannot hold."""
+    """One block. Texts shared by all rows of a record are stored once, as a dictionary. Raises any
+    Arrow error for a value that a column cannot hold."""
     arrays = []
     exploded = set(table.explode.values())
     of_record = np.repeat(np.arange(len(records)), [rows.count for rows in records])
@@ -47,7 +47,7 @@ def block(table: Table, records: Sequence[Rows]) -> pa.Table:
 
 
 def halves(found: pa.Table) -> tuple[pa.Table, pa.Table] | None:
-    """A block as two, neither with a part of a record; None where it is of one record."""
+    """Split a block in two, never within a record; None if it contains only one record."""
     places = list(zip(found["_partition"].to_pylist(), found["_offset"].to_pylist(), strict=True))
     cuts = [row for row in range(1, len(places)) if places[row] != places[row - 1]]
     if not cuts:

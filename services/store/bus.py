@@ -1,4 +1,4 @@
-"""The results bus as the projector reads it: every partition of every topic, from given offsets."""
+"""Reads the results bus for the projector: every partition of every topic, from given offsets."""
 
 import time
 from collections.abc import Callable, Container, Iterator, Mapping
@@ -11,51 +11,52 @@ from services.store.positions import Place
 from services.store.tables import TABLES
 
 POLL_RECORDS: Final = 5_000
-LOOK_S: Final = 0.25  # between two looks whether to stop
+LOOK_S: Final = 0.25  # interval of checks whether to stop
 
 
 class Bus:
-    """Reads with a consumer of its own. For one thread."""
+    """Reads with its own consumer. Not thread-safe."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
 
     def bounds(self) -> dict[Place, tuple[int, int]]:
-        """First offset and end offset of every partition there is; ends the reading.
+        """First offset and end offset of every existing partition. Stops reading.
 
         Raises KafkaUnavailableError, KafkaException.
         """
-        # A fetch that waits for records would hold up each of these questions.
+        # A fetch waiting for records would delay each of these requests.
         self._consumer.unassign()
         return {
             place: watermarks(self._consumer, TopicPartition(*place)) for place in self._places()
         }
 
     def has_more_than(self, known: Container[Place]) -> bool:
-        """Whether there are partitions besides those that are known. False if the broker is
+        """Whether there are partitions other than the known ones. False if the broker is
         unreachable."""
         try:
             found = self._consumer.list_topics(timeout=KAFKA_TIMEOUT_S).topics
         except KafkaException:
-            return False  # the broker is away; asked again
+            return False  # broker unreachable; the caller retries
         there = ((topic, n) for topic in TABLES if topic in found for n in found[topic].partitions)
         return any(place not in known for place in there)
 
     def behind(self, place: Place, offset: int) -> int:
-        """How many records of a partition follow this offset, as far as the last fetch told."""
+        """Number of records of a partition after this offset, as of the last fetch."""
         _low, end = self._consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
         return max(0, int(end) - offset)
 
     def first(self, place: Place) -> int:
-        """First offset of a partition that there is now."""
+        """Current first offset of a partition."""
         return watermarks(self._consumer, TopicPartition(*place))[0]
 
     def begin(self, offsets: Mapping[Place, int]) -> None:
-        """Read these partitions from here on."""
+        """Read these partitions from these offsets."""
         self._consumer.assign([TopicPartition(*at, offset) for at, offset in offsets.items()])
 
     def poll(self, seconds: float, stopped: Callable[[], bool]) -> list[Message]:
-        """Records that came within this time, or before `stopped`, in order in each partition."""
+        """Records that arrive within this time, or before `stopped`, in order within each
+        partition."""
         polled: list[Message] = []
         deadline_s = time.monotonic() + seconds
         while len(polled) < POLL_RECORDS and not stopped():
@@ -68,7 +69,7 @@ class Bus:
         return [message for message in polled if message.error() is None]
 
     def close(self) -> None:
-        """Leave the bus."""
+        """Close the consumer."""
         self._consumer.close()
 
     def _places(self) -> Iterator[Place]:

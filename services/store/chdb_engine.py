@@ -1,19 +1,20 @@
-"""ClickHouse inside this process: chDB on a folder that this process alone owns.
+"""ClickHouse inside this process: chDB on a folder that only this process opens.
 
-What was found with chDB 4.4 (ClickHouse 26.9), and what is arranged accordingly:
-- One connection runs one query at a time: a second thread on it waits for the first. Connections
-  of one process to one folder do not wait for each other: inserts took 3 to 4 ms each, as always,
-  while another connection ran a query for 3 s. So the projecting thread has a connection of its own
-  and every query over HTTP gets a fresh one, which with its settings costs about 1 ms.
-- The interpreter lock is not held while a query runs.
-- `SET readonly = 1` holds for one connection and cannot be taken back there, not by a second
-  statement nor a SETTINGS clause.
-- A streamed insert (`send_insert`) that fails says that it has written all rows: on a full disk
-  everything was lost without a word. A statement that reads a file raises, takes as long, and makes
-  one part of one Arrow record batch (3 M rows too): it is there or not.
-- Statements that define something leave an empty file on a full disk, and with that the folder can
-  never be opened again. So it is not opened without some room.
-- A second process on the same folder gets an error without a reason. A lock file gives the reason.
+Observations with chDB 4.4 (ClickHouse 26.9), and their consequences here:
+- One connection runs one query at a time: a second thread on it waits for the first. Connections of
+one process to one folder do not wait for each other: inserts took 3 to 4 ms each, as always, while
+another connection ran a query for 3 s. Therefore the projecting thread has its own connection, and
+every query over HTTP gets a new one, which costs about 1 ms including its settings.
+- The interpreter lock is released while a query runs.
+- `SET readonly = 1` applies to one connection and cannot be undone on it, neither by another
+statement nor by a SETTINGS clause.
+- A streamed insert (`send_insert`) that fails reports all rows as written: on a full disk
+everything was lost silently. A statement that reads a file raises, is as fast, and writes one Arrow
+record batch (even of 3 M rows) as one part, which is atomic.
+- On a full disk, DDL statements leave an empty file, after which the folder can never be opened
+again. Therefore it is opened only if there is free space.
+- A second process on the same folder gets an error without a reason. A lock file provides the
+reason.
 """
 
 import fcntl
@@ -46,21 +47,20 @@ ROOM_BYTES = 64 * MEBIBYTE
 
 
 class FolderTakenError(RuntimeError):
-    """Another process owns the folder."""
+    """Another process has opened the folder."""
 
 
 class NoRoomError(RuntimeError):
-    """The disk of the folder is full, or nearly."""
+    """The disk of the folder is full or almost full."""
 
 
 class ChdbEngine:
-    """`Engine` on chDB. See services/store/engine.py for what the methods promise."""
+    """`Engine` on chDB. See services/store/engine.py for the guarantees of its methods."""
 
     def __init__(self, settings: StoreSettings, judge: Judge = JUDGE) -> None:
-        """Open the folder, creating it where it is not there. Raises FolderTakenError,
-        NoRoomError.
+        """Open the folder, creating it if missing. Raises FolderTakenError, NoRoomError.
 
-        judge: what says whether a query may be run; a test of what stands behind it passes another.
+        judge: decides whether a query may run. Tests of the layers behind it pass another one.
         """
         folder = settings.database_dir.resolve()
         folder.mkdir(parents=True, exist_ok=True)
@@ -107,7 +107,7 @@ class ChdbEngine:
             connection.query(f"KILL QUERY WHERE {named} ASYNC", "Null")
 
     def close(self) -> None:
-        """End running queries, which have five seconds for it, and let go of the folder."""
+        """Cancel running queries, wait for them up to five seconds, and close the folder."""
         self._closing = True
         with _engine_errors():
             self._writer.query("KILL QUERY WHERE query NOT LIKE 'KILL%'", "Null")
@@ -154,13 +154,13 @@ class ChdbEngine:
 def _preparation(
     query: Query, free: Mapping[str, str], limits: Mapping[str, float | str]
 ) -> Iterator[str]:
-    """Statements that prepare a connection for one query; for the reader, the last one closes the
-    door behind them."""
+    """Statements that prepare a connection for one query. For the reader, the last one makes the
+    connection read-only."""
     yield f"USE {_quoted_name(query.database)}"
     for name, value in free.items():
         yield f"SET {name} = {quoted(value)}"
     if query.id:
-        yield f"SET log_comment = {quoted(query.id)}"  # chDB takes no query id
+        yield f"SET log_comment = {quoted(query.id)}"  # chDB has no query ids
     if query.may_write:
         yield f"SET max_memory_usage = {limits['max_memory_usage']}"
         return
@@ -169,7 +169,7 @@ def _preparation(
 
 
 def _insert_data(connection: Connection, insert: Insert) -> None:
-    """Run an INSERT whose data came with it."""
+    """Run an INSERT with inline data."""
     _insert(connection, insert.into, insert.data_format, insert.data, insert.settings)
 
 
@@ -180,7 +180,7 @@ def _insert(
     data: bytes | memoryview,
     settings: str = "",
 ) -> None:
-    """Insert data in one of ClickHouse's formats. into: the statement up to its data."""
+    """Insert data in one of ClickHouse's formats. into: the statement without its data."""
     with _file_of(data) as path:
         source = f"FROM INFILE {quoted(path)} {settings}"
         connection.query(f"{into} {source} FORMAT {data_format}", "Null")
@@ -188,8 +188,8 @@ def _insert(
 
 @contextmanager
 def _file_of(data: bytes | memoryview) -> Iterator[str]:
-    """The path of a file with these data: one in memory on Linux, so that a full disk does not
-    hinder the reading, elsewhere a temporary one."""
+    """The path of a file with these data: in memory on Linux, so that it works on a full disk,
+    elsewhere a temporary file."""
     if sys.platform == "linux":
         with os.fdopen(os.memfd_create("insert"), "wb") as file:
             file.write(data)
@@ -209,7 +209,7 @@ def _quoted_name(name: str) -> str:
 
 @contextmanager
 def _engine_errors() -> Iterator[None]:
-    """chDB raises ChdbError or plain RuntimeError; here both are EngineError."""
+    """Convert ChdbError and plain RuntimeError, both of which chDB raises, to EngineError."""
     try:
         yield
     except EngineError:

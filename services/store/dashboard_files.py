@@ -1,8 +1,8 @@
-"""The Grafana dashboard files, and where in one of them a query is. Pure but for reading files.
+"""Reads the Grafana dashboard files and finds queries in them. Pure except for reading files.
 
-The schema is Grafana's own (`schemaVersion` 36 and later): panels with targets, rows that hold
-their panels while they are collapsed, variables in `templating.list`, annotations in
-`annotations.list`. A file's folder below the dashboards' is the folder Grafana shows it in.
+The schema is Grafana's own (`schemaVersion` 36 and later): panels with targets, rows that contain
+their panels while collapsed, variables in `templating.list`, annotations in `annotations.list`. A
+file's subfolder is the folder in which Grafana shows it.
 """
 
 import json
@@ -20,7 +20,7 @@ Model = Mapping[str, Any]
 
 
 class NotThereError(LookupError):
-    """A dashboard, panel, query, variable or annotation that is asked for does not exist."""
+    """A requested dashboard, panel, query, variable or annotation does not exist."""
 
 
 FIRST: Final = "overview"
@@ -37,7 +37,7 @@ class Dashboard:
     error: str = ""
 
     def as_entry(self) -> dict[str, Any]:
-        """What a list of dashboards says of it."""
+        """The dashboard as an entry of a list."""
         return {
             "uid": self.uid,
             "title": self.title,
@@ -49,7 +49,7 @@ class Dashboard:
 
 
 def load_dashboards(folder: Path = DASHBOARDS_DIR) -> tuple[Dashboard, ...]:
-    """Every `*.json` below the folder, in the order of folder and file name, the overview first."""
+    """Every `*.json` below the folder, ordered by folder and file name, the overview first."""
     found = []
     paths = folder.rglob("*.json")
     for path in sorted(paths, key=lambda one: (one.parent, one.stem != FIRST, one)):
@@ -60,7 +60,7 @@ def load_dashboards(folder: Path = DASHBOARDS_DIR) -> tuple[Dashboard, ...]:
 
 
 def dashboard(uid: str, dashboards: Sequence[Dashboard]) -> Dashboard:
-    """The one with this uid. Raises NotThereError."""
+    """The dashboard with this uid. Raises NotThereError."""
     for each in dashboards:
         if each.uid == uid and not each.error:
             return each
@@ -68,7 +68,7 @@ def dashboard(uid: str, dashboards: Sequence[Dashboard]) -> Dashboard:
 
 
 def panel_of(model: Model, panel_id: int) -> Model:
-    """A panel, also one of a collapsed row. Raises NotThereError."""
+    """A panel, including those of collapsed rows. Raises NotThereError."""
     for panel in _panels(model):
         if panel.get("id") == panel_id:
             return panel
@@ -107,7 +107,7 @@ def query_of_annotation(model: Model, name: str) -> str:
 
 
 def options_of(variable: Model) -> tuple[str, ...]:
-    """Values that a custom variable can have: `a, b` or `Text : value` in its query."""
+    """Values of a custom variable: `a, b` or `Text : value` in its query."""
     parts = str(variable.get("query", "")).split(",")
     return tuple(part.rpartition(" : ")[2].strip() for part in parts)
 

@@ -1,9 +1,10 @@
-"""From what the page of dashboards asks to a query of the reader. Pure.
+"""Converts requests of the dashboards page to queries of the reader. Pure.
 
-The page names a query of a dashboard file and says time range and variables; the SQL is the file's.
-So nobody who can only reach the page can have SQL of their own run. A variable's value becomes
-part of the SQL where the file says so: a custom one must be among its options, another one must
-hold nothing that could end a string. Besides, every query is judged as all of the reader's are.
+A request names a query of a dashboard file, a time range and variables; the SQL comes from the
+file. Access to the page alone therefore does not allow running arbitrary SQL. A variable's value is
+inserted into the SQL where the file refers to it: a custom variable's must be one of its options,
+any other must contain nothing that could end a string. Every query is also judged like all of the
+reader's queries.
 """
 
 import re
@@ -34,7 +35,7 @@ from services.store.dashboard_files import (
 )
 from services.store.engine import Query
 
-# What one panel may bring into a browser; the reader's own limits are wider.
+# Bounds of one panel's result in a browser; narrower than the reader's.
 LIMITS: Final = {
     "max_execution_time": "20",
     "max_result_rows": "100000",
@@ -52,13 +53,14 @@ Text = Annotated[str, Field(max_length=400)]
 
 
 class AskingError(ValueError):
-    """What the page asks for cannot be asked; the text is one sentence."""
+    """The request is invalid; the text is one sentence."""
 
 
 class Asked(BaseModel):
     """One query of a dashboard: of a panel's target, of a variable, or of an annotation.
 
-    points: about how many points a graph has room for; ignored where the panel says it itself.
+    points: approximate number of points that fit into the graph; ignored if the panel sets it
+    itself.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -85,7 +87,7 @@ class Asked(BaseModel):
 
 
 def asked_from(body: bytes) -> Asked:
-    """What a request's JSON asks for. Raises AskingError."""
+    """Parse the JSON of a request. Raises AskingError."""
     try:
         return Asked.model_validate_json(body)
     except ValidationError as error:
@@ -93,7 +95,8 @@ def asked_from(body: bytes) -> Asked:
 
 
 def query_for(asked: Asked, found: Dashboard) -> tuple[Query, int]:
-    """The reader's query, its macros expanded, and the seconds of one point of a graph.
+    """The reader's query with its macros expanded, and the interval between points of a graph in
+    seconds.
 
     Raises AskingError.
     """
@@ -121,7 +124,7 @@ def _points(asked: Asked, panel: Model) -> int:
 
 
 def _least_s(panel: Model) -> int:
-    """The panel's own least interval (`interval`, for example `>5s`), seconds, at least 1."""
+    """The panel's own minimum interval (`interval`, for example `>5s`) in seconds, at least 1."""
     found = _INTERVAL.search(str(panel.get("interval") or ""))
     return max(1, int(found[1]) * _UNITS_S.get(found[2], 0)) if found else 1
 

@@ -1,13 +1,13 @@
-"""`/dashboards/`: the page that shows the Grafana dashboard files live, and what it asks. No SQL
-comes in and no password goes out.
+"""`/dashboards/`: serves the page that shows the Grafana dashboard files live, and answers its
+requests. It accepts no SQL and returns no passwords.
 
     GET  /dashboards/, /dashboards/d/<uid>    the page
     GET  /dashboards/page/<file>              its modules, style and chart library
     GET  /dashboards/api/dashboards           every dashboard file: uid, title, folder
-    GET  /dashboards/api/dashboards/<uid>     one of them, as it is
+    GET  /dashboards/api/dashboards/<uid>     one of them, unchanged
     POST /dashboards/api/query                the answer to one query of one of them
 
-See services/store/dashboard_queries.py for what a query is asked with.
+See services/store/dashboard_queries.py for the fields of a query.
 """
 
 import gzip
@@ -36,7 +36,7 @@ PREFIX: Final = "/dashboards"
 MAX_REQUEST_BYTES: Final = 64 * 1024
 VIEWER_DIR: Final = Path(__file__).resolve().parent / "viewer"
 JSON_TYPE: Final = "application/json; charset=UTF-8"
-# Style attributes are the chart library's; scripts are only ever files of this page.
+# The chart library needs style attributes. Scripts are always files of this page.
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self';"
     " img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -54,7 +54,7 @@ TYPES: Final[Mapping[str, str]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Page:
-    """An answer: what `http.server` sends."""
+    """A response as `http.server` sends it."""
 
     status: HTTPStatus
     body: bytes
@@ -62,14 +62,14 @@ class Page:
 
 
 def is_page(path: str) -> bool:
-    """Whether a path is one of the page itself, which shows nothing before it has asked."""
+    """Whether a path is a static file of the page, which contains no data."""
     return path in (PREFIX, f"{PREFIX}/") or path.startswith(f"{PREFIX}/d/")
 
 
 @dataclass(frozen=True)
 class Request:
-    """What someone who may read asks. read_body: the body, at most as many bytes as it is given.
-    ask: the engine's answer to a query of theirs."""
+    """A request of an authorised client. read_body: returns the body, up to a number of bytes. ask:
+    returns the engine's answer to a query of this client."""
 
     method: str
     path: str
@@ -80,12 +80,12 @@ class Request:
 
 @dataclass(frozen=True)
 class DashboardsSite:
-    """Answers below PREFIX from the dashboard files of a folder and the engine's answers."""
+    """Answers requests below PREFIX from the dashboard files of a folder and the engine."""
 
     folder: Path = DASHBOARDS_DIR
 
     def answer(self, request: Request) -> Page:
-        """The answer; bad requests are answered too. Raises BodyError where the body is one."""
+        """The response, also to invalid requests. Raises BodyError for an invalid body."""
         name = request.path.removeprefix(PREFIX)
         if name == "/api/query":
             return self._answer_query(request)
@@ -113,7 +113,7 @@ class DashboardsSite:
         if request.method != "POST":
             return _refused(HTTPStatus.METHOD_NOT_ALLOWED, "A query is posted.")
         if not request.headers.get("Content-Type", "").startswith("application/json"):
-            # A form of another origin can post text, but not this type without asking first.
+            # A form of another origin can post text, but this type requires a preflight request.
             return _refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "A query is posted as JSON.")
         body = request.read_body(MAX_REQUEST_BYTES)
         try:
@@ -126,8 +126,8 @@ class DashboardsSite:
 
 
 def _result(query: Query, interval_s: int, ask: Callable[[Query], Answer]) -> Page:
-    """{"sql": what was asked, "interval_s": length of a point of a graph, "elapsed_s",
-    "result": ClickHouse's JSONCompact} or {"sql", "error"}."""
+    """{"sql": the query, "interval_s": interval between points of a graph, "elapsed_s", "result":
+    ClickHouse's JSONCompact} or {"sql", "error"}."""
     sql, headers = json.dumps(query.text).encode(), {"Content-Type": JSON_TYPE}
     try:
         found = ask(query)
@@ -167,7 +167,7 @@ def _file(name: str, headers: Message) -> Page:
 
 @lru_cache(maxsize=1)
 def _files() -> dict[str, str]:
-    """Media type of every file of the page by its name; nothing else is ever served."""
+    """Media type of every file of the page by name; no other files are served."""
     return {
         path.relative_to(VIEWER_DIR).as_posix(): TYPES[path.suffix]
         for path in VIEWER_DIR.rglob("*")

@@ -1,4 +1,4 @@
-"""The DDL in `deploy/clickhouse/`: numbered files, idempotent, applied at each start."""
+"""The DDL in `deploy/clickhouse/`: numbered, idempotent files, applied at every start."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,8 @@ _END = re.compile(r";[ \t]*$", re.MULTILINE)
 
 
 def split_statements(text: str) -> tuple[str, ...]:
-    """Statements of one file: whole-line `--` comments go, `;` at the end of a line separates."""
+    """Statements of one file. Whole-line `--` comments are removed; `;` at the end of a line
+    separates."""
     pieces = _END.split(_COMMENT.sub("", text))
     return tuple(piece.strip() for piece in pieces if piece.strip())
 

@@ -1,7 +1,7 @@
-"""A fingerprint of every table of the projection, to compare it before and after a rebuild.
+"""A digest of every table of the projection, for comparison before and after a rebuild.
 
-Two tables with the same rows, in whatever order and however they are split into parts, have the
-same digest; a row that is missing, doubled or different changes it.
+Tables with the same rows have the same digest, regardless of the order of rows and of parts. A
+missing, repeated or different row changes it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,19 +15,20 @@ from services.store.tables import DATABASE, TABLES
 
 @dataclass(frozen=True)
 class Digest:
-    """rows: how many; of a rollup, after equal keys were summed. value: sum of the rows' hashes."""
+    """rows: number of rows; for a rollup, after summing equal keys. value: sum of the rows'
+    hashes."""
 
     rows: int
     value: int
 
 
 def read_digests(engine: Engine, before: Mapping[Place, int]) -> dict[str, Digest]:
-    """Digest of every table, of rows from records before these offsets. Raises EngineError."""
+    """Digest of every table, for rows of records before these offsets. Raises EngineError."""
     return dict(_digests(engine, before))
 
 
 def rows_before(engine: Engine, firsts: Mapping[Place, int]) -> dict[Place, int]:
-    """How many rows came from records before the first offset that the bus still has."""
+    """Number of rows of records before the first offset that the bus still has."""
     found = {}
     for (topic, partition), offset in firsts.items():
         if offset:

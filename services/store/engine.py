@@ -1,4 +1,4 @@
-"""What the store needs of ClickHouse, whatever runs it: embedded (chDB) or a server."""
+"""The interface to ClickHouse that the store needs, for the embedded engine (chDB) and a server."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -13,28 +13,29 @@ _CODE = re.compile(r"Code: (\d+)\.")
 
 
 class EngineError(RuntimeError):
-    """ClickHouse refused or failed. The text is ClickHouse's; `code` is its exception code."""
+    """ClickHouse rejected a statement or failed. The text is ClickHouse's; `code` is its exception
+    code."""
 
     @property
     def code(self) -> int:
-        """ClickHouse's exception code, or 1002 (UNKNOWN_EXCEPTION) where it gave none."""
+        """ClickHouse's exception code, or 1002 (UNKNOWN_EXCEPTION) if there is none."""
         found = _CODE.search(str(self))
         return int(found[1]) if found else 1002
 
 
 class InsertTimeoutError(EngineError):
-    """No answer of ClickHouse's own came, or none in time, so it may still be going on."""
+    """ClickHouse did not answer in time, or at all, so the insert may still be running."""
 
 
 @dataclass(frozen=True)
 class Query:
     """One query over HTTP.
 
-    output_format: used where the text has no FORMAT clause. settings: ClickHouse settings for this
-    query; bounds can only be tightened. parameters: values of `{name:Type}` in the text.
-    may_write: whether it is the admin's, who may also change tables of the database. data: what
-    follows the text of an INSERT. id: by which it can be ended. is_known: whether who asks has
-    given a password; a slot is kept for those who have.
+    output_format: applies if the text has no FORMAT clause. settings: ClickHouse settings for this
+    query; bounds can only be tightened. parameters: values of `{name:Type}` in the text. may_write:
+    whether it is the admin's, who may also change tables of the database. data: the data after the
+    text of an INSERT. id: for cancelling it. is_known: whether the client has given a password; a
+    slot is reserved for those who have.
     """
 
     text: str
@@ -50,7 +51,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Answer:
-    """Result of a query: the bytes in `output_format`, and what reading it took."""
+    """Result of a query: the bytes in `output_format`, and statistics of reading it."""
 
     data: bytes
     output_format: str
@@ -60,26 +61,27 @@ class Answer:
 
 
 class Engine(Protocol):
-    """A ClickHouse that holds the projection. Calls may come from several threads.
+    """A ClickHouse that stores the projection. Calls may come from several threads.
 
-    `execute` and `insert` belong to the one projecting thread; `answer` may run meanwhile, in any
-    number of threads, and never holds the others up.
+    Only the projecting thread calls `execute` and `insert`. `answer` may run concurrently in any
+    number of threads, and never blocks them.
     """
 
     def execute(self, statements: Iterable[str]) -> None:
-        """Run statements that return nothing, in order. Raises EngineError."""
+        """Run statements without a result, in order. Raises EngineError."""
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
         """Result of a trusted query as dictionaries. Raises EngineError."""
 
     def insert(self, table: str, block: "pa.Table") -> None:
-        """Append a block of one partition: all of its rows or, on an EngineError, none."""
+        """Append a block of one partition: all of its rows or, on EngineError, none."""
 
     def answer(self, query: Query) -> Answer:
-        """Answer a query within bounds; only one that may can change things. Raises EngineError."""
+        """Answer a query within bounds. Only a query with `may_write` can change data. Raises
+        EngineError."""
 
     def cancel(self, query_id: str) -> None:
-        """End a query that runs; nothing where none does. Raises EngineError."""
+        """Cancel a query if it is running. Raises EngineError."""
 
     def close(self) -> None:
-        """End running queries and let go of the data."""
+        """Cancel running queries and release the data."""

@@ -1,4 +1,4 @@
-"""Bodies of requests and answers as HTTP carries them: chunks and encodings. Bounded."""
+"""Bodies of HTTP requests and responses: transfer chunks and content encodings. Bounded."""
 
 import gzip
 import io
@@ -16,11 +16,11 @@ _CHUNK_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;[\t -~]*)?\r\n")
 
 
 class BodyError(ValueError):
-    """A body is too long or broken; the text says which, in one sentence."""
+    """A body is too long or malformed; the text says which, in one sentence."""
 
 
 def read_body(stream: io.BufferedIOBase, headers: Message, limit: int) -> bytes:
-    """The body of a request, decoded, at most `limit` bytes of it. Raises BodyError."""
+    """The decoded body of a request, at most `limit` bytes. Raises BodyError."""
     if headers.get("Transfer-Encoding", "").lower() == "chunked":
         raw = _chunks(stream, limit)
     else:
@@ -34,7 +34,7 @@ def read_body(stream: io.BufferedIOBase, headers: Message, limit: int) -> bytes:
 
 
 def compressed(data: bytes, headers: Message, wanted: bool) -> tuple[bytes, str]:
-    """An answer's body and its Content-Encoding: gzip where the client wants and takes it."""
+    """A response body and its Content-Encoding: gzip if requested and accepted by the client."""
     accepted = headers.get("Accept-Encoding", "")
     if not wanted or len(data) < MIN_COMPRESSED_BYTES or "gzip" not in accepted:
         return data, ""
@@ -51,14 +51,15 @@ def _chunks(stream: io.BufferedIOBase, limit: int) -> bytes:
         if len(found) + size > limit:
             raise BodyError(f"The body is longer than {limit} bytes.")
         found += _whole(stream, size)
-        if stream.readline(_LINE_BYTES) != b"\r\n":  # headers after the last chunk neither
+        if stream.readline(_LINE_BYTES) != b"\r\n":  # trailers are rejected as well
             raise BodyError("The body is not in chunks as announced.")
         if size == 0:
             return bytes(found)
 
 
 def _whole(stream: io.BufferedIOBase, size: int) -> bytes:
-    """Exactly `size` bytes: half a query could be another one, half an INSERT loses rows."""
+    """Exactly `size` bytes. A truncated query could be a different one, a truncated INSERT loses
+    rows."""
     data = stream.read(size)
     if len(data) < size:
         raise BodyError("The body ended before it was whole.")

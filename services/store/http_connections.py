@@ -1,9 +1,8 @@
-"""Which connections there are, what each of them waits for, and which of them has gone.
+"""Tracks connections: what each of them waits for, and whether its client has disconnected.
 
-Every connection has a thread, so there is a bound. Whoever sends or takes bytes slowly is not to
-keep others out: where one more comes than there may be, that one goes which has kept the store
-waiting the longest. A connection for which a query runs stays, unless its client goes; then the
-query is ended, as nobody is left to read the answer.
+Every connection has a thread, so their number is bounded. Slow clients must not keep others out: at
+the limit, a new connection replaces the one that has kept the store waiting for the longest time. A
+connection with a running query is not replaced. If its client disconnects, the query is cancelled.
 """
 
 import select
@@ -21,13 +20,13 @@ from services.store.http_patience import turn_away
 CONNECTIONS: Final = 64
 MAKE_ROOM_S: Final = 1.0
 LOOK_S: Final = 0.25
-# A client that has closed or stopped sending; where the system has no such event, one that is seen
-# only once all it has sent is read.
+# The client has closed or stopped sending. Systems without this event only report a close once
+# everything sent before it has been read.
 _GONE: Final = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR | select.POLLNVAL
 
 
 class Connections:
-    """At most `most` connections. For several threads."""
+    """At most `most` connections. Thread-safe."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -35,7 +34,7 @@ class Connections:
         self._waiting_since_s: dict[socket.socket, float | None] = {}
 
     def enter(self, connection: socket.socket) -> bool:
-        """Let a connection in; False where all that are there have a query running."""
+        """Add a connection; False if all existing ones are running a query."""
         with self._changed:
             if len(self._waiting_since_s) >= self._most and not self._make_room():
                 return False
@@ -43,14 +42,14 @@ class Connections:
             return True
 
     def leave(self, connection: socket.socket) -> None:
-        """It is closed."""
+        """Remove a closed connection."""
         with self._changed:
             self._waiting_since_s.pop(connection, None)
             self._changed.notify_all()
 
     @contextmanager
     def kept(self, connection: socket.socket) -> Iterator[None]:
-        """While the block runs it is the client that waits."""
+        """While the block runs, the client waits for the store."""
         self._set(connection, None)
         try:
             yield
@@ -58,7 +57,7 @@ class Connections:
             self._set(connection, time.monotonic())
 
     def waits(self, connection: socket.socket) -> None:
-        """The store waits for the client from now on."""
+        """From now on the store waits for the client."""
         self._set(connection, time.monotonic())
 
     def _set(self, connection: socket.socket, since_s: float | None) -> None:
@@ -73,15 +72,15 @@ class Connections:
         _since, oldest = min(waiting, key=lambda found: found[0])
         self._waiting_since_s[oldest] = None
         with suppress(OSError):
-            oldest.shutdown(socket.SHUT_RDWR)  # its thread wakes up and leaves
+            oldest.shutdown(socket.SHUT_RDWR)  # wakes its thread, which then ends
         return self._changed.wait_for(lambda: len(self._waiting_since_s) < self._most, MAKE_ROOM_S)
 
 
 class Departures:
-    """Calls what is to be done when a client goes, again and again until its block ends.
+    """Calls a callback when a client disconnects, repeatedly until the block ends.
 
-    One thread looks at all of them, a few times a second, while there are any. A client that has
-    only said that it sends no more looks the same, so a query has from one look to the next.
+    One thread polls all connections a few times a second, while there are any. A client that has
+    only shut down its sending side looks the same, so its query may run from one poll to the next.
     """
 
     def __init__(self) -> None:
@@ -91,7 +90,8 @@ class Departures:
 
     @contextmanager
     def watching(self, connection: socket.socket, gone: Callable[[], None]) -> Iterator[None]:
-        """While the block runs, call `gone` once the client has closed. `gone` must not raise."""
+        """While the block runs, call `gone` once the client has disconnected. `gone` must not
+        raise."""
         with self._changed:
             self._watched[connection] = gone
             if self._thread is None:
@@ -119,7 +119,7 @@ class Departures:
 
 
 def has_gone(connection: socket.socket) -> bool:
-    """Whether a client has closed its side, also where something that it sent is not read yet."""
+    """Whether a client has closed its side, even if sent data has not been read yet."""
     poll = select.poll()
     try:
         poll.register(connection, _GONE)
@@ -129,7 +129,7 @@ def has_gone(connection: socket.socket) -> bool:
 
 
 class ConnectionServer(ThreadingHTTPServer):
-    """A server with a thread for each connection, of which there are at most CONNECTIONS."""
+    """A server with a thread per connection and at most CONNECTIONS connections."""
 
     daemon_threads = True
     request_queue_size = 128

@@ -1,8 +1,9 @@
-"""Keep web pages out: a browser on this machine can be made to send requests to loopback. Pure.
+"""Rejects requests of foreign web pages, which can make a browser on this machine send requests to
+loopback. Pure.
 
 A page whose name is made to resolve to 127.0.0.1 ("DNS rebinding") sends that name as Host. A page
-of elsewhere, on another port of this machine too, sends its own address as Origin, or is told apart
-by the browser with Sec-Fetch-Site.
+of another origin, including another port of this machine, sends its own address as Origin, or the
+browser marks the request with Sec-Fetch-Site.
 """
 
 from collections.abc import Iterable
@@ -21,12 +22,12 @@ def intrusion(
     linked: bool = False,
     by_number: bool = False,
 ) -> str | None:
-    """Why a request is refused, in one sentence, or None.
+    """Why a request is rejected, in one sentence, or None.
 
-    own: the host that the store listens on. names: others by which it is known; `*` allows every
-    Host, for a store behind a proxy that checks it. linked: whether it is for a page without data,
-    to which a link on any other page may lead. by_number: whether any IP address will do as Host:
-    probes of a cluster use the one that a pod has.
+    own: the host that the store listens on. names: other names of the store; `*` allows any Host,
+    for a store behind a proxy that checks it. linked: whether the path is a page without data, to
+    which any other page may link. by_number: whether any IP address is accepted as Host: cluster
+    probes use the pod's.
     """
     allowed = {name.lower() for name in names}
     known = (LOOPBACK | {own.lower()} | allowed) - {""}
@@ -45,7 +46,7 @@ def intrusion(
 
 
 def _is_same(origin: str, host: str) -> bool:
-    """Whether an Origin is the very address and port that was asked."""
+    """Whether an Origin has the address and port of the request."""
     scheme, _, authority = origin.lower().partition("://")
     port = {"http": ":80", "https": ":443"}.get(scheme, "")
     return bool(port) and authority.removesuffix(port) == host.lower().removesuffix(port)

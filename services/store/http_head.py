@@ -1,8 +1,9 @@
-"""The head of a request, read strictly: what two programs could read in two ways is refused.
+"""Parses the head of a request strictly: anything that two programs could interpret differently is
+rejected.
 
-RFC 9112. Where a body ends is what decides where the next request begins, so whatever could leave
-that open (two lengths, a length and chunks, a coding that is not `chunked`, a body where none is
-looked for, a line that no header is) is an error, after which nothing more is read.
+RFC 9112. The end of a body determines where the next request begins. Anything that could make it
+ambiguous is an error, after which nothing more is read: two lengths, a length and chunks, a coding
+other than `chunked`, a body where none is expected, a malformed header line.
 """
 
 import io
@@ -20,7 +21,7 @@ MAX_HEAD_BYTES: Final = 128 * 1024
 _REQUEST_LINE: Final = re.compile(rb"([A-Z]{1,20}) (/[!-~]*) HTTP/1\.([01])")
 _HEADER: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t -~\x80-\xff]*?)[ \t]*")
 _LENGTH: Final = re.compile(r"[0-9]{1,18}")
-# What is decided by one of these is not to depend on which of two is looked at.
+# Headers that must not be repeated: two values could be interpreted differently.
 _SINGLE: Final = frozenset(
     [
         "authorization",
@@ -40,8 +41,8 @@ _SINGLE: Final = frozenset(
 
 
 class HeadError(ValueError):
-    """A request cannot be read; `status` and the text, one sentence, are the answer. method: its
-    method, as far as that was understood."""
+    """A request is malformed; `status` and the text, one sentence, are the response. method: its
+    method, if it could be parsed."""
 
     def __init__(self, status: HTTPStatus, sentence: str) -> None:
         super().__init__(sentence)
@@ -51,7 +52,7 @@ class HeadError(ValueError):
 
 @dataclass(frozen=True)
 class Head:
-    """A request up to its body. has_body: whether anything follows that has to be read."""
+    """A request without its body. has_body: whether a body follows that must be read."""
 
     method: str
     target: str
@@ -61,13 +62,13 @@ class Head:
 
     @property
     def keeps_alive(self) -> bool:
-        """Whether another request may follow."""
+        """Whether another request may follow on this connection."""
         asked = self.headers.get("Connection", "").lower()
         return "keep-alive" in asked if self.version == "HTTP/1.0" else "close" not in asked
 
 
 def read_head(stream: io.BufferedIOBase) -> Head | None:
-    """The next request's head; None where the client has closed. Raises HeadError."""
+    """The head of the next request; None if the client has closed. Raises HeadError."""
     first = stream.readline(MAX_TARGET_BYTES + 1)
     if not first:
         return None

@@ -1,8 +1,8 @@
-"""ClickHouse's HTTP interface, as much as curl, clickhouse-connect and clickhouse-go need.
+"""ClickHouse's HTTP interface, as far as curl, clickhouse-connect and clickhouse-go need it.
 
 Also `/health/live`, `/health/ready`, `/health/wall`, `/metrics` and `/dashboards/`. Every
-connection has a thread; there are at most 64 of them, each request has a time to arrive in
-whole, and queries are bounded by the engine.
+connection has a thread; there are at most 64. Each request must arrive completely within a timeout,
+and the engine bounds queries.
 """
 
 import io
@@ -35,13 +35,13 @@ from services.store.users import Role, Users, credentials
 from services.store.wall import NOT_RAISED, Wall
 
 IDLE_TIMEOUT_S: Final = 30
-REQUEST_TIMEOUT_S: Final = 30  # for all of a request
-INSERT_TIMEOUT_S: Final = 600  # for the body, when it is the admin's
+REQUEST_TIMEOUT_S: Final = 30  # for a whole request
+INSERT_TIMEOUT_S: Final = 600  # for the body of an admin's request
 MAX_QUERY_BYTES: Final = 256 * 1024
 MAX_INSERT_BYTES: Final = 128 * 1024 * 1024
 VERSION_DIGITS: Final = 10
 TEXT: Final = "text/plain; charset=UTF-8"
-# No browser takes an answer for a page of the store's, whatever is in it.
+# Browsers must not treat any response as a page, whatever its content.
 NO_PAGE: Final = {
     "Content-Type": TEXT,
     "X-Content-Type-Options": "nosniff",
@@ -55,7 +55,7 @@ REFUSED = Counter("tidegauge_store_queries_failed", "Queries that ended with an 
 
 @dataclass(frozen=True)
 class Served:
-    """What the handlers serve, to whom, and the names by which clients may know it."""
+    """What the handlers serve, the users, and the names accepted as Host."""
 
     engine: Engine
     users: Users
@@ -77,9 +77,9 @@ def serve_sql(
     rebuilds: Rebuilds | None = None,
     wall: Wall = NOT_RAISED,
 ) -> ConnectionServer:
-    """Serve in daemon threads from now on. Raises PortTakenError.
+    """Start serving in daemon threads. Raises PortTakenError.
 
-    rebuilds: who rebuilds when the admin asks for it with `POST /rebuild`; None where nobody can.
+    rebuilds: handles the admin's `POST /rebuild`; None if rebuilds are unavailable.
     """
     host, port = settings.host, settings.port("store")
     WALL.set(wall.stands)
@@ -112,7 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: ConnectionServer
     served: Served
     received: Received
-    unread: bool  # whether a body is still to be read, behind which no request can be found
+    unread: bool  # whether a body is unread, which makes the next request unreadable
 
     def setup(self) -> None:
         super().setup()
@@ -127,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
     def handle_one_request(self) -> None:
         self.close_connection, self.unread = True, True
         self.command, self.request_version = "GET", self.protocol_version
-        self.requestline = ""  # it is for a log that is not written
+        self.requestline = ""  # required by the log, which is disabled
         self.server.connections.waits(self.connection)
         try:
             head = read_head(self.rfile)
@@ -204,7 +204,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.OK, data, headers | _encoding(encoding))
 
     def _ask(self, query: Query, is_known: bool) -> Answer:
-        """The engine's answer, unless the client goes before it is there."""
+        """The engine's answer. The query is cancelled if the client disconnects."""
         query, engine = replace(query, id=uuid.uuid4().hex, is_known=is_known), self.served.engine
 
         def end() -> None:
@@ -218,7 +218,8 @@ class _Handler(BaseHTTPRequestHandler):
             return engine.answer(query)
 
     def _show_dashboards(self, path: str) -> None:
-        """The page of dashboards and its queries, for whoever may read; a browser asks who."""
+        """Serve the dashboards page and its queries to clients with read access; a browser is asked
+        to log in."""
         try:
             name, password = credentials(self.headers, {})
             self.served.users.role_of(name, password)
@@ -238,7 +239,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(page.status, page.body, page.headers)
 
     def _rebuild(self, rebuilds: Rebuilds, given: dict[str, str]) -> None:
-        """POST asks for a rebuild, GET for how it stands; both are the admin's."""
+        """POST requests a rebuild, GET returns its status. Both require the admin."""
         try:
             role = self.served.users.role_of(*credentials(self.headers, given))
         except EngineError:
@@ -260,7 +261,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self._read(MAX_QUERY_BYTES)
 
     def _read(self, limit: int) -> bytes:
-        """The body. Raises BodyError, after which the connection cannot go on."""
+        """The body. Raises BodyError, after which the connection must be closed."""
         if self.headers.get("Expect") and self.request_version != "HTTP/1.0":
             self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         body = read_body(self.rfile, self.headers, limit)
@@ -268,7 +269,7 @@ class _Handler(BaseHTTPRequestHandler):
         return body
 
     def _hello(self, query: Query, given: Mapping[str, str]) -> Answer | None:
-        """The answer to the first query of clickhouse-go, where it is that."""
+        """The answer to clickhouse-go's first query; None for any other query."""
         version = given.get("client_protocol_version", "")
         number = int(version) if version.isdecimal() and len(version) < VERSION_DIGITS else 0
         if not is_hello(query.text, query.output_format, number):
@@ -292,7 +293,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Requests are counted, not logged: they may hold a password."""
+        """Requests are counted, not logged: they may contain passwords."""
 
 
 def _encoding(name: str) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""How long a client may take over a request, and what one is told for whom there is no room.
+"""Bounds the time a client may take for a request, and answers clients above the connection limit.
 
-A timeout of the socket's own begins again with every byte, so that a client which sends one now and
-then would keep its connection for ever.
+The socket's own timeout restarts with every byte, so a client that sends one byte at a time could
+keep its connection forever.
 """
 
 import io
@@ -21,11 +21,12 @@ ANSWER: Final = (
 
 
 class Received(io.RawIOBase):
-    """What a connection receives, as a file: one request after the other.
+    """What a connection receives, as a file: one request after another.
 
-    A request has `request_s` seconds for all of it: the first from the beginning of the connection
-    on, those after it from their first byte, for which there are `idle_s`. Reading raises
-    TimeoutError when they are over. Between two reads the socket's own timeout is `idle_s`.
+    A request must arrive within `request_s` seconds. For the first request they count from the
+    start of the connection, for later ones from their first byte, which must arrive within
+    `idle_s`. Reading raises TimeoutError afterwards. Between two reads the socket's own timeout is
+    `idle_s`.
     """
 
     def __init__(self, connection: socket.socket, idle_s: float, request_s: float) -> None:
@@ -36,11 +37,11 @@ class Received(io.RawIOBase):
         self._until_s: float | None = time.monotonic() + request_s
 
     def next_request(self) -> None:
-        """The request before has been answered."""
+        """Call when the previous request has been answered."""
         self._until_s = None
 
     def allow(self, seconds: float) -> None:
-        """Let what follows of this request take so long from now on."""
+        """Allow this many seconds, from now, for the rest of this request."""
         self._until_s = time.monotonic() + seconds
 
     def readable(self) -> bool:
@@ -60,18 +61,18 @@ class Received(io.RawIOBase):
 
 
 def turn_away(connection: socket.socket) -> None:
-    """Say that there are too many connections, and wait for nothing: nobody is let in meanwhile.
-    The caller closes it."""
+    """Answer that there are too many connections, without blocking, because no other connection is
+    accepted meanwhile. The caller closes it."""
     with suppress(OSError):
         connection.setblocking(False)
         with suppress(BlockingIOError):
-            connection.recv(READ_BYTES)  # what is not read takes the answer with it
+            connection.recv(READ_BYTES)  # unread data would discard the answer
         connection.send(ANSWER)
 
 
 def linger(connection: socket.socket) -> None:
-    """Say that nothing more comes, and take what is still coming for a moment: what is not read
-    when a connection is closed takes the answer with it."""
+    """Close the sending side, and read for a moment: unread data at close would discard the
+    answer."""
     with suppress(OSError):
         connection.shutdown(socket.SHUT_WR)
         connection.settimeout(LINGER_S)

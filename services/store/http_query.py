@@ -1,9 +1,9 @@
-"""From an HTTP request to a query, as ClickHouse's HTTP interface has it. Pure.
+"""Converts an HTTP request to a query, as ClickHouse's HTTP interface defines it. Pure.
 
-https://clickhouse.com/docs/interfaces/http: the query is the parameter `query`, the body, or one
-followed by the other; the data of an INSERT follows its text; `database`, `default_format` and
-`param_<name>` have their meaning; what describes transport, session or user is ignored; every other
-parameter is a setting.
+https://clickhouse.com/docs/interfaces/http: the query is the parameter `query`, the body, or the
+one followed by the other. The data of an INSERT follows its text. `database`, `default_format` and
+`param_<name>` have their usual meaning. Parameters of transport, session or user are ignored; every
+other parameter is a setting.
 """
 
 import json
@@ -100,7 +100,7 @@ def query_of(given: Mapping[str, str], body: bytes, may_write: bool = False) -> 
 
 
 def _text_and_data(text: str, body: bytes) -> tuple[str, bytes]:
-    """Apart: the text of an INSERT and the bytes that follow it; else all is text."""
+    """Split the text of an INSERT from the bytes that follow it; anything else is all text."""
     if text.lstrip()[:6].upper() == "INSERT":
         return text, body
     found = _INSERT.match(body)
@@ -110,7 +110,7 @@ def _text_and_data(text: str, body: bytes) -> tuple[str, bytes]:
 
 
 def status_of(code: int) -> HTTPStatus:
-    """HTTP status that goes with a ClickHouse exception code."""
+    """HTTP status for a ClickHouse exception code."""
     return _STATUS.get(code, HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
@@ -120,7 +120,7 @@ def content_type_of(output_format: str) -> str:
 
 
 def answer_headers(answer: Answer, query_id: str) -> dict[str, str]:
-    """Headers of an answer, as a server sends them."""
+    """Headers of a response, as a ClickHouse server sends them."""
     summary = {
         "read_rows": str(answer.rows_read),
         "read_bytes": str(answer.bytes_read),

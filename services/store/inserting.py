@@ -1,7 +1,7 @@
-"""Inserts that are made again when they fail: each row once, or the process ends loudly.
+"""Retries failed inserts: each row is inserted once, or the process ends with an error.
 
-An insert either puts all rows of a block into its table or none, but the answer may be lost. So
-before it is made again the table itself is asked how far it got.
+An insert puts either all rows of a block into its table or none, but its answer may be lost. Before
+a retry, the table itself is asked for the last offset inserted.
 """
 
 import time
@@ -20,7 +20,7 @@ from services.store.settings import StoreSettings
 FIRST_DELAY_S: Final = 0.25
 LONGEST_DELAY_S: Final = 5.0
 POLL_S: Final = 0.25
-# ClickHouse's codes for values that it does not take: the engine works, and would say so again.
+# ClickHouse's codes for rejected values: the engine works, and a retry would give the same error.
 REFUSING_CODES: Final = frozenset(
     {
         6,  # CANNOT_PARSE_TEXT
@@ -46,16 +46,16 @@ log = structlog.get_logger()
 
 
 class RefusedValuesError(EngineError):
-    """ClickHouse does not take the values of a block, however often it is asked."""
+    """ClickHouse rejects the values of a block; retrying is useless."""
 
 
 def as_it_is(block: pa.Table) -> pa.Table:
-    """The raw table's own rows."""
+    """The rows of the raw table, unchanged."""
     return block
 
 
 class Inserter:
-    """Puts blocks into tables. For one thread. `stopped` ends the waiting between two tries."""
+    """Inserts blocks into tables. Not thread-safe. `stopped` ends the wait between two attempts."""
 
     def __init__(
         self,
@@ -73,16 +73,15 @@ class Inserter:
         self._done: dict[str, dict[Place, int]] = {}
 
     def resume(self) -> None:
-        """Learn how far each table of a topic got where they may differ. Raises EngineError."""
+        """Read the position of each table, for topics with several tables. Raises EngineError."""
         self._done = read_done(self._engine)
 
     def insert(
         self, table: str, block: pa.Table, aggregate: Callable[[pa.Table], pa.Table] = as_it_is
     ) -> None:
-        """Insert what the table does not have of the block, through `aggregate`.
+        """Insert those rows of the block that the table does not have yet, through `aggregate`.
 
-        Raises RefusedValuesError at once, EngineError when that has failed for
-        `insert_retry_seconds`.
+        Raises RefusedValuesError at once, EngineError after failing for `insert_retry_seconds`.
         """
         missing = fresh(block, self._done.get(table, {}))
         first = True
@@ -100,7 +99,7 @@ class Inserter:
         self._until_done(attempt, table)
 
     def write_positions(self, positions: dict[Place, int], now_ms: int) -> None:
-        """Record positions; as `insert`. Idempotent."""
+        """Record positions, with retries. Idempotent."""
         self._until_done(lambda: write_positions(self._engine, positions, now_ms), "positions")
 
     def _until_done(self, attempt: Callable[[], None], table: str) -> None:
@@ -110,7 +109,7 @@ class Inserter:
                 attempt()
                 return
             except InsertTimeoutError:
-                raise  # it may still be going on: only a table that rests can be asked
+                raise  # it may still be running: a table can only be asked when no insert is
             except EngineError as error:
                 if error.code in REFUSING_CODES:
                     raise RefusedValuesError(str(error)) from error

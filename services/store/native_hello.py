@@ -1,8 +1,8 @@
-"""The first query of clickhouse-go over HTTP, and thus of Grafana's ClickHouse plugin. Pure.
+"""Answers the first query of clickhouse-go over HTTP, which Grafana's ClickHouse plugin uses. Pure.
 
-It asks for names and versions in format Native as its own protocol version has it, with block
-information and a serialization mark per column, which the embedded engine does not write. Told
-that the server's revision is 0, it reads the plain Native blocks of every later answer.
+It requests names and versions in the format Native of its own protocol version, with block
+information and a serialization flag per column. The embedded engine does not write these. If the
+answer gives the server's revision as 0, the client reads all later answers as plain Native blocks.
 """
 
 import re
@@ -16,12 +16,13 @@ _BLOCK_INFO = bytes([1, 0, 2, 0xFF, 0xFF, 0xFF, 0xFF, 0])  # no overflows; bucke
 
 
 def is_hello(text: str, output_format: str, protocol_version: int) -> bool:
-    """Whether a query is that first one. protocol_version: 0 where the client says none."""
+    """Whether a query is clickhouse-go's first one. protocol_version: 0 if the client sends
+    none."""
     return output_format == "Native" and protocol_version > 0 and bool(HELLO.fullmatch(text))
 
 
 def hello(display_name: str, version: str, protocol_version: int) -> bytes:
-    """The answer: one block of one row, revision 0, in the client's protocol version."""
+    """The answer: one block of one row with revision 0, in the client's protocol version."""
     mark = b"\0" if protocol_version >= WITH_SERIALIZATION_MARK else b""
     columns = (
         ("displayName()", "String", _text(display_name)),
@@ -39,7 +40,7 @@ def _text(value: str) -> bytes:
 
 
 def _number(value: int) -> bytes:
-    """A variable-length integer: seven bits a byte, the lowest first."""
+    """A variable-length integer: seven bits per byte, lowest first."""
     written = bytearray()
     while value >= 0x80:
         written.append(value & 0x7F | 0x80)

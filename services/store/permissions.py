@@ -1,11 +1,12 @@
-"""What may be named over HTTP: the lists by which queries are judged. Pure.
+"""Allowlists for queries over HTTP: functions, tables, settings and formats. Pure.
 
-Everything that is not listed is refused. services/store/sql_tree.py goes through the syntax tree of
-a query with these lists, services/store/query_policy.py what a request asks for beside it. The
-engine's `readonly = 1` holds besides.
+Everything not listed is rejected. services/store/sql_tree.py applies these lists to the syntax tree
+of a query, services/store/query_policy.py to the other parts of a request. In addition, the engine
+runs with `readonly = 1`.
 
-Formats and settings matter because an embedded engine opens any path that they name: a template to
-write rows by (and says what is in it when it is none), a schema, a place for a schema.
+Formats and settings matter because an embedded engine opens any path that they name: a template for
+writing rows (whose content it shows in the error message if it is none), a schema, a directory for
+schemas.
 """
 
 import re
@@ -61,14 +62,14 @@ TABLE_FUNCTIONS: Final = frozenset(
         "SQLStandardValues",
     ]
 )
-# Formats of rows alone: none has a template or a schema elsewhere. The engine takes any case.
+# Formats of rows alone, without an external template or schema. The engine ignores case.
 FORMATS: Final = re.compile(
     r"(?:TabSeparated|TSV|CSV|CustomSeparated|JSON|Pretty|RowBinary|LineAsString|Raw)[A-Za-z]*"
     r"|Native|Arrow|ArrowStream|Parquet|ORC|Avro|BSONEachRow|MsgPack|NDJSON|Npy|Values|Vertical"
     r"|Markdown|MD|XML|SQLInsert|TSKV|HiveText|Hash|Null",
     re.I,
 )
-# Settings of a request that change how an answer is written or joined, and reach nothing.
+# Settings of a request that only change how a result is written or joined.
 FREE_SETTINGS: Final = _words("""
     date_time_input_format date_time_output_format date_time_overflow_behavior
     date_time_64_output_format_cut_trailing_zeros_align_to_groups_of_thousands session_timezone
@@ -119,7 +120,7 @@ FREE_SETTINGS: Final = _words("""
     cancel_http_readonly_queries_on_client_close cast_string_to_dynamic_use_inference
     max_bytes_to_read max_rows_to_group_by max_rows_to_read
     """)
-# What the admin may set besides.
+# Settings of the admin only.
 ADMIN_SETTINGS: Final = _words("""
     alter_sync async_insert insert_deduplicate insert_null_as_default max_insert_block_size
     max_partitions_per_insert_block mutations_sync wait_for_async_insert
@@ -151,7 +152,7 @@ ENGINES: Final = frozenset(
 ) | {"Memory", "Null", "Log", "TinyLog", "StripeLog", "Atomic"}
 CODECS: Final = _words("CODEC NONE LZ4 LZ4HC ZSTD Delta DoubleDelta Gorilla T64 FPC GCD Default")
 INDEX_TYPES: Final = _words("minmax set bloom_filter tokenbf_v1 ngrambf_v1")
-# What ALTER TABLE may do.
+# Commands of ALTER TABLE.
 COMMANDS: Final = _words("""
     ADD_COLUMN DROP_COLUMN MODIFY_COLUMN RENAME_COLUMN COMMENT_COLUMN MATERIALIZE_COLUMN
     CLEAR_COLUMN MODIFY_COMMENT MODIFY_ORDER_BY MODIFY_TTL REMOVE_TTL MATERIALIZE_TTL MODIFY_QUERY
@@ -161,12 +162,12 @@ COMMANDS: Final = _words("""
     """)
 # Table functions whose first argument may be a structure, which the engine parses as SQL.
 STRUCTURED: Final = frozenset({"values", "null", "generateRandom"})
-# Functions that parse a text as a query: the same bounds hold for that.
+# Functions that parse a text as a query, to which the same bounds apply.
 OF_QUERIES: Final = _words(
     "formatquery formatqueryornull formatquerysingleline formatquerysinglelineornull"
     " parsequerytojson"
 )
-# Functions that parse one argument as a type, an aggregate function or a format: which one.
+# Functions that parse one argument as a type, an aggregate function or a format: its index.
 BY_TEXT: Final[Mapping[str, int]] = {
     **dict.fromkeys(("cast", "_cast", "reinterpret", "getsubcolumn"), 1),
     **dict.fromkeys(("accuratecast", "accuratecastornull", "accuratecastordefault"), 1),
@@ -191,12 +192,12 @@ COMBINATORS: Final = _words(
     "simplestate ordefault distinct resample foreach argmax argmin ornull tuple merge state array"
     " null map if"
 )
-# More than one combinator behind another is rare, more than four is none of use.
+# More than one combinator on a function is rare; more than four are never useful.
 MAX_COMBINATORS: Final = 4
 
 
 def is_function(name: str) -> bool:
-    """Whether a function may be used; the engine takes many in any case."""
+    """Whether a function may be used. The engine ignores the case of many names."""
     return name.lower() in FUNCTIONS or _is_combined(name.lower(), MAX_COMBINATORS)
 
 
@@ -210,7 +211,8 @@ def _is_combined(name: str, most: int) -> bool:
 
 
 def is_table(parts: Sequence[str]) -> bool:
-    """Whether a table may be read. One without a database is of the projection, or of the query."""
+    """Whether a table may be read. A name without database refers to the projection or the query
+    itself."""
     *database, table = parts
     if not database:
         return bool(_TABLE_NAME.fullmatch(table))
@@ -224,12 +226,12 @@ def is_table(parts: Sequence[str]) -> bool:
 
 
 def refused_setting(name: str, may_write: bool) -> bool:
-    """Whether a request may not change a setting; may_write: whether it is the admin's."""
+    """Whether a request may not change a setting. may_write: whether it is the admin's."""
     return name not in FREE_SETTINGS and not (may_write and name in ADMIN_SETTINGS)
 
 
 def refused_format(name: str) -> str | None:
-    """Why nothing can be read or written in a format, in one sentence, or None."""
+    """Why a format may not be used, in one sentence, or None."""
     return None if FORMATS.fullmatch(name) else f"The format {name} cannot be used here."
 
 

@@ -1,6 +1,6 @@
-"""Where to go on in each partition of the bus, as the projection itself tells.
+"""The next offset to project of each partition, read from the projection itself.
 
-Offsets are not committed anywhere else, so position and rows cannot disagree.
+Offsets are not committed anywhere else, so positions and rows cannot disagree.
 """
 
 from collections.abc import Mapping
@@ -16,15 +16,16 @@ Place = tuple[str, int]
 
 
 def read_positions(engine: Engine) -> dict[Place, int]:
-    """Next offset to project, by (topic, partition); what is not there begins at the start."""
+    """Next offset to project, by (topic, partition). Partitions without an entry start at their
+    beginning."""
     rows = engine.rows(f"SELECT topic, partition, next_offset FROM {DATABASE}.projection_progress")
     return {(row["topic"], int(row["partition"])): int(row["next_offset"]) for row in rows}
 
 
 def read_done(engine: Engine) -> dict[str, dict[Place, int]]:
-    """Next offset by table, then place, of the tables of topics that have several.
+    """Next offset by table and partition, for topics with several tables.
 
-    They differ where a process ended between two inserts, or where a table is new.
+    They differ if a process ended between two inserts, or if a table is new.
     """
     done: dict[str, dict[Place, int]] = {}
     for topic, rollups in ROLLUPS.items():
@@ -40,7 +41,8 @@ def read_done(engine: Engine) -> dict[str, dict[Place, int]]:
 
 
 def table_done(engine: Engine, table: str, block: pa.Table) -> dict[Place, int]:
-    """Next offset of one table in each partition that a block, all of one topic, has rows of."""
+    """Next offset of one table in each partition that occurs in a block; all rows are of one
+    topic."""
     topic = block["_topic"][0].as_py()
     places = ", ".join(str(number) for number in sorted(set(block["_partition"].to_pylist())))
     rows = engine.rows(
@@ -67,10 +69,9 @@ def write_positions(engine: Engine, positions: dict[Place, int], now_ms: int) ->
 def kept_dead_letters(
     engine: Engine, positions: dict[Place, int], producer: str
 ) -> set[tuple[str, int, int]]:
-    """(topic, partition, offset) of the store's dead letters about records that are yet to be
-    projected.
+    """(topic, partition, offset) of the store's dead letters about records not projected yet.
 
-    They were published by a process that ended before it could record the position behind them.
+    They were published by a process that ended before it recorded the positions after them.
     """
     columns = "producer, topic, `partition`, `offset`"
     rows = engine.rows(f"SELECT DISTINCT {columns} FROM {DATABASE}.dead_letter")
@@ -80,10 +81,11 @@ def kept_dead_letters(
 
 
 def starts(positions: dict[Place, int], bounds: dict[Place, tuple[int, int]]) -> dict[Place, int]:
-    """Offset to begin at in each partition, given its first and its end offset on the bus.
+    """Offset to start from in each partition, given its first and its end offset on the bus.
 
-    Where retention took records that were not projected (see `lost_before`), it is the first there
-    is. Raises ValueError, one sentence, where a partition ends before what was projected of it.
+    If retention deleted records that were not projected (see `lost_before`), it is the first
+    remaining offset. Raises ValueError with one sentence if a partition ends before its projected
+    position.
     """
     for (topic, partition), (_low, end) in sorted(bounds.items()):
         position = positions.get((topic, partition), 0)
@@ -98,8 +100,8 @@ def starts(positions: dict[Place, int], bounds: dict[Place, tuple[int, int]]) ->
 
 @dataclass(frozen=True)
 class Lost:
-    """Offsets of a partition that retention removed before they were projected: from `first` to
-    before `end`."""
+    """Offsets of a partition that retention deleted before they were projected: from `first` up to
+    but excluding `end`."""
 
     place: Place
     first: int
@@ -107,12 +109,12 @@ class Lost:
 
     @property
     def records(self) -> int:
-        """How many offsets that are."""
+        """Number of these offsets."""
         return self.end - self.first
 
 
 def lost_before(positions: Mapping[Place, int], firsts: Mapping[Place, int]) -> list[Lost]:
-    """What is gone, given where to go on and the first offset that the bus has."""
+    """Deleted offsets, given the positions and the first offsets on the bus."""
     return [
         Lost(place, positions.get(place, 0), first)
         for place, first in sorted(firsts.items())

@@ -1,9 +1,10 @@
-"""Reads the bus and writes the projection: in order, each record once, whatever happens between.
+"""Reads the bus and writes the projection: in order and exactly once, even if the process is
+killed.
 
-The order of writing is what makes it safe to end at any moment: first the dead letters about
-unusable records are acknowledged by the broker, then the rows go in by offset, then positions that
-no row shows. What was not written is read again after a restart; a dead letter that was already
-published is recognised by its place.
+The order of writes makes it safe to end at any time. First the broker acknowledges the dead letters
+about unusable records. Then the rows are inserted in offset order, then positions that no row
+shows. Records not written are read again after a restart. A dead letter that was already published
+is recognised by its topic, partition and offset.
 """
 
 import math
@@ -36,7 +37,7 @@ from services.store.tables import TABLES
 from services.store.writing import ProjectionError, Writer
 
 CHECKPOINT_MS: Final = 600_000
-CATCH_UP_S: Final = 0.25  # how long an insert waits for more while old records are projected
+CATCH_UP_S: Final = 0.25  # maximum wait for more records per insert while catching up
 LAG = Gauge("tidegauge_store_lag_records", "Records on the bus not projected yet", ["topic"])
 LOST = Counter(
     "tidegauge_store_lost_records", "Records that retention removed before projection", ["topic"]
@@ -45,7 +46,7 @@ log = structlog.get_logger()
 
 
 class Projector:
-    """Projects every topic of the results bus and the dead letters. For one thread."""
+    """Projects every topic of the results bus and the dead letters. Not thread-safe."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class Projector:
         self._settings = settings
         self._clock = clock
         self._next: dict[Place, int] = {}
-        self._is_whole = False  # whether every partition there was at the last look is read
+        self._is_whole = False  # whether all partitions of the last discovery are being read
         self._inserter = Inserter(engine, settings, stopped)
         self._writer = Writer(self._inserter, events, clock, settings.batch_rows)
         self._limits: dict[Place, int] = {}
@@ -73,26 +74,26 @@ class Projector:
         self._discover_ms = self._next_discovery_ms()
 
     def resume(self) -> None:
-        """Go on where the projection ends.
+        """Continue where the projection ends.
 
         Dead letters are projected to their end first, so that none is published twice. Raises
-        ProjectionError when the bus ends before the projection, KafkaUnavailableError.
+        ProjectionError if the bus ends before the projection, KafkaUnavailableError.
         """
         bounds = self._bus.bounds()
         ends = {place: end for place, (_low, end) in bounds.items()}
         self._inserter.resume()
         self._begin(bounds, {place for place in bounds if place[0] == DEAD_LETTER})
         self._step_to(ends, self._stopped)
-        bounds = self._bus.bounds()  # anew: letters that came meanwhile may be projected too
+        bounds = self._bus.bounds()  # again: new dead letters may be projected too
         self._begin(bounds, set(bounds))
         kept = kept_dead_letters(self._engine, self._next, self._events.name)
         self._writer.kept = frozenset(kept)
 
     def replay(self, until: dict[Place, int], stopped: Callable[[], bool]) -> None:
-        """Project again what lies before these offsets, then go on as after `resume`.
+        """Project the records before these offsets again, then continue as after `resume`.
 
-        The tables must be empty, or hold what an earlier replay wrote. Dead letters are replayed to
-        their end. Returns early once `stopped`.
+        The tables must be empty, or contain what an earlier replay wrote. Dead letters are replayed
+        to their end. Returns early once `stopped`.
         """
         self._limits = {place: at for place, at in until.items() if place[0] != DEAD_LETTER}
         self._replayed = until
@@ -114,11 +115,11 @@ class Projector:
         return {place: low for place, (low, _end) in bounds.items()}
 
     def step(self) -> int:
-        """Project what arrives within `batch_seconds`; returns how many records that were."""
+        """Project the records that arrive within `batch_seconds`; returns their number."""
         return self._step(self._settings.batch_seconds)
 
     def close(self) -> None:
-        """Leave the bus."""
+        """Close the consumer."""
         self._bus.close()
 
     def _step(self, seconds: float) -> int:
@@ -131,7 +132,7 @@ class Projector:
         return len(wanted)
 
     def _tend(self) -> None:
-        """What is to be done now and then between two batches."""
+        """Periodic work between batches: lag, checkpoints, discovery of partitions."""
         self._tell_lag()
         if self._clock() >= self._checkpoint_ms:
             self._checkpoint()
@@ -142,7 +143,7 @@ class Projector:
                 self._begin(bounds, set(bounds))
 
     def _checkpoint(self) -> None:
-        """Record every position now and then, so that it outlives rows that expire."""
+        """Record every position periodically, so that it outlasts expired rows."""
         self._inserter.write_positions(self._next, self._clock())
         self._checkpoint_ms = self._clock() + CHECKPOINT_MS
 
@@ -174,15 +175,15 @@ class Projector:
             raise ProjectionError(str(error)) from error
         lost = lost_before(positions, {place: bounds[place][0] for place in chosen})
         self._tell_lost(lost)
-        # So that they are told of once.
+        # Report them only once.
         self._inserter.write_positions({one.place: one.end for one in lost}, self._clock())
         self._next = {place: begins[place] for place in bounds if place in chosen}
         self._is_whole = chosen.issuperset(bounds)
         self._bus.begin(self._next)
 
     def _tell_lost(self, found: Iterable[Lost]) -> None:
-        """Say which records are in no table. What had been projected before a rebuild is for the
-        rebuild to tell."""
+        """Report records that are in no table. The rebuild reports those that had been projected
+        before it."""
         for lost in found:
             if lost.end <= self._replayed.get(lost.place, 0):
                 continue
@@ -213,7 +214,7 @@ class Projector:
                     f"{place[0]}/{place[1]} went back from offset {expected} to "
                     f"{message.offset()}: it is not the topic that was projected."
                 )
-            if message.offset() > expected:  # the client passes over what is gone without a word
+            if message.offset() > expected:  # the client skips deleted records silently
                 gone = min(message.offset(), self._bus.first(place))
                 self._tell_lost(lost_before({place: expected}, {place: gone}))
             self._next[place] = message.offset() + 1
@@ -225,7 +226,7 @@ def open_projector(
     events: Events,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Projector:
-    """A projector of the stack's bus. It reads nothing before `resume`, which ends early once
+    """A projector of the stack's bus. It reads nothing before `resume`, which returns early once
     `stopped`."""
     consumer = assigned_consumer(
         settings,

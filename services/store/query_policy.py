@@ -1,9 +1,9 @@
-"""The first wall: what of a request may reach the engine.
+"""The first wall: decides what of a request may reach the engine.
 
-In this order, and each step only after the one before: the text within bounds and its tokens
-(services/store/sql_tokens.py), names in place of `{x:Identifier}`, the kind of statement, the tree
-that the engine makes of the text (services/store/sql_tree.py). Exactly the text that was judged is
-run, on the connection that read it.
+Steps, each only after the one before: the text within bounds and its tokens
+(services/store/sql_tokens.py), names substituted for `{x:Identifier}`, the kind of statement, and
+the engine's syntax tree of the text (services/store/sql_tree.py). Exactly the judged text is run,
+on the connection that parsed it.
 """
 
 import json
@@ -27,7 +27,7 @@ from services.store.sql_tokens import TextError, scan
 from services.store.sql_tree import RefusedError, format_of, parameters_of, want_permitted
 
 DEADLINE_S: Final = 2.0
-# By these the engine would evaluate expressions among the data of VALUES, which nobody judges.
+# With these the engine would evaluate expressions in the data of VALUES, which are not judged.
 EVALUATING: Final = (
     "input_format_values_interpret_expressions",
     "input_format_values_deduce_templates_of_expressions",
@@ -35,7 +35,7 @@ EVALUATING: Final = (
 MAX_PARAMETERS: Final = 200
 MAX_PARAMETER_BYTES: Final = 64 * 1024
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# Without brackets, of which a tree tells only those that mean something.
+# Without brackets, because the tree only shows those with a meaning.
 _BARE = "replaceRegexpAll({}, '[() ]', '')"
 _WRAPPED = (": In scope SELECT ", ": while executing 'FUNCTION ", ": While executing ")
 _NO_TREE = re.compile(r"AST node of type '(.+?)(?:Query)?(?:_\w*| query)?' does not support JSON")
@@ -44,7 +44,8 @@ EngineReads = Callable[[str, Mapping[str, str]], str]
 
 @dataclass(frozen=True)
 class Insert:
-    """An INSERT of data: the statement up to its settings, these, and the format of the data."""
+    """An INSERT of data: the statement up to its settings, the settings, and the format of the
+    data."""
 
     into: str
     settings: str
@@ -54,10 +55,10 @@ class Insert:
 
 @dataclass(frozen=True)
 class Statement:
-    """What was judged, and is run exactly so.
+    """A judged statement, which is run unchanged.
 
     parameters: values of the `{name:Type}` in the text. output_format: that of the FORMAT clause,
-    else the request's. insert: the same statement in parts where data go with it, else None.
+    else the request's. insert: the same statement in parts if it has data, else None.
     """
 
     text: str
@@ -67,21 +68,21 @@ class Statement:
 
 
 class Judge(Protocol):
-    """Says what of a request may reach the engine. `JUDGE` is the one that engines use."""
+    """Decides what of a request may reach the engine. Engines use `JUDGE`."""
 
     def settings(self, query: Query, bounds: Collection[str]) -> dict[str, str]:
-        """The settings that a request may have, but for its bounds. Raises EngineError.
+        """The settings of a request without its bounds. Raises EngineError.
 
-        They go to the engine before the query, so this comes first.
+        They are sent to the engine before the query, so they are judged first.
         """
 
     def statement(self, query: Query, engine_reads: EngineReads) -> Statement:
-        """What is to be run. engine_reads: the text that the engine answers to a statement, given
+        """The statement to run. engine_reads: returns the engine's text result of a statement with
         parameters. Raises EngineError."""
 
 
 class FirstWall:
-    """`Judge` by lists of what is allowed."""
+    """`Judge` by allowlists."""
 
     def settings(self, query: Query, bounds: Collection[str]) -> dict[str, str]:
         found = {}
@@ -151,8 +152,8 @@ class _Reading:
         return Statement(whole, {}, self._query.output_format, insert)
 
     def _tree(self, text: str) -> Mapping[str, Any]:
-        """The tree of a statement that may be run. Raises EngineError for what is none."""
-        # A column of one row: a constant's text would go into the name of each result.
+        """The syntax tree of a statement. Raises EngineError if it is invalid."""
+        # A column of one row, because a constant's text would become part of each result's name.
         sql = (
             f"SELECT tree, {_BARE.format('formatQueryFromJSON(tree)')}"
             f" = {_BARE.format('formatQuerySingleLine(text)')} FROM (SELECT text,"
@@ -198,7 +199,7 @@ def _insert_of(tree: Mapping[str, Any], data: bytes) -> Insert:
 
 
 def _inline(text: str) -> bytes:
-    """Data that stand in the text of an INSERT."""
+    """Inline data of an INSERT."""
     return text.lstrip(" \t").removeprefix("\r").removeprefix("\n").encode()
 
 
@@ -209,7 +210,7 @@ def _want_format(name: str) -> None:
 
 
 def _unreadable(error: EngineError) -> Exception:
-    """What the engine says of a text that it cannot read, without the statement that asked."""
+    """The engine's syntax error, without the statement used to parse the text."""
     said = str(error)
     for end in _WRAPPED:
         said = said.split(end, 1)[0]

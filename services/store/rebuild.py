@@ -1,8 +1,8 @@
-"""Drop the projection and make it again from the bus: it holds nothing that is not there.
+"""Drops the projection and rebuilds it from the bus, which contains everything in it.
 
-Asked for over HTTP by the admin, done by the projecting thread between two batches. A process that
-ends in the middle leaves tables that hold less, and goes on projecting when it starts again: the
-table of positions is the first to be dropped, so that no other one is taken for complete.
+The admin requests it over HTTP, and the projecting thread does it between two batches. A process
+that ends in the middle leaves incomplete tables, and continues to project after its restart: the
+table of positions is dropped first, so that no other table is taken for complete.
 """
 
 import threading
@@ -24,7 +24,7 @@ IDLE, WAITING, RUNNING, DONE, REFUSED = "idle", "waiting", "running", "done", "r
 
 @dataclass(frozen=True)
 class Status:
-    """How a rebuild stands. sentence: what there is to say. tables: rows before and after."""
+    """Status of a rebuild. sentence: for the admin. tables: rows before and after."""
 
     state: str = IDLE
     sentence: str = ""
@@ -32,12 +32,12 @@ class Status:
     tables: tuple[dict[str, Any], ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """For the answer over HTTP."""
+        """The response over HTTP."""
         return asdict(self)
 
 
 class Rebuilds:
-    """Where a request for a rebuild waits for the projecting thread. For several threads."""
+    """Passes requests for a rebuild to the projecting thread. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -45,7 +45,8 @@ class Rebuilds:
         self.status = Status()
 
     def ask(self, force: bool) -> Status:
-        """Ask for a rebuild, unless one goes on. force: even where the bus no longer has all."""
+        """Request a rebuild, unless one is running. force: even if the bus no longer has all
+        records."""
         with self._lock:
             if self.status.state not in (WAITING, RUNNING):
                 self._force, self.status = force, Status(WAITING)
@@ -58,7 +59,8 @@ class Rebuilds:
         settings: StoreSettings,
         stopped: Callable[[], bool],
     ) -> None:
-        """Do what was asked for, if anything was. For the projecting thread. Raises as it does."""
+        """Do the requested rebuild, if any. Called by the projecting thread. Raises what `rebuild`
+        does."""
         with self._lock:
             force, self._force = self._force, None
         if force is not None:
@@ -73,7 +75,7 @@ def rebuild(
     force: bool,
     stopped: Callable[[], bool],
 ) -> Status:
-    """Rebuild and compare. Refuses, with nothing done, where rows would be lost without force."""
+    """Rebuild and compare. Without force it refuses, and changes nothing, if rows would be lost."""
     lost = rows_before(engine, projector.firsts())
     if lost and not force:
         return Status(REFUSED, f"{_listed(lost)}. A rebuild would lose them; force it to do so.")
@@ -88,7 +90,7 @@ def rebuild(
 
 
 def drop_statements() -> list[str]:
-    """What empties the projection; the order matters."""
+    """Statements that empty the projection, in the required order."""
     names = [POSITIONS]
     for topic, table in TABLES.items():
         names += [table.name, *(rollup.name for rollup in ROLLUPS.get(topic, ()))]
@@ -98,7 +100,7 @@ def drop_statements() -> list[str]:
 def verdict(
     before: Mapping[str, Digest], after: Mapping[str, Digest], lost: Mapping[Place, int]
 ) -> Status:
-    """What a comparison comes to."""
+    """The result of a comparison."""
     tables = tuple(
         {
             "table": name,

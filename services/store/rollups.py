@@ -1,10 +1,10 @@
-"""Tables that hold sums of a raw table, and stay when its rows expire. Pure.
+"""Tables with sums of a raw table, which remain when its rows expire. Pure.
 
-A rollup is projected from the bus like the raw table beside it, by the same process and from the
-same blocks, and has a position of its own: every row carries the greatest offset that went into it,
-so a restart goes on behind it, whichever of the two inserts was the last. No materialized view
-could promise that: ClickHouse inserts into a table and into its views one after the other. A
-rollup has no partitions, so a block of one month is one atomic insert there too.
+A rollup is projected from the bus like its raw table, by the same process and from the same blocks,
+but has its own position. Every row contains the greatest offset that went into it, so a restart
+continues after it, whichever of the two inserts was the last. A materialized view cannot guarantee
+that: ClickHouse inserts into a table and into its views one after another. A rollup has no
+partitions, so a block of one month is one atomic insert there too.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ PLACE_KEY = ("_topic", "_partition")
 
 @dataclass(frozen=True)
 class Rollup:
-    """One rollup. aggregate: from a block of the raw table's rows to the rollup's rows."""
+    """One rollup. aggregate: converts a block of the raw table's rows to the rollup's rows."""
 
     name: str
     aggregate: Callable[[pa.Table], pa.Table]
@@ -46,7 +46,7 @@ ROLLUPS: Mapping[str, tuple[Rollup, ...]] = MappingProxyType(
 
 
 def fresh(block: pa.Table, done: Mapping[tuple[str, int], int]) -> pa.Table:
-    """Rows of a block that a table does not have yet. done: its next offset by topic, partition.
+    """Rows of a block that a table does not have yet. done: its next offset by topic and partition.
 
     All rows of a block are of one topic.
     """

@@ -1,4 +1,4 @@
-"""From one Kafka record to the rows of its table. Pure: same record, same rows."""
+"""Converts one Kafka record to the rows of its table. Pure: the same record gives the same rows."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,12 +12,13 @@ YEAR_2100_MS = 4_102_444_800_000
 
 
 class UnusableError(ValueError):
-    """A record cannot become rows; the text says why in one sentence, for the dead letter."""
+    """A record cannot be converted to rows; the text is the reason in one sentence, for the dead
+    letter."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """One Kafka record as it was consumed. timestamp_ms: as the broker or producer stamped it."""
+    """One consumed Kafka record. timestamp_ms: from the broker or the producer."""
 
     topic: str
     partition: int
@@ -31,9 +32,9 @@ class Record:
 class Rows:
     """Rows of one record, as columns in the order of the table's schema.
 
-    columns: with a value per row where the table makes rows of an array, else with the one value
-    that all rows have. count: number of rows; 0 for a histogram without values. month: as
-    `toYYYYMM(time)`, the partition of the table that all of them belong to.
+    columns: with one value per row if the table explodes an array, else a single value shared by
+    all rows. count: number of rows; 0 for a histogram without values. month: as `toYYYYMM(time)`,
+    the table partition of all rows.
     """
 
     columns: tuple[list[Any], ...]
@@ -62,10 +63,10 @@ def project(table: Table, record: Record) -> Rows:
 
 
 def stand_in(table: Table, record: Record, reason: str, producer: str) -> Rows:
-    """Row of `dead_letter` for a record on the topic dead-letter that is no dead letter itself.
+    """Row of `dead_letter` for a record on the topic dead-letter that is not a valid dead letter.
 
-    It cannot become another dead letter without going round for ever, so the table takes it as it
-    is, with the broker's time.
+    Another dead letter for it would cause an endless loop, so the table stores it unchanged, with
+    the broker's time.
     """
     event = {
         "run_id": "",

@@ -1,9 +1,8 @@
-"""Bring an engine up to the DDL, and to the merging and the retention that are wanted.
+"""Applies the DDL, merge settings and retention to an engine.
 
-Rows expire by whole parts, so up to a month after their time; the sums per minute, and whatever the
-report of a run needs, stay. What may expire: latency counts per second, single pairs,
-progress reports, samples of resources that belong to no run, scraped metrics, and dead
-letters.
+Rows expire by whole parts, so up to a month late. The sums per minute, and everything a run's
+report needs, never expire. These may expire: latency counts per second, single pairs, progress
+reports, samples of resources that belong to no run, scraped metrics, and dead letters.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,14 +12,14 @@ from services.store.engine import Engine
 from services.store.settings import StoreSettings
 from services.store.tables import DATABASE
 
-# By default five small parts are merged, and what the table has besides with them as long as it is
-# small. With an insert every two seconds that rewrites the same rows again and again: twenty at a
-# time took a third of the processor time for merges.
+# By default ClickHouse merges five small parts, together with the table's other data while that is
+# small. With an insert every two seconds this rewrites the same rows again and again. Merging twenty
+# parts at a time takes a third of that CPU time.
 MERGED_AT_ONCE = "min_parts_to_merge_at_once = 20"
 
 
 def bring_up(engine: Engine, settings: StoreSettings) -> None:
-    """Apply every statement that is needed. Raises EngineError."""
+    """Apply every required statement. Raises EngineError."""
     engine.execute(ddl_statements())
     rows = engine.rows(f"SELECT name, engine_full FROM system.tables WHERE database = '{DATABASE}'")
     defined = {str(row["name"]): str(row["engine_full"]) for row in rows}
@@ -29,9 +28,9 @@ def bring_up(engine: Engine, settings: StoreSettings) -> None:
 
 
 def merge_statements(defined: Mapping[str, str]) -> Iterator[str]:
-    """What makes every table merge MERGED_AT_ONCE; nothing where it does so already.
+    """Statements that make every table merge MERGED_AT_ONCE; none for tables that already do.
 
-    defined: `engine_full` of every table, as `system.tables` has it.
+    defined: `engine_full` of every table, as in `system.tables`.
     """
     for table, engine in defined.items():
         if "MergeTree" in engine and MERGED_AT_ONCE not in engine:
@@ -39,9 +38,9 @@ def merge_statements(defined: Mapping[str, str]) -> Iterator[str]:
 
 
 def retention_statements(settings: StoreSettings, defined: Mapping[str, str]) -> Iterator[str]:
-    """What changes the tables' TTL to what is asked for; nothing where it is so already.
+    """Statements that change the tables' TTL to the configured one; none where it is unchanged.
 
-    defined: `engine_full` of every table, as `system.tables` has it.
+    defined: `engine_full` of every table, as in `system.tables`.
     """
     for table, (days, condition) in _kept(settings).items():
         interval = f"toIntervalDay({days}){condition}"
@@ -55,7 +54,7 @@ def retention_statements(settings: StoreSettings, defined: Mapping[str, str]) ->
 
 
 def _kept(settings: StoreSettings) -> dict[str, tuple[int, str]]:
-    """Days, and which rows of the table alone expire."""
+    """Retention in days, and a condition if only some rows of the table expire."""
     return {
         "results_latency": (settings.keep_latency_days, ""),
         "results_pipeline": (settings.keep_progress_days, ""),
@@ -68,5 +67,5 @@ def _kept(settings: StoreSettings) -> dict[str, tuple[int, str]]:
 
 
 def _by_part(condition: str) -> int:
-    """Whether a part goes as a whole, which is cheap; not where some of its rows stay."""
+    """Whether parts are dropped as a whole, which is cheap; not if some of their rows remain."""
     return 0 if condition else 1

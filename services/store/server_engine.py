@@ -1,14 +1,14 @@
-"""A ClickHouse server, over its HTTP interface: the same statements as for the embedded engine.
+"""A ClickHouse server, through its HTTP interface: the same statements as for the embedded engine.
 
 An insert is one request with one Arrow record batch, which the server writes as one part, so it is
-there or not, as with the embedded engine. Where the server refuses it or never got all of it, the
-table itself is asked how far it got before it is made again; where no answer of ClickHouse's own
-comes (none in time, a connection that breaks off, a proxy that answers in its place) the insert may
-still be going on, so the process ends, and asks after its next start.
+atomic, as with the embedded engine. If the server rejects it or did not receive all of it, the
+table is asked for its last offset before a retry. If there is no answer of ClickHouse's own (a
+timeout, a broken connection, a proxy that answers instead), the insert may still be running. The
+process then ends, and asks the table after its restart.
 
-The server has accounts of its own. The store connects as one that may create databases, tables and
-users, and makes the reader itself: SELECT on the database, limits, readonly. Queries over the
-store's own HTTP interface are the reader's, and judged as those of the embedded engine besides.
+The server has its own accounts. The store connects as one that may create databases, tables and
+users, and creates the reader itself: SELECT on the database, limits, readonly. Queries over the
+store's own HTTP interface run as the reader, and are also judged like those of the embedded engine.
 """
 
 import hashlib
@@ -40,10 +40,10 @@ EXCEPTION_CODE = "X-ClickHouse-Exception-Code"
 
 
 class ServerEngine:
-    """`Engine` on a server. See services/store/engine.py for what the methods promise."""
+    """`Engine` on a server. See services/store/engine.py for the guarantees of its methods."""
 
     def __init__(self, settings: StoreSettings, reader_password: str) -> None:
-        """Connect, and make the reader unless told not to. Raises EngineError."""
+        """Connect, and create the reader unless disabled. Raises EngineError."""
         self._settings = settings
         self._url = settings.clickhouse_url.rstrip("/")
         self._opener = opener(self._url)
@@ -80,7 +80,7 @@ class ServerEngine:
         self.execute([f"KILL QUERY WHERE query_id = {quoted(query_id)} ASYNC"])
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to close."""
 
     def _answer(self, query: Query) -> Answer:
         user = self._own if query.may_write else self._reader
@@ -96,7 +96,7 @@ class ServerEngine:
         given |= {f"param_{name}": value for name, value in judged.parameters.items()}
         if not query.may_write:
             given |= {k: str(v) for k, v in limits.items()}
-            # An account of the reader's own has this already.
+            # The reader's own account already has this setting.
             given |= {"readonly": "2"} if self._reader == self._own else {}
         given |= {"database": query.database, "default_format": query.output_format}
         body = judged.text.encode()
@@ -129,8 +129,8 @@ class ServerEngine:
             raise self._failure(error) from error
 
     def _failure(self, error: Exception) -> EngineError:
-        """What an exchange that failed means. urllib's own URLError is of a request that was not
-        sent whole, so nothing was done."""
+        """Classify a failed request. urllib raises its own URLError for a request that was not sent
+        completely, so nothing was executed."""
         if isinstance(error, urllib.error.HTTPError):
             return self._refusal(error)
         if isinstance(error, TimeoutError) or isinstance(
@@ -142,8 +142,9 @@ class ServerEngine:
         return InsertTimeoutError(f"ClickHouse at {self._url} broke off: {error!r}")
 
     def _refusal(self, error: urllib.error.HTTPError) -> EngineError:
-        """An error that was answered: ClickHouse's own names its code, and then nothing was done;
-        another one of 500 and more is that of a proxy, which may have handed the request on."""
+        """Classify an error response. If it contains ClickHouse's code, nothing was executed. Any
+        other response with status 500 or higher is a proxy's, which may have forwarded the
+        request."""
         try:
             text = error.read().decode(errors="replace").strip()
         except (OSError, http.client.HTTPException):
@@ -156,9 +157,10 @@ class ServerEngine:
 
 
 def reader_statements(settings: StoreSettings, password: str) -> Iterator[str]:
-    """Make the reader: it can SELECT from the database, within limits that it cannot lift."""
+    """Statements that create the reader: SELECT on the database, within limits that it cannot
+    raise."""
     digest = hashlib.sha256(password.encode()).hexdigest()
-    limits = ", ".join(  # 0 would be no limit at all
+    limits = ", ".join(  # 0 would mean no limit
         f"{name} = {value!r}{'' if isinstance(value, str) else f' MIN 1 MAX {value!r}'}"
         for name, value in bounds(settings, {}).items()
     )

@@ -1,4 +1,4 @@
-"""Apply the DDL, answer SQL, and project the results bus until told to stop."""
+"""Applies the DDL, answers SQL, and projects the results bus until stopped."""
 
 import os
 import sys
@@ -40,7 +40,7 @@ REASONS_TO_STOP = (
 
 
 def run(settings: StoreSettings, users: Users, wall: Wall) -> None:
-    """Run the store behind its wall; exits with 1 and one line where it cannot go on."""
+    """Run the store behind its wall. On a fatal error it exits with code 1 and one line."""
     leave_out_pandas()
     try:
         engine = open_engine(settings, users)
@@ -54,12 +54,12 @@ def run(settings: StoreSettings, users: Users, wall: Wall) -> None:
 
 
 def open_engine(settings: StoreSettings, users: Users) -> Engine:
-    """The server that the settings name, or the embedded engine."""
+    """The server in the settings, or the embedded engine."""
     return ServerEngine(settings, users.reader) if settings.clickhouse_url else ChdbEngine(settings)
 
 
 def serve(settings: StoreSettings, users: Users, engine: Engine, wall: Wall) -> None:
-    """Bring the engine up to the DDL, open the doors, follow the bus until told to stop."""
+    """Apply the DDL, start serving, and follow the bus until stopped."""
     stop, ready = stop_on_signals(), threading.Event()
     log = configure_logs("store", settings.log_level)
     (log.info if wall.stands else log.warning)("wall", stands=wall.stands, why=wall.sentence)

@@ -12,9 +12,9 @@ from services.runtime.settings import ServiceSettings
 from services.store.dashboard_files import DASHBOARDS_DIR
 from services.store.engine import EngineError
 
-# Bounds of reading a query. Before these the text itself is bounded: services/store/sql_tokens.py.
-# The tree of a query grows where it names an alias or a WITH clause again. max_query_size bounds
-# the tree as JSON too.
+# Bounds for parsing a query. services/store/sql_tokens.py bounds the text before that. The tree of
+# a query grows where it refers to an alias or a WITH clause repeatedly. max_query_size also bounds
+# the tree as JSON.
 PARSING: Final = {
     "max_query_size": 8 * 1024 * 1024,
     "max_parser_depth": 1000,
@@ -27,22 +27,22 @@ LEAST_SECONDS: Final = 0.001
 
 
 class StoreSettings(ServiceSettings):
-    """What the store can be told besides what every service can.
+    """Settings of the store, in addition to those of every service.
 
-    batch_seconds, batch_rows, batch_bytes: an insert waits no longer and holds no more than this,
-    but at least one record. insert_retry_seconds: how long an insert that fails is made again
-    before the process ends. discover_seconds: how often new partitions are looked for. query_*:
-    bounds of one query over HTTP; a request may ask for less.
-    query_slots: queries that run at once, others wait up to query_wait_seconds; the last slot is
-    kept for those who give a password, so there are two at least.
+    batch_seconds, batch_rows, batch_bytes: bounds of one insert, which has at least one record.
+    insert_retry_seconds: how long a failing insert is retried before the process ends.
+    discover_seconds: interval of looking for new partitions. query_*: bounds of one query over
+    HTTP; a request may ask for less.
+    query_slots: concurrent queries; others wait up to query_wait_seconds. The last slot is reserved
+    for clients with a password, so there are at least two.
     offline: only answer SQL from what was projected before, without Kafka.
-    anonymous_reads: whether a client that gives no password is the reader; when nothing is set, on
-    a loopback address only. allowed_hosts: names by which clients reach the store, besides
-    loopback and `host`; `*` for any. keep_*_days: how long rows stay at least that no report of a
-    run needs; 0 keeps them for ever. See services/store/schema.py.
+    anonymous_reads: whether a client without a password is the reader; if unset, only on a loopback
+    address. allowed_hosts: names under which clients reach the store, in addition to loopback and
+    `host`; `*` for any. keep_*_days: minimum retention of rows that no report of a run needs; 0
+    keeps them forever. See services/store/schema.py.
     dashboards_dir: folder of the Grafana dashboard files that `/dashboards/` shows.
-    clickhouse_url: a server to use in place of the embedded engine; clickhouse_user may create
-    databases, tables and users there, or no users where clickhouse_manage_reader is off.
+    clickhouse_url: a server to use instead of the embedded engine. clickhouse_user may create
+    databases, tables and users there; no users if clickhouse_manage_reader is off.
     """
 
     offline: bool = False
@@ -80,22 +80,22 @@ class StoreSettings(ServiceSettings):
 
     @property
     def database_dir(self) -> Path:
-        """Folder that the embedded engine alone owns."""
+        """Folder of the embedded engine, opened by one process only."""
         return self.data / "clickhouse"
 
     @property
     def database_lock(self) -> Path:
-        """File whose lock says that a process owns that folder."""
+        """File that the owner of that folder locks."""
         folder = self.database_dir.resolve()
         return folder.parent / f"{folder.name}.lock"
 
     @property
     def scratch_dir(self) -> Path:
-        """Folder for the embedded engine's temporary files; it is emptied at each start."""
+        """Folder for the embedded engine's temporary files; emptied at every start."""
         return self.database_dir.resolve() / "scratch"
 
     def clickhouse_secret(self) -> str:
-        """The password for the server; from its file where one is named.
+        """The password for the server, read from its file if one is configured.
 
         Raises SecretFileError.
         """
@@ -105,16 +105,16 @@ class StoreSettings(ServiceSettings):
 
     @property
     def reads_are_anonymous(self) -> bool:
-        """Whether a client needs no password to read."""
+        """Whether clients can read without a password."""
         if self.anonymous_reads is None:
             return self.host in LOOPBACK
         return self.anonymous_reads
 
 
 def bounds(settings: StoreSettings, asked: Mapping[str, str]) -> dict[str, float | str]:
-    """ClickHouse settings that bound one query; what a request asks for can only tighten them.
+    """ClickHouse settings that bound one query. A request can only tighten them.
 
-    Raises EngineError for what is no number.
+    Raises EngineError for a value that is not a number.
     """
     limits: dict[str, float | str] = {
         "max_execution_time": settings.query_max_seconds,
@@ -130,7 +130,7 @@ def bounds(settings: StoreSettings, asked: Mapping[str, str]) -> dict[str, float
 
 
 def _tighter(asked: str | None, limit: float | str) -> float | str:
-    """The smaller of two bounds; 0 asks for none, which is more than any."""
+    """The smaller of two bounds; 0 means no bound, which is larger than any."""
     if asked is None or isinstance(limit, str):
         return limit
     try:
@@ -139,5 +139,5 @@ def _tighter(asked: str | None, limit: float | str) -> float | str:
         raise EngineError(f"Code: 72. DB::Exception: {asked!r} is not a number.") from error
     if not 0 < wanted < limit:
         return limit
-    # Less than a unit would be cut to 0, and 0 be no bound.
+    # A fraction would be truncated to 0, which means no bound.
     return max(int(wanted), 1) if isinstance(limit, int) else max(wanted, LEAST_SECONDS)

@@ -1,4 +1,4 @@
-"""How many queries run at once, and for whom a place among them is kept."""
+"""Bounds the number of concurrent queries, and reserves a slot."""
 
 import threading
 import time
@@ -12,8 +12,8 @@ FEWEST: Final = 2
 
 
 class Slots:
-    """Places for `count` queries, two at least. Whoever has given no password leaves the last one
-    free, so that no page or program without one keeps the console from asking."""
+    """Slots for `count` queries, at least two. Clients without a password leave the last one free,
+    so that they cannot block the console."""
 
     def __init__(self, count: int, wait_s: float) -> None:
         self.count = max(FEWEST, count)
@@ -23,7 +23,7 @@ class Slots:
 
     @contextmanager
     def taken(self, is_known: bool) -> Iterator[None]:
-        """A place while the block runs. Raises EngineError where none is free in time."""
+        """Hold a slot while the block runs. Raises EngineError if none becomes free in time."""
         kinds = (self._all,) if is_known else (self._anonymous, self._all)
         held = []
         try:
@@ -37,7 +37,7 @@ class Slots:
                 kind.release()
 
     def drain(self, timeout_s: float) -> None:
-        """Take every place, waiting at most so long for the queries that run."""
+        """Take every slot, waiting up to this time for running queries."""
         until_s = time.monotonic() + timeout_s
         for _place in range(self.count):
             self._all.acquire(timeout=max(0.0, until_s - time.monotonic()))

@@ -1,6 +1,6 @@
-"""Kinds of nodes that the syntax tree of a query may have, and the parts that each may have.
+"""Kinds of nodes allowed in the syntax tree of a query, and the parts allowed in each.
 
-READ: of queries that read. WRITTEN: of the admin's statements besides. PARTS: both, by kind.
+READ: of queries that read. WRITTEN: in addition, of the admin's statements. PARTS: both, by kind.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""Statements by their first words: which there are, and those that have no syntax tree. Pure.
+"""Classifies statements by their first words, and parses those without a syntax tree. Pure.
 
-EXISTS, DESCRIBE, SHOW CREATE, SHOW FUNCTIONS and SHOW SETTING are small, and the engine tells no
-tree of them: they are read from the tokens, and written anew from what was read.
+EXISTS, DESCRIBE, SHOW CREATE, SHOW FUNCTIONS and SHOW SETTING are short, and the engine returns no
+tree for them. They are parsed from the tokens and rewritten from the result.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,13 +19,13 @@ MAX_DATA_HEAD: Final = 64 * 1024
 
 
 class NotAllowedError(ValueError):
-    """A statement that cannot be run; says why in one sentence."""
+    """A statement that may not be run; the text is the reason in one sentence."""
 
 
 @dataclass(frozen=True)
 class Plain:
-    """A statement without a tree, written anew. judged: a SELECT that must be permitted first, of
-    what it describes. output_format: that of its FORMAT clause."""
+    """A rewritten statement without a tree. judged: a SELECT that it describes, which must be
+    permitted first. output_format: that of its FORMAT clause."""
 
     text: str
     judged: str = ""
@@ -33,7 +33,7 @@ class Plain:
 
 
 def first_word(tokens: Sequence[Token], may_write: bool) -> str:
-    """What kind of statement it is. Raises NotAllowedError."""
+    """The kind of a statement. Raises NotAllowedError."""
     known = READS + (CHANGES if may_write else ())
     for token in tokens:
         if token.text != "(":
@@ -46,7 +46,7 @@ def first_word(tokens: Sequence[Token], may_write: bool) -> str:
 
 
 def substituted(text: str, values: Mapping[str, str]) -> str:
-    """The text with a name in place of each `{parameter:Identifier}`. Raises NotAllowedError."""
+    """The text with a name for each `{parameter:Identifier}`. Raises NotAllowedError."""
     tokens = scan(text)
     parts, at = [], 0
     for place in range(len(tokens) - 4):
@@ -64,7 +64,7 @@ def substituted(text: str, values: Mapping[str, str]) -> str:
 
 
 def plain(text: str, tokens: Sequence[Token]) -> Plain | None:
-    """A statement without a tree, or None where it has one. Raises NotAllowedError."""
+    """A statement without a tree, or None if it has one. Raises NotAllowedError."""
     words = [token.word for token in tokens]
     if words[0] == "EXISTS" and tokens[1:2] and tokens[1].text != "(":
         return _exists(*_without_format(tokens[1:]))
@@ -76,14 +76,14 @@ def plain(text: str, tokens: Sequence[Token]) -> Plain | None:
 
 
 def is_insert(text: str) -> bool:
-    """Whether the first word is INSERT, behind comments too. Raises TextError."""
+    """Whether the first word is INSERT, also after comments. Raises TextError."""
     first = next(tokens(text), None)
     return first is not None and first.word == "INSERT"
 
 
 def data_begins(text: str) -> int | None:
-    """Where the data of an INSERT begin in its text, behind VALUES or FORMAT and its name; None for
-    one of a SELECT. Raises TextError, NotAllowedError."""
+    """Where the data of an INSERT begin in its text, after VALUES or after FORMAT and its name;
+    None for an INSERT of a SELECT. Raises TextError, NotAllowedError."""
     depth, was = 0, ""
     for token in bounded(text[:MAX_DATA_HEAD]):
         depth += {"(": 1, ")": -1}.get(token.text, 0) if token.kind is Kind.SIGN else 0
@@ -146,7 +146,7 @@ def _describe(text: str, tokens: list[Token], named: str | None) -> Plain:
 
 
 def _is_one_group(tokens: Sequence[Token]) -> bool:
-    """Whether the bracket that opens first closes at the very end."""
+    """Whether the first opening bracket closes at the very end."""
     depth = 0
     for at, token in enumerate(tokens):
         if token.kind is Kind.SIGN:
@@ -157,7 +157,7 @@ def _is_one_group(tokens: Sequence[Token]) -> bool:
 
 
 def _name(tokens: Sequence[Token], kind: str) -> str:
-    """The name of a table or database that may be read, in quotes."""
+    """The quoted name of a table or database that may be read."""
     names = [token.text for token in tokens[::2]]
     kinds = {token.kind for token in tokens[::2]}
     dots = {token.text for token in tokens[1::2]}

@@ -1,8 +1,9 @@
-"""The tokens of a query in ClickHouse's lexical grammar, and bounds that hold before it is parsed.
+"""Tokenizes a query by ClickHouse's lexical grammar, within bounds that apply before it is parsed.
 
-Pure, and one pass over the text: the engine's parser gets nothing that is too long, nests too deep
-or grows while it is read. Text outside of literals and comments is ASCII, and no name holds a
-quote, a backslash or a control character, so that no two readers of a query can see two queries.
+Pure, in one pass over the text. It protects the engine's parser from text that is too long, too
+deeply nested, or grows while it is parsed. Text outside of literals and comments is ASCII, and
+names contain no quotes, backslashes or control characters, so that no two parsers can interpret a
+query differently.
 https://clickhouse.com/docs/sql-reference/syntax is the grammar.
 """
 
@@ -15,9 +16,9 @@ from typing import Final, NamedTuple
 MAX_TEXT_BYTES: Final = 256 * 1024
 MAX_TOKENS: Final = 60_000
 MAX_NESTING: Final = 100
-# Operators that may stand in a row, each below the one before, over all open brackets.
+# Maximum nesting of operators, over all open brackets.
 MAX_CHAIN: Final = 300
-# `a BETWEEN b AND c` is `a >= b AND a <= c` to the parser, so a row of them doubles each time.
+# The parser expands `a BETWEEN b AND c` to `a >= b AND a <= c`, so each one in a chain doubles it.
 MAX_GROWN_NODES: Final = 150_000
 BYTES_PER_NODE: Final = 16
 
@@ -38,11 +39,11 @@ _UNFIT_IN_NAMES: Final = re.compile(r"['\"`\\\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class TextError(ValueError):
-    """A text that is not given to the parser; says why in one sentence."""
+    """A text that must not be parsed; the text is the reason in one sentence."""
 
 
 class Kind(Enum):
-    """What a token is."""
+    """Kind of a token."""
 
     WORD = "word"
     NAME = "name"
@@ -52,9 +53,9 @@ class Kind(Enum):
 
 
 class Token(NamedTuple):
-    """One token: a bare word, a name in quotes, a number, a literal or a sign.
+    """One token: a bare word, a quoted name, a number, a literal or a sign.
 
-    text: as written, but without the quotes of a name. begin, end: where it stands in the query.
+    text: as written, but without the quotes of a name. begin, end: its position in the query.
     """
 
     kind: Kind
@@ -64,22 +65,22 @@ class Token(NamedTuple):
 
     @property
     def word(self) -> str:
-        """The word in capitals, or nothing where this is none."""
+        """The word in upper case; empty if it is not a word."""
         return self.text.upper() if self.kind is Kind.WORD else ""
 
 
 def is_fit_name(name: str) -> bool:
-    """Whether a name holds no quote, backslash or control character."""
+    """Whether a name contains no quote, backslash or control character."""
     return bool(name) and _UNFIT_IN_NAMES.search(name) is None
 
 
 def scan(text: str) -> list[Token]:
-    """All tokens of a query that is within bounds. Raises TextError."""
+    """All tokens of a query within bounds. Raises TextError."""
     return list(bounded(text))
 
 
 def bounded(text: str) -> Iterator[Token]:
-    """The tokens one after another; ends with a TextError where a bound is crossed."""
+    """The tokens one by one. Raises TextError where a bound is exceeded."""
     bounds = _Bounds()
     if len(text) > MAX_TEXT_BYTES or len(_encoded(text)) > MAX_TEXT_BYTES:
         raise TextError(f"A query has at most {MAX_TEXT_BYTES} bytes.")
@@ -89,7 +90,7 @@ def bounded(text: str) -> Iterator[Token]:
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """The tokens without spaces and comments. Raises TextError for what is none."""
+    """The tokens without spaces and comments. Raises TextError for invalid text."""
     at = 0
     while at < len(text):
         if text.startswith("/*", at):
@@ -128,7 +129,7 @@ def _encoded(text: str) -> bytes:
 
 
 def _end_of_comment(text: str, at: int) -> int:
-    """Comments of this kind nest."""
+    """The end of a comment; these comments nest."""
     depth = 0
     for mark in _MARK.finditer(text, at):
         depth += 1 if mark[0] == "/*" else -1
@@ -146,11 +147,12 @@ def _strange(text: str, at: int) -> str:
 
 @dataclass
 class _Level:
-    """What is known of an open bracket, or of the text outside of all.
+    """State of an open bracket, or of the text outside of all brackets.
 
-    closing: what ends it. below: operators that the next operand stands below, of which `lasting`
-    do not end with AND and OR. nodes: a bound for the nodes of the expression that is being read,
-    finished: of those before. between: how many of the next ANDs belong to a BETWEEN.
+    closing: the token that ends it. below: number of operators above the next operand in the tree,
+    of which `lasting` are not ended by AND and OR. nodes: upper bound of the nodes of the current
+    expression. finished: of those before it. between: number of the next ANDs that belong to a
+    BETWEEN.
     """
 
     closing: str
@@ -192,7 +194,7 @@ class _Bounds:
         elif name == level.closing:
             self._close()
         elif name in (")", "]", "}"):
-            # CASE may be no more than a name, which nothing ends.
+            # CASE may also be a plain name, which has no END.
             while len(self.levels) > 1 and self.levels[-1].closing == "END":
                 self._close()
             if self.levels[-1].closing != name:
@@ -215,7 +217,7 @@ class _Bounds:
         self.chain -= 1 + level.below
         outer = self.levels[-1]
         outer.nodes += level.nodes + level.finished
-        if level.closing == "]":  # what stands in brackets may be an index of what is before
+        if level.closing == "]":  # brackets may be an index into what precedes them
             outer.below += 1
             self.chain += 1
 

@@ -1,10 +1,10 @@
-"""What a query may hold, judged by its syntax tree. Pure: the tree is what the engine's function
-parseQueryToJSON says.
+"""Judges a query by its syntax tree. Pure: the tree is the result of the engine's function
+parseQueryToJSON.
 
-Everything is a list of what is allowed: kinds of nodes, their parts, functions, table functions,
-engines, settings, formats and tables. A kind or part that a new version of the engine brings is
-refused until it is listed. services/store/sql_nodes.py lists kinds and parts,
-services/store/permissions.py names.
+Everything is an allowlist: kinds of nodes, their parts, functions, table functions, engines,
+settings, formats and tables. A kind or part introduced by a new version of the engine is rejected
+until it is listed. services/store/sql_nodes.py lists kinds and parts, services/store/permissions.py
+names.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -37,7 +37,7 @@ from services.store.tables import DATABASE
 
 Node = Mapping[str, Any]
 
-# Texts that the engine parses within a query, as types and aggregates, are as BETWEEN there slow.
+# Texts that the engine parses within a query, such as types and aggregates, grow with BETWEEN too.
 MAX_BETWEEN_IN_TEXT: Final = 4
 
 _STATEMENTS: Final = frozenset(
@@ -59,12 +59,12 @@ _ROUTINES: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
 
 
 class RefusedError(Exception):
-    """A query may not be run; says why in one sentence."""
+    """A query may not be run; the text is the reason in one sentence."""
 
 
 def want_permitted(tree: Node, may_write: bool) -> None:
-    """Raise RefusedError, or TextError, for a query that may not be run. may_write: whether it is
-    the admin's."""
+    """Raise RefusedError, or TextError, if a query may not be run. may_write: whether it is the
+    admin's."""
     kind = str(tree.get("type"))
     if kind not in _STATEMENTS and not (may_write and kind in _CHANGES):
         raise RefusedError(f"{kind.removesuffix('Query')} cannot be run here.")
@@ -75,20 +75,20 @@ def want_permitted(tree: Node, may_write: bool) -> None:
 
 
 def format_of(tree: Node) -> str | None:
-    """The format that a query names itself."""
+    """The format in a query's FORMAT clause."""
     named = tree.get("format_ast")
     return str(named["name"]) if named else None
 
 
 def parameters_of(tree: Node) -> frozenset[str]:
-    """Names of the `{name:Type}` that a query holds."""
+    """Names of the `{name:Type}` in a query."""
     return frozenset(
         str(node["name"]) for node, _, _ in _nodes(tree) if node["type"] == "QueryParameter"
     )
 
 
 def _outermost(tree: Node) -> Iterator[Node]:
-    """The nodes whose settings are the whole query's."""
+    """The nodes whose settings apply to the whole query."""
     yield tree
     if "list_of_selects" in tree:
         yield from tree["list_of_selects"]["children"]
@@ -98,7 +98,7 @@ def _outermost(tree: Node) -> Iterator[Node]:
 
 
 def _nodes(tree: Node) -> Iterator[tuple[Node, str, Node]]:
-    """(node, the part of the node above where it stands, that node) of all nodes."""
+    """(node, the part of its parent that contains it, the parent) of all nodes."""
     waiting: list[tuple[Any, str, Node]] = [(tree, "", {})]
     while waiting:
         value, place, parent = waiting.pop()
@@ -110,14 +110,14 @@ def _nodes(tree: Node) -> Iterator[tuple[Node, str, Node]]:
                 continue
             within = place == "codec" or value["type"] == "ExpressionList"
             for part, inner in value.items():
-                # Lists are no place of their own, and a codec's arguments are codecs.
+                # Lists do not count as parents, and a codec's arguments are codecs.
                 waiting.append((inner, place if within else part, parent if within else value))
         elif isinstance(value, dict):
             waiting += [(inner, part, value) for part, inner in value.items()]
 
 
 class _Judge:
-    """Judges nodes one after another; `end` what needs all of them."""
+    """Judges nodes one by one; `end` makes the checks that need all of them."""
 
     def __init__(self, may_write: bool, outermost: set[int]) -> None:
         self._may_write = may_write
@@ -164,7 +164,7 @@ class _Judge:
             judge(node, place, parent)
 
     def end(self) -> None:
-        """Judge what all nodes say together."""
+        """Judge all nodes together."""
         if self._with_paths and self._any_column:
             raise RefusedError(
                 "Name the columns of this table; those with paths cannot be read here."
@@ -186,7 +186,7 @@ class _Judge:
         inner = _argument(node, 0)
         is_of_queries = name.lower() in OF_QUERIES or name == "formatQueryFromJSON"
         if is_of_queries and self._may_write:
-            return  # what a store asks that has this one as its server
+            return  # the query of another store that uses this one as its server
         if name == "formatQueryFromJSON" and (inner or {}).get("name") != "parseQueryToJSON":
             raise RefusedError(f"The function {name} takes only what parseQueryToJSON gives here.")
         at = BY_TEXT.get(name.lower())
@@ -196,13 +196,13 @@ class _Judge:
             self._set_of(_argument(node, 1))
 
     def _named_functions(self, node: Node) -> None:
-        """A function over arrays takes the name of another in place of a lambda."""
+        """Array functions accept the name of another function in place of a lambda."""
         for given in (node.get("arguments") or {}).get("children") or []:
             if given["type"] == "Identifier" and str(given["name"]).lower() in REFUSED_FUNCTIONS:
                 raise RefusedError(f"The function {given['name']} cannot be used here.")
 
     def _by_text(self, node: Node, name: str, at: int) -> None:
-        """Functions that parse one of their arguments take a literal there, which can be judged."""
+        """The argument that a function parses must be a literal, which can be judged."""
         given = _argument(node, at)
         if given is None or given["type"] != "Literal":
             raise RefusedError(f"The argument {at + 1 or 'last'} of {name} must be a literal.")
@@ -213,7 +213,7 @@ class _Judge:
             scan(text)
 
     def _set_of(self, found: Node | None) -> None:
-        """What stands after IN is a table where it is a name."""
+        """A name after IN refers to a table."""
         if found is None or found["type"] != "Identifier":
             return
         parts = _parts(found)
@@ -233,8 +233,8 @@ class _Judge:
         self._with_paths |= ".".join(parts) in WITH_PATHS
 
     def _identifier(self, node: Node, _place: str, _parent: Node) -> None:
-        """A column may be called anything, as long as it begins with no name of a database that is
-        not the projection's; and what stands after IN may be a table."""
+        """A column may have any name that does not begin with the name of a database other than the
+        projection's. A name after IN may refer to a table."""
         parts = _parts(node)
         _want_short_text(str(node["name"]))
         if PATH_COLUMNS.intersection(".".join(parts).lower().split(".")):
@@ -355,7 +355,7 @@ def _argument(node: Node, at: int) -> Node | None:
 
 def _is_plain(node: Node | None) -> bool:
     """Whether an argument that may be a structure can be judged: a literal, or a tuple, which is
-    none."""
+    never a structure."""
     if node is None or node["type"] == "Literal":
         return True
     return bool(node["type"] == "Function" and node["name"] == "tuple")

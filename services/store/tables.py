@@ -1,9 +1,8 @@
-"""Which table a topic is projected into, and what its columns are.
+"""The table of each topic, and its columns.
 
-Columns follow from the record's schema: same names, Arrow types of the Avro types, times in
-milliseconds UTC; then `_topic`, `_partition` and `_offset`. Where a record is nothing but a
-histogram, or a list of pairs or samples, its arrays of one length become one row per cell
-(`explode`).
+Columns follow from the record's schema: the same names, Arrow types of the Avro types, times in
+milliseconds UTC; then `_topic`, `_partition` and `_offset`. If a record is only a histogram, or a
+list of pairs or samples, its arrays of equal length become one row per element (`explode`).
 """
 
 import json
@@ -34,9 +33,9 @@ _NO_EXPLODE: Mapping[str, str] = MappingProxyType({})
 class Table:
     """One raw table.
 
-    record: schema of the events. columns: Arrow schema of its rows. explode: array field to the
-    column that takes its elements. values and counts: array fields of one length, the counts
-    greater than 0. times: fields that hold epoch milliseconds.
+    record: schema of the events. columns: Arrow schema of its rows. explode: maps an array field to
+    the column of its elements. values and counts: array fields of equal length, the counts greater
+    than 0. times: fields in epoch milliseconds.
     """
 
     name: str

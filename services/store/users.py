@@ -1,9 +1,9 @@
-"""Who may ask over HTTP, and what for.
+"""Users of the HTTP interface and their roles.
 
-There are three names. `reader` reads the projection and nothing else. `admin` may also change
-tables. `default`, which is who a client is that says nothing, has no password and is the reader;
-it is there while `anonymous_reads` is on, which is the default on a loopback address only.
-The engine has no accounts of its own, so `services/store/query_policy.py` is what holds them to it.
+There are three users. `reader` can only read the projection. `admin` may also change tables.
+`default`, the user of a client that gives no name, has no password and is the reader. It exists
+while `anonymous_reads` is on, by default on a loopback address only.
+The engine has no accounts of its own, so `services/store/query_policy.py` enforces these roles.
 """
 
 import base64
@@ -31,18 +31,18 @@ class Role(Enum):
 
 @dataclass(frozen=True)
 class Users:
-    """The passwords; they are never shown. anonymous: whether `default` may read without one."""
+    """The passwords, which are never shown. anonymous: whether `default` may read without one."""
 
     reader: str = field(repr=False)
     admin: str = field(repr=False)
     anonymous: bool = True
 
     def role_of(self, name: str, password: str) -> Role:
-        """The role of a user. Raises EngineError (AUTHENTICATION_FAILED) without saying why."""
+        """The role of a user. Raises EngineError (AUTHENTICATION_FAILED) without the reason."""
         if name in ("", ANONYMOUS) and self.anonymous and not password:
             return Role.READER
         for role, known in ((Role.READER, self.reader), (Role.ADMIN, self.admin)):
-            # Compared also when the name is another one, so that the time tells nothing.
+            # Compared even if the name differs, so that the time reveals nothing.
             same = hmac.compare_digest(password.encode(), known.encode())
             if same and password and name == role.value:
                 return role
@@ -54,7 +54,7 @@ class Users:
 
 def credentials(headers: Message, parameters: Mapping[str, str]) -> tuple[str, str]:
     """Name and password of a request: from X-ClickHouse-User and -Key, else basic authentication,
-    else the parameters `user` and `password`. Raises EngineError for a broken header."""
+    else the parameters `user` and `password`. Raises EngineError for a malformed header."""
     if headers.get("X-ClickHouse-User") or headers.get("X-ClickHouse-Key"):
         return headers.get("X-ClickHouse-User", ""), headers.get("X-ClickHouse-Key", "")
     given = headers.get("Authorization", "")
@@ -64,12 +64,12 @@ def credentials(headers: Message, parameters: Mapping[str, str]) -> tuple[str, s
 
 
 def known_users(folder: Path, anonymous: bool) -> Users:
-    """The users whose passwords a folder keeps. Raises OSError."""
+    """The users whose passwords are stored in a folder. Raises OSError."""
     return Users(*kept_passwords(folder), anonymous)
 
 
 def kept_passwords(folder: Path) -> tuple[str, str]:
-    """Passwords of reader and admin from files only their owner can read, made where missing.
+    """Passwords of reader and admin from files only their owner can read, created if missing.
 
     Raises SecretFileError.
     """
@@ -80,7 +80,7 @@ def _basic(header: str) -> tuple[str, str]:
     kind, _, text = header.partition(" ")
     try:
         decoded = base64.b64decode(text.strip(), validate=True).decode()
-    except ValueError:  # not base 64, not ASCII, or not UTF-8 inside
+    except ValueError:  # not base64, not ASCII, or not UTF-8 inside
         decoded = ""
     if kind.lower() != "basic" or ":" not in decoded:
         raise EngineError(

@@ -1,13 +1,13 @@
-"""The second wall: this process can open nothing but the folder it serves.
+"""The second wall: this process can open only the folder it serves.
 
 The first wall judges queries (services/store/permissions.py). An embedded engine runs them in this
-process, so whatever passes the first would read and write every file of the stack's owner. So the
-process gives that up itself, with Landlock, before it starts the engine. It keeps the folder of the
-engine, and read-only what is the same on every machine: Python and its packages, the code of the
-store with its DDL and dashboards, and a few files in which a system says what it has.
+process, so a query that passes the first wall could read and write every file of the stack's owner.
+Therefore the process restricts itself with Landlock before it starts the engine. It retains the
+engine's folder and, read-only, files that are the same on every machine: Python and its packages,
+the store's code with its DDL and dashboards, and a few files that describe the system.
 
-Secrets are read before, and are values from then on. Chiefly in the environment: nothing of
-/proc/self may be opened that shows it.
+Secrets are read before that, and are kept as values. This includes the environment: no file in
+/proc/self that shows it may be opened.
 """
 
 import os
@@ -31,14 +31,15 @@ from services.store.settings import StoreSettings
 CODE: Final = ("services", "schemas", "deploy/clickhouse")
 LIBRARIES: Final = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/nix/store")
 DEVICES: Final = ("/dev/null", "/dev/random", "/dev/urandom", "/dev/zero")
-# What a machine has, who its neighbours are and what time it is; nothing of a user's.
+# Hardware, network neighbours and time; no user's files.
 SYSTEM_FILES: Final = (
     *("/etc/ld.so.cache", "/etc/localtime", "/etc/ssl/openssl.cnf", "/usr/share/zoneinfo"),
     *("/etc/hosts", "/etc/host.conf", "/etc/nsswitch.conf", "/etc/gai.conf", "/etc/services"),
     *("/etc/resolv.conf", "/run/systemd/resolve/stub-resolv.conf"),
     *("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/sys/vm/overcommit_memory"),
     *("/proc/self/limits", "/proc/self/stat", "/proc/self/statm", "/proc/self/status"),
-    # The C library asks where the first thread's stack is, the engine what the processor can.
+    # The C library reads the location of the first thread's stack, the engine the processor's
+    # features.
     *("/proc/self/maps", "/proc/self/auxv", "/proc/self/fd"),
     *("/sys/devices/system/cpu", "/sys/devices/system/node"),
     "/sys/kernel/mm/transparent_hugepage/enabled",
@@ -51,7 +52,7 @@ CERTIFICATES: Final = (
     *("/etc/pki/ca-trust/extracted", "/etc/ca-certificates", "/usr/share/ca-certificates"),
     *("/usr/local/share/ca-certificates", "/var/lib/ca-certificates"),
 )
-# Properties of librdkafka that name a file, and those that take what is in it.
+# Properties of librdkafka that name a file, and those that take its contents.
 _IN_MEMORY: Final = {
     f"ssl.{name}.location": f"ssl.{name}.pem" for name in ("ca", "certificate", "key")
 }
@@ -59,7 +60,7 @@ _IN_MEMORY: Final = {
 
 @dataclass(frozen=True)
 class Wall:
-    """Whether it stands, and what is to be said about it in one sentence."""
+    """Whether the wall is up, and its state in one sentence."""
 
     stands: bool
     sentence: str
@@ -69,15 +70,15 @@ NOT_RAISED: Final = Wall(False, "The process can open every file of its user.")
 
 
 def raise_wall(settings: StoreSettings) -> Wall:
-    """Restrict this process for good, where its kernel can.
+    """Restrict this process permanently, if the kernel can.
 
-    Call it first: from the main thread, before a library that makes threads is imported.
+    Call it first: from the main thread, before importing a library that starts threads.
     """
     os.environ["TMPDIR"] = str(settings.scratch_dir)
     settings.scratch_dir.mkdir(parents=True, exist_ok=True)
     settings.database_lock.touch()
     with suppress(OSError):
-        socket.getaddrinfo("localhost", None)  # has the system load what looks names up
+        socket.getaddrinfo("localhost", None)  # loads the system's name resolution modules
     rules = rules_of(settings)
     try:
         want_secrets_outside(settings, rules)
@@ -91,7 +92,7 @@ def raise_wall(settings: StoreSettings) -> Wall:
 
 
 def rules_of(settings: StoreSettings) -> Rules:
-    """What the store needs."""
+    """The access that the store needs."""
     folder, lock = settings.database_dir.resolve(), settings.database_lock
     return Rules(
         read=tuple(_readable(settings)),
@@ -102,8 +103,8 @@ def rules_of(settings: StoreSettings) -> Rules:
 
 
 def sealed(settings: StoreSettings) -> StoreSettings:
-    """The settings with what is in files that the wall will hide as values: passwords, and the
-    login and keys of Kafka's clients. Raises OSError, SecretFileError."""
+    """The settings with the contents of files that the wall will hide as values: passwords, and the
+    login and keys of Kafka clients. Raises OSError, SecretFileError."""
     properties = {}
     for name, value in ({} if settings.offline else settings.client_properties).items():
         if name in _IN_MEMORY:
@@ -144,7 +145,7 @@ def _connectable(settings: StoreSettings) -> tuple[int, ...] | None:
 
 
 def want_secrets_outside(settings: StoreSettings, rules: Rules) -> None:
-    """Raises LandlockError where the rules would leave the secrets open."""
+    """Raises LandlockError if the rules would leave the secrets accessible."""
     secrets = settings.secrets_dir.resolve()
     for path in (*rules.read, *rules.write):
         if secrets.is_relative_to(path.resolve()):

@@ -1,7 +1,7 @@
-"""Writes records of the bus into their tables, and puts aside what cannot become rows.
+"""Writes records of the bus into their tables, and sets aside those that cannot become rows.
 
-A record is put aside before anything behind it is written: its dead letter is acknowledged by the
-broker first, so a process that ends in between finds it on the topic when it starts again.
+A record is set aside before anything after it is written. The broker acknowledges its dead letter
+first, so a process that ends in between finds it on the topic after its restart.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,14 +31,14 @@ log = structlog.get_logger()
 
 
 class ProjectionError(RuntimeError):
-    """Projection cannot go on without losing or doubling something; the text says why."""
+    """Projection cannot continue without losing or repeating records; the text is the reason."""
 
 
 @dataclass
 class Writer:
-    """Writes what the projector reads. For one thread.
+    """Writes what the projector reads. Not thread-safe.
 
-    kept: places of dead letters about records that are yet to be projected.
+    kept: positions of dead letters about records that are not projected yet.
     """
 
     inserter: Inserter
@@ -76,8 +76,8 @@ class Writer:
         aggregate: Callable[[pa.Table], pa.Table],
         refuse: Callable[[pa.Table, str], None],
     ) -> Iterator[pa.Table]:
-        """Insert a block; where the engine refuses its values, by halves, down to the record that
-        is to blame. Yields what the table took."""
+        """Insert a block. If the engine rejects its values, bisect it down to the bad record.
+        Yields the inserted blocks."""
         try:
             self.inserter.insert(table, block, aggregate)
             yield block
@@ -100,7 +100,7 @@ class Writer:
             raise ProjectionError("The broker did not take a dead letter in time.")
 
     def _drop(self, dropped: Iterable[tuple[Message, str]]) -> None:
-        """A dead letter about a dead letter would go round for ever."""
+        """Drop bad dead letters: a dead letter about a dead letter would cause an endless loop."""
         for message, reason in dropped:
             DROPPED.inc()
             where = f"{message.topic()}/{message.partition()}"

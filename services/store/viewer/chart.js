@@ -1,21 +1,21 @@
-// One chart of Apache ECharts in an element: our look, a tooltip of real elements, resizing.
+// One Apache ECharts chart in an element: theme, a tooltip made of elements, resizing.
 
 import * as echarts from "./vendor/echarts-6.1.0.esm.min.mjs";
 import { isDark } from "./colours.js";
 import { element } from "./elements.js";
 
-const GROUP = "panels"; // charts of one group show the crosshair at the same time
+const GROUP = "panels"; // charts of one group show the crosshair together
 
-/** Colours of axes and text in the scheme that the page has now. */
+/** Colours of axes and text in the current colour scheme. */
 export function ink() {
   return isDark()
     ? { text: "#c3cad5", faint: "#8993a3", grid: "#2b3340", panel: "#161b22" }
     : { text: "#333d4b", faint: "#667085", grid: "#e4e7ec", panel: "#ffffff" };
 }
 
-/** A drawn chart: `draw(option)` as often as wanted, then `dispose()`. */
+/** A chart: call `draw(option)` any number of times, then `dispose()`. */
 export class Chart {
-  /** onRange: called with (from, to) in milliseconds when a range of time is drawn over. */
+  /** onRange: called with (from, to) in milliseconds when the user selects a time range. */
   constructor(place, { label, shared = false, onRange = null }) {
     this.place = place;
     this.onRange = onRange;
@@ -31,7 +31,7 @@ export class Chart {
     if (onRange) this.selectByDragging();
   }
 
-  /** Draw; what was drawn before is gone. */
+  /** Draw, replacing the previous content. */
   draw(option) {
     const { text } = ink();
     this.chart.setOption(
@@ -87,7 +87,7 @@ export class Chart {
   }
 }
 
-/** The part of an option that shows a tooltip of elements made by `content(parameters)`. */
+/** The tooltip option, whose elements `content(parameters)` creates. */
 export function tooltip(trigger, content) {
   const { text, panel, grid } = ink();
   return {
@@ -125,11 +125,11 @@ export function tooltipRows(heading, rows) {
   );
 }
 
-/** A small square of a colour; dashed where the line is. */
+/** A small square of a colour; dashed if the line is. */
 export const swatch = (colour, dashed = false) =>
   element("span", { class: `swatch${dashed ? " dashed" : ""}`, style: { background: colour } });
 
-/** A time axis over the range that the page shows. */
+/** A time axis over the page's time range. */
 export function timeAxis({ from, to }, { utc, faint = true } = {}) {
   const colours = ink();
   return {

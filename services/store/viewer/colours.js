@@ -1,5 +1,5 @@
-// Colours by Grafana's names, as shades that people with any colour vision can tell apart:
-// Okabe & Ito, "Color Universal Design", 2008, in place of Grafana's own red and green.
+// Colours by Grafana's names, in shades that remain distinguishable with any colour vision: Okabe &
+// Ito, "Color Universal Design", 2008, instead of Grafana's own red and green.
 
 const HUES = {
   green: "#009e73",
@@ -18,7 +18,7 @@ const SERIES = {
   dark: ["#4aa3e0", "#e69f00", "#1fc796", "#dd8fbc", "#8fd0f5", "#f07f2e", "#a99ff0", "#b4bac4"],
 };
 const SHADES = { "super-light": 0.55, light: 0.3, "semi-dark": -0.2, dark: -0.4 };
-// Perceptually even and readable without colour: "viridis" of Smith & van der Walt, and greys.
+// Perceptually uniform and readable without colour: "viridis" of Smith & van der Walt, and greys.
 const VIRIDIS = [
   "#440154",
   "#46327e",
@@ -34,7 +34,7 @@ const BLUES = {
   dark: ["#16283c", "#1c4a73", "#2470ac", "#4a9fdd", "#93cbf5", "#e3f3ff"],
 };
 
-/** Whether the page is dark now. */
+/** Whether the page is in dark mode. */
 export const isDark = () => matchMedia("(prefers-color-scheme: dark)").matches;
 
 /** A colour by its name in a dashboard file (`green`, `dark-red`, `#0072B2`, `transparent`). */
@@ -54,14 +54,14 @@ export function seriesColour(index) {
   return palette[index % palette.length];
 }
 
-/** The stops of a colour scale by Grafana's name of it, from low to high. */
+/** The stops of a colour scale by Grafana's name, from low to high. */
 export function scaleStops(name = "", reverse = false) {
   const blue = /blues|continuous-blu/i.test(name) || name === "";
   const stops = blue ? BLUES[isDark() ? "dark" : "light"] : VIRIDIS;
   return reverse ? [...stops].reverse() : stops;
 }
 
-/** The colour at a place from 0 to 1 of a scale. */
+/** The colour at a position from 0 to 1 of a scale. */
 export function colourAt(stops, place) {
   const at = Math.min(Math.max(place, 0), 1) * (stops.length - 1);
   const [low, high] = [stops[Math.floor(at)], stops[Math.ceil(at)]].map(channels);
@@ -75,8 +75,8 @@ export function faded(colour, opacity) {
 }
 
 /**
- * A colour as it is, or so much lighter or darker that it can be told from the panel behind it.
- * contrast: WCAG's ratio that it needs: 4.5 for text, 2 for lines that are named besides.
+ * A colour, made lighter or darker until its contrast with the panel background is sufficient.
+ * contrast: the WCAG ratio required: 4.5 for text, 2 for lines that also have a name.
  */
 export function readable(colour, contrast = 4.5) {
   if (!/^#[0-9a-f]{6}$/i.test(colour)) return colour;
@@ -91,7 +91,7 @@ export function readable(colour, contrast = 4.5) {
 
 const ratio = (one, other) => (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
 
-/** Black or white, whichever can be read on a colour. */
+/** Black or white, whichever is readable on a colour. */
 export function textOn(colour) {
   const numbers = /^#/.test(colour)
     ? channels(colour)

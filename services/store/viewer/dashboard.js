@@ -1,4 +1,4 @@
-// One dashboard on the page: its range of time, variables and annotations, and when it is asked.
+// One dashboard on the page: its time range, variables, annotations and refreshes.
 
 import { ask } from "./api.js";
 import { colourOf } from "./colours.js";
@@ -11,7 +11,7 @@ import { Variables } from "./variables.js";
 const DASHBOARD_PATH = /^\/d\/([^/?#]+)[^?#]*/;
 
 export class Dashboard {
-  /** model: the file. changed: called when the toolbar is to be drawn again. */
+  /** model: the file. changed: called when the toolbar must be redrawn. */
   constructor(model, place, changed) {
     const parameters = new URLSearchParams(location.search);
     this.model = model;
@@ -27,8 +27,8 @@ export class Dashboard {
     this.sources = (model.annotations?.list ?? []).filter((each) => !each.builtIn);
     this.disabled = new Set(this.sources.filter(({ enable }) => !enable).map(({ name }) => name));
     this.annotations = [];
-    this.generation = 0; // counts how often was asked
-    this.drawable = 0; // the generation whose variables are known, so that panels can ask
+    this.generation = 0; // number of refreshes
+    this.drawable = 0; // the generation whose variables are loaded, so that panels can query
     this.lookup = (name, format) =>
       dashboardLookup({
         variables: this.variables,
@@ -48,7 +48,7 @@ export class Dashboard {
     this.view(this.viewed, true);
   }
 
-  /** Ask for everything again; panels out of sight are asked when they come into it. */
+  /** Refresh everything; panels out of view are refreshed when they scroll into view. */
   async refresh({ rangeChanged = true } = {}) {
     clearTimeout(this.timer);
     this.abort?.abort();
@@ -71,7 +71,7 @@ export class Dashboard {
     this.schedule();
   }
 
-  /** Ask one query with the range and the variables of the page. */
+  /** Run one query with the page's time range and variables. */
   ask(what) {
     const { from, to } = this.range;
     const asked = { dashboard: this.model.uid, from_ms: from, to_ms: to, ...what };
@@ -103,7 +103,7 @@ export class Dashboard {
     return this.refresh({ rangeChanged: false });
   }
 
-  /** Show one panel alone, or all again when it was. */
+  /** Show one panel alone, or all panels if it is alone already. */
   view(id, initially = false) {
     this.viewed = !initially && this.viewed === id ? null : id;
     document.body.classList.toggle("viewing", this.viewed !== null);
@@ -113,7 +113,7 @@ export class Dashboard {
     if (!initially) this.remember();
   }
 
-  /** The address of this page for one that Grafana would have: `/d/<uid>…`. */
+  /** This page's address for an address of Grafana: `/d/<uid>…`. */
   address(url) {
     return url.replace(DASHBOARD_PATH, "/dashboards/d/$1");
   }
@@ -175,7 +175,7 @@ export class Dashboard {
     }
   }
 
-  /** Ask for a panel as soon as it comes into sight. */
+  /** Refresh a panel when it scrolls into view. */
   watch() {
     const observer = new IntersectionObserver(
       (entries) =>

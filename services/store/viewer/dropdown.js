@@ -1,8 +1,8 @@
-// A button that opens a small window below it.
+// A button that opens a popup below it.
 
 import { element } from "./elements.js";
 
-/** Details that close when one clicks or tabs elsewhere. */
+/** A details element that closes on a click or focus elsewhere. */
 export function dropDown(name, label, ...content) {
   const details = element(
     "details",

@@ -1,4 +1,4 @@
-// Making elements. Text is always text: nothing of a dashboard or a result is ever read as HTML.
+// Creates elements. Text of dashboards and results is never parsed as HTML.
 
 /** An element: `element("a", {href: "/", class: "x", onclick: f}, "text", child)`. */
 export function element(name, attributes = {}, ...children) {
@@ -13,7 +13,7 @@ export function element(name, attributes = {}, ...children) {
   return made;
 }
 
-/** The address where it is one that may be followed, else null. */
+/** The address if it is safe to follow, else null. */
 export function safeAddress(text) {
   try {
     const address = new URL(text, location.href);

@@ -1,4 +1,4 @@
-// What a panel's fieldConfig says of each field: name, unit, colour, thresholds, mappings, links.
+// Applies a panel's fieldConfig to each field: name, unit, colour, thresholds, mappings, links.
 
 import { colourAt, colourOf, scaleStops, seriesColour } from "./colours.js";
 import { interpolate } from "./interpolate.js";
@@ -7,7 +7,7 @@ import { formatText, formatted } from "./units.js";
 /**
  * The frames with, on every field, `displayName`, `config` (defaults and overrides merged),
  * `text(value)`, `parts(value)` and `colour(value)`; the last without a value is the series' own.
- * unknown: called with a sentence about what is configured but not understood.
+ * unknown: called with a sentence about each unsupported setting.
  */
 export function configured(frames, panel, { utc, unknown, colourByValue = false }) {
   const { defaults = {}, overrides = [] } = panel.fieldConfig ?? {};
@@ -122,13 +122,13 @@ function colourFor(field, value, colourByValue) {
   return seriesColour(field.index);
 }
 
-/** The colour of the last threshold that a value has reached. */
+/** The colour of the highest threshold that a value reaches. */
 export function thresholdColour(field, value) {
   const reached = thresholdsOf(field).filter(({ at }) => at === null || value >= at);
   return reached.at(-1)?.colour ?? colourOf("text");
 }
 
-/** Thresholds as [{at, colour}], the first with `at` null; percentages are made into values. */
+/** Thresholds as [{at, colour}], the first with `at` null; percentages are converted to values. */
 export function thresholdsOf(field) {
   const { steps = [], mode = "absolute" } = field.config.thresholds ?? {};
   return steps.map(({ value, color }, i) => ({
@@ -154,7 +154,7 @@ function ofRange(field, share) {
   return low + share * (high - low);
 }
 
-/** Where a value lies between the field's least and greatest: 0 to 1. */
+/** Position of a value between the field's minimum and maximum: 0 to 1. */
 export function placeOf(field, value) {
   const [low, high] = rangeOf(field);
   return high > low ? (value - low) / (high - low) : 1;

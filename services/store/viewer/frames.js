@@ -1,11 +1,11 @@
-// From ClickHouse's answer to frames, as Grafana's ClickHouse data source makes them.
+// Converts ClickHouse's answers to frames, as Grafana's ClickHouse data source does.
 //
 // A frame is {refId, length, fields}; a field is {name, type, values, labels}, type being time,
 // number, boolean or string; times are epoch milliseconds.
 
 const WRAPPED = /^(?:Nullable|LowCardinality)\((.*)\)$/;
 
-/** The frames of a target's answer: a table as it is; a time series with a field per label. */
+/** The frames of a target's answer: a table unchanged; a time series with a field per label. */
 export function framesOf(target, result) {
   const table = tableFrame(target.refId ?? "A", result);
   return isTimeSeries(target) ? [wideFrame(table)] : [table];
@@ -70,11 +70,11 @@ function wideFrame(table) {
 
 const PIVOT = "groupingToMatrix";
 
-/** Names of the transformations of a panel that are not done here. */
+/** Names of a panel's unsupported transformations. */
 export const unknownTransformations = (panel) =>
   (panel.transformations ?? []).filter(({ id, disabled }) => id !== PIVOT && !disabled);
 
-/** Frames after the panel's transformations, as far as they are known. */
+/** Frames after the panel's supported transformations. */
 export function transformed(frames, { transformations = [] }) {
   return transformations
     .filter(({ id, disabled }) => id === PIVOT && !disabled)
@@ -99,7 +99,7 @@ function matrix(frame, { rowField, columnField, valueField }) {
   return { refId: frame.refId, length: rowNames.length, fields: [head, ...fields] };
 }
 
-/** One value of many: what Grafana calls a calculation. */
+/** Reduces values to one; Grafana calls this a calculation. */
 export function reduced(values, calculation) {
   const there = values.filter((value) => value !== null && !Number.isNaN(value));
   const numbers = there.filter((value) => typeof value === "number");

@@ -3,8 +3,8 @@
 const PATTERN = /\$\{([\w.]+)(?:\[["']?([^\]"']+)["']?\])?((?:\.[\w]+)*)(?::([\w]+))?\}|\$(\w+)/g;
 
 /**
- * The text with what is known put in; what is not known stays as it is.
- * lookup: a function of name and format that gives a string, or undefined.
+ * The text with known variables replaced; unknown ones are kept as they are.
+ * lookup: a function of name and format that returns a string, or undefined.
  */
 export function interpolate(text, lookup) {
   return String(text ?? "").replace(PATTERN, (whole, name, key, rest, format, plain) => {
@@ -64,7 +64,7 @@ export function cellLookup(frame, field, row) {
   };
 }
 
-/** Several lookups as one: the first that knows. */
+/** Several lookups as one: the first that returns a value. */
 export const firstOf =
   (...lookups) =>
   (name, format) => {

@@ -1,8 +1,8 @@
-// Where panels stand: Grafana's grid of 24 columns, and rows that open and close.
+// Positions panels: Grafana's grid of 24 columns, and collapsible rows.
 
 import { element } from "./elements.js";
 
-/** Put the panels of a dashboard into the place; `make(panel)` gives the element of one. */
+/** Add the panels of a dashboard to `place`; `make(panel)` returns the element of a panel. */
 export function layOut(place, model, make) {
   const sections = sectionsOf(model.panels ?? []);
   place.replaceChildren(

@@ -1,4 +1,4 @@
-// Time ranges as Grafana writes them: epoch milliseconds, ISO times, `now`, `now-6h`, `now-1d/d`.
+// Time ranges in Grafana's notation: epoch milliseconds, ISO times, `now`, `now-6h`, `now-1d/d`.
 
 const UNIT_MS = { s: 1e3, m: 6e4, h: 3.6e6, d: 8.64e7, w: 6.048e8 };
 const EXPRESSION = /^now(?:([+-])(\d+)([smhdwMy]))?(?:\/([smhdwMy]))?$/;
@@ -20,7 +20,7 @@ export const QUICK_RANGES = [
 ];
 export const REFRESH_INTERVALS = ["", "1s", "5s", "10s", "30s", "1m", "5m", "15m", "30m", "1h"];
 
-/** Epoch milliseconds of a time as Grafana writes it, or NaN. A `/d` rounds up where `end`. */
+/** Epoch milliseconds of a time in Grafana's notation, or NaN. A `/d` rounds up if `end`. */
 export function resolveTime(text, end = false, now = Date.now()) {
   const plain = String(text).trim();
   if (/^\d{10,}$/.test(plain)) return Number(plain);
@@ -62,7 +62,7 @@ export function intervalMs(text) {
   return found ? Number(found[1]) * UNIT_MS[found[2]] : 0;
 }
 
-/** What the time picker says of a range. */
+/** The time picker's text for a range. */
 export function rangeText({ from, to }, utc) {
   const quick = QUICK_RANGES.find(([start]) => start === from);
   if (quick && to === "now") return quick[1];
@@ -71,7 +71,7 @@ export function rangeText({ from, to }, utc) {
   return `${timeText(resolveTime(from), utc)} to ${timeText(resolveTime(to, true), utc)}`;
 }
 
-/** `2026-11-21 15:04:05`, with milliseconds where there are some. */
+/** `2026-11-21 15:04:05`, with milliseconds unless they are 0. */
 export function timeText(ms, utc) {
   if (!Number.isFinite(ms)) return "";
   const shift = utc ? 0 : new Date(ms).getTimezoneOffset() * 6e4;

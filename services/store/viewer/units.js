@@ -1,4 +1,5 @@
-// Numbers as Grafana's units say: https://grafana.com/docs/grafana/latest/panels-visualizations/
+// Formats numbers in Grafana's units:
+// https://grafana.com/docs/grafana/latest/panels-visualizations/
 
 import { timeText } from "./time.js";
 
@@ -6,7 +7,7 @@ const scale = (base, names) => ({ base, names });
 const IEC = scale(1024, ["", "Ki", "Mi", "Gi", "Ti", "Pi"]);
 const SI = scale(1000, ["", "k", "M", "G", "T", "P"]);
 const SHORT = scale(1000, ["", " K", " Mil", " Bil", " Tri"]);
-// Seconds per unit of duration, from short to long, with the value at which each begins.
+// Seconds per unit of duration, from short to long, with the value from which each is used.
 const DURATIONS = [
   [1e-9, "ns"],
   [1e-6, "µs"],
@@ -64,7 +65,7 @@ const SCALED = {
 };
 const PLAIN = { celsius: " °C", mhz: " MHz", cores: " cores" };
 
-/** Text of a number in a unit: {prefix, text, suffix}. decimals: null for as many as it takes. */
+/** Text of a number in a unit: {prefix, text, suffix}. decimals: null for as many as needed. */
 export function formatted(value, unit = "", decimals = null, { utc = false } = {}) {
   if (value === null || value === undefined || Number.isNaN(value)) return parts("–");
   if (typeof value === "boolean") return parts(booleanText(value, unit));
@@ -90,7 +91,7 @@ export function formatText(value, unit, decimals, options) {
   return `${prefix}${text}${suffix}`;
 }
 
-/** Whether a unit is one of those that are understood here; others are shown behind the number. */
+/** Whether a unit is supported; others are appended to the number. */
 const isKnown = (unit) => ["", "none", "string", "locale", "bool", "bool_yes_no"].includes(unit);
 
 function parts(text, suffix = "", prefix = "") {
@@ -102,7 +103,7 @@ function booleanText(value, unit) {
   return String(value);
 }
 
-/** Never 100 where it is less: one wrong output of a thousand is to be seen. */
+/** Never rounds up to 100: one wrong output of a thousand must be visible. */
 function percent(value, decimals) {
   const almost = decimals === null && value > 99 && value < 100;
   return almost ? String(Math.floor(value * 1000) / 1000) : digits(value, decimals);

@@ -1,27 +1,27 @@
-// The variables of a dashboard: what can be chosen, what is chosen, how it is asked and written.
+// The variables of a dashboard: options, selected values, queries and text.
 
 export const ALL = "$__all";
 const ON_TIME_RANGE_CHANGED = 2;
 
 export class Variables {
-  /** parameters: the page's URLSearchParams, where `var-<name>` says what is chosen. */
+  /** parameters: the page's URLSearchParams, in which `var-<name>` is the selection. */
   constructor(list, parameters) {
     this.all = list.map((model) => new Variable(model, parameters.getAll(`var-${model.name}`)));
   }
 
-  /** Those that can be chosen on the page. */
+  /** Variables that can be selected on the page. */
   get shown() {
     const chosen = ["query", "custom", "textbox", "interval"];
     return this.all.filter(({ model }) => model.hide !== 2 && chosen.includes(model.type));
   }
 
-  /** Types that are not understood here. */
+  /** Unsupported types. */
   get unknown() {
     const known = ["query", "custom", "textbox", "interval", "constant", "datasource"];
     return this.all.filter(({ model }) => !known.includes(model.type));
   }
 
-  /** Ask for the options of query variables, in their order, as one may use those before it. */
+  /** Query the options of variables, in order, because a query may use the variables before it. */
   async load(ask, rangeChanged) {
     for (const variable of this.all) {
       const { type, refresh } = variable.model;
@@ -36,7 +36,7 @@ export class Variables {
     return found && { values: found.chosen, texts: found.texts };
   }
 
-  /** Values as the store wants them: a text, a list, or `$__all`. */
+  /** Values as the store expects them: a text, a list, or `$__all`. */
   asked() {
     const asking = this.all.filter(({ model }) => !["datasource", "constant"].includes(model.type));
     return Object.fromEntries(
@@ -44,7 +44,7 @@ export class Variables {
     );
   }
 
-  /** The choices as they stand in an address. */
+  /** The selection as address parameters. */
   parameters() {
     const made = new URLSearchParams();
     for (const { model, chosen } of this.shown) {
@@ -65,7 +65,7 @@ class Variable {
     if (this.loaded) this.settle();
   }
 
-  /** Texts of what is chosen. */
+  /** Texts of the selected values. */
   get texts() {
     return this.chosen.map(
       (value) => this.options.find((option) => option.value === value)?.text ?? value,
@@ -97,7 +97,7 @@ class Variable {
     this.settle();
   }
 
-  /** What is chosen and is no option any more gives way, unless the address asked for it. */
+  /** Drop selected values that are no longer options, unless the address requested them. */
   settle() {
     if (this.model.type === "textbox") return;
     const known = new Set(this.options.map(({ value }) => value));

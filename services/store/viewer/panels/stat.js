@@ -42,7 +42,7 @@ export function stat(place, panel) {
   };
 }
 
-/** Letters of a figure; those of its unit are about half as wide. */
+/** Number of characters of a value; those of its unit count about half. */
 const lengthOf = ({ prefix, text, suffix }) => prefix.length + text.length + 0.55 * suffix.length;
 
 function figuresOf(frame, { calcs = ["lastNotNull"], fields = "", values = false, limit = 25 }) {

@@ -1,4 +1,4 @@
-// Table: sorted by a click on a heading, cells with units, colours and links.
+// Table: sortable by column, cells with units, colours and links.
 
 import { faded, readable, textOn } from "../colours.js";
 import { element, safeAddress } from "../elements.js";
@@ -116,7 +116,7 @@ function cell(frame, field, row, context) {
   );
 }
 
-/** Sentences for an empty panel are not repeated in each empty cell. */
+/** Messages for an empty panel are not repeated in each empty cell. */
 const shortNothing = (field) =>
   (field.config.noValue ?? "–").length > 12 ? "–" : (field.config.noValue ?? "–");
 

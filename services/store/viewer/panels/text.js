@@ -1,4 +1,4 @@
-// Text: Markdown, as much of it as explains something; HTML in it is shown as the text it is.
+// Text: a subset of Markdown; HTML in it is shown as text.
 
 import { element, safeAddress } from "../elements.js";
 import { interpolate } from "../interpolate.js";

@@ -47,7 +47,7 @@ function seriesOf(frames) {
       }))
       .filter(({ custom }) => !custom.hideFrom?.viz);
   });
-  // Series of one colour are told apart by their dashes.
+  // Series of the same colour have different dash patterns.
   const used = new Map();
   for (const each of found) {
     each.repeated = used.get(each.colour) ?? 0;
@@ -122,13 +122,13 @@ function axisOption({ field, custom, scale, side, fields }) {
   };
 }
 
-/** Steps of an axis in units of 1024: a power of two, so that the labels are round. */
+/** Axis steps in units of 1024: a power of two, which gives round labels. */
 function binarySteps(numbers) {
   const most = numbers.reduce((a, b) => Math.max(a, b), 0);
   return most > 0 ? { min: 0, interval: 2 ** Math.ceil(Math.log2(most / 5)) } : {};
 }
 
-/** A soft bound: the axis reaches at least there. */
+/** A soft bound: the axis extends at least to it. */
 const bound = (soft, choose) =>
   soft === undefined || soft === null
     ? null
@@ -183,7 +183,7 @@ function drawn({ field, custom, name, colour, points, repeated }, axes, { interv
 }
 
 const hasNumber = (point) => point !== undefined && point[1] !== null;
-/** With a gap where nothing came for longer than `gap` milliseconds, and than three points. */
+/** Insert gaps where no value arrived for longer than `gap` milliseconds and than three points. */
 function parted(points, gap, interval) {
   if (typeof gap !== "number") return points;
   const longest = Math.max(gap, 3 * interval);
@@ -197,7 +197,7 @@ function parted(points, gap, interval) {
 const joined = (spanNulls, interval) =>
   spanNulls === true || (typeof spanNulls === "number" && spanNulls >= interval);
 
-/** Thresholds and annotations are drawn with the first series, or one that has no points. */
+/** Thresholds and annotations are attached to the first series, or to one without points. */
 function decorate(series, shown, { annotations, range }, axes) {
   const lines = [];
   const areas = [];
