@@ -1,10 +1,11 @@
 -- One table per topic of the results bus and one of dead letters; columns as in schemas/avro/.
--- `_topic`, `_partition` and `_offset` say which Kafka record a row came from: the store resumes
--- behind the greatest offset it finds, which the projection `resume` answers without a scan.
--- A record whose arrays are paired (a value and its count) becomes one row per value where that is
--- all it holds (results_latency), and keeps its arrays where it also holds counts that must not
--- repeat (results_generator; see the view generator_send_delays).
--- Old data goes by whole parts of a month: services/store/schema.py sets the TTL by the settings.
+-- `_topic`, `_partition` and `_offset` identify the Kafka record of a row. The store resumes after
+-- the greatest offset, which the projection `resume` returns without a scan.
+-- A record with paired arrays (values and their counts) becomes one row per value if it contains
+-- nothing else (results_latency). It keeps its arrays if it also contains counts that must not be
+-- repeated (results_generator; see the view generator_send_delays).
+-- Old data is dropped in whole parts of a month: services/store/schema.py sets the TTL from the
+-- settings.
 
 CREATE TABLE IF NOT EXISTS tidegauge.results_lifecycle
 (

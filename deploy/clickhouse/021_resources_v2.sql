@@ -1,4 +1,4 @@
--- Columns of results_resources.v2 for a table that was made before them.
+-- Columns of results_resources.v2, for tables created before them.
 
 ALTER TABLE tidegauge.results_resources
     ADD COLUMN IF NOT EXISTS read_bytes Nullable(Int64)

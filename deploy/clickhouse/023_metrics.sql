@@ -1,5 +1,5 @@
--- Samples of Prometheus series: of the broker, of any target that the collector is told to scrape,
--- and the lag of every consumer group. By name first: nobody asks for all series of a time.
+-- Samples of Prometheus series, from the broker and every other configured target, and the lag of
+-- every consumer group. Ordered by name first: queries never read all series of a time.
 
 CREATE TABLE IF NOT EXISTS tidegauge.results_metrics
 (

@@ -1,4 +1,4 @@
--- Columns of results_pipeline.v2 for a table that was made before them.
+-- Columns of results_pipeline.v2, for tables created before them.
 
 ALTER TABLE tidegauge.results_pipeline
     ADD COLUMN IF NOT EXISTS lag_records Nullable(Int64)

@@ -1,4 +1,4 @@
--- Columns of results_resources.v3 for a table that was made before them.
+-- Columns of results_resources.v3, for tables created before them.
 
 ALTER TABLE tidegauge.results_resources
     ADD COLUMN IF NOT EXISTS jit_seconds Nullable(Float64)

@@ -1,6 +1,6 @@
--- Sums of raw tables. They stay when raw rows expire (services/store/schema.py), and answer what
--- a scan of the raw rows would answer, exactly: a percentile needs the count of every value, and
--- counts add up. See services/store/rollups.py for how they stay equal to the raw tables.
+-- Sums of raw tables. They remain when raw rows expire (services/store/schema.py), and give exactly
+-- the same results as a scan of the raw rows: a percentile needs the count of every value, and
+-- counts are additive. services/store/rollups.py keeps them consistent with the raw tables.
 
 CREATE TABLE IF NOT EXISTS tidegauge.latency_minutes
 (

@@ -1,5 +1,4 @@
--- Latency of a watch by partition and by one field of its records, and the view in which people ask
--- for it.
+-- Latency of a watch by partition and by one field of its records, and the view for queries.
 
 CREATE TABLE IF NOT EXISTS tidegauge.results_slices
 (

@@ -1,4 +1,4 @@
--- One row per run, pipeline and stage with everything that is known of it, for questions over runs.
+-- One row per run, pipeline and stage with everything known about it, for queries over runs.
 
 CREATE OR REPLACE VIEW tidegauge.figures AS
 WITH
@@ -51,7 +51,7 @@ WITH
             run_id,
             sum(r.interval_s) AS looked_s,
             any(dateDiff('ms', b.measured_from, b.measured_until)) / 1000 AS measured_s,
-            -- Extrapolates the CPU time of a run for which the collector was away.
+            -- Extrapolates the CPU time of a run during which the collector was unavailable.
             if(any(b.is_whole) AND looked_s < 0.95 * measured_s, measured_s / looked_s, 1) AS missing
         FROM tidegauge.results_resources AS r
         INNER JOIN phases AS b USING (run_id)
@@ -94,7 +94,7 @@ WITH
                 ),
                 event = 'preparing'
             )) AS partitions,
-            -- What a search found, or a share of it, is not in the request.
+            -- A rate found by a search, or a fraction of it, is not in the request.
             anyOrNullIf(
                 JSONExtractFloat(detail, 'request', 'workload', 'load', 'rate_per_second'),
                 event = 'preparing' AND JSONHas(detail, 'request', 'workload')
