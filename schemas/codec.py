@@ -184,10 +184,10 @@ class Records:
             )
         except Exception as error:  # fastavro raises many kinds for corrupt data
             raise DecodeError(
-                f"{writer.name} v{writer.version} does not decode: {said_by(error)}"
+                f"{writer.name} v{writer.version} cannot be decoded: {said_by(error)}"
             ) from error
         if stream.read(1):
-            raise DecodeError(f"{writer.name} v{writer.version} has bytes after its end")
+            raise DecodeError(f"{writer.name} v{writer.version} has trailing bytes")
         try:
             _check_ints(newest, record)
         except ValueError as error:

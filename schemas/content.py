@@ -34,5 +34,5 @@ class Content(Model):
     @model_validator(mode="after")
     def _names_its_file(self) -> "Content":
         if (self.source == "file") != bool(self.path):
-            raise ValueError("path and source = 'file' belong together")
+            raise ValueError("path and source = 'file' must be given together")
         return self

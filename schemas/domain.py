@@ -273,11 +273,11 @@ class DomainSpec(Model):
             for name in stage.reads:
                 if name not in known:
                     raise ValueError(
-                        f"the stage {stage.name} reads {name!r}, which is no input and no stage "
-                        "before it"
+                        f"the stage {stage.name} reads {name!r}, which is neither an input nor "
+                        "an earlier stage"
                     )
             if len(stage.reads) > 1 and not set(stage.reads) <= set(inputs):
-                raise ValueError(f"the stage {stage.name} reads inputs, or one stage")
+                raise ValueError(f"the stage {stage.name} must read inputs, or one stage")
             known.add(stage.name)
         for stage in self.stages:
             self._check_change(stage)
@@ -296,8 +296,8 @@ class DomainSpec(Model):
             )
         if stage.window.parts <= max(change.back for change in stage.changes):
             raise ValueError(
-                f"the window of {stage.name} must be longer: its changes go "
-                f"{max(change.back for change in stage.changes)} windows of {part.name} back"
+                f"the window of {stage.name} must be longer: its changes look "
+                f"back {max(change.back for change in stage.changes)} windows of {part.name}"
             )
 
     @cached_property
@@ -326,9 +326,7 @@ class DomainSpec(Model):
                 window["slide_s"] = left.pop(f"{stage['name']}_slide_s", fallback)
             sizes[stage["name"]] = window["size_s"]
         if left:
-            raise ValueError(
-                f"windows names {next(iter(left))!r}, which no stage of {self.name} has"
-            )
+            raise ValueError(f"windows names {next(iter(left))!r}, which {self.name} does not have")
         return DomainSpec.model_validate(fields)
 
     def fixed(self) -> dict[str, Any]:

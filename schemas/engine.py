@@ -39,12 +39,12 @@ Need = Literal[
 ]
 NEEDS: Final[tuple[Need, ...]] = get_args(Need)
 TYPES: Final[dict[str, tuple[type, str]]] = {
-    "text": (str, "a text"),
-    "integer": (int, "a whole number"),
+    "text": (str, "a string"),
+    "integer": (int, "an integer"),
     "number": (float, "a number"),
     "flag": (bool, "true or false"),
-    "texts": (tuple, "a list of texts"),
-    "table": (dict, "a table of texts"),
+    "texts": (tuple, "a list of strings"),
+    "table": (dict, "a table of strings"),
 }
 
 
@@ -199,16 +199,16 @@ class EngineSpec(Model):
         for ability in self.abilities:
             for name in (*ability.when, *ability.requires):
                 if name not in self.settings:
-                    raise ValueError(f"abilities name {name}, which is no setting")
+                    raise ValueError(f"abilities name {name}, which is not a setting")
             for name in ability.scales_by:
                 if name not in self.settings or self.settings[name].type != "integer":
-                    raise ValueError(f"scales_by names {name}, which is no setting of integers")
+                    raise ValueError(f"scales_by names {name}, which is not an integer setting")
         for name in (name for word in self.command for name in PLACE.findall(word)):
             setting = self.settings.get(name)
             if setting is None or not (setting.type == "integer" or setting.choices):
                 raise ValueError(
-                    f"command names {{{name}}}, which is no whole number and no choice among the "
-                    "settings"
+                    f"command names {{{name}}}, which is neither an integer setting nor a "
+                    "setting with choices"
                 )
         return self
 

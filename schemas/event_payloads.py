@@ -126,7 +126,7 @@ class RateFound(Detail):
     @model_validator(mode="after")
     def _a_rate_is_verified_somewhere(self) -> Self:
         if self.rate_per_second is not None and self.verified_at_per_second is None:
-            raise ValueError("a rate has a verified_at_per_second")
+            raise ValueError("a rate needs verified_at_per_second")
         return self
 
 
@@ -200,9 +200,9 @@ def check_event(topic: str, record: dict[str, Any]) -> None:
         raise codec.DecodeError("counts must be greater than 0")
     is_phase = topic == catalogue.LIFECYCLE and record["event"] == protocol.PHASE_STARTED
     if is_phase and record["phase"] not in PHASES:
-        raise codec.DecodeError(f"{record['phase'][:50]!r} is no phase")
+        raise codec.DecodeError(f"{record['phase'][:50]!r} is not a phase")
     if topic == catalogue.RESOURCES and record["interval_s"] <= 0:
-        raise codec.DecodeError("interval_s is not above 0")
+        raise codec.DecodeError("interval_s must be greater than 0")
     expected = _expected(topic, record)
     if expected is not None:
         try:

@@ -40,7 +40,7 @@ class Faults(Model):
     @model_validator(mode="after")
     def _shares(self) -> "Faults":
         if sum(self.shares) > 1 + 1e-9:
-            raise ValueError("the shares of all faults together must not be above 1")
+            raise ValueError("the sum of the shares of all faults must not exceed 1")
         return self
 
     @property

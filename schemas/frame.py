@@ -70,12 +70,12 @@ def encode(frame: Frame) -> bytes:
 def decode(data: bytes) -> Frame:
     """Parse a whole frame. Raises FrameError."""
     if len(data) < HEAD_BYTES:
-        raise FrameError(f"{len(data)} bytes are less than the head of a frame")
+        raise FrameError(f"{len(data)} bytes are fewer than a frame header has")
     if len(data) > MAX_FRAME_BYTES:
-        raise FrameError(f"{len(data)} bytes are more than a frame may have")
+        raise FrameError(f"{len(data)} bytes exceed the limit of a frame")
     marker, tag, stream, topic, zero, sequence, sent_ns, key_bytes = _HEAD.unpack_from(data)
     if marker != MARKER or zero:
-        raise FrameError("it does not begin like a frame")
+        raise FrameError("its header is invalid")
     begin = HEAD_BYTES + key_bytes
     if begin > len(data):
         raise FrameError("its key is longer than the frame")

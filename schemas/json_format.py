@@ -48,7 +48,7 @@ def decode_json(name: str, data: bytes | None, records: codec.Records) -> dict[s
 
 def _value(member: str, kind: str, given: Any) -> Any:
     if type(given) not in _TYPES[kind]:
-        raise codec.DecodeError(f"{member} is missing or of another type")
+        raise codec.DecodeError(f"{member} is missing or has the wrong type")
     bound = _BOUNDS.get(kind)
     if bound and not -bound <= given < bound:
         raise codec.DecodeError(f"{member} is an integer that does not fit into Avro's {kind}")
@@ -57,7 +57,7 @@ def _value(member: str, kind: str, given: Any) -> Any:
             given.encode()  # an escape such as \ud800 is half of a surrogate pair
         return float(given) if kind == "double" else given
     except (UnicodeEncodeError, OverflowError) as error:
-        raise codec.DecodeError(f"{member} is no {kind}: {codec.said_by(error)}") from error
+        raise codec.DecodeError(f"{member} is an invalid {kind}: {codec.said_by(error)}") from error
 
 
 @cache

@@ -112,7 +112,7 @@ class Load(Model):
 
     def _check_values(self) -> None:
         if self.shape == "sine" and self.amplitude_per_second > self.rate_per_second:
-            raise ValueError("amplitude_per_second must not be above rate_per_second")
+            raise ValueError("amplitude_per_second must not exceed rate_per_second")
         if self.shape == "periodic_burst" and self.burst_ms > self.period_s * 1000:
             raise ValueError("burst_ms must not be longer than period_s")
         if any(not 0 <= rate <= MAX_RATE_PER_SECOND for rate in self.rates_per_second):

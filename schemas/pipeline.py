@@ -67,12 +67,12 @@ class Pipeline(Model):
         settings = self.settings
         if len(settings) > MAX_SETTINGS or len(str(settings)) > MAX_SETTING_CHARACTERS:
             raise ValueError(
-                f"a pipeline has at most {MAX_SETTINGS} settings of together "
-                f"{MAX_SETTING_CHARACTERS} characters"
+                f"a pipeline has at most {MAX_SETTINGS} settings with "
+                f"{MAX_SETTING_CHARACTERS} characters in total"
             )
         name = secret_among(settings)
         if name:
-            raise ValueError(f"{name} looks like a secret, and a run publishes its pipelines")
+            raise ValueError(f"{name} looks like a secret, and runs publish their pipelines")
         return self
 
 

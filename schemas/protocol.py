@@ -214,7 +214,7 @@ class RunRequest(Model):
     def _turns_are_of_its_pipelines(self) -> "RunRequest":
         names = {one.name for one in self.pipelines}
         if self.interleaved is not None and set(self.interleaved.order) != names:
-            raise ValueError("interleaved must be of the pipelines of the run")
+            raise ValueError("interleaved must name exactly the pipelines of the run")
         return self
 
     def stages_of(self, pipeline: Pipeline) -> tuple[Stage, ...]:

@@ -26,7 +26,7 @@ class Scaling(Model):
     @model_validator(mode="after")
     def _rise(self) -> "Scaling":
         if list(self.workers) != sorted(set(self.workers)):
-            raise ValueError("numbers of workers must rise")
+            raise ValueError("numbers of workers must be ascending")
         if self.workers[-1] * self.partitions_per_worker > MOST_PARTITIONS:
             raise ValueError(f"a topic has at most {MOST_PARTITIONS} partitions")
         return self

@@ -55,7 +55,7 @@ class QueueThresholds(Model):
     @model_validator(mode="after")
     def _in_order(self) -> "QueueThresholds":
         if not self.acceptable < self.unacceptable <= self.full:
-            raise ValueError("acceptable < unacceptable <= full is needed")
+            raise ValueError("acceptable < unacceptable <= full is required")
         return self
 
 

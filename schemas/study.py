@@ -142,7 +142,7 @@ class Study(Model):
         systems = {system.name for system in self.systems}
         experiments = {one.name for one in self.experiments}
         if len(experiments) < len(self.experiments) or len(systems) < len(self.systems):
-            raise ValueError("experiments and systems have different names")
+            raise ValueError("names of experiments and systems must be unique")
         for one in self.experiments:
             self._check_experiment(one)
         for score in self.scores:
@@ -158,13 +158,13 @@ class Study(Model):
         self._check_papers(where, [value.system for value in one.paper_values])
         for value in one.paper_values:
             if not set(value.values) <= set(one.figures) or value.stage not in one.stages:
-                raise ValueError(f"{where}: a value of {value.system} is in no cell")
+                raise ValueError(f"{where}: no cell holds a value of {value.system}")
 
     def _check_score(self, score: Score) -> None:
         where = f"score {score.factor}"
         experiment = next((one for one in self.experiments if one.name == score.experiment), None)
         if experiment is None:
-            raise ValueError(f"{where}: no experiment is {score.experiment!r}")
+            raise ValueError(f"{where}: there is no experiment {score.experiment!r}")
         if not set(score.stages) <= set(experiment.stages):
             raise ValueError(f"{where}: {score.experiment} has no such stages")
         if score.figure not in experiment.figures:
@@ -175,9 +175,9 @@ class Study(Model):
     def _check_systems(self, where: str, names: Iterable[str]) -> None:
         for name in names:
             if name not in {system.name for system in self.systems}:
-                raise ValueError(f"{where}: no system is {name!r}")
+                raise ValueError(f"{where}: there is no system {name!r}")
 
     def _check_papers(self, where: str, names: Iterable[str]) -> None:
         for name in names:
             if name not in {system.paper for system in self.systems}:
-                raise ValueError(f"{where}: no system is called {name!r} in the paper")
+                raise ValueError(f"{where}: the paper has no system {name!r}")

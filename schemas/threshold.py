@@ -99,7 +99,7 @@ def parse_threshold(text: str) -> Threshold:
     found = _LINE.fullmatch(line)
     if found is None or not (found["value"] or found["baseline"]):
         raise ValueError(
-            f"{line[:80]!r} is no threshold; it must be like: join.p99_ms <= 50,"
+            f"{line[:80]!r} is not a threshold; examples: join.p99_ms <= 50,"
             " pipeline.cpu_cores < 1.5 or join.p99_ms <= 1.1 * baseline"
         )
     if bool(found["times"]) != bool(found["value"] and found["baseline"]):
@@ -125,7 +125,7 @@ def _check(subject: str, definition: str | None, figure: str, aborts: bool) -> N
     if definition is not None and definition not in DEFINITIONS:
         raise ValueError(f"there is no latency {definition!r}; there are: {', '.join(DEFINITIONS)}")
     if definition is not None and figure not in LATENCY_FIGURES:
-        raise ValueError(f"{figure} is no latency, so it has no {definition}")
+        raise ValueError(f"{figure} is not a latency, so it has no {definition}")
     if aborts and figure not in (*LATENCY_FIGURES, *OF_PIPELINE):
-        raise ValueError(f"{figure} is known at the end of a run only; abort is for latencies and"
-                         " what a pipeline uses")  # fmt: skip
+        raise ValueError(f"{figure} is known only at the end of a run; abort supports latencies"
+                         " and figures of a pipeline's resources")  # fmt: skip

@@ -167,11 +167,11 @@ class Relation(Model):
     @model_validator(mode="after")
     def _in_order(self) -> "Relation":
         if not self.deadline_ms <= self.give_up_ms <= self.remember_ms:
-            raise ValueError("deadline_ms, give_up_ms and remember_ms must be in this order")
+            raise ValueError("deadline_ms <= give_up_ms <= remember_ms is required")
         if self.inputs and self.kind != "join":
-            raise ValueError("inputs belongs to a join")
+            raise ValueError("inputs requires kind = 'join'")
         if self.windows != 1 and self.kind != "window":
-            raise ValueError("windows belongs to the kind window")
+            raise ValueError("windows requires kind = 'window'")
         return self
 
 
@@ -242,9 +242,9 @@ class Watch(Model):
                 raise ValueError(f"the schemas of {side.topic} need a registry or schema_ids")
         fields = {side.by for side in (*self.inputs, *self.outputs) if side.by}
         if len(fields) > 1:
-            raise ValueError(f"latency is told apart by one field, not by {' and '.join(fields)}")
+            raise ValueError(f"latency can be split by one field, not by {' and '.join(fields)}")
         if self.relation.kind == "join" and self.inputs_per_output < 2:
-            raise ValueError("a join has two inputs or more")
+            raise ValueError("a join needs at least two inputs")
         self._check_times()
         return self
 
@@ -252,10 +252,10 @@ class Watch(Model):
         is_window = self.relation.kind == "window"
         for one in self.inputs:
             if bool(one.time) != is_window or one.start or one.end:
-                raise ValueError(f"{one.topic} needs time, for windows and for nothing else")
+                raise ValueError(f"{one.topic} needs time if and only if kind = 'window'")
         for one in self.outputs:
             if not bool(one.start) == bool(one.end) == is_window or one.time:
-                raise ValueError(f"{one.topic} needs start and end, for windows and nothing else")
+                raise ValueError(f"{one.topic} needs start and end if and only if kind = 'window'")
 
 
 class WatchedWorkload(Model):

@@ -222,5 +222,5 @@ class Workload(Model):
         if self.phases.until_steady and self.pipelines_start_s:
             raise ValueError("pipelines that start after the load need a warm_up_s in seconds")
         if self.pipelines_start_s >= self.phases.total_s:
-            raise ValueError("pipelines_start_s must be less than the load lasts")
+            raise ValueError("pipelines_start_s must be less than the duration of the load")
         return self

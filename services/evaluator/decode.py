@@ -212,7 +212,7 @@ def _reason(codec: Records, record: str, value: bytes, error: ValueError) -> str
         codec.decode(value)
     except DecodeError as refusal:
         return str(refusal)
-    return f"{record} does not decode: {said_by(error)}"
+    return f"{record} cannot be decoded: {said_by(error)}"
 
 
 def _why(codec: Records, records: tuple[str, ...], value: bytes | None) -> str:

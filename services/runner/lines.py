@@ -75,5 +75,5 @@ def refused(line: UndecodableLine, pipeline: str) -> Refused:
     """A record that a program could not decode, with the reason as a sentence."""
     said = len(line.value or b"")
     cut = f"; its value of {line.bytes} bytes is cut to {said}" if line.bytes > said else ""
-    reason = f"{pipeline}: the value does not decode{cut}"
+    reason = f"{pipeline}: the value cannot be decoded{cut}"
     return Refused(line.topic, line.value, reason, line.partition, line.offset)

@@ -158,7 +158,7 @@ def _settings(engine: EngineSpec, given: dict[str, Any]) -> dict[str, Any]:
     name = secret_among(given)
     if name:
         where = f"; set it in {engine.secrets[0]}" if engine.secrets else ""
-        raise ValueError(f"{name} looks like a secret, and a run publishes its pipelines{where}")
+        raise ValueError(f"{name} looks like a secret, and runs publish their pipelines{where}")
     found: dict[str, Any] = {}
     for name, setting in engine.settings.items():
         value = given.get(name, setting.default)

@@ -157,7 +157,7 @@ def test_a_run_is_judged_exactly(evaluator):
             b"no record",
             "not in Avro single-object encoding (marker C3 01 missing)",
         ),
-        ("output.p.sliding", NO_RECORD, "output_sliding v1 does not decode"),
+        ("output.p.sliding", NO_RECORD, "output_sliding v1 cannot be decoded"),
     }
 
 

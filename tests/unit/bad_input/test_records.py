@@ -102,9 +102,9 @@ ODD_VALUES = [
     ("num_lanes", -(2**31) - 1, "num_lanes is an integer that does not fit into Avro's int"),
     ("sequence", 2**70, "sequence is an integer that does not fit into Avro's long"),
     ("scheduled_at", LONG_END, "scheduled_at is an integer that does not fit into Avro's long"),
-    ("latitude", 10**400, "latitude is no double: OverflowError"),
-    ("lane", "\ud800", "lane is no string: UnicodeEncodeError"),
-    ("num_lanes", True, "num_lanes is missing or of another type"),
+    ("latitude", 10**400, "latitude is an invalid double: OverflowError"),
+    ("lane", "\ud800", "lane is an invalid string: UnicodeEncodeError"),
+    ("num_lanes", True, "num_lanes is missing or has the wrong type"),
 ]
 
 

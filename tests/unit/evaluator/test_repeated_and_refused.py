@@ -75,10 +75,10 @@ NOT_A_RECORD = [
     ("no marker", b"{}", "not in Avro single-object encoding (marker C3 01 missing)"),
     ("empty", b"", "not in Avro single-object encoding (marker C3 01 missing)"),
     ("another record", SPEED.encoded, "expected traffic_flow, found traffic_speed v1"),
-    ("cut short", WHOLE[:-1], "traffic_flow v1 does not decode"),
-    ("longer than it is", WHOLE + b"\x00", "traffic_flow v1 has bytes after its end"),
-    ("not UTF-8", WHOLE[:11] + b"\xff" + WHOLE[12:], "traffic_flow v1 does not decode"),
-    ("a length below 0", WHOLE[:10] + b"\x01" + WHOLE[11:], "traffic_flow v1 does not decode"),
+    ("cut short", WHOLE[:-1], "traffic_flow v1 cannot be decoded"),
+    ("longer than it is", WHOLE + b"\x00", "traffic_flow v1 has trailing bytes"),
+    ("not UTF-8", WHOLE[:11] + b"\xff" + WHOLE[12:], "traffic_flow v1 cannot be decoded"),
+    ("a length below 0", WHOLE[:10] + b"\x01" + WHOLE[11:], "traffic_flow v1 cannot be decoded"),
 ]
 
 

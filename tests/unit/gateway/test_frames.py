@@ -51,11 +51,11 @@ def test_the_tag_of_a_stack_needs_the_password_of_its_services(tmp_path):
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", "0 bytes are less"),
-        (bytes(HEAD_BYTES), "does not begin"),
+        (b"", "0 bytes are fewer"),
+        (bytes(HEAD_BYTES), "header is invalid"),
         (MARKER + bytes(HEAD_BYTES - 6) + b"\x00\x09", "key is longer"),
-        (MARKER + bytes(1024 * 1024), "more than a frame"),
-        (MARKER + bytes(11) + b"\x01" + bytes(HEAD_BYTES), "does not begin"),
+        (MARKER + bytes(1024 * 1024), "exceed the limit of a frame"),
+        (MARKER + bytes(11) + b"\x01" + bytes(HEAD_BYTES), "header is invalid"),
     ],
 )
 def test_bytes_that_are_no_frame_are_refused_with_the_reason(data, reason):

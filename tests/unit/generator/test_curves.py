@@ -216,7 +216,7 @@ def test_a_replays_due_is_the_inverse_of_scheduled(times, more, per_time, elapse
         ({"shape": "ramp", "rate_per_second": 5}, "the shape 'ramp' needs for_s"),
         (
             {"shape": "sine", "rate_per_second": 5, "amplitude_per_second": 6, "period_s": 1},
-            "amplitude_per_second must not be above rate_per_second",
+            "amplitude_per_second must not exceed rate_per_second",
         ),
         (
             {"shape": "sequence", "parts": ({"rate_per_second": 1}, {"rate_per_second": 1})},

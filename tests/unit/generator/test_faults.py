@@ -58,7 +58,7 @@ def test_delays_follow_their_distribution(distribution, mean_us, max_us):
 
 
 def test_shares_above_one_are_refused():
-    with pytest.raises(ValidationError, match="must not be above 1"):
+    with pytest.raises(ValidationError, match="must not exceed 1"):
         Faults(late=0.6, duplicate=0.6)
 
 

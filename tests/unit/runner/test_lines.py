@@ -42,7 +42,7 @@ def test_a_value_that_does_not_decode_is_a_dead_letter_with_where_it_was():
     found = refused(line, "x")
     assert (found.topic(), found.partition(), found.offset()) == ("a", 2, 7)
     assert (found.key(), found.value()) == (None, b"\x00\x01")
-    assert found.reason == "x: the value does not decode; its value of 9 bytes is cut to 2"
+    assert found.reason == "x: the value cannot be decoded; its value of 9 bytes is cut to 2"
 
 
 def test_a_line_may_come_in_pieces():

@@ -145,14 +145,14 @@ def test_a_run_in_which_a_pipeline_publishes_nothing_is_refused():
         ({"implementation": "state", "state_store": "hdfs"}, "needs state_store rocksdb"),
         ({"incomplete_windows": "publish"}, "can only withhold incomplete windows"),
         ({"mode": "fast"}, "mode: must be one of real-time, micro-batch, continuous"),
-        ({"watermark_s": "1"}, "watermark_s: must be a whole number"),
+        ({"watermark_s": "1"}, "watermark_s: must be an integer"),
         ({"watermark_s": -1}, "watermark_s: must be at least 0"),
-        ({"watermark_s": True}, "watermark_s: must be a whole number"),
+        ({"watermark_s": True}, "watermark_s: must be an integer"),
         ({"batch_duration_s": 4}, "batch_duration_s: must be at least 5"),
         ({"shuffle_partitions": 1025}, "shuffle_partitions: must be at most 1024"),
         ({"quick_compiler": 1}, "quick_compiler: must be true or false"),
-        ({"jvm_options": [1]}, "jvm_options: must be a list of texts"),
-        ({"spark_conf": {"a": 1}}, "spark_conf: must be a table of texts"),
+        ({"jvm_options": [1]}, "jvm_options: must be a list of strings"),
+        ({"spark_conf": {"a": 1}}, "spark_conf: must be a table of strings"),
         ({"watermark": 1}, "watermark: spark has no such setting; there are: "),
         ({"engine": "sparc"}, f"There is no engine 'sparc'; there are: {', '.join(load_engines())}"
          ". Did you mean spark?"),
@@ -286,7 +286,7 @@ def test_an_engine_of_ones_own_names_the_settings_that_are_its_workers(tmp_path:
         with_workers(one, 9, "p-w9")
     for wrong in ("", setting.replace("integer", "number").replace("= 1", "= 1.0")):
         (tmp_path / "engine.toml").write_text(text + wrong)
-        with pytest.raises(DefinitionError, match="scales_by names loops, which is no setting of"):
+        with pytest.raises(DefinitionError, match="loops, which is not an integer setting"):
             load_engine("toy")
 
 
@@ -306,7 +306,7 @@ def test_folders_of_engines_mean_the_same_to_processes_elsewhere(tmp_path: Path,
         (TOY.replace('command = ["python", "toy.py"]', ""), "either a module or a command"),
         ("name = [", "engine.toml: "),
         (TOY + '[settings.stages]\ntype = "text"\nhelp = "x"', "every pipeline has stages"),
-        (TOY + '[settings.a]\ntype = "text"\ndefault = 1\nhelp = "x"', "must be a text"),
+        (TOY + '[settings.a]\ntype = "text"\ndefault = 1\nhelp = "x"', "must be a string"),
     ],
 )
 def test_a_wrong_engine_file_is_told_in_one_sentence(tmp_path, monkeypatch, text, reason):

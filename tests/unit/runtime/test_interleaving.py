@@ -93,5 +93,5 @@ def test_what_cannot_be_measured_in_turns_is_refused(fields, reason):
 
 def test_turns_are_of_the_pipelines_of_the_run():
     fields = asked().model_dump() | {"interleaved": {"block_s": 6, "order": [A, "other"]}}
-    with pytest.raises(ValidationError, match="must be of the pipelines of the run"):
+    with pytest.raises(ValidationError, match="must name exactly the pipelines of the run"):
         RunRequest.model_validate(fields)

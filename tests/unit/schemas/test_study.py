@@ -21,20 +21,20 @@ SCORE = {
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"experiments": [experiment(), experiment()]}, "have different names"),
+        ({"experiments": [experiment(), experiment()]}, "must be unique"),
         ({"experiments": [experiment(scales={"huge": {}})]}, "limits has no scale 'huge'"),
         (
             {"experiments": [experiment(scales={"small": {"systems": ["Nobody"]}})]},
-            "no system is 'Nobody'",
+            "there is no system 'Nobody'",
         ),
         (
             {"experiments": [experiment(paper_values=[NOWHERE])]},
-            "no system is called 'Ghost' in the paper",
+            "the paper has no system 'Ghost'",
         ),
-        ({"experiments": [experiment(paper_values=[NO_CELL])]}, "a value of Quick is in no cell"),
-        ({"scores": [SCORE | {"experiment": "other"}]}, "no experiment is 'other'"),
+        ({"experiments": [experiment(paper_values=[NO_CELL])]}, "no cell holds a value of Quick"),
+        ({"scores": [SCORE | {"experiment": "other"}]}, "there is no experiment 'other'"),
         ({"scores": [SCORE | {"stages": ["sliding"]}]}, "latency has no such stages"),
-        ({"scores": [SCORE | {"figure": "p50_ms", "systems": ["X"]}]}, "no system is 'X'"),
+        ({"scores": [SCORE | {"figure": "p50_ms", "systems": ["X"]}]}, "there is no system 'X'"),
         ({"scores": [SCORE | {"figure": "mean_ms"}]}, "latency has no such figure"),
     ],
 )

@@ -148,8 +148,8 @@ def test_an_event_that_no_row_can_hold_is_unusable_and_says_why(fields, reason):
         (None, "marker C3 01 missing|no value|empty"),
         (b"{}", "marker C3 01 missing"),
         (b"\xc3\x01" + bytes(8), "unknown schema fingerprint"),
-        (codec.encode("results_latency", latency_event())[:-1], "does not decode|after its end"),
-        (codec.encode("results_latency", latency_event()) + b"x", "bytes after its end"),
+        (codec.encode("results_latency", latency_event())[:-1], "cannot be decoded|trailing bytes"),
+        (codec.encode("results_latency", latency_event()) + b"x", "has trailing bytes"),
     ],
 )
 def test_bytes_that_are_no_record_are_unusable_and_say_why(value, reason):
