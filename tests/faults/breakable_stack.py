@@ -1,4 +1,4 @@
-"""A whole stack whose parts a test kills and stops, and what it says about itself meanwhile."""
+"""A whole stack whose parts a test kills and pauses, and its status meanwhile."""
 
 import json
 import os
@@ -33,14 +33,14 @@ DEADLINE_S = 120
 PIPELINE = "calibration"
 STAGES = ("ingest", "parse", "tumbling")
 DEADLINE_MS = 60_000
-# A budget that many deaths do not use up, without longer and longer waiting.
+# A restart budget that many kills do not exhaust, without increasing delays.
 GENEROUS = {"TIDEGAUGE_MAX_RESTARTS": "50", "TIDEGAUGE_RESTART_WINDOW_S": "1"}
-# Rows stay, whatever times they have.
+# Retention is off, so rows remain whatever their times are.
 KINDS = ("LATENCY", "PROGRESS", "IDLE_RESOURCES", "DEAD_LETTER", "PAIRS", "METRICS", "SLICES")
 FOR_EVER = {f"TIDEGAUGE_KEEP_{kind}_DAYS": "0" for kind in KINDS}
-# Topics of which an event becomes several rows.
+# Topics whose events become several rows.
 SEVERAL_ROWS = (catalogue.LATENCY, catalogue.PAIRS, catalogue.METRICS, catalogue.SLICES)
-# Nothing but the fault itself shall make a run INVALID or an output late, however busy the machine.
+# Only the fault itself may make a run INVALID or an output late, however busy the machine is.
 WORKLOAD = """
 name = "{name}"
 summary = "-"
@@ -67,14 +67,14 @@ Report = dict[str, Any]
 
 
 class BreakableStack:
-    """A stack that runs by itself, and its parts. `begin_load` runs a load in another process."""
+    """A running stack and its parts. `begin_load` runs a load in another process."""
 
     def __init__(self, data: Path) -> None:
         self.settings = ServiceSettings(data=data, base_port=free_base_port())
         self.tidegauge = CommandLine(data, self.settings.base_port)
 
     def start(self, **environment: str) -> None:
-        """Bring it up, with a budget of restarts that tests do not use up."""
+        """Start it with a restart budget that tests do not exhaust."""
         done = self.tidegauge("up", "--detach", **GENEROUS | environment)
         assert done.returncode == 0, done.stderr
 
@@ -83,15 +83,15 @@ class BreakableStack:
         return {service.name: asdict(service) for service in self._status()}
 
     def restarts(self) -> dict[str, int]:
-        """How often each part was started again."""
+        """Number of restarts of each part."""
         return {service.name: service.restarts for service in self._status()}
 
     def is_ready(self) -> bool:
-        """Whether every part serves."""
+        """Whether every part is ready."""
         return {service.state for service in self._status()} == {"ready"}
 
     def processes(self, name: str) -> list[psutil.Process]:
-        """A part's process, or that of the pipeline's driver where it runs now."""
+        """The process of a part, or the driver of the pipeline of this name."""
         part = "runner" if name == "driver" else name
         found = [psutil.Process(one.pid) for one in self._status() if one.name == part]
         if name == "driver":
@@ -99,13 +99,13 @@ class BreakableStack:
         return found
 
     def kill(self, name: str) -> None:
-        """End a part with -9."""
+        """Kill a part with SIGKILL."""
         (process,) = self.processes(name)
         process.send_signal(signal.SIGKILL)
 
     @contextmanager
     def paused(self, name: str) -> Iterator[None]:
-        """Its process does nothing while the block runs, and goes on after it."""
+        """Pause its process (SIGSTOP) while the block runs."""
         (process,) = self.processes(name)
         process.send_signal(signal.SIGSTOP)
         try:
@@ -116,8 +116,8 @@ class BreakableStack:
     def begin_load(
         self, pipeline: str = PIPELINE, **differently: object
     ) -> "subprocess.Popen[str]":
-        """A run of WORKLOAD on the calibration pipeline, 100 records/s for 15 s unless told
-        differently. Its report goes to `report_path`."""
+        """Start a run of WORKLOAD on the calibration pipeline, by default at 100 records/s for 15
+        s. Its report is written to `report_path`."""
         usual = {"rate": 100, "measure_s": 15, "deadline_ms": DEADLINE_MS, "late_ms": 60_000}
         path = self.settings.data / "broken.toml"
         path.write_text(WORKLOAD.format(name="broken", **usual | differently))
@@ -133,29 +133,29 @@ class BreakableStack:
 
     @property
     def report_path(self) -> Path:
-        """Where the report of the newest run is, once it has ended."""
+        """Path of the newest run's report, which is written when the run ends."""
         return self.settings.data / "report.json"
 
     def ended(self, run: "subprocess.Popen[str]") -> tuple[int, Report, str]:
-        """Exit code, report and output of a run, once it has ended."""
+        """Wait for a run; returns exit code, report and output."""
         output, errors = run.communicate(timeout=2 * DEADLINE_S)
         said = output + errors
         assert self.report_path.exists(), said
         return run.returncode, json.loads(self.report_path.read_text()), said
 
     def ended_clean(self, run: "subprocess.Popen[str]") -> Report:
-        """Report of a run, once it has ended, which must be valid and clean."""
+        """Wait for a run, which must be valid and clean; returns its report."""
         code, report, said = self.ended(run)
         assert (code, report["valid"], report["invalid_reasons"]) == (0, True, []), said
         assert report["conclusion"]["clean"], said
         return report
 
     def has_clean_run(self) -> Report:
-        """A short run, which must be valid and clean."""
+        """Do a short run, which must be valid and clean; returns its report."""
         return self.ended_clean(self.begin_load(measure_s=5))
 
     def sql(self, sql: str) -> list[dict[str, Any]]:
-        """Rows of a query; none while the store does not answer."""
+        """Rows of a query; none while the store is unavailable."""
         try:
             return query(store_url(self.settings), sql)
         except QueryError:
@@ -167,7 +167,7 @@ class BreakableStack:
         return str(rows[0]["phase"]) if rows else ""
 
     def await_measuring(self) -> None:
-        """Wait until outputs of the measure phase of a run that goes on are measured."""
+        """Wait until outputs of the measure phase of the running run are counted."""
         eventually(lambda: self.phase() == "measure", "the load goes on")
         newest = "SELECT argMax(run_id, requested_at) FROM runs"
         seen = (
@@ -176,8 +176,8 @@ class BreakableStack:
         eventually(lambda: self.sql(seen), "outputs are measured")
 
     def ends(self, *topics: str) -> dict[str, int]:
-        """Offset of the next record of each topic, all of which have one partition; 0 where there
-        is none yet: those of a domain are made by its first run."""
+        """End offset of each topic, all of which have one partition; 0 if it does not exist yet.
+        Topics of a domain are created by its first run."""
         consumer = assigned_consumer(self.settings, "tests")
         try:
             return {topic: end for (topic, _), end in ends_of(consumer, topics).items()}
@@ -187,8 +187,8 @@ class BreakableStack:
             consumer.close()
 
     def let_pass(self, seconds: float) -> None:
-        """Wait until so much time has passed for those parts that go on: by the broker's time of
-        what the collector publishes every second."""
+        """Wait until this time has passed for the running parts, by LogAppendTime of the
+        collector's events of every second."""
         consumer = assigned_consumer(self.settings, "tests")
         try:
             until_ms = int(1000 * (time.time() + seconds))
@@ -214,7 +214,7 @@ def breakable_stack(data: Path, **environment: str) -> Iterator[BreakableStack]:
 
 
 def eventually(condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
-    """Wait for a condition, which may fail meanwhile because a broker is away."""
+    """Wait for a condition. It may raise meanwhile because a broker is down."""
     deadline = time.monotonic() + deadline_s
     while not _holds(condition):
         assert time.monotonic() < deadline, f"in vain: {what}"
@@ -229,8 +229,8 @@ def _holds(condition: Callable[[], object]) -> bool:
 
 
 def nothing_twice(stack: BreakableStack, report: Report, deadline_ms: int = DEADLINE_MS) -> None:
-    """Assert that every input of a run is on the bus once, and that no output was counted that is
-    not there, or twice; of a valid run, that each was counted."""
+    """Assert that every input of a run is on the bus once, and that every counted output exists and
+    was counted once; if the run is valid, also that every output was counted."""
     sent = sequences(stack, report["run_id"])
     assert set(sent.values()) <= {1}, [one for one, times in sent.items() if times > 1]
     stages = report["pipelines"][PIPELINE]["stages"]
@@ -258,7 +258,7 @@ def nothing_twice(stack: BreakableStack, report: Report, deadline_ms: int = DEAD
 
 
 def sequences(stack: BreakableStack, run_id: str) -> Counter[int]:
-    """Sequences of a run in the input topics, and how often each is there."""
+    """Sequence numbers of a run in the input topics, and how often each occurs."""
     found: Counter[int] = Counter()
     for topic in INPUTS:
         reader = Reader(stack.settings, topic)
@@ -270,7 +270,7 @@ def sequences(stack: BreakableStack, run_id: str) -> Counter[int]:
 
 
 def on_the_bus(settings: ServiceSettings) -> dict[str, int]:
-    """Records of each results topic."""
+    """Number of records of each results topic."""
     consumer = assigned_consumer(settings, "tests")
     try:
         found = {t: watermarks(consumer, TopicPartition(t, 0)) for t in catalogue.RESULTS}
@@ -280,9 +280,9 @@ def on_the_bus(settings: ServiceSettings) -> dict[str, int]:
 
 
 def every_event_once(stack: BreakableStack) -> None:
-    """Assert that the projection is what a rebuild makes, and that each event on the bus is in it
-    once, or a dead letter, or both where it decodes and says too little."""
-    rebuilt = stack.tidegauge("rebuild")  # 0 only if every table holds the same rows as before
+    """Assert that a rebuild gives the same projection, and that each event on the bus is in it
+    once, or a dead letter, or both if it can be decoded but is incomplete."""
+    rebuilt = stack.tidegauge("rebuild")  # 0 only if every table has the same rows as before
     assert rebuilt.returncode == 0, rebuilt.stdout + rebuilt.stderr
     for topic, events in on_the_bus(stack.settings).items():
         rows = f"SELECT _offset FROM {catalogue.record_of(topic)} WHERE _offset < {events}"

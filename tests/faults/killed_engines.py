@@ -1,4 +1,4 @@
-"""The table of docs/failures.md, from the figures that test_killed_engines.py has written.
+"""Writes the table of docs/failures.md from the figures of test_killed_engines.py.
 
 .venv/bin/python -m tests.faults.killed_engines
 """
@@ -12,7 +12,7 @@ from services.runtime.engines import load_engine
 from services.runtime.settings import ROOT
 from tests.documentation import replaced
 
-RESULTS = "TIDEGAUGE_KILLED_ENGINES"  # names the file that the test writes to
+RESULTS = "TIDEGAUGE_KILLED_ENGINES"  # environment variable: the file that the test writes to
 FIGURES = ROOT / "docs" / "killed-engines.json"
 PAGE = ROOT / "docs" / "failures.md"
 MARK = "killed engines"
@@ -20,9 +20,9 @@ MARK = "killed engines"
 
 @dataclass(frozen=True)
 class Row:
-    """What the kill of one pipeline cost. out_s: the longest time without an output of a stage,
-    None where none came any more; reason: why the run is INVALID, empty where it is valid; the
-    counts are of outputs of the measured phase."""
+    """Effects of killing one pipeline. out_s: the longest time without an output of a stage; None
+    if there were none afterwards. reason: why the run is INVALID, empty if it is valid. The counts
+    are of outputs of the measure phase."""
 
     pipeline: str
     engine: str
@@ -39,7 +39,7 @@ class Row:
 
 
 def measured_pipelines() -> tuple[str, ...]:
-    """Every pipeline of Spark and of an engine of `engines/`."""
+    """Every pipeline of Spark and of an engine in `engines/`."""
     found = []
     for name in names(PIPELINES_DIR):
         engine = load_engine(load_pipeline(name).engine)
@@ -49,20 +49,20 @@ def measured_pipelines() -> tuple[str, ...]:
 
 
 def keep(path: Path, row: Row) -> None:
-    """Put the row into the file, in place of an earlier one of its pipeline."""
+    """Add the row to the file, replacing an earlier one of its pipeline."""
     rows = {one.pipeline: one for one in read(path)} | {row.pipeline: row}
     found = [asdict(rows[name]) for name in sorted(rows)]
     path.write_text(json.dumps(found, indent=1) + "\n")
 
 
 def read(path: Path = FIGURES) -> list[Row]:
-    """All rows of a file; none where there is no file."""
+    """All rows of a file; none if it does not exist."""
     given = json.loads(path.read_text()) if path.exists() else []
     return [Row(**one | {"stages": tuple(one["stages"])}) for one in given]
 
 
 def table(rows: list[Row]) -> str:
-    """Markdown; those first that were out for the shortest time."""
+    """Markdown, sorted by the duration of the outage."""
     head = ("pipeline", "out for", "late", "repeated", "lost", "wrong", "of outputs", "the run is")
     lines = [_line(head), _line(("---", *["---:"] * 6, "---"))]
     for row in sorted(rows, key=lambda one: (one.reason != "", one.out_s or 0, one.pipeline)):
@@ -70,7 +70,7 @@ def table(rows: list[Row]) -> str:
         judged = row.exact + row.late + row.missing + row.wrong
         wrong = row.wrong + row.unexpected
         counts = (row.late, row.duplicate, row.missing, wrong, judged)
-        # What follows the exit code is the last line of a log.
+        # After the exit code comes the last line of a log.
         reason, code, _log = row.reason.partition(")")
         verdict = f"INVALID: {reason}{code}" if row.reason else "valid"
         cells = (f"`{row.pipeline}`", out, *(f"{count}" for count in counts), verdict)

@@ -1,9 +1,9 @@
-"""Runs in which something else than usual takes time, on purpose, and what the bus said of them.
+"""Runs with a planted slowdown, and recordings of their events.
 
     python -m tests.faults.planted FOLDER 3      # three runs of each kind, written as recordings
 
-A recording is the request and phases of a run and its events that a conductor looks at, so that a
-test can replay it: `tests/unit/conductor/data/planted`.
+A recording contains the request and phases of a run and the events that the conductor reads, so
+that a test can replay it: `tests/unit/conductor/data/planted`.
 """
 
 import json
@@ -37,8 +37,8 @@ from tests.integration.service_process import Reader
 MEASURE_S = 24
 RATE = 400
 SEND_DELAY_ALLOWED_MS = 500
-WAIT_S = 6  # in the measured phase, before something is planted
-# A generator that has a tenth of the time sends in bursts, up to so much too late.
+WAIT_S = 6  # in the measure phase, before the fault
+# A generator that runs a tenth of the time sends in bursts, which are late by up to this time.
 STILL_S, RUNS_S = 1.0, 0.1
 SLOW = {"slow_every_s": 8, "slow_ms": 400}
 PIPELINE = """
@@ -51,7 +51,7 @@ delay_ms = 5
 
 @dataclass(frozen=True)
 class Kind:
-    """What is planted, and the part that a run must name for it; empty: none."""
+    """The fault, and the part that a run must report for it; empty: none."""
 
     name: str
     part: str
@@ -70,14 +70,14 @@ KINDS = (
 
 
 def pass_time(seconds: float) -> None:
-    """Let so much time pass, also while the broker stands still."""
+    """Wait, also while the broker is paused."""
     until_s = time.monotonic() + seconds
     eventually(lambda: time.monotonic() >= until_s, f"{seconds:g} s pass")
 
 
 @contextmanager
 def flapping(process: psutil.Process, still_s: float, runs_s: float) -> Iterator[None]:
-    """A process stands still and runs in turns while the block runs."""
+    """Alternately pause and resume a process while the block runs."""
     over = threading.Event()
 
     def flap() -> None:
@@ -103,7 +103,7 @@ def _burn() -> None:
 
 @contextmanager
 def hogs() -> Iterator[None]:
-    """Two programs on every core that do nothing but take it, while the block runs."""
+    """Two programs per core that use all CPU time, while the block runs."""
     programs = [
         multiprocessing.get_context("spawn").Process(target=_burn, daemon=True)
         for _ in range(2 * (os.cpu_count() or 1))
@@ -120,14 +120,14 @@ def hogs() -> Iterator[None]:
 
 @contextmanager
 def capped(stack: BreakableStack) -> Iterator[None]:
-    """The generator has little of the time while the block runs."""
+    """The generator gets little CPU time while the block runs."""
     (generator,) = stack.processes("generator")
     with flapping(generator, STILL_S, RUNS_S):
         yield
 
 
 def _plant(stack: BreakableStack, kind: str) -> None:
-    """In the middle of a run."""
+    """Plant the fault in the middle of a run."""
     with ExitStack() as planted:
         if kind == "hog":
             planted.enter_context(hogs())
@@ -146,7 +146,7 @@ def _plant(stack: BreakableStack, kind: str) -> None:
 
 
 def planted_run(stack: BreakableStack, kind: str) -> Report:
-    """A run in which this was planted; its report."""
+    """A run with this fault; returns its report."""
     path = stack.settings.data / "planted.pipeline.toml"
     settings = SLOW if kind == "slow_pipeline" else {}
     path.write_text(PIPELINE + "".join(f"{name} = {value}\n" for name, value in settings.items()))
@@ -165,9 +165,9 @@ def planted_run(stack: BreakableStack, kind: str) -> Report:
 
 
 def names_it(told: dict[str, Any], kind: Kind) -> bool:
-    """Whether a report, or a conclusion, says what was planted: that more late seconds are of that
-    part than of any other, and that it disturbed the run, unless it is the pipeline; of nothing
-    that nothing did."""
+    """Whether a report or a conclusion names the fault: most late seconds have that part as their
+    cause, and it disturbed the run, unless it is the pipeline. Without a fault nothing may be
+    named."""
     if not kind.part:
         return told["disturbed"] is False
     seconds = told["late"]["by"]
@@ -180,7 +180,7 @@ def names_it(told: dict[str, Any], kind: Kind) -> bool:
 
 
 def recording(settings: ServiceSettings, run_id: str, kind: Kind) -> dict[str, Any]:
-    """What a conductor heard of a run."""
+    """The events of a run that the conductor reads."""
     events = [
         [topic, event]
         for topic in BUS
@@ -199,13 +199,13 @@ def _events(settings: ServiceSettings, topic: str, run_id: str) -> list[dict[str
 
 
 def write(folder: Path, name: str, found: dict[str, Any]) -> None:
-    """Keep a recording."""
+    """Write a recording."""
     text = json.dumps(found, separators=(",", ":"), default=_milliseconds)
     (folder / f"{name}.json.xz").write_bytes(lzma.compress(text.encode(), preset=9))
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A recording."""
+    """Read a recording."""
     found: dict[str, Any] = json.loads(lzma.decompress(path.read_bytes()))
     return found
 
@@ -215,7 +215,7 @@ def _milliseconds(value: Any) -> int:
 
 
 def main() -> None:
-    """Record runs of every kind, or of those that are named."""
+    """Record runs of every kind, or of the kinds given."""
     folder, times, wanted = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     folder.mkdir(parents=True, exist_ok=True)
     kinds = [kind for kind in KINDS if not wanted or kind.name in wanted]

@@ -1,5 +1,5 @@
-"""Records that are none, on every topic while a run goes on: each becomes a dead letter, no part
-dies, and of a run only those on an output topic are held against its pipeline."""
+"""Corrupt records on every topic during a run: each becomes a dead letter, no part dies, and only
+those on an output topic count against the pipeline."""
 
 from collections.abc import Iterator
 
@@ -43,9 +43,8 @@ def one_of(stack: BreakableStack, topic: str) -> bytes:
 
 
 def corrupt(stack: BreakableStack, topics: tuple[catalogue.Topic, ...]) -> Places:
-    """Publish to each topic noise, a record that was cut short, one of a topic that it is not, and
-    nothing, and events of the run whose detail cannot be read or says too little; returns where
-    they are."""
+    """Publish to each topic noise, a truncated record, a record of another topic and a null value,
+    and events of the run with unreadable or incomplete details. Returns their positions."""
     foreign = one_of(stack, catalogue.GENERATOR), one_of(stack, catalogue.CONTROL)
     event = RELEASED.decode(one_of(stack, catalogue.LIFECYCLE))[1]
     empty = [{"event": one, "detail": "{}"} for one in (protocol.DRAINED, protocol.FAILED)]
@@ -57,7 +56,7 @@ def corrupt(stack: BreakableStack, topics: tuple[catalogue.Topic, ...]) -> Place
 
     producer, sent = idempotent_producer(stack.settings, "tests"), 0
     for topic in topics:
-        cut = RELEASED.header(topic.records[0]) + b"\x02"  # a text of one character: missing
+        cut = RELEASED.header(topic.records[0]) + b"\x02"  # its text of one character is missing
         values = [NOISE, cut, foreign[topic.name == catalogue.GENERATOR], None]
         if topic.name == catalogue.LIFECYCLE:
             for changes in ({"detail": "no JSON"}, *empty):
@@ -71,7 +70,7 @@ def corrupt(stack: BreakableStack, topics: tuple[catalogue.Topic, ...]) -> Place
 
 
 def is_dead_letter(stack: BreakableStack, place: tuple[str, int]) -> bool:
-    """Whether somebody has kept the record, with a reason."""
+    """Whether there is a dead letter for the record, with a reason."""
     topic, offset = place
     where = f"topic = '{topic}' AND `offset` = {offset} AND reason != ''"
     return bool(stack.sql(f"SELECT 1 FROM dead_letter WHERE {where} LIMIT 1"))
@@ -97,7 +96,7 @@ def test_corrupt_records_on_topics_of_services_and_inputs_change_no_figure(
 
 
 def test_corrupt_outputs_are_unexpected_and_nothing_else_changes(stack: BreakableStack) -> None:
-    # An output that nothing explains is unexpected when its input had until the deadline to come.
+    # An output without a cause is unexpected once its deadline is past.
     run = stack.begin_load(deadline_ms=20_000)
     stack.await_measuring()
     places = corrupt(stack, OUTPUTS)
@@ -107,7 +106,7 @@ def test_corrupt_outputs_are_unexpected_and_nothing_else_changes(stack: Breakabl
         verdicts = report["pipelines"][PIPELINE]["stages"][stage]["verdicts"]
         failed = {name: verdicts[name] for name in protocol.FAILED_VERDICTS}
         assert failed == dict.fromkeys(protocol.FAILED_VERDICTS, 0) | {"unexpected": 4}, stage
-        if stage != "tumbling":  # of which there are as many as windows
+        if stage != "tumbling":  # tumbling has one output per window
             assert verdicts["exact"] == report["input"]["records"]
     assert_kept(stack, places)
     every_event_once(stack)

@@ -1,4 +1,4 @@
-"""The disk of the store is full for a while: it says so, loses nothing and goes on."""
+"""The store's disk is temporarily full: the store reports it, loses nothing and continues."""
 
 import os
 import subprocess
@@ -40,7 +40,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 @contextmanager
 def ballast(disk: Path) -> Iterator[Callable[[], None]]:
-    """What fills the disk, again where its owner has freed some; the block leaves nothing there."""
+    """Fill the disk, repeatedly if the store frees space; remove the filling after the block."""
     with TemporaryFile(dir=disk, buffering=0) as file:
 
         def fill() -> None:
@@ -52,7 +52,7 @@ def ballast(disk: Path) -> Iterator[Callable[[], None]]:
 
 
 def complaints(stack: BreakableStack) -> list[str]:
-    """What the store's log says of room that it does not have."""
+    """Lines of the store's log about missing disk space."""
     log = log_path(stack.settings.data, "store").read_text()
     return [line for line in log.splitlines() if "space" in line]
 

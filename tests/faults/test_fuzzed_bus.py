@@ -1,7 +1,7 @@
-"""Fuzzed records on every topic of a stack, while a run goes on and after it: no part dies, each
-record is projected or a dead letter, and the next run is clean.
+"""Fuzzed records on every topic of a stack, during and after a run: no part dies, each record is
+projected or becomes a dead letter, and the next run is clean.
 
-FUZZ_EXAMPLES says how many records; FUZZ_SEED repeats those of a seed.
+FUZZ_EXAMPLES is the number of records; FUZZ_SEED repeats those of a seed.
 """
 
 import os
@@ -44,7 +44,7 @@ def newest_run(stack: BreakableStack) -> str:
 
 
 def fuzz(stack: BreakableStack, seed: str, records: int, run_id: str) -> dict[str, list[int]]:
-    """Write fuzzed records over all topics; returns their offsets by topic."""
+    """Write fuzzed records to all topics; returns their offsets by topic."""
     offsets: dict[str, list[int]] = {topic.name: [] for topic in TOPICS}
     failures: list[str] = []
 
@@ -69,7 +69,7 @@ def fuzz(stack: BreakableStack, seed: str, records: int, run_id: str) -> dict[st
 
 
 def is_known(stack: BreakableStack, topic: str, offsets: list[int]) -> bool:
-    """Whether every one of these records is a row, a dead letter or an event without values."""
+    """Whether each of these records is a row, a dead letter or an event without values."""
     first, last = min(offsets), max(offsets)
     place = f"BETWEEN {first} AND {last}"
     table = TABLES[topic].name
@@ -88,7 +88,7 @@ def test_fuzzed_records_stop_no_part_and_are_all_accounted_for(stack: BreakableS
     run = stack.begin_load()
     stack.await_measuring()
     during = fuzz(stack, f"{SEED} during", EXAMPLES // 2, newest_run(stack))
-    run.communicate(timeout=300)  # its records were tampered with: whatever it says
+    run.communicate(timeout=300)  # its records were tampered with, so the result is ignored
     after = fuzz(stack, f"{SEED} after", EXAMPLES // 2, newest_run(stack))
     for topic in TABLES:
         for offsets in (during[topic], after[topic]):

@@ -1,4 +1,5 @@
-"""A broker that wants a login over TLS: with credentials everything works, without nothing does."""
+"""A broker that requires a login over TLS: with credentials everything works, without them
+nothing."""
 
 import json
 import os
@@ -42,7 +43,7 @@ ssl.truststore.location={{directory}}/certificate.pem
 
 
 def certify(folder: Path) -> Path:
-    """A certificate of its own for this host; returns what clients must trust."""
+    """A self-signed certificate for this host; returns the file that clients must trust."""
     key, certificate = folder / "key.pem", folder / "certificate.pem"
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
     command += ["-keyout", str(key), "-out", str(certificate), "-subj", "/CN=127.0.0.1"]

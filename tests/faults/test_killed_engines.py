@@ -1,7 +1,6 @@
-"""Every engine is killed with -9 in mid-run: what is late, repeated or lost, and for how long it is
-out. TIDEGAUGE_KILLED_ENGINES names a file for the figures, of which killed_engines.py writes the
-table of docs/failures.md.
-"""
+"""Kills every engine with SIGKILL during a run, and records late, repeated and lost outputs and the
+duration of the outage. TIDEGAUGE_KILLED_ENGINES names a file for the figures, from which
+killed_engines.py writes the table of docs/failures.md."""
 
 import json
 import os
@@ -22,14 +21,14 @@ from tests.integration.kafka_broker import free_base_port
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
-# Shorter; and the machine may be slow: what is right is tested, how long it takes is written down.
+# Shorter, and tolerant of a slow machine: correctness is tested, durations are only recorded.
 CHANGES = {
     "max_send_delay_p99_ms = 200": "max_send_delay_p99_ms = 10_000",
     "at_s = 15": "at_s = 10",
     "kills =": "keep_up_s = 4\nkills =",
     "measure_s = 75": "measure_s = 45",
 }
-# From one output to the next, where the later one came after the kill.
+# Time between consecutive outputs, if the later one came after the kill.
 GAP = """
     SELECT max(gap_ms) / 1000 AS gap_s FROM (
         SELECT stage, appended_ms, appended_ms - lagInFrame(appended_ms, 1, appended_ms) OVER
@@ -40,7 +39,7 @@ GAP = """
         WHERE run_id = '{run_id}' AND event = 'killed'
     ) HAVING count() > 0
 """
-# What a stage publishes again after a kill, the windows after it count again.
+# Outputs repeated after a kill are counted again by the windows after them.
 REPEATS_INTO_WINDOWS = ("spark-realtime-via-topics",)
 
 
@@ -77,15 +76,15 @@ def test_an_engine_that_resumes_loses_nothing_and_any_other_ends_the_run(
 
 
 def gap_s(tidegauge: CommandLine, run_id: str) -> float | None:
-    """The longest time without an output of a stage that ended after the kill; None without any
-    output after it."""
+    """The longest time without an output of a stage that ended after the kill; None if there were
+    no outputs after it."""
     done = tidegauge("sql", GAP.format(run_id=run_id), "--format", "json")
     assert done.returncode == 0, done.stderr
     return float(json.loads(done.stdout)["gap_s"]) if done.stdout.strip() else None
 
 
 def row_of(name: str, report: dict[str, Any], out_s: float | None) -> Row:
-    """What the report says, of all stages together."""
+    """The figures of a report, summed over all stages."""
     found = report["pipelines"][name]
     totals = {
         verdict: sum(cell["verdicts"][verdict] for cell in found["stages"].values())

@@ -1,4 +1,4 @@
-"""Parts of a real stack are killed with -9 while a run goes on."""
+"""Parts of a real stack are killed with SIGKILL during a run."""
 
 import json
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def stack(tmp_path: Path) -> Iterator[BreakableStack]:
 
 
 def test_a_store_killed_ten_times_in_a_run_has_every_row_once(stack: BreakableStack) -> None:
-    # The load lasts longer than the kills, some six seconds each, so that there is always more.
+    # The load outlasts the kills, which take some six seconds each, so records keep coming.
     run = stack.begin_load(rate=200, measure_s=150)
     stack.await_measuring()
     counted = "SELECT count() AS n FROM results_latency"

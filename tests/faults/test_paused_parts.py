@@ -1,5 +1,5 @@
-"""Parts stand still for some seconds of a run (SIGSTOP, SIGCONT), as if the network or the machine
-had lost them: no figure is lost or counted twice, and a run that is not as planned says so."""
+"""Parts are paused for some seconds of a run (SIGSTOP, SIGCONT), as in a network or machine outage:
+nothing is lost or counted twice, and a run that deviates from its plan reports it."""
 
 from collections.abc import Iterator
 

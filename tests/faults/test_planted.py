@@ -1,4 +1,4 @@
-"""What a run names when something else than usual takes time on purpose, live."""
+"""The cause that a live run reports for a planted slowdown."""
 
 import json
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
-"""Each part is killed with -9 at a random moment of a run, from its preparation to its last output.
+"""Kills each part with SIGKILL at a random time of a run, from its preparation to its last output.
 
-The moments follow from a seed, which is printed: TIDEGAUGE_FAULTS_SEED=… repeats them.
+The times depend on a seed, which is printed: TIDEGAUGE_FAULTS_SEED=… repeats them.
 """
 
 import os
@@ -24,13 +24,13 @@ from tests.traffic import FLOW
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 SEED = int(os.environ.get("TIDEGAUGE_FAULTS_SEED") or secrets.randbelow(1_000_000))
-# Records on traffic.flow from the begin of a run: at least so much probe traffic, then the load.
+# Records on traffic.flow since the start of a run: at least this much probe traffic, then the load.
 PROBES, LOAD = 500, 1_000
 CONDUCTOR_ENDED = "The conductor was ended while the run was going on."
-# What may be said of a run that lost this part in its midst; the others' runs go on.
+# Permitted failure reasons of a run that lost this part; runs that lost other parts continue.
 REASONS = {
-    # A conductor that cannot ask the broker in time ends, and the next one concludes the run. One
-    # that concludes before the broker is back has not heard that it was killed.
+    # A conductor that cannot reach the broker in time exits, and the next one concludes the run.
+    # One that concludes before the broker is back has not heard of the kill.
     "kafka": (
         "kafka was ended by SIGKILL in the middle of the run.",
         "The broker did not do what the conductor asked: ",
@@ -73,7 +73,7 @@ def test_a_run_survives_a_kill_at_any_time_or_says_why_not(
 
 
 def begin_and_await(stack: BreakableStack, records: int) -> "subprocess.Popen[str]":
-    """Begin a run; returns when so many records of it, or of its probe traffic, are there."""
+    """Start a run; returns once this many records of its load or probe traffic are on the topic."""
     before = stack.ends(FLOW)[FLOW]
     run = stack.begin_load()
     eventually(

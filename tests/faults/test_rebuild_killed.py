@@ -1,6 +1,6 @@
-"""The store is killed with -9 at random moments of a rebuild: afterwards the answers are as before.
+"""Kills the store with SIGKILL at random times of a rebuild; afterwards all results are unchanged.
 
-The moments follow from a seed, which is printed: TIDEGAUGE_FAULTS_SEED=… repeats them.
+The times depend on a seed, which is printed: TIDEGAUGE_FAULTS_SEED=… repeats them.
 """
 
 import json
@@ -39,10 +39,10 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BreakableStack]:
 
 
 def answers(stack: BreakableStack, run_id: str) -> dict[str, object]:
-    """Number and digest of the rows of a run in every table, and what the view of runs says."""
+    """Number and digest of a run's rows in every table, and its row of the view of runs."""
     found: dict[str, object] = {}
     for name in NAMES:
-        is_rollup = name == "latency_minutes"  # its offset is the greatest of what was summed
+        is_rollup = name == "latency_minutes"  # its offset is the greatest of the summed rows
         rows = f"(SELECT * EXCEPT (_offset) FROM {name} FINAL)" if is_rollup else name
         (row,) = query(
             store_url(stack.settings),
@@ -60,11 +60,11 @@ def as_before(stack: BreakableStack, run_id: str, before: dict[str, object]) -> 
     try:
         return answers(stack, run_id) == before
     except QueryError:
-        return False  # the store is being started again, or its tables are
+        return False  # the store or its tables are not up yet
 
 
 def rebuild_status(stack: BreakableStack, method: str) -> str:
-    """State of the rebuild; POST asks for one."""
+    """State of the rebuild; POST requests one."""
     url = store_url(stack.settings)
     request = urllib.request.Request(f"{url}/rebuild", headers=url.headers("admin"), method=method)
     with urllib.request.urlopen(request, timeout=60) as answer:
@@ -72,7 +72,7 @@ def rebuild_status(stack: BreakableStack, method: str) -> str:
 
 
 def seconds_of_rebuild(stack: BreakableStack) -> float:
-    """How long a rebuild takes that nobody kills."""
+    """Duration of a rebuild that is not killed."""
     begun_s = time.monotonic()
     rebuild_status(stack, "POST")
     eventually(lambda: rebuild_status(stack, "GET") == "done", "the rebuild is done")

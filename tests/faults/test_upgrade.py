@@ -1,9 +1,10 @@
-"""An upgrade: the data folder of an earlier version gives the answers that version gave.
+"""An upgrade: with the data folder of an earlier version, all results are the same as in that
+version.
 
-`data/folder-of-d85835e.tar.xz` holds what commit d85835e kept of two runs: the broker's records,
-the ClickHouse folder and the conductor's notes. The JSON file beside it holds what that version's
-own `runs`, `report --json` and `sql` answered. Both were made with a retention so long that nothing
-of them expires.
+`data/folder-of-d85835e.tar.xz` contains what commit d85835e stored of two runs: the broker's
+records, the ClickHouse folder and the conductor's notes. The JSON file beside it contains the
+results of that version's own `runs`, `report --json` and `sql`. Both were made with a retention
+that does not expire anything.
 """
 
 import json
@@ -29,7 +30,7 @@ EXPECTED_DIGESTS = {
 
 @pytest.fixture(scope="module")
 def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BreakableStack]:
-    """The old folder as it was on disk: open to others, with a password of 128 bits as hex."""
+    """The old folder as it was on disk: readable by others, with a password of 128 bits as hex."""
     folder = tmp_path_factory.mktemp("old")
     with tarfile.open(DATA / f"{NAME}.tar.xz") as archive:
         archive.extractall(folder, filter="data")
@@ -46,7 +47,7 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BreakableStack]:
 
 
 def answer(stack: BreakableStack, *arguments: str) -> str:
-    """What a command prints; it must succeed."""
+    """Output of a command, which must succeed."""
     done = stack.tidegauge(*arguments, **FOR_EVER)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -58,7 +59,7 @@ def rows(stack: BreakableStack, sql: str) -> list[dict[str, Any]]:
 
 
 def assert_answers_as_then(stack: BreakableStack) -> None:
-    """The old runs are listed, reported and found in SQL as the old version did it."""
+    """Assert that the old runs are listed, reported and found in SQL as in the old version."""
     listed = [" ".join(line.split()) for line in answer(stack, "runs").splitlines()]
     wanted = [" ".join(" ".join(run).split()) for run in EXPECTED["runs"]]
     assert [line for line in listed if line in wanted] == wanted
@@ -74,7 +75,7 @@ def assert_answers_as_then(stack: BreakableStack) -> None:
 
 
 def digests(stack: BreakableStack) -> dict[str, dict[str, list[Any]]]:
-    """Number and digest of the rows of each old run, by table. The columns are those of then."""
+    """Number and digest of the rows of each old run, by table, over the old version's columns."""
     ids = ", ".join(f"'{run_id}'" for run_id in EXPECTED["reports"])
     tables = []
     for table, then in EXPECTED["tables"].items():
@@ -91,7 +92,7 @@ def digests(stack: BreakableStack) -> dict[str, dict[str, list[Any]]]:
 
 
 def assert_contains(found: Any, then: Any, where: str) -> None:
-    """Assert that everything said then is said now; a newer version may say more."""
+    """Assert that all old results are still there; a newer version may add to them."""
     if not isinstance(then, dict):
         assert found == then, where
         return

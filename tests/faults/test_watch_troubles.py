@@ -1,5 +1,5 @@
-"""What may happen to a watched cluster, in a row on one broker: each is told, and the watch goes on
-with counts that are those of a brute force."""
+"""Failures of a watched cluster, one after another on one broker: each is reported, and the watch
+continues with the counts of a brute force."""
 
 import json
 from collections import Counter
@@ -41,7 +41,7 @@ PER_SECOND = 500
 
 
 def order(number):
-    """An order; of some numbers also one whose schema nobody knows, or that is none."""
+    """An order; for some numbers also one with an unknown schema, or an undecodable one."""
     value = datum(ORDER, {"id": number})
     yield "t_in", b"%d" % number, KNOWN + value, None
     if number % 100 == 50:
@@ -69,7 +69,7 @@ def output_number(message):
 
 
 class Shop:
-    """Sends orders in order of their numbers, and makes outputs of them."""
+    """Sends orders in number order, and publishes their outputs."""
 
     def __init__(self, bootstrap, first=0):
         self.bootstrap = bootstrap
@@ -78,26 +78,26 @@ class Shop:
         self._pipeline.start()
 
     def begin(self, count):
-        """Send so many orders; returns who does."""
+        """Start sending `count` orders; returns the sender."""
         load = Load(self.bootstrap, order, count, PER_SECOND, first=self._next)
         self._next += count
         load.start()
         return load
 
     def send(self, count):
-        """Send so many orders and wait until they are sent."""
+        """Send `count` orders and wait until they are sent."""
         self.begin(count).join()
 
     def close(self):
-        """Make the outputs of what was sent, then end."""
+        """Publish the outputs of the sent orders, then stop."""
         self._pipeline.end()
 
     def inputs(self):
-        """Identity and time of every order that is there now."""
+        """Identity and time of every order on the topic."""
         return identified(self.bootstrap, ["t_in"], number_of)
 
     def outputs(self):
-        """The same of outputs."""
+        """Identity and time of every output on the topic."""
         return identified(self.bootstrap, ["t_out"], output_number)
 
 
