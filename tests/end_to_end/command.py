@@ -1,4 +1,4 @@
-"""The command line as a person uses it: a process, its output, its exit code."""
+"""The command line as a user runs it: a process with output and exit code."""
 
 import os
 import subprocess
@@ -25,8 +25,8 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class CommandLine:
-    """`./tidegauge` with its own state and ports. timeout_s: how long a command may take; it is to
-    be shorter than what pytest allows the test."""
+    """`./tidegauge` with its own data folder and ports. timeout_s: time limit of a command; must be
+    shorter than pytest's limit for the test."""
 
     data: Path
     base_port: int
@@ -44,8 +44,8 @@ class CommandLine:
         )
 
     def begin(self, output: Path, *arguments: str) -> "subprocess.Popen[bytes]":
-        """The same without waiting for its end, in a process group of its own, as a shell does it;
-        what it says is in a file."""
+        """Start a command without waiting for it, in its own process group, as a shell does. Its
+        output goes to a file."""
         with output.open("wb") as out:
             return subprocess.Popen(
                 [str(ROOT / "tidegauge"), *arguments],
@@ -57,7 +57,7 @@ class CommandLine:
             )
 
     def processes(self) -> list[str]:
-        """Command lines of all processes that were started with this state."""
+        """Command lines of all processes started with this data folder."""
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
@@ -67,8 +67,8 @@ class CommandLine:
 
     @contextmanager
     def watched(self) -> Iterator[set[Seen]]:
-        """All processes that are started with this state while the context lasts, as any user of
-        the machine can see them: looked at a few times a second."""
+        """Collect the processes started with this data folder during the context, as any user of
+        the machine can see them. Polls a few times a second."""
         seen: set[Seen] = set()
         over = threading.Event()
 

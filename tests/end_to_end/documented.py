@@ -1,9 +1,10 @@
-"""How a test runs the commands of the pages: all that it changes in them, and what must come of it.
+"""Rules by which a test runs the commands of the pages: changes to them, and expected results.
 
-A command goes to a shell as the page has it, comment included, in a copy of this folder whose
-workloads are shorter and more patient (`shortened`). CHANGES is everything that is changed in the
-text of commands; RULES says of every command in which state of the stack it is run and how it is
-judged. A command without a rule fails a test, as does a rule or a change that no command needs.
+A command is passed to a shell as written, including its comment, in a copy of this folder whose
+workloads are shorter and more tolerant (`shortened`). CHANGES lists every change to the text of
+commands. RULES gives, for every command, the state of the stack in which it is run, and how its
+result is judged. A command without a rule fails a test, as does a rule or a change that no command
+needs.
 """
 
 import re
@@ -11,13 +12,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-# Why a search on a busy machine does not find what a rate is, one sentence or several.
+# Reasons why a search on a busy machine finds no rate, one sentence or several.
 TOO_SLOW = (
     r"(?: ?(?:\w+: median latency (?:rises by )?\d+ ms(?: a second|, allowed below \d+)\."
     r"|\w+: drained \d+ s after the end, allowed below \d+ s\."
     r"|Mean CPU \d+% of the cores that the pipeline may use, allowed below \d+%\.))+"
 )
-# What a busy machine does to a run; anything else that makes one INVALID is a failure.
+# Reasons caused by a busy machine; any other reason for INVALID is a failure.
 MACHINE = (
     r"The generator could not send \d+ of \d+ records\.",
     r"The generator was late: [^:]*ms\.",
@@ -28,13 +29,13 @@ MACHINE = (
     rf"No rate was sustained:{TOO_SLOW}",
     rf"The rate found is not sustained at \d+% of it:{TOO_SLOW}",
 )
-# Of `doctor`: what it may find bad on a machine that others use as well.
+# Findings of `doctor` that are acceptable on a shared machine.
 BUSY = r"\d+ cores, load [\d.]+|[\d.]+ GB of memory free"
 
 
 @dataclass(frozen=True)
 class Done:
-    """What came of a command. text: all that it said."""
+    """Result of a command. text: its whole output."""
 
     code: int
     text: str
@@ -46,12 +47,12 @@ def succeeds(done: Done) -> bool:
 
 
 def speaks(done: Done) -> bool:
-    """Exit code 0, and something was said."""
+    """Exit code 0, with output."""
     return succeeds(done) and bool(done.text.strip())
 
 
 def measures(done: Done) -> bool:
-    """Runs that are valid and clean, or INVALID for what the machine did to them."""
+    """All runs are valid and clean, or INVALID only because of the machine."""
     if done.code == 0:
         return "VALID: every expected output was there once, exact and in time." in done.text
     is_unclean = "VALID, but" in done.text
@@ -59,26 +60,25 @@ def measures(done: Done) -> bool:
 
 
 def told_invalid(text: str) -> list[str]:
-    """Why runs are INVALID, as a command tells it: the sentences of each of them."""
+    """The reasons why runs are INVALID, as printed: the sentences of each run."""
     return re.findall(r"^(?:run \d+ of \d+: )?INVALID: (.+)$", text, re.M)
 
 
 def of_the_machine(*reasons: str) -> bool:
-    """Whether these sentences of runs, of which there is at least one, say only what the machine
-    did."""
+    """Whether there is at least one reason, and the machine caused all of them."""
     pattern = rf"(?:(?:{'|'.join(MACHINE)}) ?)+"
     return bool(reasons) and all(re.fullmatch(pattern, one) for one in reasons)
 
 
 def examines(done: Done) -> bool:
-    """All is well, or nothing but that the machine is busy."""
+    """No findings except that the machine is busy."""
     bad = re.findall(r"^bad +(.*)", done.text, re.M)
     return done.code == (1 if bad else 0) and all(re.fullmatch(BUSY, text) for text in bad)
 
 
 def writes_a_page(done: Done) -> bool:
-    """A study that has written its page; with exit code 1 the page says of which runs it has no
-    figures (`without_figures`)."""
+    """A study that has written its page. With exit code 1 the page lists the runs without figures
+    (`without_figures`)."""
     return done.code in (0, 1) and "Wrote" in done.text
 
 
@@ -88,24 +88,24 @@ def without_figures(page: str) -> list[str]:
 
 
 def is_interrupted(done: Done) -> bool:
-    """Ended by Ctrl-C, as the page says."""
+    """Interrupted by Ctrl-C, as on the page."""
     return done.code in (0, 130)
 
 
 def audits(done: Done) -> bool:
-    """Nothing known, or something: what is known about packages changes by itself."""
+    """With or without known vulnerabilities: these change independently of this project."""
     return done.code in (0, 1) and bool(done.text.strip())
 
 
 @dataclass(frozen=True)
 class Rule:
-    """command: pattern of the whole command, as the page has it, without its comment. page: the
-    only one that it is for. stack: whether one must be running, must not be, or it does not matter.
-    leaves: what runs afterwards, if that is something else: nothing, a bare stack, or a suite.
-    runs: how many runs the results must have. says: pattern of something that must be said.
-    within_s: a command that only looks is asked again for so long until it says it.
-    until: what a command says that stays until Ctrl-C. engine: a command that shows that a program
-    of others is here and can work."""
+    """command: pattern of the whole command as written, without its comment. page: the only page it
+    applies to. stack: whether a stack must be running, must not be, or does not matter. leaves:
+    what is running afterwards, if it changes: nothing, a bare stack, or a suite. runs: number of
+    runs that the results must have. says: pattern that the output must contain. within_s: how long
+    a read-only command is repeated until its output contains it. until: output of a long-running
+    command at which it is stopped by Ctrl-C. engine: a command that shows that a required external
+    program is installed and works."""
 
     command: str
     judge: Callable[[Done], bool] = speaks
@@ -121,7 +121,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Change:
-    """command: pattern; what it finds becomes `text`, where {name} is a value of the test's."""
+    """command: pattern that is replaced with `text`, in which {name} is a value of the test."""
 
     command: str
     text: str
@@ -129,14 +129,15 @@ class Change:
 
 TIDEGAUGE = r"\./tidegauge "
 OTHER_PORT = "TIDEGAUGE_BASE_PORT=18000 "
-# A cluster on this machine, so that a test never changes somebody's, with the operators.
+# A cluster on this machine, with the operators: a test must never change any other.
 LOCAL_CLUSTER = (
     "kubectl config current-context | grep -Eq '^(kind|k3d|minikube)' && kubectl get crd"
     " kafkas.kafka.strimzi.io clickhouseinstallations.clickhouse.altinity.com"
 )
 
 RULES = (
-    # What measures. Once from nothing, once on other ports, once on a Kafka of one's own.
+    # Commands that measure: once with nothing running, once on other ports, once on an external
+    # Kafka.
     Rule(TIDEGAUGE + r"run     # start everything, .*", measures, stack="down"),
     Rule(OTHER_PORT + TIDEGAUGE + "run", measures, stack="down"),
     Rule(r"TIDEGAUGE_KAFKA_BOOTSTRAP=\S+ " + TIDEGAUGE + "--data own-kafka run", measures),
@@ -145,7 +146,7 @@ RULES = (
     Rule(TIDEGAUGE + r"bench \w+( --json \S+)?"),
     Rule(r"\.venv/bin/python -m tests\.benchmarks\._engines_page \S+", succeeds),
     Rule(TIDEGAUGE + r"study \w+( .+)?", writes_a_page, stack="up"),
-    # What starts and stops.
+    # Commands that start and stop.
     Rule(
         TIDEGAUGE + "up default",
         is_interrupted,
@@ -160,7 +161,7 @@ RULES = (
     Rule(OTHER_PORT + TIDEGAUGE + "--data second status", says="store +.*ready"),
     Rule(OTHER_PORT + TIDEGAUGE + "--data second down", says=r"The stack is down\."),
     Rule("rm -rf .tidegauge", succeeds, stack="down"),
-    # What looks.
+    # Commands that show status.
     Rule(TIDEGAUGE + "status", page="write-a-suite.md", stack="up", says="default", within_s=30),
     Rule(TIDEGAUGE + "status", stack="up", says="store +.*ready"),
     Rule(TIDEGAUGE + "doctor", examines, stack="up", says="store is ready"),
@@ -171,8 +172,8 @@ RULES = (
     Rule(TIDEGAUGE + "completion bash"),
     Rule(r'eval "\$\(./tidegauge completion bash\)"', says="-F _tidegauge"),
     Rule(TIDEGAUGE + "sql --examples"),
-    # What asks the results.
-    Rule(TIDEGAUGE + r"sql .+ --output \S+", succeeds, stack="up", runs=1),  # the file is looked at
+    # Commands that query results.
+    Rule(TIDEGAUGE + r"sql .+ --output \S+", succeeds, stack="up", runs=1),  # the file is checked too
     Rule(TIDEGAUGE + "(report|runs|sql)( .+)?", stack="up", runs=1),
     Rule(TIDEGAUGE + "compare RUN RUN", stack="up", runs=2),
     Rule(TIDEGAUGE + "evaluate RUN_ID", stack="up", runs=1),
@@ -180,7 +181,7 @@ RULES = (
     Rule(TIDEGAUGE + "rebuild", stack="up", runs=1),
     Rule("curl '.*'", stack="up", runs=1, says="run_id", engine="curl --version"),
     Rule(r"(GRAFANA_TOKEN=… )?" + TIDEGAUGE + r"grafana push --url \S+", stack="up", runs=1),
-    # What checks the project.
+    # Commands that check the project.
     Rule(TIDEGAUGE + "test( tests/unit/spark_pipeline)?", says=r"\d+ passed|tests/.*: \d+"),
     Rule(TIDEGAUGE + "test faults tests/integration/test_spark_cluster.py", says=": [1-9]"),
     Rule(
@@ -197,7 +198,7 @@ RULES = (
     Rule(r"\.venv/bin/python -m deploy\.grafana\.program contact-points \S+", succeeds),
     Rule(r"TIDEGAUGE_WEBHOOKS=.* -m deploy\.kubernetes \S+", succeeds),
     Rule(r"\.venv/bin/python -m deploy\.dependencies image generator"),
-    # Only where it is installed already: a test downloads no program.
+    # Only if it is installed: a test downloads no programs.
     Rule("uvx pip-audit .*", audits, engine="uvx --offline pip-audit --version"),
     # Containers and clusters.
     Rule("sh deploy/compose/make-secrets.sh", succeeds),
@@ -218,16 +219,16 @@ CHANGES = (
     Change("RUN_ID", "{newest}"),
     Change("GRAFANA_TOKEN=…", "GRAFANA_TOKEN={token}"),
     Change("--url (URL|http://grafana:3000)", "--url {grafana}"),
-    # Addresses and ports: this machine may have other stacks.
+    # Addresses and ports: other stacks may be running on this machine.
     Change("^TIDEGAUGE_BASE_PORT=18000", "TIDEGAUGE_BASE_PORT={second_port}"),
     Change("127.0.0.1:17072", "127.0.0.1:{store_port}"),
     Change(
         "^TIDEGAUGE_KAFKA_BOOTSTRAP=kafka1:9092,kafka2:9092",
         "TIDEGAUGE_KAFKA_BOOTSTRAP={kafka} TIDEGAUGE_BASE_PORT={second_port}",
     ),
-    # The program of examples/ in the place of Flink: it does these stages.
+    # The program of examples/ instead of Flink: it implements these stages.
     Change("external:flink --stages 1,2", "external:flink --stages 0,1"),
-    # Shorter.
+    # Shortened.
     Change("--workers 1,2,4", "--workers 1,2"),
     Change(r"study (ospbench|karimov)( --scale \w+)?", "study ospbench --scale tiny"),
     Change(r"study skyshark --scale \w+", "study skyshark --scale tiny"),
@@ -235,11 +236,11 @@ CHANGES = (
     Change(r"--warm-up \d+", "--warm-up 4"),
     Change(r"tidegauge test(?=$|    # )", "tidegauge test --collect-only -q"),
     Change(r"tidegauge test (faults \S+|documented)$", r"\g<0> --collect-only -q"),
-    # It says nothing; what it was for shows afterwards.
+    # It prints nothing; check its effect.
     Change("^eval .*", r"\g<0>; complete -p ./tidegauge"),
 )
 
-# The smallest that `bench` goes; without them it takes some ten minutes.
+# The smallest settings of `bench`, which still take some ten minutes.
 BENCHES = {
     "TIDEGAUGE_BENCH_RECORDS": "20000",
     "TIDEGAUGE_BENCH_ROWS": "1",
@@ -251,7 +252,7 @@ BENCHES = {
     "TIDEGAUGE_BENCH_BACKLOG": "20000",
 }
 
-# Of every workload, where it says so.
+# Changes to every workload that contains these settings.
 SHORT = {
     "warm_up_s": "3",
     "measure_s": "5",
@@ -264,7 +265,7 @@ SHORT = {
     "max_steps": "2",
 }
 SHORT_OF = {
-    "large-windows": {"measure_s": "24"},  # its first window is there after 15 to 18 s
+    "large-windows": {"measure_s": "24"},  # its first window closes after 15 to 18 s
     "single-burst": {"pipelines_start_s": "2"},
     "sustainable-throughput": {"rate_per_second": "400"},
     "scalability": {"rate_per_second": "400"},
@@ -272,8 +273,8 @@ SHORT_OF = {
 
 
 def shortened(name: str, text: str) -> str:
-    """The text of a workload's file with shorter phases, and so patient that a busy machine makes
-    nothing late: whether commands work is tested, not speed."""
+    """The text of a workload file with shorter phases and high tolerances, so that a busy machine
+    makes nothing late: commands are tested, not speed."""
     for key, value in (SHORT | SHORT_OF.get(name, {})).items():
         text = re.sub(rf"^{key} = .*", f"{key} = {value}", text, flags=re.M)
     if "keep_up_s" not in text:
@@ -282,7 +283,7 @@ def shortened(name: str, text: str) -> str:
 
 
 def rule_of(page: str, line: str) -> Rule:
-    """The first rule for a command of a page. Raises LookupError when there is none."""
+    """The first rule for a command of a page. Raises LookupError if there is none."""
     for rule in RULES:
         if rule.page in (None, page) and re.fullmatch(rf"{rule.command}( +# .*)?", line):
             return rule
@@ -290,7 +291,7 @@ def rule_of(page: str, line: str) -> Rule:
 
 
 def changed(line: str, values: Mapping[str, str]) -> str:
-    """The command with CHANGES; a value is asked for only where it is needed."""
+    """The command after CHANGES. Values are only computed where needed."""
     for change in CHANGES:
 
         def filled(found: "re.Match[str]", text: str = change.text) -> str:

@@ -1,4 +1,4 @@
-"""What the topics of a run imply, asked of the broker of a stack that is up."""
+"""Expected results of a run, from the topics on the broker of a running stack."""
 
 from collections import Counter
 from typing import Any

@@ -1,4 +1,4 @@
-"""Someone who follows the pages: a copy of this folder, a shell in it, and a stack that runs."""
+"""A reader who follows the pages: a copy of this folder, a shell in it, and a running stack."""
 
 import json
 import os
@@ -31,8 +31,8 @@ RUN_IDS = "SELECT run_id FROM tidegauge.runs WHERE valid AND step_of = '' ORDER 
 
 
 def copied(place: Path) -> Path:
-    """A copy of this folder, with the packages and jars of the original, shorter workloads, and the
-    two files that the pages ask for."""
+    """A copy of this folder with the packages and jars of the original, shorter workloads, and the
+    two files that the pages require."""
     copy = place / "tidegauge"
     ignored = shutil.ignore_patterns(*LEFT_OUT, "secrets")
     shutil.copytree(ROOT, copy, ignore=ignored, symlinks=True)
@@ -51,7 +51,7 @@ def copied(place: Path) -> Path:
 
 
 class Reader:
-    """Runs commands, and keeps the stack in the state that they need.
+    """Runs commands, and keeps the stack in the state that they require.
 
     runs: what is running: nothing, a bare stack, or the suite of a page.
     """
@@ -66,7 +66,7 @@ class Reader:
         self.grafana = held.enter_context(serving(GrafanaDouble()))
 
     def prepare(self, page: str, rule: Rule) -> None:
-        """Bring the stack and the results into the state that a command needs."""
+        """Bring the stack and the results into the state that a command requires."""
         if rule.stack == "down" and self.runs != "nothing":
             self._down()
         if rule.stack == "up" and self.runs not in ("bare", page):
@@ -75,7 +75,7 @@ class Reader:
             self.runs = "bare"
         while len(self._run_ids() if rule.runs else ()) < rule.runs:
             self._managed("./tidegauge run smoke --pipeline calibration")
-        if rule.runs > 1:  # the newest must be alike
+        if rule.runs > 1:  # the newest runs must be comparable
             for _number in range(rule.runs):
                 self._managed("./tidegauge run smoke --pipeline calibration")
 
@@ -93,7 +93,7 @@ class Reader:
         return done
 
     def shell(self, command: str, timeout_s: float = TIMEOUT_S) -> Done:
-        """What a command in the copy says; stopped like by Ctrl-C when it takes too long."""
+        """Result of a shell command in the copy; interrupted as by Ctrl-C after the timeout."""
         process = self._begin(command)
         try:
             text, _ = process.communicate(timeout=timeout_s)
@@ -104,11 +104,11 @@ class Reader:
         return Done(process.returncode, text)
 
     def close(self) -> None:
-        """Stop what may still run."""
+        """Stop everything that is still running."""
         self.shell("./tidegauge down; ./tidegauge --data second down")
 
     def left(self) -> list[str]:
-        """Processes of any stack that was started here."""
+        """Processes of all stacks that were started here."""
         folders = (".tidegauge", "second", "own-kafka")
         return [
             process
@@ -117,7 +117,7 @@ class Reader:
         ]
 
     def _values(self) -> dict[str, Callable[[], str]]:
-        """What CHANGES may name."""
+        """Values for CHANGES."""
         return {
             "before": lambda: self._run_ids()[-2],
             "newest": lambda: self._run_ids()[-1],
@@ -158,7 +158,7 @@ class Reader:
         )
 
     def _until(self, command: str, said: str) -> Done:
-        """Run what stays, until it has said something; then Ctrl-C."""
+        """Run a long-running command until it has printed `said`, then press Ctrl-C."""
         process = self._begin(command)
         lines: list[str] = []
         assert process.stdout is not None
@@ -181,7 +181,7 @@ class Reader:
         assert done.code == 0, done.text
 
     def _run_ids(self) -> list[str]:
-        """Of valid runs, oldest first; the stack must be running."""
+        """Ids of valid runs, oldest first; the stack must be running."""
         return [row["run_id"] for row in query(store_url(self._settings()), RUN_IDS)]
 
     def _own_kafka(self) -> str:
@@ -200,7 +200,7 @@ class Reader:
 
     @contextmanager
     def _flink(self) -> Iterator[None]:
-        """A program that runs already and publishes stages 0 and 1 as `flink`."""
+        """A running program that publishes stages 0 and 1 as `flink`."""
         settings = self._settings()
         consumer = assigned_consumer(settings, "tests")
         begin = {topic: end_offsets(consumer, topic) for topic in INPUTS}
@@ -225,7 +225,7 @@ class Reader:
 
 
 class _Asked(dict[str, str]):
-    """Values that are made when they are asked for."""
+    """Values computed on access."""
 
     def __init__(self, makers: dict[str, Callable[[], str]]) -> None:
         super().__init__()

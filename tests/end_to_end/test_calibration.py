@@ -1,7 +1,8 @@
-"""The whole stack against pipelines whose delays and faults are known, and against brute force.
+"""The whole stack with pipelines whose delays and faults are known, compared with a brute force.
 
-One run measures four of them on the same input: one that is spoilt on purpose, and three that are
-only slow. Two more runs on the same stack try what needs no other: repeated runs, and long windows.
+One run measures four of them on the same input: one with deliberate faults, and three that are only
+slow. Two more runs on the same stack test repeated runs and long windows, which need no other
+pipelines.
 """
 
 import json
@@ -54,7 +55,7 @@ def tidegauge(tmp_path_factory):
 
 
 def files_of(tidegauge, delays_ms):
-    """Pipelines by name and delay, as files; the one that is called so is faulty."""
+    """Pipeline files by name and delay; the one named `faulty` has faults."""
     files = {name: tidegauge.data / f"{name}.toml" for name in delays_ms}
     for name, file in files.items():
         text = PIPELINE.format(name=name, delay_ms=delays_ms[name])
@@ -64,7 +65,7 @@ def files_of(tidegauge, delays_ms):
 
 @pytest.fixture(scope="module")
 def report(tidegauge):
-    """The run is valid but its ledger is not clean, so the exit code is 1."""
+    """Report of the run, which is valid but not clean, so the exit code is 1."""
     path = tidegauge.data / "report.json"
     changes = NEVER_LATE | {
         "deadline_ms = 10_000": f"deadline_ms = {DEADLINE_MS}",
@@ -86,7 +87,7 @@ def report(tidegauge):
 
 @pytest.fixture(scope="module")
 def brute_force(tidegauge, report):
-    """Verdicts and latencies by pipeline, from the topics alone."""
+    """Verdicts and latencies by pipeline, computed from the topics alone."""
     settings = ServiceSettings(base_port=BASE_PORT, data=tidegauge.data)
     return judged_by_brute_force(settings, report["run_id"], tuple(DELAYS_MS), DEADLINE_MS)
 
@@ -98,7 +99,7 @@ def verdicts(report, pipeline, stage):
 
 @pytest.mark.parametrize("stage", ["ingest", "parse"])
 def test_every_fault_gets_its_verdict(report, stage):
-    # Sequences 400 to 2,399 are measured: each fault hits two of them.
+    # Sequence numbers 400 to 2,399 are measured: each fault hits two of them.
     assert verdicts(report, "faulty", stage) == {
         "exact": 1_994,
         "wrong": 2,
@@ -111,7 +112,7 @@ def test_every_fault_gets_its_verdict(report, stage):
 
 @pytest.fixture(scope="module")
 def in_sql(tidegauge, report):
-    """p50, p95 and p99 of `latest` by pipeline and stage, by SQL from the raw counts."""
+    """p50, p95 and p99 of `latest` by pipeline and stage, computed in SQL from the raw counts."""
     query = (
         "SELECT pipeline, stage, quantilesExactWeighted(0.5, 0.95, 0.99)(latency_ms, count)"
         f" FROM tidegauge.results_latency WHERE run_id = '{report['run_id']}'"
@@ -203,7 +204,7 @@ def test_repeated_runs_give_the_median_run_and_every_figure_with_its_values(tide
 
 
 def brief_run(tidegauge, *more):
-    """A run of `calibration`, which is 50 ms late; returns the process and its report."""
+    """A run of `calibration`, which has a delay of 50 ms; returns the process and its report."""
     path = tidegauge.data / "gated.json"
     changes = {"keep_up_s = 4": "keep_up_s = 2"}
     workload = changed_workload("smoke", tidegauge.data / "gated.toml", changes)
@@ -273,7 +274,7 @@ def test_a_warm_up_ends_when_all_is_steady_and_the_evaluation_can_be_repeated(ti
     assert (found["steady"], warm_up["until_steady"]) == (True, True)
     assert 10 <= warm_up["seconds"] <= 60
     assert f"Steady while it was measured, after {warm_up['seconds']} s of warm-up." in done.stdout
-    # A hundred records a second, of two seconds.
+    # A hundred records per second for two seconds.
     assert found["input"]["records"] == 200
     verdicts = found["pipelines"]["calibration"]["stages"]["parse"]["verdicts"]
     assert (verdicts["exact"], sum(verdicts.values())) == (200, 200)
@@ -295,8 +296,8 @@ falling_half_s = 10
 
 
 def test_a_delay_that_still_falls_while_it_is_measured_is_named(tidegauge):
-    """From the 2nd second to the 20th it goes from 75 to 25 ms: of the first third the median is
-    that of the 5th second, 62 ms, of the last that of the 17th, 30 ms."""
+    """From second 2 to 20 the delay falls from 75 to 25 ms. The median of the first third is that
+    of second 5, 62 ms; of the last third that of second 17, 30 ms."""
     path = tidegauge.data / "falling.toml"
     path.write_text(FALLING)
     lengths = ("--warm-up", "2", "--duration", "18")
@@ -344,8 +345,9 @@ def test_large_windows_of_json_are_exact(tidegauge):
     found = json.loads(path.read_text())
     stages = found["pipelines"]["calibration"]["stages"]
     exact = {stage: cell["verdicts"]["exact"] for stage, cell in stages.items()}
-    # A second of event time lasts 50 ms, so 400 records/s are 20 to it: both kinds of ten lanes,
-    # which five sites have. A window of 60 s lasts 3 s, so each site ends one while it is measured.
+    # A second of event time takes 50 ms, so at 400 records/s it has 20 records: both kinds of ten
+    # lanes, which five sites have. A window of 60 s takes 3 s, so one of each site ends in the
+    # measure phase.
     assert exact == {"ingest": 1_200, "parse": 1_200, "join": 600, "tumbling": 5}
     flow = Reader(ServiceSettings(base_port=BASE_PORT, data=tidegauge.data), FLOW)
     of_run = flow.everything(found["run_id"])

@@ -1,7 +1,7 @@
-"""Every command of README and docs is run, in the order of the pages, and does what they say.
+"""Runs every command of README and docs, in the order of the pages, and checks its result.
 
-The commands are run as they are written, in a copy of this folder and on one stack; what is changed
-in them, and what must come of each, is in documented.py.
+The commands are run as written, in a copy of this folder and on one stack. documented.py defines
+changes to them and the expected results.
 """
 
 import itertools
@@ -76,6 +76,6 @@ def test_nothing_is_left_running(reader: Reader) -> None:
 
 
 def written(line: str) -> list[Path]:
-    """Files that the options of a command name."""
+    """Files named by a command's options."""
     words = shlex.split(line, comments=True)
     return [Path(word) for option, word in itertools.pairwise(words) if option in WRITTEN]

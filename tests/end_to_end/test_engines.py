@@ -1,6 +1,6 @@
-"""An engine of one's own in every domain there is, and faults on purpose in another domain.
+"""A custom engine in every domain, and deliberate faults in domains other than traffic.
 
-The engine is a copy of examples/toy_engine in a folder that TIDEGAUGE_ENGINES names.
+The engine is a copy of examples/toy_engine in a folder named by TIDEGAUGE_ENGINES.
 """
 
 import json
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
 
 BASE_PORT = 21_570
 TOY = 'name = "mine"\nsummary = "-"\nengine = "toy"\nlinger_ms = 1\n'
-# Of every 50 outputs one of each; late ones come after the deadline of the workload below.
+# One of each fault per 50 outputs; late ones exceed the deadline of the workload below.
 FAULTY = """
 name = "faulty"
 summary = "-"
@@ -51,8 +51,7 @@ def tidegauge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]
 
 
 def run(tidegauge: CommandLine, workload: str, domain: str, code: int, *more: str) -> Any:
-    """The report of a run of all stages of a domain, which is valid and ends with that exit
-    code."""
+    """Report of a run of all stages of a domain, which is valid and ends with this exit code."""
     last = len(load_domain(domain).spec.stages) - 1
     path = tidegauge.data / "report.json"
     path.unlink(missing_ok=True)
@@ -76,7 +75,7 @@ def verdicts(report: Any, pipeline: str) -> dict[str, dict[str, int]]:
 
 
 def is_exact(counts: dict[str, int]) -> bool:
-    """Whether there were outputs, and all as they must be."""
+    """Whether there were outputs, and all were exact."""
     return counts["exact"] == sum(counts.values()) > 0
 
 
@@ -109,10 +108,11 @@ def test_faults_on_purpose_get_their_verdicts_in_another_domain(tidegauge: Comma
     workload.write_text(text)
     faulty = str(tidegauge.data / "faulty.toml")
     found = verdicts(run(tidegauge, str(workload), "gem_packs", 1, "--pipeline", faulty), "faulty")
-    # Sequences 200 to 1,199 are measured: each fault hits twenty of them.
+    # Sequence numbers 200 to 1,199 are measured: each fault hits twenty of them.
     expected = {"exact": 940, "wrong": 20, "missing": 20, "late": 20, "duplicate": 20}
     assert found["ingest"] == found["parse"] == expected | {"unexpected": 0}
-    # Outputs of several records have numbers by their addresses, so about one in fifty each.
+    # Outputs of several records are numbered by their addresses, so each fault hits about one in
+    # fifty.
     for fault in ("wrong", "missing", "late", "duplicate"):
         assert found["conversions"][fault] > 0
     assert {counts["unexpected"] for counts in found.values()} == {0}

@@ -1,4 +1,5 @@
-"""A run in which the evaluator is killed five times: the stack goes on, and no figure changes."""
+"""A run in which the evaluator is killed five times: the stack keeps running, and no figure
+changes."""
 
 import json
 import os
@@ -19,7 +20,7 @@ from tests.integration.service_process import Reader
 pytestmark = [pytest.mark.end_to_end, pytest.mark.faults, pytest.mark.timeout(600)]
 
 BASE_PORT = 21_270
-# Long enough for five restarts, the last of which waits for 8 s, on a crowded machine too.
+# Long enough for five restarts, the last of which is delayed by 8 s, even on a busy machine.
 KILLS, MEASURE_S, RATE = 5, 90, 70
 STAGES = ("ingest", "parse", "tumbling")
 PIPELINE = """
@@ -35,13 +36,13 @@ duplicate_one_in = 10
 
 
 def evaluator_pid(stack):
-    """Its process, once it is ready."""
+    """The evaluator's process id, once it is ready."""
     found = [s for s in stack.status().services if s.name == "evaluator" and s.state == "ready"]
     return found[0].pid if found else None
 
 
 def kill_again_and_again(settings):
-    """Each time when the one before has told that it took up the run and has published more."""
+    """Kill the evaluator repeatedly, each time once it has resumed the run and published more."""
     stack = Stack(settings)
     lifecycle, verdicts = (
         Reader(settings, catalogue.LIFECYCLE),
@@ -77,7 +78,7 @@ def kill_again_and_again(settings):
 
 
 def decoded(reader):
-    """Every record of a topic so far."""
+    """Every record of a topic so far, decoded."""
     return [codec.decode(message.value())[1] for message in reader.messages]
 
 

@@ -1,6 +1,5 @@
-"""A pipeline that is slowed on purpose is stopped: exit code, early end, and what a job and a team
-are told, once each. The team's webhook is away until both runs are over.
-"""
+"""A pipeline that is deliberately slow is stopped early: exit code, early end, and one report each
+for a job and for a team. The team's webhook is unavailable until both runs are over."""
 
 import json
 import time
@@ -33,7 +32,7 @@ THRESHOLDS = (
 
 @dataclass(frozen=True)
 class Ended:
-    """A run that is over, and what it left."""
+    """A finished run and its results."""
 
     code: int
     said: str
@@ -45,7 +44,7 @@ class Ended:
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Ended, Ended, list[Any]]]:
-    """The run to its end, the run that is aborted, and what the webhook got of both."""
+    """A complete run, an aborted run, and what the webhook received about both."""
     folder = tmp_path_factory.mktemp("stack")
     with receiving() as away:
         port, url = away.server_port, away.url
@@ -98,7 +97,7 @@ def slowed_run(command: CommandLine, name: str, seconds: int, *limits: str) -> E
 
 
 def wait_until_waiting(folder: Path, count: int) -> None:
-    """Wait until so many messages wait for the webhook."""
+    """Wait until this many messages are queued for the webhook."""
     deadline_s = time.monotonic() + 30
     while True:
         waiting = json.loads((folder / "notices.json").read_text())["waiting"]
@@ -119,7 +118,7 @@ def test_a_run_whose_threshold_fails_ends_with_3_and_says_so_once_each(told) -> 
     assert run.code == 3, run.said
     assert run.report["valid"], run.said
     assert run.said.count(f"threshold {FAILED}") == 1
-    # A hundred records a second for two seconds: nothing ended it early.
+    # A hundred records per second for two seconds: it did not end early.
     assert run.report["input"]["records"] == 200
     assert [(row["threshold"], row["passed"]) for row in run.report["thresholds"]] == [
         (LIMIT, False),

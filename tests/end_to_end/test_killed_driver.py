@@ -1,4 +1,4 @@
-"""The driver of a pipeline dies by kill -9 in the middle of a run."""
+"""The driver of a pipeline is killed with SIGKILL in the middle of a run."""
 
 import json
 import os
@@ -20,7 +20,7 @@ DEADLINE_S = 240
 
 
 def driver_of(pipeline: str, data: Path) -> psutil.Process | None:
-    """The driver process of this stack, if it runs."""
+    """The driver process of this stack, if it is running."""
     for process in psutil.process_iter(["cmdline"]):
         text = " ".join(process.info["cmdline"] or ())
         wanted = ("services.spark_pipeline.driver", f"{data}/", f"/{pipeline}.plan.json")
@@ -46,7 +46,7 @@ def test_nothing_is_lost_and_the_report_says_what_it_cost(pipeline: str, tmp_pat
         while "measuring, 2" not in output.read_text():
             assert time.monotonic() < end, output.read_text()
             assert run.poll() is None, output.read_text()
-            time.sleep(0.1)  # between two looks, within the deadline
+            time.sleep(0.1)  # poll interval
         victim = driver_of(pipeline, tmp_path / "stack")
         assert victim is not None
         victim.send_signal(signal.SIGKILL)

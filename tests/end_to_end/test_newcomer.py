@@ -1,4 +1,4 @@
-"""A newcomer clones, runs and tests; there is nothing but Python, git and a network before."""
+"""A newcomer clones, runs and tests, with nothing but Python, git and a network connection."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ def test_a_clone_runs_and_tests_itself(tmp_path: Path) -> None:
 
 
 def _command(clone: Path, *arguments: str, timeout_s: float) -> "subprocess.CompletedProcess[str]":
-    """`./tidegauge` of the clone, without what this process was told by its own environment."""
+    """`./tidegauge` of the clone, without the variables of this process's environment."""
     ours = {name: value for name, value in os.environ.items() if name[:10] != "TIDEGAUGE_"}
     return subprocess.run(
         [str(clone / "tidegauge"), *arguments],

@@ -1,4 +1,4 @@
-"""One more stage of traffic, by code of one's own, in a folder that is not ours."""
+"""An additional stage of traffic with custom code, in a folder outside the project."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""One run with every service, then questions about it: the README's promises."""
+"""One run with every service, then queries about it: what the README promises."""
 
 import json
 import socket
@@ -23,12 +23,12 @@ RATE = 100
 def tidegauge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
     command = CommandLine(tmp_path_factory.mktemp("stack"), BASE_PORT, timeout_s=540)
     yield command
-    command("down")  # where a run was given up it has left its stack
+    command("down")  # an aborted run leaves its stack running
 
 
 @pytest.fixture(scope="module")
 def run(tidegauge: CommandLine) -> dict[str, object]:
-    """Both pipelines on the same input, briefly."""
+    """A short run of both pipelines on the same input."""
     path = tidegauge.data / "report.json"
     done = tidegauge(
         *("run", str(patient_workload(tidegauge.data))),
@@ -42,9 +42,9 @@ def run(tidegauge: CommandLine) -> dict[str, object]:
 
 
 def test_every_expected_output_of_every_stage_is_exact(run) -> None:
-    # 100 records/s are 50 lanes; 31 sites have them: two copies of the sample's 12 sites make 38
-    # lanes, and the twelve lanes left are the seven sites with most lanes of the third copy whose
-    # lanes fit, one window a second each.
+    # 100 records/s are 50 lanes, on 31 sites: two copies of the sample's 12 sites have 38 lanes.
+    # The twelve lanes left are the seven sites with the most lanes of the third copy that fit. Each
+    # site has one window per second.
     lanes = RATE // 2
     for pipeline in ("spark-realtime", "spark-microbatch"):
         stages = run["pipelines"][pipeline]["stages"]
@@ -88,7 +88,7 @@ def test_the_input_is_the_rate_that_was_asked_for(run) -> None:
 def test_real_time_mode_goes_on_in_one_batch_where_micro_batches_follow_each_other(
     run, tidegauge: CommandLine
 ) -> None:
-    """A real-time batch reports at its end, which is after 300 s."""
+    """A real-time batch only reports at its end, which is after 300 s."""
     sql = (
         "SELECT pipeline, uniqExact(batch_id) FROM tidegauge.results_pipeline"
         f" WHERE run_id = '{run['run_id']}' AND stage = 'join' GROUP BY pipeline"
@@ -132,7 +132,7 @@ def test_the_report_is_also_a_page_of_its_own(run, tidegauge: CommandLine) -> No
     assert done.returncode == 0, done.stderr
     text = path.read_text()
     assert run["run_id"] in text
-    # Per pipeline four charts and its ledger; two of resources.
+    # Four charts and the ledger of each pipeline; two of resources.
     assert text.count("<svg") == 2 * 5 + 2
 
 

@@ -1,7 +1,7 @@
-"""The shortest way to see that everything works, and that it is nobody else's business.
+"""The shortest test that everything works, and that other users have no access.
 
-The data folder has a blank and an umlaut in its name, and its own mode is all that keeps others
-out: the folders above it are open to everybody.
+The data folder has a space and an umlaut in its name. Only its own mode keeps other users out: the
+folders above it are open to everyone.
 """
 
 import json
@@ -36,8 +36,8 @@ UNINFORMED = (
     "-m services.conductor",
 )
 SECRET_CONF = {"spark.hadoop.fs.s3a.secret.key": SECRET}
-# What the user `nobody` tries with each path that it is told; prints what it could do. Becomes that
-# user only when its modules are loaded, which may be in a folder of root's.
+# What the user `nobody` tries with each given path; prints what succeeded. It switches to that user
+# only after loading its modules, which may be in a folder of root's.
 INTRUDER = """
 import json, os, sys
 
@@ -76,7 +76,7 @@ print(json.dumps(done))
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that is over. seen: the processes that there were meanwhile."""
+    """A finished run. seen: the processes that existed meanwhile."""
 
     data: Path
     report: dict[str, Any]
@@ -98,12 +98,12 @@ def finished() -> Iterator[Finished]:
         assert done.returncode == 0, done.stdout + done.stderr
         yield Finished(tidegauge.data, json.loads(path.read_text()), seen)
     finally:
-        tidegauge("down")  # where the run was given up it has left its stack
+        tidegauge("down")  # an aborted run leaves its stack running
         shutil.rmtree(place)
 
 
 def test_spark_and_a_program_of_ones_own_are_measured_on_the_same_input(finished) -> None:
-    # 100 records/s for 5 s; each is parsed once.
+    # 100 records/s for 5 s, each parsed once.
     for name in NAMES:
         verdicts = finished.report["pipelines"][name]["stages"]["parse"]["verdicts"]
         assert verdicts["exact"] == sum(verdicts.values()) == 500
@@ -134,14 +134,14 @@ def test_another_user_of_the_machine_reads_and_changes_nothing(finished) -> None
     paths = [finished.data, *finished.data.rglob("*")]
     before = {path: path.lstat().st_mtime_ns for path in paths}
     assert finished.data / "secrets" / "clickhouse-admin" in before
-    assert as_nobody([finished.data.parent / "report.json"]) != []  # it can do what it may
-    # That the folder is there can be seen from the one above it, which is not ours.
+    assert as_nobody([finished.data.parent / "report.json"]) != []  # the check itself works
+    # The folder above it, which is not ours, shows that it exists.
     assert as_nobody(paths) == [["stat", str(finished.data)]]
     assert {path: path.lstat().st_mtime_ns for path in before} == before
 
 
 def as_nobody(paths: list[Path]) -> list[list[str]]:
-    """What the user `nobody` could do, with every path told to it."""
+    """What the user `nobody` can do, given every path."""
     done = subprocess.run(
         [sys.executable, "-c", INTRUDER],
         input=json.dumps([str(path) for path in paths]),

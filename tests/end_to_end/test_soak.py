@@ -1,8 +1,8 @@
-"""The default suite for two hours, three watches beside it: every kind of its rotation has runs,
-the watches count every record of their topics once, and no part's memory grows.
+"""The default suite for two hours with three concurrent watches: every kind of its rotation has
+runs, the watches count every record of their topics once, and no part's memory grows.
 
-TIDEGAUGE_SOAK_SECONDS is another length. Below an hour only the watches are judged: not every kind
-has its turn, and memory still grows to what a part needs.
+TIDEGAUGE_SOAK_SECONDS sets another duration. Below an hour only the watches are checked: not every
+kind gets a turn, and the memory of a part still grows to its normal size.
 """
 
 import json
@@ -31,7 +31,7 @@ SECONDS = int(os.environ.get("TIDEGAUGE_SOAK_SECONDS", "7200"))
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(SECONDS + 1200)]
 
 SUITE = "default"
-ENGINE = "kafka-streams"  # one of those that the suite measures where they are installed
+ENGINE = "kafka-streams"  # one of those that the suite measures if installed
 PARTITIONS = 2
 MOST_GROWTH = 0.05
 TELLING_S = 3600
@@ -73,8 +73,8 @@ REASONS = """
         SELECT run_id FROM tidegauge.results_lifecycle WHERE event = 'suite'
     )
 """
-# The least that a part had then, but for one sample in ten: between runs, so that what a run
-# asks for does not count.
+# The minimum memory of a part, except for one sample in ten: between runs, so that memory used by a
+# run does not count.
 MEMORY = """
     WITH (SELECT min(time) FROM tidegauge.results_resources) AS begun
     SELECT service,
@@ -89,7 +89,7 @@ MEMORY = """
 
 @dataclass(frozen=True)
 class Load:
-    """Records of a watch: how many a second, how written, what share of them is counted."""
+    """Records for a watch: rate per second, format, and the share of them that is counted."""
 
     name: str
     rate: int
@@ -124,9 +124,9 @@ def test_two_hours_of_the_default_suite_beside_three_watches(tmp_path: Path) -> 
                     done(tidegauge, "watch", str(path), "--detach")
                 end_s = time.monotonic() + SECONDS
                 while (left_s := end_s - time.monotonic()) > 0:
-                    time.sleep(min(left_s, 60))  # how long it is on is what is tested
+                    time.sleep(min(left_s, 60))  # the duration itself is under test
                     assert json.loads(done(tidegauge, "status", "--json"))["running"]
-            time.sleep(SETTLED_S)  # so that the last records are judged
+            time.sleep(SETTLED_S)  # until the last records are judged
             found = {load: counted(tidegauge, load) for load in LOADS}
             written = {load: records(kafka.bootstrap, f"{load.name}_out") for load in LOADS}
             turns = asked(tidegauge, TURNS)
@@ -161,13 +161,13 @@ def test_two_hours_of_the_default_suite_beside_three_watches(tmp_path: Path) -> 
 
 
 def by_chance(load: Load, count: int) -> float:
-    """How many more or fewer of so many identities a share of them may have: six standard
-    deviations, as each is in it by its hash."""
+    """Maximum deviation of the number of sampled identities: six standard deviations, because each
+    is selected by its hash."""
     return 6 * math.sqrt(count * load.share * (1 - load.share))
 
 
 def done(tidegauge: CommandLine, *arguments: str) -> str:
-    """What a command said that succeeded."""
+    """Output of a command, which must succeed."""
     found = tidegauge(*arguments)
     assert found.returncode == 0, found.stdout + found.stderr
     return found.stdout
@@ -186,7 +186,7 @@ def counted(tidegauge: CommandLine, load: Load) -> tuple[int, int]:
 
 
 def records(bootstrap: str, topic: str) -> int:
-    """How many a topic holds."""
+    """Number of records in a topic."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tests"})
     try:
         return sum(end_offsets(consumer, topic))

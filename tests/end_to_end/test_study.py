@@ -1,4 +1,5 @@
-"""A study is interrupted, goes on with what is not done, and writes a page with every run's id."""
+"""A study is interrupted, resumes with the unfinished runs, and writes a page with every run's
+id."""
 
 import json
 import signal
@@ -50,7 +51,7 @@ values = {{ p50_ms = 2 }}
 
 
 def notes(data: Path) -> dict[str, list[dict[str, Any]]]:
-    """What is noted of the study."""
+    """The stored notes of the study."""
     path = data / "studies" / "mine-tiny.json"
     found: dict[str, list[dict[str, Any]]] = json.loads(path.read_text()) if path.exists() else {}
     return found
@@ -70,7 +71,7 @@ def test_a_study_that_is_interrupted_goes_on(
         while not notes(tidegauge.data):
             assert time.monotonic() < end_s, output.read_text()
             assert begun.poll() is None, output.read_text()
-            time.sleep(0.1)  # between two looks, within the deadline
+            time.sleep(0.1)  # poll interval
     finally:
         begun.send_signal(signal.SIGINT)
         code = begun.wait(DEADLINE_S)
@@ -85,5 +86,5 @@ def test_a_study_that_is_interrupted_goes_on(
     page = (tmp_path / "mine-tiny.html").read_text()
     assert all(f"<td>{run}</td>" in page for run in runs)
     text = (tmp_path / "mine-tiny.md").read_text()
-    assert "| Other | parse |  | 2 |  |  | page 1 |" in text  # of the paper alone
+    assert "| Other | parse |  | 2 |  |  | page 1 |" in text  # only the paper has figures
     assert "There is no pipeline 'no-such-pipeline'" in text

@@ -1,4 +1,4 @@
-"""docs/watch-your-pipeline.md, done as a reader would type it."""
+"""Follows docs/watch-your-pipeline.md as a reader would type it."""
 
 import os
 import re
@@ -24,7 +24,7 @@ SHOP, INFER, WATCH, AROUND = blocks(PAGE, "sh")
 
 
 class Reader:
-    """Types what the page says, with another address of Kafka."""
+    """Types the commands of the page, with another Kafka address."""
 
     def __init__(self, folder: Path, kafka: str) -> None:
         self.folder, self._kafka = folder, kafka
@@ -37,7 +37,7 @@ class Reader:
         }
 
     def begin(self, text: str) -> "subprocess.Popen[str]":
-        """What stays until it is interrupted."""
+        """Start a command that runs until it is interrupted."""
         text = text.replace("kafka:9092", self._kafka).replace(".venv/bin/python", sys.executable)
         return subprocess.Popen(
             ["sh", "-e", "-c", text],
@@ -51,14 +51,14 @@ class Reader:
         )
 
     def type(self, text: str) -> str:
-        """What is over soon; it must succeed."""
+        """Run a command to its end; it must succeed."""
         process = self.begin(text)
         said, _ = process.communicate(timeout=200)
         assert process.returncode == 0, f"{text}\n{said}"
         return said
 
     def until(self, text: str, pattern: str) -> str:
-        """What stays: Ctrl-C when it has said something."""
+        """Run a command until its output matches, then press Ctrl-C."""
         process, lines = self.begin(text), []
         assert process.stdout is not None
         for line in process.stdout:

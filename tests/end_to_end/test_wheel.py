@@ -1,4 +1,4 @@
-"""The wheel works outside the checkout, in an environment that holds nothing else."""
+"""The wheel works outside the checkout, in an otherwise empty environment."""
 
 import os
 import subprocess

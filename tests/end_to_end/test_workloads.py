@@ -1,8 +1,8 @@
-"""Every ready workload of every domain, shortened, from the command line: it ends with 0.
+"""Runs every ready workload of every domain, shortened, from the command line: the exit code is 0.
 
-On a machine that is busy a run may be INVALID, for what the machine did and nothing else; it then
-proves nothing and is skipped with its reason. No output may be wrong or unexpected in any case, and
-what only that workload has must be in every valid report.
+On a busy machine a run may be INVALID, if the machine is the only cause. It then proves nothing and
+is skipped with its reason. No output may be wrong or unexpected in any case, and results specific
+to a workload must be in every valid report.
 """
 
 import json
@@ -44,7 +44,7 @@ OPTIONS = {
     "periodic-burst": ("--scale", "0.25"),
     "scalability": ("--workers", "1,2"),
 }
-# The search comes last but one, so that the rate it finds is known to at-90-percent.
+# The search comes second to last, so that at-90-percent knows the rate it finds.
 SEARCH = "sustainable-throughput"
 LAST = (SEARCH, "at-90-percent")
 OF_DOMAINS = [
@@ -59,7 +59,7 @@ ORDER = (*(name for name in names(ROOT / "workloads") if name not in LAST), *LAS
 def tidegauge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
     command = CommandLine(tmp_path_factory.mktemp("stack"), BASE_PORT, timeout_s=800)
     yield command
-    command("down")  # where a run was given up it has left its stack
+    command("down")  # an aborted run leaves its stack running
 
 
 @pytest.mark.parametrize("name", ORDER)
@@ -103,7 +103,7 @@ def test_a_workload_of_a_domain_is_clean(tidegauge: CommandLine, domain: str, na
 
 
 def skip_for_the_machine(said: str) -> NoReturn:
-    """Of a command with INVALID runs: nothing but what the machine did made any of them so."""
+    """Skip a command with INVALID runs, if the machine is the only cause."""
     reasons = told_invalid(said)
     assert of_the_machine(*reasons), said
     pytest.skip("INVALID: " + " ".join(reasons))
@@ -114,7 +114,7 @@ def report_of(tidegauge: CommandLine, name: str) -> Path:
 
 
 def knows_a_rate(tidegauge: CommandLine) -> bool:
-    """Whether the search was run and its result may be used."""
+    """Whether the search was run and its result is usable."""
     path = report_of(tidegauge, SEARCH)
     return path.exists() and json.loads(path.read_text())["valid"]
 
@@ -126,12 +126,12 @@ def verdicts_of(report: dict[str, Any]) -> list[dict[str, int]]:
 
 
 def points_of(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """What was measured with each number of workers; nothing of other workloads."""
+    """Results by number of workers; empty for other workloads."""
     return (report["scalability"] or {}).get("points", [])
 
 
 def nothing(_report: dict[str, Any]) -> None:
-    """Nothing that only this workload has."""
+    """This workload has no results of its own to check."""
 
 
 def recoveries(report: dict[str, Any]) -> list[dict[str, Any]]:

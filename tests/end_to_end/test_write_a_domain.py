@@ -1,4 +1,4 @@
-"""docs/write-a-domain.md, done as a reader would type it."""
+"""Follows docs/write-a-domain.md as a reader would type it."""
 
 import os
 import re
@@ -17,13 +17,13 @@ RUN = re.compile(r"^\./tidegauge run .*$", re.M)
 
 
 def blocks() -> list[str]:
-    """What a reader types, block by block."""
+    """The commands that a reader types, block by block."""
     return re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
 
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder from which the page's commands work, without the files of the repository."""
+    """A folder in which the page's commands work, without the repository's own files."""
     folder = tmp_path_factory.mktemp("reader")
     (folder / "tidegauge").symlink_to(ROOT / "tidegauge")
     return folder

@@ -1,4 +1,4 @@
-"""Workloads of this project with some lines changed, as files of a test."""
+"""Workloads of this project with some lines changed, written as files of a test."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +9,7 @@ NEVER_LATE = {"max_send_delay_p99_ms = 50": "max_send_delay_p99_ms = 10_000"}
 
 
 def changed_workload(name: str, path: Path, changes: Mapping[str, str]) -> Path:
-    """The workload with these pieces of its text changed, each of which it must have."""
+    """The workload with these pieces of its text replaced; each must occur in it."""
     text = (ROOT / "workloads" / f"{name}.toml").read_text()
     for piece, other in changes.items():
         assert piece in text, piece
@@ -19,7 +19,8 @@ def changed_workload(name: str, path: Path, changes: Mapping[str, str]) -> Path:
 
 
 def patient_workload(folder: Path) -> Path:
-    """`latency`, but a busy machine makes nothing late: what is right is tested, not speed."""
+    """`latency` with tolerances so high that a busy machine makes nothing late: correctness is
+    tested, not speed."""
     patient = {
         "deadline_ms = 10_000": "deadline_ms = 90_000",
         "give_up_ms = 20_000": "give_up_ms = 100_000",
