@@ -1,4 +1,4 @@
-"""Runs of one pipeline on a stack of its own, as a person starts them, and what they find."""
+"""Runs of one pipeline on a stack of its own, through the command line, and their results."""
 
 import json
 import time
@@ -30,14 +30,15 @@ Ends = dict[tuple[str, int], int]  # by topic and partition
 
 @dataclass(frozen=True)
 class Runs:
-    """Runs of a pipeline; each must be valid. file: of a pipeline of one's own."""
+    """Runs of a pipeline; each must be valid. file: a pipeline file, if it is not a built-in
+    one."""
 
     command: CommandLine
     pipeline: str
     file: str = ""
 
     def exact(self, domain: str, workload: str = "smoke") -> list[str]:
-        """The stages of a domain of which a run has outputs, all of them exact."""
+        """The stages of a domain with outputs in a run, all of which must be exact."""
         found = self._run(workload, domain)
         cells = found["stages"].items()
         counts = {name: [cell["verdicts"][one] for one in VERDICTS] for name, cell in cells}
@@ -45,15 +46,15 @@ class Runs:
         return [name for name, all_of in counts.items() if exact[name] == sum(all_of) > 0]
 
     def dead_letters(self) -> tuple[Counter[bytes], Counter[bytes]]:
-        """Values that the program told as no records, and those of the inputs that are none, of a
-        run."""
+        """For one run: values that the program reported as undecodable, and the undecodable values
+        of the inputs."""
         settings = ServiceSettings(data=self.command.data, base_port=self.command.base_port)
         before, began_ms = _input_ends(settings), now_ms()
         self._run("undecodable", "traffic", "--warm-up", "3", "--duration", "10")
         planted = Counter(_no_records(settings, before))
         deadline_s = time.monotonic() + 20
         while (told := self._told(began_ms)) != planted and time.monotonic() < deadline_s:
-            time.sleep(0.5)  # between two looks, within the deadline
+            time.sleep(0.5)  # poll interval
         return told, planted
 
     def _told(self, since_ms: int) -> Counter[bytes]:
@@ -62,8 +63,8 @@ class Runs:
         return Counter(bytes.fromhex(row["value"]) for row in rows)
 
     def killed(self, domain: str) -> dict[str, int]:
-        """Verdicts of all stages together of a run in which the program is killed once. What is
-        late and repeated because of it is told, and not here."""
+        """Verdicts, summed over all stages, of a run in which the program is killed once. Late and
+        repeated outputs caused by the kill are printed and excluded."""
         cells = self.killed_verdicts(domain).values()
         return {one: sum(cell[one] for cell in cells) for one in ("missing", "wrong", "unexpected")}
 
@@ -92,7 +93,7 @@ class Runs:
 
 
 def _input_ends(settings: ServiceSettings) -> Ends:
-    """Where the input topics of traffic end; none of those that are not there yet."""
+    """End offsets of the input topics of traffic that exist."""
     consumer = assigned_consumer(settings, "tests")
     found: Ends = {}
     for topic in INPUTS:
@@ -103,7 +104,7 @@ def _input_ends(settings: ServiceSettings) -> Ends:
 
 
 def _no_records(settings: ServiceSettings, since: Ends) -> Iterator[bytes]:
-    """Values of the inputs of traffic from there on that the reference decoder refuses."""
+    """Values of the inputs of traffic from these offsets on that the reference decoder rejects."""
     reference = load_domain("traffic").spec.codec
     spans = {place: (since.get(place, 0), end) for place, end in _input_ends(settings).items()}
     consumer = assigned_consumer(settings, "tests")
@@ -117,7 +118,7 @@ def _no_records(settings: ServiceSettings, since: Ends) -> Iterator[bytes]:
 
 @contextmanager
 def runs_of(pipeline: str, data: Path, base_port: int) -> Iterator[Runs]:
-    """Runs on a stack that is up as long as the context lasts."""
+    """Runs on a stack that is up while the context lasts."""
     command = CommandLine(data, base_port, timeout_s=280)
     up = command("up", "--detach")
     assert up.returncode == 0, up.stdout + up.stderr

@@ -1,4 +1,4 @@
-"""Spark's discretised streams: exact in every domain, but for what waits for event time."""
+"""DStreams: exact in every domain, except for stages that wait for event time."""
 
 from collections.abc import Iterator
 

@@ -1,5 +1,5 @@
-"""Flink: every stage of every domain exact, in both wire formats, with windows of both kinds, in
-transactions, and when it is killed."""
+"""Flink: every stage of every domain is exact, in both wire formats, with windows of both kinds, in
+transactions, and after a kill."""
 
 import shutil
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ checkpoint_interval_ms = 500
 state_backend = "rocksdb"
 parallelism = 2
 """
-# What makes the windows of traffic counted ones.
+# The lines that make the windows of traffic counted ones.
 COUNTED = ('complete = { column = "num_lanes", every_s = 1 }\n', 'once_per = ["lane"]\n')
 
 
@@ -71,7 +71,7 @@ def test_killed_it_goes_on_from_its_newest_checkpoint(flink: Runs) -> None:
     found = flink.killed_verdicts("traffic")
     lost = ("missing", "wrong", "unexpected", "late")
     assert [cell[one] for cell in found.values() for one in lost] == [0] * 20
-    # Checkpoints are 5 s apart; from the beginning it would be more than 1,300.
+    # Checkpoints are 5 s apart. Replaying from the beginning would give more than 1,300.
     assert 0 < found["ingest"]["duplicate"] < 1_000
 
 

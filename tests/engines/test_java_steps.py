@@ -1,5 +1,5 @@
-"""What the Java engines share, without an engine: every kind of stage publishes what it does in
-Python, and records that come again change nothing."""
+"""The code shared by the Java engines, without an engine: every kind of stage publishes the same as
+in Python, and repeated records change nothing."""
 
 import base64
 import importlib
@@ -33,7 +33,7 @@ SECONDS = 40
 
 @pytest.fixture
 def python(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """What the engines in Python share."""
+    """The code shared by the Python engines."""
     monkeypatch.syspath_prepend(str(ROOT / "engines" / "python"))
     importlib.import_module("stages.plan")
     return importlib.import_module("stages.flow")
@@ -57,7 +57,7 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def traffic(draw: random.Random, at_ms: int) -> list[tuple[str, dict[str, Any]]]:
-    """Both records of every lane of three sites in one second; some of them twice."""
+    """Both records of every lane of three sites in one second, some of them twice."""
     found = []
     for site in ("a", "b", "ü"):
         for lane in range(3):
@@ -88,7 +88,7 @@ def gem_packs(draw: random.Random, at_ms: int) -> list[tuple[str, dict[str, Any]
 
 
 def records(domain: DomainSpec, make: Any) -> list[dict[str, Any]]:
-    """Records as a broker has them."""
+    """Records as returned by a broker."""
     draw, found, offsets = random.Random(7), [], Counter[str]()
     for second in range(SECONDS):
         for number, (name, row) in enumerate(make(draw, BEGIN_MS + 1000 * second)):
@@ -110,7 +110,7 @@ def records(domain: DomainSpec, make: Any) -> list[dict[str, Any]]:
 
 
 def of_python(python: ModuleType, path: Path, given: list[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """What the engines in Python publish."""
+    """Outputs of the Python engines' code."""
     plan = sys.modules["stages.plan"].Plan(path)
     flow, found = python.Flow(plan), []
     for one in given:
@@ -126,7 +126,7 @@ def of_python(python: ModuleType, path: Path, given: list[dict[str, Any]]) -> li
 
 
 def of_java(java: list[str], plan: Path, given: list[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """What the Java engines publish."""
+    """Outputs of the Java engines' code."""
     file = plan.with_name("records.jsonl")
     file.write_text("\n".join(map(json.dumps, given)))
     done = subprocess.run(
@@ -146,7 +146,7 @@ def setup(folder: Path, name: str, make: Any) -> tuple[Path, Any]:
 
 
 def told_of_kafka(java: list[str], folder: Path, **properties: str) -> dict[str, Any]:
-    """What a program says that has properties of librdkafka in its plan."""
+    """The client settings of a program whose plan contains these librdkafka properties."""
     path, _ = setup(folder, "traffic", traffic)
     path.write_text(json.dumps(json.loads(path.read_text()) | {"properties": properties}))
     command = [*java[:-1], "tidegauge.Login", str(path)]

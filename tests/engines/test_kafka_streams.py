@@ -1,5 +1,5 @@
-"""Kafka Streams: both implementations exact in every domain, killed, in transactions, and with more
-and more threads."""
+"""Kafka Streams: both implementations are exact in every domain, after a kill, in transactions, and
+with an increasing number of threads."""
 
 import json
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def dsl(processors: Runs) -> Runs:
 
 
 def topics_of_engines(runs: Runs) -> list[str]:
-    """Topics that engines made for themselves and that are still there."""
+    """Existing topics that were created by engines."""
     settings = ServiceSettings(data=runs.command.data, base_port=runs.command.base_port)
     admin = AdminClient({"bootstrap.servers": settings.open_bootstrap})
     return [name for name in admin.list_topics(timeout=30).topics if name.startswith(ENGINE_PREFIX)]
@@ -136,8 +136,8 @@ def test_one_and_two_threads_are_measured_on_as_many_partitions(processors: Runs
 
 
 def check_point(point: dict[str, Any]) -> None:
-    """Of a search of two steps: the second is long and at no higher rate than the first, and the
-    next search begins with what this one found."""
+    """Check a search of two steps: the second step is long and its rate is not above the first's,
+    and the next search starts from the rate found here."""
     assert 0 < point["rate_per_second"]["value"] <= RATE
     assert point["rate_per_second"]["value"] == point["rate_per_second"]["low"]
     assert point["core_seconds_per_million_records"]["value"] > 0

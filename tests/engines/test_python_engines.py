@@ -1,4 +1,4 @@
-"""The engines in Python: exact in both domains, and when a program that goes on is killed."""
+"""The Python engines: exact in every domain, and after a kill of a program that resumes."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ BASE_PORT = 22_470
 TRAFFIC = list(load_domain("traffic").spec.stage_names)
 GEM_PACKS = list(load_domain("gem_packs").spec.stage_names)
 FLIGHTS = list(load_domain("flights").spec.stage_names)
-# Those that do not close windows by event time.
+# Stages that do not close windows by event time.
 NOT_CLOSED = ["ingest", "parse", "conversions", "enriched", "offers", "dear"]
 PUBLISHED = {"bytewax": GEM_PACKS, "quix": NOT_CLOSED, "faust": GEM_PACKS, "pathway": NOT_CLOSED}
 RESUME = {"bytewax", "quix"}

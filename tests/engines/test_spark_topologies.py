@@ -1,4 +1,5 @@
-"""Spark's stages from stages, as a chain and via topics: exact, and against what each is judged."""
+"""Spark's topologies chained and via-topics: exact outputs, and the stage that each cost is
+measured against."""
 
 import json
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ def tidegauge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]
 
 
 def run(tidegauge: CommandLine, pipeline: str, *arguments: str) -> Any:
-    """What the report of a clean run of half a minute says of the pipeline."""
+    """The pipeline's part of the report of a clean run of half a minute."""
     path = tidegauge.data / "report.json"
     done = tidegauge("run", "smoke", "--pipeline", pipeline, "--report", str(path), *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -35,14 +36,14 @@ def run(tidegauge: CommandLine, pipeline: str, *arguments: str) -> Any:
 
 
 def exact(found: Any) -> list[str]:
-    """The stages that have outputs, all of them exact."""
+    """The stages with outputs, all of which must be exact."""
     counts = {stage: cell["verdicts"] for stage, cell in found["stages"].items()}
     assert all(set(one) == set(VERDICTS) for one in counts.values())
     return [stage for stage, one in counts.items() if one["exact"] == sum(one.values()) > 0]
 
 
 def stages_before(found: Any) -> dict[str, str | None]:
-    """By stage the one that its cost is measured against."""
+    """By stage, the stage that its cost is measured against."""
     cells = found["stages"].items()
     return {stage: cell["cost_ms"] and cell["cost_ms"]["stage_before"] for stage, cell in cells}
 
@@ -67,7 +68,7 @@ def test_via_topics_every_stage_of_traffic_reads_the_topic_of_the_one_before(
 ) -> None:
     found = run(tidegauge, VIA_TOPICS, "--stages", "3,4")
     assert found["topology"] == "via-topics"
-    # What these stages read is published, too.
+    # Upstream stages of these stages are published as well.
     assert exact(found) == ["ingest", "parse", "tumbling", "sliding"]
     assert stages_before(found) == {
         "ingest": None,
@@ -80,7 +81,7 @@ def test_via_topics_every_stage_of_traffic_reads_the_topic_of_the_one_before(
 @pytest.mark.parametrize(
     ("pipeline", "asked", "stages"),
     [
-        # Lookup, join, filter and windows, one behind the other: query 3.
+        # Lookup, join, filter and windows, chained: query 3.
         (CHAINED, "7-9", ("offers", "dear", "dear_average")),
         (VIA_TOPICS, "0-9", ("ingest", "parse", "enriched")),
     ],

@@ -1,4 +1,5 @@
-"""Storm: exact in every domain, also with several tasks; killed, it fails the run and says so."""
+"""Storm: exact in every domain, also with several tasks. After a kill it fails the run and reports
+why."""
 
 from collections.abc import Iterator
 

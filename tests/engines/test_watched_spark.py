@@ -1,4 +1,4 @@
-"""Watches of a Spark pipeline that was never made for Tidegauge, against a brute force."""
+"""Watches of a Spark pipeline that was not made for Tidegauge, compared with a brute force."""
 
 import json
 import os
@@ -40,7 +40,7 @@ JSON_OF = {"format": "json", "identity": ["value.id"]}
 
 
 def payment(number):
-    """A payment of some amount at the next instant; some come two seconds late."""
+    """A payment with some amount at the next instant; some are two seconds late."""
     at = BEGIN + timedelta(milliseconds=2.5 * number)
     if number % 50 == 0:
         at -= timedelta(seconds=2)
@@ -67,7 +67,7 @@ def shop_and_window(message):
 
 @contextmanager
 def spark(bootstrap, folder):
-    """The pipeline, in a process of its own."""
+    """Run the pipeline in its own process."""
     java = find_java(ROOT / ".jars").home
     with (folder / "spark.log").open("wb") as log:
         process = subprocess.Popen(
@@ -85,12 +85,12 @@ def spark(bootstrap, folder):
 
 
 def await_output(process, bootstrap, topic, is_enough):
-    """Wait until a topic has what is wanted."""
+    """Wait until a topic has enough records."""
     end_s = time.monotonic() + 120
     while not is_enough(everything(bootstrap, topic)):
         assert process.poll() is None, "the pipeline has ended"
         assert time.monotonic() < end_s, f"{topic}: {len(everything(bootstrap, topic))} records"
-        time.sleep(0.3)  # between two looks, within the deadline
+        time.sleep(0.3)  # poll interval
 
 
 def test_a_filter_and_windows_of_spark_are_judged_as_by_hand(broker, tmp_path):
@@ -138,5 +138,5 @@ def test_a_filter_and_windows_of_spark_are_judged_as_by_hand(broker, tmp_path):
     expected = by_run(sums, windows_of(flat(paid), flat(summed), sums.relation))
     assert told_by(records, sums) == expected
     verdicts = sum(expected[1].values(), Counter())
-    assert verdicts["missing"] >= 100  # too late for their window, or in the last
+    assert verdicts["missing"] >= 100  # too late for their window, or in the last one
     assert verdicts["exact"] + verdicts["late"] >= 12 * 7

@@ -1,4 +1,4 @@
-"""A Spark pipeline that knows nothing of Tidegauge: large payments, and sums by shop and second.
+"""A Spark pipeline without any support for Tidegauge: large payments, and sums by shop and second.
 
 python watched_spark.py BOOTSTRAP JARS CHECKPOINTS
 """
@@ -13,7 +13,7 @@ PAYMENT = "id BIGINT, shop STRING, amount DOUBLE, paid_at TIMESTAMP"
 
 
 def main() -> None:
-    """Read payments in JSON, write both outputs, until killed."""
+    """Read payments in JSON and write both outputs, until killed."""
     bootstrap, jars, checkpoints = sys.argv[1:]
     spark = (
         SparkSession.builder.master("local[2]")

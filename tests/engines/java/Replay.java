@@ -7,7 +7,7 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.TreeMap;
 
-/** All stages of a plan over records of a file, without an engine: a line per output. */
+/** Runs all stages of a plan on records of a file, without an engine. Prints a line per output. */
 public final class Replay {
     private static final Map<String, Step> STEPS = new HashMap<>();
     private static final Map<String, State> STATES = new HashMap<>();
