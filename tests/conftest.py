@@ -1,5 +1,5 @@
-"""Property tests draw the same examples each time: what fails here fails anywhere, however busy the
-machine is. `HYPOTHESIS_PROFILE=explore` draws others."""
+"""Test configuration. Property tests use the same examples each time, so a failure is reproducible
+on any machine. `HYPOTHESIS_PROFILE=explore` uses new examples."""
 
 import os
 
@@ -18,9 +18,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
 class StacksInARow(LoadFileScheduling):
-    """Where two processes share the tests: those of one module stay together, as they share what it
-    starts, and those with a whole stack follow each other, as two stacks at once have too few
-    cores."""
+    """Scheduler for two processes: the tests of one module run in one process, because they share
+    fixtures. Tests with a whole stack run sequentially, because the cores do not suffice for two
+    stacks."""
 
     def _split_scope(self, nodeid: str) -> str:
         return WHOLE_STACKS if nodeid.startswith(WHOLE_STACKS) else super()._split_scope(nodeid)
@@ -28,11 +28,11 @@ class StacksInARow(LoadFileScheduling):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> StacksInARow:
-    """How tests are shared."""
+    """The scheduler of parallel tests."""
     return StacksInARow(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish() -> None:
-    """The closing line is the last one: clients whose broker has gone would go on complaining."""
+    """Keep pytest's summary last: clients whose broker is gone would continue to log errors."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

@@ -1,4 +1,4 @@
-"""The pages for readers, and the commands in them."""
+"""The documentation pages, and the commands in them."""
 
 import re
 import shlex
@@ -8,18 +8,18 @@ from pathlib import Path
 from services.runtime.settings import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "deploy" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-# Their commands build on each other, so a test of its own runs those of each block by block.
+# Their commands depend on each other, so separate tests run these pages block by block.
 ONE_BY_ONE = ("write-a-domain.md", "watch-your-pipeline.md")
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    """Fenced blocks of a language, indented ones in lists too."""
+    """Fenced blocks of a language, including indented ones in lists."""
     found = re.findall(rf"^( *)```{language}\n(.*?)^\1```", page.read_text(), re.M | re.S)
     return [re.sub(rf"^{indent}", "", text, flags=re.M) for indent, text in found]
 
 
 def commands(page: Path) -> Iterator[str]:
-    """Command lines of the page: in blocks, in indented text, and whole ones inside sentences."""
+    """Command lines of the page: in blocks, in indented text, and complete ones in sentences."""
     for block in blocks(page, "sh"):
         yield from (line for line in block.splitlines() if line.strip())
     text = re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.M | re.S)
@@ -36,7 +36,7 @@ COMMANDS = [
 
 
 def words_of(line: str) -> list[str]:
-    """The words of a command without the variables before it, comment and redirection."""
+    """The words of a command without its leading variables, comment and redirection."""
     line = re.sub(r'^eval "\$\((.*)\)"$', r"\1", line).partition(" > ")[0]
     words = shlex.split(line, comments=True)
     while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
@@ -45,8 +45,8 @@ def words_of(line: str) -> list[str]:
 
 
 def replaced(text: str, name: str, content: str) -> str:
-    """The text of a page with other content between `<!-- NAME -->` and `<!-- /NAME -->`. Raises
-    ValueError where these are not there."""
+    """A page's text with the content between `<!-- NAME -->` and `<!-- /NAME -->` replaced. Raises
+    ValueError if these markers are missing."""
     before, begin, rest = text.partition(f"<!-- {name} -->\n")
     _old, end, after = rest.partition(f"<!-- /{name} -->")
     if not begin or not end:

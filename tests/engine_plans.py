@@ -1,4 +1,4 @@
-"""Plans as the runner writes them, for tests that start an engine's program themselves."""
+"""Plans in the runner's format, for tests that start an engine's program themselves."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def write_plan(
     start_offsets: dict[str, tuple[int, ...]],
     wire_format: str = "avro",
 ) -> Path:
-    """Write the plan of a pipeline; returns the file."""
+    """Write the plan of a pipeline; returns the file's path."""
     home = folder / "runs" / run_id
     home.mkdir(parents=True, exist_ok=True)
     plan = EnginePlan.model_validate(

@@ -9,8 +9,7 @@ from typing import Any
 
 
 class Receiver(ThreadingHTTPServer):
-    """Keeps what was posted. answers: the statuses of the next answers; 200 when there are no
-    more."""
+    """Stores what was posted. answers: status codes of the next responses, then 200."""
 
     daemon_threads = True
     allow_reuse_address = True
@@ -24,11 +23,11 @@ class Receiver(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The server's address."""
         return f"http://127.0.0.1:{self.server_port}/hook"
 
     def wait_for(self, count: int, timeout_s: float = 30) -> list[Any]:
-        """What was posted, once so many have come."""
+        """The posted bodies, once there are `count` of them."""
         with self.came:
             assert self.came.wait_for(lambda: len(self.bodies) >= count, timeout_s), self.bodies
             return list(self.bodies)
@@ -52,7 +51,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing."""
+        """Do not log requests."""
 
 
 @contextmanager

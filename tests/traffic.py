@@ -1,4 +1,4 @@
-"""The domain that most tests are about."""
+"""The traffic domain, which most tests use."""
 
 from schemas import catalogue
 from schemas.catalogue import Topic
@@ -9,7 +9,7 @@ TRAFFIC = load_domain("traffic").spec
 CODEC = TRAFFIC.codec
 FLOW, SPEED = INPUTS = TRAFFIC.topics
 STAGES = TRAFFIC.stage_names
-# Every schema that was ever released, of the bus and of all domains.
+# Every released schema of the bus and of all domains.
 RELEASED = Records(
     load_schema(path)
     for path in sorted((*SCHEMA_DIR.glob("*.avsc"), *DOMAINS_DIR.glob("*/*.avsc")))
