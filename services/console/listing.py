@@ -30,6 +30,9 @@ from services.runtime.domains import domain_names, load_domain
 from services.runtime.engines import load_engines
 from services.runtime.settings import ServiceSettings
 
+MAX_WIDTH = 400  # of a list that is piped
+MIN_RESULT = 30  # on a narrow terminal, with the gaps between columns
+
 
 def show_status(console: Console, settings: ServiceSettings, found: Any, as_json: bool) -> None:
     """Print what runs and where; `found` is the local stack's status."""
@@ -78,8 +81,15 @@ def show_runs(console: Console, rows: list[dict[str, Any]]) -> None:
         console.print("There is no run yet; start one with: tidegauge run")
         return
     table = Table(box=SIMPLE_HEAD)
-    for column in ("run (date-time, UTC)", "workload", "pipelines", "result"):
-        table.add_column(column, no_wrap=column != "result")
+    if not console.is_terminal:
+        console.width = MAX_WIDTH
+    longest = max(len(row["run_id"]) for row in rows)
+    table.add_column("run (date-time, UTC)", no_wrap=True)
+    # Narrow terminals cut names, never the id, which other verbs take.
+    left = console.width - longest - MIN_RESULT
+    for column in ("workload", "pipelines"):
+        table.add_column(column, no_wrap=True, max_width=max(8, left // 2))
+    table.add_column("result")
     for row in rows:
         table.add_row(row["run_id"], row["workload"], "\n".join(row["pipelines"]), _result(row))
     console.print(table)

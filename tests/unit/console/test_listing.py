@@ -1,6 +1,7 @@
 """What the list of runs says came of each."""
 
 import io
+import re
 from typing import Any
 
 import pytest
@@ -27,8 +28,31 @@ pytestmark = pytest.mark.unit
     ],
 )
 def test_a_run_says_what_came_of_it(fields: dict[str, Any], said: str) -> None:
+    (row,) = shown_rows([a_run() | fields])
+    assert re.split(" {2,}", row.strip())[3] == said
+
+
+def test_on_a_narrow_terminal_no_id_is_cut_and_the_result_is_there() -> None:
+    run_id = "watch-orders-20261124-140000-6b05984a"
+    fields = {"run_id": run_id, "workload": "sustainable-throughput", "concluded": 1, "valid": 1}
+    rows = shown_rows([a_run() | fields], width=80, force_terminal=True)
+    assert rows[0].split()[0] == run_id
+    assert "valid" in rows[0]
+    assert max(map(len, rows)) <= 80
+
+
+def test_a_list_that_is_piped_has_a_line_for_each_run() -> None:
+    names = ["spark-realtime-via-topics" * 4]
+    rows = shown_rows([a_run() | {"run_id": f"r{n}", "pipelines": names} for n in range(3)])
+    assert [names[0] in row for row in rows] == [True] * 3
+
+
+def a_run() -> dict[str, Any]:
     run = {"run_id": "r", "workload": "w", "pipelines": ["p"], "concluded": 0, "valid": 0}
-    run |= {"clean": 0, "steady": None, "phase": "", "failures": [], "invalid_reasons": []}
+    return run | {"clean": 0, "steady": None, "phase": "", "failures": [], "invalid_reasons": []}
+
+
+def shown_rows(runs: list[dict[str, Any]], **options: Any) -> list[str]:
     shown = io.StringIO()
-    show_runs(Console(file=shown, width=120), [run | fields])
-    assert shown.getvalue().splitlines()[3].split("  p           ")[1].strip() == said
+    show_runs(Console(file=shown, no_color=True, **options), runs)
+    return [line for line in shown.getvalue().splitlines() if line.strip()][2:]
