@@ -9,7 +9,7 @@ from typing import Any
 from analysis.intervals import mean_bounds
 from schemas.protocol import MACHINE
 
-# The broker and the pipelines are what is measured; all else is there to measure them.
+# The broker and the pipelines are measured; all other services measure them.
 MEASURED = ("kafka",)
 OBSERVERS = {"generator", "evaluator", "store"}
 MISSING_SHARE = 0.05  # above the share lost at the edges of a phase

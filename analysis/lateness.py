@@ -141,8 +141,8 @@ class Causes:
         return max(0.0, event_ms - latest_ms)
 
     def _caught_up(self, window: Sequence[int]) -> bool:
-        """Whether the evaluator lagged and used cores. One that lags because a broker or a pipeline
-        is stalled delays nobody."""
+        """Whether the evaluator lagged and used cores. A lag caused by a stalled broker or
+        pipeline delays nobody."""
         behind_ms = max((self._of.behind_ms.get(one, 0.0) for one in window), default=0.0)
         if behind_ms <= BEHIND_MS:
             return False

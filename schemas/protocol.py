@@ -147,8 +147,8 @@ class RunRequest(Model):
     workload; None in requests of versions before domains. published: by pipeline, its published
     stages, in order; topologies: from where its stages read. interleaved: the pipelines are
     measured alternately, each on its own input topics. scaled: its part of a series with increasing
-    numbers of workers. profile: `citation` is for published figures: no JVM options that shorten
-    the start.
+    numbers of workers. profile: `citation` is for published figures: JVMs run without options that
+    save time.
     """
 
     run_id: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,80}$")

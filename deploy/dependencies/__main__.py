@@ -1,8 +1,8 @@
 """python -m deploy.dependencies update          write licences.json and sbom.cdx.json again
 python -m deploy.dependencies image SERVICE      print the part of the lock for one image
 
-`update` follows every change of a lock (once its packages are installed), of an image or of the
-chart library. `image` needs the standard library only, because the image builds run it.
+Run `update` after every change of a lock (once its packages are installed), of an image or of the
+chart library. `image` needs the standard library only, because image builds run it.
 """
 
 import argparse

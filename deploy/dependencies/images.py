@@ -16,7 +16,7 @@ PACKAGE_OF = {
 }
 # Packages of a service in addition to its imports.
 BESIDES: dict[str, tuple[str, ...]] = {
-    # Required by aiokafka for lz4-compressed topics.
+    # Faust needs aiokafka's extra for lz4-compressed topics.
     "evaluator": ("aiokafka", "cramjam"),
     # `tidegauge evaluate` runs the evaluator's code in a separate process.
     "console": ("faust-streaming", "pyarrow", "pyruhvro"),

@@ -1,8 +1,8 @@
 """The stack without the console: `python -m deploy.local up`, `down` or `status`.
 
-`up` stays in the foreground, prints how the start goes, starts parts again that die, and stops all
-when one of them dies too often, or at SIGTERM, SIGHUP or Ctrl-C. `tidegauge up --detach` runs it in
-a session of its own.
+`up` stays in the foreground, prints its progress, restarts parts that die, and stops everything
+when one of them dies too often, or on SIGTERM, SIGHUP or Ctrl-C. `tidegauge up --detach` runs it in
+a separate session.
 """
 
 import argparse
@@ -59,13 +59,13 @@ def up(stack: Stack) -> int:
 
 
 def down(stack: Stack) -> int:
-    """Stop whatever there is of the stack."""
+    """Stop the stack and any leftovers."""
     _say("the stack is down" if stack.down(_say) else "there is no stack")
     return 0
 
 
 def status(stack: Stack) -> int:
-    """Print what runs as JSON."""
+    """Print the status as JSON."""
     print(json.dumps(stack.status().as_dict(), indent=2))
     return 0
 

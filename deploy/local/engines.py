@@ -2,10 +2,10 @@
 
     python -m deploy.local.engines lock FOLDER   write the locks of an engine's folder
 
-Everything is checked against a lock that is in the engine's folder: packages against
-`requirements.lock`, jars against `ivy.lock`. Java is compiled here, by the compiler that the Ivy
-file names, so a Java runtime is enough. What is interrupted is taken up again: what has no stamp is
-made anew.
+Everything is verified against the locks in the engine's folder: packages against
+`requirements.lock`, jars against `ivy.lock`. Java is compiled with the compiler listed in the Ivy
+file, so a Java runtime is enough. An interrupted installation is resumed: parts without a stamp are
+rebuilt.
 """
 
 import os

@@ -72,7 +72,7 @@ class _Answers:
 
     @property
     def is_new(self) -> npt.NDArray[np.bool_]:
-        """Which are not duplicates."""
+        """Mask of the outputs that are not duplicates."""
         found: npt.NDArray[np.bool_] = self.last_ms > self.known_ms
         return found
 

@@ -28,7 +28,7 @@ THESE = """(
     WHERE workload = ${workload:sqlstring} AND valid AND step_of = ''
         AND requested_at <= $__toTime AND concluded_at >= $__fromTime
 ) AS these"""
-# What valid runs of the workload measured; a join first, if there is one.
+# Pipelines and stages of the workload's valid runs; a join first, if there is one.
 PIPELINES = f"""
 SELECT toString(pipeline) AS value
 FROM latency_minutes

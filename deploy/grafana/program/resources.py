@@ -1,4 +1,4 @@
-"""Resources: what services, JVMs, broker and machine use, and what observing costs."""
+"""Resources: use by services, JVMs, broker and machine, and the overhead of measurement."""
 
 from grafana_foundation_sdk.builders import dashboard as dash
 from grafana_foundation_sdk.builders import stat, table, timeseries
