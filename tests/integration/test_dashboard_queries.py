@@ -120,7 +120,7 @@ def test_answers_have_the_form_that_their_panel_shows(dashboard, ranges, ask):
 def test_every_output_is_in_the_heatmap(ranges, ask):
     (stages,) = (each for each in DASHBOARDS if each["uid"] == "tidegauge-stages")
     found = {query.name: query.sql for query in queries(stages, ranges["an hour"], ask)}
-    heat = ask(found["Every latency of $stage"])
+    heat = ask(found["Latency heatmap of $stage"])
     shown = chosen(stages, ranges["an hour"], ask)["stage"]
     (row,) = (r for r in ask(found["Latency of every stage"]) if r["stage"] == shown)
     assert sum(int(value) for r in heat for name, value in r.items() if name != "time") == int(

@@ -104,8 +104,8 @@ def test_a_panel_whose_query_fails_is_named_with_the_reason(double):
     double.failing = "generator_send_delays"
     code, said = asked(double, "push")
     assert code == 1
-    assert "not done: Live, How late the generator sent: Code: 47. Unknown identifier" in said
-    assert "not done: Run, How late the generator sent: Code: 47. Unknown identifier" in said
+    assert "not done: Live, Send delay of the generator: Code: 47. Unknown identifier" in said
+    assert "not done: Run, Send delay of the generator: Code: 47. Unknown identifier" in said
     assert said.count("not done") == 2
 
 

@@ -100,7 +100,7 @@ def test_a_point_of_a_graph_counts_the_scrapes_that_saw_nothing(engine):
         panel["targets"][0]["rawSql"]
         for found in dashboards()
         for panel in found["panels"]
-        if panel["title"] == "Records into the brokers"
+        if panel["title"] == "Incoming records by topic"
     )
     when = TimeRange(NEW_YEAR_MS, NEW_YEAR_MS + 60_000)
     shown = engine.answer(Query(expand(sql, when, 60, {}), "JSONEachRow")).data.splitlines()

@@ -42,7 +42,7 @@ RULES: Final = (
     Rule(
         "ledger-not-clean",
         "The ledger is not clean",
-        "A pipeline published outputs that are not as the inputs imply, or not in time.",
+        "Outputs of a pipeline were wrong, missing, late, duplicate or unexpected.",
         "tidegauge-correctness",
         "Ledger by pipeline and stage",
         """
@@ -59,8 +59,8 @@ GROUP BY pipeline, stage
     Rule(
         "latency-change-point",
         "A figure got worse",
-        "The history of a suite shows a change point: since a run of the last day a latency is "
-        "higher, or a sustainable rate lower, than it was.",
+        "A change point was found in the history of a suite: since a run of the last day, a "
+        "latency is higher or a sustainable rate lower than before.",
         "tidegauge-history",
         "Change points",
         """
@@ -74,9 +74,9 @@ WHERE $__timeFilter(c.time) AND kind = 'change_point' AND JSONExtractBool(detail
     Rule(
         "evaluator-lag",
         "The evaluator is behind",
-        "The evaluator reads what is over 30 s old: results come late, but stay right.",
+        "The evaluator reads records that are over 30 s old. Results are delayed but correct.",
         "tidegauge-live",
-        "How far behind the evaluator reads",
+        "Evaluator lag",
         """
 SELECT toFloat64(argMax(JSONExtractInt(detail, 'lag_ms'), (e.time, e._offset))) AS lag_ms
 FROM results_lifecycle AS e
@@ -89,9 +89,9 @@ HAVING count() > 0
     Rule(
         "generator-late",
         "The generator sends late",
-        f"The p99 of the send delay is over {LATE_MS} ms: what is measured now may be invalid.",
+        f"The p99 of the send delay is over {LATE_MS} ms. The current run may be invalid.",
         "tidegauge-live",
-        "How late the generator sent",
+        "Send delay of the generator",
         """
 SELECT run_id, quantileExactWeighted(0.99)(send_delay_us, count) / 1000 AS send_delay_p99_ms
 FROM generator_send_delays
@@ -103,10 +103,10 @@ GROUP BY run_id
     Rule(
         "store-behind",
         "The store is behind",
-        "The newest sample that can be asked for is over a minute old. The collector samples every "
-        "second while a stack is up, so the store is behind, or the stack is down.",
+        "The newest sample that can be queried is over a minute old. The collector samples every "
+        "second while a stack is running, so the store is behind or the stack is down.",
         "tidegauge-live",
-        "Newest result",
+        "Age of the newest result",
         """
 SELECT toFloat64(dateDiff('second', max(r.time), now64(3))) AS age_s
 FROM results_resources AS r
@@ -119,9 +119,9 @@ HAVING count() > 0
     Rule(
         "service-silent",
         "A service is silent",
-        "A service of the last hour has had no process for over a minute, while others had.",
+        "A service of the last hour has had no process for over a minute, while others had one.",
         "tidegauge-resources",
-        "Processor cores by service",
+        "CPU cores by service",
         """
 SELECT
     service,

@@ -8,9 +8,9 @@ from deploy.grafana.program import palette
 from deploy.grafana.program.panels import About, graph
 
 NOT_SCRAPED: Final = (
-    "No broker was scraped in this range of time. The collector does so while a stack is up."
+    "No broker was scraped in this time range. The collector scrapes while a stack is running."
 )
-NO_GROUP: Final = "No consumer group that commits offsets was there in this range of time."
+NO_GROUP: Final = "No consumer group with committed offsets in this time range."
 
 
 def broker_panels() -> tuple[timeseries.Panel, ...]:
@@ -21,8 +21,8 @@ def broker_panels() -> tuple[timeseries.Panel, ...]:
 def _traffic() -> timeseries.Panel:
     return graph(
         About(
-            "Bytes through the brokers",
-            "Bytes per second that all brokers together took in and gave out, all topics.",
+            "Broker throughput",
+            "Bytes per second into and out of all brokers, all topics together.",
             "binBps",
             empty=NOT_SCRAPED,
         ),
@@ -50,9 +50,9 @@ ORDER BY time
 def _records() -> timeseries.Panel:
     return _by_topic(
         About(
-            "Records into the brokers",
-            "Records per second that came into each topic, in all brokers; topics into which none "
-            "came are left out.",
+            "Incoming records by topic",
+            "Records per second into each topic, all brokers together. Topics without records are "
+            "omitted.",
             "short",
             empty=NOT_SCRAPED,
         ),
@@ -64,10 +64,10 @@ def _records() -> timeseries.Panel:
 def _requests() -> timeseries.Panel:
     return graph(
         About(
-            "Time of requests to the brokers",
-            "How long the brokers took to answer, as they say it themselves: the mean since their "
-            "start, and the 99th percentile with its weight on the last minutes. A fetch includes "
-            "the waiting for records.",
+            "Broker request time",
+            "Request time as reported by the brokers: the mean since their start, and the 99th "
+            "percentile weighted towards the last minutes. A fetch includes the time spent waiting "
+            "for records.",
             "ms",
             empty=NOT_SCRAPED,
         ),
@@ -96,9 +96,8 @@ ORDER BY time
 def _sizes() -> timeseries.Panel:
     return _by_topic(
         About(
-            "Size of the logs",
-            "Bytes that all brokers together keep of each topic, copies counted. Retention bounds "
-            "it.",
+            "Log size by topic",
+            "Bytes of each topic on all brokers, including replicas. Retention limits it.",
             "bytes",
             empty=NOT_SCRAPED,
         ),
@@ -142,9 +141,9 @@ ORDER BY time, series
 def _lag() -> timeseries.Panel:
     return graph(
         About(
-            "Consumer groups behind",
-            "Records between what a group has committed and the end of the topic, the most of each "
-            "point. Tidegauge's own services commit nothing, so they are not here.",
+            "Consumer group lag",
+            "Records between the committed offset of a group and the end of the topic, maximum of "
+            "each interval. Tidegauge's own services do not commit offsets, so they are not shown.",
             "short",
             width=24,
             empty=NO_GROUP,

@@ -39,8 +39,8 @@ def build() -> dash.Dashboard:
             asked(
                 "load",
                 "Load",
-                "Workload, domain, rate, what of the load is not by default, and machine: only "
-                "runs of the same are compared",
+                "Workload, domain, rate, non-default load settings, and machine. Only runs with "
+                "the same load are compared",
                 LOAD_VALUES,
                 several=False,
             ),
@@ -75,8 +75,8 @@ def _by_stage(share: float) -> barchart.Panel:
     return bars(
         About(
             f"Latency p{share * 100:g} of every stage, by pipeline",
-            "Exact percentile of each pipeline and stage over the whole range of time. A stage "
-            "without a bar is one that the pipeline does not run.",
+            "Exact percentile of each pipeline and stage over the whole time range. Stages that a "
+            "pipeline does not run have no bar.",
             "ms",
         ),
         f"""
@@ -99,7 +99,7 @@ def _over_time(share: float) -> timeseries.Panel:
     return recurring.latency_over_time(
         About(
             f"Latency p{share * 100:g} of $stage over time, by pipeline",
-            "Exact percentile of every point's own outputs. A logarithmic axis.",
+            "Exact percentile of the outputs in each interval. Logarithmic axis.",
             "ms",
         ),
         share,
@@ -113,8 +113,9 @@ def _summary() -> table.Panel:
     return rows(
         About(
             "Pipelines side by side",
-            "Per stage and pipeline: outputs, exact percentiles, and the share of outputs that "
-            "were exact. Slower than the fastest pipeline of the stage by: ratio of the p99.",
+            "Outputs, exact percentiles, ratio to the fastest, and share of exact outputs, by "
+            "stage and pipeline. The ratio is p99 divided by the p99 of the stage's fastest "
+            "pipeline.",
             "ms",
             width=24,
             height=9,
@@ -128,7 +129,7 @@ SELECT
     l.p90 AS p90,
     l.p99 AS p99,
     l.max AS max,
-    l.p99 / greatest(min(l.p99) OVER (PARTITION BY l.stage), 1) AS "to the fastest",
+    l.p99 / greatest(min(l.p99) OVER (PARTITION BY l.stage), 1) AS "ratio to fastest",
     if(v.judged > 0, v.exact / v.judged, NULL) AS "exact"
 FROM
 (
@@ -155,7 +156,7 @@ LIMIT 200
             "stage": "string",
             "pipeline": "string",
             "outputs": "short",
-            "to the fastest": "none",
+            "ratio to fastest": "none",
             "exact": "percentunit",
         },
     )
@@ -164,14 +165,14 @@ LIMIT 200
 def _left_out() -> table.Panel:
     return rows(
         About(
-            "Left out: runs of other loads",
-            "Runs in the range of time that are not comparable with those above: another workload, "
-            "domain, rate, way in, format or fault, say, or another machine. Choose their load "
-            "above to compare them.",
+            "Runs with other loads, not compared",
+            "Runs in this time range that are not comparable with those above, for example because "
+            "of another workload, domain, rate, transport, format, fault or machine. To compare "
+            "them, select their load.",
             "short",
             width=24,
             height=6,
-            empty="Nothing is left out: every run in this range of time has the chosen load.",
+            empty="All runs in this time range have the selected load.",
         ),
         f"""
 SELECT
@@ -194,7 +195,7 @@ def _rates() -> timeseries.Panel:
     return recurring.rates(
         About(
             "Output rate of $stage, by pipeline",
-            "Records per second by the time at which the broker appended them.",
+            "Records per second of LogAppendTime, counted from the topics.",
             "recps",
         ),
         f"$__timeFilter(second) AND {OF_LOAD} AND stage = ${{stage:sqlstring}}"
@@ -207,11 +208,10 @@ def _rates() -> timeseries.Panel:
 def _cost() -> timeseries.Panel:
     return graph(
         About(
-            "Processor cores by pipeline",
-            "Cores that the processes of each pipeline kept busy. With stages of their own "
-            "queries, this is of all its stages together.",
+            "CPU cores by pipeline",
+            "Cores used by the processes of each pipeline, all stages together.",
             "short",
-            empty="No process of a pipeline was running in this range of time.",
+            empty="No pipeline process was running in this time range.",
         ),
         f"""
 SELECT

@@ -8,8 +8,8 @@ from deploy.grafana.program.frame import asked, frame, placed
 from deploy.grafana.program.panels import NONE_IS_GOOD, About, figures, graph, rows
 
 CHOSEN = f"$__timeFilter(second) AND {sql.CHOSEN_PIPELINES}"
-NOT_JUDGED = "No output was judged in this range of time. Start a run: ./tidegauge run"
-ALL_EXACT = "Every output that was judged in this range of time was exact."
+NOT_JUDGED = "No output was checked in this time range. Start a run: ./tidegauge run"
+ALL_EXACT = "Every output in this time range was exact."
 
 
 def build() -> dash.Dashboard:
@@ -17,8 +17,7 @@ def build() -> dash.Dashboard:
     found = frame(
         "correctness",
         "Correctness",
-        "The ledger: one verdict for every output that the inputs imply, and for every one they "
-        "do not.",
+        "The ledger: a verdict on every expected and every unexpected output.",
         (asked("pipelines", "Pipelines", "Pipelines to show", sql.PIPELINE_VALUES, several=True),),
         since="now-1h",
         refresh="30s",
@@ -40,8 +39,8 @@ def _totals() -> stat.Panel:
     return recurring.failed(
         About(
             "Outputs that were not exact",
-            "wrong: other values than the inputs imply; missing: never came; late: after the "
-            "deadline; duplicate: came again; unexpected: no input explains it.",
+            "wrong: not the expected value; missing: never published; late: published after the "
+            "deadline; duplicate: published again; unexpected: not derived from any input.",
             "short",
             width=16,
             height=5,
@@ -54,8 +53,8 @@ def _totals() -> stat.Panel:
 def _share() -> stat.Panel:
     return figures(
         About(
-            "Share of outputs that were exact",
-            "Exact verdicts of all verdicts in this range of time.",
+            "Share of exact outputs",
+            "Exact verdicts divided by all verdicts in this time range.",
             "percentunit",
             width=8,
             height=5,
@@ -77,8 +76,8 @@ def _by_time() -> timeseries.Panel:
     return recurring.verdicts_over_time(
         About(
             "Verdicts over time",
-            "Verdicts per second, at the second of the output; a missing one at that of its latest "
-            "input.",
+            "Verdicts per second, by output time. Missing outputs count at the time of their "
+            "latest input.",
             "cps",
             empty=NOT_JUDGED,
         ),
@@ -89,8 +88,8 @@ def _by_time() -> timeseries.Panel:
 def _failed_by_time() -> timeseries.Panel:
     return recurring.verdicts_over_time(
         About(
-            "Outputs that were not exact, over time",
-            "The same without those that were exact, so that one in a million is seen.",
+            "Outputs that were not exact over time",
+            "Verdicts per second without exact, so that even one in a million is visible.",
             "cps",
             empty=NOT_JUDGED,
         ),
@@ -103,7 +102,7 @@ def _ledger() -> table.Panel:
     return rows(
         About(
             "Ledger by pipeline and stage",
-            "Verdicts of all phases in this range of time. A run is judged by its measure phase.",
+            "Verdicts of all phases in this time range. Only the measured phase counts for a run.",
             "short",
             height=9,
             empty=NOT_JUDGED,
@@ -127,9 +126,9 @@ LIMIT 200
 def _offenders() -> table.Panel:
     return rows(
         About(
-            "Some outputs that were not exact",
-            "The newest samples with what was expected and what came. The evaluator keeps a "
-            "bounded number of them per second.",
+            "Samples of outputs that were not exact",
+            "The newest samples, with expected and actual values. The evaluator keeps a limited "
+            "number of samples per second.",
             "string",
             height=9,
             empty=ALL_EXACT,
@@ -155,11 +154,11 @@ def _dead_letters() -> table.Panel:
     return rows(
         About(
             "Records that could not be read",
-            "Records of any topic that did not decode, by topic and reason. The bytes themselves "
-            "are in the table dead_letter.",
+            "Records of any topic that could not be decoded, by topic and reason. Their bytes are "
+            "in the table dead_letter.",
             "string",
             height=7,
-            empty="Every record could be read in this range of time.",
+            empty="Every record in this time range could be read.",
         ),
         """
 SELECT topic, reason, count() AS records, max(d.time) AS last
@@ -177,8 +176,8 @@ def _sent() -> timeseries.Panel:
     return graph(
         About(
             "Records intended, acknowledged and failed",
-            "What the load shape wanted, what the broker confirmed and what was given up, per "
-            "second of scheduled time. Where lines part, the load was not the intended one.",
+            "Records scheduled by the load shape, acknowledged by the broker, and not sent, per "
+            "second of scheduled time. If the lines differ, the load was not as intended.",
             "recps",
             height=7,
         ),

@@ -49,7 +49,7 @@ LIMIT 1000
 """
 # A deployment is shown at the first run with a version different from the run before.
 DEPLOYMENTS: Final = """
-SELECT time, concat('Now on ', now_on, '; before on ', before) AS text, 'deployment' AS tags
+SELECT time, concat('Changed to ', now_on, '; previously ', before) AS text, 'deployment' AS tags
 FROM
 (
     SELECT
@@ -76,7 +76,7 @@ SELECT
     ifNull(k.measure_at, c.time) AS time,
     concat(
         JSONExtractString(detail, 'metric'), ' of ', JSONExtractString(detail, 'pipeline'), ' ',
-        JSONExtractString(detail, 'stage'), ' changed with ', c.run_id
+        JSONExtractString(detail, 'stage'), ' changed at run ', c.run_id
     ) AS text,
     'change point' AS tags
 FROM results_conclusions AS c
@@ -110,7 +110,7 @@ def frame(
         .with_variable(
             dash.DatasourceVariable("datasource")
             .label("Data source")
-            .description("The ClickHouse that the store projects into")
+            .description("ClickHouse database with the results")
             .type(PLUGIN)
         )
     )
@@ -161,9 +161,9 @@ def listed(name: str, label: str, description: str, values: tuple[str, ...]) -> 
 
 DEFINITION: Final = listed(
     "definition",
-    "Latency is",
-    "latest: from the latest contributing input; mean: from their mean; event_time: from when the "
-    "load wanted it sent",
+    "Latency definition",
+    "latest: from the latest contributing input; mean: from the mean time of the contributing "
+    "inputs; event_time: from the scheduled send time of the latest input",
     ("latest", "mean", "event_time"),
 )
 PHASE: Final = listed(
@@ -193,5 +193,5 @@ def _links() -> dash.DashboardLink:
         .as_dropdown(False)
         .include_vars(True)
         .keep_time(True)
-        .tooltip("The other dashboards, same range of time and variables")
+        .tooltip("Other dashboards, with the same time range and variables")
     )

@@ -8,7 +8,7 @@ from deploy.grafana.program.frame import DEFINITION, asked, frame, placed
 from deploy.grafana.program.panels import About, figures, graph, rows
 
 NO_RUNS = (
-    "No run of this workload was concluded in this range of time. A suite runs for ever:"
+    "No run of this workload was concluded in this time range. To run a suite indefinitely:"
     " ./tidegauge up default"
 )
 A_DAY_MS = 86_400_000  # do not connect points across days without a run
@@ -53,8 +53,8 @@ def build() -> dash.Dashboard:
     found = frame(
         "history",
         "History",
-        "Results of the same workload over weeks: latency, cost and correctness run by run, and "
-        "the points at which they changed.",
+        "Results of a workload over weeks: latency, cost and correctness of each run, and change "
+        "points.",
         (
             asked("workload", "Workload", "Workload to show", WORKLOADS, several=False),
             asked("pipelines", "Pipelines", "Pipelines to show", PIPELINES, several=True),
@@ -81,8 +81,8 @@ def build() -> dash.Dashboard:
 def _counts() -> stat.Panel:
     return figures(
         About(
-            "Runs of this workload",
-            "How many were concluded in this range of time, and how many of them may be used.",
+            "Number of runs",
+            "Runs of this workload in this time range: valid, invalid, and not concluded.",
             "short",
             width=8,
             empty=NO_RUNS,
@@ -104,11 +104,11 @@ def _changes() -> table.Panel:
     return rows(
         About(
             "Change points",
-            "First runs of which a figure was not what it was before, by more than noise: the "
-            "median over the runs before and after, and what else changed there.",
+            "First runs after a figure changed by more than noise, with its median before and "
+            "after, and what else changed at that run.",
             "string",
             width=16,
-            empty="No change point was found in this range of time.",
+            empty="No change point was found in this time range.",
         ),
         """
 SELECT
@@ -119,23 +119,23 @@ SELECT
     JSONExtractString(detail, 'metric') AS metric,
     JSONExtract(detail, 'before', 'median', 'Nullable(Float64)') AS before,
     JSONExtract(detail, 'after', 'median', 'Nullable(Float64)') AS after,
-    if(JSONExtractBool(detail, 'worse'), 'worse', 'better') AS "is",
+    if(JSONExtractBool(detail, 'worse'), 'worse', 'better') AS "change",
     arrayStringConcat(JSONExtract(detail, 'likely_causes', 'Array(String)'), ' ') AS causes,
-    c.time AS told
+    c.time AS found
 FROM results_conclusions AS c
 WHERE kind = 'change_point' AND $__timeFilter(c.time)
 ORDER BY c.time DESC
 LIMIT 200
 """,
-        {"told": "dateTimeAsIso", "before": "short", "after": "short"},
+        {"found": "dateTimeAsIso", "before": "short", "after": "short"},
     )
 
 
 def _latency(share: float) -> timeseries.Panel:
     return graph(
         About(
-            f"Latency p{share * 100:g} of $stage, run by run",
-            "Exact percentile of the measure phase of every valid run, at the time of the run.",
+            f"Latency p{share * 100:g} of $stage, by run",
+            "Exact percentile of the measured phase of every valid run, at the time of the run.",
             "ms",
             empty=NO_RUNS,
         ),
@@ -156,8 +156,8 @@ LIMIT 20000
 def _failed() -> timeseries.Panel:
     return graph(
         About(
-            "Outputs that were not exact, run by run",
-            "Verdicts of the measure phase other than exact, all stages together.",
+            "Outputs that were not exact, by run",
+            "Verdicts of the measured phase other than exact, all stages together.",
             "short",
             empty=NO_RUNS,
         ),
@@ -181,8 +181,8 @@ LIMIT 20000
 def _cost() -> timeseries.Panel:
     return graph(
         About(
-            "Core-seconds per million input records, run by run",
-            "What the processes of a pipeline used over the whole run, against its input.",
+            "Core-seconds per million input records, by run",
+            "CPU time of the processes of a pipeline over the whole run, divided by its input.",
             "none",
             empty=NO_RUNS,
         ),
@@ -219,8 +219,8 @@ LIMIT 20000
 def _send_delay() -> timeseries.Panel:
     return graph(
         About(
-            "How late the generator sent, run by run",
-            "Send delay of the measure phase. Where it grew, the machine changed.",
+            "Send delay of the generator, by run",
+            "Send delay in the measured phase. If it grows, the machine has changed.",
             "ms",
             empty=NO_RUNS,
         ),
@@ -245,8 +245,8 @@ LIMIT 20000
 def _input() -> timeseries.Panel:
     return graph(
         About(
-            "Input rate, run by run",
-            "Records per second of the measure phase that the generator sent.",
+            "Input rate, by run",
+            "Records per second that the generator sent in the measured phase.",
             "recps",
             empty=NO_RUNS,
         ),
@@ -268,7 +268,7 @@ def _runs() -> table.Panel:
     return recurring.runs(
         About(
             "Runs of this workload",
-            "Newest first. Click one to see all of it.",
+            "Newest first. Click a run for details.",
             "string",
             width=24,
             empty=NO_RUNS,

@@ -15,7 +15,7 @@ def build() -> dash.Dashboard:
     found = frame(
         "live",
         "Live",
-        "Whether the pipelines are healthy now: latency, rates, correctness, and what runs.",
+        "Current state of the pipelines: latency, rates, correctness, and the newest runs.",
         (
             asked("pipelines", "Pipelines", "Pipelines to show", sql.PIPELINE_VALUES, several=True),
             DEFINITION,
@@ -41,13 +41,12 @@ def build() -> dash.Dashboard:
 def _runs() -> table.Panel:
     return recurring.runs(
         About(
-            "What runs now and ran last",
-            "The five newest runs with the phase they are in, or how they ended. Click a run to "
-            "see all of it.",
+            "Current and recent runs",
+            "The five newest runs, with their phase or result. Click a run for details.",
             "string",
             width=12,
             height=6,
-            empty="No run was ever asked for. Start one: ./tidegauge run",
+            empty="No runs yet. Start one: ./tidegauge run",
         ),
         "ORDER BY requested_at DESC\nLIMIT 5",
     )
@@ -57,12 +56,12 @@ def _ledger() -> stat.Panel:
     return recurring.failed(
         About(
             "Outputs that were not exact",
-            "Verdicts on every output of the chosen pipelines in this range of time. Anything but "
-            "zero means that the pipeline published something else than the inputs imply.",
+            "Verdicts on all outputs of the selected pipelines in this time range. Any value other "
+            "than 0 means that the outputs differ from the expected outputs.",
             "short",
             width=8,
             height=6,
-            empty="No output was judged in this range of time.",
+            empty="No output was checked in this time range.",
         ),
         f"$__timeFilter(second) AND {sql.CHOSEN_PIPELINES}",
     )
@@ -71,13 +70,13 @@ def _ledger() -> stat.Panel:
 def _freshness() -> stat.Panel:
     return recurring.age(
         About(
-            "Newest result",
-            "How long ago the newest latency was published, and the newest sample of the "
-            "collector, which samples every second while a stack is up.",
+            "Age of the newest result",
+            "Time since the newest latency was published, and since the newest sample of the "
+            "collector. The collector samples every second while a stack is running.",
             "s",
             width=4,
             height=6,
-            empty="There are no results yet. Start a run: ./tidegauge run",
+            empty="No results yet. Start a run: ./tidegauge run",
         )
     )
 
@@ -85,11 +84,11 @@ def _freshness() -> stat.Panel:
 def _last_seconds() -> table.Panel:
     return rows(
         About(
-            "The last ten seconds",
-            "Latency of the newest run in the last ten seconds that it has outputs of, whatever "
-            "its phase, and whether it is steady: of one that warms up or is measured, as the "
-            "conductor saw it last, with what moved most; of one that is over, by its measured "
-            "phase.",
+            "Last ten seconds",
+            "Latency of the newest run in its last ten seconds with outputs, in any phase, and "
+            "whether the run is steady. Until the end of the measured phase, this is the "
+            "conductor's latest assessment, with the figure that changed most. After the run, it "
+            "is that of the measured phase.",
             "ms",
             width=24,
             height=7,
@@ -117,7 +116,7 @@ SELECT
     multiIf(
         r.steady = 1, 'steady',
         r.steady = 0, concat('NOT steady: ', r.moving[1]),
-        r.concluded OR empty(told.last), 'not known',
+        r.concluded OR empty(told.last), 'unknown',
         JSONExtractBool(told.last, 'steady'), 'steady',
         JSONExtractString(told.last, 'still', 1)
     ) AS steadiness,
@@ -163,10 +162,10 @@ def _baseline() -> table.Panel:
     return rows(
         About(
             "Latency against the baseline",
-            "Per workload, pipeline and stage: latency of what was measured in this range of time "
-            "beside the baseline, which is the median of up to 20 valid runs of the same workload "
-            "that ended before it; warm-up and cool-down are in neither. Ratio is p99 to p99 of "
-            "the baseline; without a baseline it is empty.",
+            "Latency in this time range and in the baseline, by workload, pipeline and stage. The "
+            "baseline is the median of up to 20 valid runs of the same workload that ended before "
+            "this time range. Both cover measured phases only. Ratio is p99 divided by the "
+            "baseline's p99. It is empty if there is no baseline.",
             "ms",
             width=24,
             height=7,
@@ -246,8 +245,8 @@ def _latency(share: float) -> timeseries.Panel:
     return recurring.latency_over_time(
         About(
             f"Latency p{share * 100:g} by stage",
-            "From the contributing inputs to the output, both as the broker stamped them; exact, "
-            "from the count of every millisecond. A logarithmic axis.",
+            "Latency from the contributing inputs to the output, by the broker's timestamps. "
+            "Percentiles are exact, computed from counts per millisecond. Logarithmic axis.",
             "ms",
         ),
         share,
@@ -259,8 +258,8 @@ def _rates() -> timeseries.Panel:
     return recurring.rates(
         About(
             "Input and output rate",
-            "Records per second by the time at which the broker appended them, counted from the "
-            "topics themselves. Windows publish fewer records than they read.",
+            "Records per second of LogAppendTime, counted from the topics. Windows publish fewer "
+            "records than they read.",
             "recps",
         ),
         f"$__timeFilter(second) AND (pipeline = '' OR {sql.CHOSEN_PIPELINES})",
@@ -270,10 +269,10 @@ def _rates() -> timeseries.Panel:
 def _send_delay() -> timeseries.Panel:
     return recurring.send_delay(
         About(
-            "How late the generator sent",
-            "Send delay: from when the load shape wanted a record sent to when it was. A run whose "
-            "p99 is over its workload's limit is invalid, so that a late generator does not look "
-            "like a slow pipeline.",
+            "Send delay of the generator",
+            "Delay between the scheduled and the actual send time of a record. A run is invalid if "
+            "its p99 exceeds the workload's limit, so that a late generator is not mistaken for a "
+            "slow pipeline.",
             "ms",
         ),
         "$__timeFilter(second)",
@@ -283,11 +282,11 @@ def _send_delay() -> timeseries.Panel:
 def _evaluator_lag() -> timeseries.Panel:
     return graph(
         About(
-            "How far behind the evaluator reads",
-            "Age of what the evaluator reads next, as it reports it every ten seconds of a run. "
-            "It delays results, never the latencies in them.",
+            "Evaluator lag",
+            "Age of the record that the evaluator reads next, reported every ten seconds of a run. "
+            "It delays results but does not affect the latencies in them.",
             "ms",
-            empty="The evaluator reports while a run lasts. There was none in this range of time.",
+            empty="The evaluator reports only during runs. There was no run in this time range.",
         ),
         """
 SELECT $__timeInterval(e.time) AS time, max(JSONExtractInt(detail, 'lag_ms')) AS evaluator
@@ -304,11 +303,11 @@ ORDER BY time
 def _behind() -> timeseries.Panel:
     return recurring.lag(
         About(
-            "How far behind the pipelines read",
-            "Records of its inputs that a stage had not read yet, as the pipeline says: what piles "
-            "up before it. Of micro-batches, what a batch left.",
+            "Pipeline lag",
+            "Backlog of a stage: input records that it has not read yet, as reported by the "
+            "pipeline. Pipelines with micro-batches report the remainder after each batch.",
             "short",
-            empty="No pipeline said how far it is behind in this range of time.",
+            empty="No pipeline reported its lag in this time range.",
         ),
         f"$__timeFilter(p.time) AND {sql.CHOSEN_PIPELINES}",
     )
@@ -317,10 +316,10 @@ def _behind() -> timeseries.Panel:
 def _read() -> timeseries.Panel:
     return recurring.rows_read(
         About(
-            "What the pipelines read",
-            "Rows per second that each stage had, as the pipeline says while it runs.",
+            "Read rate of the pipelines",
+            "Rows per second read by each stage, as reported by the pipeline.",
             "recps",
-            empty="No pipeline reported progress in this range of time.",
+            empty="No pipeline reported progress in this time range.",
         ),
         f"$__timeFilter(p.time) AND {sql.CHOSEN_PIPELINES}",
     )

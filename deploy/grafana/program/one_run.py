@@ -25,7 +25,7 @@ LIMIT 500
 # Samples between runs have an empty run id, and so has a time range without runs.
 THIS_RUN = "run_id = ${run:sqlstring} AND run_id != ''"
 LATENCY = f"{THIS_RUN} AND definition = ${{definition:sqlstring}}"
-NOT_YET = "This run has measured nothing yet. Choose another, or a range of time it lies in."
+NOT_YET = "Nothing measured yet. Select another run, or a time range that contains this one."
 
 
 def build() -> dash.Dashboard:
@@ -33,7 +33,7 @@ def build() -> dash.Dashboard:
     found = frame(
         "run",
         "Run",
-        "One run: what was asked for, whether it may be used, its latencies, ledger, load and use.",
+        "One run: request, validity, latencies, ledger, load and resources.",
         (asked("run", "Run", "Run to show, newest first", RUNS, several=False), DEFINITION),
         since="now-6h",
         refresh="30s",
@@ -66,11 +66,11 @@ def _about_it() -> table.Panel:
     return rows(
         About(
             "The run",
-            "What was asked for and whether the result may be used; if not, why.",
+            "The request, whether the run is valid, and the reasons if it is not.",
             "string",
             width=12,
             height=5,
-            empty="There is no run in this range of time.",
+            empty="There is no run in this time range.",
         ),
         f"""
 SELECT
@@ -83,11 +83,11 @@ SELECT
     {recurring.REASONS},
     warm_up_s AS "warm-up",
     measure_at AS "measured from",
-    dateDiff('second', measure_at, cool_down_at) AS "for"
+    dateDiff('second', measure_at, cool_down_at) AS "measured for"
 FROM runs
 WHERE {THIS_RUN}
 """,
-        {"measured from": "dateTimeAsIso", "for": "s", "warm-up": "s"},
+        {"measured from": "dateTimeAsIso", "measured for": "s", "warm-up": "s"},
     )
 
 
@@ -95,7 +95,7 @@ def _offences() -> stat.Panel:
     return recurring.failed(
         About(
             "Outputs that were not exact",
-            "Verdicts of the measure phase, all pipelines and stages together.",
+            "Verdicts of the measured phase, all pipelines and stages together.",
             "short",
             width=7,
             height=5,
@@ -108,14 +108,15 @@ def _offences() -> stat.Panel:
 def _moved() -> stat.Panel:
     return figures(
         About(
-            "Figures that still moved",
-            "Medians, 95th percentiles and processor time per record that differ between the first "
-            "and the last third of the measured phase and have a trend, and compilers that still "
-            "take a fifth of a pipeline's time. With any the run is not steady.",
+            "Unsteady figures",
+            "Number of medians, 95th percentiles and CPU times per record that have a trend and "
+            "differ between the first and the last third of the measured phase, and of JIT "
+            "compilers that still use a fifth of a pipeline's CPU time. If it is not 0, the run "
+            "is not steady.",
             "short",
             width=5,
             height=5,
-            empty="It is not known whether this run was steady.",
+            empty="It is unknown whether this run was steady.",
         ),
         f"""
 SELECT length(moving) AS figures FROM runs WHERE {THIS_RUN} AND steady IS NOT NULL
@@ -128,7 +129,7 @@ def _summary() -> table.Panel:
     return rows(
         About(
             "Latency and ledger by stage",
-            "Exact percentiles of the measure phase, and how many outputs were exact and not.",
+            "Exact percentiles of the measured phase, and the number of exact and other outputs.",
             "ms",
             width=16,
             height=9,
@@ -172,12 +173,12 @@ def _cost() -> barchart.Panel:
     return bars(
         About(
             "Cost of each stage",
-            "Median latency of each stage less that of the nearest measured stage that it is made "
-            "of, in pipelines that compute stages from stages; of the first, all of it.",
+            "Median latency of each stage minus that of its nearest measured upstream stage, in "
+            "chained pipelines. For the first stage, its whole latency.",
             "ms",
             width=8,
             height=9,
-            empty="No pipeline computed a stage from a stage (topology chained, via-topics).",
+            empty="No pipeline of this run is chained (topology chained or via-topics).",
         ),
         f"""
 SELECT pipeline, stage, toInt64(ifNull(p50_cost_ms, p50_ms)) AS cost
@@ -197,8 +198,8 @@ def _over_time(share: float) -> timeseries.Panel:
     return graph(
         About(
             f"Latency {name} by stage over time",
-            "Exact percentile of every point's own outputs, of all phases; dashed, what a "
-            "threshold of the run allows. A logarithmic axis.",
+            "Exact percentile of the outputs in each interval, all phases. Dashed lines are the "
+            "thresholds of the run. Logarithmic axis.",
             "ms",
             empty=NOT_YET,
         ),
@@ -238,8 +239,8 @@ ORDER BY time, series
 def _heat() -> heatmap.Panel:
     return heat_over_time(
         About(
-            "Every latency of the run",
-            "How many outputs of all its pipelines and stages took how long.",
+            "Latency heatmap",
+            "Number of outputs by latency, all pipelines and stages together.",
             "short",
             width=24,
             empty=NOT_YET,
@@ -260,7 +261,7 @@ def _rates() -> timeseries.Panel:
     return recurring.rates(
         About(
             "Input and output rate",
-            "Records per second by the time at which the broker appended them.",
+            "Records per second of LogAppendTime, counted from the topics.",
             "recps",
             empty=NOT_YET,
         ),
@@ -271,8 +272,8 @@ def _rates() -> timeseries.Panel:
 def _send_delay() -> timeseries.Panel:
     return recurring.send_delay(
         About(
-            "How late the generator sent",
-            "Send delay: from when the load shape wanted a record sent to when it was.",
+            "Send delay of the generator",
+            "Delay between the scheduled and the actual send time of a record.",
             "ms",
             empty=NOT_YET,
         ),
@@ -283,10 +284,10 @@ def _send_delay() -> timeseries.Panel:
 def _behind() -> timeseries.Panel:
     return recurring.lag(
         About(
-            "How far behind the pipelines read",
-            "Records of its inputs that a stage had not read yet, as the pipeline says.",
+            "Pipeline lag",
+            "Input records that a stage has not read yet, as reported by the pipeline.",
             "short",
-            empty="No pipeline of this run said how far it is behind.",
+            empty="No pipeline of this run reported its lag.",
         ),
         f"{THIS_RUN} AND $__timeFilter(p.time)",
     )
@@ -295,8 +296,8 @@ def _behind() -> timeseries.Panel:
 def _read() -> timeseries.Panel:
     return recurring.rows_read(
         About(
-            "What the pipelines read",
-            "Rows per second that each stage had, as the pipeline says while it runs.",
+            "Read rate of the pipelines",
+            "Rows per second read by each stage, as reported by the pipeline.",
             "recps",
             empty="No pipeline of this run reported progress.",
         ),
@@ -308,8 +309,8 @@ def _verdicts() -> timeseries.Panel:
     return recurring.verdicts_over_time(
         About(
             "Verdicts over time",
-            "Verdicts per second, at the second of the output; a missing one at that of its latest "
-            "input.",
+            "Verdicts per second, by output time. Missing outputs count at the time of their "
+            "latest input.",
             "cps",
             empty=NOT_YET,
         ),
@@ -320,61 +321,61 @@ def _verdicts() -> timeseries.Panel:
 def _used() -> table.Panel:
     return rows(
         About(
-            "What the run used",
-            "Per service, over all of the run: mean cores, most memory and Java heap, time in "
-            "garbage collection.",
+            "Resources used",
+            "Mean cores, maximum memory and Java heap, and garbage collection time of each service "
+            "and pipeline over the whole run.",
             "string",
             height=8,
-            empty="The collector sampled nothing of this run.",
+            empty="The collector took no samples of this run.",
         ),
         f"""
 SELECT
-    if(pipeline = '', toString(service), toString(pipeline)) AS who,
+    if(pipeline = '', toString(service), toString(pipeline)) AS component,
     mean_cpu_cores AS cores,
     max_memory_bytes AS memory,
     max_heap_used_bytes AS heap,
-    gc_seconds AS "in collection"
+    gc_seconds AS "GC time"
 FROM resources_summary
 WHERE {THIS_RUN}
 ORDER BY cores DESC
 LIMIT 100
 """,
-        {"cores": "short", "memory": "bytes", "heap": "bytes", "in collection": "s"},
+        {"cores": "short", "memory": "bytes", "heap": "bytes", "GC time": "s"},
     )
 
 
 def _whose() -> table.Panel:
     return rows(
         About(
-            "Whose the late seconds are",
-            "Seconds well above the run's own level, and whether the generator, the broker, the "
-            "evaluator or the machine made them late, not the pipeline.",
+            "Causes of late seconds",
+            "Seconds with latency well above the run's own level, and whether the generator, the "
+            "broker, the evaluator or the machine caused it, not the pipeline.",
             "string",
             height=5,
-            empty="The run is not concluded, or was before runs said this.",
+            empty="The run is not concluded, or its version did not record this.",
         ),
         f"""
 SELECT
-    multiIf(disturbed IS NULL, 'not known', disturbed, 'disturbed', 'undisturbed') AS verdict,
-    late_seconds AS late,
+    multiIf(disturbed IS NULL, 'unknown', disturbed, 'disturbed', 'undisturbed') AS verdict,
+    late_seconds AS "late seconds",
     seconds AS "of seconds",
-    said AS "in words"
+    said AS explanation
 FROM run_attribution
 WHERE {THIS_RUN}
 """,
-        {"late": "short", "of seconds": "short"},
+        {"late seconds": "short", "of seconds": "short"},
     )
 
 
 def _room() -> table.Panel:
     return rows(
         About(
-            "Room",
-            "Cores that each part used in the measured phase, and the share of the time in which "
-            "it wanted to run that it waited for a core.",
+            "CPU use and waiting",
+            "Cores used by each part in the measured phase, and the share of its runnable time "
+            "that it waited for a core.",
             "string",
             height=9,
-            empty="The run is not concluded, or was before runs said this.",
+            empty="The run is not concluded, or its version did not record this.",
         ),
         f"""
 SELECT part, cpu_cores AS cores, cpu_share AS "of the machine", waiting_share AS waiting
@@ -390,11 +391,11 @@ LIMIT 100
 def _events() -> table.Panel:
     return rows(
         About(
-            "What happened",
-            "Events of the run in order, without the regular reports of the evaluator.",
+            "Events",
+            "Events of the run in order, without the periodic reports of the evaluator.",
             "string",
             height=9,
-            empty="There is no run in this range of time.",
+            empty="There is no run in this time range.",
         ),
         f"""
 SELECT e.time AS time, producer, event, phase, substring(detail, 1, 200) AS detail
@@ -410,11 +411,11 @@ LIMIT 500
 def _environment() -> table.Panel:
     return rows(
         About(
-            "What it ran on",
-            "Versions and machine, as recorded when the run was asked for.",
+            "Environment",
+            "Versions and machine, as recorded when the run was requested.",
             "string",
             height=9,
-            empty="There is no run in this range of time.",
+            empty="There is no run in this time range.",
         ),
         f"""
 SELECT
@@ -431,12 +432,12 @@ LIMIT 50
 def _others() -> table.Panel:
     return recurring.runs(
         About(
-            "All runs in this range of time",
-            "Newest first. Click one to see it.",
+            "All runs in this time range",
+            "Newest first. Click a run for details.",
             "string",
             width=24,
             height=8,
-            empty="There is no run in this range of time.",
+            empty="There is no run in this time range.",
         ),
         f"WHERE {sql.RUNS_OF_RANGE}\nORDER BY requested_at DESC\nLIMIT 200",
     )

@@ -23,8 +23,8 @@ def build() -> dash.Dashboard:
     found = frame(
         "overview",
         "Overview",
-        "Is it well? What wants a look, how the newest run of every workload did against those "
-        "before it, and what runs.",
+        "Problems, current and recent runs, and the newest run of every workload compared with "
+        "earlier runs.",
         since="now-24h",
         refresh="30s",
     )
@@ -34,26 +34,26 @@ def build() -> dash.Dashboard:
 def _well() -> stat.Panel:
     return figures(
         About(
-            "Is it well? Anything but 0 wants a look",
-            "In this range of time: runs that may not be used (but for those that somebody ended), "
-            "valid runs with outputs that were not exact, runs over a threshold, figures that got "
-            "worse and stayed so, processes that died, and records that could not be read.",
+            "Number of problems",
+            "In this time range: INVALID runs (except interrupted ones), valid runs with outputs "
+            "that were not exact, runs over a threshold, figures that became permanently worse, "
+            "processes that died, and records that could not be read.",
             "short",
             width=16,
             height=6,
-            empty="No run was concluded in this range of time, so nothing is known."
+            empty="No run was concluded in this time range, so the status is unknown."
             " Start one: ./tidegauge run",
         ),
         f"""
 SELECT
-    countIf(NOT valid AND NOT {ENDED}) AS "runs INVALID",
+    countIf(NOT valid AND NOT {ENDED}) AS "INVALID runs",
     countIf(valid AND NOT clean) AS "runs not exact",
     (
         SELECT uniqExact(run_id) FROM threshold_results AS c
         WHERE NOT passed AND $__timeFilter(c.time)
     ) AS "runs over a threshold",
     (SELECT count() FROM results_conclusions AS c WHERE {WORSE}) AS "figures worse",
-    (SELECT count() FROM results_lifecycle AS e WHERE {DIED}) AS "parts died",
+    (SELECT count() FROM results_lifecycle AS e WHERE {DIED}) AS "processes died",
     (SELECT count() FROM dead_letter AS d WHERE $__timeFilter(d.time)) AS "unreadable records"
 FROM runs
 WHERE {OF_RANGE}
@@ -66,14 +66,15 @@ HAVING count() > 0
 def _age() -> stat.Panel:
     return recurring.age(
         About(
-            "Newest result",
-            "How long ago the newest latency was published, and the newest sample of the "
-            "collector, which samples every second while a stack is up. An old result with a new "
-            "sample: nothing is measured. Both old: the stack is down, or the store is behind.",
+            "Age of the newest result",
+            "Time since the newest latency was published, and since the newest sample of the "
+            "collector. The collector samples every second while a stack is running. If only the "
+            "result is old, nothing is being measured. If both are old, the stack is down or the "
+            "store lags.",
             "s",
             width=8,
             height=6,
-            empty="There are no results yet. Start a run: ./tidegauge run",
+            empty="No results yet. Start a run: ./tidegauge run",
         )
     )
 
@@ -81,12 +82,12 @@ def _age() -> stat.Panel:
 def _looks() -> table.Panel:
     return rows(
         About(
-            "What wants a look",
-            "Newest first. Click a run to see all of it.",
+            "Problems",
+            "Newest first. Click a run for details.",
             "string",
             width=14,
             height=9,
-            empty="Nothing: what was measured in this range of time was valid, exact, within its"
+            empty="No problems: all runs in this time range were valid, exact, within their"
             " thresholds and no worse than before.",
         ),
         f"""
@@ -97,7 +98,7 @@ FROM
         concluded_at AS time,
         concat(workload, if(valid, ': not exact', ': INVALID')) AS what,
         if(
-            valid, 'Outputs were wrong, missing, late or came again.',
+            valid, 'Outputs were wrong, missing, late, duplicate or unexpected.',
             arrayStringConcat(invalid_reasons, ' ')
         ) AS why,
         run_id AS run
@@ -151,12 +152,12 @@ LIMIT 50
 def _runs() -> table.Panel:
     return recurring.runs(
         About(
-            "What runs now and ran last",
-            "The newest runs with the phase they are in, or how they ended.",
+            "Current and recent runs",
+            "The newest runs, with their phase or result.",
             "string",
             width=10,
             height=9,
-            empty="No run was ever asked for. Start one: ./tidegauge run",
+            empty="No runs yet. Start one: ./tidegauge run",
         ),
         "WHERE step_of = ''\nORDER BY requested_at DESC\nLIMIT 8",
         ("workload", recurring.STATE),
@@ -166,14 +167,14 @@ def _runs() -> table.Panel:
 def _newest() -> table.Panel:
     return rows(
         About(
-            "The newest run of every workload, against those before it",
-            "Latency (latest) of the newest valid run of each workload and rate, beside the median "
-            "of up to 20 valid ones before it. Ratio is of the medians of latency; the highest "
-            "comes first. Without a run before it is empty.",
+            "Newest run of every workload, compared with earlier runs",
+            "Latency (latest) of the newest valid run of each workload and rate, and the median of "
+            "up to 20 earlier valid runs. Ratio is p50 divided by the p50 before. The highest "
+            "ratio is first. It is empty if there is no earlier run.",
             "ms",
             width=24,
             height=12,
-            empty="No valid run was ever concluded. Start one: ./tidegauge run",
+            empty="No valid run yet. Start one: ./tidegauge run",
         ),
         f"""
 WITH

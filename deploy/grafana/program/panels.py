@@ -26,7 +26,7 @@ from deploy.grafana.program import palette
 PLUGIN: Final = "grafana-clickhouse-datasource"
 DATASOURCE: Final = shared.DataSourceRef(type_val=PLUGIN, uid="${datasource}")
 TIMESERIES, TABLE = 0, 1  # the data source's `format`
-NOTHING: Final = "Nothing was measured in this range of time. Start a run: ./tidegauge run"
+NOTHING: Final = "Nothing was measured in this time range. Start a run: ./tidegauge run"
 # A line is interrupted after this time without data. In ranges shorter than two days, points are
 # closer together than that.
 GAP_MS: Final = 180_000

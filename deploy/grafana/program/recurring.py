@@ -20,7 +20,7 @@ STATE: Final = (
     "multiIf(NOT concluded, concat('in ', toString(phase)), valid, 'valid', 'INVALID') AS state"
 )
 STEADINESS: Final = (
-    "multiIf(steady IS NULL, 'not known', steady, 'steady', 'NOT steady') AS steadiness"
+    "multiIf(steady IS NULL, 'unknown', steady, 'steady', 'NOT steady') AS steadiness"
 )
 REASONS: Final = "arrayStringConcat(arrayConcat(invalid_reasons, failures), ' ') AS reasons"
 

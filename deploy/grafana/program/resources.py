@@ -11,7 +11,7 @@ from deploy.grafana.program.panels import About, figures, graph, rows
 # A pipeline's processes are named after their pipeline, all others after their service.
 WHO = "if(pipeline = '', toString(service), toString(pipeline))"
 OBSERVERS = "('evaluator', 'collector', 'conductor', 'store')"
-ASLEEP = "The collector sampled nothing in this range of time. It samples while a stack is up."
+ASLEEP = "No samples in this time range. The collector samples while a stack is running."
 COLOURS = palette.SERVICES | {}
 
 
@@ -20,8 +20,8 @@ def build() -> dash.Dashboard:
     found = frame(
         "resources",
         "Resources",
-        "Processors, memory, Java heap and its collection, disks, network and pressure; what of it "
-        "the observing itself costs; what the brokers do and who is behind.",
+        "CPU, memory, Java heap, garbage collection, disks, network and pressure; the overhead of "
+        "the observers; broker throughput and consumer lag.",
         since="now-1h",
         refresh="30s",
     )
@@ -29,7 +29,7 @@ def build() -> dash.Dashboard:
         found,
         _observing(),
         _machine_now(),
-        _each("Processor cores by service", CORES, "short", "sum(cpu_seconds) / $__interval_s"),
+        _each("CPU cores by service", CORES, "short", "sum(cpu_seconds) / $__interval_s"),
         _each("Resident memory by service", MEMORY, "bytes", "avg(memory_bytes)"),
         _each("Java heap in use", HEAP, "bytes", "max(heap_used_bytes)", only=JVMS),
         _each(
@@ -39,7 +39,7 @@ def build() -> dash.Dashboard:
             "sum(gc_seconds) / $__interval_s",
             only=JVMS,
         ),
-        _each("Written to disks", DISKS, "binBps", "sum(written_bytes) / $__interval_s"),
+        _each("Disk writes by service", DISKS, "binBps", "sum(written_bytes) / $__interval_s"),
         _network(),
         _pressure(),
         _load(),
@@ -48,13 +48,11 @@ def build() -> dash.Dashboard:
     )
 
 
-CORES = "Cores kept busy by the processes of each service; a pipeline's by its name."
-MEMORY = "Memory that the processes of each service hold, shared pages counted in each."
-HEAP = "Java heap in use by the broker and by every JVM of a pipeline, the most of each point."
-COLLECTION = "Seconds that garbage collectors worked, per second."
-DISKS = (
-    "Bytes per second that each service's processes had written to disks; the broker's are logs."
-)
+CORES = "Cores used by the processes of each service and pipeline."
+MEMORY = "Resident memory of the processes of each service. Shared pages count in each process."
+HEAP = "Java heap in use by the broker and by the JVMs of a pipeline, maximum of each interval."
+COLLECTION = "Seconds of garbage collection per second."
+DISKS = "Bytes per second written to disks by the processes of each service."
 JVMS = "heap_used_bytes IS NOT NULL"
 
 
@@ -82,16 +80,15 @@ ORDER BY time, series
 def _observing() -> stat.Panel:
     return figures(
         About(
-            "Cost of observing",
-            "Share of all processor time of the stack that evaluator, store, collector and "
-            "conductor took; how many cores that is, is below. The generator and the broker are "
-            "part of the load, not of the observing.",
+            "Observer overhead",
+            "Share of the stack's CPU time used by evaluator, store, collector and conductor. The "
+            "generator and the broker are part of the load, not observers.",
             "percentunit",
             height=5,
             empty=ASLEEP,
         ),
         f"""
-SELECT sumIf(cpu_seconds, service IN {OBSERVERS}) / sum(cpu_seconds) AS "of the time of the stack"
+SELECT sumIf(cpu_seconds, service IN {OBSERVERS}) / sum(cpu_seconds) AS "share of CPU time"
 FROM results_resources AS r
 WHERE service != 'machine' AND $__timeFilter(r.time)
 HAVING sum(cpu_seconds) > 0
@@ -103,19 +100,19 @@ HAVING sum(cpu_seconds) > 0
 def _machine_now() -> stat.Panel:
     return figures(
         About(
-            "The machine in this range of time",
-            "Share of the time in which some task waited for a processor, a disk or memory, and "
-            "processor time that a hypervisor gave to others. High pressure makes latencies "
-            "measured meanwhile those of a busy machine.",
+            "Pressure and steal time",
+            "Share of the time in which some task waited for a CPU, a disk or memory, and CPU time "
+            "that the hypervisor gave to other guests. Latencies measured under high pressure are "
+            "those of a busy machine.",
             "percentunit",
             height=5,
             empty=ASLEEP,
         ),
         """
 SELECT
-    sum(cpu_pressure_seconds) / sum(interval_s) AS "waiting for a processor",
-    sum(io_pressure_seconds) / sum(interval_s) AS "for a disk",
-    sum(memory_pressure_seconds) / sum(interval_s) AS "for memory",
+    sum(cpu_pressure_seconds) / sum(interval_s) AS "waiting for CPU",
+    sum(io_pressure_seconds) / sum(interval_s) AS "waiting for disk",
+    sum(memory_pressure_seconds) / sum(interval_s) AS "waiting for memory",
     sum(steal_seconds) / sum(interval_s) AS stolen
 FROM results_resources AS r
 WHERE service = 'machine' AND $__timeFilter(r.time)
@@ -128,8 +125,8 @@ HAVING count() > 0
 def _network() -> timeseries.Panel:
     return graph(
         About(
-            "Network of the machine",
-            "Bytes per second over all networks of the machine, loopback too, where it is counted.",
+            "Network traffic of the machine",
+            "Bytes per second on all network interfaces, including loopback where it is counted.",
             "binBps",
             empty=ASLEEP,
         ),
@@ -152,14 +149,14 @@ def _pressure() -> timeseries.Panel:
     return graph(
         About(
             "Pressure on the machine",
-            "Share of the time in which some task waited for a processor, a disk or memory.",
+            "Share of the time in which some task waited for a CPU, a disk or memory.",
             "percentunit",
             empty=ASLEEP,
         ),
         """
 SELECT
     $__timeInterval(r.time) AS time,
-    sum(cpu_pressure_seconds) / sum(interval_s) AS processor,
+    sum(cpu_pressure_seconds) / sum(interval_s) AS "CPU",
     sum(io_pressure_seconds) / sum(interval_s) AS disk,
     sum(memory_pressure_seconds) / sum(interval_s) AS memory
 FROM results_resources AS r
@@ -167,7 +164,7 @@ WHERE service = 'machine' AND $__timeFilter(r.time)
 GROUP BY time
 ORDER BY time
 """,
-        {"processor": palette.ORANGE, "disk": palette.BLUE, "memory": palette.PURPLE},
+        {"CPU": palette.ORANGE, "disk": palette.BLUE, "memory": palette.PURPLE},
         interval="2s",
     )
 
@@ -176,7 +173,7 @@ def _load() -> timeseries.Panel:
     return graph(
         About(
             "Load of the machine",
-            "Cores kept busy by anything on the machine, and its load average of a minute.",
+            "Cores used by all processes on the machine, and the one-minute load average.",
             "short",
             empty=ASLEEP,
         ),
@@ -198,9 +195,9 @@ ORDER BY time
 def _totals() -> table.Panel:
     return rows(
         About(
-            "What each service used",
-            "Over this range of time: mean cores, most memory and Java heap, time in garbage "
-            "collection, disk traffic, and most open files.",
+            "Resources used by service",
+            "Mean cores, maximum memory and Java heap, garbage collection time, disk traffic, and "
+            "maximum number of open files in this time range.",
             "string",
             width=24,
             height=9,
@@ -208,17 +205,17 @@ def _totals() -> table.Panel:
         ),
         f"""
 SELECT
-    {WHO} AS who,
+    {WHO} AS component,
     sum(cpu_seconds) / sum(interval_s) AS cores,
     max(memory_bytes) AS memory,
     max(heap_used_bytes) AS heap,
-    sum(gc_seconds) AS "in collection",
+    sum(gc_seconds) AS "GC time",
     sum(read_bytes) AS read,
     sum(written_bytes) AS written,
     max(open_files) AS "open files"
 FROM results_resources AS r
 WHERE $__timeFilter(r.time)
-GROUP BY who
+GROUP BY component
 ORDER BY cores DESC
 LIMIT 100
 """,
@@ -226,7 +223,7 @@ LIMIT 100
             "cores": "short",
             "memory": "bytes",
             "heap": "bytes",
-            "in collection": "s",
+            "GC time": "s",
             "read": "bytes",
             "written": "bytes",
             "open files": "short",

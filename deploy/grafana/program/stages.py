@@ -19,7 +19,7 @@ def build() -> dash.Dashboard:
     found = frame(
         "stages",
         "Stages",
-        "What each stage of one pipeline costs, its percentiles and every latency of it.",
+        "Cost, percentiles and latency distribution of each stage of one pipeline.",
         (
             asked("pipeline", "Pipeline", "Pipeline to show", sql.PIPELINE_VALUES, several=False),
             asked(
@@ -52,8 +52,8 @@ def _outputs() -> stat.Panel:
     return figures(
         About(
             "Latency of $stage",
-            "Exact percentiles of the chosen stage over the whole range of time, from the count of "
-            "every millisecond.",
+            "Exact percentiles of the selected stage over the whole time range, computed from "
+            "counts per millisecond.",
             "ms",
             width=8,
             height=8,
@@ -67,12 +67,12 @@ def _cost() -> barchart.Panel:
     return bars(
         About(
             "Cost of each stage",
-            "Percentiles of a stage less those of the nearest measured stage that it is made of, "
-            "where the pipeline computes stages from stages; of the first, all of it. A difference "
-            "of percentiles can be below zero.",
+            "Percentiles of a stage minus those of its nearest measured upstream stage, in chained "
+            "pipelines. For the first stage, its whole latency. A difference of percentiles can be "
+            "negative.",
             "ms",
             width=8,
-            empty="This pipeline computes no stage from a stage (topology chained, via-topics).",
+            empty="This pipeline is not chained (topology chained or via-topics).",
         ),
         f"""
 WITH found AS
@@ -116,7 +116,7 @@ def _summary() -> table.Panel:
     return rows(
         About(
             "Latency of every stage",
-            "Exact percentiles of each stage over the whole range of time.",
+            "Exact percentiles of each stage over the whole time range.",
             "ms",
             width=8,
         ),
@@ -135,7 +135,7 @@ def _over_time(share: float) -> timeseries.Panel:
     return recurring.latency_over_time(
         About(
             f"Latency p{share * 100:g} of every stage over time",
-            "Exact percentile of every point's own outputs. A logarithmic axis.",
+            "Exact percentile of the outputs in each interval. Logarithmic axis.",
             "ms",
         ),
         share,
@@ -147,9 +147,9 @@ def _over_time(share: float) -> timeseries.Panel:
 def _heat() -> heatmap.Panel:
     return heat_over_time(
         About(
-            "Every latency of $stage",
-            "How many outputs took how long. Every output is in it: counts are of every "
-            "millisecond, gathered here into bands.",
+            "Latency heatmap of $stage",
+            "Number of outputs by latency. Every output is included: latencies are counted per "
+            "millisecond and grouped into bands here.",
             "short",
             width=24,
             height=10,
@@ -170,7 +170,7 @@ def _percentiles() -> timeseries.Panel:
     return graph(
         About(
             "Percentiles of $stage over time",
-            "Exact percentiles of every point's own outputs. A logarithmic axis.",
+            "Exact percentiles of the outputs in each interval. Logarithmic axis.",
             "ms",
         ),
         f"""
@@ -189,8 +189,8 @@ def _distribution() -> barchart.Panel:
     conditions = ", ".join(f"{condition}, '{name}'" for name, condition in sql.bands())
     return bars(
         About(
-            "Distribution of latency by stage",
-            "Share of a stage's outputs in each band of latency.",
+            "Latency distribution by stage",
+            "Share of a stage's outputs in each latency band.",
             "percentunit",
         ),
         f"""

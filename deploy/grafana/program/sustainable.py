@@ -8,7 +8,7 @@ from deploy.grafana.program.frame import asked, frame, placed
 from deploy.grafana.program.panels import About, bars, figures, graph, rows
 
 NO_SEARCH = (
-    "No search for the sustainable rate was concluded in this range of time. Start one:"
+    "No search for the sustainable rate was concluded in this time range. Start one:"
     " ./tidegauge run sustainable-throughput"
 )
 # Searches in the time range; initially the newest.
@@ -33,7 +33,7 @@ def build() -> dash.Dashboard:
     found = frame(
         "sustainable",
         "Sustainable throughput",
-        "The highest rate that a pipeline handles without latency or queue growing for ever.",
+        "The highest rate that a pipeline sustains without growing latency or backlog.",
         (asked("search", "Search", "Search to show, newest first", SEARCHES, several=False),),
         since="now-7d",
         refresh="1m",
@@ -44,12 +44,12 @@ def build() -> dash.Dashboard:
 def _latest() -> stat.Panel:
     return figures(
         About(
-            "Sustained by the chosen search",
-            "The rate found, and between which rates the capacity lies: the highest that was "
-            "sustained and the lowest that was not.",
+            "Rate found by the search",
+            "The rate found, and the bounds of the capacity: the highest rate that was sustained "
+            "and the lowest rate that was not.",
             "recps",
             width=8,
-            empty="This search has found no rate yet.",
+            empty="This search has not found a rate yet.",
         ),
         """
 SELECT
@@ -69,8 +69,8 @@ def _frontier() -> timeseries.Panel:
     return graph(
         About(
             "Sustainable rate over time, with its interval",
-            "One point per search and pipeline: the rate found, and beside it the highest rate "
-            "that was sustained and the lowest that was not.",
+            "One point per search and pipeline: the rate found, the highest rate that was "
+            "sustained, and the lowest rate that was not.",
             "recps",
             width=16,
             empty=NO_SEARCH,
@@ -105,8 +105,8 @@ LIMIT 5000
 def _steps() -> table.Panel:
     return rows(
         About(
-            "Steps of the chosen search",
-            "What each step tried, whether the rate was sustained, and if not, why not.",
+            "Steps of the search",
+            "The rate of each step, whether it was sustained, and the reasons if it was not.",
             "string",
             width=24,
             empty=NO_SEARCH,
@@ -118,7 +118,7 @@ SELECT
     JSONExtractFloat(detail, 'rate_per_second') AS rate,
     multiIf(
         JSONExtractBool(detail, 'sustained'), 'sustained',
-        JSONExtractBool(detail, 'undecided'), 'not decided',
+        JSONExtractBool(detail, 'undecided'), 'undecided',
         'NOT sustained'
     ) AS result,
     JSONExtractString(detail, 'limited_by') AS "limited by",
@@ -127,7 +127,7 @@ SELECT
         entry -> ifNull(JSONExtract(entry.2, 'highest_median_ms', 'Nullable(Float64)'), 0),
         JSONExtractKeysAndValuesRaw(detail, 'stages')
     ) AS "highest median",
-    JSONExtract(detail, 'cpu_share', 'Nullable(Float64)') AS processors,
+    JSONExtract(detail, 'cpu_share', 'Nullable(Float64)') AS "CPU use",
     arrayStringConcat(JSONExtract(detail, 'reasons', 'Array(String)'), ' ') AS reasons
 FROM {STEPS}
 ORDER BY step
@@ -138,7 +138,7 @@ LIMIT 1000
             "rate": "recps",
             "measured": "s",
             "highest median": "ms",
-            "processors": "percentunit",
+            "CPU use": "percentunit",
         },
     )
 
@@ -146,8 +146,8 @@ LIMIT 1000
 def _rates() -> barchart.Panel:
     return bars(
         About(
-            "Rates tried by the chosen search",
-            "One bar per step, in their order: sustained or not.",
+            "Rates tried by the search",
+            "One bar per step, in order: sustained or rejected.",
             "recps",
             empty=NO_SEARCH,
         ),
@@ -155,12 +155,12 @@ def _rates() -> barchart.Panel:
 SELECT
     toString(JSONExtractUInt(detail, 'step')) AS step,
     {RATE.format("1")} AS sustained,
-    {RATE.format("0")} AS refused
+    {RATE.format("0")} AS rejected
 FROM {STEPS}
 ORDER BY toUInt32(step)
 LIMIT 1000
 """,
-        {"sustained": palette.BLUE, "refused": palette.VERMILION},
+        {"sustained": palette.BLUE, "rejected": palette.VERMILION},
         "step",
     )
 
@@ -168,8 +168,8 @@ LIMIT 1000
 def _medians() -> barchart.Panel:
     return bars(
         About(
-            "Highest median latency at every rate tried",
-            "The highest median of any moment of a step, by stage. It grows without end where a "
+            "Highest median latency by rate",
+            "The highest median at any time during a step, by stage. It grows indefinitely if the "
             "rate is not sustained.",
             "ms",
             empty=NO_SEARCH,
@@ -192,10 +192,10 @@ LIMIT 5000
 def _results() -> table.Panel:
     return rows(
         About(
-            "Searches in this range of time",
-            "Newest first. Confirmed: the rate was sustained again for longer. Verified: so was "
-            "the run at a share of it. Limited by: whose doing it is that the next higher rate was "
-            "not sustained.",
+            "Searches in this time range",
+            "Newest first. Confirmed: the rate was sustained again, for longer. Verified: the run "
+            "at a share of the rate was sustained too. Limited by: the cause why the next higher "
+            "rate was not sustained.",
             "recps",
             width=24,
             empty=NO_SEARCH,

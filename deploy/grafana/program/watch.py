@@ -10,9 +10,7 @@ from deploy.grafana.program.frame import asked, frame, placed
 from deploy.grafana.program.panels import About, graph, rows
 
 WATCHED: Final = "startsWith(run_id, 'watch-')"
-NO_WATCH: Final = (
-    "Nothing was watched in this range of time. docs/watch-your-pipeline.md begins one."
-)
+NO_WATCH: Final = "No watch was running in this time range. See docs/watch-your-pipeline.md."
 WATCH_VALUES: Final = f"""
 SELECT toString(pipeline) AS value
 FROM results_throughput
@@ -28,8 +26,7 @@ def build() -> dash.Dashboard:
     found = frame(
         "watch",
         "Watch",
-        "Pipelines that are watched: how long their records take, what is missing and what came "
-        "twice.",
+        "Watched pipelines: latency, rates, and missing, late and duplicate outputs.",
         (asked("pipelines", "Watches", "Watches to show", WATCH_VALUES, several=True),),
         since="now-1h",
         refresh="10s",
@@ -51,9 +48,9 @@ def build() -> dash.Dashboard:
 def _failed() -> stat.Panel:
     return recurring.failed(
         About(
-            "Outputs that were not as they should be",
-            "missing: none came for an input; late: after the deadline; duplicate: came again; "
-            "unexpected: no input has its identity.",
+            "Incorrect outputs",
+            "missing: no output for an input; late: published after the deadline; duplicate: "
+            "published again; unexpected: no input with the same identity.",
             "short",
             height=6,
             empty=NO_WATCH,
@@ -65,13 +62,13 @@ def _failed() -> stat.Panel:
 def _troubles() -> table.Panel:
     return rows(
         About(
-            "What happened",
-            "Records that cannot be decoded, topics and partitions that came and went, records "
-            "that were deleted before they were read, changes of the share that is counted, "
-            "watches that were started again.",
+            "Events",
+            "Undecodable records, topics and partitions that were added or removed, records that "
+            "were deleted before they were read, changes of the sampled share, and restarts of "
+            "watches.",
             "string",
             height=6,
-            empty="Nothing happened to the watches in this range of time.",
+            empty="No events of watches in this time range.",
         ),
         """
 SELECT
@@ -93,8 +90,8 @@ LIMIT 100
 def _latency(share: float) -> timeseries.Panel:
     return recurring.latency_over_time(
         About(
-            f"p{100 * share:.0f} of latency",
-            "From the (latest) input to the output, by the times that the topics have.",
+            f"Latency p{100 * share:.0f}",
+            "Latency from the (latest) input to the output, by the timestamps in the topics.",
             "ms",
             empty=NO_WATCH,
         ),
@@ -107,7 +104,7 @@ def _rates() -> timeseries.Panel:
     return recurring.rates(
         About(
             "Records per second",
-            "Every record of the topics, by its time.",
+            "All records of the topics, by their timestamps.",
             "short",
             empty=NO_WATCH,
         ),
@@ -120,8 +117,8 @@ def _rates() -> timeseries.Panel:
 def _verdicts() -> timeseries.Panel:
     return recurring.verdicts_over_time(
         About(
-            "Not as it should be, over time",
-            "At the second of the output; a missing one at that of its input.",
+            "Incorrect outputs over time",
+            "Per second, by output time. Missing outputs count at the time of their input.",
             "short",
             empty=NO_WATCH,
         ),
@@ -133,11 +130,11 @@ def _verdicts() -> timeseries.Panel:
 def _lag() -> timeseries.Panel:
     return graph(
         About(
-            "Lag of the consumer groups",
-            "Records between what a group has committed and the end, of the groups that a watch "
-            "names.",
+            "Consumer group lag",
+            "Records between the committed offset of a group and the end of the topic, for groups "
+            "named by a watch.",
             "short",
-            empty='No watch names a consumer group: groups = ["…"] in its file.',
+            empty='No watch names a consumer group. Add groups = ["…"] to its file.',
         ),
         f"""
 SELECT $__timeInterval(time) AS time, concat(group_id, ' ', topic) AS series,
@@ -155,11 +152,11 @@ ORDER BY time, series
 def _offenders() -> table.Panel:
     return rows(
         About(
-            "Where they are",
-            "Some of the records that were not as they should be; at most five of each kind in "
-            "each second are kept.",
+            "Samples of incorrect outputs",
+            "Positions of some of the incorrect outputs. At most five of each kind are kept per "
+            "second.",
             "string",
-            empty="Every output was as it should be.",
+            empty="Every output was correct.",
         ),
         f"""
 SELECT
@@ -183,7 +180,7 @@ def _runs() -> table.Panel:
     return recurring.runs(
         About(
             "Runs",
-            "Every hour of a watch is a run. Click one to see it.",
+            "Each hour of a watch is a run. Click a run for details.",
             "string",
             width=24,
             height=8,
