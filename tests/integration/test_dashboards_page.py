@@ -176,7 +176,7 @@ def test_charts_have_colours_on_them(page):
 
 def test_what_cannot_be_shown_is_said(page):
     assert state_of(page, 7) == "unsupported"
-    assert "Panels of the type “geomap” cannot be shown here" in text_of(page, 7)
+    assert "This viewer does not support panels of type “geomap”" in text_of(page, 7)
     assert state_of(page, 8) == "error"
     assert "nosuch" in text_of(page, 8)
     assert state_of(page, 9) == "empty"

@@ -25,7 +25,7 @@ export async function ask(asked, signal) {
     if (!answer.ok) throw new QueryError(found.error, found.sql);
     return found;
   } catch (error) {
-    if (error instanceof TypeError) throw new QueryError("The store does not answer.");
+    if (error instanceof TypeError) throw new QueryError("The store does not respond.");
     throw error;
   } finally {
     running -= 1;

@@ -21,7 +21,7 @@ export function inspect(panel) {
     ),
     element("p", {}, panel.model.description ?? ""),
     ...panel.answers.flatMap(answer),
-    panel.answers.length ? "" : element("p", {}, "Nothing was asked yet."),
+    panel.answers.length ? "" : element("p", {}, "No query has run yet."),
   );
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);

@@ -37,7 +37,7 @@ export function legend(place, panel, changed) {
             {
               type: "button",
               "aria-pressed": String(!hidden.has(name)),
-              title: `Show or hide ${name}; with Ctrl, only it`,
+              title: `Show or hide ${name}; Ctrl-click to show only this series`,
               onclick: (event) => toggle(name, event.ctrlKey || event.metaKey),
             },
             swatch(colour, repeated > 0),

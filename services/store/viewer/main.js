@@ -44,7 +44,7 @@ function showList(entries) {
         element("ul", { class: "cards" }, entries.filter((e) => e.folder === folder).map(card)),
       ),
     ),
-    entries.length ? "" : element("p", { class: "notice" }, "There is no dashboard file to show."),
+    entries.length ? "" : element("p", { class: "notice" }, "There are no dashboards."),
   );
   document.documentElement.dataset.state = "settled";
 }

@@ -15,7 +15,7 @@ import { text } from "./panels/text.js";
 import { timeseries } from "./panels/timeseries.js";
 
 const KINDS = { barchart, heatmap, stat, table, text, timeseries };
-const NOTHING = "There is no data in this range of time.";
+const NOTHING = "No data in this time range.";
 
 export class Panel {
   /** dashboard: where it stands; see dashboard.js. */
@@ -55,13 +55,13 @@ export class Panel {
     if (!kind) {
       this.show(
         "unsupported",
-        `Panels of the type “${model.type}” cannot be shown here. Grafana shows them.`,
+        `This viewer does not support panels of type “${model.type}”. Use Grafana.`,
       );
       return;
     }
     if (unknownTransformations(model).length) this.note("transformations");
     if (model.repeat) this.note("repeated panels");
-    if (model.timeFrom || model.timeShift) this.note("a range of time of its own");
+    if (model.timeFrom || model.timeShift) this.note("a time range of its own");
     this.kind = kind;
   }
 
@@ -101,8 +101,8 @@ export class Panel {
         "button",
         {
           type: "button",
-          title: "Larger, or back",
-          "aria-label": `Larger, or back: ${this.model.title}`,
+          title: "Enlarge or restore",
+          "aria-label": `Enlarge or restore: ${this.model.title}`,
           onclick: viewing,
         },
         "⤢",

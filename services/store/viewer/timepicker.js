@@ -31,7 +31,7 @@ export function timePicker(dashboard) {
     );
   return element(
     "div",
-    { class: "group", role: "group", "aria-label": "Range of time" },
+    { class: "group", role: "group", "aria-label": "Time range" },
     button("earlier", "‹", "Earlier", () => absolute(range.from - span / 2, range.to - span / 2)),
     dropDown(
       "range",
@@ -53,12 +53,10 @@ export function timePicker(dashboard) {
       ),
       element("label", {}, "From", from),
       element("label", {}, "To", to),
-      element("button", { type: "button", onclick: apply }, "Show this range"),
+      element("button", { type: "button", onclick: apply }, "Apply time range"),
     ),
     button("later", "›", "Later", () => absolute(range.from + span / 2, range.to + span / 2)),
-    button("wider", "−", "Twice the range", () =>
-      absolute(range.from - span / 2, range.to + span / 2),
-    ),
+    button("wider", "−", "Zoom out", () => absolute(range.from - span / 2, range.to + span / 2)),
   );
 }
 
@@ -84,7 +82,7 @@ export function refreshPicker(dashboard) {
       {
         type: "button",
         "data-key": "refresh",
-        title: "Ask again now",
+        title: "Refresh now",
         onclick: () => dashboard.refresh(),
       },
       "Refresh",

@@ -22,7 +22,7 @@ export function toolbar(place, dashboard, entries) {
         element(
           "span",
           { class: "remark" },
-          `Variables of the type “${model.type}” (${model.name}) are not known here.`,
+          `This viewer does not support variables of type “${model.type}” (${model.name}).`,
         ),
       ),
       annotations(dashboard),

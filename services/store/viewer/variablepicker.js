@@ -8,9 +8,7 @@ import { ALL } from "./variables.js";
 export function picker(dashboard, variable) {
   const { model } = variable;
   const label = model.label || model.name;
-  const title = variable.error
-    ? `Its values could not be asked: ${variable.error}`
-    : model.description;
+  const title = variable.error ? `Could not load the values: ${variable.error}` : model.description;
   const named = (control) =>
     element(
       "label",
@@ -51,7 +49,7 @@ export function picker(dashboard, variable) {
         ? options.map(({ value, text }) =>
             element("option", { value, selected: variable.chosen.includes(value) }, text),
           )
-        : element("option", {}, "none there"),
+        : element("option", {}, "No values"),
     ),
   );
 }
@@ -63,7 +61,7 @@ function choices(dashboard, variable) {
       value === ALL ? [ALL] : variable.chosen.includes(value) ? others : [...others, value];
     dashboard.choose(variable, next.length ? next : [variable.options[0].value]);
   };
-  if (!variable.options.length) return element("p", {}, "There is nothing to choose from.");
+  if (!variable.options.length) return element("p", {}, "No values.");
   return variable.options.map(({ value, text }) =>
     element(
       "label",

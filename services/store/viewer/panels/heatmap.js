@@ -15,7 +15,7 @@ export function heatmap(place, panel, context) {
     shared: true,
     onRange: context.onRange,
   });
-  if (panel.options?.calculate) context.unknown("heatmaps that count raw values themselves");
+  if (panel.options?.calculate) context.unknown("heatmaps calculated from raw values");
   return {
     update(data) {
       const drawn = cellsOf(data);
