@@ -78,4 +78,4 @@ SELECT
     output_partition,
     output_offset
 FROM tidegauge.results_pairs
-COMMENT 'Every output with its latency by each definition, and where its record is';
+COMMENT 'One row per output: its latency by each definition, and the position of its record';

@@ -59,4 +59,4 @@ FROM
     SELECT _topic, _partition, max(_offset) + 1 FROM tidegauge.dead_letter GROUP BY _topic, _partition
 ) AS p
 GROUP BY topic, `partition`
-COMMENT 'Next offset of the bus to project, by topic and partition; all before it can be queried';
+COMMENT 'Next offset of the bus to project, by topic and partition; all earlier events can be queried';

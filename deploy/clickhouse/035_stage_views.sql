@@ -47,7 +47,7 @@ FROM
     LIMIT 1 BY run_id
 )
 ARRAY JOIN names AS stage, kinds AS kind, arrayEnumerate(names) AS position
-COMMENT 'One row per run and stage of its domain: position from 1, kind, and the stages that it is made of';
+COMMENT 'One row per run and stage of its domain: position from 1, kind, and its upstream stages, nearest first (made_of)';
 
 CREATE OR REPLACE VIEW tidegauge.run_pipelines AS
 SELECT
@@ -66,7 +66,7 @@ FROM
     LIMIT 1 BY run_id
 )
 ARRAY JOIN JSONExtractArrayRaw(request, 'pipelines') AS said
-COMMENT 'One row per run and pipeline: engine, where its stages have their rows from (independent, chained, via-topics; empty before that was told), and what stages read instead of what the domain says';
+COMMENT 'One row per run and pipeline: engine, topology (independent, chained or via-topics; empty for old runs that did not record it), and stages that read another stage than the domain defines';
 
 CREATE OR REPLACE VIEW tidegauge.stage_chains AS
 SELECT
@@ -99,10 +99,10 @@ FROM
     WHERE p.topology IN ('chained', 'via-topics')
 )
 ARRAY JOIN stages AS stage
-COMMENT 'Of pipelines whose stages have their rows from stages: the stages that each is made of there, nearest first';
+COMMENT 'One row per stage of a pipeline with topology chained or via-topics: its upstream stages there, nearest first (made_of)';
 
 CREATE OR REPLACE VIEW tidegauge.stage_positions AS
 SELECT stage, argMax(r.position, (r.requested_at, r.run_id)) AS position
 FROM tidegauge.run_stages AS r
 GROUP BY stage
-COMMENT 'Position of every stage in its domain, of the newest run that had it';
+COMMENT 'Position of every stage in its domain, from the newest run that had it';

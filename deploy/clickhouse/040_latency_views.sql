@@ -44,7 +44,7 @@ SELECT
     sum(latency_ms * toInt64(r.count)) / sum(r.count) AS mean_ms
 FROM tidegauge.latency_minutes AS r
 GROUP BY run_id, pipeline, stage, definition, phase, minute
-COMMENT 'Latency per minute of output time, milliseconds; also of runs whose raw rows expired';
+COMMENT 'Latency per minute of output time, milliseconds; also of runs whose per-second rows have expired';
 
 CREATE OR REPLACE VIEW tidegauge.latency_by_second AS
 WITH quantilesExactWeighted(0.5, 0.9, 0.95, 0.99, 0.999)(latency_ms, r.count) AS percentiles_ms
@@ -115,4 +115,4 @@ FROM
     LEFT JOIN tidegauge.stage_chains AS r
         ON r.run_id = m.run_id AND r.pipeline = m.pipeline AND r.stage = m.stage
 )
-COMMENT 'What a stage adds to the nearest measured stage that it is made of, in a pipeline that computes stages from stages (chained, via-topics); null where there is none, and in other pipelines';
+COMMENT 'Latency that a stage adds to its nearest measured upstream stage, milliseconds, in pipelines with topology chained or via-topics; NULL if there is no such stage, and in other pipelines';

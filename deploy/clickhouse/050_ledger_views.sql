@@ -26,7 +26,7 @@ SELECT
     send_delay_count AS count
 FROM tidegauge.results_generator
 ARRAY JOIN send_delays_us AS send_delay_us, counts AS send_delay_count
-COMMENT 'How late records were sent: one row per second and distinct delay, microseconds';
+COMMENT 'Delay between scheduled and actual send time: one row per second and distinct delay, microseconds';
 
 CREATE OR REPLACE VIEW tidegauge.generator_summary AS
 WITH quantilesExactWeightedArray(0.5, 0.99, 1)(send_delays_us, counts) AS send_delays
@@ -42,7 +42,7 @@ SELECT
     send_delays[3] / 1000 AS send_delay_max_ms
 FROM tidegauge.results_generator AS g
 GROUP BY run_id, phase
-COMMENT 'How well the generators kept to the schedule; delays are null when nothing was sent';
+COMMENT 'How well the generators kept to the schedule; delays are NULL if nothing was sent';
 
 CREATE OR REPLACE VIEW tidegauge.throughput_by_second AS
 SELECT

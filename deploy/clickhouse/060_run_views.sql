@@ -17,7 +17,7 @@ SELECT
     max(open_files) AS max_open_files
 FROM tidegauge.results_resources AS r
 GROUP BY run_id, service, pipeline
-COMMENT 'What each service used per run, over all intervals that were sampled';
+COMMENT 'Resources used by each service per run, over all sampled intervals';
 
 CREATE OR REPLACE VIEW tidegauge.machine_summary AS
 SELECT
@@ -34,7 +34,7 @@ SELECT
 FROM tidegauge.results_resources AS r
 WHERE service = 'machine'
 GROUP BY run_id
-COMMENT 'The machine during a run, noisy neighbours too. Pressure: share of the time in which some task waited';
+COMMENT 'The machine during a run, including other processes. Pressure: share of the time in which some task waited';
 
 CREATE OR REPLACE VIEW tidegauge.runs AS
 SELECT
@@ -105,13 +105,13 @@ LEFT JOIN
     WHERE kind = 'run'
     GROUP BY run_id
 ) AS c ON c.run_id = l.run_id
-COMMENT 'One row per run: what was asked for, when each phase began, whether it may be used, whether every output was exact, and whether it was steady while it was measured (moving: what was not)';
+COMMENT 'One row per run: the request, the start of each phase, whether the run is valid, whether every output was exact (clean), and whether it was steady in the measured phase (moving: the figures that were not)';
 
 CREATE OR REPLACE VIEW tidegauge.latest_run AS
 SELECT argMax(e.run_id, (e.time, e._offset)) AS run_id
 FROM tidegauge.results_lifecycle AS e
 WHERE e.event = 'concluded'
-COMMENT 'The run that was concluded last: one row';
+COMMENT 'The most recently concluded run: one row';
 
 CREATE OR REPLACE VIEW tidegauge.pipeline_progress AS
 SELECT
@@ -143,7 +143,7 @@ SELECT
         )
     ) AS max_records_behind
 FROM tidegauge.results_pipeline AS p
-COMMENT 'Progress of every stage while it runs: rows since the line before, state, how far the watermark is behind and how many records are not read yet (lag_records: of all inputs; max_records_behind: of one partition; each NULL where the pipeline does not say)';
+COMMENT 'Progress reports of every stage: rows since the previous report, state, watermark lag, and records not read yet (lag_records: of all inputs; max_records_behind: of one partition; NULL if the pipeline does not report it)';
 
 CREATE OR REPLACE VIEW tidegauge.threshold_results AS
 SELECT
@@ -164,4 +164,4 @@ FROM
     LIMIT 1 BY run_id
 ) AS k
 ARRAY JOIN JSONExtractArrayRaw(k.detail, 'thresholds') AS row
-COMMENT 'One row per run, threshold, pipeline and stage: the figure, its limit, and whether it held';
+COMMENT 'One row per run, threshold, pipeline and stage: the figure, its limit, and whether it passed';

@@ -23,7 +23,7 @@ SELECT
 FROM tidegauge.results_conclusions AS c
 LEFT ARRAY JOIN JSONExtractKeysAndValuesRaw(detail, 'stages') AS entry
 WHERE kind = 'search_step'
-COMMENT 'Steps of searches for the sustainable rate: one row per step and stage; stage is empty where nothing was observed';
+COMMENT 'Steps of searches for the sustainable rate: one row per step and stage; stage is empty if nothing was observed';
 
 CREATE OR REPLACE VIEW tidegauge.sustainable_rates AS
 SELECT
@@ -42,4 +42,4 @@ SELECT
     valid
 FROM tidegauge.results_conclusions AS c
 WHERE kind = 'sustainable_throughput'
-COMMENT 'Results of searches: the rate, where the capacity lies, what ended it, whether a run at a share of it was sustained';
+COMMENT 'Results of searches: the rate found, the bounds of the capacity, the reason for the end, and whether a run at a share of the rate was sustained';

@@ -16,4 +16,4 @@ SELECT
     JSONExtract(detail, 'likely_causes', 'Array(String)') AS likely_causes
 FROM tidegauge.results_conclusions AS c
 WHERE kind = 'change_point'
-COMMENT 'Where a figure of a workload changed and stayed changed: run_id is the first run after it';
+COMMENT 'Permanent changes of a figure of a workload: run_id is the first run after the change';

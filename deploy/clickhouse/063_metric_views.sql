@@ -31,7 +31,7 @@ SELECT
 FROM tidegauge.results_metrics AS m
 WHERE startsWith(name, 'kafka_server_brokertopicmetrics_') AND increase IS NOT NULL
 GROUP BY run_id, time, source, topic
-COMMENT 'What went through each broker, by topic; an empty topic is all of them';
+COMMENT 'Messages in, bytes in and bytes out per second of each broker, by topic; an empty topic is the total';
 
 CREATE OR REPLACE VIEW tidegauge.broker_log_size AS
 SELECT
@@ -44,7 +44,7 @@ SELECT
 FROM tidegauge.results_metrics AS m
 WHERE name = 'kafka_log_log_size'
 GROUP BY run_id, time, source, topic
-COMMENT 'Bytes that each broker keeps of each topic';
+COMMENT 'Bytes of each topic on each broker';
 
 CREATE OR REPLACE VIEW tidegauge.broker_requests AS
 SELECT
@@ -59,7 +59,7 @@ SELECT
 FROM tidegauge.results_metrics AS m
 WHERE startsWith(name, 'kafka_network_requestmetrics_')
 GROUP BY run_id, time, source, request
-COMMENT 'Requests to each broker by kind: how many, and how long they took as the broker itself says: on average since it started, and the 99th percentile with weight on the last minutes. FetchConsumer includes the waiting for records';
+COMMENT 'Requests to each broker by kind: rate per second, and request time as reported by the broker: the mean since its start, and the 99th percentile weighted towards the last minutes. FetchConsumer includes the time spent waiting for records';
 
 CREATE OR REPLACE VIEW tidegauge.consumer_lag AS
 SELECT
@@ -73,4 +73,4 @@ SELECT
 FROM tidegauge.results_metrics AS m
 WHERE name = 'kafka_consumergroup_lag'
 GROUP BY run_id, time, group_id, topic
-COMMENT 'Records between what a consumer group has committed and the end of the topic; only of groups that commit';
+COMMENT 'Records between the committed offset of a consumer group and the end of the topic; only groups that commit offsets';

@@ -251,4 +251,4 @@ LEFT JOIN behind AS q
     ON q.run_id = c.run_id AND q.pipeline = c.pipeline AND q.stage = c.stage
 LEFT JOIN used AS u ON u.run_id = c.run_id AND u.pipeline = c.pipeline
 LEFT JOIN looked AS o ON o.run_id = c.run_id
-COMMENT 'One row per run, pipeline and stage: settings of workload, pipeline and machine, and every figure of the measured phase. Settings of the engine by name as text: settings[''heap_mb'']';
+COMMENT 'One row per run, pipeline and stage: settings of workload, pipeline and machine, and every figure of the measured phase. Engine settings are text, by name: settings[''heap_mb'']';

@@ -18,7 +18,7 @@ FROM
     ORDER BY run_id, time DESC, _offset DESC
     LIMIT 1 BY run_id
 ) AS k
-COMMENT 'One row per run: how many of its seconds were late, by which part, and what disturbed it. NULL: too little is known';
+COMMENT 'One row per run: the number of late seconds, their causes, and what disturbed the run. NULL: not enough data';
 
 CREATE OR REPLACE VIEW tidegauge.run_room AS
 SELECT
@@ -40,7 +40,7 @@ FROM
     LIMIT 1 BY run_id
 ) AS k
 ARRAY JOIN JSONExtractKeysAndValuesRaw(k.detail, 'room') AS entry
-COMMENT 'One row per run and part, the machine too: cores used in the measured phase, their share of the machine, and of the time in which the part wanted to run the share in which it waited for a core';
+COMMENT 'One row per run and part, including the machine: cores used in the measured phase, their share of the machine, and the share of the runnable time of the part that it waited for a core';
 
 CREATE OR REPLACE VIEW tidegauge.run_floor AS
 SELECT
@@ -54,4 +54,4 @@ SELECT
     mean_ms
 FROM tidegauge.latency_summary AS l
 WHERE endsWith(l.run_id, '-floor') AND phase = 'measure' AND definition = 'latest'
-COMMENT 'One row per run before which a plain copy was measured: what the instrument itself took';
+COMMENT 'One row per run with a floor: the latency of a plain copy measured before the run';

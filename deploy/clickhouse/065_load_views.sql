@@ -74,4 +74,4 @@ FROM
     GROUP BY run_id
 )
 WHERE request != '' AND JSONExtractString(request, 'step_of') = ''
-COMMENT 'One row per run that is no step of a search: its load and machine. settings: what of the load is not by default. Runs with the same value in load are comparable';
+COMMENT 'One row per run that is not a step of a search: its load and machine. settings: non-default load settings. Runs with the same load are comparable';

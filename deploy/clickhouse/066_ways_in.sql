@@ -19,4 +19,4 @@ SELECT
 FROM tidegauge.results_lifecycle AS e
 WHERE e.event = 'way_in'
 GROUP BY e.run_id
-COMMENT 'What became of the frames of each run that came in through the gateway: counts of all phases, and how long they took';
+COMMENT 'One row per run through the gateway: frames sent, received, appended and lost in all phases, and their transit times';

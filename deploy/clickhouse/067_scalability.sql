@@ -23,4 +23,4 @@ FROM
     LIMIT 1 BY run_id
 ) AS q
 INNER JOIN tidegauge.sustainable_rates AS s USING (run_id)
-COMMENT 'A row for each search of a series with more and more workers: the rate found and where the capacity lies; figures has what the run at a share of it measured';
+COMMENT 'One row per search of a series with increasing numbers of workers: the rate found and the bounds of the capacity. The view figures has the results of the run at a share of the rate';

@@ -1,4 +1,4 @@
--- What share of the outputs came within 10 ms, 100 ms, 1 s and 10 s?
+-- What share of the outputs had a latency of at most 10 ms, 100 ms, 1 s and 10 s?
 SELECT
     pipeline,
     stage,

@@ -1,4 +1,4 @@
--- How are the latencies distributed? Buckets double; the counts below them are exact.
+-- How are the latencies distributed? Bucket widths double; the counts are exact.
 SELECT
     pipeline,
     stage,

@@ -1,4 +1,4 @@
--- Did it get slower since the run before of the same workload?
+-- Is the latest run slower than the previous run of the same workload?
 WITH
     (SELECT run_id FROM tidegauge.latest_run) AS newest,
     (SELECT workload FROM tidegauge.runs WHERE run_id = newest) AS its_workload,

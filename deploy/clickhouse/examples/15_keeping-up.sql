@@ -1,4 +1,4 @@
--- Does the pipeline keep up, or do records pile up before it?
+-- Does the pipeline keep up, or does a backlog grow?
 SELECT
     second,
     pipeline,

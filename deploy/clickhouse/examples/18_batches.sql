@@ -1,4 +1,4 @@
--- How long do batches take, and how far are they behind?
+-- How long do batches take, and how large is the lag?
 SELECT
     pipeline,
     stage,

@@ -1,4 +1,4 @@
--- What could not be read, where was it, and why?
+-- Which records could not be read, in which topics, and why?
 SELECT topic, reason, count() AS records, min(d.time) AS first, max(d.time) AS last
 FROM tidegauge.dead_letter AS d
 GROUP BY topic, reason

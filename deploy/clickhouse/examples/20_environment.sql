@@ -1,4 +1,4 @@
--- What did each run take place on?
+-- What was the environment of each run?
 SELECT
     run_id,
     JSONExtractString(detail, 'environment', 'tidegauge') AS tidegauge,
