@@ -1,4 +1,4 @@
-"""Clients of Kafka that note what is asked of them."""
+"""Kafka clients that record their calls."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -7,8 +7,8 @@ from schemas import catalogue, codec
 
 
 class Client:
-    """A consumer: topics have one partition, seven records. assigned: topic, partition and offset;
-    asked: how often for offsets."""
+    """A consumer whose topics have one partition and seven records. assigned: topic, partition and
+    offset; asked: number of offset queries."""
 
     def __init__(self) -> None:
         self.assigned: list[tuple[str, int, int]] = []
@@ -17,7 +17,7 @@ class Client:
 
     @classmethod
     def of(cls, clients: list["Client"]) -> "Client":
-        """A new one, which is noted."""
+        """A new client, added to the list."""
         clients.append(cls())
         return clients[-1]
 
@@ -65,7 +65,7 @@ class Message:
 
 
 class Kept:
-    """A producer that keeps what it is given: topic, decoded record, key."""
+    """A producer that stores its records: topic, decoded record, key."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, dict[str, Any], bytes]] = []

@@ -1,4 +1,4 @@
-"""Requests and events that several unit tests need, with literal values."""
+"""Requests and events for several unit tests, with literal values."""
 
 from typing import Any
 

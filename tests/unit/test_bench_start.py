@@ -1,4 +1,4 @@
-"""Steps of a start, from what the command and the bus said."""
+"""Steps of a start, from the command's output and the bus."""
 
 import pytest
 

@@ -1,7 +1,7 @@
-"""The dashboards in deploy/grafana are what their program writes, and as Grafana wants them.
+"""The dashboards in deploy/grafana match the output of their generator and Grafana's rules.
 
-The rules are those of Grafana's dashboard-linter that apply to a SQL data source, and what
-docs/decisions/0601 promises to viewers.
+The rules are those of Grafana's dashboard-linter that apply to an SQL data source, and those of
+docs/decisions/0601.
 """
 
 import json
@@ -36,7 +36,7 @@ def queries(found):
 
 
 def test_the_committed_files_are_current():
-    """Else: python -m deploy.grafana.program"""
+    """Update with: python -m deploy.grafana.program"""
     written = dict(files())
     assert {*DASHBOARDS.rglob("*.json"), ALERTS} == set(written)
     for path, text in written.items():

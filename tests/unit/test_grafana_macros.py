@@ -1,4 +1,4 @@
-"""Macros and variables of Grafana queries against what its data source documents."""
+"""Macros and variables of Grafana queries, checked against the documentation of its data source."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Histories of runs: realistic noise, drawn from fixed seeds."""
+"""Histories of runs with realistic noise, generated from fixed seeds."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from tests.unit.requests import a_request
 
 
 def noisy(seed: int, runs: int, median_ms: float, kind: str = "quiet") -> list[float]:
-    """Whole milliseconds. quiet: 8 % from run to run; restless: 15 %, and one run in ten two to
-    ten times as long, as on a machine with other work; tiny: between 1 and 3 ms."""
+    """Whole milliseconds. quiet: 8 % variation between runs; restless: 15 %, and one run in ten
+    takes two to ten times as long, as on a machine with other work; tiny: between 1 and 3 ms."""
     random = np.random.default_rng(seed)
     if kind == "tiny":
         return [float(value) for value in random.choice([1, 2, 3], runs, p=[0.2, 0.6, 0.2])]

@@ -1,7 +1,8 @@
-"""Recorded blocks of real runs, replayed as runs of pipelines in turns.
+"""Recorded blocks of real runs, replayed as interleaved runs.
 
-`data/blocks.json.xz` holds runs of a pipeline against itself, as tests/benchmarks/interleaving.py
-keeps them: of each pair of neighbouring blocks, by stage, how many outputs had which latency.
+`data/blocks.json.xz` contains runs of a pipeline against itself, as stored by
+tests/benchmarks/interleaving.py: for each pair of adjacent blocks, the number of outputs by stage
+and latency.
 """
 
 import json
@@ -38,8 +39,8 @@ def _block(said: dict[str, Any]) -> Block:
 
 
 def slower(random: np.random.Generator, share: float = 0.0, ms: float = 0.0) -> Change:
-    """Every latency longer by a share and by milliseconds; what is no whole millisecond is rounded
-    up as often as it says, as the rounding of both time stamps does."""
+    """Increases every latency by a share and by milliseconds. Fractions of a millisecond are
+    rounded up at random with the matching probability, as the rounding of both timestamps does."""
 
     def changed(outputs: Counter[int]) -> Counter[int]:
         found: Counter[int] = Counter()
@@ -60,8 +61,9 @@ def replayed(
     stage: str = "",
     change: Change | None = None,
 ) -> dict[str, dict[str, Difference]]:
-    """The differences of a run of so many pairs, drawn at random. Which block of a pair is whose is
-    drawn too, so that nothing but `change` of one stage of the second pipeline can differ."""
+    """The differences of a run with `count` random pairs. The assignment of a pair's blocks is
+    random too, so that only `change`, applied to one stage of the second pipeline, can cause a
+    difference."""
     values: dict[str, list[tuple[dict[str, float], dict[str, float]]]] = {}
     for place in random.integers(0, len(pairs), count):
         first, second = pairs[place]

@@ -1,4 +1,4 @@
-"""Whose late seconds are, by evidence with literal values."""
+"""The cause of late seconds, from evidence with literal values."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ SLOW_IN_TWO_OF_FIVE = [
 
 
 def use(cpu_s: float, waited_s: float | None = 0.0, **more: float) -> Use:
-    """What a part used in a second."""
+    """Resources that a part used in a second."""
     return Use(cpu_s, 1.0, waited_s, **more)
 
 
@@ -35,7 +35,7 @@ USES = {
 
 
 def evidence(**differently: object) -> Evidence:
-    """A run that nothing disturbs: 30 s, p95 of 10 to 12 ms, of which 8 to 10 from the input."""
+    """An undisturbed run: 30 s, p95 of 10 to 12 ms, of which 8 to 10 from the input."""
     calm = Evidence(
         event_time_ms={PLACE: CALM},
         latest_ms={PLACE: {at: value - 2 for at, value in CALM.items()}},
@@ -48,7 +48,7 @@ def evidence(**differently: object) -> Evidence:
 
 
 def late(event_ms: float, latest_ms: float, *seconds: int, **differently: object) -> Evidence:
-    """The same with these seconds at other latencies."""
+    """The same with other latencies in these seconds."""
     calm = evidence()
     return evidence(
         event_time_ms={PLACE: CALM | dict.fromkeys(seconds, event_ms)},
@@ -58,7 +58,7 @@ def late(event_ms: float, latest_ms: float, *seconds: int, **differently: object
 
 
 def with_use(part: str, use_of_it: Use, *seconds: int) -> dict[str, dict[int, Use]]:
-    """USES with something else for one part."""
+    """USES with another value for one part."""
     return {**USES, part: {**USES[part], **dict.fromkeys(seconds, use_of_it)}}
 
 
@@ -89,7 +89,7 @@ def test_time_between_sent_and_appended_is_the_brokers() -> None:
 
 
 def test_a_broker_that_stands_still_is_its_own_fault_on_a_busy_machine_too() -> None:
-    """What does not run does not wait in a run queue."""
+    """A process that is not runnable does not wait in a run queue."""
     uses = with_use("machine", use(1.9, None), 1010, 1011)
     assert attribute(late(900, 300, 1010, 1011, uses=uses)).by["broker"] == 2
 
@@ -116,7 +116,7 @@ def test_a_wait_that_is_shorter_than_the_second_is_late_or_usual_explains_nothin
 
 
 def test_what_did_nothing_for_a_second_did_not_wait_for_a_core() -> None:
-    """Stopped for a second; before and after it waited, as others have the cores."""
+    """Stopped for a second; before and after it waited, because other processes had the cores."""
     uses = with_use("machine", use(1.9, None), 1009, 1010, 1011)
     uses["broker"] = uses["broker"] | {
         1009: use(0.2, 0.3),
@@ -166,7 +166,8 @@ def test_late_seconds_do_not_hide_each_other_until_they_are_half_of_all() -> Non
 
 
 def test_what_piled_up_behind_a_late_second_is_of_its_cause() -> None:
-    """Worked off within three seconds; what comes later, or gets later, is the pipeline's own."""
+    """Processed within three seconds; seconds that are late afterwards, or become later, are caused
+    by the pipeline."""
     calm = evidence()
     values = {
         1010: (900.0, 300.0),
@@ -188,7 +189,7 @@ def test_what_piled_up_behind_a_late_second_is_of_its_cause() -> None:
 
 
 def test_a_generator_that_sends_later_than_allowed_is_late_from_begin_to_end() -> None:
-    """No second is above the level of such a run; the workload's own limit tells."""
+    """No second of such a run is above its level; the workload's own limit decides."""
     slow = dict.fromkeys(SECONDS, 5_000.0)
     found = attribute(
         evidence(
@@ -223,7 +224,7 @@ def test_seconds_of_silence_before_a_late_one_are_late_with_it() -> None:
 
 
 def test_silence_between_the_triggers_of_a_pipeline_is_not_late() -> None:
-    """Output every tenth second; one is late, and one comes five seconds after it was due."""
+    """Outputs every tenth second; one is late, and one comes five seconds after it was due."""
     seconds = range(1000, 1300, 10)
     values = dict.fromkeys(seconds, 10.0) | {1100: 900.0}
     latest = dict.fromkeys(seconds, 8.0) | {1100: 300.0}

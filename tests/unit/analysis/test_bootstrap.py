@@ -1,4 +1,4 @@
-"""Intervals by resampling."""
+"""Intervals from resampling."""
 
 import numpy as np
 import pytest

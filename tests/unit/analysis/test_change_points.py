@@ -1,4 +1,4 @@
-"""Change points: found where they are, and nowhere else."""
+"""Change points: detected where they are, and nowhere else."""
 
 import numpy as np
 import pytest
@@ -91,7 +91,7 @@ def test_the_order_of_pairs_counts_equals_half() -> None:
 
 
 def steady(seed: int, runs: int, deviation: float = 0.03, alike: float = 0.0) -> list[float]:
-    """Means of runs around 5 ms that differ by so much; alike: how far each is like the last."""
+    """Means of runs around 5 ms with this deviation; alike: autocorrelation of consecutive runs."""
     random = np.random.default_rng(seed)
     found, last = [], 0.0
     for _ in range(runs):

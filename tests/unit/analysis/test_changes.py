@@ -1,4 +1,4 @@
-"""Changes as they are told, with what else changed there."""
+"""Reports of changes, with other changes at the same time."""
 
 from collections.abc import Callable
 from dataclasses import replace

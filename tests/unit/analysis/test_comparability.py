@@ -1,4 +1,4 @@
-"""What is comparable, what else differed, and what makes a difference doubtful."""
+"""Comparability: comparable figures, other differences, and doubts about a difference."""
 
 from typing import Any
 

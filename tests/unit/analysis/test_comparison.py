@@ -1,4 +1,4 @@
-"""Repetition and comparison, in words."""
+"""Repetition and comparison in words."""
 
 import io
 from typing import Any
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.unit
 
 
 def a_run(latency_ms: int, name: str = "p") -> dict[str, dict[str, dict[int, dict[int, int]]]]:
-    """Thirty seconds of one stage with nearly that latency."""
+    """Thirty seconds of one stage with approximately this latency."""
     return {name: {"join": {second: {latency_ms + second % 3: 10} for second in range(30)}}}
 
 

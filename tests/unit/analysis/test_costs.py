@@ -1,4 +1,4 @@
-"""What a run cost, and what watching it cost."""
+"""The cost of a run, and the cost of observing it."""
 
 import pytest
 

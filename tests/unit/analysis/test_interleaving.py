@@ -1,4 +1,4 @@
-"""Pipelines in turns: blocks, pairs, and when a difference is called real."""
+"""Interleaved pipelines: blocks, pairs, and when a difference is called real."""
 
 from collections import Counter
 
@@ -42,8 +42,8 @@ def test_an_output_belongs_to_the_block_of_its_input_and_edges_to_none() -> None
         100: {3: 1},  # at the edge
         101: {3: 2},
         104: {700: 4},
-        106: {2_000: 8},  # came after the block, of an input within it
-        107: {9_000: 16},  # of an input before it
+        106: {2_000: 8},  # output after the block, from an input within it
+        107: {9_000: 16},  # from an input before it
         105: {3: 32},  # at the other edge
     }
     assert outputs_of(seconds, [block], 1) == {block: Counter({3: 2, 700: 4, 2_000: 8})}
@@ -62,7 +62,7 @@ def test_a_block_has_the_figures_that_it_has_outputs_enough_for() -> None:
 
 
 def test_the_middle_tells_less_than_a_millisecond() -> None:
-    # Of 20 outputs those from the 6th to the 15th: five of 2 ms, five of 3.
+    # Of 20 outputs, the 6th to the 15th: five of 2 ms, five of 3.
     assert figures_of(Counter({1: 5, 2: 5, 3: 5, 90: 5}))["middle"] == 2.5
     assert figures_of(Counter({1: 5, 2: 4, 3: 6, 90: 5}))["middle"] == 2.6
 
@@ -77,7 +77,7 @@ def test_a_trimmed_mean_has_the_interval_of_tukey_and_mclaughlin() -> None:
 
 
 def pairs_of(random: np.random.Generator, count: int, slower_ms: float) -> dict[str, list]:
-    """Five stages whose blocks share a drift; b is slower by so much."""
+    """Five stages whose blocks share a drift; b is slower by `slower_ms`."""
     found = {}
     for stage in ("ingest", "parse", "join", "tumbling", "sliding"):
         drift = np.cumsum(random.standard_normal(count))

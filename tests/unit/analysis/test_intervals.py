@@ -1,4 +1,5 @@
-"""Intervals of one run: they hold the truth as often as they say, and say nothing of too little."""
+"""Intervals of one run: they contain the true value as often as stated, and are absent for too
+little data."""
 
 from collections import Counter
 
@@ -22,8 +23,8 @@ PER_SECOND = 40
 
 
 def drawn(random: np.random.Generator, seconds: int, alike: float) -> list[list[int]]:
-    """Latencies by second, hundreds of ms: the level of a second follows that of the one before
-    (autoregressive of first order), its outputs vary around it."""
+    """Latencies by second, hundreds of ms: the level of seconds is a first-order autoregressive
+    process, around which its outputs vary."""
     steps = random.standard_normal(seconds) * np.sqrt(1 - alike**2)
     steps[0] = random.standard_normal()
     level = [0.0]
@@ -76,27 +77,27 @@ def test_what_never_varies_is_known_to_the_millisecond() -> None:
 
 
 def test_the_mean_has_the_interval_of_students_t() -> None:
-    rows = [[10 + n % 2 * 2] for n in range(20)]  # 10 and 12 in turns: deviation 1.026 of a second
+    rows = [[10 + n % 2 * 2] for n in range(20)]  # 10 and 12 alternately: deviation 1.026
     found = told(rows)
     assert found is not None
     assert found["mean"] == pytest.approx((10.485, 11.515), abs=0.001)  # 11 ± 2.245 · 1.026 / √20
-    assert found["p99"] is None  # of 20 outputs none is above it
+    assert found["p99"] is None  # none of 20 outputs is above it
 
 
 def test_the_mean_of_a_series_has_bounds_too() -> None:
-    # Ten 1s and ten 3s in turns: mean 2, deviation √(20/19), error √(1/19) = 0.229; kurtosis 3 is
-    # taken, so 9.5 degrees of freedom, t = 2.244.
+    # Ten 1s and ten 3s alternately: mean 2, deviation √(20/19), error √(1/19) = 0.229; kurtosis 3
+    # is assumed, so 9.5 degrees of freedom, t = 2.244.
     low, high = mean_bounds([1.0, 3.0] * 10) or (0, 0)
     assert (low, high) == (pytest.approx(2 - 0.515, abs=2e-3), pytest.approx(2 + 0.515, abs=2e-3))
     assert mean_bounds([1.0, 3.0] * 4) is None  # eight values
-    assert mean_bounds([1.0] * 20 + [3.0] * 20) is None  # neighbours that are all alike
+    assert mean_bounds([1.0] * 20 + [3.0] * 20) is None  # identical neighbours
     assert mean_bounds([]) is None
     assert mean_bounds([7.0] * 10) == (7.0, 7.0)
 
 
 def test_too_few_seconds_have_no_intervals_and_those_that_are_all_alike_too() -> None:
     assert told([[5, 6, 7]] * 9) is None
-    assert told([[10 + n] * PER_SECOND for n in range(60)]) is None  # it only rises
+    assert told([[10 + n] * PER_SECOND for n in range(60)]) is None  # it rises monotonically
     assert intervals(Seconds([], [], {figure: [] for figure in LEVELS}), {}) is None
 
 

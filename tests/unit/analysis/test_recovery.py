@@ -1,4 +1,4 @@
-"""How long a disturbance lasted, from literal seconds."""
+"""Duration of disturbances, from literal seconds."""
 
 import pytest
 

@@ -1,8 +1,8 @@
-"""What the comparison in turns says of recorded blocks of real runs: of the same little, of what
-was made slower nearly always the stage.
+"""Interleaved comparison of recorded blocks of real runs: few differences for identical pipelines,
+and nearly always the changed stage if one was slowed down.
 
-The stages recorded take one to two milliseconds on two cores. A tenth of that is found where the
-machine had nothing else to do, and not where it was busy.
+The recorded stages take one to two milliseconds on two cores. A tenth of that is detected if the
+machine was otherwise idle, and not if it was busy.
 """
 
 import numpy as np

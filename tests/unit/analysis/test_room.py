@@ -1,4 +1,4 @@
-"""Whether the machine had room, by evidence with literal values."""
+"""Whether the machine had room, from evidence with literal values."""
 
 import pytest
 
@@ -8,7 +8,7 @@ pytestmark = pytest.mark.unit
 
 
 def used(**cores: tuple[float, float | None]) -> dict[str, dict[int, Use]]:
-    """Two seconds of parts: cores and seconds waited in each second."""
+    """Two seconds of parts: cores and seconds of waiting in each second."""
     return {
         part: {at: Use(cpu_s, 1.0, waited_s) for at in (1, 2)}
         for part, (cpu_s, waited_s) in cores.items()

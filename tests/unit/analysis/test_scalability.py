@@ -1,4 +1,5 @@
-"""The law of how a pipeline scales, against rates that follow it, and where it is no evidence."""
+"""The scalability law, checked with rates that follow it, and with data that are no evidence for
+it."""
 
 import pytest
 
@@ -12,7 +13,7 @@ ROOMY = {"limited_by": ("pipeline",), "cores": 16, "free_cores": 14.0}
 
 
 def points(rates, within=0.0, **fields):
-    """One search each, whose bounds are so far around the rate."""
+    """One search each, with bounds at this distance from the rate."""
     told = ROOMY | fields
     return [
         Point(workers, ((rate * (1 - within), rate * (1 + within)),), **told)
@@ -36,9 +37,9 @@ def test_rates_that_follow_the_law_give_its_numbers():
         ([(1, 100), (2, 200), (4, 400)], 0, 0),
         # Amdahl: 1 / (0.25 + 0.75 / N).
         ([(1, 100), (2, 160), (4, 228.5714286)], 0.25, 0),
-        # Every worker is one too many but the first.
+        # Only the first worker contributes.
         ([(1, 100), (2, 100), (4, 100)], 1, 0),
-        # More than linear, which the law does not have: the nearest is linear.
+        # Superlinear, which the law excludes: the nearest fit is linear.
         ([(1, 100), (2, 220), (4, 480)], 0, 0),
     ],
 )
@@ -79,14 +80,14 @@ def test_intervals_come_from_the_bounds_of_the_searches():
 def test_several_searches_of_a_number_of_workers_are_drawn_from():
     apart = Point(1, ((800.0, 800.0), (1200.0, 1200.0)), **ROOMY)
     drawn = {round(law.rate(1)) for law in resampled([apart, *points(BY_THE_LAW[1:])])}
-    assert min(drawn) == 859  # the law has a share in the other rates, too
+    assert min(drawn) == 859  # the law also contributes to the other rates
     assert max(drawn) == 1168
     assert apart.capacity == 1000
     assert Point(1, ((800.0, 900.0), (1200.0, 1300.0), (1000.0, None))).capacity == 1000
 
 
 def test_what_is_found_lies_in_its_interval():
-    # The capacity is up to a tenth above the rate that was sustained.
+    # The capacity is up to a tenth above the sustained rate.
     above = [Point(n, ((rate, 1.1 * rate),), **ROOMY) for n, rate in BY_THE_LAW]
     found = scalability(above)
     figures = [found["law"][name] for name in ("rate_of_one", "contention", "coherency")]

@@ -1,4 +1,4 @@
-"""Whether a figure moves: blocks at one level, trends, and what is only noise."""
+"""Whether a figure is steady: blocks at one level, trends, and noise."""
 
 import math
 
@@ -29,8 +29,8 @@ def by_second(values):
 
 
 def test_the_chance_of_a_trend_is_that_of_mann_and_kendall():
-    """Ten that all rise: S = 45, variance 125, z = 44 / 11.18; one pair of ties in the second, of
-    which S = 44 and the variance 124."""
+    """Ten rising values: S = 45, variance 125, z = 44 / 11.18. The second series has one pair of
+    ties: S = 44 and variance 124."""
     assert chance_of_trend(range(10)) == pytest.approx(math.erfc(44 / math.sqrt(125 * 2)))
     assert chance_of_trend(range(10)) == pytest.approx(8.3e-5, rel=0.01)
     assert chance_of_trend([0, 1, 2, 3, 4, 4, 6, 7, 8, 9]) == pytest.approx(
@@ -48,7 +48,7 @@ def test_a_trend_is_as_likely_backwards(values):
 @pytest.mark.parametrize(
     ("figure", "one", "other", "differ"),
     [
-        (P50, 5.0, 6.5, False),  # stamps are whole milliseconds
+        (P50, 5.0, 6.5, False),  # timestamps are whole milliseconds
         (P50, 5.0, 7.0, True),
         (P50, 100.0, 110.0, False),
         (P50, 100.0, 111.0, True),
@@ -120,7 +120,7 @@ def test_too_few_values_tell_nothing():
 
 
 def test_values_of_a_long_time_are_put_together_before_a_trend_is_looked_for():
-    """Every second by itself would be found to rise: 10,000 of them, hardly."""
+    """10,000 values of one second each are reduced to at most MOST_VALUES medians first."""
     points = by_second(20 + (second // 5000) * 3 for second in range(10_000))
     assert judge(points, 0, 10_000, P50).moved == Movement(P50, 20.0, 23.0, pytest.approx(6667, 1))
 

@@ -1,4 +1,4 @@
-"""Limits that the figures of a run must hold."""
+"""Thresholds for the figures of a run."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ FIGURES = figures(a={"parse": cell(4), "join": cell(40)}, b={"join": cell(60, la
         ("a: pipeline.cpu_cores <= 1", [("a", "", 0.8, True)]),
         ("input.records_per_second >= 400", [("", "", 400.0, True)]),
         ("input.send_delay_p99_ms <= 0.4", [("", "", 0.5, False)]),
-        # What a run does not have has not been held.
+        # A missing figure fails its threshold.
         ("sliding.p99_ms <= 1000", [("", "sliding", None, False)]),
         ("a: pipeline.lag_records <= 1000", [("a", "", None, False)]),
         ("c: join.p99_ms <= 1000", [("c", "join", None, False)]),

@@ -1,4 +1,4 @@
-"""Valid JSON with something else in some of its places."""
+"""Valid JSON with replaced values."""
 
 import json
 
@@ -14,7 +14,7 @@ JSON = st.recursive(
 
 
 def paths(value, path=()):
-    """Every place of a JSON value."""
+    """The path of every value in a JSON value."""
     yield path
     if isinstance(value, dict | list):
         for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
@@ -23,7 +23,7 @@ def paths(value, path=()):
 
 @st.composite
 def changed(draw, valid):
-    """JSON text of a valid value with something else in up to two of its places."""
+    """JSON text of a valid value with up to two values replaced."""
     body = json.loads(json.dumps(valid))
     places = [path for path in paths(valid) if path]
     for path in draw(st.lists(st.sampled_from(places), max_size=2)):
@@ -33,5 +33,5 @@ def changed(draw, valid):
                 place = place[key]
             place[path[-1]] = draw(JSON)
         except (KeyError, IndexError, TypeError):
-            pass  # the first change took this place away
+            pass  # the first change removed this path
     return json.dumps(body)

@@ -1,4 +1,4 @@
-"""Shows at the end what became of the bad input."""
+"""Prints the outcomes of the bad input at the end."""
 
 from tests.unit.bad_input.outcomes import lines
 

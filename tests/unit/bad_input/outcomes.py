@@ -1,7 +1,7 @@
-"""What became of all the bad input, counted, so that a run shows that both ways were taken.
+"""Counts the outcomes of all bad input, so that a run shows that every outcome occurred.
 
-The examples are the same in every run, so that nobody's change fails by another's bad luck;
-FUZZ_EXAMPLES=5000 looks further, with new ones every time.
+The examples are the same in every run, so that a change never fails by chance. FUZZ_EXAMPLES=5000
+tests more, with new examples every time.
 """
 
 import os
@@ -15,7 +15,7 @@ COUNTS: Counter[tuple[str, str]] = Counter()
 
 
 def count(target: str, outcome: str) -> None:
-    """One input of a target had this outcome."""
+    """Count one outcome of a target."""
     COUNTS[target, outcome] += 1
 
 

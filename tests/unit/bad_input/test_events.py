@@ -1,4 +1,4 @@
-"""Events that do not say what they must: refused before anybody acts on them."""
+"""Events with missing or wrong fields: rejected before any service acts on them."""
 
 import json
 
@@ -62,7 +62,7 @@ SOME_COUNTS = st.lists(st.integers(-5, 5), max_size=3)
 
 @st.composite
 def lifecycle_events(draw):
-    """An event of the run, or of none, with a detail that may be anything."""
+    """An event of the run, or of none, with an arbitrary detail."""
     name = draw(st.sampled_from(sorted(EVENTS)))
     event, _, phase = name.partition(" ")
     fields = {"run_id": draw(st.sampled_from((RUN_ID, ""))), "phase": phase}
@@ -72,7 +72,7 @@ def lifecycle_events(draw):
 
 @st.composite
 def conclusions(draw):
-    """A conclusion with a detail that may be anything."""
+    """A conclusion with an arbitrary detail."""
     kind = draw(st.sampled_from(sorted(CONCLUSIONS)))
     detail = draw(st.one_of(changed(CONCLUSIONS[kind]), JSON.map(json.dumps)))
     fields = {"kind": kind, "valid": True, "invalid_reasons": [], "detail": detail}
@@ -81,7 +81,7 @@ def conclusions(draw):
 
 @st.composite
 def histograms(draw):
-    """Counts with as many values, or others."""
+    """Counts with matching or different numbers of values."""
     fields = {"pipeline": "p", "stage": "join", "definition": "latest", "phase": "measure"}
     fields |= {"second": 0, "latencies_ms": draw(SOME_COUNTS), "counts": draw(SOME_COUNTS)}
     return "results.latency", an_event(**fields)

@@ -1,4 +1,5 @@
-"""Workloads and pipelines that are no TOML, or say what cannot be: one sentence, exit code 2."""
+"""Workloads and pipelines that are not TOML or contain invalid values: one sentence, exit code
+2."""
 
 import subprocess
 import sys
@@ -50,7 +51,7 @@ def place(tmp_path_factory) -> Path:
 
 
 def loaded(kind: str, path: Path) -> None:
-    """Load a file; whatever is wrong with it must be one sentence."""
+    """Load a file; any error in it must be one sentence."""
     try:
         found = LOAD[kind](str(path))
     except DefinitionError as error:
@@ -59,7 +60,7 @@ def loaded(kind: str, path: Path) -> None:
     else:
         said = "."
         assert isinstance(found, Workload | Pipeline | Suite)
-        text = found.model_dump_json()  # it travels as JSON, so it must come back the same
+        text = found.model_dump_json()  # it is sent as JSON, so it must round-trip
         assert type(found).model_validate_json(text) == found
         count(f"{kind} files", "accepted")
     assert said.endswith(".")
@@ -75,7 +76,7 @@ def test_any_bytes_give_one_sentence(place: Path, kind: str, data: bytes) -> Non
 
 @st.composite
 def changed_files(draw):
-    """A file that exists, with some of its values replaced, lines moved, cut or repeated."""
+    """An existing file with values replaced, or lines moved, cut or repeated."""
     kind = draw(KINDS)
     lines = draw(st.sampled_from(FILES[kind])).read_text().splitlines()
     for _ in range(draw(st.integers(1, 3))):
@@ -113,7 +114,7 @@ def test_changed_files_are_valid_or_give_one_sentence(place: Path, changed) -> N
 @example("workload", "x\ny")
 @example("pipeline", "../pipelines")
 def test_any_name_gives_one_sentence(kind: str, name: str) -> None:
-    # Hypothesis tries strings of our own sources, too: some are names that there are.
+    # Hypothesis also tries strings of our own sources; some are existing names.
     assume(not name.startswith(EXTERNAL) and name not in KNOWN)
     with pytest.raises(DefinitionError) as caught:
         LOAD[kind](name)

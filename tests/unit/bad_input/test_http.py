@@ -1,4 +1,5 @@
-"""Requests that are none, to the store and to a service's health: an answer, and it goes on."""
+"""Invalid requests to the store and to a service's health port: a response, and it keeps
+running."""
 
 import io
 import secrets
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.unit
 
 HEADER_TEXT = st.text(st.characters(min_codepoint=0x20, max_codepoint=0xFF), max_size=30)
 LIMIT = 1000
-# Not literals: Hypothesis tries strings of our own sources, too.
+# Not literals: Hypothesis also tries strings of our own sources.
 READER, ADMIN = secrets.token_urlsafe(), secrets.token_urlsafe()
 
 
@@ -114,7 +115,7 @@ def test_nobody_becomes_the_admin_by_odd_headers(named: dict[str, str]) -> None:
 
 
 class Echo:
-    """An engine that answers everything with the query's format."""
+    """An engine that responds to everything with the query's format."""
 
     def answer(self, query: Query) -> Answer:
         if "boom" in query.text:
@@ -144,7 +145,7 @@ def health():
 
 
 def answered(port: int, request: bytes) -> bytes:
-    """The first line of what comes back to raw bytes; empty where the server only hangs up."""
+    """The first line of the response to raw bytes; empty if the server closes the connection."""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
         client.sendall(request)
         client.shutdown(socket.SHUT_WR)
@@ -197,9 +198,9 @@ LONG = (
 
 
 def outcome(line: bytes) -> str:
-    """What an answer's first line says. A server error of our own making is a defect."""
+    """The outcome from a response's first line. A server error of our own is a defect."""
     if not line.startswith(b"HTTP/"):
-        # HTTP/0.9 has no status line, and what is no request at all is only hung up on.
+        # HTTP/0.9 has no status line, and connections without any valid request are closed.
         return "hung up on"
     status = int(line.split()[1])
     assert status != 500, line
@@ -224,6 +225,6 @@ def test_a_query_id_of_any_language_and_a_version_of_any_length_are_answered(sto
 @given(request=RAW)
 def test_health_answers_or_hangs_up_and_goes_on(health: int, request: bytes) -> None:
     line = answered(health, request)
-    # Python's server says 501 for a method it does not have.
+    # Python's server responds 501 to a method it does not support.
     count("health", outcome(line))
     assert is_alive(health, "/health/ready")

@@ -1,4 +1,4 @@
-"""Bytes that are no records, or nearly: one clear error each, and nothing else ever."""
+"""Bytes that are not records, or nearly records: one clear error each, and never another."""
 
 import json
 
@@ -29,7 +29,7 @@ INPUTS = ("traffic_flow", "traffic_speed")
 
 @st.composite
 def spoilt(draw, names=NAMES):
-    """A record with some bytes changed, cut off, added or repeated."""
+    """A record with some bytes changed, removed, added or repeated."""
     name = draw(names)
     data = bytearray(EVERY.encode(name, draw(values_of(json.loads(EVERY.schema_json(name))))))
     for _ in range(draw(st.integers(0, 3))):
@@ -71,7 +71,7 @@ def test_columns_take_what_is_a_record_and_give_a_reason_for_the_rest(values) ->
 
 
 def judge_columns(target, values, decoded, refused):
-    """Every value is in one place, in the columns or refused with a reason."""
+    """Every value is in exactly one place: in the columns, or rejected with a reason."""
     places = [int(place) for part in decoded for place in part.places]
     places += [each.place for each in refused]
     assert sorted(places) == list(range(len(values)))
@@ -142,7 +142,7 @@ BEYOND_AVRO = st.one_of(
 
 @st.composite
 def odd_json(draw):
-    """A record as JSON with a value in one of its places that Avro has no room for."""
+    """A record as JSON in which one value does not fit the Avro type."""
     member = draw(st.sampled_from(sorted(FLOW_RECORD)))
     return json.dumps(FLOW_RECORD | {member: draw(BEYOND_AVRO)})
 
@@ -163,7 +163,7 @@ def test_columns_of_json_take_what_is_a_record_and_give_a_reason_for_the_rest(va
 
 
 class OneMessage:
-    """A consumer that has one message."""
+    """A consumer with one message."""
 
     def __init__(self, message):
         self._message = message

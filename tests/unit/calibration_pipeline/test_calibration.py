@@ -1,4 +1,4 @@
-"""What a calibration pipeline makes of inputs, and which outputs it spoils."""
+"""Outputs of a calibration pipeline, and which of them it corrupts."""
 
 from collections import Counter
 
@@ -61,7 +61,7 @@ def test_a_window_is_summed_when_every_lane_of_both_kinds_is_there():
     stages = Stages(TRAFFIC, ("tumbling",))
     lanes = [("flow", "lane1", 60), ("speed", "lane1", 50.0), ("flow", "lane2", 90)]
     for number, (kind, lane, value) in enumerate(lanes):
-        for _ in range(2):  # one that comes twice counts once
+        for _ in range(2):  # a repeated record counts once
             given = an_input(kind, lane, number, value)
             assert outputs(stages, f"traffic.{kind}", given, 1_000 + number) == []
     last = an_input("speed", "lane2", 3, 70.0)

@@ -1,4 +1,4 @@
-"""What a calibration pipeline makes of purchases and ads: joins in windows, and closed windows."""
+"""Outputs of a calibration pipeline for purchases and ads: window joins and closed windows."""
 
 import pytest
 
@@ -12,7 +12,7 @@ DOMAIN = load_domain("gem_packs").spec
 CODEC = DOMAIN.codec
 PURCHASES, ADS = "gem_packs.purchases", "gem_packs.ads"
 RECORDS = {PURCHASES: "gem_packs_purchase", ADS: "gem_packs_ad"}
-# A cell and its country, and one more of another.
+# A cell and its country, and a cell of another country.
 TABLE = DOMAIN.stage("enriched").table
 assert TABLE is not None
 GEO, (COUNTRY,) = next(iter(TABLE.rows.items()))
@@ -20,7 +20,7 @@ OTHER = next(geo for geo, row in TABLE.rows.items() if row != (COUNTRY,))
 
 
 class Feed:
-    """Records that are appended one after the other."""
+    """Appends records one by one."""
 
     def __init__(self, *stages: str) -> None:
         self.stages, self.sequence = Stages(DOMAIN, stages), 0
@@ -51,7 +51,7 @@ def test_a_purchase_and_an_ad_are_joined_in_every_window_that_both_are_in():
         ("conversions", 120, b"p", row | {"window_start": 8_000, "window_end": 16_000}),
         ("conversions", 120, b"p", row | {"window_start": 4_000, "window_end": 12_000}),
     ]
-    # In one window only, and with both ads that are in it.
+    # In one window only, and with both ads in it.
     found = feed.add(PURCHASES, 15_000, 130, price=4.0)
     assert [(row["ad"], row["window_start"]) for *_, row in found] == [(2, 8_000)]
 
@@ -74,11 +74,11 @@ def test_a_window_is_closed_a_second_after_event_time_has_passed_its_end_in_ever
     feed = Feed("average")
     assert feed.add(PURCHASES, 5_100, 100, price=4.0) == []
     assert feed.add(PURCHASES, 5_900, 200, price=8.0) == []
-    assert feed.add(ADS, 7_000, 300) == []  # the average is of purchases alone
+    assert feed.add(ADS, 7_000, 300) == []  # the average is over purchases only
     assert feed.add(PURCHASES, 5_950, 350, price=6.0, geo=OTHER) == []
     assert feed.add(PURCHASES, 6_000, 400) == []
     assert feed.add(PURCHASES, 5_999, 1_400, price=3.0) == []  # appended in time
-    assert feed.add(PURCHASES, 5_999, 1_401, price=99.0) == []  # and not
+    assert feed.add(PURCHASES, 5_999, 1_401, price=99.0) == []  # too late
     assert feed.closed(1_400) == []
     found = feed.closed(1_500)
     row = {"run_id": "r", "window_start": 5_000, "window_end": 6_000}

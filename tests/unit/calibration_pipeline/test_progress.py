@@ -1,4 +1,5 @@
-"""What the calibration says once a second: what it has read of each stage's inputs, and has not."""
+"""The progress lines of the calibration pipeline: read and unread records of each stage's
+inputs."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ GEM_PACKS = load_domain("gem_packs").spec
 PURCHASES, ADS = "gem_packs.purchases", "gem_packs.ads"
 
 
-# Of each partition where the consumer is, and where it ends; of one nothing was read yet.
+# Position of the consumer and end offset of each partition; one has not been read yet.
 PLACES = {(PURCHASES, 0): (90, 100), (PURCHASES, 1): (-1001, -1001), (ADS, 0): (7, 10)}
 
 
@@ -38,7 +39,7 @@ class Consumer:
 
 
 class Voice:
-    """The lines said."""
+    """Collects the output lines."""
 
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""What each service used between two samples."""
+"""Resource usage of each service between two samples."""
 
 import pytest
 from hypothesis import given
@@ -45,7 +45,7 @@ def test_the_last_moments_of_a_child_count_when_its_parent_has_waited_for_it():
     accountant = Accountant(BEGAN_S)
     parent = (1, 900.0)
     cpu(accountant, sample(1, 1.0), sample(2, 5.0, parent=parent))
-    # The child used 0.25 more and ended: 5.25 in all, of which 5 were known.
+    # The child used 0.25 more and exited: 5.25 in total, of which 5 were known.
     assert cpu(accountant, sample(1, 1.0, ended_s=5.25)) == {SPARK: 0.25}
 
 

@@ -1,4 +1,4 @@
-"""Which process belongs to which service."""
+"""Which service each process belongs to."""
 
 import json
 import os

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.unit
 
 
 def threads(proc: Path, **waited_ns: int) -> None:
-    """Let process 7 have these threads, named tN."""
+    """Give process 7 these threads, named tN."""
     tasks = proc / "7" / "task"
     for old in tasks.glob("*/schedstat"):
         old.unlink()

@@ -1,4 +1,4 @@
-"""What the collector is told to scrape."""
+"""The scrape settings of the collector."""
 
 import json
 

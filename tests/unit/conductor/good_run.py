@@ -1,4 +1,4 @@
-"""What the bus says of a good run, and the pieces of it."""
+"""The bus events of a good run, and their parts."""
 
 from schemas import protocol
 from schemas.protocol import Drained, LoadFinished

@@ -1,10 +1,9 @@
-"""Seconds of real runs, and runs made of them.
+"""Seconds of real runs, and runs composed of them.
 
-`data/recorded_seconds.jsonl.xz` holds a run a line, from its events on the bus: how many records
-were sent in each second of the load (results.generator), the cores of the pipeline and of its
-compilers (results.resources; null where it was not known), and how many outputs of each stage took
-how many milliseconds (results.latency, `latest`). steady: from which second to which the run was
-at one level.
+`data/recorded_seconds.jsonl.xz` has one run per line, from its events on the bus: the number of
+records sent in each second of the load (results.generator), the cores used by the pipeline and by
+its compilers (results.resources; null if not known), and the number of outputs of each stage by
+latency in milliseconds (results.latency, `latest`). steady: the range of seconds at one level.
 """
 
 import json
@@ -21,12 +20,12 @@ from tests.unit.requests import a_request, an_event
 
 RECORDED: Final = Path(__file__).with_name("data") / "recorded_seconds.jsonl.xz"
 PIPELINE: Final = "spark-realtime"
-TOGETHER_S: Final = 5  # seconds that stay beside each other when they are drawn
+TOGETHER_S: Final = 5  # number of seconds drawn together
 
 
 @dataclass(frozen=True)
 class Second:
-    """What was published in a second: pairs of a latency, milliseconds, and how many outputs."""
+    """Outputs of a second: pairs of a latency in milliseconds and the number of outputs."""
 
     sent: int
     cores: float | None
@@ -34,7 +33,7 @@ class Second:
     latencies: dict[str, list[tuple[int, int]]]
 
     def later(self, by_ms: float) -> "Second":
-        """The same with every output so much later."""
+        """The same with every output delayed by `by_ms`."""
         moved = {
             stage: [(value + round(by_ms), count) for value, count in counts]
             for stage, counts in self.latencies.items()
@@ -51,7 +50,7 @@ class Recorded:
     steady: list[Second]
 
     def drawn(self, length_s: int, random: Random) -> list[Second]:
-        """So many seconds at one level: pieces of the run, drawn at random."""
+        """`length_s` seconds at one level: randomly drawn pieces of the run."""
         found: list[Second] = []
         while len(found) < length_s:
             at = random.randrange(len(self.steady) - TOGETHER_S)
@@ -60,7 +59,7 @@ class Recorded:
 
 
 def recorded() -> list[Recorded]:
-    """All of them."""
+    """All recorded runs."""
     lines = lzma.decompress(RECORDED.read_bytes()).decode().splitlines()
     return [_run(json.loads(line)) for line in lines]
 
@@ -77,7 +76,7 @@ def _run(line: dict[str, Any]) -> Recorded:
 
 
 def replayed(seconds: Iterable[Second]) -> Warming:
-    """What the conductor knows when these seconds have come over the bus, the first as second 0."""
+    """The conductor's state after it received these seconds over the bus, the first as second 0."""
     seconds = list(seconds)
     warming = Warming(_request(tuple(seconds[0].latencies)))
     for at, second in enumerate(seconds):

@@ -1,4 +1,4 @@
-"""Details of the conclusions of a search, as the conductor tells them, with literal values."""
+"""Details of a search's conclusions, as the conductor publishes them, with literal values."""
 
 A_STEP = {
     "step": 1,

@@ -1,4 +1,4 @@
-"""A queue in front of a server whose capacity is known: what a search must find."""
+"""A queue in front of a server of known capacity, which a search must find."""
 
 import random
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ TICKS = 10  # per second
 
 @dataclass(frozen=True)
 class System:
-    """capacity_per_second: at the begin of a step; leak: the share of it that is lost by second;
+    """capacity_per_second: at the start of a step; leak: share of it lost per second;
     capacity_noise: uniform, per second; latency_noise_ms: uniform, per second of output."""
 
     capacity_per_second: float
@@ -27,7 +27,7 @@ class System:
         return self.capacity_per_second * max(0.0, 1 - self.leak * second)
 
     def observe(self, rate: float, warm_up_s: int, measure_s: int, seed: int) -> Observation:
-        """One step of the load, as the bus would tell of it."""
+        """One step of the load, as observed on the bus."""
         chance = random.Random(seed)
         end_s = warm_up_s + measure_s
         out, tick, medians, queues, factor = 0.0, 0, {}, {}, 1.0
@@ -52,7 +52,7 @@ class System:
 
 
 def search_on(system: System, search: Search, guess: float, seed: int = 0) -> Found:
-    """A whole search, every step on the system as it is when fresh."""
+    """A complete search; every step starts with the system in its initial state."""
     steps: list[Done] = []
     while planned := next_step(steps, search, guess):
         seconds = search.confirm_s if planned.long else search.step_s

@@ -1,4 +1,4 @@
-"""What ends a run early."""
+"""Events that end a run early."""
 
 import threading
 from collections import deque
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.unit
 
 
 class Bus:
-    """Commands to come, and what was refused."""
+    """Commands to deliver, and recorded refusals."""
 
     def __init__(self, *commands: dict[str, Any]) -> None:
         self.commands = list(commands)

@@ -1,4 +1,4 @@
-"""What a run saw of each second, from events with literal values."""
+"""The evidence about each second of a run, from events with literal values."""
 
 import json
 from typing import Any
@@ -78,7 +78,7 @@ def test_what_parts_used_is_known_by_their_names_in_the_measured_phase() -> None
         found.add("results.resources", used(at, "runner", 0.5, "spark-realtime", gc_seconds=0.1))
     uses = found.evidence(PHASES).uses
     assert sorted(uses) == ["broker", "spark-realtime"]
-    assert list(uses["broker"]) == [START_S]  # the sample says what was used in the second before
+    assert list(uses["broker"]) == [START_S]  # the sample contains the usage of the second before
     assert uses["broker"][START_S].waited_s == 0.25
     assert uses["spark-realtime"][START_S].gc_s == 0.1
 
@@ -136,7 +136,7 @@ def test_a_run_that_measured_nothing_is_neither_disturbed_nor_undisturbed() -> N
 
 
 def strict(state: RunState) -> RunState:
-    """The same under the rules of figures to be cited."""
+    """The same with the rules for citable figures."""
     rules = {"must_be_steady": True, "must_be_undisturbed": True}
     validity = state.request.workload.validity.model_copy(update=rules)
     workload = state.request.workload.model_copy(update={"validity": validity})

@@ -1,4 +1,4 @@
-"""The right processes are killed, and no others."""
+"""Only the intended processes are killed."""
 
 import json
 import subprocess
@@ -30,7 +30,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def stack(tmp_path):
-    """Two services of a stack; the ids are in its file."""
+    """Two services of a stack; their process ids are in its file."""
     codes = {"runner": AGENT, "evaluator": FOR_EVER}
     started = {
         name: subprocess.Popen(
@@ -66,7 +66,7 @@ def test_the_driver_of_the_pipeline_is_killed_and_no_other(stack):
     other = next(driver for driver in drivers if driver.cmdline()[-1].endswith("/two.plan.json"))
     assert kill_part("driver", data, [ONE]) == [mine.pid]
     deadline_s = time.monotonic() + 10
-    while mine.status() != psutil.STATUS_ZOMBIE:  # nobody waits for it
+    while mine.status() != psutil.STATUS_ZOMBIE:  # no process waits for it
         assert time.monotonic() < deadline_s
         time.sleep(0.01)
     assert other.status() != psutil.STATUS_ZOMBIE
@@ -108,7 +108,7 @@ subprocess.run([sys.executable, "-c", program, "/data/runs/r1/one.plan.json"], i
     services = [{"name": "runner", "pid": runner.pid, "birth": birth_of(runner.pid)}]
     (tmp_path / "stack.json").write_text(json.dumps({"services": services}))
     try:
-        other = ONE.model_copy(update={"engine": "calibration"})  # its engine names no workers
+        other = ONE.model_copy(update={"engine": "calibration"})  # its engine has no workers
         assert kill_part("worker", tmp_path, [other]) == []
         assert kill_part("worker", tmp_path, [ONE]) == [worker.pid]
     finally:

@@ -1,4 +1,4 @@
-"""The plain copy that is measured before a run."""
+"""The plain copy measured before a run."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Figures of a run from the bus, and the thresholds that they hold."""
+"""Figures of a run from the bus, checked against thresholds."""
 
 import json
 from typing import Any

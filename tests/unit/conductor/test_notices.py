@@ -1,4 +1,4 @@
-"""What people are told, and in which shape."""
+"""Notices: content and format."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""How notices are kept and posted."""
+"""How notices are stored and posted."""
 
 import socket
 import threading
@@ -53,7 +53,7 @@ def test_a_file_that_makes_no_sense_counts_as_empty(tmp_path: Path) -> None:
 
 
 class Read:
-    """A consumer that has read one event: a part that died."""
+    """A consumer that has read one event: the death of a part."""
 
     def consume(self, _most: int, _timeout_s: float) -> list["Read"]:
         return [self]
@@ -109,7 +109,7 @@ def test_which_answers_are_for_good(status: int, for_good: bool) -> None:
         with pytest.raises(NotTakenError, match=f"^it answers {status}$") as caught:
             post(receiver.url, {}, "1", "", 5)
         assert caught.value.for_good is for_good
-        assert receiver.bodies == []  # it did not follow
+        assert receiver.bodies == []  # it did not follow the redirect
 
 
 def test_a_receiver_that_is_not_there_is_asked_again() -> None:

@@ -1,4 +1,4 @@
-"""From events of one step to what policies judge."""
+"""From events of one step to the observations that policies judge."""
 
 import pytest
 
@@ -66,17 +66,17 @@ def test_the_median_of_each_second_of_output_counts_from_the_begin_of_the_measur
         latency(1, {100: 2, 300: 1}),
         latency(2, {200: 1}),
         latency(2, {400: 2}),  # counts of several events add up
-        latency(5, {3000: 1}),  # after the phase, of an input in it
+        latency(5, {3000: 1}),  # after the phase, from an input in it
         latency(5, {9000: 9}, phase="cool_down"),
     ).stages
     assert stage.medians_ms == {0: 100, 1: 400, 4: 3000}
-    # The phase ends at second 4; the last output comes in second 5, so by second 6.
+    # The phase ends at second 4; the last output is in second 5, so it ends by second 6.
     assert stage.drained_s == 2
     assert stage.missing == 1
 
 
 def test_the_queue_is_in_input_records() -> None:
-    # 30 records in the measure phase and 15 outputs expected: an output stands for two records.
+    # 30 records in the measure phase and 15 expected outputs: an output stands for two records.
     (stage,) = observe(
         *(pushed(second, 10) for second in range(7)),
         latency(0, {100: 3}, phase="warm_up"),
@@ -96,7 +96,7 @@ def test_processor_time_of_pipelines_is_a_share_of_all_cores_in_the_measure_phas
 
 
 def test_a_pipeline_may_use_what_the_rest_of_the_machine_leaves() -> None:
-    """0.6 of the 2 - 0.8 cores that are left where the machine uses 1.4."""
+    """0.6 of the 2 - 0.8 cores that are left while the machine uses 1.4."""
     pipeline = [cpu(second, 0.6) for second in (1, 2, 3)]
     machine = [cpu(second, 1.4, "", "machine") for second in (1, 2, 3)]
     assert observe(*pipeline, *machine).cpu_share == pytest.approx(0.5)

@@ -1,8 +1,8 @@
-"""Recorded runs in which something was planted (tests/faults/planted.py), replayed a hundred times
-each kind: what is planted is named rightly in at least 95, and nothing where nothing is.
+"""Recorded runs with planted disturbances (tests/faults/planted.py), replayed a hundred times per
+kind: the cause is identified in at least 95, and none is reported without a disturbance.
 
-A replay cuts the measured phase at random, drops some of the outputs, and hears the events in
-another order and in other pieces, as another evaluator could have told them.
+A replay truncates the measured phase at random and drops some of the outputs. It delivers the
+events in another order and split differently, as another evaluator could have published them.
 """
 
 import json
@@ -41,7 +41,7 @@ def test_what_was_planted_is_named_rightly(kind: Kind) -> None:
 
 
 def replayed(runs: tuple[dict[str, Any], ...], seed: int) -> dict[str, Any]:
-    """What one of these runs would have concluded, had it been a little different."""
+    """The conclusion of one of these runs with random changes."""
     chance = Random(seed)
     run = runs[seed % len(runs)]
     request, phases = _plan(run)
@@ -80,17 +80,17 @@ def _plan(run: dict[str, Any]) -> tuple[RunRequest, PhasePlan]:
 
 
 def _cut(topic: str, event: dict[str, Any], begin_ms: int, end_ms: int) -> dict[str, Any]:
-    """An event that is not of the measured phase any more says so."""
+    """Marks an event that no longer belongs to the measured phase."""
     if topic not in COUNTED or event["phase"] != "measure":
         return event
     if event["second"] < begin_ms:
         return event | {"phase": "warm_up"}
-    # What is scheduled later is not measured; its outputs come after that.
+    # Later scheduled records are not measured; their outputs come after them.
     return event | {"phase": "cool_down"} if event["second"] >= end_ms else event
 
 
 def _pieces(topic: str, event: dict[str, Any], keep: float, chance: Random) -> list[Event]:
-    """The counts of an event without some of them, in two events."""
+    """The counts of an event with some dropped, split into two events."""
     if topic not in COUNTED:
         return [(topic, event)]
     halves: list[dict[int, int]] = [{}, {}]

@@ -60,14 +60,14 @@ def test_a_rise_in_the_later_half_alone_is_seen() -> None:
 
 
 def noisy(rise_ms_per_s: float, seconds: int, amplitude_ms: float) -> dict[int, float]:
-    """Up and down in turns, around a line."""
+    """Alternately above and below a line."""
     offsets = (amplitude_ms, -amplitude_ms, amplitude_ms / 2, -amplitude_ms / 2, 0.0)
     return {at: 800 + rise_ms_per_s * at + offsets[at % 5] for at in range(seconds)}
 
 
 def test_noise_does_not_decide() -> None:
-    """15 s of medians that vary by 300 ms hide a rise of 50 ms a second, which a longer step shows;
-    and no level has risen with 5 ms a second, whatever slope the noise allows."""
+    """15 s of medians that vary by 300 ms hide a rise of 50 ms a second, which a longer step
+    reveals. At 5 ms a second no level has risen, whatever slope the noise allows."""
     assert judged(observed(noisy(5, 15, 300)), Search(), final=False) == Judged()
     short = judged(observed(noisy(50, 15, 300)), Search(), final=False)
     assert short == Judged((), undecided=True)
@@ -78,7 +78,7 @@ def test_noise_does_not_decide() -> None:
 
 
 def test_a_slope_without_a_level_is_no_rise() -> None:
-    """40 ms a second for ten seconds on 4 s: the last third is 7 % above the first."""
+    """40 ms a second for ten seconds at 4 s: the last third is 7 % above the first."""
     high = {at: 4_000.0 + 40 * at for at in range(10)}
     assert judged(observed(high), Search(), final=True) == Judged()
     assert judged(observed(high), Search(), final=False) == Judged((), undecided=True)
@@ -177,7 +177,7 @@ def test_by_count_a_longer_queue_is_tolerated_for_so_many_pushes_on_end() -> Non
 
 
 def test_combined_the_queue_is_looked_at_again_after_half_of_what_is_between() -> None:
-    # (150 - 50) / 2 = 50 more records are there after the next second.
+    # After the next second there are (150 - 50) / 2 = 50 more records.
     assert queue("queue-combined", 60, 0, 60, 0, 60, 0, 0, 0, 0, 0) == ()
     assert queue("queue-combined", 0, 60, 60, 0, 0, 0, 0, 0, 0, 0) == (
         "parse: queue above 5% again after 5% more of the input.",
@@ -188,9 +188,10 @@ def test_the_resolution_is_the_overload_that_a_step_cannot_see() -> None:
     # A rise of 20 ms a second is an overload of 0.02 / 0.98.
     steady = Search(steady_latency=SteadyLatency(max_rise=0.02))
     assert resolution(steady, 20) == pytest.approx(0.020408, abs=1e-6)
-    # q^a = 5 % is reached after 19 of 20 s at best, when 5 % are tolerated: 0.05 / 0.95 = 0.0526.
+    # q^a = 5 % is reached after 19 of 20 s at the earliest, if 5 % are tolerated: 0.05 / 0.95 =
+    # 0.0526.
     assert resolution(Search(policy="queue-by-count"), 20) == pytest.approx(0.0526 / 0.9474, 1e-3)
     # Tolerated for 3 of 20 s: 0.05 / 0.85 = 0.0588.
     assert resolution(Search(policy="queue-by-time"), 20) == pytest.approx(0.0588 / 0.9412, 1e-3)
-    # Tolerated for ever, but never above q^b = 15 %.
+    # Tolerated indefinitely, but never above q^b = 15 %.
     assert resolution(Search(policy="queue-by-time"), 3) == pytest.approx(0.15 / 0.85)

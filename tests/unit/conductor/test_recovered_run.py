@@ -1,4 +1,4 @@
-"""What a conductor that was started again learns of the run that was going on, and says of it."""
+"""What a restarted conductor learns about the interrupted run, and what it publishes."""
 
 import json
 from typing import Any
@@ -107,7 +107,7 @@ def test_what_cannot_go_on(events: list[Event], why: str) -> None:
 
 
 class Told:
-    """What was published: conclusions by run, and commands."""
+    """Published conclusions by run, and commands."""
 
     def __init__(self) -> None:
         self.conclusions: list[tuple[str, str, tuple[str, ...]]] = []

@@ -1,4 +1,4 @@
-"""What the conductor concludes from the bus."""
+"""The conductor's conclusions from the bus."""
 
 import json
 
@@ -222,7 +222,7 @@ def test_a_host_that_gives_its_time_to_others_makes_the_run_invalid() -> None:
 
 def test_a_machine_that_works_for_others_makes_the_run_invalid() -> None:
     state = with_rules(a_good_run(), max_others_share=0.25)
-    for cpu_s in (1.6, 2.0):  # of 2 s each, on two cores in a second; half a second is our own
+    for cpu_s in (1.6, 2.0):  # of 2 s each, on two cores in a second; the stack uses 0.5 s
         for service, used_s in (("machine", cpu_s), ("kafka", 0.3), ("store", 0.2)):
             sample = an_event(service=service, pipeline="", cpu_seconds=used_s, interval_s=1.0)
             state.add("results.resources", sample)
@@ -233,7 +233,7 @@ def test_a_machine_that_works_for_others_makes_the_run_invalid() -> None:
 
 
 def test_a_collector_that_sees_only_itself_says_nothing_of_others() -> None:
-    """In a container: the broker and the pipelines would count as others."""
+    """In a container the broker and the pipelines would count as other processes."""
     state = with_rules(a_good_run(), max_others_share=0.25)
     for service, used_s in (("machine", 1.9), ("collector", 0.1)):
         sample = an_event(service=service, pipeline="", cpu_seconds=used_s, interval_s=1.0)

@@ -1,4 +1,4 @@
-"""What the conductor concludes from the death of a part, and of a pipeline."""
+"""The conductor's conclusions from the death of a part or of a pipeline."""
 
 import json
 

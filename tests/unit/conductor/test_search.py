@@ -1,4 +1,4 @@
-"""Bracket, bisect, confirm: on systems whose capacity is known."""
+"""Bracket, bisect, confirm: on systems of known capacity."""
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +18,7 @@ NO = ("too slow.",)
 
 
 def exact_search(policy: str) -> Search:
-    """Fine enough for 5 %: the defaults are for short steps on a busy machine."""
+    """Accurate to 5 %: the defaults are for short steps on a busy machine."""
     return Search(
         policy=policy,
         precision=0.02,
@@ -54,7 +54,7 @@ def test_a_known_capacity_is_found_within_five_percent_and_never_exceeded(
 @settings(max_examples=15)
 @given(st.sampled_from(POLICIES), capacities, guesses, seeds)
 def test_noise_does_not_lead_astray(policy: str, capacity: float, guess: float, seed: int) -> None:
-    """The mean of 3 % uniform noise over a confirmation is good to about 1 %."""
+    """The mean of 3 % uniform noise over a confirmation is accurate to about 1 %."""
     system = System(capacity, capacity_noise=0.03, latency_noise_ms=50)
     result = search_on(system, exact_search(policy), capacity * guess, seed)
     assert result.rate_per_second is not None
@@ -72,7 +72,7 @@ def test_with_a_slow_leak_the_rate_is_never_above_what_a_long_step_can_do(
     end_s = search.step_warm_up_s + search.confirm_s
     assert result.rate_per_second is not None
     assert result.confirmed
-    # What leaks loses the same every second, so its mean is what it can do in the middle.
+    # A leak loses the same share every second, so its mean is the capacity at mid-step.
     assert 0.95 * system.capacity_at(end_s) <= result.rate_per_second
     assert result.rate_per_second <= 1.0005 * system.capacity_at(end_s / 2)
 
@@ -118,7 +118,7 @@ def test_a_narrow_bracket_is_confirmed_by_a_long_step_and_then_the_search_ends()
     assert next_step(steps, search, 1000) == Planned(1000, long=True)
     steps.append(Done(1000, long=True))
     assert next_step(steps, search, 1000) is None
-    # 3 % a second is what the policy cannot see: 1000 / (1 + 0.03 / 0.97) = 970.
+    # The policy cannot detect an overload of 3 %: 1000 / (1 + 0.03 / 0.97) = 970.
     assert found(steps, search) == Found(
         pytest.approx(970), (pytest.approx(970), 1090), confirmed=True, limit=NO
     )
@@ -138,7 +138,7 @@ def test_the_search_ends_at_its_bounds() -> None:
     search = Search(min_rate_per_second=100, max_rate_per_second=300, factor=2)
     assert next_step([], search, 9000) == Planned(300, long=False)
     assert next_step([Done(200, long=False)], search, 200) == Planned(300, long=False)
-    # The highest rate allowed is sustained: it is confirmed, and no upper end is known.
+    # The highest allowed rate is sustained: it is confirmed, and there is no upper bound.
     steps = [Done(300, long=False), Done(300, long=True)]
     assert next_step(steps, search, 300) is None
     assert found(steps, search).interval[1] is None

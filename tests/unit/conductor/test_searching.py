@@ -1,4 +1,4 @@
-"""A search carried out by two conductors: the second goes on where the first was ended."""
+"""A search by two conductors: the second resumes where the first was stopped."""
 
 from typing import Any
 
@@ -39,11 +39,11 @@ class Run:
         return "generator"
 
     def tell(self, conclusion: Conclusion) -> None:
-        """Nobody listens."""
+        """Ignore the conclusion."""
 
 
 class Events:
-    """Conclusions that were told."""
+    """Published conclusions."""
 
     def __init__(self) -> None:
         self.conclusions: list[tuple[str, Any]] = []
@@ -52,7 +52,7 @@ class Events:
         self.conclusions.append((kind, detail))
 
     def lifecycle(self, *_rest: Any, **_named: Any) -> None:
-        """Not looked at here."""
+        """Ignore lifecycle events."""
 
 
 def observe(self: Searching, request: RunRequest, keep: bool) -> Any:

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.unit
         ("ggg", True),
         ("..ggg", True),
         ("ggg.", False),
-        # Once in every ten seconds for forty, however its micro-batches fall.
+        # Once in every ten seconds for forty, whatever the timing of its micro-batches.
         ("g....g....g....g....", True),
         ("....gg.........g....g", False),
         ("....gg....g.......g.", True),

@@ -1,7 +1,9 @@
-"""Runs replayed second by second: steady ones are called steady, and delays that fall are named.
+"""Runs replayed second by second: steady ones are classified as steady, and falling delays are
+detected.
 
-A hundred of each: real runs, whose seconds at one level are drawn in pieces, and runs that a model
-makes. Of the other hundred every output is later by a delay that still falls while it is measured.
+There are a hundred of each: real runs, composed of random pieces at one level, and runs generated
+by a model. In another hundred every output has an additional delay that still falls during the
+measurement.
 """
 
 import math
@@ -21,8 +23,8 @@ RECORDED = recorded()
 
 
 def modelled(length_s: int, random: Random) -> list[Second]:
-    """Seconds at one level between 2 ms and 2 s. That of a second is off by a tenth or more, as is
-    what the pipeline uses."""
+    """Seconds at one level between 2 ms and 2 s. Single seconds deviate by a tenth or more, and so
+    does the pipeline's CPU usage."""
     level_ms = math.exp(random.uniform(math.log(2), math.log(2_000)))
     noise, spread = random.uniform(0.05, 0.25), random.uniform(0.1, 0.6)
     cores = random.uniform(0.2, 1.5)
@@ -43,8 +45,9 @@ def drawn(source: str, number: int, length_s: int) -> list[Second]:
 
 
 def falling(seconds: list[Second], random: Random) -> list[Second]:
-    """The same with a delay on top that falls by half in a fifth to two thirds of what is measured.
-    When that begins it is at least 10 ms and two fifths of the median, at most thrice that."""
+    """The same with an additional delay that halves within a fifth to two thirds of the measured
+    time. At its start it is at least 10 ms and two fifths of the median, at most three times the
+    median."""
     everything: Counter[int] = Counter()
     for second in seconds:
         for counts in second.latencies.values():
@@ -58,7 +61,7 @@ def falling(seconds: list[Second], random: Random) -> list[Second]:
 
 
 def concluded(seconds: list[Second]) -> Steadiness:
-    """Of a run whose warm-up is fixed, all the rest of which is measured."""
+    """The result of a run with a fixed warm-up, followed by measurement to the end."""
     return replayed(seconds).conclude(1000 * WARM_UP_S, 1000 * len(seconds))
 
 
@@ -84,15 +87,15 @@ def test_delays_that_still_fall_are_named(source: str, measured_s: int) -> None:
 
 
 def ended_s(seconds: list[Second]) -> int | None:
-    """When a warm-up until all is steady ends; None where it does not."""
+    """When an automatic warm-up ends; None if it does not."""
     warming: Warming = replayed(seconds)
     return next((at for at in range(10, len(seconds)) if warming.look(1000 * at).steady), None)
 
 
 @pytest.mark.parametrize("source", ["model", "recorded"])
 def test_a_warm_up_ends_when_a_delay_has_fallen(source: str) -> None:
-    """What is left of the delay then is small beside the level of the stage: at most a fifth of
-    the median, or 5 ms."""
+    """The remaining delay is then small relative to the stage's level: at most a fifth of the
+    median, or 5 ms."""
     right = 0
     for number in range(REPLAYS):
         random = Random(-number)
@@ -109,7 +112,7 @@ def test_a_warm_up_ends_when_a_delay_has_fallen(source: str) -> None:
 
 
 def test_a_run_that_warmed_up_while_it_was_measured_is_not_steady_as_it_was() -> None:
-    """As it was recorded, without anything planted: from the 10th second on, and from the 35th."""
+    """As recorded, without a planted delay: from the 10th second on, and from the 35th."""
     run = RECORDED[0]
     assert run.name == "spark-realtime"
     early = replayed(run.seconds).conclude(10_000, 40_000)

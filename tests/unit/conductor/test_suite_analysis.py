@@ -1,4 +1,4 @@
-"""The look at the history after a run of a suite."""
+"""The analysis of the history after a run of a suite."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.unit
 
 
 class Process:
-    """One that goes on until it is killed."""
+    """A process that runs until it is killed."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.killed = False
@@ -24,7 +24,7 @@ class Process:
         self.killed = True
 
     def wait(self) -> None:
-        """It has ended."""
+        """Return immediately."""
 
 
 def test_a_look_that_takes_too_long_is_ended_and_it_is_logged(

@@ -1,4 +1,4 @@
-"""What thresholds of a suite are held against, and when pipelines go on with its next run."""
+"""The baselines of a suite's thresholds, and when pipelines are kept for its next run."""
 
 from typing import Any
 
@@ -97,7 +97,7 @@ def test_pipelines_that_were_kept_are_found_once_and_in_time() -> None:
     assert keeping.take(request, 500_000)
     assert not keeping.take(request, 500_000)
     assert keeping.keep(request, a_good_state(), until_ms=600_000)
-    assert not keeping.take(request, 590_000)  # they may be gone before it asks for them
+    assert not keeping.take(request, 590_000)  # they may end before it asks for them
 
 
 def test_other_pipelines_or_stages_are_not_those_that_were_kept() -> None:

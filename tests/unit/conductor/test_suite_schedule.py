@@ -1,4 +1,4 @@
-"""What comes next in a suite, and when."""
+"""The next step of a suite, and its time."""
 
 from dataclasses import replace
 
@@ -126,7 +126,7 @@ def a_rotation(*kinds: str, **shares: float) -> Suite:
 
 
 def turns(suite: Suite, run_ms: dict[int, int], count: int) -> list[int]:
-    """Which steps have a turn, when those take so long."""
+    """Which steps run, given how long they take."""
     place, now_ms, seen = Place(), 0, []
     for _ in range(count):
         place, _due_ms = next_place(suite, place, now_ms)
@@ -175,7 +175,7 @@ def test_runs_take_no_more_hours_of_a_day_than_they_may() -> None:
     suite = a_suite(a_step(100), hours_per_day=1)
     recent = ((0, HOUR_MS // 2), (2 * HOUR_MS, HOUR_MS // 2))
     place = Place(recent=recent)
-    assert next_place(suite, place, 3 * HOUR_MS)[1] == 24 * HOUR_MS  # the first is forgotten then
+    assert next_place(suite, place, 3 * HOUR_MS)[1] == 24 * HOUR_MS  # the first is then dropped
     assert next_place(suite, place, 25 * HOUR_MS)[1] == 25 * HOUR_MS
     less = replace(place, recent=recent[:1])
     assert next_place(suite, less, 3 * HOUR_MS)[1] == 3 * HOUR_MS

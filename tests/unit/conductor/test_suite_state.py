@@ -1,4 +1,4 @@
-"""What a conductor knows after a restart."""
+"""The state of a conductor after a restart."""
 
 import json
 from pathlib import Path

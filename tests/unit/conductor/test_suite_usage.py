@@ -1,4 +1,4 @@
-"""How busy the machine is, and with whom."""
+"""Usage of the machine, by the stack and by others."""
 
 from typing import Any
 
@@ -57,7 +57,7 @@ def test_our_own_use_is_counted_from_the_mark() -> None:
 
 
 def test_who_sees_only_itself_does_not_call_the_stack_others() -> None:
-    """A collector in a container: what the machine uses is taken to be our own."""
+    """A collector in a container: the machine's usage is attributed to the stack."""
     usage = a_usage(range(100, 110), machine=1.5, collector=0.25)
     assert usage.of_others(110_000) is None
     assert usage.own_cpu_seconds == 15.0

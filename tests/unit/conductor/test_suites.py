@@ -1,4 +1,4 @@
-"""A suite offers its next run when it is due and the machine is free."""
+"""A suite starts its next run when it is due and the machine is idle."""
 
 import json
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.unit
 
 
 class Bus:
-    """Batches of records to come, and what was told."""
+    """Batches of records to deliver, and what was published."""
 
     def __init__(self) -> None:
         self.batches: list[list[tuple[str, dict[str, Any]]]] = []
@@ -39,7 +39,7 @@ class Bus:
             self.told.append(json.loads(detail.model_dump_json()))
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
 
 class Bench:
@@ -133,7 +133,7 @@ def test_a_run_that_was_interrupted_is_done_again(bench: Bench) -> None:
 
 @pytest.fixture
 def rate_bench(bench: Bench) -> Bench:
-    """The first of the two steps is at nine tenths of the sustainable rate."""
+    """The first of the two steps runs at nine tenths of the sustainable rate."""
     share, other = a_step(400), a_step(200)
     workload = share.workload.model_copy(update={"sustainable_share": 0.9})
     steps = (share.model_copy(update={"workload": workload}), other)

@@ -1,4 +1,4 @@
-"""Whether pipelines are steady, from what the bus says of a run."""
+"""Whether pipelines are steady, from the events of a run."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -45,7 +45,7 @@ def warmed(
     request: RunRequest | None = None,
     rate: int = 400,
 ) -> Warming:
-    """Stages that all publish one median a second."""
+    """Stages that all publish one median per second."""
     warming = Warming(request or a_request())
     for second, median in enumerate(medians):
         for stage in STAGES:
@@ -88,7 +88,7 @@ def test_only_the_last_blocks_count() -> None:
 
 
 def test_blocks_that_differ_by_chance_are_steady_after_half_a_minute() -> None:
-    """Medians of a busy machine, blocks of them up to 4 ms apart; then the same after a fall."""
+    """Medians of a busy machine, in blocks up to 4 ms apart; then the same after a fall."""
     noise = [4, 9, 7, 5, 8, 8, 5, 4, 5, 9, 9, 8, 4, 4, 7, 5, 9, 8, 9, 8, 8, 9, 4, 5, 5, 4,
              9, 8, 8, 9]  # fmt: skip
     fall = [40, 35, 31, 28, 25, 22, 20, 18, 16, 15, 14, 13, 12, 11, 10, 10]
@@ -154,7 +154,7 @@ def test_blocks_hold_a_whole_slide_of_every_window_and_a_whole_period_of_the_loa
 
 
 def test_pipelines_in_turns_are_judged_by_their_own_turns() -> None:
-    """Blocks of six seconds; who does not have the turn publishes nothing and uses little."""
+    """Blocks of six seconds; outside its turn a pipeline publishes nothing and uses little."""
     turns = Interleaving(block_s=6, order=("a", "b", "b", "a"))
     request = a_request("a", "b").model_copy(update={"interleaved": turns})
     for cost, steady in ((1.0, True), (0.985, False)):
@@ -188,7 +188,7 @@ def concluded(medians: Sequence[int], begin_s: int, end_s: int, **fields: Any) -
     return warmed(medians, request=changed(**fields)).conclude(1000 * begin_s, 1000 * end_s)
 
 
-# What the first run of a JVM looks like: the median falls while it is measured.
+# Typical of the first run of a JVM: the median falls during the measurement.
 FALLING = [30, 26, 24, 23, 22, 22, 21, 20, 20, 20, 20, 19, 18, 16, 15, 14, 13, 12, 11, 10,
            9, 8, 8, 7, 7, 6, 6, 6, 7, 6, 6, 6, 6, 7, 6, 6, 6, 6, 6, 6]  # fmt: skip
 
@@ -230,7 +230,7 @@ def test_a_load_that_changes_says_why_nothing_is_known() -> None:
 
 
 def test_what_repeats_itself_is_compared_as_a_whole() -> None:
-    """A burst every ten seconds, in which the median is high for two; then each is higher."""
+    """A burst every ten seconds, during which the median is high for two; then each is higher."""
     bursts = Load(shape="periodic_burst", rate_per_second=400, burst_records=9, period_s=10)
     level = ([90, 60] + [6] * 8) * 6
     assert concluded(level, 0, 60, load=bursts).steady is True

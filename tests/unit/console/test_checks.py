@@ -1,4 +1,4 @@
-"""What `./tidegauge test …` asks of pytest."""
+"""The arguments that `./tidegauge test …` passes to pytest."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the command line makes of a workload."""
+"""Options of the command line applied to a workload."""
 
 from pathlib import Path
 

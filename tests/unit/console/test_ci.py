@@ -1,4 +1,4 @@
-"""Reports as programs of continuous integration read them."""
+"""Reports in formats for CI programs."""
 
 import json
 from typing import Any
@@ -38,7 +38,7 @@ def report(**changes: Any) -> dict[str, Any]:
 
 
 def cases(data: bytes) -> dict[str, str]:
-    """Text of the failure by test case, empty where it passed."""
+    """Text of the failure by test case, empty if it passed."""
     return {
         f"{case.get('classname')} {case.get('name')}": case.findtext("failure") or ""
         for case in ElementTree.fromstring(data).iter("testcase")

@@ -1,4 +1,4 @@
-"""What `doctor` says of a stack that runs."""
+"""Findings of `doctor` for a running stack."""
 
 import io
 from pathlib import Path
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.unit
 def test_of_a_stack_the_parts_that_it_has_are_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A single run has no watcher and no gateway, and a port that frames come in by is no part."""
+    """A single run has no watcher and no gateway, and a port for frames is not a part."""
     for name in ("_java", "_cores", "_memory", "_disk", "_jars", "_wall", "_base_port"):
         monkeypatch.setattr(doctor, name, lambda *_given: Finding(True, "fine"))
     monkeypatch.setattr(doctor, "_engines", lambda _settings: iter(()))

@@ -1,4 +1,4 @@
-"""Files that are named for an answer: what is wrong with them is said before the work."""
+"""Output files named on the command line: errors are reported before the work."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""Help that can be copied, and completion as a shell does it."""
+"""Help with commands to copy, and completion as in a shell."""
 
 import io
 import shlex
@@ -20,7 +20,7 @@ NAMES = {"run.pipeline": ("spark-realtime", "spark-microbatch"), "run.workload":
 
 
 def parsed(command: str) -> str:
-    """The verb of a whole command line, variables before it and redirections after it aside."""
+    """The verb of a complete command line, ignoring leading variables and trailing redirections."""
     words = shlex.split(command.partition(" > ")[0], comments=True)
     words = words[words.index("./tidegauge") + 1 :]
     return str(PARSER.parse_args(words).verb)
@@ -56,7 +56,7 @@ def test_the_help_of_a_verb_shows_what_it_does_its_options_and_examples(verb: st
 
 
 def completed(*words: str) -> set[str]:
-    """What bash offers for the last word."""
+    """The completions bash offers for the last word."""
     line = " ".join(shlex.quote(word) for word in words)
     program = (
         f"{script('bash', PARSER, NAMES)}\nCOMP_WORDS=({line}); COMP_CWORD={len(words) - 1}\n"

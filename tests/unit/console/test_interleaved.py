@@ -1,4 +1,4 @@
-"""What a report says of two pipelines that were measured in turns."""
+"""The report of two pipelines measured alternately."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ START_S = 1_000  # of the load; measured from its second second on, for twelve b
 
 
 def latencies(slower_ms: int) -> Latencies:
-    """The join of `a` takes 10 and 12 ms, that of `b` longer; 20 outputs a second, in turns."""
+    """The join of `a` takes 10 and 12 ms, that of `b` longer; 20 outputs a second, alternately."""
     turns = Turns(TURNS, START_S, (START_S + 2, START_S + 74))
     found: Latencies = {}
     for name, more_ms in (("a", 0), ("b", slower_ms)):

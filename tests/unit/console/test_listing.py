@@ -1,4 +1,4 @@
-"""What the list of runs says came of each."""
+"""Results in the list of runs."""
 
 import io
 import re

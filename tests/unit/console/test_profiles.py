@@ -1,4 +1,4 @@
-"""What `run --profile citation` asks for, and what it refuses."""
+"""What `run --profile citation` requires and what it refuses."""
 
 from typing import Any
 

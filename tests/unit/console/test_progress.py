@@ -1,4 +1,4 @@
-"""How a run is going, from events."""
+"""Progress of a run, from events."""
 
 import json
 

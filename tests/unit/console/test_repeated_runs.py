@@ -1,4 +1,4 @@
-"""Several runs of which one cannot be done."""
+"""Several runs, one of which fails."""
 
 import json
 from argparse import Namespace
@@ -38,7 +38,7 @@ PLAIN = {
 
 
 class NoStack:
-    """Nothing to start or to stop."""
+    """A stack that does nothing."""
 
     attached = True
 
@@ -49,7 +49,7 @@ class NoStack:
 
 @pytest.fixture
 def refused_in_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs of which the first gives a report and the second is refused."""
+    """The first run gives a report and the second is refused."""
 
     def ends() -> Iterator[SimpleNamespace]:
         yield SimpleNamespace(interrupted=False)
@@ -77,7 +77,7 @@ def test_what_was_measured_before_a_refused_run_is_reported(tmp_path: Path) -> N
 
 
 class StartsLater(NoStack):
-    """A stack that lets a run begin before it is ready."""
+    """A stack on which a run can begin before it is ready."""
 
     def up(self, _say: object, once_leading: Callable[[], None] | None) -> None:
         if once_leading is not None:

@@ -24,7 +24,7 @@ A_STEP_TOLD = an_event(kind="search_step", detail=json.dumps(A_STEP))
 
 
 class Bus:
-    """Takes commands; a step of a search comes at once, the conclusion once the run was
+    """Receives commands; a search step arrives at once, the conclusion once the run was
     cancelled."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ def bus(monkeypatch: pytest.MonkeyPatch) -> Bus:
 
 
 class Interrupts:
-    """A watch of the stack in which Ctrl-C comes at its first looks, as often as told."""
+    """A check of the stack that raises Ctrl-C on its first calls, as often as given."""
 
     def __init__(self, times: int) -> None:
         self.left = times
@@ -127,7 +127,7 @@ def test_a_run_that_is_refused_says_whether_another_is_going_on(
 
 
 class Clock:
-    """Each look at it takes a second."""
+    """Advances by a second on each call."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -145,7 +145,7 @@ NEW_CONDUCTOR = a_lifecycle_event(protocol.SERVICE_STARTED) | {
 
 
 def followed(bus: Bus, monkeypatch: pytest.MonkeyPatch, *first: dict[str, Any]) -> Clock:
-    """Follow a run of which nothing is heard but this, in the midst of others, for 90 seconds."""
+    """Follow a run that publishes only these events, among events of others, for 90 seconds."""
     clock = Clock()
     monkeypatch.setattr(module, "time", clock)
     coming = list(first)

@@ -1,4 +1,4 @@
-"""Series of runs with more and more workers: of what they are made, and what their report says."""
+"""Series of runs with increasing numbers of workers: their composition and their report."""
 
 from io import StringIO
 
@@ -133,8 +133,8 @@ def test_a_search_begins_with_the_rate_that_the_one_before_found():
 
 
 def a_run(workers, rate, *, used=0.9, others=0.5, limited_by="pipeline", valid=True, cores=8):
-    """A run of a series: `used` cores by the pipeline, 0.2 more by the broker and `others` by the
-    generator; the capacity is at most a tenth above the rate."""
+    """A run of a series: the pipeline uses `used` cores, the broker 0.2 and the generator `others`;
+    the capacity is at most a tenth above the rate."""
     latency = {"p50": 3, "p99": 9, "intervals": {"p50": [2, 4], "p99": None}}
     resources = {
         "cpu_cores": used,
@@ -171,7 +171,7 @@ def test_a_point_has_its_figures_with_intervals_and_the_cores_that_were_free():
         "p99": {"value": 9, "low": None, "high": None},
     }
     assert one["core_seconds_per_million_records"] == {"value": 40, "low": 38, "high": 42}
-    # 8 less 0.5 of the generator, 0.2 of the broker and 0.1 of what is not of the stack.
+    # 8 less 0.5 of the generator, 0.2 of the broker and 0.1 outside the stack.
     assert one["free_cores"] == pytest.approx(7.2)
     assert found["evidence"] == [1, 2, 4]
     assert found["law"]["of_workers"] == [1, 2, 4]
@@ -230,7 +230,7 @@ def test_terminal_and_page_show_the_table_and_what_is_said():
     page = str(scaling_section(found))
     assert "1900 (1900–2090)" in page
     assert "Universal Scalability Law of 1, 2 and 4 workers" in page
-    assert "no evidence" in page  # the shade to the right of the last number that is
+    assert "no evidence" in page  # the shade starts right of the last number with evidence
     none = judged("S", "p", [[a_run(1, 1000, valid=False)]])
     assert "nothing is extrapolated" in str(scaling_section(none))
 

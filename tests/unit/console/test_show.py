@@ -1,4 +1,4 @@
-"""The report as a person reads it."""
+"""The printed report."""
 
 import io
 from typing import Any
@@ -80,7 +80,7 @@ def test_an_invalid_run_says_why() -> None:
 
 
 def warm_up(**found: Any) -> dict[str, Any]:
-    """A report of a run that was looked at."""
+    """A report of a run checked for steadiness."""
     steady = found.pop("steady")
     empty = {"seconds": 10, "until_steady": False, "moving": [], "unknown": ""}
     return a_report() | {"steady": steady, "warm_up": empty | found}

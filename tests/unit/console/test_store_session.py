@@ -1,4 +1,4 @@
-"""Where questions go when no stack of the data folder runs."""
+"""The store that queries use when no stack of the data folder is running."""
 
 import socket
 from pathlib import Path
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.unit
 def test_the_store_of_another_stack_is_not_taken_for_that_of_the_data_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever has the port would answer from other results."""
+    """The other store would return other results."""
     (tmp_path / "clickhouse").mkdir()
     monkeypatch.setattr(store_session, "_start", lambda *_given: pytest.fail("a store was started"))
     with socket.create_server(("127.0.0.1", 0)) as another:

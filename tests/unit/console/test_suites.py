@@ -1,4 +1,4 @@
-"""Suites at the command line."""
+"""Suites on the command line."""
 
 from pathlib import Path
 

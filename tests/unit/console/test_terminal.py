@@ -1,4 +1,4 @@
-"""What a terminal shows, and what comes where there is none."""
+"""Output on a terminal and elsewhere."""
 
 import io
 import json
@@ -75,7 +75,7 @@ def test_it_draws_over_what_it_has_drawn() -> None:
     with open_view(console) as view:
         for _ in range(3):
             view.show(a_measured_run())
-    assert "\x1b[1A" in shown(console)  # up a line
+    assert "\x1b[1A" in shown(console)  # cursor up
 
 
 def test_a_narrow_terminal_has_no_heights() -> None:

@@ -1,4 +1,4 @@
-"""What the verb `watch` refuses."""
+"""Errors of the verb `watch`."""
 
 from argparse import Namespace
 

@@ -1,4 +1,4 @@
-"""What a report says of records that came in through the gateway."""
+"""The report of records received through the gateway."""
 
 import pytest
 

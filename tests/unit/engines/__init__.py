@@ -1,1 +1,1 @@
-"""The parts of engines that need no engine."""
+"""Parts of engines that can be tested without the engine."""

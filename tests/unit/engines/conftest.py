@@ -1,4 +1,4 @@
-"""What is on PYTHONPATH where an engine in Python runs."""
+"""The PYTHONPATH of a Python engine."""
 
 import sys
 

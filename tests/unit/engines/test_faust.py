@@ -1,4 +1,4 @@
-"""How the engine Faust logs in to Kafka."""
+"""How the Faust engine authenticates to Kafka."""
 
 import asyncio
 import importlib.util
@@ -32,7 +32,7 @@ def engine() -> ModuleType:
 
 
 class Consumer:
-    """A group without offsets. told: what it was made with."""
+    """A group without offsets. told: its constructor arguments."""
 
     told: dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""The SQL of the engine Flink, and what it is told of Kafka."""
+"""The SQL of the Flink engine, and its Kafka settings."""
 
 import importlib
 import json

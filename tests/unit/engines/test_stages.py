@@ -1,4 +1,4 @@
-"""The kinds of stages that engines in Python share, row by row."""
+"""The kinds of stages shared by Python engines, row by row."""
 
 import json
 from collections.abc import Iterable
@@ -41,7 +41,7 @@ def plan_of(domain: DomainSpec, folder: Path, *outputs: str) -> Plan:
 
 
 def kind_of(domain: DomainSpec, folder: Path, stage: str) -> Any:
-    """A stage at work."""
+    """The implementation of a stage."""
     plan = plan_of(domain, folder, stage)
     return plan.kind_of(next(one for one in plan.stages if one["name"] == stage))
 
@@ -182,7 +182,7 @@ def test_rows_by_themselves_are_kept_or_get_the_columns_of_a_table(tmp_path: Pat
 
 
 def stored(kept: Kept) -> Kept:
-    """What is kept of a key, after it went through a topic."""
+    """The state of a key after a round trip through a topic."""
     return Kept({at: unpacked(packed(value)) for at, value in kept.items()})
 
 

@@ -1,6 +1,6 @@
-"""gem_packs by brute force: records, what every stage must publish of them, and verdicts. Plain
+"""gem_packs by brute force: records, the expected outputs of every stage, and verdicts. Plain
 Python, written from the definitions (domains/gem_packs, schemas/domain.py, ARCHITECTURE.md) and not
-from the evaluator: everything is known, every window is computed from a list of records.
+from the evaluator: all records are known, and every window is computed from a list of records.
 """
 
 from collections.abc import Callable, Iterable
@@ -54,7 +54,7 @@ class Event:
 
     @property
     def fields(self) -> Fields:
-        """Columns that both inputs have."""
+        """Columns of both inputs."""
         return {
             "user_id": self.user,
             "gem_pack_id": self.pack,
@@ -67,7 +67,7 @@ class Event:
 
     @property
     def encoded(self) -> bytes:
-        """The value on the wire."""
+        """The encoded value."""
         fields = self.fields | {"scheduled_at": self.scheduled_us}
         return CODEC.encode(GEM_PACKS.input(self.input).record, fields)
 
@@ -89,21 +89,21 @@ class Said:
 
     @property
     def encoded(self) -> bytes:
-        """The value on the wire."""
+        """The encoded value."""
         if self.fields is None:
             return self.raw
         return CODEC.encode(GEM_PACKS.records_of(self.stage)[0], self.fields)
 
     @property
     def key_on_the_wire(self) -> bytes:
-        """The key that it should have."""
+        """The expected key."""
         fields = CODEC.decode(self.raw)[1] if self.fields is None else self.fields
         return str(fields[GEM_PACKS.stage(self.stage).key or "gem_pack_id"]).encode()
 
 
 @dataclass(frozen=True)
 class Due:
-    """An output that the inputs imply, and the records that contribute to it."""
+    """An expected output, and the records that contribute to it."""
 
     content: Fields | bytes
     events: tuple[Event, ...]
@@ -124,7 +124,7 @@ class Due:
 
 
 def closed_ms(events: Iterable[Event], inputs: tuple[str, ...], members: list[Event], end_ms: int):
-    """When a window that has these members is closed."""
+    """When a window with these members is closed."""
     candidates = []
     passed = [
         [one.appended_ms for one in events if one.input == name and one.time_ms >= end_ms]
@@ -141,7 +141,7 @@ def closed_ms(events: Iterable[Event], inputs: tuple[str, ...], members: list[Ev
 
 
 def windows(events: list[Event], size_s: int, slide_s: int) -> dict[int, list[Event]]:
-    """Events by begin of the windows that they are in."""
+    """Events by start of their windows."""
     found: dict[int, list[Event]] = {}
     for one in events:
         start_ms = one.time_ms // (1000 * slide_s) * 1000 * slide_s
@@ -160,7 +160,7 @@ def aggregated(
     content: Callable[[list[Event]], Fields],
     named: str,
 ) -> dict[Key, Due]:
-    """What an aggregate of inputs must publish."""
+    """The expected outputs of an aggregate of inputs."""
     due: dict[Key, Due] = {}
     mine = [one for one in events if one.input in inputs]
     for start_ms, members in windows(mine, size_s, slide_s).items():
@@ -206,7 +206,7 @@ def country(event: Event) -> str | None:
 def of_pairs(
     found: dict[int, tuple[int, list[Pair]]], size_s: int, content: Callable[[Pair], Fields | None]
 ) -> dict[Key, Due]:
-    """What a window_join, or a filter of it, must publish."""
+    """The expected outputs of a window_join, or of a filter on it."""
     due: dict[Key, Due] = {}
     for start_ms, (at_ms, pairs) in found.items():
         for purchase, ad in pairs:
@@ -229,8 +229,8 @@ def _appended(pair: tuple[Event, ...]) -> list[int]:
 
 
 def dear_averages(events: list[Event], found: dict[int, tuple[int, list[Pair]]]) -> dict[Key, Due]:
-    """AVG(price) of dear offers by country. Every record that is in one of them contributes once,
-    every copy of it."""
+    """AVG(price) of dear offers by country. Every record in at least one of them contributes once,
+    and so does every copy of it."""
     due: dict[Key, Due] = {}
     for start_ms, (at_ms, pairs) in found.items():
         dear = [pair for pair in pairs if max(pair[0].price, pair[1].price) > 100]
@@ -250,7 +250,7 @@ def dear_averages(events: list[Event], found: dict[int, tuple[int, list[Pair]]])
 
 
 def expectations(events: list[Event]) -> dict[str, dict[Key, Due]]:
-    """What every stage must publish, by the key of the output."""
+    """The expected outputs of every stage, by output key."""
     due: dict[str, dict[Key, Due]] = {name: {} for name in GEM_PACKS.stage_names}
     for one in events:
         key = (one.sequence,)
@@ -304,7 +304,7 @@ def expectations(events: list[Event]) -> dict[str, dict[Key, Due]]:
 
 
 def key_of(said: Said) -> Key:
-    """Where an output belongs."""
+    """The expected output that an output is matched to."""
     fields = CODEC.decode(said.raw)[1] if said.fields is None else said.fields
     names = {
         "revenue": ("gem_pack_id", "window_start"),
@@ -317,7 +317,7 @@ def key_of(said: Said) -> Key:
 
 
 def is_same(stage: str, expected: Fields | bytes, actual: Fields | bytes) -> bool:
-    """Equal, but for sums and means, which may be added in any order."""
+    """Equality, except for sums and means, which may be added in any order."""
     if isinstance(expected, bytes) or isinstance(actual, bytes):
         return expected == actual
     rough = {"revenue", "average_price"}
@@ -331,7 +331,7 @@ def is_same(stage: str, expected: Fields | bytes, actual: Fields | bytes) -> boo
 
 
 def judge(events: list[Event], outputs: list[Said]) -> Totals:
-    """Totals once everything was read and every deadline has passed."""
+    """Totals after everything was read and every deadline has passed."""
     due, totals, count = expectations(events), Totals(), dict[Any, int]()
     for said in sorted(outputs, key=lambda one: (one.appended_ms, one.partition)):
         where, out_ms = (said.stage, key_of(said)), said.appended_ms

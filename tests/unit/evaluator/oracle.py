@@ -1,8 +1,8 @@
-"""The ledger by brute force: plain dictionaries, one output at a time, everything known.
+"""The ledger by brute force: plain dictionaries, one output at a time, with all records known.
 
-Written from the definitions (ARCHITECTURE.md: what each stage publishes, three latencies, six
-verdicts, append order) and not from the evaluator: for every output it works out again what the
-inputs appended up to a time imply, so it needs no waiting, no frontier and no order of reading.
+Written from the definitions (ARCHITECTURE.md: outputs of each stage, three latencies, six verdicts,
+append order) and not from the evaluator. For every output it recomputes what the inputs appended up
+to a time imply, so it needs no waiting, no frontier and no reading order.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ Content = dict[str, Any] | bytes
 
 @dataclass(frozen=True)
 class Due:
-    """An output that the inputs imply, and the inputs that contribute to it."""
+    """An expected output, and the inputs that contribute to it."""
 
     content: Content
     inputs: tuple[Reading, ...]
@@ -54,23 +54,23 @@ class Due:
 
 
 def phase_of(scheduled_us: int) -> str:
-    """Phase in which something was scheduled."""
+    """Phase of a scheduled time."""
     if scheduled_us < MEASURE_MS * 1000:
         return "warm_up"
     return "measure" if scheduled_us < MEASURE_END_MS * 1000 else "cool_down"
 
 
 def change(new: Fraction | None, old: Fraction | None) -> float | None:
-    """Relative change, null where the old value is 0 or there is none."""
+    """Relative change; None if the old value is 0 or missing."""
     return None if not old or new is None else float((new - old) / old)
 
 
 def expectations(readings: list[Reading], publishes: bool = False) -> dict[str, dict[Key, Due]]:
-    """What each stage must publish, by the key of the output.
+    """The expected outputs of each stage, by output key.
 
-    Of several records of one lane, kind and event time the first of the topic counts; in a window,
-    of several of one lane and kind. Of numbers of lanes that disagree the largest counts.
-    publishes: windows with at least one of each kind are due with what they have.
+    Of several records with the same lane, kind and event time, the first in the topic counts; in a
+    window, the first of each lane and kind. If numbers of lanes disagree, the largest counts.
+    publishes: incomplete windows with at least one record of each kind are due as well.
     """
     due: dict[str, dict[Key, Due]] = {
         stage: {} for stage in ("ingest", "parse", "join", "tumbling", "sliding")
@@ -133,7 +133,7 @@ def expectations(readings: list[Reading], publishes: bool = False) -> dict[str, 
 
 
 def key_of(output: Output, readings_by_bytes: dict[bytes, Reading]) -> Key | None:
-    """Where an output belongs; None where it says nothing that could belong."""
+    """The expected output that an output is matched to; None if it matches none."""
     if output.stage == "ingest":
         reading = readings_by_bytes.get(output.raw)
         return None if reading is None else (reading.sequence,)
@@ -149,7 +149,7 @@ def key_of(output: Output, readings_by_bytes: dict[bytes, Reading]) -> Key | Non
 
 
 def same(expected: Content, actual: Content) -> bool:
-    """Equal, but for means and relative changes, whose sums may be added in any order."""
+    """Equality, except for means and relative changes, whose sums may be added in any order."""
     if isinstance(expected, bytes) or isinstance(actual, bytes):
         return expected == actual
     rough = {"average_speed_km_per_hour", *(name for name in expected if "_change_" in name)}
@@ -163,7 +163,7 @@ def same(expected: Content, actual: Content) -> bool:
 
 
 class History:
-    """What the inputs appended up to any time imply."""
+    """Expected outputs from the inputs appended up to any time."""
 
     def __init__(self, readings: list[Reading], publishes: bool) -> None:
         self._readings = readings
@@ -171,15 +171,16 @@ class History:
         self._known: dict[int, dict[str, dict[Key, Due]]] = {}
 
     def at(self, time_ms: int) -> dict[str, dict[Key, Due]]:
-        """What the inputs appended up to a time imply."""
+        """Expected outputs from the inputs appended up to a time."""
         if time_ms not in self._known:
             past = [one for one in self._readings if one.appended_ms <= time_ms]
             self._known[time_ms] = expectations(past, self._publishes)
         return self._known[time_ms]
 
     def due(self, output: Output, key: Key) -> Due | None:
-        """What an output is judged against: what the inputs up to its own time imply; unless it is
-        a partial window, else what they imply as soon as they do, within the deadline."""
+        """The expected output that an output is judged against: from the inputs up to its own time.
+        If these imply none, and it is not a partial window, from the inputs up to the first later
+        time within the deadline that imply one."""
         own_ms = output.appended_ms
         found = self.at(own_ms)[output.stage].get(key)
         if found is not None or (self._publishes and output.stage in ("tumbling", "sliding")):
@@ -193,9 +194,9 @@ class History:
 
 
 def judge(readings: list[Reading], outputs: list[Output], publishes: bool = False) -> Totals:
-    """Totals once everything was read and every deadline has passed. Records of one topic and
-    partition must be in the order of their offsets; outputs of several partitions are judged by
-    LogAppendTime, then partition."""
+    """Totals after everything was read and every deadline has passed. Records of one topic and
+    partition must be ordered by offset; outputs of several partitions are judged by LogAppendTime,
+    then partition."""
     history = History(readings, publishes)
     by_bytes = {reading.encoded: reading for reading in readings}
     totals, seen = Totals(), set()

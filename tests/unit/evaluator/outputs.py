@@ -1,7 +1,7 @@
-"""Inputs and outputs that the tests of verdicts and latencies share.
+"""Inputs and outputs shared by the tests of verdicts and latencies.
 
 Times are milliseconds after START_MS. FLOW was appended at 2100 and SPEED at 2300, both scheduled
-at 2000 (the begin of the measure phase).
+at 2000 (the start of the measure phase).
 """
 
 from tests.unit.evaluator.records import MEASURE_MS, START_MS, Output, Reading, Run, joined

@@ -1,4 +1,4 @@
-"""Input and output records with literal times, a run, and the sums of what an evaluation says."""
+"""Input and output records with literal times, a run, and the sums of an evaluation's events."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ MEASURE_END_MS = START_MS + 5_000
 DEADLINE_MS, GIVE_UP_MS = 1_000, 2_000
 FAR_MS = START_MS + 10_000_000
 
-# Publishes windows that are not complete.
+# Publishes incomplete windows.
 BUILT_IN = Pipeline(
     name="p",
     summary="-",
@@ -87,7 +87,7 @@ class Reading:
 
     @property
     def encoded(self) -> bytes:
-        """The value on the wire."""
+        """The encoded value."""
         value = int(self.value) if self.kind == "flow" else float(self.value)
         return CODEC.encode(
             f"traffic_{self.kind}",
@@ -110,13 +110,13 @@ class Reading:
 
 @dataclass(frozen=True)
 class Output:
-    """One record of an output topic. fields: None for `ingest` and for what is no record."""
+    """One record of an output topic. fields: None for `ingest` and for undecodable values."""
 
     stage: str
     appended_ms: int
     fields: dict[str, Any] | None = None
     raw: bytes = b""
-    key: bytes | EllipsisType | None = ...  # the measurement id unless told otherwise
+    key: bytes | EllipsisType | None = ...  # the measurement id by default
     partition: int = 0
 
     @property
@@ -139,14 +139,14 @@ class Output:
 
     @property
     def encoded(self) -> bytes:
-        """The value on the wire."""
+        """The encoded value."""
         if self.fields is None:
             return self.raw
         return CODEC.encode(TRAFFIC.records_of(self.stage)[0], self.fields)
 
 
 def parsed(reading: Reading) -> dict[str, Any]:
-    """What `parse` must publish of a reading."""
+    """The expected output of `parse` for a reading."""
     return {
         "run_id": reading.run_id,
         "sequence": reading.sequence,
@@ -207,7 +207,7 @@ def slid(
 
 @dataclass
 class Totals:
-    """Sums of all events of an evaluation; cells that come to nothing are left out.
+    """Sums of all events of an evaluation; cells that sum to zero are omitted.
 
     verdicts: by (stage, phase, verdict); verdict_seconds: by (stage, second, verdict) with seconds
     after START_MS; latencies: by (stage, definition, phase, latency_ms); latency_seconds: by
@@ -233,7 +233,7 @@ class Totals:
             self.latency_seconds[stage, (time_ms - START_MS) // 1000, latency_ms] += by
 
     def count_events(self, events: Iterable[tuple[str, dict[str, Any]]]) -> None:
-        """Count what events of `results.latency` and `results.verdicts` say."""
+        """Count events of `results.latency` and `results.verdicts`."""
         for topic, event in events:
             if topic == catalogue.LATENCY:
                 for latency_ms, count in zip(event["latencies_ms"], event["counts"], strict=True):
@@ -246,7 +246,7 @@ class Totals:
                     self.count_verdict(*where, verdict, event[verdict])
 
     def without_nothing(self) -> "Totals":
-        """The same without cells that are 0. A Counter's own `+` would hide negative ones."""
+        """The same without zero cells. A Counter's own `+` would drop negative ones."""
         parts = (self.verdicts, self.verdict_seconds, self.latencies, self.latency_seconds)
         return Totals(*(Counter({k: n for k, n in part.items() if n}) for part in parts))
 
@@ -262,7 +262,7 @@ def samples_of(events: Iterable[tuple[str, dict[str, Any]]]) -> list[str]:
 
 
 class Run:
-    """An evaluation, what it refused and the totals of what it published."""
+    """An evaluation, its rejected records and the totals of its events."""
 
     def __init__(self, *stages: str) -> None:
         self.evaluation = an_evaluation(*stages)
@@ -273,7 +273,7 @@ class Run:
         self._newest_ms = 0
 
     def add(self, *records: Reading | Output) -> None:
-        """Give it records, in order, one batch for each stretch of one topic."""
+        """Pass records to it in order, one batch per run of records of one topic."""
         stretch: list[Reading | Output] = []
         for record in records:
             if stretch and stretch[0].topic != record.topic:
@@ -284,12 +284,12 @@ class Run:
             self._add(stretch)
 
     def advance(self, input_ms: int, output_ms: int | None = None) -> None:
-        """Move the frontiers; both to the same time unless told otherwise."""
+        """Advance the frontiers; both to the same time by default."""
         self._frontiers_ms = (input_ms, input_ms if output_ms is None else output_ms)
         self.evaluation.advance(*self._frontiers_ms)
 
     def read_all(self) -> None:
-        """Move the frontiers behind the newest record."""
+        """Advance the frontiers past the newest record."""
         behind_ms = self._newest_ms + 1
         self.advance(*(max(frontier_ms, behind_ms) for frontier_ms in self._frontiers_ms))
 

@@ -1,4 +1,4 @@
-"""Any load, any disorder, any loss, any order of reading: the totals are the oracle's."""
+"""For any load, disorder, loss and reading order, the totals equal the oracle's."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ from tests.unit.evaluator.records import (
 pytestmark = pytest.mark.unit
 
 TOPICS = (*TRAFFIC.topics, *(f"output.p.{stage}" for stage in TRAFFIC.stage_names))
-# How much later than its latest input an output comes: at and around every bound.
+# Delays of an output after its latest input: at and around every limit.
 DELAYS_MS = (
     -DEADLINE_MS - 1,
     -DEADLINE_MS,
@@ -40,7 +40,7 @@ DELAYS_MS = (
 
 @st.composite
 def loads(draw):
-    """Input records: any sites and lanes, some missing, some twice, in any order of arrival."""
+    """Input records: any sites and lanes, some missing, some repeated, in any order of arrival."""
     first = draw(st.sampled_from([0, BLOCK - 4, -2]))
     readings = []
     for site in ("a", "b", "c")[: draw(st.integers(1, 3))]:
@@ -67,20 +67,20 @@ def loads(draw):
 
 @st.composite
 def appended(draw, readings):
-    """LogAppendTimes that never go back within a topic."""
+    """LogAppendTimes that never decrease within a topic."""
     now_ms = dict.fromkeys(TRAFFIC.topics, START_MS)
     stamped = []
     for reading in readings:
         now_ms[reading.topic] += draw(st.sampled_from([0, 0, 1, 7, 120, 1_500]))
         stamped.append(replace(reading, appended_ms=now_ms[reading.topic]))
-        if draw(st.integers(0, 19)) == 0:  # the very same record again
+        if draw(st.integers(0, 19)) == 0:  # an exact copy of the record
             stamped.append(stamped[-1])
     return stamped
 
 
 @st.composite
 def answers(draw, readings):
-    """Outputs of a pipeline that loses, repeats, corrupts, delays and invents."""
+    """Outputs of a pipeline that loses, repeats, corrupts, delays and invents outputs."""
     outputs = []
     for stage, due in expectations(readings).items():
         for expected in due.values():
@@ -100,7 +100,7 @@ def answers(draw, readings):
 
 
 def corrupt(draw, fields, fate):
-    """Change a value (corrupt) or what the output belongs to (wild)."""
+    """Change a value (corrupt) or the identity of the output (wild)."""
     keys = ("sequence", "measurement_id", "lane", "observed_at", "window_start")
     names = [n for n in fields if n != "run_id" and (n in keys) == (fate == "wild")]
     name = draw(st.sampled_from(names))
@@ -120,7 +120,7 @@ def scenarios(draw):
 
 
 def evaluate(readings, outputs, data):
-    """Read all topics in any order and in any batches, with frontiers that are true."""
+    """Read all topics in any order and in any batches, with correct frontiers."""
     left = {topic: [] for topic in TOPICS}
     for record in (*readings, *outputs):
         left[record.topic].append(record)
@@ -139,7 +139,7 @@ def evaluate(readings, outputs, data):
 
 
 def frontier(left, topics):
-    """Everything that was appended to these topics before this time has been read."""
+    """The time before which everything appended to these topics has been read."""
     return min((left[topic][0].appended_ms for topic in topics if left[topic]), default=FAR_MS)
 
 

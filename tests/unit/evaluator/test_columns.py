@@ -1,4 +1,4 @@
-"""Groups, counts, first ones and codes of columns, against the plain way."""
+"""Grouping, counting, first rows and dictionary codes of columns, compared with plain Python."""
 
 from collections import Counter
 

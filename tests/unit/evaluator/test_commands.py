@@ -1,4 +1,4 @@
-"""Commands that the evaluator cannot carry out fail their run, and nothing else."""
+"""Commands that the evaluator cannot execute fail their run, and nothing else."""
 
 import json
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.unit
 
 
 def failure_of(body):
-    """What is said after a `prepare` with this body."""
+    """The failure published after a `prepare` with this body."""
     producer = Kept()
     run = RunSession(EvaluatorSettings(), Events(producer, "evaluator"))
     record = {"command_id": "1", "command": "prepare", "run_id": "run", "body": body}

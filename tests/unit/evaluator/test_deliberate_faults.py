@@ -1,4 +1,4 @@
-"""Faults that the load has on purpose are nobody's fault."""
+"""Deliberate faults of the load are not attributed to the pipeline."""
 
 import json
 
@@ -42,7 +42,8 @@ class FaultyRun(Run):
 
 
 def copies_of(sequence, outputs, before):
-    """Verdicts when a record is published so often, all outputs read before or after its input."""
+    """Verdicts if `outputs` outputs of a record are published, all read before or after its
+    input."""
     reading = Reading("flow", START_MS + 2_100, 300, sequence)
     published = [
         Output("parse", START_MS + 2_200 + number, parsed(reading)) for number in range(outputs)
@@ -110,7 +111,7 @@ def test_the_raw_copy_of_a_value_that_does_not_decode_is_explained_by_it(input_f
 def test_a_raw_copy_that_no_input_explains_is_unexpected_when_inputs_are_known_past_it():
     run = FaultyRun("ingest")
     run.add(Raw("output.p.ingest", START_MS + 2_200, CUT))
-    run.advance(START_MS + 3_200)  # not later than the deadline of 1 s after it
+    run.advance(START_MS + 3_200)  # within the deadline of 1 s
     assert run.totals().verdicts == {}
     assert run.evaluation.open_in_measure() == 1
     run.advance(START_MS + 3_201)

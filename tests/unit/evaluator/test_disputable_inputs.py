@@ -1,4 +1,4 @@
-"""Inputs about which one might disagree: what they imply is decided and literal here."""
+"""Ambiguous inputs: their expected outputs are defined here by literal values."""
 
 import pyarrow as pa
 import pytest
@@ -84,7 +84,7 @@ TWO_LANES = (
     ("number", "fields", "verdict", "latest_ms"),
     [
         (5, tumbled(1, 10, 40.0), "exact", 4),  # complete with one lane
-        (15, tumbled(1, 10, 40.0), "wrong", -5),  # incomplete, as soon as it is complete
+        (15, tumbled(1, 10, 40.0), "wrong", -5),  # incomplete: judged when the window is complete
         (15, tumbled(2, 30, 50.0), "exact", -5),
         (30, tumbled(2, 30, 50.0), "exact", 10),
         (-3, tumbled(1, 10, 40.0), "exact", -4),
@@ -112,7 +112,7 @@ def test_more_lanes_than_they_say_make_a_window_incomplete_from_then_on():
     assert verdicts_of([late[0], *ONE_LANE, extra], "tumbling") == {"unexpected": 1}
 
 
-HUGE, MEAN = 3e16, 1.0  # (3e16 + 3 - 3e16) / 3, but a sum in another order may give 4 / 3
+HUGE, MEAN = 3e16, 1.0  # (3e16 + 3 - 3e16) / 3; adding in another order may give 4 / 3
 
 
 def of_both_signs():
@@ -182,7 +182,7 @@ def test_what_belongs_to_a_forgotten_time_is_passed_over_and_forgetting_goes_on(
 
 
 def right(stage, flow, speed):
-    """What a stage must publish of a flow and a speed, 10 ms later."""
+    """The expected output of a stage for a flow and a speed, 10 ms later."""
     start_ms, values = flow.observed_ms, (int(flow.value), float(speed.value))
     fields = {
         "parse": [parsed(flow), parsed(speed)],

@@ -1,4 +1,4 @@
-"""The pairing state is bounded, and forgetting what is settled changes no total."""
+"""The pairing state is bounded, and evicting finished groups changes no total."""
 
 import numpy as np
 import pytest
@@ -11,11 +11,12 @@ from tests.unit.evaluator.records import FAR_MS, MEASURE_MS, START_MS, Output, R
 pytestmark = pytest.mark.unit
 
 SECONDS = 60
-SEQUENCES_PER_RECORD = 2_000  # so that a block of sequences is full within a few seconds
+SEQUENCES_PER_RECORD = 2_000  # so that a block of sequences fills within a few seconds
 
 
 def a_minute(lost=7):
-    """60 s of two sites with one lane each; every 7th output lost (0: none), every 11th twice."""
+    """60 s of two sites with one lane each; every 7th output lost (0: none), every 11th
+    repeated."""
     readings = []
     for second in range(SECONDS):
         for place, (site, kind) in enumerate(
@@ -46,7 +47,7 @@ def a_minute(lost=7):
 
 
 def evaluate(readings, outputs):
-    """Second by second; returns the run and the most groups and cells that were kept."""
+    """Second by second; returns the run and the maximum number of groups and cells."""
     run, groups, cells = Run(), 0, 0
     for second in range(SECONDS):
         from_ms, until_ms = START_MS + 1_000 * second, START_MS + 1_000 * (second + 1)
@@ -131,7 +132,7 @@ def test_an_output_that_comes_after_anything_is_remembered_is_late(monkeypatch):
 
 
 def a_full_memory(monkeypatch, *outputs, scheduled_ms=MEASURE_MS):
-    """Two blocks of sequences in a memory for less; the older one is forgotten with what came."""
+    """Two blocks of sequences in a memory for less; the older one is evicted with its outputs."""
     monkeypatch.setattr(evaluation, "MAX_CELLS", 1)
     run = Run("ingest")
     first = Reading("flow", START_MS + 2_100, 300, 0, scheduled_us=scheduled_ms * 1_000)
@@ -171,6 +172,6 @@ def test_every_output_counts_where_even_the_addresses_are_too_many(monkeypatch):
     known = EvictedMissing()
     known.add(5, np.array([0, 1]))
     known.add(6, np.array([0, 1]))
-    assert known.came(5, np.array([9, 9])) == 2  # nobody knows
+    assert known.came(5, np.array([9, 9])) == 2  # not known
     assert known.came(6, np.array([1, 9])) == 1
     assert known.came(7, np.array([0])) == 0

@@ -1,4 +1,4 @@
-"""How far behind the evaluation says that it is."""
+"""The reported lag of the evaluation."""
 
 import pytest
 

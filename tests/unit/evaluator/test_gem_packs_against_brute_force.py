@@ -1,5 +1,5 @@
-"""gem_packs: any load, disorder, loss, copy and order of reading, and windows that nothing closes
-but silence: the totals are those of the brute force."""
+"""gem_packs with any load, disorder, loss, copies and reading order, and windows closed only by
+silence: the totals equal those of the brute force."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ DELAYS_MS = (
 
 @st.composite
 def events(draw):
-    """Purchases and ads, with LogAppendTimes that never go back within a partition."""
+    """Purchases and ads, with LogAppendTimes that never decrease within a partition."""
     found = []
     appended_ms = dict.fromkeys(((i, p) for i in ("purchases", "ads") for p in (0, 1)), START_MS)
     for sequence in range(draw(st.integers(2, 24))):
@@ -63,8 +63,8 @@ def events(draw):
 
 @st.composite
 def outputs(draw, inputs):
-    """Outputs of a pipeline that loses, repeats, corrupts, delays, publishes what it has so far,
-    and invents."""
+    """Outputs of a pipeline that loses, repeats, corrupts, delays, publishes partial results, and
+    invents outputs."""
     found = []
     times = sorted({one.appended_ms for one in inputs})
     until_ms = draw(st.sampled_from(times))
@@ -88,7 +88,7 @@ def outputs(draw, inputs):
 
 
 def spoilt(draw, content):
-    """Other columns, of the content or of what says which output it is."""
+    """Changed columns, of the content or of the identity."""
     name = draw(st.sampled_from([name for name in content if name != "run_id"]))
     was = content[name]
     if isinstance(was, str):
@@ -97,7 +97,7 @@ def spoilt(draw, content):
 
 
 def logs_of(records):
-    """Records by topic and partition, in the order of their offsets."""
+    """Records by topic and partition, ordered by offset."""
     logs = {}
     for one in records:
         logs.setdefault((one.topic, one.partition), []).append(one)
@@ -105,7 +105,7 @@ def logs_of(records):
 
 
 def frontier(logs, prefix):
-    """Everything that was appended to these topics before this time has been read."""
+    """The time before which everything appended to these topics has been read."""
     left = [
         log[0].appended_ms
         for (topic, _), log in logs.items()
@@ -115,8 +115,8 @@ def frontier(logs, prefix):
 
 
 def evaluate(records, data):
-    """Read all partitions in any order and in any batches, with frontiers that are true; or all at
-    once, without data."""
+    """Read all partitions in any order and in any batches, with correct frontiers; or all at once,
+    without data."""
     logs = {log: [*every] for log, every in logs_of(records).items()}
     run = a_run()
     while any(logs.values()):
@@ -195,7 +195,7 @@ def test_every_thousandth_output_that_is_lost_is_missing_and_nothing_else(stage)
 
 def test_one_lost_input_in_a_thousand_is_told_exactly():
     inputs, _ = a_load(500)
-    lost = [inputs[998]]  # a purchase: the pipeline never sees it
+    lost = [inputs[998]]  # a purchase that the pipeline never receives
     passed = [one for one in inputs if one not in lost]
     said = []
     for stage, due in expectations(passed).items():
@@ -215,4 +215,4 @@ def test_one_lost_input_in_a_thousand_is_told_exactly():
     assert run.totals() == judge(inputs, said)
     for stage in ("ingest", "parse", "enriched"):
         assert found[stage, "missing"] == 1
-    assert found["revenue", "wrong"] == 2  # both windows that the purchase is in
+    assert found["revenue", "wrong"] == 2  # both windows that contain the purchase

@@ -1,4 +1,4 @@
-"""Pipelines that are measured in turns are judged each by the inputs that it was given."""
+"""Interleaved pipelines are each judged by the inputs that they received."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ def a_plan_in_turns() -> RunPlan:
 
 @dataclass(frozen=True)
 class Judged:
-    """Sums of what an evaluation said."""
+    """Sums of an evaluation's events."""
 
     verdicts: Counter[tuple[str, str]]
     records: Counter[str]

@@ -1,4 +1,4 @@
-"""The key of an output is its measurement id: with another one, or none, it is wrong."""
+"""The key of an output is its measurement id: an output with another one, or none, is wrong."""
 
 import json
 

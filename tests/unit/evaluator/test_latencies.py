@@ -1,7 +1,7 @@
 """Every latency of every stage, on rows worked out by hand.
 
-Times are milliseconds after START_MS. Unless told otherwise the inputs are those of outputs.py, so
-a join is due with latest 2300 and mean 2200. Late after 1000 ms, missing after 2000 ms.
+Times are milliseconds after START_MS. By default the inputs are those of outputs.py, so a join is
+due with latest 2300 and mean 2200. Late after 1000 ms, missing after 2000 ms.
 """
 
 import pytest
@@ -72,8 +72,9 @@ def test_half_a_millisecond_of_the_mean_rounds_up():
 
 @pytest.mark.parametrize(("later", "mean_ms"), [(4_499, 100), (4_500, 100), (4_501, 99)])
 def test_the_mean_of_thousands_of_inputs_is_exact(later, mean_ms):
-    # 9,000 inputs, of which so many came a millisecond after the others: a mean of a hair below a
-    # half, a half, and a hair above. 100 less that is 99.5 and a hair, 99.5, and 99.49989.
+    # 9,000 inputs, of which the given number was appended a millisecond later: means slightly below
+    # a half, exactly a half, and slightly above. 100 minus these is slightly above 99.5, 99.5, and
+    # 99.49989.
     lanes = 4_500
     inputs = [
         Reading(

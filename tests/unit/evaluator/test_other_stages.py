@@ -1,5 +1,5 @@
-"""Stages that no domain of ours has: combinations of kinds that the evaluator judges, or refuses.
-Traffic and gem_packs with one stage more each, and literal outputs."""
+"""Stages that no domain of the project has: combinations of kinds that the evaluator judges or
+rejects. Traffic and gem_packs with one additional stage each, and literal outputs."""
 
 import json
 
@@ -21,7 +21,7 @@ SITE = {"run_id": "string", "measurement_id": "string"}
 
 
 def with_stage(domain, columns, **stage):
-    """A domain with one stage more, whose record has these columns."""
+    """A domain with one additional stage, whose record has these columns."""
     fields = [{"name": name, "type": kind} for name, kind in columns.items()]
     schema = {"type": "record", "name": "other", "fields": fields}
     changed = domain.model_dump()

@@ -1,4 +1,4 @@
-"""Single pairs: which output, made by inputs of which times, judged how; each published once."""
+"""Single pairs: the output, its input times and its verdict; each published once."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ MEASURED = {"pipeline": "p", "phases": ["measure"], "partitions": [3]}
 
 
 def add_output(run, output, partition, offset):
-    """An output whose place in its topic is known."""
+    """An output with known partition and offset."""
     appended_ms = np.array([output.appended_ms], np.int64)
     place = pack_offsets(np.array([partition]), np.array([offset]))
     keys, partitions = [output.key_on_the_wire], np.array([partition])
@@ -55,7 +55,7 @@ def test_the_mean_latency_of_a_pair_in_sql_is_the_one_that_is_counted(later, mea
     out_ms, one = np.array([START_MS + 100]), np.ones(1, np.int64)
     expected = Expected(one > 0, one, 9_000 * one, later * one, one, START_MS)
     assert expected.mean_latency_ms(out_ms).tolist() == [mean_ms]
-    # What deploy/clickhouse/022_pairs.sql computes.
+    # As computed by deploy/clickhouse/022_pairs.sql.
     assert np.floor(out_ms - expected.mean_input_ms() + 0.5).tolist() == [mean_ms]
 
 

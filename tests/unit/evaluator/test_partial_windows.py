@@ -1,4 +1,4 @@
-"""What a pipeline that publishes incomplete windows must publish: literal inputs and verdicts."""
+"""Expected outputs of a pipeline that publishes incomplete windows: literal inputs and verdicts."""
 
 from dataclasses import replace
 
@@ -34,7 +34,7 @@ def a_run(stage):
 
 
 def reading(kind, value, number, second=0, lane="lane1", lanes=2):
-    """One record per 10 ms, from 2 s after the start on."""
+    """One record per 10 ms, starting 2 s after the start."""
     return Reading(
         kind,
         MEASURE_MS + 10 * number,
@@ -47,7 +47,7 @@ def reading(kind, value, number, second=0, lane="lane1", lanes=2):
 
 
 def verdicts(run):
-    """Verdicts once both frontiers have passed everything."""
+    """Verdicts after both frontiers have passed all records."""
     run.advance(FAR_MS)
     return {verdict: n for (_, _, verdict), n in run.totals().verdicts.items()}
 
@@ -109,7 +109,7 @@ def test_a_change_against_a_second_that_has_nothing_is_null():
     run = a_run("sliding")
     run.add(
         *HALF,  # second 0
-        reading("flow", 5, 2, second=1),  # has no speed: nothing
+        reading("flow", 5, 2, second=1),  # without a speed: no output
         reading("flow", 90, 3, second=2),
         reading("speed", 35.0, 4, second=2),
         out("sliding", 8, slid((None, None), (None, None), start_ms=START_MS - 2000)),
@@ -160,7 +160,7 @@ def test_what_comes_after_a_sliding_window_is_not_expected_in_it():
     run.add(out("sliding", 9, slid((0.5, 2.0), (0.0, 0.0))))
     run.add(*(replace(one, observed_ms=START_MS + 2_000) for one in LATE))
     found = verdicts(run)
-    assert found == {"exact": 1, "missing": 2}  # those that began before the load
+    assert found == {"exact": 1, "missing": 2}  # windows that began before the load
 
 
 EARLY = out("tumbling", -1, tumbled(2, 90, 75.0))
@@ -197,7 +197,7 @@ def test_an_output_counts_the_inputs_of_its_own_millisecond():
 def test_outputs_that_were_read_before_older_inputs_do_not_count_newer_ones():
     run = a_run("tumbling")
     run.add(*HALF, *LATE)
-    run.advance(FAR_MS, MEASURE_MS)  # the inputs are known, the outputs are not read yet
+    run.advance(FAR_MS, MEASURE_MS)  # the inputs have been read, the outputs have not
     run.add(out("tumbling", 9, tumbled(1, 60, 70.0)))
     assert verdicts(run) == {"exact": 1}
 
@@ -207,7 +207,7 @@ def test_a_missing_window_that_gets_another_input_is_missing_since_that():
     run.add(*HALF)
     run.advance(MEASURE_MS + 2_500)
     assert run.totals().verdict_seconds == {("tumbling", 2, "missing"): 1}
-    later = [reading("flow", 30, 300, lane="lane2"), HALF[1]]  # the second one says nothing new
+    later = [reading("flow", 30, 300, lane="lane2"), HALF[1]]  # the second one repeats the state
     run.add(*(replace(one, appended_ms=MEASURE_MS + 3_000) for one in later))
     run.advance(FAR_MS)
     assert run.totals().verdict_seconds == {("tumbling", 5, "missing"): 1}

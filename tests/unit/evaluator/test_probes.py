@@ -1,4 +1,4 @@
-"""The offset of the clocks, from probe records."""
+"""The clock offset, from probe records."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""When an evaluator says ready, and when it says why not."""
+"""When an evaluator reports ready, and when it reports the reason why not."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ class Said:
 
 
 class Looking:
-    """A readiness with a clock that the test moves."""
+    """A readiness with a clock controlled by the test."""
 
     def __init__(self):
         self.now_ms, self.said = START_MS, Said()

@@ -1,8 +1,9 @@
 """The same records give the same verdicts, latencies and samples, however they are read: topics and
-partitions in any order, cut into batches anywhere, by a process that takes over, by two instances.
+partitions in any order, divided into any batches, by a process that takes over, by two instances.
 
-Two sites, each in a partition of its own; outputs before and after their inputs, again, in another
-partition, with another key; inputs that are late, missing, sent twice or disagree on lanes.
+Two sites, each in its own partition; outputs before and after their inputs, repeated, in another
+partition, with another key; inputs that are late, missing, repeated or disagree on the number of
+lanes.
 """
 
 import json
@@ -50,7 +51,7 @@ PIPELINES = [
 
 @st.composite
 def inputs(draw):
-    """Records of two sites, with LogAppendTimes that never go back within a partition."""
+    """Records of two sites, with LogAppendTimes that never decrease within a partition."""
     numbers = iter(range(1_000))
     appended_ms = {}
     found = []
@@ -81,7 +82,7 @@ def inputs(draw):
 
 @st.composite
 def outputs(draw, readings, publishes):
-    """What a pipeline might say at any time: what was due then, or later, or something else."""
+    """Outputs of a pipeline at any time: those due then, or later, or others."""
     times = sorted({one.appended_ms for one in readings})
     found = []
     for time_ms in draw(st.lists(st.sampled_from(times), min_size=1, max_size=8)):
@@ -108,7 +109,7 @@ def outputs(draw, readings, publishes):
 
 @dataclass(frozen=True)
 class Case:
-    """A pipeline, and what is in every log (topic and partition), in the order of its offsets."""
+    """A pipeline, and the records of every topic and partition, ordered by offset."""
 
     pipeline: Pipeline
     logs: dict
@@ -119,7 +120,7 @@ class Case:
 
     @property
     def totals(self):
-        """What the brute force makes of the records."""
+        """The totals of the brute force."""
         records = [one for log in self.logs.values() for one in log]
         totals = judge(
             [one for one in records if isinstance(one, Reading)],
@@ -154,7 +155,7 @@ def cases(draw, instances):
 
 
 class Instance:
-    """One process that reads logs in any order and in any batches."""
+    """One process that reads partitions in any order and in any batches."""
 
     def __init__(self, case, partitions):
         self._left = {log: [*every] for log, every in case.logs.items() if log[1] in partitions}
@@ -164,7 +165,7 @@ class Instance:
         self.events = []
 
     def read(self, topic, counts):
-        """A batch of one topic: so many records of each partition, as far as there are any."""
+        """A batch of one topic with up to the given number of records of each partition."""
         batch = []
         for partition, count in counts.items():
             left = self._left.get((topic, partition), [])
@@ -182,13 +183,13 @@ class Instance:
                 self.publish()
 
     def read_the_rest(self, topics):
-        """All that is left, topic by topic."""
+        """All remaining records, topic by topic."""
         for topic in topics:
             self.read(topic, {0: EVERY, 1: EVERY})
         self.publish()
 
     def publish(self):
-        """Move the frontiers as far as has been read, and take what is due."""
+        """Advance the frontiers as far as has been read, and publish what is due."""
         self._run.advance(self._frontier("traffic."), self._frontier("output."))
         self.events += self._run.evaluation.take_events()
 
@@ -198,7 +199,7 @@ class Instance:
 
 
 def live(case, partitions, data):
-    """What a process publishes that may be taken over by another one."""
+    """Events of a process that may be replaced by another one."""
     topics = sorted({topic for topic, _ in case.logs})
     published = []
     if data.draw(st.booleans()):
@@ -217,7 +218,7 @@ def live(case, partitions, data):
 
 
 def evaluated(case):
-    """What one process publishes that reads all at once."""
+    """Events of one process that reads all records at once."""
     instance = Instance(case, (0, 1))
     instance.read_the_rest(sorted({topic for topic, _ in case.logs}))
     return instance.events
@@ -230,8 +231,8 @@ def totals_of(events):
 
 
 def samples(events):
-    """Samples, but those of what was missing: that may have come later. None where there are so
-    many offenders in a second that only some are told."""
+    """Samples, except those of missing outputs, which may have arrived later. None if a second has
+    so many offenders that only some are published."""
     if max(totals_of(events).verdict_seconds.values(), default=0) > MAX_SAMPLES:
         return None
     return {one for one in samples_of(events) if json.loads(one)["verdict"] != "missing"}

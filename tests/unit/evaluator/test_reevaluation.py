@@ -1,4 +1,4 @@
-"""What a second evaluation of a run says of counts that came out otherwise."""
+"""The report of a re-evaluation about counts that differ."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def judged(phase, second=MEASURE_MS):
 
 
 def read(second):
-    """One record less of a second than was published."""
+    """One record less in a second than was published."""
     address = {"topic": "traffic.flow", "pipeline": "", "stage": "", "second": second}
     return Difference(catalogue.THROUGHPUT, address, "records", -1)
 

@@ -1,4 +1,4 @@
-"""The evaluator measures on one clock alone: LogAppendTime of one broker."""
+"""The evaluator measures on one clock only: LogAppendTime of one broker."""
 
 from types import SimpleNamespace
 
@@ -15,7 +15,7 @@ INPUT, OUTPUT = "traffic.flow", "output.p.ingest"
 
 
 class Led(Client):
-    """A consumer of a cluster whose topics have these leaders, by partition."""
+    """A consumer of a cluster whose topics have these partition leaders."""
 
     def __init__(self, **leaders):
         super().__init__()
@@ -49,7 +49,7 @@ def test_a_topic_that_is_not_there_is_named():
 
 
 class Reading(Client):
-    """A consumer that has these messages."""
+    """A consumer with these messages."""
 
     def __init__(self, messages):
         super().__init__()

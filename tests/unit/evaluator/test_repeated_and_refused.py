@@ -1,7 +1,7 @@
-"""Inputs and outputs that come again, and those that are no record.
+"""Repeated inputs and outputs, and values that do not decode.
 
-Times are milliseconds after START_MS. Unless told otherwise the inputs are those of outputs.py, so
-a join is due with latest 2300 and mean 2200. Late after 1000 ms, missing after 2000 ms.
+Times are milliseconds after START_MS. By default the inputs are those of outputs.py, so a join is
+due with latest 2300 and mean 2200. Late after 1000 ms, missing after 2000 ms.
 """
 
 import math
@@ -96,7 +96,7 @@ def test_an_input_that_is_no_record_is_refused_and_the_rest_counts(value, reason
 
 
 class RawInput:
-    """A value on traffic.flow that may be no record."""
+    """A value on traffic.flow that may not decode."""
 
     topic = "traffic.flow"
 

@@ -1,4 +1,4 @@
-"""A process that takes over a run: which run, and what it still owes the bus."""
+"""A process that takes over a run: the run, and the counts still to be published."""
 
 import json
 import weakref
@@ -84,7 +84,7 @@ NONE = dict.fromkeys(("exact", "wrong", "missing", "late", "duplicate", "unexpec
 
 
 def owing(published):
-    """What is owed when this was published already."""
+    """The unpublished counts, given those already published."""
     owed = CountReconciler()
     for topic, fields in published:
         owed.deduct(topic, fields)
@@ -158,9 +158,10 @@ def total(events):
 @given(st.lists(CELL, max_size=20), st.lists(st.integers(0, 6), max_size=5))
 def test_however_often_a_process_dies_the_bus_ends_with_every_count_once(cells, deaths):
     whole, bus = [event(*cell) for cell in cells], []
-    for death in [*deaths, None]:  # the last one lives to publish everything
+    for death in [*deaths, None]:  # the last process publishes everything
         owed = owing(bus)
-        # It dies with so many events of the rest published, but never before it has caught up.
+        # A process dies after publishing this many of the remaining events, but never before it has
+        # caught up.
         for each in whole:
             owed.count(*each)
         bus += list(owed.events())[:death]
@@ -169,7 +170,7 @@ def test_however_often_a_process_dies_the_bus_ends_with_every_count_once(cells, 
 
 
 class Event(dict):
-    """An event that can be watched."""
+    """An event that supports weak references."""
 
     __slots__ = ("__weakref__",)
 
@@ -200,7 +201,8 @@ def test_a_run_whose_first_records_are_gone_is_not_counted_again():
 
 
 def resumed(monkeypatch, found):
-    """What taking up gives when reading the commands gives this, and what was published."""
+    """The result of resuming, given the result of reading the commands, and the published
+    events."""
 
     def read_commands(_settings, _client):
         if isinstance(found, Exception):

@@ -1,7 +1,7 @@
 """Every verdict of every stage, on rows worked out by hand.
 
-Times are milliseconds after START_MS. Unless told otherwise the inputs are those of outputs.py, so
-a join is due with latest 2300 and mean 2200. Late after 1000 ms, missing after 2000 ms.
+Times are milliseconds after START_MS. By default the inputs are those of outputs.py, so a join is
+due with latest 2300 and mean 2200. Late after 1000 ms, missing after 2000 ms.
 """
 
 import json
@@ -218,7 +218,7 @@ def test_records_and_bytes_of_the_run_are_counted_per_topic_and_second():
     rows = Counter((e["topic"], e["second"] - START_MS, e["records"], e["bytes"]) for e in events)
     assert rows == {
         ("traffic.flow", 2_000, 1, size): 1,
-        ("traffic.flow", 3_000, 1, size - 1): 1,  # 1 takes a byte less than 300
+        ("traffic.flow", 3_000, 1, size - 1): 1,  # 1 is encoded in one byte less than 300
         ("traffic.speed", 2_000, 1, len(SPEED.encoded)): 1,
     }
     assert run.evaluation.run_id == RUN_ID

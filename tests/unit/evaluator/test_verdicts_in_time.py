@@ -1,7 +1,7 @@
-"""When an output is given its verdict, and to which phase and second it counts.
+"""When an output gets its verdict, and the phase and second in which it counts.
 
-Times are milliseconds after START_MS. Unless told otherwise the inputs are those of outputs.py, so
-a join is due with latest 2300 and mean 2200. Late after 1000 ms, missing after 2000 ms.
+Times are milliseconds after START_MS. By default the inputs are those of outputs.py, so a join is
+due with latest 2300 and mean 2200. Late after 1000 ms, missing after 2000 ms.
 """
 
 import pytest

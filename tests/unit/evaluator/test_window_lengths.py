@@ -1,4 +1,4 @@
-"""What stages 3 and 4 must publish when a workload asks for longer windows."""
+"""Expected outputs of stages 3 and 4 with longer windows."""
 
 import numpy as np
 import pytest
@@ -56,7 +56,7 @@ def out(stage, fields, length_s, number=50):
 
 
 def verdicts(run):
-    """Verdicts once both frontiers have passed everything."""
+    """Verdicts after both frontiers have passed all records."""
     run.advance(FAR_MS)
     return {verdict: n for (_, _, verdict), n in run.totals().verdicts.items()}
 
@@ -141,7 +141,7 @@ def test_a_part_that_has_nothing_is_no_change_where_incomplete_windows_are_publi
     run = a_run("sliding", pipeline=BUILT_IN)
     run.add(*second_of(3, 40, 50.0), *second_of(6, 60, 80.0), *second_of(7, 60, 80.0))
     early = slid((None, None), (None, None), start_ms=START_MS - 4000)
-    # Parts from 2 s on and from 6 s on; nothing from 4 s on.
+    # Parts from 2 s on and from 6 s on; no parts from 4 s on.
     run.add(out("sliding", early, 8), out("sliding", slid((None, 2.0), (None, 0.6)), 8))
     assert verdicts(run) == {"exact": 2}
 
@@ -161,7 +161,7 @@ def test_a_minute_of_many_records_has_its_exact_mean_time():
 
 @pytest.mark.parametrize(
     ("pipeline", "expected"),
-    # Published with what they have, three windows that began before the load are due as well.
+    # With partial windows, three that began before the load are due as well.
     [(None, {"exact": 1}), (BUILT_IN, {"exact": 1, "missing": 3})],
     ids=["withhold", "publish"],
 )
@@ -191,7 +191,7 @@ def test_a_full_memory_keeps_the_parts_of_windows_that_are_not_over(monkeypatch)
 def test_the_mean_time_of_millions_of_inputs_of_one_site_is_exact():
     lanes, length_s = 90_000, 30
     run = a_run("tumbling", {"tumbling_s": length_s, "sliding_s": 3 * length_s})
-    run.add(Reading("flow", START_MS, 1, observed_ms=START_MS - 60_000))  # site a has a code now
+    run.add(Reading("flow", START_MS, 1, observed_ms=START_MS - 60_000))  # adds site a to the codes
     stage = run.evaluation.ledgers["output.p.tumbling"].stage
     state, one = stage.state, np.ones(lanes, np.int64)
     for kind, column in enumerate(("flow_vehicles_per_hour", "speed_km_per_hour")):

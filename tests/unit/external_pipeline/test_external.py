@@ -1,4 +1,4 @@
-"""Programs that are no part of Tidegauge: what is started, what they are told, how they end."""
+"""External programs: how they are started, what they receive, how they end."""
 
 import subprocess
 import sys
@@ -95,7 +95,7 @@ def test_of_our_own_environment_a_program_gets_what_it_needs_to_run() -> None:
         told = environment(Installed(load_engine(name), Path("/none")), given)
         assert set(told) == {"HOME", "LC_ALL", "https_proxy", "TIDEGAUGE_STACK_ID", "PATH"}
         assert told["PATH"].startswith(str(Path(sys.executable).parent))
-    # Spark's has the user's own secrets, for storage that it writes to.
+    # Spark's environment has the user's own secrets, for the storage that it writes to.
     assert set(given) < set(environment(Installed(load_engine("spark"), Path("/none")), given))
 
 
@@ -153,7 +153,7 @@ def test_the_program_ends_when_the_agent_is_gone(tmp_path: Path, leads_its_group
 
 
 def ends(process: psutil.Process) -> bool:
-    """Whether it is gone within 10 s, but for what init has not buried yet."""
+    """Whether it exits within 10 s; a zombie that init has not reaped yet counts as exited."""
     deadline_s = time.monotonic() + 10
     with suppress(psutil.NoSuchProcess):
         while process.status() != psutil.STATUS_ZOMBIE:

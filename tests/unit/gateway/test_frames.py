@@ -1,4 +1,4 @@
-"""Frames, and what is counted of them."""
+"""Frames and their counts."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What comes in by the network, as sockets give it, and what strangers can make a receiver hold."""
+"""Data received from sockets, and how much a receiver buffers for unknown clients."""
 
 import socket
 import time
@@ -22,7 +22,7 @@ def free_port():
 
 
 def until(receiver, count, deadline_s=5):
-    """What came, once there are so many."""
+    """The received records, once there are `count`."""
     found = []
     end = time.monotonic() + deadline_s
     while len(found) < count:
@@ -48,7 +48,7 @@ def tcp():
 
 
 class Clock:
-    """What a receiver takes for the time: stands still until a test moves it."""
+    """The receiver's clock: advanced by the test only."""
 
     now_s = 1_000.0
 
@@ -153,8 +153,8 @@ def test_connections_are_bounded_and_idle_ones_give_way(tcp, clock, monkeypatch)
 
 @pytest.fixture
 def of_a_run(monkeypatch):
-    """A receiver of the run with the tag `tag of r`, with room for two, of which strangers give way
-    at once."""
+    """A receiver of the run with the tag `tag of r`, with room for two connections; unknown clients
+    may be replaced at once."""
     port = free_port()
     receiver = TcpReceiver(HOST, port, b"tag of r")
     monkeypatch.setattr(receivers, "MAX_CONNECTIONS", 2)
@@ -186,7 +186,7 @@ def test_who_has_sent_a_frame_of_the_run_keeps_its_place_and_strangers_give_way(
     assert other.recv(1) == b""
     assert receiver.turned_away == 2
     late = connect()
-    assert late.recv(1) == b""  # nobody is a stranger any more
+    assert late.recv(1) == b""  # all clients are known now
     for one in (sender, third):
         one.send(framed(b"TGF1tag of r again"))
         assert until(receiver, 1) == [b"TGF1tag of r again"]
@@ -200,7 +200,7 @@ def test_what_a_connection_sends_while_it_gives_way_ends_nothing(of_a_run):
     connect()
     for _ in range(20):
         another = socket.create_connection(sender.getpeername(), timeout=5)
-        stranger.send(b"x")  # ready to be read when it has just been closed
+        stranger.send(b"x")  # readable, although it was just closed
         list(receiver.receive(0.05))
         list(receiver.receive(0.0))
         stranger = another
@@ -244,7 +244,7 @@ def test_a_message_of_zeromq_is_a_frame_and_other_clients_change_nothing():
     stranger.send(b"GET / HTTP/1.1\r\n\r\n" + bytes(10_000))
     context = zmq.Context()
     client = context.socket(zmq.PUSH)
-    client.setsockopt(zmq.LINGER, 0)  # else a test that fails waits for ever
+    client.setsockopt(zmq.LINGER, 0)  # otherwise a failing test would never end
     client.connect(f"tcp://{HOST}:{port}")
     for number in range(3):
         client.send(b"%d" % number)
@@ -269,7 +269,7 @@ def test_of_what_nobody_reads_zeromq_keeps_little_and_the_rest_comes_later():
     while sent < 100 and client.poll(500, zmq.POLLOUT):
         client.send(bytes(MAX_FRAME_BYTES))
         sent += 1
-    assert sent < 100  # 16, and what the sockets of the system hold
+    assert sent < 100  # 16, plus the buffers of the system's sockets
     assert [len(data) for data in until(receiver, sent, 60)] == sent * [MAX_FRAME_BYTES]
     client.close(0)
     context.term()
@@ -294,7 +294,7 @@ def test_connections_to_zeromq_are_bounded_and_who_was_there_stays(monkeypatch):
         assert time.monotonic() < end, receiver.turned_away
         list(receiver.receive(0.05))
     greetings = [one.recv(10) for one in strangers]
-    # libzmq greets whom it accepts; two stay, and the others read the end of what it said.
+    # libzmq greets accepted clients; two stay connected, the others reach the end of the stream.
     ended = [one for one, said in zip(strangers, greetings, strict=True) if is_ended(one, said)]
     assert len(ended) == receiver.turned_away == 8
     client.send(b"second")
@@ -309,7 +309,7 @@ def test_connections_to_zeromq_are_bounded_and_who_was_there_stays(monkeypatch):
 
 
 def is_ended(one, said):
-    """Whether a connection is at its end after what was read of it; nothing more is said to it."""
+    """Whether a connection is at its end after the data read so far; sends nothing."""
     one.settimeout(0.2)
     with suppress(TimeoutError, ConnectionResetError):
         while said:

@@ -1,4 +1,4 @@
-"""The way in while Kafka takes nothing."""
+"""The gateway while Kafka accepts nothing."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ TAG = b"tag of r"
 
 
 class Sender:
-    """A receiver to which one frame comes."""
+    """A receiver that gets one frame."""
 
     turned_away = 0
 
@@ -37,7 +37,7 @@ class Sender:
 
 
 class FullProducer:
-    """Takes nothing."""
+    """Accepts nothing."""
 
     def produce(self, *_record: Any, on_delivery: Any) -> None:
         raise BufferError

@@ -1,4 +1,4 @@
-"""Any load that a workload may ask for, for property tests."""
+"""Any load of a workload, for property tests."""
 
 from hypothesis import strategies as st
 
@@ -9,7 +9,7 @@ seconds = st.integers(1, 40).map(lambda n: n / 4)
 
 
 def simple_loads():
-    """Loads of one shape that is not made of others."""
+    """Loads of a single shape."""
     return st.one_of(
         st.builds(Load, rate_per_second=rates),
         st.builds(
@@ -63,7 +63,7 @@ timed_loads = st.builds(_timed, simple_loads(), seconds)
 
 
 def all_loads():
-    """Those, and sequences and sums of them."""
+    """Single shapes, and sequences and sums of them."""
     parts = st.lists(timed_loads, min_size=1, max_size=3).map(tuple)
     return st.one_of(
         simple_loads(),

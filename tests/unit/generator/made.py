@@ -1,4 +1,4 @@
-"""Loads of literal workloads, and their records decoded."""
+"""Loads of literal workloads, and their decoded records."""
 
 from schemas.json_format import decode_json
 from schemas.protocol import Load, Phases, Pipeline, RunRequest, Workload
@@ -36,7 +36,8 @@ def a_load(load, seconds, **fields):
 
 
 def messages_of(load, limit=50_000):
-    """Topic, key, value, microseconds when due, of every message in the order of preparation."""
+    """Topic, key, value and scheduled microseconds of every message, in the order of
+    preparation."""
     found = []
     for prepared in load.prepared(limit):
         for batch in prepared.batches:
@@ -55,7 +56,7 @@ def decoded(domain, topic, value, wire_format="avro"):
 
 
 def records_of(load, seconds, limit=50_000, **fields):
-    """Input and record of every message, by sequence; keys are checked on the way."""
+    """Input and record of every message, by sequence; also checks the keys."""
     found = []
     made = a_load(load, seconds, **fields)
     domain, wire_format = made.plan.domain, made.plan.request.workload.content.format

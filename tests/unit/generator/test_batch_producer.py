@@ -1,4 +1,4 @@
-"""Counting deliveries by batch, on messages as librdkafka lays them out."""
+"""Delivery counts per batch, on messages in librdkafka's layout."""
 
 import pytest
 from hypothesis import given

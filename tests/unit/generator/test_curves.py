@@ -1,4 +1,4 @@
-"""Load shapes other than a constant rate: exact, whatever the duration, split or tick."""
+"""Load shapes other than a constant rate: exact for every duration, division and tick."""
 
 from itertools import pairwise
 
@@ -18,7 +18,7 @@ S = 1_000_000
 
 
 def counts(load, *times_s):
-    """Records between each two times, seconds."""
+    """Records between consecutive times, seconds."""
     shape = shape_of(Load(**load))
     return [records_between(shape, int(a * S), int(b * S)) for a, b in pairwise(times_s)]
 

@@ -1,4 +1,4 @@
-"""Records of a domain without code, and of code that fails."""
+"""Records of a domain without code, and of failing code."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ ROWS = ("a,1,10,1.5,", "b,2,9007199254740993,2.5,warm")
 
 
 def a_domain(folder: Path, *inputs: str, recording='"data/mine.csv"', code=""):
-    """A domain whose inputs have the same columns. recording: as TOML has it."""
+    """A domain whose inputs have the same columns. recording: as in TOML."""
     folder.mkdir(exist_ok=True)
     lines = ['name = "mine"', f"recording = {recording}" if recording else ""]
     for name in inputs or ("readings",):
@@ -71,7 +71,7 @@ def test_a_recording_is_replayed_in_a_loop_with_the_time_of_the_schedule(tmp_pat
     assert records[0] == ("readings", first)
     assert [record["sensor"] for _, record in records] == ["a", "b", "a", "b"]
     assert [record["at"] - START_MS for _, record in records] == [0, 500, 1_000, 1_500]
-    # A float has no such number.
+    # A float cannot represent this number.
     assert records[1][1]["total"] == 9_007_199_254_740_993
 
 
@@ -101,7 +101,7 @@ def test_shards_together_are_the_whole(tmp_path):
     shards = [records_of(30, 2, domain=domain, shard=(index, 3), limit=7) for index in range(3)]
     together = sorted((one for shard in shards for one in shard), key=lambda o: o[1]["sequence"])
     assert together == records_of(30, 2, domain=domain)
-    # Those of a turn, one of each input, have one generator.
+    # The records of a turn, one of each input, are sent by one generator.
     assert [record["sequence"] for _, record in shards[1][:6]] == [3, 4, 5, 12, 13, 14]
 
 

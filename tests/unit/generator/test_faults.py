@@ -1,4 +1,4 @@
-"""Faults on purpose: which records, and what becomes of them."""
+"""Deliberate faults: which records, and how they are changed."""
 
 from collections import Counter
 
@@ -22,7 +22,7 @@ PINNED_DELAYS_US = [82611, 702, 575101, 500261]
 
 
 def test_the_rule_gives_the_same_kinds_for_ever():
-    """Pinned: who judges a run of last year must find the same records."""
+    """Pinned: judging a run of last year must find the same records."""
     found = fault_rules.kinds(SOME, seed=42, sequences=np.arange(24))
     assert found.tolist() == PINNED_KINDS
     late = fault_rules.delays_us(SOME, seed=42, sequences=np.arange(4))
@@ -36,7 +36,7 @@ def test_every_kind_has_its_share():
 
 def test_another_seed_affects_other_records():
     one, other = fault_rules.kinds(SOME, 1, MANY), fault_rules.kinds(SOME, 2, MANY)
-    assert 0.3 < (one == other).mean() < 0.4  # by chance: the sum of the squares of the shares
+    assert 0.3 < (one == other).mean() < 0.4  # by chance: the sum of the squared shares
 
 
 def test_a_kind_depends_on_nothing_but_seed_and_sequence():

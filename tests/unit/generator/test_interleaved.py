@@ -1,4 +1,4 @@
-"""A load that goes to one pipeline after the other."""
+"""A load sent to two pipelines alternately."""
 
 from collections import Counter
 
@@ -35,7 +35,7 @@ def test_each_block_goes_to_the_topics_of_the_pipeline_whose_turn_it_is():
         (3, "traffic.flow.a"): 20,
         (3, "traffic.speed.a"): 20,
     }
-    # Nothing else is different.
+    # Everything else is the same.
     alone = messages_of(a_load(20, 8))
     assert [message[1:] for message in found] == [message[1:] for message in alone]
 

@@ -1,4 +1,4 @@
-"""Batch encoding gives the codec's bytes."""
+"""Batch encoding gives the same bytes as the codec."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Messages wait for their partition's turn while others are under way."""
+"""Messages wait for their partition's turn while others are in flight."""
 
 import numpy as np
 import pyarrow as pa
@@ -119,8 +119,8 @@ def test_every_message_leaves_once_and_in_its_partitions_order(puts, places, bat
     assert taken == put
 
 
-# Java's murmur2 of these, by Kafka's own tests: -973932308, -790332482, -985981536; their lower 31
-# bits modulo 7.
+# Java's murmur2 of these, from Kafka's own tests: -973932308, -790332482, -985981536; their lower
+# 31 bits modulo 7.
 KEYS = ("21", "foobar", "a-little-bit-long-string")
 
 

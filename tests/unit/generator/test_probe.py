@@ -1,4 +1,4 @@
-"""How much probe traffic is sent, and when its windows close."""
+"""Amount of probe traffic, and when its windows close."""
 
 from collections import Counter
 
@@ -16,7 +16,7 @@ GEM_PACKS = load_domain("gem_packs")
 
 
 class FakeProducer:
-    """Counts records by their key; refuses those of one key."""
+    """Counts records by key; rejects those of one key."""
 
     def __init__(self, refused=b""):
         self.keys = Counter()
@@ -31,7 +31,7 @@ class FakeProducer:
 
 
 def sets_of(records, most, monkeypatch):
-    """How many sets of so many records are sent in a second."""
+    """Number of sets of `records` records that are sent per second."""
     plan, producer = a_plan(1, domain=GEM_PACKS), FakeProducer()
     (one, _) = plan.records.probe_set(0, NOW_MS)
     monkeypatch.setattr(plan.records, "probe_set", lambda number, now_ms: [one] * records)

@@ -1,4 +1,4 @@
-"""What happens to the load when the Kafka client cannot take it."""
+"""The load when the Kafka client does not accept records."""
 
 import threading
 from collections import Counter
@@ -35,7 +35,7 @@ RATE = 100
 
 
 class FakeBackend:
-    """Keeps what it is given while `takes()` allows; acknowledges at once."""
+    """Stores messages while `takes()` allows; acknowledges at once."""
 
     last_error = ""
 
@@ -66,7 +66,7 @@ class FakeBackend:
 
 
 class FakeClock:
-    """Each reading is `step_us` later than the one before; sleeping takes no time but its own."""
+    """Each reading is `step_us` later than the one before; sleeping takes exactly its duration."""
 
     def __init__(self, step_us):
         self._now_us = PLAN.load_start_ms * 1000
@@ -108,7 +108,8 @@ def test_a_load_is_sent_whole_and_in_order():
 
 
 def test_a_load_that_is_shortened_ends_earlier_and_its_seconds_have_the_new_phases():
-    """Of a warm-up of ten seconds one is left; measured is one, and three are the cool-down."""
+    """The warm-up is shortened from ten seconds to one; one second is measured, and three are the
+    cool-down."""
     phases = Phases(warm_up_s=10, measure_s=1, cool_down_s=3)
     long = PhasePlan(load_start_ms=1000, phases=phases)
     short = long.model_copy(update={"phases": phases.model_copy(update={"warm_up_s": 1})})

@@ -1,4 +1,4 @@
-"""What is published about how well the schedule was kept."""
+"""The published statistics about the schedule."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def in_second(second, records):
 
 
 def send(found, seconds, delays_us, sent_us=5_000_000):
-    """Count records of these seconds as sent with these delays, all of them at one time."""
+    """Count records of these seconds as sent with these delays, all at one time."""
     seconds = np.asarray(seconds, np.int32)
     due_us = sent_us - np.asarray(delays_us, np.int64)
     none = np.zeros(len(seconds), np.int8)
@@ -119,7 +119,7 @@ def test_events_add_up_whenever_they_are_taken(rounds):
 def test_a_second_is_kept_until_all_of_it_is_sent_and_settled():
     found = statistics()
     found.open_until(0)
-    found.delivered(0, 4, 0)  # the reports may be faster than the thread that sends
+    found.delivered(0, 4, 0)  # delivery reports may arrive before the sending thread counts them
     assert len(found.take_changes(11_000)) == 1
     send(found, in_second(0, 3), [0, 0, 0])
     found.given_up(in_second(0, 1))

@@ -1,4 +1,4 @@
-"""A load that goes in through the network, where it cannot."""
+"""A load through the gateway, in cases where this is impossible."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.unit
 
 
 class Told:
-    """Takes lifecycle events."""
+    """Accepts lifecycle events."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, Any]] = []
@@ -27,13 +27,13 @@ class Told:
 
 
 def test_a_gateway_that_cannot_be_reached_by_udp_is_told_in_words() -> None:
-    # An address of IPv6 is no name that a socket of IPv4 finds.
+    # An IPv4 socket cannot resolve an IPv6 address.
     with pytest.raises(ClientError, match="no gateway answers at ::1:17081: "):
         open_link("udp", ("::1", 17_081), b"hello")
 
 
 def test_a_load_through_a_gateway_is_refused_where_there_are_two_generators(tmp_path: Path) -> None:
-    """Each would take what the other sends for its own."""
+    """Each would count the other's records as its own."""
     request = a_request()
     workload = request.workload.model_copy(update={"transport": "tcp"})
     plan = RunPlan(request=request.model_copy(update={"workload": workload}), start_offsets={})

@@ -1,4 +1,4 @@
-"""Whose a data folder is, and who can open it."""
+"""Owner and permissions of a data folder."""
 
 import os
 import stat

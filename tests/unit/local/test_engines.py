@@ -1,4 +1,4 @@
-"""Why an engine could not be installed, in a sentence."""
+"""Errors of an engine's installation, in one sentence."""
 
 from pathlib import Path
 

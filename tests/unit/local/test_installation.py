@@ -1,4 +1,4 @@
-"""What is downloaded at first use, and what is said when that fails."""
+"""Downloads on first use, and their error messages."""
 
 from pathlib import Path
 
@@ -61,7 +61,7 @@ def test_so_does_every_tool_that_installs_an_engine(
     assert {"install", "--no-deps", "--require-hashes", "deploy/local/build.lock"} <= set(build)
     assert {"install", "--no-deps", "--require-hashes", "--no-build-isolation"} <= set(fill)
     assert fill[-1] == str(place.python_lock)
-    assert uv or "--use-pep517" in fill  # an older pip would ask for the package wheel
+    assert uv or "--use-pep517" in fill  # an older pip would need the package wheel
 
 
 def test_an_empty_trust_store_is_what_javas_own_tool_writes():

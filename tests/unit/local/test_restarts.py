@@ -1,4 +1,4 @@
-"""How often a part is started again."""
+"""How often a part is restarted."""
 
 import pytest
 from hypothesis import given

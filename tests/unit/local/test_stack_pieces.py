@@ -1,4 +1,4 @@
-"""The state file, the order of stopping, logs, and the sentences of failures."""
+"""The state file, the stop order, logs, and error messages."""
 
 import json
 import os
@@ -69,7 +69,7 @@ def test_what_was_written_is_read_back_and_forgotten_when_removed(tmp_path: Path
 def test_what_cannot_be_written_leaves_what_was_there(tmp_path: Path):
     file = StateFile(tmp_path)
     file.write(STATE)
-    (tmp_path / f"stack.{os.getpid()}").mkdir()  # in the way of the new file
+    (tmp_path / f"stack.{os.getpid()}").mkdir()  # blocks the new file
     with pytest.raises(OSError, match="Is a directory"):
         file.write(replace(STATE, phase="stopping"))
     assert file.read() == STATE

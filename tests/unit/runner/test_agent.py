@@ -1,4 +1,4 @@
-"""The agent: what commands do to programs, and what is said about it."""
+"""The agent: effects of commands on programs, and published events."""
 
 import json
 import os
@@ -30,13 +30,13 @@ FOR_EVER = """import sys; print('{"event": "ready"}', flush=True); sys.stdin.rea
 
 @pytest.fixture(autouse=True)
 def many_cores(monkeypatch):
-    """Whatever machine this is, it starts several drivers at once."""
+    """Enough cores to start several drivers at once, on any machine."""
     monkeypatch.setattr("services.runner.agent.STARTING_AT_ONCE", 8)
 
 
 @dataclass
 class Said:
-    """Events as the agent says them: lifecycle, and others by topic."""
+    """Events published by the agent: lifecycle, and others by topic."""
 
     events: list = field(default_factory=list)
     others: list = field(default_factory=list)
@@ -68,7 +68,7 @@ def an_agent(folder, said, *arguments):
 
 
 class Starter:
-    """Starts a process that runs `code` where the agent would start an engine's program."""
+    """Starts a process that runs `code` in place of an engine's program."""
 
     def __init__(self, code=FOR_EVER, log=""):
         self.code, self.log, self.started = code, log, []
@@ -88,7 +88,7 @@ class Starter:
 
 
 def until(agent, condition, deadline_s=10):
-    """Let the agent watch until something is so."""
+    """Run the agent until a condition is true."""
     end = time.monotonic() + deadline_s
     while not condition():
         assert time.monotonic() < end, "not in time"
@@ -96,7 +96,7 @@ def until(agent, condition, deadline_s=10):
 
 
 def ready(agent, said, count=1):
-    """Let the agent watch until so many pipelines were ready."""
+    """Run the agent until `count` pipelines were ready."""
     until(agent, lambda: sum(e[0] in ("ready", "pipeline_up") for e in said.events) >= count)
 
 
@@ -229,7 +229,7 @@ def test_the_last_meaningful_line_is_no_stack_frame(log, line):
 
 
 def killed(agent, said, starter):
-    """The agent after it has seen that a program which had been ready was killed."""
+    """The agent after it noticed that a ready program was killed."""
     driver = starter.started[-1]
     ready(agent, said, len(starter.started))
     driver.process.kill()
@@ -311,7 +311,7 @@ def test_drivers_that_are_kept_serve_the_next_run_of_the_same_pipelines(tmp_path
         ("ready", "r2", "a", {"version": "1"}),
     ]
     assert len(starter.started) == 1
-    assert (tmp_path / "runs" / "r1").exists()  # where its checkpoints are
+    assert (tmp_path / "runs" / "r1").exists()  # contains its checkpoints
     agent.stop("r2")
     assert starter.started[0].process.poll() is not None
     assert not (tmp_path / "runs" / "r1").exists()
@@ -421,7 +421,7 @@ def test_what_a_program_says_becomes_events_of_the_run(tmp_path):
     until(agent, lambda: said.others)
     agent.watch()
     assert said.events == [("ready", "r1", "a", {"version": "1"})]
-    ((topic, run_id, fields),) = said.others  # none of a stage that it does not publish
+    ((topic, run_id, fields),) = said.others  # none for a stage that it does not publish
     assert (topic, run_id) == ("results.pipeline", "r1")
     head = {"run_id": "r1", "time": 1, "producer": "runner"}
     _, event = codec.decode(codec.encode("results_pipeline", head | fields))

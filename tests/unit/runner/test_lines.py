@@ -1,4 +1,4 @@
-"""What a program says: lines of the contract, others, and floods of them."""
+"""Output of a program: lines of the contract, others, and floods of them."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""How the command of a pipeline's program is made."""
+"""The command line of a pipeline's program."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""How services on this machine are asked: past any proxy, and what a broken answer is called."""
+"""Requests to services on this machine: without a proxy, and errors of broken responses."""
 
 import socket
 import threading
@@ -26,7 +26,8 @@ ASKERS: list[Callable[[str], Any]] = [
 
 @contextmanager
 def server(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
-    """A server that gives every request this answer and hangs up: its address, and the requests."""
+    """A server that sends this response to every request and closes: its address, and the
+    requests."""
     requests: list[bytes] = []
 
     def serve() -> None:
@@ -49,7 +50,7 @@ def server(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
 
 
 def _request(file: BinaryIO) -> bytes:
-    """A request with its body; what is left unread would reset the connection."""
+    """A request with its body; unread data would reset the connection."""
     lines = list(takewhile(lambda line: line != b"\r\n", file))
     lengths = [int(line.split(b":")[1]) for line in lines if line.lower().startswith(b"content-l")]
     return b"".join(lines) + file.read(sum(lengths))

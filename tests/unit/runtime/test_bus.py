@@ -1,4 +1,4 @@
-"""The bus, as the conductor and the console read it."""
+"""The bus as read by the conductor and the console."""
 
 from typing import Any
 from unittest.mock import Mock
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.unit
 
 
 def test_a_client_that_fetches_is_asked_for_no_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broker would answer each question only when the fetch before it is over."""
+    """The broker would respond to each offset query only after the previous fetch."""
     clients: list[Client] = []
     monkeypatch.setattr(bus, "assigned_consumer", lambda *_, **__: Client.of(clients))
     events: Any = None  # nothing is decoded here
@@ -30,7 +30,7 @@ def test_a_client_that_fetches_is_asked_for_no_offsets(monkeypatch: pytest.Monke
 
 
 class Spoken(Client):
-    """A client that has one event."""
+    """A client with one event."""
 
     value = b""
 

@@ -1,4 +1,4 @@
-"""Stages that are computed from other stages than the domain says."""
+"""Stages that read other stages than the domain declares."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def test_what_a_stage_cannot_read_is_refused(reads: dict[str, str], reason: str)
 def test_a_source_that_the_other_stage_does_not_publish_as_it_is_is_refused() -> None:
     fields = TRAFFIC.model_dump()
     tumbling = next(one for one in fields["stages"] if one["name"] == "tumbling")
-    tumbling["aggregates"][0]["of"] = ("flow.num_lanes",)  # of a join the largest of both
+    tumbling["aggregates"][0]["of"] = ("flow.num_lanes",)  # for a join, the maximum of both
     reason = "^reads: tumbling needs flow.num_lanes, which join does not publish$"
     with pytest.raises(ValueError, match=reason):
         rewired(TRAFFIC.model_validate(fields), {"tumbling": "join"})

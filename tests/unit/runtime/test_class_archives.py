@@ -1,4 +1,4 @@
-"""Which options a JVM gets for its archive of classes, and whose archives are used."""
+"""The JVM options for class data sharing archives, and whose archives are used."""
 
 import json
 import os
@@ -149,7 +149,7 @@ def test_without_a_version_of_java_or_a_list_of_jars_there_is_none(
     "text", ["", "[]", "{}", '{"java_home": 1, "options": [], "class_path": ""}']
 )
 def test_a_recipe_that_makes_no_sense_is_no_error(archive: ClassArchive, text: str) -> None:
-    archive.options()  # makes the folder
+    archive.options()  # creates the folder
     archive.recipe.write_text(text)
     (archive.folder / f"{archive.name}.pid1.classes").write_text("java/lang/Object\n")
     said: list[str] = []

@@ -1,4 +1,4 @@
-"""Records that could not be used, as they are kept."""
+"""How unusable records are stored."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.unit.kafka_clients import Kept, Message
 
 pytestmark = pytest.mark.unit
 
-BROKERS_LIMIT = 1_048_588  # of a batch, unless the broker is told otherwise
+BROKERS_LIMIT = 1_048_588  # of a batch, by default
 LARGEST = b"v" * BROKERS_LIMIT
 
 

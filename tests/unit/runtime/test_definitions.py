@@ -1,4 +1,5 @@
-"""A wrong workload or pipeline gives one sentence with the file, the field and what was allowed."""
+"""An invalid workload or pipeline gives one sentence with the file, the field and the allowed
+values."""
 
 import pytest
 

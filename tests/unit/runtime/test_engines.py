@@ -1,4 +1,4 @@
-"""Engines: what their files say, and what a pipeline's file must say for them."""
+"""Engines: the contents of their files, and the settings they require in a pipeline's file."""
 
 import json
 import os
@@ -189,7 +189,7 @@ def test_a_secret_is_refused_because_a_run_publishes_its_pipelines(fields, named
     assert "TIDEGAUGE_SPARK_CONF" in sentence
     assert "xyz" not in sentence
     with pytest.raises(ValueError, match=f"{named} looks like a secret") as refused:
-        Pipeline.model_validate({"name": "p", "summary": "-"} | fields)  # as a command says it
+        Pipeline.model_validate({"name": "p", "summary": "-"} | fields)  # as in a command
     assert "xyz" not in str(refused.value)
 
 

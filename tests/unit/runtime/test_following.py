@@ -1,4 +1,4 @@
-"""A command that cannot be carried out is a dead letter, and the next one is obeyed."""
+"""A command that cannot be executed becomes a dead letter, and the next one is executed."""
 
 import threading
 
@@ -18,7 +18,7 @@ def command(number):
 
 
 class Consumer:
-    """Has two commands."""
+    """A consumer with two commands."""
 
     def __init__(self):
         self._left = [Message(command(number)) for number in (1, 2)]

@@ -1,4 +1,4 @@
-"""The health server with clients that hold its connections."""
+"""The health server with clients that keep connections open."""
 
 import socket
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Where an engine's own environment is, and what of it is not there."""
+"""The location of an engine's own environment, and its missing parts."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Runs whose two pipelines are measured in turns, each on input topics of its own."""
+"""Runs that measure two pipelines alternately, each with its own input topics."""
 
 import pytest
 from pydantic import ValidationError

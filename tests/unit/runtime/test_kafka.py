@@ -1,4 +1,4 @@
-"""Which topics there are, as the broker says it."""
+"""Existing topics, as reported by the broker."""
 
 from types import SimpleNamespace
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.unit
 
 
 class Answering:
-    """A consumer that is told this of the topic `t`."""
+    """A consumer with this metadata for the topic `t`."""
 
     def __init__(self, *partitions, error=None):
         self._topic = SimpleNamespace(partitions=dict.fromkeys(partitions), error=error)
@@ -58,5 +58,5 @@ def test_the_client_of_a_command_writes_nothing_of_its_own_to_the_terminal(clien
     nobody = admin_client(ServiceSettings(kafka_bootstrap="127.0.0.1:1"), client)
     with pytest.raises(KafkaException):
         nobody.list_topics(timeout=1)
-    # Clients that other tests left behind may write there, too.
+    # Clients left over from other tests may write there, too.
     assert ("127.0.0.1:1/" in capfd.readouterr().err) is says

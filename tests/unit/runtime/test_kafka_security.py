@@ -1,4 +1,4 @@
-"""One set of security settings, for clients of every make."""
+"""One set of security settings, for all Kafka clients."""
 
 import pytest
 

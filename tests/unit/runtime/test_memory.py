@@ -1,4 +1,4 @@
-"""What a process has in its memory."""
+"""Memory usage of a process."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Whether the ports of a stack are ones that the system gives away."""
+"""Whether the ports of a stack are in the system's ephemeral range."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What tells a process from all others with its pid."""
+"""Identity of a process beyond its pid."""
 
 import os
 import subprocess

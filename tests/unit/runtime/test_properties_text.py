@@ -1,4 +1,4 @@
-"""Java's properties files: what is written is what Java reads."""
+"""Java's properties files: Java reads back the written values."""
 
 import re
 
@@ -33,7 +33,7 @@ def test_a_key_cannot_end_early_or_become_a_comment():
 
 
 def java_reads(text):
-    """As java.util.Properties.load is specified, for text without continued lines."""
+    """As specified for java.util.Properties.load, for text without continuation lines."""
     found = {}
     for line in text.splitlines():
         if not line.lstrip(" \t\f") or line.lstrip(" \t\f")[0] in "#!":

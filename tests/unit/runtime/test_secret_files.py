@@ -1,4 +1,4 @@
-"""What a secret may be, and that a secret is whole whatever happens while it is made."""
+"""Allowed secrets, and atomic creation of secrets."""
 
 import os
 import re
@@ -128,7 +128,7 @@ def test_what_is_not_a_regular_file_is_refused_without_waiting(folder):
         (US, 0o600, False, None),
         (US, 0o400, False, None),
         (US, 0o640, False, "is open to others (mode 0640)"),
-        (ROOT, 0o640, False, None),  # an administrator gives it to the group of a service
+        (ROOT, 0o640, False, None),  # an administrator grants it to the group of a service
         (ROOT, 0o644, False, "is open to others (mode 0644)"),
         (ROOT, 0o660, False, "is open to others (mode 0660)"),
         (SOMEBODY, 0o600, False, "belongs to another user (uid 1001)"),
@@ -154,7 +154,7 @@ def test_a_secret_of_another_user_is_refused(folder):
 
 
 def test_a_file_of_a_container_is_taken_from_a_read_only_mount(folder):
-    """As Compose mounts it: one file, owned by a user the container does not have, mode 0644."""
+    """As mounted by Compose: one file, owned by a user unknown in the container, mode 0644."""
     source = folder / "source"
     source.write_text(GOOD)
     source.chmod(0o644)

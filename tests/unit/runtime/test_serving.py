@@ -1,4 +1,4 @@
-"""A service that is started before the broker is ready waits until it is told."""
+"""A service started before the broker is ready waits for a signal."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Settings come from the environment and a file; a wrong one ends the start with one line."""
+"""Settings come from the environment and a file; an invalid one stops the start with one line."""
 
 from pathlib import Path
 
@@ -125,7 +125,7 @@ def test_services_log_in_at_a_broker_elsewhere_that_has_an_open_listener_too(tmp
     secret = tmp_path / "secrets" / "kafka"
     with pytest.raises(SecretFileError, match=f"{secret} cannot be used: No such file"):
         settings.client_properties  # noqa: B018
-    assert not secret.exists()  # a new one would be wrong
+    assert not secret.exists()  # a new one would not match
     secret.parent.mkdir()
     secret.write_text("given to the broker too\n")
     secret.chmod(0o600)

@@ -1,4 +1,4 @@
-"""The load of a workload that wants a share of the sustainable rate."""
+"""The load of a workload at a share of the sustainable rate."""
 
 from dataclasses import dataclass, field
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.unit
 
 @dataclass
 class Rates:
-    """A store that knows sustainable rates by pipeline."""
+    """A store with sustainable rates by pipeline."""
 
     known: dict[str, float] = field(default_factory=dict)
 

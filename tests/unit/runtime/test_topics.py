@@ -1,4 +1,4 @@
-"""What the broker is told about a topic, and on which brokers it is kept."""
+"""Settings of created topics, and the brokers of their replicas."""
 
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -38,8 +38,8 @@ def test_the_producers_time_and_other_settings_are_had_by_asking():
 
 
 class Cluster:
-    """An admin client that finds as many brokers as `joining` says, one look after the other, and
-    the last number ever after; it notes what is created."""
+    """An admin client that sees the numbers of brokers in `joining`, one per call, and then always
+    the last one; it records created topics."""
 
     def __init__(self, *joining, there=()):
         self._joining = list(joining)

@@ -1,4 +1,4 @@
-"""Which webhooks settings may name."""
+"""Webhooks allowed in settings."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Percentiles over counts are those of the sorted data."""
+"""Percentiles of counts equal those of the sorted data."""
 
 import math
 from collections import Counter

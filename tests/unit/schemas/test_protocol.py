@@ -1,4 +1,4 @@
-"""What the services say to each other."""
+"""Messages between services."""
 
 import pytest
 from pydantic import ValidationError

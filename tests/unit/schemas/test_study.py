@@ -1,4 +1,4 @@
-"""A study that contradicts itself is refused with the place."""
+"""A contradictory study is rejected with the location of the error."""
 
 import pytest
 from pydantic import ValidationError

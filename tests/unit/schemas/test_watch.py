@@ -1,4 +1,4 @@
-"""What a watch file may not say."""
+"""Invalid watch files."""
 
 import pytest
 from pydantic import ValidationError

@@ -7,7 +7,7 @@ from tests.traffic import TRAFFIC
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
-    """A local session with the settings of a driver, on static data."""
+    """A local session with a driver's settings, for static data."""
     from services.spark_pipeline.pipeline import SparkPipeline
     from services.spark_pipeline.session import open_session, spark_conf
     from services.spark_pipeline.settings import SparkSettings

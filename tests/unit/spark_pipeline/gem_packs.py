@@ -1,4 +1,4 @@
-"""Hand-written purchases and ads, and what each stage must publish of them."""
+"""Hand-written purchases and ads, and the expected outputs of each stage."""
 
 from services.runtime.domains import load_domain
 from tests.unit.spark_pipeline.observations import START_MS
@@ -6,7 +6,7 @@ from tests.unit.spark_pipeline.observations import START_MS
 GEM_PACKS = load_domain("gem_packs").spec
 CODEC = GEM_PACKS.codec
 
-# Sequence, user, gem pack, price, geography and second. No country has the geography gxxx.
+# Sequence, user, gem pack, price, geography and second. No country contains the geography gxxx.
 PURCHASES = (
     (0, "u1", "A", 100.0, "g000", 0.5),
     (1, "u1", "B", 150.0, "g000", 0.5),

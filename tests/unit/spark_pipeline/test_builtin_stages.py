@@ -1,4 +1,4 @@
-"""The built-in stages: their logic on static rows, and what the watermark does in real batches."""
+"""The built-in stages: their logic on static rows, and the watermark in real batches."""
 
 import json
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.integration
 
 
 def published(stage, flows, speeds, **windows):
-    """What a built-in stage makes of both inputs."""
+    """The outputs of a built-in stage for both inputs."""
     domain = TRAFFIC.resolved(windows)
     frames = {"flow": flows, "speed": speeds}
     made = built_in(frames, stateful_steps(domain, stage), Inputs.of(domain, stage))
@@ -22,7 +22,7 @@ def published(stage, flows, speeds, **windows):
 
 
 def rows_of(stage, spark, observations, **windows):
-    """Rows of a stage on static data: there is no watermark, every window is over."""
+    """Rows of a stage on static data: there is no watermark, and every window is closed."""
     frame = spark.createDataFrame(observations, OBSERVATION)
     flows = frame.where("flow_vehicles_per_hour IS NOT NULL")
     speeds = frame.where("speed_km_per_hour IS NOT NULL")
@@ -71,7 +71,7 @@ def test_sliding_gives_the_change_against_one_and_two_seconds_before(spark):
 def test_sliding_has_no_change_against_a_second_that_has_nothing(spark):
     rows = [*both(0, 120, 66.0), flow(1, 100), *both(2, 150, 99.0)]
     found = {row["window_start"]: row for row in rows_of("sliding", spark, rows)}
-    assert sorted(found) == [-2, 0]  # the window whose newest second is 1 has no mean of speed
+    assert sorted(found) == [-2, 0]  # the window whose newest second is 1 has no mean speed
     assert found[0]["flow_change_short"] is None
     assert (found[0]["flow_change_long"], found[0]["speed_change_long"]) == (0.25, 0.5)
 
@@ -89,7 +89,7 @@ def test_long_windows_count_lanes_and_not_their_flows(spark):
 
 
 def test_long_sliding_windows_compare_their_newest_parts(spark):
-    # Parts of a minute; the first two of five have nothing.
+    # Parts of a minute; the first two of five are empty.
     rows = [*both(125, 20, 80.0), *both(180, 10, 40.0), *both(239, 30, 60.0), *both(290, 10, 20.0)]
     found = {
         row["window_start"]: row
@@ -104,7 +104,7 @@ def test_long_sliding_windows_compare_their_newest_parts(spark):
 
 
 class Batches:
-    """A stage as a query over files, one batch per call: rows in, rows published out."""
+    """A stage as a query over files, one batch per call: rows in, published rows out."""
 
     def __init__(self, spark, stage, folder):
         self.spark, self.folder, self.number = spark, folder, 0
@@ -123,8 +123,8 @@ class Batches:
         return files.withWatermark("observed_at", "0 seconds")
 
     def add(self, *rows):
-        """Give the rows, wait until nothing more follows from them, and return all that was
-        published so far."""
+        """Add the rows, wait until they cause no further output, and return all rows published so
+        far."""
         names = [part.split()[0] for part in OBSERVATION.split(", ")]
         self.number += 1
         for kind, column in (("flow", -2), ("speed", -1)):

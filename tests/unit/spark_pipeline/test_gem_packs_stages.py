@@ -1,5 +1,5 @@
-"""Kinds of stages with a domain whose inputs share all their columns: hand-written records in,
-encoded, through source, kinds and encoding, and what the watermark does in real batches."""
+"""Kinds of stages with a domain whose inputs share all their columns: encoded hand-written records
+through source, kinds and encoding, and the watermark in real batches."""
 
 import base64
 import json
@@ -31,7 +31,7 @@ def in_order(rows):
 
 
 def read_records(spark, read=None):
-    """What reads hand-written records; read: topics that were read are added to it."""
+    """Reads hand-written records; read: collects the topics that were read."""
     rows = [
         (topic, b"k", gem_packs.value(topic, fields), 0, 0, at(60))
         for topic, fields in gem_packs.records()
@@ -91,7 +91,7 @@ def test_windows_that_time_closes_are_built_in_only(spark, stage, pipeline):
 
 
 def with_stages(*stages):
-    """The domain with other stages, whose records are those of its own."""
+    """The domain with other stages, whose records have their own schemas."""
     fields = GEM_PACKS.model_dump()
     return DomainSpec.model_validate(fields | {"stages": [*fields["stages"][:2], *stages]})
 
@@ -155,8 +155,8 @@ class Batches:
         )  # fmt: skip
 
     def add(self, purchases=(), ads=()):
-        """Give records, wait until nothing more follows from them, and return all that was
-        published so far."""
+        """Add records, wait until they cause no further output, and return all outputs published so
+        far."""
         self.number += 1
         for topic, given in zip(GEM_PACKS.topics, (purchases, ads), strict=True):
             values = [gem_packs.value(topic, fields) for fields in given]
@@ -194,7 +194,7 @@ def one(sequence, second, price=200.0, geo="g000", run="r"):
 
 
 def windows_of(rows, run="r"):
-    """Second at which each window of a run starts."""
+    """Start second of each window of a run."""
     return sorted((row["window_start"] - START_MS) / 1000 for row in rows if row["run_id"] == run)
 
 
@@ -212,7 +212,7 @@ def test_probes_long_before_the_load_neither_stop_the_watermark_nor_drop_the_loa
     query = batches(stage)
     probes = [one(number, number - 60, run="r-probe") for number in range(3)]
     found = query.add(probes, probes[:1])
-    assert windows_of(found, "r-probe") == []  # the second input has shown no end yet
+    assert windows_of(found, "r-probe") == []  # the second input has not reached the end yet
     found = query.add([one(0, 0)], [one(0, 0), one(1, 0.9)])
     assert windows_of(found, "r-probe") == [-60]
     assert windows_of(found) == []

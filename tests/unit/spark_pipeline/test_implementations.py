@@ -1,5 +1,5 @@
-"""The same outputs in every implementation: a domain of two inputs with the same columns, so that
-only the input itself tells their records apart."""
+"""All implementations publish the same outputs: a domain of two inputs with the same columns, so
+that only the input itself distinguishes their records."""
 
 import json
 
@@ -99,7 +99,7 @@ def published(spark, stage, implementation):
         for part, both in parts.items()
         for topic, x in zip(("a", "b"), both, strict=True)
     ]
-    # Of a join it has no other side, and its window is not complete.
+    # In a join it has no counterpart, and its window is incomplete.
     rows.append(("a", b"k", DOMAIN.codec.encode("reading", reading(9, "p", 7.0)), 0, 0, at(60)))
     frame = spark.createDataFrame(rows, RAW)
     source = Source(lambda topics: frame.where(frame["topic"].isin(*topics)), "r")
@@ -108,7 +108,7 @@ def published(spark, stage, implementation):
 
 
 def of_windows(rows, *columns):
-    """By the second at which a window starts, its columns."""
+    """Columns by the start second of a window."""
     return {
         (row["window_start"] - START_MS) // 1000: tuple(row[name] for name in columns)
         for row in rows

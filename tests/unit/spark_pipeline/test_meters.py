@@ -1,4 +1,4 @@
-"""Which beans of the JVM tell of which stage, and what they say."""
+"""Which JVM beans belong to which stage, and their values."""
 
 import math
 
@@ -22,7 +22,7 @@ TYPE = "kafka.consumer:type=consumer-fetch-manager-metrics"
             f'{TYPE},client-id={CLIENT},topic=traffic.flow,partition="0"',
             Bean("join", CLIENT, "records-lag"),
         ),
-        # A topic's sums are those of its consumer; other clients are of no stage.
+        # A topic's sums belong to its consumer; other clients belong to no stage.
         (f"{TYPE},client-id={CLIENT},topic=traffic.flow", None),
         (f"{TYPE},client-id=consumer-{GROUP}.join-{UUID}--1780-driver-0-1", None),
         (f"{TYPE},client-id=consumer-engine.other.run.join-{UUID}-5-executor-1", None),
@@ -46,7 +46,7 @@ def test_rows_are_those_since_the_reading_before_and_lags_add_up() -> None:
     assert readings([(first, 100.0), (second, 20.0)], before) == {"join": Reading(120, None)}
     found = readings([(first, 150.0), (second, 20.0), (lag, 7.0), (lag, 3.0)], before)
     assert found == {"join": Reading(50, 10)}
-    # A consumer that was opened anew counts from 0 again; one that has read nothing has no lag.
+    # A reopened consumer counts from 0 again; one that has read nothing has no lag.
     found = readings([(first, 30.0), (second, 25.0), (lag, math.nan)], before)
     assert found == {"join": Reading(35, None)}
     assert readings([(first, 31.0)], before) == {"join": Reading(1, None)}

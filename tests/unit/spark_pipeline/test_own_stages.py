@@ -1,4 +1,4 @@
-"""A domain's own `spark.py`: where it is found, and what it replaces."""
+"""A domain's own `spark.py`: how it is found, and what it replaces."""
 
 import json
 from textwrap import dedent
@@ -62,7 +62,7 @@ DOMAIN = """
     window = { size_s = 1, slide_s = 1 }
     aggregates = [{ column = "x", function = "min", of = ["readings.x"] }]
 """
-# A thousand is added, so that a test can tell who computed it.
+# Adds a thousand, so that a test can see which code computed it.
 OWN = '''
     """Stages of one's own."""
 
@@ -103,7 +103,7 @@ def folder(tmp_path):
 
 
 def found_in(folder, data):
-    """The functions of a folder that the command line has read."""
+    """The functions of a folder read by the command line."""
     domain = load_domain(str(folder))
     keep_definitions(data, [], [], [domain])
     return domain.spec, own_functions(domain.spec, data)

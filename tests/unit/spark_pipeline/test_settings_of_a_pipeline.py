@@ -1,4 +1,4 @@
-"""What a driver makes of a pipeline and a plan: settings, offsets, stages, progress events."""
+"""What a driver derives from a pipeline and a plan: settings, offsets, stages, progress events."""
 
 import json
 from pathlib import Path
@@ -162,7 +162,7 @@ def test_reading_begins_at_the_offsets_of_the_plan_in_both_input_topics():
         ("Processing new data", True),
         ("Waiting for data to arrive", True),
         ("Waiting for next trigger", True),
-        ("Running", True),  # continuous mode says only this
+        ("Running", True),  # the only report of continuous mode
     ],
 )
 def test_a_query_is_initialised_once_it_has_its_offsets(message, initialised):
@@ -213,7 +213,7 @@ def test_the_reason_of_a_failure_is_one_line_without_stack_trace():
 
 
 class Query:
-    """A query as far as its progress reports go."""
+    """A query with progress reports only."""
 
     name = "join"
 
@@ -230,7 +230,7 @@ class Query:
 
 
 class StreamingQueryReport(dict):
-    """A dict that has its own JSON, as Spark's reports have."""
+    """A dict with its own JSON, like Spark's reports."""
 
     @property
     def json(self):
@@ -238,7 +238,7 @@ class StreamingQueryReport(dict):
 
 
 class Voice:
-    """The lines said."""
+    """Collects the output lines."""
 
     def __init__(self):
         self.times = []
@@ -264,7 +264,7 @@ def test_every_progress_report_is_said_once():
 
 
 class Meters:
-    """What the consumers say, one reading after the other."""
+    """Consecutive readings of the consumers."""
 
     def __init__(self, *readings):
         self.readings = list(readings)
@@ -290,6 +290,6 @@ def test_between_reports_the_consumers_say_once_a_second_what_was_read():
     ]  # fmt: skip
     query.progress(1)
     reporter.report([query])
-    # Its 40 rows were counted before.
+    # Its 40 rows were already counted.
     assert [line["input_rows"] for line in voice.lines] == [800, 200, 0]
     assert voice.lines[-1]["detail"]["numInputRows"] == 40

@@ -1,4 +1,4 @@
-"""Where Spark runs, from the settings of the service."""
+"""Spark's master and deployment, from the settings of the service."""
 
 import shlex
 from pathlib import Path
@@ -35,7 +35,7 @@ def conf(**settings):
 
 
 def test_a_local_master_has_the_slots_that_the_queries_need_unless_told_otherwise():
-    # Two topics of two partitions for each of two queries, and one task of the shuffle.
+    # Two topics of two partitions for each of two queries, and one shuffle task.
     assert conf()["spark.master"] == "local[9]"
     assert conf(spark_master="local[20]")["spark.master"] == "local[20]"
     assert "spark.cores.max" not in conf()
@@ -67,7 +67,7 @@ def test_a_cluster_that_the_pipeline_names_itself_is_one_too():
         ({}, {"spark_master": "spark://h:7077"}, ("spark://h:7077", "9", None)),
         ({"workers": 3, "standalone": True}, {}, ("local-cluster[3,1,1024]", "3", "1")),
         ({"standalone": True}, {}, ("local-cluster[9,1,1024]", "9", None)),
-        # It would wait for ever for the tasks that have no slot.
+        # It would wait forever for slots for its tasks.
         ({"workers": 3, "standalone": True, "mode": "real-time"}, {}, ("local[9]", None, None)),
     ],
 )

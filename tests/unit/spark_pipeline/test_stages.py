@@ -50,7 +50,7 @@ def record(kind, **fields):
 
 
 def rows_published(spark, stage, raw, wire_format="avro", **fields):
-    """Rows that a stage publishes of (topic, key, value), the first of them at offset 0."""
+    """Published rows of a stage for (topic, key, value), the first of them at offset 0."""
     full = [(*each, 0, offset, at(60)) for offset, each in enumerate(raw)]
     frame = spark.createDataFrame(full, RAW)
     given = {"name": "p", "summary": "-", "mode": "micro-batch"} | fields
@@ -174,7 +174,7 @@ def test_sliding_has_no_change_against_a_flow_or_speed_of_zero(spark):
 
 
 def test_sliding_withholds_a_window_in_which_one_second_lacks_a_lane(spark):
-    # As many records as a complete window has, but the second lane was there twice at second 0.
+    # As many records as in a complete window, but the second lane occurred twice at second 0.
     lane2 = {"lane": "lane2", "num_lanes": 2}
     rows = [row for second in range(3) for row in both(second, 60, 70.0, num_lanes=2)]
     rows += [

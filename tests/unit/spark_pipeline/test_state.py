@@ -1,4 +1,4 @@
-"""Kinds with a state of their own: the pure functions on literal rows."""
+"""Kinds with custom state: the pure functions on literal rows."""
 
 from functools import partial
 
@@ -33,7 +33,7 @@ def both(time_ms, flow_value, speed_value, **where):
 
 
 def published(rule, *batches):
-    """What a rule publishes batch by batch."""
+    """Outputs of a rule, batch by batch."""
     memory, found = {}, []
     for rows in batches:
         found.append(list(rule(memory, remember(memory, rows, LAYOUT, KEEP_MS))))

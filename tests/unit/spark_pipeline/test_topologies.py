@@ -1,4 +1,5 @@
-"""Chained and via topics: each stage from what the stage before publishes, on static rows."""
+"""Chained and via topics: each stage computed from the outputs of the previous one, on static
+rows."""
 
 import json
 
@@ -51,7 +52,7 @@ def encoded(topic, record, wire_format):
 
 
 class Topics:
-    """Topics as static rows: the inputs, and what was put into them."""
+    """Topics as static rows: the inputs, and the published outputs."""
 
     def __init__(self, spark, wire_format="avro"):
         values = [(topic, encoded(topic, one, wire_format)) for topic, one in OBSERVATIONS]
@@ -65,7 +66,7 @@ class Topics:
         return self._spark.createDataFrame(found, RAW)
 
     def publish(self, stage, pipeline, domain=TRAFFIC):
-        """What a stage makes of the topics, which is in its topic then."""
+        """Compute a stage from the topics and add its outputs to its topic."""
         rows = outputs(self.source, domain, stage, pipeline).collect()
         made = [row for row in rows if "topic" not in row or row["topic"] != "dead-letter"]
         topic = f"output.{pipeline.name}.{stage}"
@@ -138,7 +139,7 @@ def test_outputs_that_do_not_tell_their_input_cannot_be_joined(spark):
 
 def test_a_chain_takes_the_windows_from_the_join(spark):
     topics = Topics(spark)
-    # Of lane2 in the third second there is no pair, so its flow is not in the window.
+    # lane2 has no pair in the third second, so its flow is not in the window.
     chain = rewired(TRAFFIC, {"tumbling": "join"})
     assert windows(topics.publish("tumbling", CHAINED, chain)) == {*TUMBLING, (2, 1, 75, 90.0)}
     assert windows(topics.publish("tumbling", CHAINED)) == {*TUMBLING, (2, 2, 150, 90.0)}
@@ -148,7 +149,7 @@ def test_via_topics_a_query_needs_a_slot_for_the_one_topic_that_it_reads():
     # ingest 2 topics, parse 1, join 1 + 1, sliding 1 + 1; with two partitions each.
     stages = ("ingest", "parse", "join", "sliding")
     assert slots(VIA_TOPICS, TRAFFIC, stages, 2) == 4 + 2 + 3 + 3
-    # Of output topics with five: all but what ingest reads.
+    # With output topics of five: all except those read by ingest.
     assert slots(VIA_TOPICS, TRAFFIC, stages, 2, 5) == 4 + 5 + 6 + 6
     by_itself = VIA_TOPICS.model_copy(update={"topology": "independent"})
     assert slots(by_itself, TRAFFIC, stages, 2) == 4 + 4 + 5 + 5

@@ -112,7 +112,7 @@ def test_a_page_of_elsewhere_is_kept_out(named):
         ("[::1]:17072", "http://[::1]:17072"),
         ("localhost", "http://localhost:80"),
         ("localhost:443", "https://localhost"),
-        ("localhost:17072", "https://tide:8443"),  # a proxy's, by its name
+        ("localhost:17072", "https://tide:8443"),  # a proxy's name
     ],
 )
 def test_pages_of_the_store_itself_and_of_allowed_hosts_are_let_in(host, origin):

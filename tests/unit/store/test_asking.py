@@ -1,4 +1,4 @@
-"""What may be asked over HTTP and how a request is read; the DDL's files; where to go on."""
+"""What may be queried over HTTP and how a request is parsed; the DDL's files; resume offsets."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the page of dashboards may ask, and what becomes of it."""
+"""What the dashboard page may query, and how its queries are changed."""
 
 import json
 from pathlib import Path
@@ -55,7 +55,7 @@ def sql(**fields):
 
 
 def test_a_target_is_asked_with_its_own_least_interval_and_constants():
-    # An hour in 5000 points would be a second each; the panel says at least ten.
+    # An hour in 5000 points would be one per second; the panel's minimum is ten seconds.
     assert sql(panel=1, points=5000) == ("SELECT 10, 'kept'", 10)
 
 

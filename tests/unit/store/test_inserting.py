@@ -1,4 +1,4 @@
-"""An insert that fails is made again, waits longer each time, and ends in the end."""
+"""A failed insert is retried with increasing delays, and finally given up."""
 
 import pyarrow as pa
 import pytest
@@ -13,7 +13,7 @@ BLOCK = pa.table({"_topic": ["t", "t"], "_partition": [0, 0], "_offset": [4, 5],
 
 
 class Engine:
-    """Fails as often as told; `kept` are the offsets of its table."""
+    """Fails as often as given; `kept` are the offsets in its table."""
 
     def __init__(self, *errors: EngineError | None) -> None:
         self.errors = list(errors)
@@ -31,7 +31,7 @@ class Engine:
 
 
 class Time:
-    """A clock that only waiting moves."""
+    """A clock that only waiting advances."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -73,7 +73,7 @@ def test_an_insert_that_never_works_ends_with_its_error_in_time():
     engine = Engine(*(EngineError(f"before {number}") for number in range(100)))
     with pytest.raises(EngineError, match="before 7"):
         insert(engine, retry_s=20)
-    assert engine.waited_s == 0.25 + 0.5 + 1 + 2 + 4 + 5 + 5  # the next 5 s would be too long
+    assert engine.waited_s == 0.25 + 0.5 + 1 + 2 + 4 + 5 + 5  # the next 5 s would exceed the limit
 
 
 def test_a_store_that_is_told_to_stop_does_not_try_again():

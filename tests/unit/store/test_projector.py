@@ -1,4 +1,4 @@
-"""The projector begins where the bus ends by then, also while records go on arriving."""
+"""The projector starts at the bus's end offsets at that time, even while records arrive."""
 
 from types import SimpleNamespace
 
@@ -17,14 +17,14 @@ PLACE = (DEAD_LETTER, 0)
 
 
 def letter(offset: int) -> Message:
-    """A dead letter that cannot be read, at this offset."""
+    """A dead letter at this offset that cannot be decoded."""
     return Message(
         topic=DEAD_LETTER, partition=0, offset=offset, value=b"no dead letter", timestamp=(2, 0)
     )
 
 
 class Engine:
-    """Keeps how far the table of dead letters got."""
+    """Stores the position of the table of dead letters."""
 
     def __init__(self) -> None:
         self.positions: dict[tuple[str, int], int] = {}
@@ -44,8 +44,8 @@ class Engine:
 
 
 class GrowingBus:
-    """One partition of dead letters that cannot be read; each poll finds one more than there was
-    when its end was asked for."""
+    """One partition of undecodable dead letters; each poll returns one more than there were when
+    its end offset was queried."""
 
     def __init__(self) -> None:
         self.end = 3

@@ -1,4 +1,4 @@
-"""Sums per minute, what a table has already, retention, and the comparison after a rebuild."""
+"""Sums per minute, existing rows of a table, retention, and the comparison after a rebuild."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""The embedded engine does not open a folder that it could spoil."""
+"""The embedded engine does not open a folder that it could damage."""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Records of the bus become rows of their tables."""
+"""Records of the bus are converted to rows of their tables."""
 
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -189,7 +189,7 @@ def test_an_unusable_record_among_dead_letters_becomes_a_row_and_no_dead_letter(
     assert (row["value"], row["time"], row["producer"]) == (b"\xffno", NEW_YEAR_MS, "store")
 
 
-BEYOND = 2**31  # no partition of Kafka has this number, nor has Arrow's column room for it
+BEYOND = 2**31  # beyond Kafka's partition numbers and Arrow's column type
 
 
 def test_a_record_that_arrow_does_not_take_is_unusable_and_its_neighbours_are_not():

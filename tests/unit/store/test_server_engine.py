@@ -1,5 +1,5 @@
-"""What an insert into a server means that ends without ClickHouse's own answer: its proxies refuse,
-break off and cut short here."""
+"""The meaning of an insert into a server that ends without ClickHouse's own response: a proxy
+rejects it, closes the connection or truncates the response."""
 
 import http.client
 import socket
@@ -23,8 +23,8 @@ ITS_OWN = {"X-ClickHouse-Exception-Code": "252"}
 
 
 class Server(BaseHTTPRequestHandler):
-    """Takes whole requests. `how` says what becomes of an INSERT: a status with headers, or
-    `break off` or `cut short`; anything else is answered."""
+    """Accepts whole requests. `how`: the outcome of an INSERT: a status with headers, or `break
+    off` or `cut short`; anything else gets a response."""
 
     how: tuple[int, dict[str, str]] | str = (200, {})
 
@@ -47,7 +47,7 @@ class Server(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Says nothing."""
+        """Do not log."""
 
 
 @contextmanager
@@ -110,7 +110,7 @@ def test_a_server_on_this_machine_is_asked_past_any_proxy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("http_proxy", "HTTP_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")  # nobody is there
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # nothing listens there
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     with engine(tmp_path, (200, {})) as found:

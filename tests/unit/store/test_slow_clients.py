@@ -1,4 +1,4 @@
-"""Clients that take their time over a request: they do not keep others out for ever."""
+"""Slow clients do not block others indefinitely."""
 
 import http.client
 import select
@@ -26,7 +26,7 @@ Opener = Callable[[], socket.socket]
 
 
 class Engine:
-    """Answers everything with the query; one that is `wait`, when it is told to go on."""
+    """Returns the query itself; the query `wait` blocks until it is released."""
 
     begun = threading.Semaphore(0)
     go_on = threading.Event()
@@ -40,7 +40,7 @@ class Engine:
 
 @pytest.fixture
 def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """Of a store that takes two connections and half a second for a request."""
+    """Port of a store that allows two connections and half a second per request."""
     monkeypatch.setattr(http_connections, "CONNECTIONS", 2)
     monkeypatch.setattr(http_interface, "REQUEST_TIMEOUT_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as probe:
@@ -54,7 +54,7 @@ def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 @pytest.fixture
 def connect(port: int) -> Iterator[Opener]:
-    """Opens a connection; all are closed in the end."""
+    """Opens connections; all are closed at the end."""
     with ExitStack() as opened:
         yield lambda: opened.enter_context(
             socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)
@@ -62,7 +62,7 @@ def connect(port: int) -> Iterator[Opener]:
 
 
 def drip(connection: socket.socket, data: bytes) -> None:
-    """Send a byte now and then, until the other side has had enough."""
+    """Send a byte now and then until the other side disconnects."""
     with suppress(OSError):
         for byte in data:
             connection.sendall(bytes([byte]))
@@ -70,7 +70,7 @@ def drip(connection: socket.socket, data: bytes) -> None:
 
 
 def whole_answer(connection: socket.socket) -> bytes:
-    """What comes until the end of a pong."""
+    """All data until the end of a pong."""
     found = b""
     while not found.endswith(b"Ok.\n"):
         data = connection.recv(1000)
@@ -96,7 +96,7 @@ def ping(port: int) -> tuple[int, bytes]:
 def test_a_request_that_comes_byte_by_byte_is_given_up(
     at_once: bytes, slowly: bytes, connect: Opener
 ) -> None:
-    """It would be whole after 20 s, and no byte comes late."""
+    """It would be complete after 20 s, and no single byte is late."""
     begun_s = time.monotonic()
     connection = connect()
     connection.sendall(at_once)
@@ -135,7 +135,7 @@ def test_whoever_finds_only_running_queries_is_told_so(port: int, connect: Opene
 
 def test_a_client_may_pause_between_two_requests(port: int) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
-    for pause_s in (0, 0.6):  # longer than a request may take
+    for pause_s in (0, 0.6):  # longer than the limit of a request
         time.sleep(pause_s)
         connection.request("POST", "/", b"SELECT 1")
         assert connection.getresponse().read() == b"SELECT 1"

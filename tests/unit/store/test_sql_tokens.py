@@ -1,4 +1,4 @@
-"""The tokens of a query and the bounds that hold before it is parsed."""
+"""The tokens of a query and the limits checked before parsing."""
 
 import time
 
@@ -115,7 +115,7 @@ def test_what_nests_grows_or_is_too_long_is_refused_at_once(text):
     started = time.process_time()
     with pytest.raises(TextError):
         scan(f"SELECT {text}")
-    assert time.process_time() - started < 2  # 0.2 s where it takes longest
+    assert time.process_time() - started < 2  # at most 0.2 s
 
 
 @pytest.mark.parametrize(

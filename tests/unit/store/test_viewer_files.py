@@ -1,4 +1,4 @@
-"""The files of the page: complete, pinned, and nothing from elsewhere."""
+"""The files of the page: complete, pinned, and self-contained."""
 
 import hashlib
 import re

@@ -11,7 +11,8 @@ class _Group:
 
 
 def verdicts_of(inputs, outputs, relation, counts_missing=True):
-    """How often each (verdict, input time, output time) is there, of pairs (identity, time)."""
+    """Number of occurrences of each (verdict, input time, output time), for pairs (identity,
+    time)."""
     found = Counter()
     for name in {one for one, _ in (*inputs, *outputs)}:
         mine = sorted(ms for one, ms in inputs if one == name)
@@ -56,8 +57,8 @@ def _of_one(inputs, outputs, relation, counts_missing):
 
 
 def windows_of(inputs, outputs, relation):
-    """The same of windows: inputs are (identity, time, event time), outputs (identity, time, begin,
-    end)."""
+    """The same for windows: inputs are (identity, time, event time), outputs (identity, time,
+    begin, end)."""
     found, known, waiting, had, often = Counter(), [], [], {}, Counter()
 
     def is_judged(output):

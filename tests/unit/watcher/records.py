@@ -1,4 +1,4 @@
-"""Records of watched topics as Kafka's client gives them."""
+"""Records of watched topics as returned by the Kafka client."""
 
 import io
 
@@ -15,7 +15,7 @@ def message(topic, value=None, key=None, ms=1_000, partition=0, offset=0, header
 
 
 def a_watch(**fields):
-    """A watch of the topics `in` and `out` by key; fields replace what it says."""
+    """A watch of the topics `in` and `out` by key; fields override its settings."""
     plain = {"name": "w", "inputs": [{"topic": "in"}], "outputs": [{"topic": "out"}]}
     return Watch.model_validate(plain | fields)
 

@@ -1,4 +1,4 @@
-"""Event times however they are written."""
+"""Event times in every format."""
 
 import pytest
 

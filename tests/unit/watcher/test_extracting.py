@@ -1,4 +1,4 @@
-"""Identities in every format, and the reason where a record has none."""
+"""Identities in every format, and the reason if a record has none."""
 
 import base64
 import json
@@ -38,7 +38,7 @@ FINGERPRINT = crc_64_avro(canonical(ORDER).encode()).to_bytes(8, "little")
 
 
 def identities(topic, *messages):
-    """Hashes of the records that have one, and the reasons of the others."""
+    """Hashes of the records with an identity, and the reasons for the others."""
     found = Extractor(WatchedTopic.model_validate({"topic": "t", **topic}), None).extract(
         [*messages]
     )
@@ -226,7 +226,7 @@ def test_a_hash_depends_on_the_value_alone(values):
 
 
 def test_hashes_stay_what_they_are():
-    # Positions that were written by an earlier version are read by later ones.
+    # Positions written by an earlier version are read by later ones.
     assert hashes([b"", b"a", b"orders-17"]).tolist() == HASHES
 
 

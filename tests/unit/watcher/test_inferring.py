@@ -1,4 +1,4 @@
-"""What is guessed of two topics."""
+"""Settings inferred from two topics."""
 
 import json
 import tomllib

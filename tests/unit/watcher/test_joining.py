@@ -1,4 +1,4 @@
-"""Which inputs of a join become one group, however they are read."""
+"""Which inputs of a join form a group, in any reading order."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ KEEP_MS = 20
 
 
 def inputs_of(pairs):
-    """Records of (identity, time), in order of time, each with its number as offset."""
+    """Records of (identity, time), ordered by time, with consecutive offsets."""
     names = np.array([name for name, _ in pairs], np.uint64)
     times = np.array([ms for _, ms in pairs], np.int64)
     zeros, codes = np.zeros(len(pairs), np.int64), np.zeros(len(pairs), np.int32)
@@ -22,7 +22,7 @@ def inputs_of(pairs):
 
 
 def one_by_one(pairs, count):
-    """Identity and time of every group, of a loop over single inputs."""
+    """Identity and time of every group, computed by a loop over single inputs."""
     groups, waiting = [], {}
     for name, ms in pairs:
         mine = waiting.setdefault(name, [])
@@ -36,7 +36,7 @@ def one_by_one(pairs, count):
 
 
 def judged(pairs, count, cuts_ms):
-    """The same, judged up to each of some times, and to the end."""
+    """The same, judged up to each of the given times, and to the end."""
     joining, found = Joining(count, KEEP_MS), []
     whole = inputs_of(pairs)
     begin_ms = 0

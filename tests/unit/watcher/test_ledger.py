@@ -1,4 +1,4 @@
-"""Verdicts on watched outputs: by hand, and against a loop over single records."""
+"""Verdicts on watched outputs: worked out by hand, and compared with a loop over single records."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def records(*pairs):
 
 
 def told(judged):
-    """(verdict, input, output) of each, NONE_MS as None."""
+    """(verdict, input, output) of each, with NONE_MS as None."""
     columns = (judged.verdict.tolist(), judged.input_ms.tolist(), judged.output_ms.tolist())
     return sorted(
         (verdict, *(None if ms == NONE_MS else ms for ms in times))

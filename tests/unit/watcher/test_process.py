@@ -1,4 +1,4 @@
-"""How a watch begins, goes on, ends and begins anew, with a bus and a cluster that are lists."""
+"""How a watch starts, resumes, ends and starts anew, with lists in place of a bus and a cluster."""
 
 import json
 import threading
@@ -22,7 +22,7 @@ RELATION = {"deadline_ms": 10, "give_up_ms": 20, "remember_ms": 50}
 
 
 class Bus:
-    """Notes what is published: topic, run id and fields."""
+    """Records published events: topic, run id and fields."""
 
     def __init__(self):
         self.events, self.failed = [], 0
@@ -93,7 +93,7 @@ def bus(monkeypatch):
 
 @pytest.fixture
 def at_s(monkeypatch):
-    """Sets the time at which processes begin."""
+    """Sets the start time of processes."""
 
     def set_time(seconds):
         monkeypatch.setattr(process, "now_ms", lambda: 1000 * seconds)
@@ -112,7 +112,7 @@ def shop(**fields):
 
 
 def watched(watch, settings, records=3):
-    """A watch that has begun and read some records."""
+    """A watch that has started and read some records."""
     keep_watch(settings.data, watch)
     watching = process.open_watching(watch, settings)
     watching.reader.records = [
@@ -229,7 +229,7 @@ def test_a_run_that_only_the_killed_process_had_begun_is_concluded(
     end_watch(settings.data, "w")
     begun = {
         ("watch-w-19700101-010000-1", protocol.WATCH_BEGUN),
-        ("watch-w-19700101-020000-2", protocol.WATCH_BEGUN),  # of another beginning
+        ("watch-w-19700101-020000-2", protocol.WATCH_BEGUN),  # of another start
         ("watch-w-eu-19700101-010000-1", protocol.WATCH_BEGUN),
     }
     monkeypatch.setattr(position, "read_published", lambda *_: Published(events=begun))

@@ -1,4 +1,4 @@
-"""Which processes there are for the watches of a data folder."""
+"""The processes for the watches of a data folder."""
 
 from types import SimpleNamespace
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.unit
 
 
 class Process:
-    """A process that goes on until it is told to end."""
+    """A process that runs until it is stopped."""
 
     def __init__(self, code_at_end=0):
         self.returncode, self._code = None, code_at_end
@@ -29,7 +29,7 @@ class Process:
 
 
 class Started:
-    """Notes which processes were started; marks those that only conclude with a minus."""
+    """Records started processes; those that only conclude are marked with a minus."""
 
     def __init__(self):
         self.names, self.processes = [], []
@@ -78,7 +78,7 @@ def test_what_could_not_be_concluded_is_tried_again_after_a_pause(tmp_path):
     events = SimpleNamespace(lifecycle=lambda *_event, **fields: told.append(fields["detail"]))
     processes = Processes(tmp_path, events, started, lambda: now_s[0])
     processes.tick()
-    started.processes[0].returncode = 1  # the watched cluster is away
+    started.processes[0].returncode = 1  # the watched cluster is unreachable
     for now_s[0] in (1.0, 1.5, 3.0):
         processes.tick()
     assert started.names == ["-w", "-w"]

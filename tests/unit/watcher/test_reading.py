@@ -1,4 +1,4 @@
-"""A reader of topics of a cluster that is a table of what it answers."""
+"""A reader of topics, with a cluster whose responses are in a table."""
 
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -18,8 +18,8 @@ PLACE = ("t", 0)
 
 
 class Cluster:
-    """A topic `t` of one partition. id: of the topic; describing, offsets: the error that is the
-    answer to each question, or None."""
+    """A topic `t` of one partition. id: of the topic; describing, offsets: the error returned to
+    each request, or None."""
 
     def __init__(self):
         self.id, self.end = "one", 100
@@ -64,12 +64,12 @@ def answer(value, error):
 
 
 def notice(code):
-    """An error that the client says of the partition."""
+    """An error reported by the client for the partition."""
     return Message("t", 0, 0, None, None, None, KafkaError(code), None, 0)
 
 
 class Time:
-    """Passes when told to."""
+    """Advanced by the test only."""
 
     ms = 1_000_000
 

@@ -1,4 +1,4 @@
-"""Schemas of a registry that is asked for them, answers or does not."""
+"""Schemas of a registry that responds or fails."""
 
 import json
 import urllib.error
@@ -22,7 +22,7 @@ NESTED = '{"type": "array", "items": ' * 50_000
 
 
 class Asked:
-    """Answers by id, and notes which were asked for. error: what is raised for the others."""
+    """Returns schemas by id, and records the requested ids. error: raised for the others."""
 
     def __init__(self, **known):
         self.known = {int(name[1:]): value for name, value in known.items()}

@@ -1,4 +1,4 @@
-"""A share that follows the rate: when it changes, and that counts are exact on it."""
+"""A sample whose share follows the rate: when it changes, and that its counts are exact."""
 
 import json
 from collections import Counter
@@ -17,13 +17,13 @@ pytestmark = pytest.mark.unit
 
 RELATION = {"deadline_ms": 2_000, "give_up_ms": 10_000, "remember_ms": 20_000}
 BEGIN_MS = 1_000_000
-# From which second on so many inputs come a second; each has about one output.
+# Inputs per second from the given second on; each has about one output.
 RATES = ((0, 4), (30, 18), (90, 1))
 END_S = 320
 
 
 def traffic():
-    """(identity, time) of inputs, each of another identity, and of outputs with faults."""
+    """(identity, time) of inputs with distinct identities, and of outputs with faults."""
     inputs, outputs, number = [], [], 0
     for second in range(END_S):
         rate = next(rate for since, rate in reversed(RATES) if since <= second)
@@ -46,7 +46,7 @@ def a_bounded_watch():
 
 
 def run(cut_ms, killed_ms=None):
-    """Events and changes of a watch that judges every `cut_ms`, and goes on from what was saved."""
+    """Events and changes of a watch that judges every `cut_ms`, and resumes from saved state."""
     watch = a_bounded_watch()
     watched, events, changes = Watched(watch, 0), [], []
     sides = [records(topic, side) for topic, side in zip(("in", "out"), traffic(), strict=True)]
@@ -71,7 +71,7 @@ CHANGES = [(40_000, 0.25), (170_000, 0.5), (230_000, 1.0)]
 
 
 def expected():
-    """Verdicts of a loop over all records, of those that are in the share at their time."""
+    """Verdicts of a loop over all records, for those in the share at their time."""
     latencies, verdicts = Counter(), Counter()
     inputs, outputs = traffic()
     by_name = {}

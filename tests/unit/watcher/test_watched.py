@@ -1,4 +1,4 @@
-"""A watch without Kafka: from records to events, however they are read."""
+"""A watch without Kafka: from records to events, in any reading order."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Verdicts on watched windows: by hand, and against a loop over single records."""
+"""Verdicts on watched windows: worked out by hand, and compared with a loop over single records."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ HOPPING = RELATION.model_copy(update={"windows": 2})
 
 
 def records(rows):
-    """Of (identity, time, event time) or (identity, time, begin, end)."""
+    """Records of (identity, time, event time) or (identity, time, begin, end)."""
     count = len(rows)
     return Records(
         np.array([one[0] for one in rows], np.uint64),
@@ -32,7 +32,7 @@ def records(rows):
 
 
 def summed(parts):
-    """Verdicts with how often they are there, those that were taken back deducted."""
+    """Verdicts with their counts, less those that were retracted."""
     found = {}
     for verdict, input_ms, output_ms in (one for part in parts for one in told(part)):
         is_back = verdict == FOUND

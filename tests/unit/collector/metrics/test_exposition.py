@@ -1,4 +1,4 @@
-"""Prometheus's text format becomes samples, or a reason why not."""
+"""Prometheus's text format is parsed to samples, or rejected with a reason."""
 
 import math
 from contextlib import suppress
@@ -122,7 +122,7 @@ def test_a_line_that_is_too_long_is_refused():
 
 @given(st.one_of(st.text(), st.text(alphabet='a_:{}="\\#, \n\t1.eN+-TYPE')))
 def test_any_text_is_samples_or_a_reason(text):
-    with suppress(NoAnswerError):  # any other error fails
+    with suppress(NoAnswerError):  # any other error fails the test
         for sample in read(text):
             assert math.isfinite(sample.value)
             assert sample.kind in ("counter", "gauge", "untyped")

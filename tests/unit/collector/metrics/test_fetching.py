@@ -1,4 +1,4 @@
-"""One page over HTTP: within its bounds, or a reason why not."""
+"""One page over HTTP: within its limits, or an error with a reason."""
 
 import threading
 import time
@@ -18,7 +18,7 @@ PAGE = b"up_to_here 1\n"
 
 
 class Pages(BaseHTTPRequestHandler):
-    """Answers as the path says, and notes which paths were asked for."""
+    """Responds as the path says, and records the requested paths."""
 
     asked: list[str]
 
@@ -47,12 +47,12 @@ class Pages(BaseHTTPRequestHandler):
     def endless(self) -> None:
         self.send_response(200)
         self.end_headers()
-        with suppress(OSError):  # until the client has had enough
+        with suppress(OSError):  # until the client disconnects
             while True:
                 self.wfile.write(b"x" * 65_536)
 
     def slow(self) -> None:
-        """A whole answer in the end, a byte at a time."""
+        """Send a complete response, a byte at a time."""
         with suppress(OSError):
             for byte in b"HTTP/1.0 200 OK\r\n\r\n" + PAGE:
                 self.wfile.write(bytes([byte]))
@@ -62,10 +62,10 @@ class Pages(BaseHTTPRequestHandler):
         self.wfile.write(b"SSH-2.0-none\r\n")
 
     def nothing(self) -> None:
-        """Hang up."""
+        """Close the connection."""
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Do not log."""
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_anything_else_is_a_reason_and_nothing_is_followed(page, reason, server)
 
 
 def test_a_page_that_comes_byte_by_byte_is_given_up(server):
-    """It would be whole after some 3 s, and no byte comes late."""
+    """It would be complete after about 3 s, and no single byte is late."""
     with pytest.raises(NoAnswerError, match=r"^it did not answer within 0\.5 s$"):
         fetch(f"{server}/slow", 0.5, 1000)
 

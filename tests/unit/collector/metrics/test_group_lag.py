@@ -1,4 +1,4 @@
-"""How far consumer groups are behind."""
+"""The lag of consumer groups."""
 
 from concurrent.futures import Future
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""From the values of counters to what they grew by."""
+"""Increases of counters, from their values."""
 
 import sys
 

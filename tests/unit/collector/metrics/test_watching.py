@@ -1,4 +1,4 @@
-"""Sources are asked one after the other; one that gives nothing is a gap that is seen."""
+"""Sources are polled in turn; a source without data leaves a visible gap."""
 
 import threading
 import time
@@ -16,7 +16,7 @@ UP, DOWN = Sample("up", {}, GAUGE, 1.0), Sample("up", {}, GAUGE, 0.0)
 
 
 class Scripted:
-    """A source that answers what it was told to, a counter's value or a failure, and then waits."""
+    """A source that returns the given counter values or failures, and then waits."""
 
     def __init__(self, name, *answers):
         self.name = name
@@ -86,7 +86,7 @@ def test_a_source_that_hangs_keeps_nobody_from_taking_what_came_before(log):
 
 
 def test_a_source_with_a_mistake_ends_the_asking_and_that_is_not_hidden(log, monkeypatch):
-    monkeypatch.setattr(threading, "excepthook", lambda _args: None)  # else it would be printed
+    monkeypatch.setattr(threading, "excepthook", lambda _args: None)  # do not print it
     watching = Watching([Scripted("x", RuntimeError("a mistake"))], 1.0, log)
     watching.start()
     with pytest.raises(RuntimeError, match=r"^the thread that asks for metrics has ended$"):

@@ -13,7 +13,7 @@ FRAME = Frame("A chart", "seconds", "ms", 10.0)
 
 
 def drawn(chart: str) -> list[str]:
-    """What the curves' paths say, without the pieces of line beside their names."""
+    """The path data of the curves, without the line pieces beside their names."""
     paths = [path.attrib["d"] for path in ET.fromstring(chart).iter("path")]
     return paths[: len(paths) // 2]
 

@@ -32,7 +32,7 @@ LINES = Timelines(
 
 
 class Tags(HTMLParser):
-    """Counts elements, and what refers to anything outside of the page."""
+    """Counts elements, and references to anything outside the page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Markup that is escaped by construction, and a page on which no value becomes markup."""
+"""Markup is escaped by construction, and no value on a page becomes markup."""
 
 import copy
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def test_what_is_not_markup_is_text(made: Markup, text: str) -> None:
 
 
 def test_joined_strings_are_text_again() -> None:
-    # Whoever forgets to keep markup as markup sees it escaped, not interpreted.
+    # Plain concatenation loses the markup type, so the text is escaped, not interpreted.
     forgotten = "".join([element("b", "x"), "<i>"])
     assert element("p", forgotten) == "<p>&lt;b&gt;x&lt;/b&gt;&lt;i&gt;</p>"
 
@@ -56,7 +56,7 @@ def test_only_one_module_makes_markup() -> None:
 
 
 class Elements(HTMLParser):
-    """Counts elements and the attributes that would run something."""
+    """Counts elements and the attributes that would execute something."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Elements(HTMLParser):
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where the numbers, texts and nothings of a nest of dictionaries and lists are."""
+    """Paths of the numbers, texts and nulls in nested dictionaries and lists."""
     items = value.items() if isinstance(value, dict) else enumerate(value)
     for key, each in items:
         if isinstance(each, dict | list | tuple):
@@ -97,7 +97,7 @@ def test_no_value_of_a_run_becomes_markup(which: str, path: tuple[Any, ...]) -> 
     request = replaced(REQUEST, path) if which == "request" else REQUEST
     try:
         text = page(report, request, LINES)
-    except (TypeError, ValueError):  # it must be a number there, and is not
+    except (TypeError, ValueError):  # a number is required there
         return
     assert "<img" not in text
     assert not {"b", "img"} & {shape.partition(" ")[0] for shape in Elements(text).shape}

@@ -1,4 +1,4 @@
-"""Charts of ranges: a dot, a line, crosses of another source, and a name for each row."""
+"""Charts of ranges: a dot, a line, crosses for another source, and a name per row."""
 
 import re
 

@@ -6,7 +6,7 @@ from schemas.study import Study
 
 
 def report(valid: bool = True, clean: bool = True, **stages: Any) -> dict[str, Any]:
-    """Of a run of the pipeline `p`; stages: their cells."""
+    """Report of a run of the pipeline `p`; stages: their cells."""
     return {
         "valid": valid,
         "invalid_reasons": [] if valid else ["The generator was late."],
@@ -31,7 +31,7 @@ def cell(p50: float | None = None, p99: float | None = None, **more: Any) -> dic
 
 
 def study(**changes: Any) -> Study:
-    """Two systems, one of which the paper has, and one experiment."""
+    """Two systems, one of which is in the paper, and one experiment."""
     fields = {
         "name": "s",
         "title": "A study",
@@ -61,7 +61,7 @@ def study(**changes: Any) -> Study:
 
 
 def experiment(**changes: Any) -> dict[str, Any]:
-    """One of two stages."""
+    """An experiment with two stages."""
     return {
         "name": "latency",
         "title": "Latency",

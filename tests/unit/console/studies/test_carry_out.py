@@ -1,4 +1,4 @@
-"""What is done of a study, in which order, and when it stops."""
+"""Which runs of a study are done, in which order, and when it stops."""
 
 import pytest
 from rich.console import Console
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.unit
 
 
 class Stack:
-    """A stack that only remembers what was asked of it."""
+    """A stack that records its calls."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -39,7 +39,7 @@ def stack(monkeypatch):
 
 
 def carried_out(monkeypatch, tmp_path, stack, valid, **limits):
-    """Carry the study out with runs whose validity is given, in order; returns what was run."""
+    """Carry out the study with runs of the given validity, in order; returns the runs."""
     answers = iter(valid)
 
     def done(run, *_rest):

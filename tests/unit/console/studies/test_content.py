@@ -1,4 +1,5 @@
-"""The page of a study says what was measured, what the paper says, and what is blank."""
+"""The page of a study contains the measured values and the paper's, and blank cells for missing
+ones."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Figures of a study come from the report of a run, and are blank where it lacks them."""
+"""Figures of a study come from the report of a run, and are blank if it lacks them."""
 
 from typing import get_args
 

@@ -1,4 +1,4 @@
-"""Which runs of a study are done is kept, and an unreadable file is one sentence."""
+"""The finished runs of a study are stored; an unreadable file gives one sentence."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which runs a study needs at a scale."""
+"""The runs of a study at a scale."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the verb `study` tells of what others wrote."""
+"""How the verb `study` reports errors of other parts."""
 
 import io
 from argparse import Namespace

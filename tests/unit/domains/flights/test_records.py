@@ -1,4 +1,4 @@
-"""What states of aircraft say, and that the same seed says it again."""
+"""Contents of aircraft states, and their reproducibility from a seed."""
 
 import hashlib
 import math
@@ -22,7 +22,7 @@ def made(rate, seconds, **fields):
 
 
 def of_one_aircraft(seconds, **content):
-    """States of the only aircraft, one a second of the load and one a second of flight."""
+    """States of the only aircraft, one per second of the load and of flight."""
     return made(1, seconds, content={"aircraft": 1, "time_factor": 1} | content)
 
 
@@ -81,7 +81,7 @@ def test_shards_and_slices_change_no_record(count, limit, rate):
 
 
 def metres_between(first, second):
-    """Along the great circle, by the haversine."""
+    """Great-circle distance, by the haversine formula."""
     (lat1, lon1), (lat2, lon2) = (map(math.radians, place) for place in (first, second))
     half = math.sin((lat2 - lat1) / 2) ** 2
     half += math.cos(lat1) * math.cos(lat2) * math.sin((lon2 - lon1) / 2) ** 2

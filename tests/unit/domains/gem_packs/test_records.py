@@ -1,4 +1,4 @@
-"""What purchases and ads say, and that the same seed says it again."""
+"""Contents of purchases and ads, and their reproducibility from a seed."""
 
 import csv
 import hashlib
@@ -102,7 +102,7 @@ def test_shards_and_slices_change_no_record(count, limit, rate):
     ("match", "shares"), [(0, (0.0, 0.0)), (0.3, (0.28, 0.32)), (1, (1.0, 1.0))]
 )
 def test_so_many_purchases_answer_the_ad_of_their_pair(match, shares):
-    # With ten million users two drawn ones are never the same.
+    # With ten million users two draws are never equal.
     found = pairs(made(10_000, 1, content={"match": match, "users": 10_000_000}))
     same = [
         (p["user_id"], p["gem_pack_id"], p["geo"]) == (a["user_id"], a["gem_pack_id"], a["geo"])

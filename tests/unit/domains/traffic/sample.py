@@ -10,5 +10,5 @@ NDW = a_plan(2).records.own.recording
 
 
 def traffic_content(**fields):
-    """Options as the domain has them. Raises DefinitionError."""
+    """Options of the domain's content. Raises DefinitionError."""
     return content_of(TRAFFIC, Content(**fields))

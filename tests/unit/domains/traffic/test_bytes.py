@@ -1,4 +1,4 @@
-"""The same seed gives the same bytes as every version before: runs can be repeated years later."""
+"""A seed gives the same bytes in every version: runs can be repeated years later."""
 
 import hashlib
 
@@ -15,7 +15,7 @@ MANY_KEYS = {"distribution": "zipf", "sites": 50, "exponent": 1.2}
 NORMAL_KEYS = {"distribution": "normal", "sites": 50, "spread": 0.2}
 REPLAY = Load(shape="replay", speed=60)
 
-# Made with revision f3903cb, where the generator knew no other domain.
+# Generated with revision f3903cb, in which traffic was the only domain.
 BYTES = [
     ("as in the data", 400, 4, {}, "cb4ffc1a613bcaec779960a2efc8ee8a"),
     ("an odd rate", 401.5, 3, {}, "e371f380d559356031ef7c2b64c68c17"),

@@ -1,4 +1,4 @@
-"""Observations of a user's own, CSV and Parquet."""
+"""Observations in user files, CSV and Parquet."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq

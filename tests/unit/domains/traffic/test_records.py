@@ -1,4 +1,4 @@
-"""Which observation each record is."""
+"""The observation of each record."""
 
 from collections import Counter, defaultdict
 
