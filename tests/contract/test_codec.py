@@ -1,4 +1,4 @@
-"""What is encoded comes back; what is not a record of ours is refused with a reason."""
+"""Encoded records decode to the same values; other data are rejected with a reason."""
 
 import io
 import json
@@ -100,7 +100,7 @@ def test_a_text_that_is_no_json_object_where_one_belongs_is_refused(name, text, 
 @settings(max_examples=30, deadline=None)
 @given(datum=st.binary(max_size=80))
 def test_any_bytes_after_a_known_header_are_a_record_or_refused(name, datum):
-    with suppress(codec.DecodeError):  # any other error fails
+    with suppress(codec.DecodeError):  # any other error fails the test
         found, record = EVERY.decode(EVERY.header(name) + datum)
         assert found == name
         assert set(record) == {field["name"] for field in SCHEMAS[name]["fields"]}
