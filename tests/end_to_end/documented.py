@@ -173,7 +173,7 @@ RULES = (
     Rule(r'eval "\$\(./tidegauge completion bash\)"', says="-F _tidegauge"),
     Rule(TIDEGAUGE + "sql --examples"),
     # Commands that query results.
-    Rule(TIDEGAUGE + r"sql .+ --output \S+", succeeds, stack="up", runs=1),  # the file is checked too
+    Rule(TIDEGAUGE + r"sql .+ --output \S+", succeeds, stack="up", runs=1),  # the file is checked
     Rule(TIDEGAUGE + "(report|runs|sql)( .+)?", stack="up", runs=1),
     Rule(TIDEGAUGE + "compare RUN RUN", stack="up", runs=2),
     Rule(TIDEGAUGE + "evaluate RUN_ID", stack="up", runs=1),
