@@ -1,7 +1,7 @@
-"""A headless Chromium, driven over the DevTools protocol: what a test needs of it and no more.
+"""A headless Chromium, driven over the DevTools protocol, with only the functions that tests need.
 
 https://chromedevtools.github.io/devtools-protocol/ over the WebSocket of aiohttp, which the
-services use anyway: so any Chromium or Chrome that is found will do, and nothing is installed.
+services use anyway. Any installed Chromium or Chrome works, and nothing needs to be installed.
 """
 
 import asyncio
@@ -41,14 +41,14 @@ FLAGS = (
 
 
 def found_browser() -> str | None:
-    """Path of a Chromium or Chrome of this machine; TIDEGAUGE_BROWSER names another one."""
+    """Path of an installed Chromium or Chrome; TIDEGAUGE_BROWSER sets another one."""
     named = os.environ.get("TIDEGAUGE_BROWSER")
     paths = [shutil.which(name) for name in ((named,) if named else NAMES)]
     return next((path for path in (*paths, MAC) if path and Path(path).exists()), None)
 
 
 class Browser:
-    """One page of a browser. complaints: what it wrote to its console as an error, so far."""
+    """One page of a browser. complaints: the errors logged to its console so far."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse, loop: Any, session: str) -> None:
         self._socket, self._loop, self._session = socket, loop, session
@@ -56,11 +56,11 @@ class Browser:
         self.complaints: list[str] = []
 
     def command(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Carry out a command of the protocol; fails where it says so."""
+        """Execute a command of the protocol; fails on an error."""
         return self._loop.run_until_complete(self._command(method, parameters))
 
     def evaluate(self, script: str) -> Any:
-        """The value of an expression in the page, promises awaited."""
+        """The value of an expression in the page. Promises are awaited."""
         found = self.command(
             "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
         )
@@ -68,14 +68,16 @@ class Browser:
         return found["result"].get("value")
 
     def open(self, url: str) -> None:
-        """Go to an address and leave the page before; the new one need not be complete then."""
+        """Navigate to an address, and return once the previous page is left; the new one may still
+        be loading."""
         self.evaluate("window.leaving = true")
         found = self.command("Page.navigate", url=url)
         assert "errorText" not in found, found
         self.wait_until("!window.leaving")
 
     def wait_until(self, script: str, timeout_s: float = 60.0) -> None:
-        """Until an expression is true in the page; fails after the time with what there is."""
+        """Wait until an expression is true in the page; on timeout, fails with the page's
+        content."""
         deadline = time.monotonic() + timeout_s
         while not self.evaluate(f"Boolean({script})"):
             if time.monotonic() > deadline:
@@ -84,7 +86,7 @@ class Browser:
             time.sleep(0.1)
 
     def look(self, width: int, height: int, dark: bool = False, phone: bool = False) -> None:
-        """Size of the window, colour scheme, and whether it is a phone."""
+        """Set the window size, the colour scheme, and whether to emulate a phone."""
         self.command(
             "Emulation.setDeviceMetricsOverride",
             **{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": phone},
@@ -93,7 +95,7 @@ class Browser:
         self.command("Emulation.setEmulatedMedia", features=[scheme])
 
     def screenshot(self, path: Path) -> None:
-        """What is to be seen, as PNG."""
+        """Write a screenshot as PNG."""
         path.parent.mkdir(parents=True, exist_ok=True)
         found = self.command("Page.captureScreenshot", format="png", optimizeForSpeed=False)
         path.write_bytes(base64.b64decode(found["data"]))
@@ -121,7 +123,7 @@ class Browser:
 
 @contextmanager
 def browsing(program: str, folder: Path) -> Iterator[Browser]:
-    """A browser with a profile of its own in the folder, ended afterwards."""
+    """A browser with its own profile in the folder, stopped afterwards."""
     sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
     command = [program, f"--user-data-dir={folder}", *sandbox, *FLAGS]
     with (folder.parent / "browser.log").open("wb") as log:
@@ -145,7 +147,7 @@ def browsing(program: str, folder: Path) -> Iterator[Browser]:
 
 
 def _address(process: "subprocess.Popen[bytes]", file: Path) -> str:
-    """The WebSocket address, which the browser writes into its profile when it listens."""
+    """The WebSocket address, which the browser writes into its profile when it starts to listen."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
         lines = file.read_text().split() if file.exists() else []
@@ -177,7 +179,7 @@ async def _attached(url: str, loop: Any) -> tuple[aiohttp.ClientSession, Browser
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """The browser that is found; skips where there is none."""
+    """The installed browser; skips if there is none."""
     program = found_browser()
     if program is None:
         pytest.skip("no Chromium or Chrome was found; TIDEGAUGE_BROWSER can name one")

@@ -1,6 +1,6 @@
-"""What the topics of a calibration run imply, by reading all of them and looking at every record.
+"""The expected results of a calibration run, computed by scanning all records of its topics.
 
-Written from the definitions and not from the evaluator. Stages ingest, parse and tumbling.
+Written from the definitions, independently of the evaluator. Stages ingest, parse and tumbling.
 """
 
 import time
@@ -16,7 +16,7 @@ STAGES = ("ingest", "parse", "tumbling")
 
 
 def read_whole(settings, topic, ends):
-    """(LogAppendTime, value) of every record before the given ends that has a known header."""
+    """(LogAppendTime, value) of every record before the given ends with a known header."""
     reader, found = Reader(settings, topic), []
     deadline = time.monotonic() + 30
     try:
@@ -24,7 +24,7 @@ def read_whole(settings, topic, ends):
             assert time.monotonic() < deadline, f"{topic} was not read in time"
             reader.read()
         for message in reader.messages:
-            with suppress(codec.DecodeError):  # other tests leave values that are no record
+            with suppress(codec.DecodeError):  # other tests leave undecodable values
                 RELEASED.identify(message.value())
                 found.append((message.timestamp()[1], message.value()))
     finally:
@@ -74,8 +74,8 @@ def key_and_content(stage, value):
 
 
 def judged(settings, run_id, pipeline, deadline_ms, ends, measured_us=(0, 1 << 62)):
-    """Counts by (stage, verdict), and of `latest` by (stage, latency in ms), of what was scheduled
-    in a span of time, first and next microsecond."""
+    """Counts by (stage, verdict), and of `latest` by (stage, latency in ms), of records scheduled
+    in a period (µs, start inclusive, end exclusive)."""
     verdicts, latencies = Counter(), Counter()
     for stage, due in expectations(settings, run_id, ends).items():
         seen = set()

@@ -1,5 +1,5 @@
-"""Fixtures of all integration tests: one broker for the whole session, an engine and a browser per
-module, one store without a bus."""
+"""Fixtures of all integration tests: one broker for the session, an engine and a browser per
+module, a store without a bus."""
 
 from tests.integration.browser import browser
 from tests.integration.kafka_broker import broker

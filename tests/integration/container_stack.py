@@ -1,6 +1,6 @@
-"""What `deploy/compose` starts, started as processes: Kafka with the settings of the file, and the
-command of every container with its environment and its secrets. Addresses and folders are those of
-here."""
+"""Starts the contents of `deploy/compose` as processes: Kafka with the settings of the file, and
+the command of every container with its environment and secrets. Only addresses and folders are
+local."""
 
 import os
 import shutil
@@ -22,14 +22,15 @@ COMMAND_TIMEOUT_S = 170
 
 @dataclass(frozen=True)
 class Containers:
-    """Settings of the services (`kafka`), the folder of them all, and where the secrets lie."""
+    """Settings of the services (`kafka`), the parent folder of all containers, and the secrets'
+    folder."""
 
     kafka: ServiceSettings
     folder: Path
     secrets: Path
 
     def environment(self, name: str) -> dict[str, str]:
-        """A container's own environment."""
+        """Environment of a container."""
         here = {
             "TIDEGAUGE_KAFKA_BOOTSTRAP": self.kafka.bootstrap,
             "TIDEGAUGE_KAFKA_OPEN_BOOTSTRAP": self.kafka.open_bootstrap,
@@ -38,7 +39,7 @@ class Containers:
             "TIDEGAUGE_STORE_URL": f"http://127.0.0.1:{self.kafka.port('store')}",
             "TIDEGAUGE_GENERATOR_GATEWAY": f"127.0.0.1:{self.kafka.port('gateway_frames')}",
         }
-        # There is no ClickHouse server here, so the store keeps its own engine.
+        # No ClickHouse server is available here, so the store uses the embedded engine.
         given = {
             key: here.get(key, value_of(text))
             for key, text in PARTS[name]["environment"].items()
@@ -49,8 +50,8 @@ class Containers:
         return kept | given | own
 
     def data(self, name: str) -> Path:
-        """A container's own folder, with the secrets that are mounted there. No mount here is
-        read-only, so they are closed to others."""
+        """Data folder of a container, with its mounted secrets. They are not readable by others,
+        because no mount is read-only here."""
         folder = self.folder / name
         for each in PARTS[name].get("secrets", []):
             if isinstance(each, dict):
@@ -67,7 +68,7 @@ class Containers:
         return subprocess.Popen(_here(PARTS[name]["command"]), env=self.environment(name))
 
     def run(self, name: str, words: list[str]) -> "subprocess.CompletedProcess[str]":
-        """Run a command in a container, such as its health check, to its end."""
+        """Run a command, such as a health check, in a container until it ends."""
         return subprocess.run(
             _here(words),
             env=self.environment(name),
@@ -83,7 +84,7 @@ class Containers:
 
 
 def _here(words: list[str]) -> list[str]:
-    """A command of compose.yaml with the interpreter of this environment."""
+    """A command of compose.yaml with this environment's interpreter."""
     words = words[1:] if words[0] == "CMD" else words
     assert words[0] == "python"
     return [sys.executable, *words[1:]]
@@ -91,15 +92,15 @@ def _here(words: list[str]) -> list[str]:
 
 @contextmanager
 def kafka_of_compose(folder: Path) -> Iterator[Containers]:
-    """Kafka as compose.yaml has it, and nothing else: nobody may log in yet."""
+    """Kafka as in compose.yaml, and nothing else: no logins exist yet."""
     with _kafka(folder, kafka_properties()) as containers:
         yield containers
 
 
 @contextmanager
 def kafka_of_kubernetes(folder: Path) -> Iterator[Containers]:
-    """Kafka with the listeners, users and providers of kafka.yaml, named as Strimzi names them. In
-    place of its listeners for brokers, which want certificates, there is that of compose.yaml."""
+    """Kafka with the listeners, users and providers of kafka.yaml, named as Strimzi names them. Its
+    listeners for brokers need certificates and are replaced with that of compose.yaml."""
     kafka = named(BASE, "Kafka", "tidegauge")["spec"]["kafka"]
     names = {each["name"]: f"{each['name'].upper()}-{each['port']}" for each in kafka["listeners"]}
     opened, internal = names["open"], names["internal"]
@@ -108,7 +109,7 @@ def kafka_of_kubernetes(folder: Path) -> Iterator[Containers]:
         for name, value in kafka_properties().items()
         if not name.startswith(("listener.name.internal.", "config.providers"))
     }
-    # What brokers log in with at each other is a file of compose's.
+    # The brokers' login among themselves comes from compose.
     own = properties["listener.name.controller.plain.sasl.jaas.config"]
     brokers = own.replace("/run/secrets", "/mnt/passwords")
     properties |= {
@@ -157,7 +158,7 @@ def _kafka(folder: Path, properties: dict[str, str]) -> Iterator[Containers]:
 
 
 def _text(properties: dict[str, str], settings: ServiceSettings, secrets: Path) -> str:
-    """Kafka's properties with the addresses and folders of here, as `Broker` takes them."""
+    """Kafka's properties with local addresses and folders, as `Broker` expects them."""
     here = {
         "0.0.0.0": "127.0.0.1",
         "kafka:": "127.0.0.1:",

@@ -1,4 +1,4 @@
-"""Every query of the dashboard files, as Grafana would send it."""
+"""Every query of the dashboard files, as Grafana sends it."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +15,8 @@ Ask = Callable[[str], list[dict[str, Any]]]
 
 @dataclass(frozen=True)
 class Asked:
-    """One query with its place: the dashboard, and the title of a panel or name of a variable."""
+    """One query and its location: the dashboard, and the title of a panel or the name of a
+    variable."""
 
     dashboard: str
     kind: str
@@ -30,7 +31,7 @@ def dashboards() -> list[dict[str, Any]]:
 
 
 def chosen(dashboard: dict[str, Any], when: TimeRange, ask: Ask) -> dict[str, Value]:
-    """What the variables of a dashboard are at first, in their order."""
+    """Initial values of the variables of a dashboard, in order."""
     values: dict[str, Value] = {}
     for variable in dashboard["templating"]["list"]:
         if variable["type"] == "custom":
@@ -58,7 +59,7 @@ def queries(dashboard: dict[str, Any], when: TimeRange, ask: Ask) -> Iterator[As
 def panel_queries(
     dashboard: dict[str, Any], when: TimeRange, values: Mapping[str, Value]
 ) -> Iterator[Asked]:
-    """Every query of its panels, expanded with these values."""
+    """Every query of a dashboard's panels, expanded with these values."""
     for panel in dashboard["panels"]:
         empty = panel["fieldConfig"]["defaults"].get("noValue", "")
         for target in panel.get("targets", []):

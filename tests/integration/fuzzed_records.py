@@ -1,6 +1,6 @@
-"""Records that nobody would write: garbage, and Avro that decodes to extreme values.
+"""Invalid and extreme records: garbage, and Avro that decodes to extreme values.
 
-`Fuzzer(seed).values(topic)` gives values for a topic without end; the same seed gives the same
+`Fuzzer(seed).values(topic)` yields values for a topic endlessly; the same seed gives the same
 values. They are encoded here, because the codec refuses to write most of them.
 """
 
@@ -35,7 +35,7 @@ OBJECTS = (
     ),
     *("[]", "", "null", "{", "[" * 5_000, "1" * 5_000, '{"a": ' + "9" * 5_000 + "}"),
 )
-# What a name selects, so that who obeys it is reached.
+# Valid names in some records, so that the code behind them is reached.
 NAMES = {
     "command": protocol.COMMANDS,
     "event": (
@@ -55,14 +55,14 @@ NAMES = {
 
 
 class Fuzzer:
-    """Values for topics. run_ids: those that some records name, besides odd ones."""
+    """Values for topics. run_ids: run ids used in some records, in addition to odd ones."""
 
     def __init__(self, seed: int | str, run_ids: tuple[str, ...] = ()) -> None:
         self._random = random.Random(seed)
         self._run_ids = run_ids
 
     def values(self, topic: catalogue.Topic) -> Iterator[bytes | None]:
-        """Values for a topic, without end."""
+        """Values for a topic, endlessly."""
         while True:
             yield self._value(topic)
 
@@ -87,7 +87,7 @@ class Fuzzer:
         return value
 
     def _record(self, name: str) -> bytes:
-        """A record whose fields are odd: none of them, one or all."""
+        """A record with none, one or all of its fields odd."""
         avro = json.loads(RELEASED.schema_json(name))
         oddity = self._random.choice((0.0, 0.0, 0.05, 0.3))
         length = self._random.choice((1, 1, 2, 3, 50))
@@ -161,5 +161,5 @@ def _text(value: str) -> bytes:
 
 
 def _array(items: list[bytes]) -> bytes:
-    """One block of items, and the end."""
+    """One block of items, and the end marker."""
     return (_long(len(items)) + b"".join(items) if items else b"") + b"\0"

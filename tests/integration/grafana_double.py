@@ -1,7 +1,7 @@
-"""A Grafana for tests: the part of its HTTP API that is used here, in memory.
+"""A test double of Grafana: the part of its HTTP API that is used here, in memory.
 
-Data sources, folders, dashboards, queries and health: paths, bodies, statuses, and what is added to
-what was sent, as grafana-client expects them. No real Grafana has answered these tests.
+Data sources, folders, dashboards, queries and health: paths, bodies, statuses, and fields added to
+requests, as grafana-client expects them. These tests have not run against a real Grafana.
 """
 
 import json
@@ -18,7 +18,7 @@ PLUGIN = "/api/plugins/grafana-clickhouse-datasource/settings"
 
 @dataclass
 class GrafanaDouble:
-    """State, and what it refuses. failing: text in a query that makes it fail."""
+    """State and failures. failing: text in a query that makes it fail."""
 
     token: str = "secret-token"
     version: str = "12.1.0"
@@ -33,7 +33,7 @@ class GrafanaDouble:
     url: str = ""
 
     def get(self, path: str) -> tuple[int, Json]:
-        """Answer to a GET."""
+        """Response to a GET."""
         if path == "/api/health":
             return 200, {"commit": "abc", "database": "ok", "version": self.version}
         if path == PLUGIN:
@@ -47,7 +47,7 @@ class GrafanaDouble:
         return (200, held[uid]) if uid in held else _missing(f"{kind} not found")
 
     def change(self, method: str, path: str, body: Json) -> tuple[int, Json]:
-        """Answer to a POST or PUT."""
+        """Response to a POST or PUT."""
         if path == "/api/ds/query":
             return self._query(body)
         if self.read_only:
@@ -103,7 +103,7 @@ def _missing(message: str) -> tuple[int, Json]:
 
 @contextmanager
 def serving(double: GrafanaDouble) -> Iterator[GrafanaDouble]:
-    """The double on a free port of loopback."""
+    """Serve the double on a free loopback port."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -1,4 +1,4 @@
-"""One run of which every input and output is written by hand, and what follows from them."""
+"""One run with hand-written inputs and outputs, and its expected results."""
 
 import time
 from collections import Counter
@@ -21,8 +21,8 @@ from services.runtime.kafka import (
 from tests.integration.runs import readers
 from tests.traffic import CODEC, TRAFFIC
 
-# Warm-up 1 s, then measure; the load "starts" 10 s before the test, so that outputs which no
-# input explains, which have the phase of their own time, are in the measure phase, too.
+# 1 s of warm-up, then measure. The load "starts" 10 s before the test, so that unexpected outputs,
+# whose phase is that of their own time, are in the measure phase, too.
 PHASES = Phases(warm_up_s=1, measure_s=3_600, cool_down_s=3)
 DEADLINE_MS, GIVE_UP_MS = 4_000, 5_000
 COMMON = {"num_lanes": 1, "latitude": 52.0, "longitude": 4.0, "period_s": 60}
@@ -35,7 +35,7 @@ def request_of(run_id):
         load=Load(rate_per_second=1),
         phases=PHASES,
         judgement=Judgement(deadline_ms=DEADLINE_MS, give_up_ms=GIVE_UP_MS),
-        validity=Validity(max_clock_behind_ms=60_000),  # few probes have to do on any machine
+        validity=Validity(max_clock_behind_ms=60_000),  # few probe records must suffice
     )
     pipeline = Pipeline(name="p", summary="-", mode="real-time", implementation="customised")
     return RunRequest(
@@ -47,8 +47,8 @@ def request_of(run_id):
     )
 
 
-# Site a, one lane, seconds 0 to 2; site b with second 0 only: (site, second, flow, speed).
-# The first is scheduled in the warm-up, all else is measured.
+# Site a, one lane, seconds 0 to 2; site b with second 0 only: (site, second, flow, speed). The
+# first is scheduled in the warm-up, all others are measured.
 LANES = [("a", 0, 100, 80.0), ("a", 1, 200, 50.0), ("a", 2, 300, 60.0), ("b", 0, 7, 9.0)]
 
 
@@ -104,7 +104,7 @@ class HandWritten:
         return CODEC.encode(name, head | times | values)
 
     def explained_outputs(self):
-        """Topic, value and inputs of every first output that its inputs explain, but one."""
+        """Topic, value and inputs of every first output that its inputs explain, except one."""
         for key in self.inputs:
             yield "output.p.ingest", self.encoded(key), (key,)
             wrong = {"accuracy_percent": 91} if key == ("b", 0, "flow") else {}
@@ -130,8 +130,8 @@ def ends(settings, *topics):
 
 
 def write(settings, records):
-    """Write (topic, value) pairs, keyed by measurement id; all have their LogAppendTime on
-    return."""
+    """Write (topic, value) pairs, keyed by measurement id. On return all have their
+    LogAppendTime."""
     producer = idempotent_producer(settings, "tests-writer")
     for topic, value in records:
         producer.produce(topic, value, _key_of(value))
@@ -146,7 +146,7 @@ def _key_of(value):
 
 
 def append_times(settings, topics):
-    """LogAppendTime of the first record with a value in a topic, as the topics say."""
+    """LogAppendTime of the first record with a value in a topic, read from the topics."""
     times = {}
     counts = {topic: sum(end) for topic, end in ends(settings, *topics).items()}
     with readers(settings, *topics) as found:
@@ -168,7 +168,7 @@ def expected_latencies(run, outputs, times):
         scheduled_ms = max(run.inputs[key]["scheduled_at"] for key in keys) // 1_000
         phase = "measure" if scheduled_ms >= run.start_ms + 1_000 else "warm_up"
         stage, second = topic.rpartition(".")[2], out_ms // 1_000 * 1_000
-        # Halves round up: the mean of n whole numbers in whole numbers.
+        # Halves round up: the mean of n integers in integer arithmetic.
         mean = (2 * (len(in_ms) * out_ms - sum(in_ms)) + len(in_ms)) // (2 * len(in_ms))
         totals[stage, "latest", phase, second, out_ms - max(in_ms)] += 1
         totals[stage, "mean", phase, second, mean] += 1

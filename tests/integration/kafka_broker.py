@@ -1,4 +1,4 @@
-"""A real broker of its own for integration tests, started once per test session."""
+"""A real broker for integration tests, started once per session."""
 
 import fcntl
 import os
@@ -23,7 +23,7 @@ from services.runtime.topics import ensure_topics
 from tests.traffic import input_topics
 
 START_DEADLINE_S = 60
-# Below those that the system gives to clients: one of them may take a port at any time.
+# Below the ephemeral ports: the system may assign one of those to a client at any time.
 FIRST_PORT, LAST_PORT = 23_000, 32_700
 JAVA = ["java", "-Xmx256m", "-cp", str(ROOT / ".jars" / "broker" / "*")]
 PROPERTIES = """
@@ -44,16 +44,16 @@ log.cleaner.dedupe.buffer.size=16777216
 
 
 class BasePorts:
-    """Gives base ports to stacks, each to one only, also when several processes run tests."""
+    """Assigns base ports to stacks, each only once, even if several processes run tests."""
 
     def __init__(self) -> None:
         path = Path(tempfile.gettempdir()) / f"tidegauge-tests-{os.getuid()}.ports"
-        self._claims = path.open("a")  # a process's locks go when it ends or closes the file
+        self._claims = path.open("a")  # locks are released when the process ends or closes the file
         self._bases = iter(range(FIRST_PORT, LAST_PORT, len(PORT_OFFSETS)))
 
     def next(self) -> int:
-        """The first of as many adjacent free ports as a stack needs, which is nobody else's until
-        this process ends. Raises RuntimeError when there is none."""
+        """The first of as many adjacent free ports as a stack needs, reserved until this process
+        ends. Raises RuntimeError if there are none."""
         for base in self._bases:
             with suppress(OSError):
                 fcntl.lockf(self._claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, base)
@@ -68,7 +68,7 @@ free_base_port = BasePorts().next
 
 
 class Broker:
-    """A broker that can be killed and started again on the same data."""
+    """A broker that can be killed and restarted on the same data."""
 
     def __init__(self, settings: ServiceSettings, properties: str = PROPERTIES) -> None:
         self.settings = settings
@@ -86,29 +86,29 @@ class Broker:
         self.start()
 
     def start(self) -> None:
-        """Start it; returns before it answers."""
+        """Start it, without waiting until it responds."""
         command = [*JAVA, "kafka.Kafka", str(self._properties)]
         self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log)
 
     def await_answer(self) -> None:
-        """Wait until it answers."""
+        """Wait until it responds."""
         _await_broker(self.settings, self._process)
 
     def kill(self) -> None:
-        """End it with -9."""
+        """Kill it with SIGKILL."""
         self._process.kill()
         self._process.wait()
 
     def close(self) -> None:
-        """End it for good."""
+        """Stop it permanently."""
         self.kill()
         self._log.close()
 
 
 @contextmanager
 def breakable_broker(directory: Path, input_partitions: int = 1) -> Iterator[Broker]:
-    """A broker that runs, with every fixed topic and the inputs of traffic. Everybody may do
-    everything there."""
+    """A running broker with every fixed topic and the inputs of traffic. It has no access
+    control."""
     base_port = free_base_port()
     settings = ServiceSettings(
         base_port=base_port,
@@ -128,7 +128,7 @@ def breakable_broker(directory: Path, input_partitions: int = 1) -> Iterator[Bro
 
 @contextmanager
 def running_broker(directory: Path, input_partitions: int = 1) -> Iterator[ServiceSettings]:
-    """Settings of a stack whose broker runs, with every fixed topic and the inputs of traffic."""
+    """Settings of a stack with a running broker, every fixed topic and the inputs of traffic."""
     with breakable_broker(directory, input_partitions) as broker:
         yield broker.settings
 
@@ -145,21 +145,21 @@ def _answers(settings: ServiceSettings) -> bool:
         socket.create_connection((settings.host, settings.port("kafka")), 1).close()
         AdminClient(open_client_properties(settings, "tests")).list_topics(timeout=1)
         return True
-    time.sleep(0.1)  # between two looks, within the deadline
+    time.sleep(0.1)  # poll interval
     return False
 
 
 @pytest.fixture(scope="module", name="broker")
 def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceSettings]:
-    """A broker of a module's own, for tests that put on its topics what others must not find. A
-    module has it by importing this."""
+    """A separate broker for a module whose tests write records that others must not find. A module
+    uses it by importing this."""
     with running_broker(tmp_path_factory.mktemp("broker")) as settings:
         yield settings
 
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceSettings]:
-    """A broker for the tests of this session, two partitions per input topic."""
+    """A broker for all tests of this session, with two partitions per input topic."""
     if shutil.which("java") is None:
         pytest.skip("no java on the PATH")
     with running_broker(tmp_path_factory.mktemp("broker"), input_partitions=2) as settings:

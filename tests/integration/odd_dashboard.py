@@ -1,4 +1,4 @@
-"""A dashboard of what can be on one, its data made by the queries themselves."""
+"""A dashboard with every supported element, whose queries generate their own data."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ QUERIES = {"timeseries": 0, "heatmap": 0}
 
 
 def panel(number: int, kind: str, title: str, sql: str = "", **fields: Any) -> dict[str, Any]:
-    """One panel, as Grafana keeps it."""
+    """One panel in Grafana's format."""
     targets = [{"refId": "A", "format": QUERIES.get(kind, 1), "rawSql": sql}] if sql else []
     place = {"x": 12 * (number % 2), "y": 8 * (number // 2), "w": 12, "h": 8}
     made = {"id": number, "type": kind, "title": title, "gridPos": place, "targets": targets}
@@ -18,7 +18,7 @@ def panel(number: int, kind: str, title: str, sql: str = "", **fields: Any) -> d
 
 
 def override(name: str, **properties: Any) -> dict[str, Any]:
-    """Properties of the field with a name; `_` in a property stands for `.`."""
+    """Properties of the field of this name; `_` in a property stands for `.`."""
     given = [{"id": key.replace("_", "."), "value": value} for key, value in properties.items()]
     return {"matcher": {"id": "byName", "options": name}, "properties": given}
 

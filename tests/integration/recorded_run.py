@@ -1,9 +1,9 @@
-"""A real run, as its events were on the bus, and what else can happen.
+"""The recorded events of a real run, and synthetic events of other situations.
 
-`data/recorded_run.jsonl.xz` holds one event a line, `[topic, record]`: everything that the services
-published while one run was carried out on a busy machine of two cores. `results.metrics` is of a
-later run of the same pipelines, moved to the time of this one: there were none yet. The host's
-name, its paths, the drivers' settings and most detail of Spark's progress are left out.
+`data/recorded_run.jsonl.xz` contains one event per line, `[topic, record]`: everything that the
+services published during one run on a busy machine with two cores. `results.metrics` is from a
+later run of the same pipelines, shifted to the time of this one, which had none yet. Host name,
+paths, the drivers' settings and most details of Spark's progress are removed.
 """
 
 import json
@@ -40,15 +40,14 @@ WARM_UP: Final = {
 
 
 def recorded() -> list[Event]:
-    """(topic, record) of every event, in the order of their times."""
+    """(topic, record) of every event, ordered by time."""
     lines = lzma.decompress(RECORDED.read_bytes()).decode().splitlines()
     return [(topic, _as_of_now(record)) for topic, record in map(json.loads, lines)]
 
 
 def _as_of_now(record: dict[str, Any]) -> dict[str, Any]:
-    """The same with what a later version says: the request names a topology, so that what is shown
-    of chains has something to show, and the conclusion says what moved and whose the late seconds
-    are."""
+    """The record with fields of later versions: the request has a topology, so that views of chains
+    are not empty, and the conclusion has changes and the causes of late seconds."""
     detail = json.loads(record.get("detail", "{}"))
     if record.get("event") == "run_requested":
         detail["topologies"] = {one["name"]: "chained" for one in detail["pipelines"]}
@@ -60,12 +59,12 @@ def _as_of_now(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_of(events: Iterable[Event]) -> str:
-    """The run that was recorded."""
+    """Id of the recorded run."""
     return next(str(record["run_id"]) for _topic, record in events if record["run_id"])
 
 
 def phase_ms(events: Iterable[Event], phase: str) -> tuple[int, int]:
-    """When a phase of the load began and ended, epoch milliseconds."""
+    """Start and end of a phase of the load, epoch milliseconds."""
     for topic, record in events:
         if topic == catalogue.LIFECYCLE and record["phase"] == phase:
             detail = json.loads(record["detail"])
@@ -74,8 +73,9 @@ def phase_ms(events: Iterable[Event], phase: str) -> tuple[int, int]:
 
 
 def troubles(run_id: str, at_ms: int) -> Iterator[Event]:
-    """What a good run does not have: a fault, a wrong output and a dead letter in its middle, and
-    ten minutes before, a run on something else, so that this one is a deployment."""
+    """Events that a good run does not have: a fault, a wrong output and a dead letter in its
+    middle; and ten minutes earlier, a run in another environment, so that this one is a
+    deployment."""
     head = {"run_id": run_id, "time": at_ms, "pipeline": "", "stage": "", "phase": ""}
     down = {"producer": "spark_pipeline", "event": "pipeline_down", "pipeline": "spark-microbatch"}
     yield catalogue.LIFECYCLE, head | down | {"detail": '{"reason": "Killed."}'}
@@ -94,8 +94,8 @@ def troubles(run_id: str, at_ms: int) -> Iterator[Event]:
 
 
 def conclusions(run_id: str, at_ms: int) -> Iterator[Event]:
-    """What a search and a suite conclude: two steps, the rate found, and two change points, one of
-    which is for the better."""
+    """Conclusions of a search and a suite: two steps, the rate found, and two change points, one of
+    which is an improvement."""
     stages = {"join": {"highest_median_ms": 80.5}, "parse": {"highest_median_ms": None}}
     step = {"step_run_id": f"{run_id}-1", "measured_s": 15, "cpu_share": 0.5, "stages": stages}
     for number, sustained in enumerate((True, False), start=1):
@@ -122,7 +122,7 @@ def _concluded(run_id: str, at_ms: int, kind: str, detail: dict[str, Any]) -> Ev
 
 
 def an_input_of_another_load(at_ms: int) -> Event:
-    """Of the run on something else, which nothing is compared with."""
+    """Throughput of the run in another environment, with which nothing is compared."""
     named = {"run_id": "other", "time": at_ms, "producer": "evaluator", "second": at_ms}
     place = {"topic": "traffic.flow", "pipeline": "", "stage": ""}
     return catalogue.THROUGHPUT, named | place | {"records": 1, "bytes": 100}

@@ -1,4 +1,4 @@
-"""A schema registry as Confluent's answers, with a login, that notes what it is asked."""
+"""A test double of Confluent's schema registry, with a login, that records requests."""
 
 import base64
 import json
@@ -10,8 +10,8 @@ from typing import Any
 
 
 class Registry:
-    """schemas: by id, the JSON of an answer. raw: by id, what is sent in place of an answer, as it
-    is. asked: paths of the requests that were let in."""
+    """schemas: JSON of a response, by id. raw: bytes sent instead of a response, by id. asked:
+    paths of authorised requests."""
 
     def __init__(self, user: str, password: str) -> None:
         self.schemas: dict[int, dict[str, Any]] = {}
@@ -22,7 +22,7 @@ class Registry:
         self._login = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
     def answer(self, path: str, login: str) -> tuple[int, dict[str, Any]]:
-        """Status and body for a request."""
+        """Status and body of the response."""
         if login != self._login:
             return 401, {"error_code": 401, "message": "Unauthorized"}
         self.asked.append(path)
@@ -48,7 +48,7 @@ def serving(registry: Registry) -> Iterator[Registry]:
             self.wfile.write(json.dumps(body).encode())
 
         def log_message(self, format: str, *args: object) -> None:
-            """Nobody reads it."""
+            """Do not log requests."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     registry.url = f"http://127.0.0.1:{server.server_port}"

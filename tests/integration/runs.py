@@ -1,4 +1,4 @@
-"""Runs as the generator's tests ask for them."""
+"""Plans and phases of runs, for tests of the generator."""
 
 import time
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ PHASES = Phases(warm_up_s=2, measure_s=3, cool_down_s=3)
 
 
 def run_plan(run_id: str, rate: float = 0, seed: int = 0, **fields: Any) -> RunPlan:
-    """The plan of a run at a constant rate, or of what `fields` of the workload say."""
+    """The plan of a run at a constant rate, or with the workload's `fields`."""
     fields = {"load": Load(rate_per_second=rate)} | fields if rate else fields
     workload = Workload(name="test", summary="A short load.", **{"phases": PHASES} | fields)
     pipeline = Pipeline(name="p", summary="-", mode="real-time", implementation="customised")
@@ -31,7 +31,7 @@ def run_plan(run_id: str, rate: float = 0, seed: int = 0, **fields: Any) -> RunP
 
 
 def next_phases(phases: Phases = PHASES) -> PhasePlan:
-    """Phases that begin in about two seconds."""
+    """Phases that start in about two seconds."""
     return PhasePlan(load_start_ms=(int(time.time()) + 2) * 1000, phases=phases)
 
 

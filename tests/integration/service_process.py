@@ -1,4 +1,4 @@
-"""A service as a process of its own, and the bus as a test sees it."""
+"""Runs a service as a separate process, and reads the bus for tests."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ DEADLINE_S = 30.0
 
 
 class Reader:
-    """Reads a topic from its begin: everything so far is kept."""
+    """Reads a topic from its beginning and stores all records."""
 
     def __init__(self, settings: ServiceSettings, topic: str) -> None:
         self.messages: list[Message] = []
@@ -36,12 +36,12 @@ class Reader:
         self._consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
 
     def read(self) -> None:
-        """Take in what is there now, waiting a moment for it."""
+        """Read new records, waiting briefly for them."""
         self.messages += [m for m in self._consumer.consume(10_000, 0.2) if not m.error()]
 
     def records(self, run_id: str) -> list[dict[str, Any]]:
-        """Decoded records of a run, in the order read. The topics are shared by runs in either
-        format of the input."""
+        """Decoded records of a run, in the order read. Runs with different input formats share the
+        topics."""
         decoded = [_decoded(message) for message in self.messages]
         return [record for record in decoded if record["run_id"] == run_id]
 
@@ -51,7 +51,7 @@ class Reader:
         enough: Callable[[list[dict[str, Any]]], Any],
         deadline_s: float = DEADLINE_S,
     ) -> list[dict[str, Any]]:
-        """Read until `enough` says so of the records of a run."""
+        """Read until `enough` returns true for the records of a run."""
         end = time.monotonic() + deadline_s
         while not enough(self.records(run_id)):
             assert time.monotonic() < end, f"not there in time: {self.records(run_id)[-5:]}"
@@ -59,14 +59,14 @@ class Reader:
         return self.records(run_id)
 
     def everything(self, run_id: str) -> list[dict[str, Any]]:
-        """Records of a run that are in the topic now."""
+        """All records of a run on the topic."""
         here = sum(end_offsets(self._consumer, self._topic))
         while len(self.messages) < here:
             self.read()
         return self.records(run_id)
 
     def close(self) -> None:
-        """Leave the topic."""
+        """Close the consumer."""
         self._consumer.close()
 
 
@@ -82,7 +82,7 @@ def send_probes(
     run_id: str,
     encode: Callable[[str, dict[str, Any]], bytes] = RELEASED.encode,
 ) -> None:
-    """Probe traffic of a run, as the generator sends it before the load: to every partition."""
+    """Send the probe traffic of a run to every partition, as the generator does before the load."""
     now_us = time.time_ns() // 1000
     fields = {
         "run_id": protocol.probe_run_id(run_id),
@@ -121,7 +121,7 @@ def started(instance: str) -> Callable[[list[dict[str, Any]]], bool]:
 def running_service(
     settings: ServiceSettings, name: str, data: Path | None = None, **variables: str
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run `python -m services.NAME` against the stack of `settings`; killed at the end."""
+    """Run `python -m services.NAME` on the stack of `settings`; killed at the end."""
     environment = os.environ | {
         "TIDEGAUGE_BASE_PORT": str(settings.base_port),
         "TIDEGAUGE_KAFKA_BOOTSTRAP": settings.kafka_bootstrap,

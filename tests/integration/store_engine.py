@@ -1,6 +1,6 @@
-"""An engine in the tests' own process, and how events get into its tables.
+"""An engine in the test process, and functions that write events into its tables.
 
-A process can have one engine only, and it starts slowly, so the tests of a module share one.
+A process can have only one engine, which starts slowly, so the tests of a module share one.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ from tests.unit.store.test_rows import latency_event
 
 @pytest.fixture(scope="module")
 def engine_folder(tmp_path_factory):
-    """Where the engine of this module lives: a process can have one only, and it starts slowly."""
+    """Folder of this module's engine."""
     return tmp_path_factory.mktemp("engine")
 
 
@@ -39,7 +39,7 @@ def module_engine(engine_folder):
 
 @pytest.fixture
 def engine(module_engine):
-    """The engine with nothing in it."""
+    """The engine with empty tables."""
     names = [POSITIONS, *(table.name for table in TABLES.values())]
     names += [rollup.name for rollups in ROLLUPS.values() for rollup in rollups]
     module_engine.execute(f"TRUNCATE TABLE tidegauge.{name}" for name in names)
@@ -48,13 +48,13 @@ def engine(module_engine):
 
 @pytest.fixture
 def engine_to_alter(engine):
-    """The engine with nothing in it, for tests that change its tables: they are made anew after."""
+    """The engine with empty tables, for tests that alter them. They are recreated afterwards."""
     yield engine
     engine.execute([*drop_statements(), *ddl_statements()])
 
 
 def project(engine: Engine, events: Iterable[tuple[str, dict[str, Any]]]) -> None:
-    """Write events as the store does: encoded, decoded and projected, rollups too."""
+    """Write events as the store does: encoded, decoded and projected, including rollups."""
     by_topic: dict[str, list[dict[str, Any]]] = {}
     for topic, event in events:
         by_topic.setdefault(topic, []).append(event)

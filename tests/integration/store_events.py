@@ -1,4 +1,4 @@
-"""What tests of the store publish, and how they ask for what became of it."""
+"""Events that tests of the store publish, and queries for them."""
 
 import json
 import time
@@ -34,7 +34,7 @@ def until(condition, what):
 
 
 def counts(settings, table, run_id):
-    """Outputs of a run by latency, as one of the tables of latency counts has them."""
+    """Outputs of a run by latency, from one of the tables of latency counts."""
     return rows(
         settings,
         f"SELECT latency_ms, sum(r.count) AS n FROM {table} AS r"

@@ -1,4 +1,4 @@
-"""A store that answers SQL over an empty projection, asked over HTTP and by a client."""
+"""A store with an empty projection, for queries over HTTP and by a client."""
 
 import urllib.error
 import urllib.parse
@@ -17,7 +17,7 @@ SECRET = "tidegauge-never-read"
 
 @pytest.fixture(scope="session")
 def empty(tmp_path_factory):
-    """Settings of a store that answers SQL over an empty projection."""
+    """Settings of a store with an empty projection."""
     folder = tmp_path_factory.mktemp("store")
     settings = ServiceSettings(base_port=free_base_port(), data=folder)
     (folder / "secret.csv").write_text(SECRET)

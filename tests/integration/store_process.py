@@ -1,4 +1,4 @@
-"""When a store that runs as a process of its own answers."""
+"""Readiness of a store that runs as a separate process."""
 
 import subprocess
 import time
@@ -9,7 +9,7 @@ from tests.integration.service_process import DEADLINE_S
 
 
 def is_ready(settings: ServiceSettings) -> bool:
-    """Whether its readiness says so."""
+    """Whether its readiness endpoint returns 200."""
     try:
         url = f"http://127.0.0.1:{settings.port('store')}/health/ready"
         with urllib.request.urlopen(url, timeout=1) as answer:
@@ -19,7 +19,7 @@ def is_ready(settings: ServiceSettings) -> bool:
 
 
 def until_ready(settings: ServiceSettings, process: "subprocess.Popen[bytes]") -> None:
-    """Wait until it is ready; fails when it ends before."""
+    """Wait until it is ready; fails if the process ends first."""
     deadline = time.monotonic() + DEADLINE_S
     while not is_ready(settings):
         assert process.poll() is None, "the store ended"

@@ -1,4 +1,4 @@
-"""The local broker with its exporter, and the collector that asks it."""
+"""The local broker with its JMX exporter, and the collector that scrapes it."""
 
 import json
 import time
@@ -30,7 +30,7 @@ LAG = "kafka_consumergroup_lag"
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory):
-    """A broker and the collector, as `up` starts them; the collector asks each second."""
+    """A broker and the collector, started as by `up`; the collector scrapes every second."""
     data = tmp_path_factory.mktemp("stack")
     settings = ServiceSettings(data=data, base_port=free_base_port())
     stack = Stack(settings, (KAFKA, service("collector", after=("kafka",))))
@@ -45,7 +45,7 @@ def stack(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def metrics(stack):
-    """What is published; by now the broker has been asked."""
+    """The published metrics, after at least one scrape of the broker."""
     reader = Reader(stack, catalogue.METRICS)
     reader.until("", lambda events: series(events, BYTES_IN))
     yield reader
@@ -54,8 +54,8 @@ def metrics(stack):
 
 @pytest.fixture(scope="module")
 def produced(stack, metrics):
-    """Records in a topic of their own, some of them read by a group that commits that. How many
-    bytes there were before, in all topics."""
+    """Records in a topic of their own, partly consumed by a group that commits. Returns the bytes
+    of all topics before that."""
     before = series(metrics.records(""), BYTES_IN)[0][0]
     ensure_topics(admin_client(stack, "tests"), [catalogue.Topic(TOPIC, ())])
     producer = idempotent_producer(stack, "tests", **{"compression.type": "none"})
@@ -67,7 +67,7 @@ def produced(stack, metrics):
 
 
 def commit(settings, topic, offset):
-    """Let the group have read partition 0 of a topic up to an offset."""
+    """Commit an offset of partition 0 of a topic for the group."""
     consumer = Consumer(client_properties(settings, "tests") | {"group.id": GROUP})
     consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
     consumer.close()
@@ -96,7 +96,7 @@ def test_what_is_produced_is_counted_and_every_metric_of_the_broker_is_there(met
         "",
         lambda events: all(highest(events, n, **k) > 60_000 for n, k in (of_all, of_topic, size)),
     )
-    # The values, and what Kafka puts around them.
+    # The values, and Kafka's overhead.
     assert highest(events, of_topic[0], **of_topic[1]) < 70_000
     assert highest(events, size[0], **size[1]) < 70_000
     assert highest(events, BYTES_IN) - produced > 60_000
@@ -146,7 +146,7 @@ def test_groups_are_known_again_once_a_broker_that_was_killed_is_back(tmp_path):
         broker.start()
         broker.await_answer()
         deadline_s, answer = time.monotonic() + DEADLINE_S, []
-        while answer != before:  # it loads the offsets for a moment after its start
+        while answer != before:  # it loads offsets for a moment after its start
             assert time.monotonic() < deadline_s, answer
             with suppress(NoAnswerError):
                 answer = groups.ask()

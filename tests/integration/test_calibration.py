@@ -1,4 +1,4 @@
-"""The evaluator held against a pipeline whose delays and faults are known, and against death."""
+"""The evaluator compared with a pipeline whose delays and faults are known, and after kills."""
 
 import signal
 import subprocess
@@ -42,19 +42,19 @@ from tests.traffic import CODEC, INPUTS, TRAFFIC, output_topics
 pytestmark = pytest.mark.integration
 
 STAGES = ("ingest", "parse", "tumbling")
-# Where counts are literal, nothing may be late but what is late on purpose.
+# For literal counts: nothing may be late except deliberately late outputs.
 PATIENT, LATE_MS = Judgement(deadline_ms=10_000, give_up_ms=15_000), 12_000
-# Where they are compared with what the topics imply, anything may be late.
+# For comparison with the brute force: anything may be late.
 QUICK = Judgement(deadline_ms=1_000, give_up_ms=2_500)
 PHASES = Phases(warm_up_s=0, measure_s=3_600, cool_down_s=3)
-# 10 sites of 2 lanes: 40 records and 10 windows a second of event time.
+# 10 sites of 2 lanes: 40 records and 10 windows per second of event time.
 SITES, LANES = 10, 2
 AVRO, SECONDS = Content(), dict[str, int]()
 PER_SECOND = SITES * LANES * 2
 
 
 class CalibrationRun:
-    """One run of a calibration pipeline; the test is its generator and conductor."""
+    """One run of a calibration pipeline. The test acts as generator and conductor."""
 
     def __init__(self, settings, run_id, judgement, calibration, content, windows):
         self.settings, self.run_id, self.judgement = settings, run_id, judgement
@@ -84,7 +84,7 @@ class CalibrationRun:
             content=self.content,
             windows=self.windows,
             judgement=self.judgement,
-            validity=Validity(max_clock_behind_ms=60_000),  # few probes have to do on any machine
+            validity=Validity(max_clock_behind_ms=60_000),  # few probe records must suffice
         )
         return RunRequest(
             run_id=self.run_id,
@@ -103,7 +103,7 @@ class CalibrationRun:
 
     @contextmanager
     def running_pipeline(self, folder):
-        """The calibration process, ready."""
+        """The calibration process, once ready."""
         offsets, wire_format = self.plan.start_offsets, self.content.format
         plan = write_plan(
             self.settings,
@@ -144,13 +144,13 @@ class CalibrationRun:
         )
 
     def encode(self, name, record):
-        """In the format of the run's content."""
+        """Encode a record in the format of the run's content."""
         if self.content.format == "json":
             return encode_json(name, record, CODEC)
         return CODEC.encode(name, record)
 
     def write_second(self, second):
-        """All lanes of all sites, both kinds, one second of event time."""
+        """Write one second of event time: all lanes of all sites, both kinds."""
         producer = idempotent_producer(self.settings, "tests-writer")
         for number in range(SITES * LANES):
             site = f"site{number // LANES}"
@@ -177,7 +177,7 @@ class CalibrationRun:
         assert producer.flush(10) == 0
 
     def drain(self, evaluators=1):
-        """Drain and stop; returns when the evaluators have published all."""
+        """Drain and stop; returns when the evaluators have published everything."""
         ends = {topic: ends for topic, ends in self.ends().items() if topic in INPUTS}
         sent = self.sequence
         finished = LoadFinished(intended=sent, acknowledged=sent, failed=0, end_offsets=ends)
@@ -208,7 +208,7 @@ class CalibrationRun:
         return totals
 
     def oracle(self):
-        """What the topics imply."""
+        """Expected results, from the topics."""
         deadline_ms = self.judgement.deadline_ms
         return judged(self.settings, self.run_id, self.pipeline.name, deadline_ms, self.ends())
 
@@ -234,7 +234,7 @@ def until(condition, deadline_s=30):
 
 
 def median_ms(latencies, stage):
-    """By sorting every single latency."""
+    """Median by sorting all latencies."""
     every = sorted(ms for (of, ms), n in latencies.items() for _ in range(n) if of == stage)
     return every[(len(every) + 1) // 2 - 1]
 
@@ -248,13 +248,13 @@ def test_delays_and_faults_are_reported_as_they_were_programmed(broker, tmp_path
         run.begin()
         for second in range(10):
             run.write_second(second)
-        # The last late output is there: of 400 numbers the one before 400 that is 2 modulo 20.
+        # The last late output has arrived: the largest number below 400 that is 2 modulo 20.
         late = {("parse", "late"): 20}
         until(lambda: late.items() <= run.verdicts().items())
         run.drain()
         found, latencies = run.verdicts(), run.latencies()
         expected, expected_latencies = run.oracle()
-    # 400 records: of every 20 the first dropped, then one twice, one late, one wrong.
+    # 400 records: of every 20, one each dropped, duplicated, late and wrong, in this order.
     for stage in ("ingest", "parse"):
         counts = {verdict: found[stage, verdict] for verdict in protocol.VERDICTS}
         assert counts == {
@@ -272,7 +272,7 @@ def test_delays_and_faults_are_reported_as_they_were_programmed(broker, tmp_path
 
 
 def shares(settings, folder, count):
-    """Environment of each of `count` evaluators on one machine."""
+    """Environments of `count` evaluators on one machine."""
     for index in range(count):
         yield {
             "data": folder / f"evaluator-{index}",
@@ -334,7 +334,7 @@ def test_totals_are_the_topics_whenever_the_evaluator_is_killed(broker, tmp_path
                 for _ in range(seconds // (kills + 1)):
                     run.write_second(second)
                     second += 1
-                # Something of what was written since has been published.
+                # Some of the latest records' verdicts have been published.
                 until(lambda: run.verdicts().total() > before)  # noqa: B023
                 if number < kills:
                     run.write_second(second)

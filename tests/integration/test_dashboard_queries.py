@@ -1,4 +1,4 @@
-"""Every query of every dashboard and alert on the real engine, over a recorded run."""
+"""Every query of every dashboard and alert on the real engine, with a recorded run."""
 
 import json
 import re
@@ -39,7 +39,7 @@ def events():
 
 @pytest.fixture(scope="module")
 def engine(events, module_engine):
-    """An engine that holds the recorded run and some trouble in the middle of it."""
+    """An engine that contains the recorded run with some faults in its middle."""
     start_ms, end_ms = phase_ms(events, "measure")
     run_id, middle_ms = run_of(events), (start_ms + end_ms) // 2
     trouble = [*troubles(run_id, middle_ms), *conclusions(run_id, middle_ms)]
@@ -50,7 +50,7 @@ def engine(events, module_engine):
 
 @pytest.fixture(scope="module")
 def ask(engine):
-    """Rows of an answer, asked as the reader asks."""
+    """Rows of a query, run as the reader."""
 
     def rows(sql):
         return json.loads(engine.answer(Query(sql, "JSON")).data)["data"]
@@ -60,7 +60,7 @@ def ask(engine):
 
 @pytest.fixture(scope="module")
 def ranges(events):
-    """Part of the measure phase, the run and what is around it, and a week."""
+    """Part of the measure phase, the run and its surroundings, and a week."""
     start_ms, end_ms = phase_ms(events, "measure")
     return {
         "seconds": TimeRange(start_ms + 2000, end_ms - 2000),
@@ -77,7 +77,7 @@ def test_every_query_of_a_dashboard_has_an_answer(dashboard, span, ranges, ask):
         for query in queries(dashboard, ranges[span], ask)
         if not ask(query.sql)
     ]
-    # The run was asked for before its measure phase: there a deployment and a change are shown.
+    # The run was requested before its measure phase: deployments and changes are shown there.
     before = [("annotation", "Deployments"), ("annotation", "Change points")]
     assert empty == (before if span == "seconds" else [])
 
@@ -142,7 +142,7 @@ def test_the_alert_of_the_ledger_names_what_was_wrong(ranges, ask):
     sql = dict(alert_queries(ALERTS))["The ledger is not clean"]
     rows = ask(expand(sql, ranges["an hour"], 1, {}))
     failed = [(row["pipeline"], row["stage"], row["outputs"]) for row in rows if row["outputs"]]
-    # 51 outputs of the recorded run were late; the others are of `troubles` and of the watch.
+    # 51 outputs of the recorded run were late; the others are from `troubles` and the watch.
     assert sorted(failed) == [
         ("orders", "output", 4),
         ("spark-microbatch", "parse", 1),

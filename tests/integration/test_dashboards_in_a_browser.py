@@ -1,6 +1,7 @@
-"""Every dashboard file in a headless browser, over the recorded run: drawn, and no complaint.
+"""Every dashboard file in a headless browser, with the recorded run: all panels are drawn, without
+errors.
 
-TIDEGAUGE_SCREENSHOTS names a folder for the pictures; without it they go to the test's own.
+TIDEGAUGE_SCREENSHOTS names a folder for the screenshots; by default it is a temporary one.
 """
 
 import json
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.integration
 DASHBOARDS = dashboards()
 DAY_MS = 86_400_000
 HISTORY_RUNS, HISTORY_SECONDS = 30, 3
-# A time of which nothing is known, and a month with a run a day.
+# A time range without data, and a month with a run per day.
 STATES = {
     "empty": (NEW_YEAR_MS - 200 * DAY_MS, NEW_YEAR_MS - 199 * DAY_MS),
     "history": (NEW_YEAR_MS - DAY_MS, NEW_YEAR_MS + HISTORY_RUNS * DAY_MS),
@@ -49,7 +50,7 @@ NOT_DRAWN = """
     [...document.querySelectorAll(".panel")]
       .filter((panel) => panel.dataset.state !== "drawn")
       .map((panel) => `${panel.querySelector("h2").textContent}: ${panel.innerText}`)"""
-# A canvas on which no ten points have a colour shows axes at most, once no annotation is drawn.
+# Once annotations are off, a canvas with fewer than ten coloured points shows at most axes.
 ANNOTATIONS_OFF = """
     document.querySelectorAll("[data-key^='annotation ']").forEach((box) => box.click())"""
 BLANK = """
@@ -72,7 +73,7 @@ def recording():
 
 @pytest.fixture(scope="module")
 def site(recording, tmp_path_factory):
-    """Address of a store that holds the recorded run and some trouble in the middle of it."""
+    """Address of a store that contains the recorded run with some faults in its middle."""
     settings = ServiceSettings(base_port=free_base_port(), data=tmp_path_factory.mktemp("store"))
     engine = ChdbEngine(StoreSettings(data=settings.data))
     engine.execute(ddl_statements())
@@ -88,7 +89,7 @@ def site(recording, tmp_path_factory):
 
 
 def history():
-    """A run a day for a month."""
+    """A run per day for a month."""
     for number in range(HISTORY_RUNS):
         start_ms = NEW_YEAR_MS + number * DAY_MS
         yield from run_events(number, HISTORY_SECONDS, start_ms)
@@ -106,7 +107,7 @@ def test_every_panel_is_drawn_and_nothing_is_complained_of(
     dashboard, site, recording, browser, pictures
 ):
     start_ms, end_ms = phase_ms(recording, "measure")
-    # Wider than the run, so that what came before it counts; high enough for every panel.
+    # Wider than the run, to include earlier events; high enough for every panel.
     times = f"from={start_ms - 3_000_000}&to={end_ms + 600_000}&refresh="
     browser.look(1280, 3000)
     browser.complaints.clear()
@@ -134,8 +135,8 @@ def test_every_panel_is_drawn_and_nothing_is_complained_of(
 
 
 def states_by_sql(dashboard, when, site):
-    """Of every panel whether there is something to draw, by number: rows, and of a single figure
-    one that is known."""
+    """Whether each panel has anything to draw, by number: rows, or a non-null value for a single
+    figure."""
 
     def ask(sql):
         asked = urllib.request.Request(f"{site}/?default_format=JSON", sql.encode())
@@ -181,7 +182,7 @@ def test_without_data_a_panel_says_why_and_over_a_month_it_is_drawn(
 
 @pytest.mark.parametrize("uid", ["tidegauge-history", "tidegauge-overview"])
 def test_a_month_opens_on_what_has_data(uid, site, browser):
-    """History chooses a workload and a stage of it that were measured."""
+    """History selects a workload and a stage with measurements."""
     from_ms, to_ms = STATES["history"]
     browser.look(1280, 3000)
     browser.open(f"{site}/dashboards/d/{uid}?from={from_ms}&to={to_ms}&refresh=")

@@ -1,4 +1,4 @@
-"""`/dashboards/` as a browser sees it and as somebody with bad intentions asks it."""
+"""`/dashboards/` in a browser, and under malicious requests."""
 
 import base64
 import json
@@ -22,7 +22,7 @@ SETTLED = "document.documentElement?.dataset.state === 'settled'"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with one dashboard file and one that is broken."""
+    """A folder with a valid and a broken dashboard file."""
     made = tmp_path_factory.mktemp("dashboards")
     (made / "odd.json").write_text(json.dumps(DASHBOARD))
     (made / "broken.json").write_text("{")
@@ -31,7 +31,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory, folder):
-    """Address of a store that shows the folder over an empty projection."""
+    """Address of a store that serves the folder with an empty projection."""
     settings = ServiceSettings(base_port=free_base_port(), data=tmp_path_factory.mktemp("store"))
     with running_service(
         settings, "store", TIDEGAUGE_OFFLINE="true", TIDEGAUGE_DASHBOARDS_DIR=str(folder)
@@ -42,7 +42,7 @@ def site(tmp_path_factory, folder):
 
 @pytest.fixture
 def page(browser, site):
-    """The dashboard in a large window, all of it asked; no complaint may be left at the end."""
+    """The dashboard in a large window, fully loaded; no console errors may remain at the end."""
     browser.look(1400, 2600)
     browser.complaints.clear()
     browser.open(f"{site}/dashboards/d/odd?from=1767225600000&to=1767225660000")
@@ -155,7 +155,7 @@ def test_a_table_shows_units_texts_and_links_and_hides_what_is_hidden(page):
 
 
 def test_charts_have_colours_on_them(page):
-    """At least a hundred points of every canvas are no grey."""
+    """At least a hundred points of every canvas are not grey."""
     coloured = """
         [...document.querySelectorAll("canvas")].map((canvas) => {
           const { width, height } = canvas;
@@ -316,7 +316,7 @@ def test_times_are_read_as_grafana_writes_them(browser, site):
 
 
 def test_a_long_answer_becomes_one_series_per_label(browser, site):
-    """A time at which a series has no value is a gap in it."""
+    """A time without a value is a gap in the series."""
     answer = {
         "meta": [
             {"name": "time", "type": "DateTime"},
@@ -339,7 +339,7 @@ def test_a_long_answer_becomes_one_series_per_label(browser, site):
 
 
 def test_a_colour_that_cannot_be_seen_is_made_darker_or_lighter(browser, site):
-    """Yellow on white has a contrast of 1.3; blue on white 5.2, so that it stays."""
+    """Yellow on white has a contrast of 1.3 and is changed; blue on white has 5.2 and is not."""
     browser.look(1400, 900)
     calls = "[m.readable('#f0e442', 2), m.readable('#0072b2', 2), m.readable('transparent')]"
     yellow, blue, other = imported(browser, site, "colours.js", calls)

@@ -1,4 +1,4 @@
-"""What `deploy/compose` starts, started here as processes."""
+"""Starts the contents of `deploy/compose` as processes."""
 
 import subprocess
 import sys
@@ -32,7 +32,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containers]:
     with kafka_of_compose(tmp_path_factory.mktemp("compose")) as containers:
         early = containers.run("conductor", PARTS["conductor"]["command"])
         assert early.returncode == 1, "the conductor logged in before anybody let it"
-        for _start in range(2):  # of the whole; the second finds everything as it should be
+        for _start in range(2):  # the whole; the second start changes nothing
             done = containers.run("access", SET_UP)
             assert done.returncode == 0, done.stderr
         yield containers
@@ -40,12 +40,12 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containers]:
 
 @pytest.fixture(scope="module")
 def stack(kafka: Containers) -> Iterator[Containers]:
-    """All services, ready by their own health checks."""
+    """All services, ready according to their own health checks."""
     processes = {}
     try:
         for name in STARTED:
             check = PARTS[name]["healthcheck"]["test"]
-            assert kafka.run(name, check).returncode == 1  # nothing is there yet
+            assert kafka.run(name, check).returncode == 1  # nothing is running yet
             processes[name] = kafka.start(name)
         deadline = time.monotonic() + READY_DEADLINE_S
         waiting = list(STARTED)
@@ -68,7 +68,7 @@ def test_the_console_finds_the_store(stack: Containers) -> None:
     assert "42" in asked.stdout, asked.stderr
     status = stack.console(*PARTS["console"]["command"])
     assert status.returncode == 0, status.stderr
-    assert "SQL http://127.0.0.1:17072" in status.stdout  # where compose.yaml publishes it
+    assert "SQL http://127.0.0.1:17072" in status.stdout  # as published by compose.yaml
     refused = stack.console("down")
     assert refused.returncode == 2
     assert "the services run elsewhere" in refused.stderr
@@ -94,7 +94,7 @@ def test_records_come_in_through_the_gateway_with_the_secret_that_is_mounted(
     told = stack.console(
         "sql", "SELECT transport, sent, appended, lost, refused FROM ways_in FORMAT TSV"
     )
-    # 100/s for 2 s of warm-up, 5 s that are measured and 3 s after it.
+    # 100/s for 2 s of warm-up, 5 s of measure and 3 s of cool-down.
     assert told.stdout.split() == ["tcp", "1000", "1000", "0", "0"], told.stdout + told.stderr
 
 
@@ -128,7 +128,7 @@ def test_without_the_secret_one_reads_and_makes_topics_of_engines_only(stack: Co
     [("tidegauge", "not the secret"), ("broker", "not the secret"), ("tidegauge", None)],
 )
 def test_a_wrong_login_is_no_login(kafka: Containers, user: str, password: str | None) -> None:
-    """Nor is a login what the services' secret is to PLAIN, which would send it."""
+    """Neither can PLAIN log in with the services' secret, which it would send."""
     secret = (kafka.secrets / "kafka").read_text()
     containers = kafka.kafka.model_copy(update={"data": kafka.data("generator")})
     properties = client_properties(containers, "tests")
@@ -190,7 +190,7 @@ def test_the_listeners_of_kubernetes_keep_the_same_rules(
 
 
 def outcome(properties: dict[str, object], topic: str) -> int | None:
-    """The error of a record that is produced to a topic, None where it is there."""
+    """The error of producing a record to a topic, None if it succeeds."""
     codes: list[int | None] = []
     producer = Producer(properties | {"message.timeout.ms": 1000 * TIMEOUT_S})
     producer.produce(topic, b"forged", on_delivery=lambda e, _: codes.append(e and e.code()))

@@ -1,7 +1,7 @@
-"""The evaluator as a process, on a real broker, judged by hand-written inputs and outputs.
+"""The evaluator as a process, with a real broker and hand-written inputs and outputs.
 
-Counts are literal. Latencies are checked against the LogAppendTimes that the test itself reads
-from the topics.
+Counts are literal. Latencies are checked against the LogAppendTimes that the test itself reads from
+the topics.
 """
 
 import json

@@ -1,5 +1,5 @@
-"""Partial windows and outputs before their inputs on a real broker: a live evaluator that is killed
-in the middle, and the same run evaluated again, say what follows from LogAppendTimes alone."""
+"""Partial windows, and outputs before their inputs, on a real broker. A live evaluator that is
+killed midway and a re-evaluation give the same results, which depend on LogAppendTimes alone."""
 
 import time
 
@@ -39,7 +39,7 @@ PUBLISHES = Pipeline(
 
 
 def write_later(broker, records):
-    """Write records in a later millisecond than all before."""
+    """Write records in a later millisecond than all earlier ones."""
     begin_ms = time.time_ns() // 1_000_000
     while time.time_ns() // 1_000_000 < begin_ms + 2:
         pass

@@ -1,4 +1,4 @@
-"""The evaluator when it ends in the middle of a run, or cannot go on with it."""
+"""The evaluator when it dies in the middle of a run, or cannot continue it."""
 
 import json
 import os
@@ -29,7 +29,7 @@ FLOW = TRAFFIC.input("flow").topic
 
 OUTPUTS = tuple(catalogue.output_topic("p", stage) for stage in TRAFFIC.stage_names)
 GONE = "Records of traffic.flow that the run began with are no longer kept"
-# The evaluator, in which one method does what nobody foresaw.
+# The evaluator with one method replaced, which raises an unexpected error.
 BREAKS = """
 import sys
 from services.evaluator import __main__
@@ -69,7 +69,7 @@ def plan_of(broker, run_id):
 
 
 def begin(broker, bus, lifecycle, run_id):
-    """Prepare and start a run of the evaluator that runs."""
+    """Prepare and start a run of the running evaluator."""
     run = HandWritten(run_id, (int(time.time()) - 10) * 1_000)
     bus.command("prepare", run_id, plan_of(broker, run_id))
     send_probes(broker, run_id)
@@ -79,13 +79,13 @@ def begin(broker, bus, lifecycle, run_id):
 
 
 def starts_of(pid, events):
-    """What a process has said of its start: it hears every command from then on."""
+    """Start events of a process: it receives every command from then on."""
     started = [one for one in events if one["event"] == protocol.SERVICE_STARTED]
     return [one for one in started if json.loads(one["detail"])["pid"] == pid]
 
 
 def delete_flow(broker):
-    """Delete every record of traffic.flow, as retention does."""
+    """Delete every record of traffic.flow, like retention."""
     (end,) = ends(broker, FLOW)[FLOW]
     asked = [TopicPartition(FLOW, 0, end)]
     admin = admin_client(broker, "tests")
@@ -111,7 +111,7 @@ def test_an_unexpected_error_ends_the_process_and_the_next_takes_up_the_run(brok
 
 
 def reason_when_taken_up(broker, bus, lifecycle, run_id):
-    """Why a run fails that another process takes up."""
+    """Failure reason of a run that another process resumes."""
     with running_service(broker, "evaluator"):
         failed = lifecycle.until(run_id, has_event(protocol.FAILED))[-1]
         bus.command("stop", run_id, Stop())
@@ -140,7 +140,7 @@ def test_records_that_are_gone_before_they_were_read_are_not_passed_over(broker)
             throughput.until(run_id, len)
             process.send_signal(signal.SIGSTOP)
             write(broker, first)
-            time.sleep(1)  # a fetch that the broker still holds takes what is there by now
+            time.sleep(1)  # a pending fetch of the broker takes the existing records
             write(broker, first)
             delete_flow(broker)
             process.send_signal(signal.SIGCONT)
@@ -150,7 +150,7 @@ def test_records_that_are_gone_before_they_were_read_are_not_passed_over(broker)
 
 def test_a_record_larger_than_its_dead_letter_may_be_does_not_stop_the_run(broker):
     run_id, bus = "large", open_events(broker, "tests")
-    large = b"\0" * 3_000_000  # which the broker takes, because compressed it is small
+    large = b"\0" * 3_000_000  # the broker accepts it because it compresses well
     with (
         readers(broker, catalogue.LIFECYCLE, catalogue.DEAD_LETTER) as (lifecycle, dead),
         readers(broker, catalogue.THROUGHPUT) as (throughput,),

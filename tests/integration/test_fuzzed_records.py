@@ -1,6 +1,6 @@
-"""Fuzzed records on every topic that is projected: each is a row or a dead letter, none stops it.
+"""Fuzzed records on every projected topic: each becomes a row or a dead letter, and none stops it.
 
-FUZZ_EXAMPLES says how many records; FUZZ_SEED repeats those of a seed.
+FUZZ_EXAMPLES is the number of records; FUZZ_SEED repeats those of a seed.
 """
 
 import os
@@ -26,7 +26,7 @@ TOPICS = [one for one in catalogue.fixed_topics() if one.name in TABLES]
 
 
 def says_nothing(topic: str, value: bytes | None) -> bool:
-    """Whether it is an event whose arrays are all empty: no row, and nothing wrong."""
+    """Whether it is an event whose arrays are all empty: no row, and no error."""
     arrays = TABLES[topic].explode
     try:
         name, event = codec.decode(value)

@@ -1,5 +1,5 @@
-"""Records that come in through the network, with the real broker, gateway and generator: what is
-told of them is what the topics hold."""
+"""Records sent over the network, with the real broker, gateway and generator: the reported counts
+match the topics."""
 
 import json
 import resource
@@ -34,8 +34,8 @@ SENT = RATE * PHASES.total_s
 
 
 class Dropping:
-    """Passes datagrams on, but for one record of so many. seen: the records that came; dropped:
-    those that it did not pass on."""
+    """Forwards datagrams, except every n-th record. seen: records received; dropped: records not
+    forwarded."""
 
     def __init__(self, one_in, to_port):
         self.seen = self.dropped = 0
@@ -75,7 +75,8 @@ def gateway(broker, gateway_process):
 
 
 def way_in(settings, run_id, transport, meanwhile=lambda: None, **variables):
-    """What the gateway and the generator say of a load, and the sequences that are in the topic."""
+    """Reports of the gateway and the generator about a load, and the sequence numbers on the
+    topic."""
     consumer = assigned_consumer(settings, "tests")
     before = end_offsets(consumer, STATES)
     instance = f"generator-of-{run_id}"
@@ -137,7 +138,7 @@ def test_what_udp_loses_is_told_exactly(gateway):
 
 @pytest.fixture
 def strangers():
-    """Connections, which are closed in the end."""
+    """Connections, which are closed at the end."""
     found = []
     yield found
     for one in found:
@@ -160,17 +161,17 @@ def test_strangers_change_nothing_and_are_told(gateway, strangers):
 
 @pytest.fixture
 def files():
-    """How many files this process may open now."""
+    """Number of files that this process may open now."""
     before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     yield most
     resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
 
 
-# What each says, in turns: nothing, a frame that is too long, garbage of a frame's length, and the
-# begin of a frame that never goes on.
+# What each connection sends, in rotation: nothing, a frame that is too long, garbage of a frame's
+# length, and an incomplete frame.
 STRANGERS = (b"", LENGTH.pack(MAX_FRAME_BYTES + 1), LENGTH.pack(100) + bytes(100), b"\0\0\0")
-# The gateway decides on one connection more, and its Kafka clients connect again.
+# The gateway accepts one more connection before rejecting it, and its Kafka clients reconnect.
 SPARE_FILES = 8
 
 
@@ -192,7 +193,7 @@ def test_three_thousand_strangers_are_bounded_and_nothing_of_the_run_is_lost(
                 strangers[-1].send(STRANGERS[number % len(STRANGERS)])
             if number % 500 == 0:
                 look()
-        # libzmq has accepted connections before it tells of them.
+        # libzmq accepts connections before it reports them.
         end = time.monotonic() + 10
         while gateway_process.num_fds() > seen[0][0] + MAX_CONNECTIONS + SPARE_FILES:
             assert time.monotonic() < end, gateway_process.num_fds()
@@ -204,23 +205,23 @@ def test_three_thousand_strangers_are_bounded_and_nothing_of_the_run_is_lost(
     assert len(strangers) == count
     assert sequences == list(range(SENT))
     assert (told["lost"], told["not_appended"], load["failed"]) == (0, 0, 0)
-    # Silent ones and those in the middle of a frame; by TCP what is no frame is counted, too.
+    # Silent connections and incomplete frames; over TCP, invalid frames are counted too.
     assert count // 2 - MAX_CONNECTIONS <= told["turned_away"] <= count
     if transport == "tcp":
         assert count - MAX_CONNECTIONS <= told["turned_away"] + told["refused"]
         assert max(files for files, _ in seen) <= seen[0][0] + MAX_CONNECTIONS + SPARE_FILES
-    # Each holds at most a frame and what is read at once.
+    # Each holds at most a frame and one read.
     most_bytes = MAX_CONNECTIONS * (MAX_FRAME_BYTES + READ_BYTES)
     (files_before, memory_before), *crowded = seen
     assert max(memory for _, memory in crowded) <= memory_before + most_bytes
     with readers(gateway, catalogue.DEAD_LETTER) as (letters,):
         kept = letters.everything(run_id)
-    # What is not whole yet when the figures are told is refused afterwards.
+    # Frames incomplete at the time of the report are counted as refused later.
     refused = told["refused"]
     assert min(refused, MAX_KEPT) <= len(kept) <= min(refused + MAX_CONNECTIONS, MAX_KEPT)
     for one in strangers:
         one.close()
-    # It has closed its port, and what it held is free.
+    # It has closed its port and released its memory.
     assert gateway_process.num_fds() <= files_before + SPARE_FILES
     assert gateway_process.memory_info().rss <= memory_before + 32 * 1024 * 1024
 

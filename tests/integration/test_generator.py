@@ -1,4 +1,4 @@
-"""The generator as a process, on a real broker."""
+"""The generator as a process, with a real broker."""
 
 import json
 import signal
@@ -111,7 +111,7 @@ def test_a_probe_set_is_three_complete_seconds_of_a_site_of_its_own(generator):
         speeds = speed.until(probe, two_sets)
         bus.command("stop", run_id, Stop())
     for unordered in (flows, speeds):
-        # Partitions are read one after another, so sets come in any order, each in its own.
+        # Partitions are read one after another, so sets arrive in any order, each in its own.
         records = [r for n in (0, 1) for r in unordered if r["measurement_id"] == f"probe-{n}"]
         assert [r["measurement_id"] for r in records] == ["probe-0"] * 3 + ["probe-1"] * 3
         first, second, third = (record["observed_at"] for record in records[:3])
@@ -131,7 +131,7 @@ def test_a_stopped_load_ends_without_finishing(generator):
         flow.until(run_id, bool)
         bus.command("stop", run_id, Stop())
         statistics.until(run_id, bool)
-        # The next run is prepared only after the stopped one has been left.
+        # The next run is prepared only after the stopped one has been abandoned.
         bus.command("prepare", "after-stop", run_plan("after-stop", rate=100))
         lifecycle.until("after-stop", has_event(protocol.READY))
         bus.command("stop", "after-stop", Stop())

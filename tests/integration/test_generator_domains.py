@@ -1,4 +1,4 @@
-"""The generator as a process, with domains of folders of the installation and from elsewhere."""
+"""The generator as a process, with domains inside and outside the installation."""
 
 import json
 import time
@@ -37,7 +37,7 @@ def plan_of(run_id, domain):
 
 
 def records_of_run(settings, domain, run_id):
-    """What a run of RATE records/s has in each input topic, decoded."""
+    """Decoded records of a run at RATE records/s, by input topic."""
     ensure_topics(admin_client(settings, "tests"), domain_topics(domain.spec, 2))
     bus = open_events(settings, "tests")
     with readers(settings, catalogue.LIFECYCLE, *domain.spec.topics) as (lifecycle, *inputs):

@@ -1,4 +1,4 @@
-"""The generator when things go wrong: on purpose, in its input, with the broker."""
+"""The generator with faults: deliberate ones, invalid input, broker outages."""
 
 import json
 import time
@@ -27,7 +27,7 @@ PHASES = Phases(warm_up_s=2, measure_s=30, cool_down_s=4)
 
 
 def sequences_in(settings, run_id):
-    """Sequences of a run in the input topics, and how often each is there."""
+    """Sequence numbers of a run in the input topics, and how often each occurs."""
     found = Counter()
     with readers(settings, *TRAFFIC.topics) as inputs:
         for reader in inputs:
@@ -60,7 +60,7 @@ def test_a_killed_broker_costs_only_what_is_counted_as_failed(tmp_path, why, del
             flow.until(run_id, lambda records: len(records) >= 2 * RATE)
             broker.kill()
             until_s = time.monotonic() + OUTAGE_S
-            while time.monotonic() < until_s:  # the outage itself has to last
+            while time.monotonic() < until_s:  # the outage itself must last
                 flow.read()
             broker.start()
             broker.await_answer()
@@ -71,17 +71,17 @@ def test_a_killed_broker_costs_only_what_is_counted_as_failed(tmp_path, why, del
     intended = RATE * PHASES.total_s
     assert detail["intended"] == intended
     assert detail["acknowledged"] + detail["failed"] == intended, why
-    assert set(found.values()) == {1}  # idempotent: nothing twice
+    assert set(found.values()) == {1}  # idempotent: no duplicates
     assert set(found) <= set(range(intended))
-    # What timed out may have been written before its acknowledgement was lost.
+    # A timed-out record may have been written before its acknowledgement was lost.
     assert detail["acknowledged"] <= len(found) <= intended
-    assert max(found) == intended - 1  # the stream goes on after the broker's return
+    assert max(found) == intended - 1  # sending continues after the broker's return
     assert (detail["failed"] > 0) == (delivery_timeout_s < OUTAGE_S)
 
 
 @pytest.fixture
 def own_broker(tmp_path):
-    """Undecodable records would disturb whoever else reads the shared broker's topics."""
+    """Undecodable records would disturb other readers of the shared broker's topics."""
     with breakable_broker(tmp_path, input_partitions=2) as broker:
         yield broker.settings
 
@@ -158,7 +158,7 @@ def test_two_instances_share_a_load_and_a_burst_says_how_late_it_left(broker):
         bus.command("start", run_id, next_phases())
         events = lifecycle.until(run_id, both(protocol.LOAD_FINISHED))
     finished = [json.loads(e["detail"]) for e in events if e["event"] == protocol.LOAD_FINISHED]
-    # Eight seconds of 100 and bursts at 3 and 6 s.
+    # Eight seconds of 100, and bursts at 3 and 6 s.
     assert sorted(f["instance_index"] for f in finished) == [0, 1]
     assert sum(f["intended"] for f in finished) == 4_800
     assert sum(f["acknowledged"] for f in finished) == 4_800
@@ -167,7 +167,7 @@ def test_two_instances_share_a_load_and_a_burst_says_how_late_it_left(broker):
 
 
 def both(event):
-    """Two instances have said so."""
+    """Whether two instances have sent this event."""
     return lambda records: (
         {"generator-0", "generator-1"} <= {r["producer"] for r in records if r["event"] == event}
     )

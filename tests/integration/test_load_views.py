@@ -1,4 +1,4 @@
-"""Which runs SQL calls comparable, and the rate that a run was measured at."""
+"""Which runs are comparable in SQL, and the rate at which a run was measured."""
 
 import json
 
@@ -109,7 +109,7 @@ def test_a_plain_request_of_an_earlier_version_reads_as_one_of_today(engine):
 
 @pytest.fixture
 def ask(engine):
-    """Rows of a query over two runs and, between them, a step of the search of the second."""
+    """Rows of a query over two runs and, between them, a step of the second run's search."""
 
     def as_step(record):
         detail = json.loads(record["detail"]) | {"step_of": run_id_of(2)}

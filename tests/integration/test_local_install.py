@@ -1,4 +1,4 @@
-"""The launcher, the choice of Java and the fetching of jars, with real tools and no network."""
+"""The launcher, the selection of Java and the download of jars, with real tools and no network."""
 
 import fcntl
 import functools
@@ -35,7 +35,7 @@ def script(path: Path, text: str) -> Path:
 
 
 def java_home(path: Path, version: str, modules: str = "jdk.incubator.vector") -> Path:
-    """A folder whose `bin/java` answers like a runtime of a version with one module."""
+    """A folder whose `bin/java` responds like a Java runtime of a version with one module."""
     script(
         path / "bin" / "java",
         f"""
@@ -77,7 +77,7 @@ def test_a_runtime_without_the_vector_module_gets_a_java_that_drops_that_argumen
         [found.executable, *arguments], stdout=subprocess.PIPE, text=True, check=True
     )
     assert said.stdout == "-Xmx1g\ntwo words\n\n"
-    # A process that was started with this JAVA_HOME comes to the same result.
+    # A process started with this JAVA_HOME finds the same Java.
     again = find_java(tmp_path, found.environment({"PATH": "/bin:/usr/bin"}))
     assert again == found
 
@@ -91,7 +91,7 @@ def test_without_java_of_the_machine_the_packaged_runtime_serves(tmp_path: Path)
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """A root whose stamps are right and whose Python says how it was called."""
+    """A root with valid stamps, whose Python prints its arguments."""
     root = tmp_path / "root"
     (root / "deploy" / "local").mkdir(parents=True)
     shutil.copy(ROOT / "tidegauge", root)
@@ -186,7 +186,7 @@ def mirror(tmp_path: Path, monkeypatch) -> Iterator[Path]:
 
 
 def ivy_file(folder: Path, *names: str, digest: str = HIGH_WATER) -> Path:
-    """An Ivy file and its lock, which wants the same bytes of every jar."""
+    """An Ivy file and its lock, with the same digest for every jar."""
     rows = "".join(
         f'<dependency org="org.example" name="{name}" rev="1.2" conf="broker->default"/>'
         for name in names
@@ -248,7 +248,7 @@ def test_a_repository_that_serves_another_jar_changes_nothing(tmp_path: Path, mi
     ):
         fetch(jars, wanted)
     assert {path.name for path in jars.iterdir()} <= {"java-home"}
-    # What was refused is not kept: the next start asks the repository again.
+    # A rejected jar is not kept: the next start downloads it again.
     served.write_text("high water")
     fetch(jars, wanted)
     assert (jars / "broker" / "tide-1.2.jar").read_text() == "high water"
@@ -281,7 +281,7 @@ def test_the_lock_holds_what_the_repository_serves(tmp_path: Path, mirror: Path)
 
 @pytest.fixture
 def own_jars(tmp_path: Path) -> Path:
-    """A copy of the jars of this repository."""
+    """A copy of this repository's jars."""
     for path in jars_lock():
         (tmp_path / path).parent.mkdir(exist_ok=True)
         os.link(ROOT / ".jars" / path, tmp_path / path)
@@ -289,7 +289,7 @@ def own_jars(tmp_path: Path) -> Path:
 
 
 def cut_off(path: Path) -> None:
-    """What a crash or a full disk leaves: the first half of a file."""
+    """Truncate a file to its first half, like a crash or a full disk."""
     data = path.read_bytes()
     path.unlink()
     path.write_bytes(data[: len(data) // 2])

@@ -1,4 +1,4 @@
-"""The views of scraped metrics: rates of counters, figures of the broker, lag of groups."""
+"""The views of scraped metrics: rates of counters, broker metrics, lag of groups."""
 
 import json
 
@@ -20,7 +20,8 @@ REQUESTS = "kafka_network_requestmetrics_{}"
 
 
 def insert_answers(engine, source, *answers, every_s=5.0):
-    """What a source answered every few seconds from the new year on: lists of samples."""
+    """Insert scrape results of a source every few seconds from the start of the year: lists of
+    samples."""
     increases = Increases()
     events = [
         {"run_id": "r", "producer": "collector"} | fields

@@ -1,5 +1,5 @@
-"""What the conductor tells webhooks: everything, once, also after the receiver or the conductor was
-away."""
+"""Webhook messages of the conductor: all of them, each once, even if the receiver or the conductor
+was down."""
 
 import json
 import time
@@ -30,7 +30,8 @@ def settings_for(**webhooks):
 
 
 def wait_until_it_tells(broker, instance, folder):
-    """Wait until a conductor of that name serves and has noted from where on the bus it tells."""
+    """Wait until a conductor of that name is ready and has stored the position from which it
+    reports."""
     seen = Reader(broker, catalogue.LIFECYCLE)
     seen.until("", started(instance))
     seen.close()
@@ -41,7 +42,7 @@ def wait_until_it_tells(broker, instance, folder):
 
 
 def wait_until_noted(folder, waiting):
-    """Wait until so many messages wait for each webhook."""
+    """Wait until this number of messages is queued for each webhook."""
     deadline_s = time.monotonic() + 30
     while True:
         kept = json.loads((folder / "notices.json").read_text())["waiting"]
@@ -75,7 +76,7 @@ def test_each_thing_is_told_once_in_every_shape_also_after_the_receiver_was_away
                 plain, slack = slack, plain
             assert (plain["kinds"], plain["title"]) == (["part_down"], "store died")
             assert slack == {"text": "*store died*\n• exit code 7\n• It is started again."}
-            # Between an answer and its note a kill would send it again, with the same id.
+            # A kill between a response and its note would cause a repetition with the same id.
             wait_until_noted(tmp_path, {"plain": 0, "slack": 0, "gone": 1})
             conductor.kill()
             conductor.wait()
@@ -92,7 +93,7 @@ def test_each_thing_is_told_once_in_every_shape_also_after_the_receiver_was_away
             assert titles == ["store died", "slow-1: a threshold failed"]
             bus.conclusion("run", "slow-2", ("It was late.",), {"clean": True, "verdicts": {}})
             assert here.wait_for(4)[3]["title"] == "slow-2: INVALID"
-            assert len(here.bodies) == 4  # nothing came twice
+            assert len(here.bodies) == 4  # no duplicates
             assert back.bodies == back.wait_for(2)
 
 

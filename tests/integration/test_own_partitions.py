@@ -1,6 +1,6 @@
-"""A run that wants topics of its own: the conductor makes them, with as many partitions as it says.
+"""A run with its own topics: the conductor creates them with the requested number of partitions.
 
-Nobody else answers, so no run gets beyond its preparation.
+No other service is running, so no run gets beyond its preparation.
 """
 
 import json
@@ -50,7 +50,7 @@ def test_a_run_has_topics_with_its_own_partitions_and_outputs_keep_theirs(broker
 
 
 def partitions_of(lifecycle, run_id):
-    """By topic, as the plan of the run has it."""
+    """Partitions by topic, from the plan of the run."""
     events = lifecycle.everything(run_id)
     (plan,) = (json.loads(one["detail"]) for one in events if one["event"] == protocol.PREPARING)
     return {topic: len(offsets) for topic, offsets in plan["start_offsets"].items()}

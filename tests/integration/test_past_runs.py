@@ -1,4 +1,4 @@
-"""What is asked of all history: the last good run of a suite, the newest runs for change points."""
+"""Queries of the whole history: the last good run of a suite, the newest runs for change points."""
 
 import json
 
@@ -19,7 +19,7 @@ PIPELINE = "spark-realtime"
 
 
 def a_run(number, *, suite="nightly", rate=400.0, valid=True, passed=True, step_of=""):
-    """A concluded run with one latency and one threshold, ten seconds after the one before."""
+    """A concluded run with one latency and one threshold, ten seconds after the previous one."""
     run_id, at_ms = f"r{number}", BEGIN_MS + 10_000 * number
     request = a_request().model_dump(mode="json") | {"run_id": run_id, "step_of": step_of}
     request["suite"] = {"name": suite, "round": 1, "step": 1}

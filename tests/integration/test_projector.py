@@ -1,4 +1,5 @@
-"""The projector on a real broker and a real engine, wherever it ends and whatever it is told."""
+"""The projector with a real broker and a real engine, wherever it is stopped and whatever it
+reads."""
 
 import json
 import time
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.integration
 
 
 class FailingEngine:
-    """The real engine, which fails at the n-th insert instead of doing it."""
+    """The real engine, except that the n-th insert fails without being done."""
 
     def __init__(self, engine, failing_insert):
         self._engine = engine
@@ -95,7 +96,7 @@ def test_ending_before_any_insert_and_resuming_gives_every_row_once(broker, engi
 
 
 class ForgetfulEngine:
-    """The real engine, some of whose answers to inserts are lost, before or after they are done."""
+    """The real engine, which loses some answers to inserts, before or after doing them."""
 
     def __init__(self, engine):
         self._engine = engine
@@ -118,7 +119,7 @@ def test_an_insert_whose_answer_is_lost_is_made_again_if_it_was_not_done(engine)
         record(latency_event(latencies_ms=[number, number + 1000], counts=[1, 2]), offset=number)
         for number in range(6)
     ]
-    seconds = count()  # a clock that goes on by itself: nothing is waited for
+    seconds = count()  # a clock that advances by itself: nothing waits
     inserter = Inserter(
         ForgetfulEngine(engine), StoreSettings(), lambda: False, lambda _s: None, seconds.__next__
     )
@@ -226,7 +227,7 @@ def test_records_that_retention_removed_before_they_were_projected_are_told_of_o
 
 
 def lost_records(engine):
-    """Records, first offset and next offset of every gap that was told of."""
+    """Number of records, first offset and next offset of every reported gap."""
     details = engine.rows(
         "SELECT detail FROM tidegauge.results_lifecycle"
         f" WHERE event = '{protocol.RECORDS_LOST}' AND run_id = '' ORDER BY _offset"
@@ -237,7 +238,7 @@ def lost_records(engine):
 
 
 def project_everything(settings, engine, events, deadline_s=DEADLINE_S):
-    """Until the projection is where every topic ends: what it puts aside comes round again."""
+    """Project until every topic's end, including the new dead letters."""
     projector = open_projector(settings, engine, events)
     admin = admin_client(settings, "tests")
     deadline = time.monotonic() + deadline_s

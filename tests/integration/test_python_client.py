@@ -1,4 +1,4 @@
-"""Results in Python, over a recorded run, with a store that is started for it; and the example."""
+"""Results in Python, of a recorded run, with a store started for them; and the example program."""
 
 import json
 import subprocess

@@ -1,7 +1,7 @@
-"""A conductor that is killed in a search: the next one goes on from the steps that are on the bus.
+"""A conductor that is killed during a search: the next one resumes from the steps on the bus.
 
-Nobody else answers, so no step gets beyond its preparation and every rate counts as not sustained;
-what a step measures is tested elsewhere.
+No other service is running, so no step gets beyond its preparation and every rate counts as not
+sustained. Other tests cover the measurements of a step.
 """
 
 import json
@@ -19,9 +19,9 @@ pytestmark = pytest.mark.integration
 
 RUN_ID = "search-taken-up"
 QUICK = {"TIDEGAUGE_PREPARE_TIMEOUT_S": "0.5", "TIDEGAUGE_STOP_TIMEOUT_S": "0.1"}
-# Long enough to be killed within a preparation, however slowly that is noticed.
+# Long enough to be killed during a preparation, even if that is noticed slowly.
 PATIENT = QUICK | {"TIDEGAUGE_PREPARE_TIMEOUT_S": "5", "TIDEGAUGE_INSTANCE": "search-conductor"}
-RATES = [80, 40, 20, 10]  # halved as long as none is sustained, down to the least
+RATES = [80, 40, 20, 10]  # halved while none is sustained, down to the minimum
 
 
 def a_search():
@@ -58,7 +58,7 @@ def test_every_step_of_a_search_whose_conductor_was_killed_is_accounted_for(brok
     assert [(one["step"], one["rate_per_second"]) for one in judged] == [
         (1, 80),
         (2, 40),
-        (4, 20),  # what step 3 was about
+        (4, 20),  # the rate of step 3
         (5, 10),
     ]
     assert {n: len(found) for n, found in of_steps.items()} == {1: 1, 2: 1, 3: 1, 4: 1, 5: 1, 6: 0}

@@ -1,4 +1,4 @@
-"""What SQL says of a search: its steps and its result, as the conductor tells them."""
+"""The SQL views of a search: its steps and its result, as published by the conductor."""
 
 import json
 
@@ -141,7 +141,7 @@ def test_a_series_has_a_row_for_each_search_that_is_over(engine):
 
 
 def at_nine_tenths(engine, monkeypatch, *stages):
-    """The rate of a run of these stages that wants nine tenths of the sustainable rate."""
+    """The rate of a run of these stages at nine tenths of the sustainable rate."""
     monkeypatch.setattr(
         sustainable, "query", lambda _url, *sql, **names: rows(engine, *sql, **names)
     )

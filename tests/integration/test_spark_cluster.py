@@ -1,4 +1,4 @@
-"""The pipelines on a standalone cluster of Spark: a master and a worker on this machine."""
+"""The pipelines on a standalone Spark cluster: a master and a worker on this machine."""
 
 import os
 import re
@@ -27,20 +27,20 @@ from tests.integration.test_spark_pipeline import (
 pytestmark = pytest.mark.faults
 
 SPARK_HOME = Path(pyspark.__file__).parent
-CORES = 64  # offered, whatever the machine has: real-time mode needs a slot for every task
+CORES = 64  # offered regardless of the machine: real-time mode needs a slot per task
 PIPELINES = ("spark-realtime", "spark-microbatch")
 
 
 @contextmanager
 def running(name, folder, *arguments):
-    """A daemon of Spark and its log; ends with the context."""
+    """A Spark daemon and its log; stopped at the end of the context."""
     log = folder / f"{name}.log"
     command = ["java", "-Xmx256m", "-cp", f"{SPARK_HOME}/jars/*"]
     command += [f"org.apache.spark.deploy.{name}", "--host", "127.0.0.1", "--webui-port", "0"]
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*command, *arguments],
-            # As Spark's own scripts do, of which those from PyPI lack some.
+            # As Spark's own scripts do, some of which are missing in the PyPI package.
             env=os.environ | {"SPARK_HOME": str(SPARK_HOME), "SPARK_SCALA_VERSION": "2.13"},
             stdout=output,
             stderr=output,
@@ -53,11 +53,11 @@ def running(name, folder, *arguments):
 
 
 def found_in(log, pattern):
-    """The first match of a pattern in a log, waited for."""
+    """Wait for the first match of a pattern in a log."""
     end = time.monotonic() + START_DEADLINE_S
     while not (found := re.search(pattern, log.read_text())):
         assert time.monotonic() < end, log.read_text()[-2000:]
-        time.sleep(0.1)  # between two looks, within the deadline
+        time.sleep(0.1)  # poll interval
     return found
 
 
@@ -75,7 +75,7 @@ def test_every_output_is_exact_on_a_cluster_too(broker, master, tmp_path):  # no
     lifecycle = Reader(broker, catalogue.LIFECYCLE)
     before = len(of(lifecycle.everything(""), protocol.SERVICE_STARTED))
     with running_service(broker, "runner", tmp_path, TIDEGAUGE_SPARK_MASTER=master):
-        # It hears commands from then on.
+        # It receives commands from then on.
         lifecycle.until("", lambda found: len(of(found, protocol.SERVICE_STARTED)) > before)
         for name in PIPELINES:
             run_id = f"cluster-{name}"

@@ -1,5 +1,5 @@
-"""Another domain than traffic on Spark, with a real broker: all of its stages built-in, and those
-without state in real-time and continuous mode."""
+"""A domain other than traffic on Spark, with a real broker: all of its stages with Spark's built-in
+operators, and the stateless ones in real-time and continuous mode."""
 
 import json
 import os
@@ -33,13 +33,13 @@ PURCHASES, ADS = GEM_PACKS.topics
 DEADLINE_S = 120
 T0 = 1_767_225_600_000  # the start of a window of 8 s
 SECONDS = 12
-CLOSING_S = 60  # after which every window of the records before is closed
+CLOSING_S = 60  # after this time all windows of earlier records are closed
 COUNTRIES = {geo: row[0] for geo, row in GEM_PACKS.stage("enriched").table.rows.items()}
 
 
 def made_records(run_id):
-    """Topic and record, in the order of event time: few users, packs, places and moments, so that
-    many records meet. Prices are whole, so that sums are the same in any order."""
+    """Topic and record, in order of event time. Few users, packs, locations and times, so that many
+    records match. Prices are integers, so that sums do not depend on the order."""
     draw = random.Random(20)
     found = []
     for sequence in range(30 * SECONDS):
@@ -54,7 +54,7 @@ def made_records(run_id):
 
 
 def closing_records(run_id):
-    """One of each input, which meet nobody."""
+    """One record of each input, which matches nothing."""
     return [
         (topic, {"user_id": topic, "gem_pack_id": topic, "price": 1.0, "geo": topic,
                  "time": T0 + 1000 * CLOSING_S, "sequence": 999_999, "run_id": run_id,
@@ -64,13 +64,13 @@ def closing_records(run_id):
 
 
 def starts(time_ms, size_s, slide_s):
-    """The starts of the windows that have a time, epoch milliseconds."""
+    """Starts of the windows that contain a time, epoch milliseconds."""
     last = time_ms - time_ms % (1000 * slide_s)
     return [last - 1000 * back for back in range(0, size_s, slide_s)]
 
 
 def in_windows(rows, key, size_s, slide_s):
-    """By key and start of a window the rows in it."""
+    """The rows in each window, by key and window start."""
     found = {}
     for row in rows:
         for start in starts(row["time"], size_s, slide_s):
@@ -91,7 +91,7 @@ def prices(rows):
 
 
 def expected(run_id, records):
-    """The outputs of every stage but the copy, computed one record after the other."""
+    """The outputs of every stage except the copy, computed record by record."""
     bought = [record for topic, record in records if topic == PURCHASES]
     shown = [record for topic, record in records if topic == ADS]
     parsed = [{k: v for k, v in one.items() if k != "scheduled_at"} for _, one in records]
@@ -172,7 +172,7 @@ def write(settings, domain, records):
 
 @contextmanager
 def running_driver(settings, folder, pipeline, domain, stages):
-    """A pipeline as the runner starts it; ends with the context."""
+    """A pipeline as the runner starts it; stopped at the end of the context."""
     partitions = settings.input_partitions
     topics = (*catalogue.domain_topics(domain, partitions),
               *catalogue.published_topics(domain, pipeline.name, stages, partitions))  # fmt: skip
@@ -198,7 +198,7 @@ def running_driver(settings, folder, pipeline, domain, stages):
         while '"event": "ready"' not in lines.read_text():
             assert process.poll() is None, lines.read_text()[-2000:]
             assert time.monotonic() < end, "the driver did not get ready"
-            time.sleep(0.1)  # between two looks, within the deadline
+            time.sleep(0.1)  # poll interval
         yield
     finally:
         process.terminate()
@@ -206,7 +206,7 @@ def running_driver(settings, folder, pipeline, domain, stages):
 
 
 def outputs_of(settings, domain, name, stage, count):
-    """The decoded outputs of a stage, at least so many, and their keys."""
+    """At least `count` decoded outputs of a stage, and their keys."""
     reader = Reader(settings, catalogue.output_topic(name, stage))
     end = time.monotonic() + DEADLINE_S
     while len(reader.messages) < count:
@@ -218,7 +218,7 @@ def outputs_of(settings, domain, name, stage, count):
 
 
 def rounded(rows):
-    """Rows as text that can be counted; means of engines differ in their last digits."""
+    """Rows as hashable text; means of different engines differ in their last digits."""
     return Counter(
         json.dumps({k: round(v, 9) if isinstance(v, float) else v for k, v in row.items()},
                    sort_keys=True)
@@ -241,7 +241,7 @@ def test_all_stages_built_in_publish_what_plain_python_computes(broker, tmp_path
     wanted = expected(run_id, records)
     last = [{k: v for k, v in one.items() if k != "scheduled_at"} for _, one in closing]
     with running_driver(broker, tmp_path, load_pipeline(name), GEM_PACKS, GEM_PACKS.stage_names):
-        # Long before the load, as the probes of a run are.
+        # Long before the load, like the probe traffic of a run.
         probes = [(topic, one | {"run_id": "gems-probe", "time": T0 - 60_000})
                   for topic, one in records[:2]]  # fmt: skip
         write(broker, GEM_PACKS, probes)
@@ -263,7 +263,7 @@ def test_all_stages_built_in_publish_what_plain_python_computes(broker, tmp_path
 
 
 def with_a_filter():
-    """The domain with one more stage: a filter of what a lookup gives."""
+    """The domain with an additional stage: a filter of a lookup's outputs."""
     fields = GEM_PACKS.model_dump()
     stage = {
         "name": "dear_enriched", "kind": "filter", "reads": ["enriched"],

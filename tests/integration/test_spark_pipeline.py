@@ -1,4 +1,4 @@
-"""The pipelines as processes, on a real broker: hand-written records in, exact outputs out."""
+"""The pipelines as processes, with a real broker: hand-written records in, exact outputs out."""
 
 import os
 import signal
@@ -37,8 +37,8 @@ SECONDS = (
     {"lane1": (0, 100.0), "lane2": (50, 50.0)},
     {"lane1": (75, 90.0), "lane2": (75, 90.0)},
 )
-# Kind, site, lane, second and value of what nothing matches. The last two close the windows of
-# pipelines whose windows time closes.
+# Kind, site, lane, second and value of records without a match. The last two close the windows of
+# pipelines whose windows are closed by event time.
 LONELY = (
     ("flow", "B", "lane1", 0, 1),
     ("speed", "C", "lane1", 3, 1.0),
@@ -48,7 +48,7 @@ FIELDS = {"flow": "flow_vehicles_per_hour", "speed": "speed_km_per_hour"}
 
 
 def records(run_id, t0=T0):
-    """Topic and record in the order of event time, speeds of a second before its flows."""
+    """Topic and record in order of event time, speeds of a second before its flows."""
     values = [
         (kind, "A", lane, second, lanes[lane][which])
         for second, lanes in enumerate(SECONDS)
@@ -107,7 +107,7 @@ def expected_sliding(run_id, t0):
 
 
 def expected_built_in_sliding(run_id, t0):
-    """With the windows that lack one or both of the seconds before."""
+    """Including the windows that lack one or both of the previous seconds."""
     return [
         changes(run_id, t0 - 2000, (None, None), (None, None)),
         changes(run_id, t0 - 1000, (-0.5, None), (0.25, None)),
@@ -152,14 +152,14 @@ def published(name):
 
 
 def no_records(topic):
-    """Values of a topic that are no records."""
+    """Undecodable values for a topic."""
     return b"not a record", CODEC.header(topic.replace(".", "_")) + b"\x06"
 
 
 def write(settings, run_id, t0=T0):
-    """Values that are no records, then the records of a run. Returns the bytes of all.
+    """Write undecodable values, then the records of a run. Returns the bytes of all.
 
-    Each is in its topic before the next is written, so that none is late whatever is read first.
+    Each is in its topic before the next is written, so that none is late in any reading order.
     """
     values = [(topic, value, "k") for topic in TRAFFIC.topics for value in no_records(topic)]
     values += [
@@ -174,7 +174,7 @@ def write(settings, run_id, t0=T0):
 
 
 def driver_groups(folder):
-    """Process groups of drivers (with their JVMs) of the stack whose state is in `folder`."""
+    """Process groups of the drivers (with their JVMs) of the stack whose state is in `folder`."""
     groups = set()
     for process in psutil.process_iter(["pid", "cmdline"]):
         text = " ".join(process.info["cmdline"] or ())
@@ -199,7 +199,7 @@ def wait_until(condition, deadline_s, what):
     end = time.monotonic() + deadline_s
     while not condition():
         assert time.monotonic() < end, what
-        time.sleep(0.1)  # between two looks, within the deadline
+        time.sleep(0.1)  # poll interval
 
 
 def of(found, event, pipeline=""):
@@ -226,7 +226,7 @@ def agent(broker, tmp_path):  # noqa: F811
     with running_service(broker, "runner", tmp_path) as process:
         lifecycle.until("", lambda found: len(of(found, protocol.SERVICE_STARTED)) > before)
         yield process, lifecycle, tmp_path
-        groups = driver_groups(tmp_path)  # before the agent is killed: nobody stops them then
+        groups = driver_groups(tmp_path)  # before the agent is killed: then nothing stops them
     wait_until(lambda: not processes_of(groups), STOP_DEADLINE_S, "a driver was left behind")
     lifecycle.close()
 
@@ -255,7 +255,7 @@ def test_every_output_is_there_once_and_exact_and_a_killed_driver_goes_on(broker
     open_events(broker, "tests").command("stop", "exact", Stop())
     for mode in MODES:
         lifecycle.until("exact", say(protocol.STOPPED, mode))
-    # The group is killed by now; a large process takes its time to be gone.
+    # The group has been killed; a large process takes some time to exit.
     wait_until(lambda: not processes_of(groups), STOP_DEADLINE_S, "a driver was left behind")
     assert not (folder / "runs" / "exact").exists()
     process.send_signal(signal.SIGTERM)
@@ -268,7 +268,7 @@ def test_every_output_of_the_other_pipelines_is_there_once_and_exact(broker, age
 
 
 def publishes_exactly(settings, lifecycle, run_id, names):
-    """Start pipelines, and check all that they publish. Returns the values of their inputs."""
+    """Start pipelines, and check everything they publish. Returns the values of their inputs."""
     prepare(settings, run_id, names)
     sent = write(settings, run_id)
     for name in names:
@@ -281,7 +281,7 @@ def publishes_exactly(settings, lifecycle, run_id, names):
 
 
 def check_progress(settings, mode, run_id, rows):
-    """A stage says all rows that it had, each once, while it runs, and that it has read all."""
+    """A stage reports all its rows, each once, while it runs, and finally that it has read all."""
 
     def is_whole(found):
         mine = [(one["input_rows"], one["lag_records"]) for one in found
@@ -294,7 +294,7 @@ def check_progress(settings, mode, run_id, rows):
 
 
 def check_dead_letters(settings, run_id, names):
-    """The four values that are no records, once from every pipeline that parses, whole."""
+    """The four undecodable values, complete, once from every pipeline that parses."""
     parsing = [name for name in names if "parse" in published(name)]
     reader = Reader(settings, catalogue.DEAD_LETTER)
     letters = reader.until(run_id, at_least(4 * len(parsing)), START_DEADLINE_S)
@@ -308,8 +308,8 @@ def check_dead_letters(settings, run_id, names):
 
 
 def check_outputs(settings, mode, run_id, sent, t0=T0, before=()):
-    """All that must come of values that were sent, with records from t0 on, is there once; beside
-    it only what was there before, which a killed driver may repeat."""
+    """Every expected output of the values sent, with records from t0 on, exists once. The only
+    others are those published before, which a killed driver may repeat."""
     pipeline = load_pipeline(mode)
     if "ingest" in published(mode):
         check_ingest(settings, mode, sent, before)
@@ -327,7 +327,7 @@ def check_outputs(settings, mode, run_id, sent, t0=T0, before=()):
 
 
 def check_ingest(settings, mode, sent, before):
-    """Also values that are no records pass."""
+    """Undecodable values pass, too."""
     wanted = Counter(value for value in sent if value not in before)
     reader = Reader(settings, catalogue.output_topic(mode, "ingest"))
     end, found = time.monotonic() + START_DEADLINE_S, Counter()

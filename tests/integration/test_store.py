@@ -1,4 +1,4 @@
-"""The store on a real broker and a real engine: nothing lost, nothing doubled."""
+"""The store with a real broker and a real engine: no rows are lost or duplicated."""
 
 import json
 import signal
@@ -89,7 +89,7 @@ def test_killed_again_and_again_the_store_loses_and_doubles_no_row(broker, tmp_p
 
 
 def rebuild(settings, data, force=False):
-    """Rebuild as the admin; what the store says in the end."""
+    """Rebuild as the admin; returns the store's final message."""
     password = (data / "secrets" / "clickhouse-admin").read_text().strip()
     headers = {"X-ClickHouse-User": "admin", "X-ClickHouse-Key": password}
     url = f"http://127.0.0.1:{settings.port('store')}/rebuild?force={int(force)}"
@@ -128,7 +128,7 @@ def test_a_rebuild_that_would_lose_what_the_bus_dropped_is_refused_unless_forced
 
 @pytest.fixture(scope="class")
 def store(broker, tmp_path_factory):
-    """A store that runs as long as the tests of one class."""
+    """A store that runs during the tests of one class."""
     with running_store(broker, tmp_path_factory.mktemp("store")):
         yield
 
@@ -183,4 +183,4 @@ def test_a_slow_query_is_cancelled_by_its_limit_and_holds_up_no_projection(broke
         assert caught.value.headers["X-ClickHouse-Exception-Code"] == "159"
         publish_latency(events_at(broker, NEW_YEAR_MS), "meanwhile", 1)
         until(lambda: projected(broker, "meanwhile"), "the event is there")
-        assert not slow.done()  # the store ends it with itself
+        assert not slow.done()  # the store ends the query when it stops

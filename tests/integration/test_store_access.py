@@ -1,4 +1,4 @@
-"""The store over HTTP without a bus: who may ask what."""
+"""Access control of the store over HTTP, without a bus."""
 
 import os
 import socket
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.integration
     ],
 )
 def test_the_reader_can_do_nothing_but_read_the_results(empty, sql, told):
-    """So is every text of tests/security/sql_attacks.toml."""
+    """As are all texts of tests/security/sql_attacks.toml."""
     secret = empty.data / "secret.csv"
     key = {"X-ClickHouse-User": "reader", "X-ClickHouse-Key": password(empty, "reader")}
     for headers in ({}, key):
@@ -48,7 +48,7 @@ def test_the_reader_can_do_nothing_but_read_the_results(empty, sql, told):
 
 
 def test_every_table_function_of_the_engine_is_refused_unless_it_is_listed(empty):
-    """So that one which a new version of the engine brings is refused too."""
+    """Therefore functions of new engine versions are refused, too."""
     names = ask(empty, "SELECT name FROM system.table_functions")[0].decode().split()
     assert len(names) > 80
     for name in set(names) - TABLE_FUNCTIONS:
@@ -58,7 +58,7 @@ def test_every_table_function_of_the_engine_is_refused_unless_it_is_listed(empty
 
 def test_settings_that_reach_further_are_refused_as_parameters_too(empty):
     for name in ("readonly", "max_execution_time"):
-        ask(empty, "SELECT 1", **{name: "0"})  # bounds are kept, whatever is asked for
+        ask(empty, "SELECT 1", **{name: "0"})  # bounds apply, whatever the request says
     value = "SELECT value FROM system.settings WHERE name = 'max_execution_time'"
     assert ask(empty, value, max_execution_time="0")[0] == b"30\n"
     assert ask(empty, value, max_execution_time="7")[0] == b"7\n"
@@ -70,7 +70,7 @@ def test_settings_that_reach_further_are_refused_as_parameters_too(empty):
 @pytest.mark.parametrize(
     ("sql", "asked"),
     [
-        # A template that is none is told in the error, a schema is written where it says.
+        # An invalid template is shown in the error; a schema is written to the given path.
         ("SELECT 1", {"default_format": "Template", "format_template_row": "{secret}"}),
         ("SELECT 1", {"default_format": "template", "format_template_row": "{secret}"}),
         ("SELECT 1 FORMAT Template", {"format_template_resultset": "{secret}"}),
@@ -129,7 +129,7 @@ def test_an_insert_names_no_format_that_opens_a_file(empty):
 
 
 def test_every_format_that_is_let_through_is_one_of_rows_alone(empty):
-    """So that one which a new version of the engine brings is looked at first."""
+    """Formats of new engine versions must be reviewed first."""
     names = ask(empty, "SELECT name FROM system.formats WHERE is_output")[0].decode().split()
     let_through = {name for name in names if FORMATS.fullmatch(name)}
     assert set(names) - let_through == {

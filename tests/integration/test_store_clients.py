@@ -1,4 +1,4 @@
-"""The store as the clients that people use see it: clickhouse-go of Grafana, clickhouse-connect."""
+"""The store as used by real clients: clickhouse-go of Grafana, clickhouse-connect."""
 
 import gzip
 import json
@@ -13,13 +13,13 @@ pytestmark = pytest.mark.integration
 
 
 def native_string(data, at):
-    """A string of format Native and where the next value begins; shorter than 128 bytes."""
+    """A string in the format Native, shorter than 128 bytes, and the position of the next value."""
     end = at + 1 + data[at]
     return data[at + 1 : end].decode(), end
 
 
 def test_clickhouse_go_is_greeted_with_revision_0_and_then_gets_plain_native_blocks(empty):
-    """What clickhouse-go 2.50 sends over HTTP with its default options and gzip."""
+    """The requests of clickhouse-go 2.50 over HTTP with its default options and gzip."""
     plugin = {
         "client_protocol_version": "54483",
         "database": "tidegauge",

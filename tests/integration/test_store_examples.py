@@ -1,4 +1,4 @@
-"""The DDL and the questions on the embedded engine, over a generated history."""
+"""The DDL and the example queries on the embedded engine, with a generated history."""
 
 import re
 
@@ -17,8 +17,8 @@ SECONDS = 5
 
 @pytest.fixture(scope="module")
 def engine(module_engine):
-    """An engine that holds two runs of five seconds, projected as the store does. The last stage
-    publishes in the first second only."""
+    """An engine with two runs of five seconds, projected as the store does. The last stage only
+    publishes in the first second."""
     events = []
     for number in range(2):
         start_ms = NEW_YEAR_MS + 3_600_000 * number
@@ -38,7 +38,7 @@ def engine(module_engine):
 
 
 def answers(engine, path):
-    """Rows of an example, asked as the reader asks."""
+    """Rows of an example, run as the reader."""
     text = engine.answer(Query(path.read_text(), "TSVWithNames")).data.decode()
     names, *rows = (line.split("\t") for line in text.splitlines())
     return [dict(zip(names, row, strict=True)) for row in rows]

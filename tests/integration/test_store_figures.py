@@ -1,4 +1,4 @@
-"""The view with a row per run, pipeline and stage says what the report of a run says."""
+"""The view with a row per run, pipeline and stage agrees with the report of a run."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What the tables of the store are, who may do what with them, and what expires."""
+"""Tables of the store: schema, permissions and retention."""
 
 import random
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,8 @@
-"""The engine for a ClickHouse server, against ClickHouse over HTTP: another store's, as its admin.
+"""The engine for a ClickHouse server, tested with ClickHouse over HTTP: that of another store, as
+its admin.
 
-No server can be installed here, so the statements meet the same version of the engine, embedded.
-What that cannot show is the server's own accounts: their statements are only parsed.
+No server can be installed here, so the statements run on the same version of the embedded engine.
+This does not cover the server's own accounts: their statements are only parsed.
 """
 
 import json
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """An engine on a server; the DDL and retention are applied through it."""
+    """An engine on a server. The DDL and retention are applied through it."""
     folder = tmp_path_factory.mktemp("server")
     process = ServiceSettings(base_port=free_base_port(), data=folder)
     with running_service(process, "store", TIDEGAUGE_OFFLINE="true") as running:

@@ -1,4 +1,4 @@
-"""The views of the store give exact answers: histograms, sums and runs."""
+"""The views of the store are exact: histograms, sums and runs."""
 
 import json
 import math
@@ -48,7 +48,7 @@ def request(run, **body):
     return head | {"phase": "", "pipeline": "", "stage": "", "detail": json.dumps(body)}
 
 
-# Run, topology of its pipeline (none before that was told), and what stages read there.
+# Run, topology of its pipeline (none in old runs), and what stages read there.
 CHAINS = (
     ("r", "via-topics", {}),
     ("chained", "chained", {"sums": "joined", "none": "joined"}),

@@ -1,6 +1,8 @@
-"""A suite goes on for ever: a conductor that is killed in a run accounts for it and goes on there.
+"""A suite runs indefinitely: if a conductor is killed during a run, the next one concludes that run
+and resumes there.
 
-Nobody else answers, so every run ends in its preparation; what a run measures is tested elsewhere.
+No other service is running, so every run ends in its preparation. Other tests cover the
+measurements of a run.
 """
 
 import json
@@ -30,7 +32,7 @@ rates = [100, 200]
 
 
 class Seen:
-    """The runs of the suite on the bus so far, in their order."""
+    """The runs of the suite on the bus so far, in order."""
 
     def __init__(self, settings) -> None:
         self._lifecycle = Reader(settings, "results.lifecycle")
@@ -53,15 +55,15 @@ class Seen:
         return {k: v for k, v in self._requested().items() if k not in self._before}
 
     def until_requested(self, count):
-        """Read on until so many runs were begun; returns the id of the newest."""
+        """Read until this number of runs has started; returns the id of the newest."""
         deadline = 60
         while len(found := self.requested()) < count:
-            deadline -= 0.2  # a reading waits a fifth of a second for records
+            deadline -= 0.2  # a read waits a fifth of a second for records
             assert deadline > 0, f"only {found}"
         return list(found)[count - 1]
 
     def conclusions(self, run_id):
-        """The conclusions of a run, once there is one."""
+        """The conclusions of a run, after waiting for the first."""
         return self._conclusions.until(run_id, len)
 
     def close(self):
@@ -73,7 +75,7 @@ def test_a_conductor_that_is_killed_in_a_run_goes_on_with_it(broker, tmp_path):
     path = tmp_path / "endless.toml"
     path.write_text(SUITE)
     suite = {"TIDEGAUGE_SUITE": str(path), "TIDEGAUGE_STOP_TIMEOUT_S": "0.1"}
-    # Long enough to be killed within a preparation, however slowly that is noticed.
+    # Long enough to be killed during a preparation, even if that is noticed slowly.
     patient = suite | {"TIDEGAUGE_PREPARE_TIMEOUT_S": "5"}
     quick = suite | {"TIDEGAUGE_PREPARE_TIMEOUT_S": "0.5"}
     seen = Seen(broker)

@@ -1,4 +1,4 @@
-"""Watches of a pipeline that was never made for Tidegauge, against a brute force."""
+"""Watches of a pipeline that was not made for Tidegauge, compared with a brute force."""
 
 import json
 import time
@@ -58,7 +58,7 @@ def process_of(service, name, other_than=0):
     end_s = time.monotonic() + 20
     while time.monotonic() < end_s:
         for child in psutil.Process(service.pid).children():
-            with suppress(psutil.Error):  # one that was killed, for one
+            with suppress(psutil.Error):  # such as a killed process
                 if child.cmdline()[-1:] == [name] and child.pid != other_than:
                     return child
         time.sleep(0.05)
@@ -119,8 +119,8 @@ def test_every_count_is_that_of_a_brute_force_though_processes_are_killed(broker
 
 
 def test_watches_of_every_format_go_on_beside_each_other(broker, tmp_path):
-    """Avro of a registry into Protobuf; keys that are longs into JSON; headers; a join of two
-    topics; a filter, of which a quarter is counted; windows, some records too late for theirs."""
+    """Avro with a registry to Protobuf; keys of type long to JSON; headers; a join of two topics; a
+    filter, of which a quarter is counted; windows, with some records too late for theirs."""
     topics = ("f_avro", "f_proto", "f_long", "f_json", "f_in", "f_out", "f_left", "f_right")
     topics += ("f_joined", "f_few", "f_read", "f_mean")
     make_topics(broker.bootstrap, **dict.fromkeys(topics, 2))
@@ -165,7 +165,7 @@ def test_watches_of_every_format_go_on_beside_each_other(broker, tmp_path):
 
 
 def test_a_watch_that_begins_again_counts_into_runs_of_its_own(broker, tmp_path):
-    """Ended by its own process, and, killed, by another."""
+    """Restarted by its own process and, after a kill, by another."""
     make_topics(broker.bootstrap, again_in=1, again_out=1)
     watch = a_watch(
         broker, "again", inputs=[{"topic": "again_in"}], outputs=[{"topic": "again_out"}]

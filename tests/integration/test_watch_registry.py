@@ -1,4 +1,4 @@
-"""A registry whose answers are none."""
+"""A registry with invalid responses."""
 
 import pytest
 

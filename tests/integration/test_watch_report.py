@@ -1,4 +1,4 @@
-"""A run of a watch is a run: report, page, lists and views say what it measured."""
+"""A run of a watch is a run: report, page, lists and views show its measurements."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A watch of a cluster where it may only read two topics and describe a group."""
+"""A watch of a cluster in which it may only read two topics and describe a group."""
 
 import json
 import time
@@ -44,7 +44,7 @@ LOGIN = (
     + "".join(f' user_{user}="{PASSWORD}"' for user in USERS)
     + f' username="owner" password="{PASSWORD}";'
 )
-# The controller's listener knows nobody by name.
+# The controller's listener has no users.
 GUARDED = (
     PROPERTIES.replace("PLAINTEXT://", "SASL_PLAINTEXT://").replace(
         "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
@@ -80,7 +80,7 @@ def login(user):
 
 @pytest.fixture
 def guarded(tmp_path):
-    """Settings of a broker that is guarded, with the owner's login."""
+    """Settings of a broker with access control, with the owner's login."""
     port = free_base_port()
     folder = tmp_path / "guarded"
     folder.mkdir()
@@ -99,14 +99,14 @@ def guarded(tmp_path):
 
 
 def rules_of(admin):
-    """Every rule of a cluster, as text."""
+    """Every ACL of a cluster, as text."""
     every = (ResourceType.ANY, None, ResourcePatternType.ANY, None, None)
     asked = AclBindingFilter(*every, AclOperation.ANY, AclPermissionType.ANY)
     return sorted(map(str, admin.describe_acls(asked).result(10)))
 
 
 def allow_to_read(admin):
-    """Let the reader do what a watch needs, and nothing else."""
+    """Grant the reader what a watch needs, and nothing else."""
     literal, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
     rules = [AclBinding(k, n, literal, "User:reader", "*", op, allow) for k, n, op in RULES]
     for future in admin.create_acls(rules).values():
@@ -166,7 +166,7 @@ def test_with_rights_to_read_a_watch_leaves_the_cluster_as_it_was(broker, guarde
     assert sum(map(Counter.total, told_by(records, watch)[0].values())) > 0.9 * ORDERS
     assert all(one["valid"] for one in concluded(records, watch).values())
     assert troubles(records) == []
-    source = f"watch-{watch.name}"  # collectors of other tests say theirs on this bus
+    source = f"watch-{watch.name}"  # collectors of other tests publish on this bus, too
     metrics = [record for name, record in records if name == "results_metrics"]
     lags = [record for record in metrics if record["source"] == source]
     assert {name for one in lags for name in one["names"]} == {LAG}

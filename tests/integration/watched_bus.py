@@ -1,4 +1,4 @@
-"""What a watch has put on its bus, and waiting for it."""
+"""Results of a watch on its bus, and functions that wait for them."""
 
 import json
 import time
@@ -19,7 +19,7 @@ TOPICS = (
 
 
 def a_watch(broker, name, **fields):
-    """A watch of topics of a broker from their begin; fields replace what it says."""
+    """A watch of topics of a broker from their beginning; `fields` replace its defaults."""
     plain = {
         "name": name,
         "kafka": {"bootstrap": broker.bootstrap},
@@ -40,7 +40,7 @@ def published(broker):
 
 
 def concluded(records, watch):
-    """Conclusions of a watch by number of the run."""
+    """Conclusions of a watch by run number."""
     return {
         run_of(watch, record["run_id"]): record
         for name, record in records
@@ -49,13 +49,13 @@ def concluded(records, watch):
 
 
 def await_conclusion(broker, watch, time_ms):
-    """Wait until the run that a time belongs to is concluded; returns what was published."""
+    """Wait until the run that contains a time is concluded; returns the published results."""
     run = time_ms // (1000 * watch.run_s)
     return await_that(broker, lambda records: run in concluded(records, watch))
 
 
 def await_pairs(broker, watch, count):
-    """Wait until so many outputs have been paired."""
+    """Wait until this number of outputs has been paired."""
     await_that(
         broker,
         lambda records: sum(map(Counter.total, told_by(records, watch)[0].values())) >= count,
@@ -63,7 +63,7 @@ def await_pairs(broker, watch, count):
 
 
 def read_of(records, watch, topic):
-    """How many records of a topic a watch has read."""
+    """Number of records of a topic that a watch has read."""
     return sum(
         record["records"]
         for name, record in records
@@ -74,7 +74,7 @@ def read_of(records, watch, topic):
 
 
 def troubles(records, kind=""):
-    """What happened to watches, of one kind or of all, in order of time."""
+    """Problems of watches, of one kind or all, ordered by time."""
     found = [
         (record["time"], json.loads(record["detail"]))
         for name, record in records
@@ -85,9 +85,9 @@ def troubles(records, kind=""):
 
 
 def await_that(broker, is_so, deadline_s=60):
-    """Wait until the bus says so; returns what was published."""
+    """Wait until the results on the bus satisfy a condition; returns them."""
     end_s = time.monotonic() + deadline_s
     while not is_so(records := published(broker)):
         assert time.monotonic() < end_s, troubles(records)
-        time.sleep(0.2)  # between two looks, within the deadline
+        time.sleep(0.2)  # poll interval
     return records

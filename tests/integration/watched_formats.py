@@ -1,4 +1,4 @@
-"""Records of every format that a watch reads, with identities found by hand."""
+"""Records in every format that a watch reads, with identities extracted by hand."""
 
 import io
 import json
@@ -26,7 +26,7 @@ PROTOBUF = message_of(descriptors(), "shop.Order")
 
 
 def sides(registry):
-    """What each watch says of itself, by name."""
+    """Definitions of the watches, by name."""
     login = {"url": registry.url, "user": "reader", "password": "secret"}
     of_order = ["value.id", "value.site.name"]
     proto = {"format": "protobuf", "schemas": [descriptors()], "message": "shop.Order"}
@@ -91,7 +91,7 @@ def record_of_every_format(number):
 
 
 class Translating:
-    """A pipeline that makes the outputs of all watches, with faults."""
+    """A pipeline that publishes the outputs of all watches, with faults."""
 
     def __init__(self):
         self._joined = defaultdict(int)
@@ -122,8 +122,8 @@ class Translating:
                 yield from faulty(number, ("f_joined", message.key(), b"y", None))
 
     def _mean(self, message):
-        """The window before that of a record, when it is the first of its own; a record of an older
-        window is dropped."""
+        """The previous window, if a record is the first of its own; records of older windows are
+        dropped."""
         site = message.key()
         window = json.loads(message.value())["at"] // WINDOW_MS
         before = self._window.get(site, window)
@@ -148,7 +148,7 @@ def window_of(site, number):
 
 
 def order_of(message):
-    """An order in Avro behind Confluent's framing."""
+    """An order in Avro with Confluent's header."""
     value = message.value()
     assert value[:5] == ORDER_7
     return fastavro.schemaless_reader(io.BytesIO(value[5:]), WHOLE_ORDER, None)
@@ -164,7 +164,7 @@ def header_of(message):
 
 
 def span_of(message):
-    """Identity, begin and end of a mean, in microseconds by hand."""
+    """Identity, start and end of a mean, in microseconds, extracted by hand."""
     record = json.loads(message.value())
     times = (record["window"][name] for name in ("start", "end"))
     return record["site"], *(round(datetime.fromisoformat(t).timestamp() * 1e6) for t in times)
@@ -182,7 +182,7 @@ IDENTITIES = [
 
 
 def joined(inputs):
-    """Of each pair of inputs of one identity, the time of the later."""
+    """For each pair of inputs with the same identity, the later time."""
     times = defaultdict(list)
     for name, ms in inputs:
         times[name].append(ms)
@@ -190,5 +190,5 @@ def joined(inputs):
 
 
 def sampled(pairs, share):
-    """Those whose hash is in a share."""
+    """The pairs whose hash is in the sample."""
     return [pair for pair in pairs if hashes([pair[0]]).tolist()[0] < share * 2**64]

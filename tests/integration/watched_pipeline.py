@@ -1,4 +1,5 @@
-"""A pipeline that was never made for Tidegauge, and what a watch of it must say, by brute force."""
+"""A pipeline that was not made for Tidegauge, and the expected results of a watch by brute
+force."""
 
 import calendar
 import heapq
@@ -25,12 +26,12 @@ DEADLINE_S = 60
 
 
 def client(kafka):
-    """Properties of a client, from an address or from properties."""
+    """Client properties, from an address or from properties."""
     return {"bootstrap.servers": kafka} if isinstance(kafka, str) else kafka
 
 
 def make_topics(kafka, **partitions):
-    """Topics with so many partitions that take their time from the broker."""
+    """Create topics with these numbers of partitions and LogAppendTime."""
     admin = AdminClient(client(kafka))
     config = {"message.timestamp.type": "LogAppendTime"}
     topics = [NewTopic(name, count, 1, config=config) for name, count in partitions.items()]
@@ -59,8 +60,8 @@ class Load(threading.Thread):
 
 
 class Pipeline(threading.Thread):
-    """Consumes topics in a group and publishes `made(message)` of each: pairs of a delay in seconds
-    and topic, key, value and headers."""
+    """Consumes topics in a group and publishes `made(message)` of each: pairs of a delay in
+    seconds, and topic, key, value and headers."""
 
     def __init__(self, kafka, topics, made):
         super().__init__(name="pipeline", daemon=True)
@@ -91,14 +92,13 @@ class Pipeline(threading.Thread):
         self._consumer.close()
 
     def end(self):
-        """Publish what is to come later, then end."""
+        """Publish the delayed outputs, then stop."""
         self._over.set()
         self.join()
 
 
 def faulty(number, record):
-    """What a pipeline with faults makes of a record: some are lost, late or come twice, and some of
-    what comes has no input."""
+    """Outputs of a faulty pipeline for a record: some are lost, late or duplicated."""
     if number % 97 == 0:
         return
     delay_s = 2.5 if number % 89 == 0 else 5.0 if number % 113 == 0 else 0.0
@@ -108,7 +108,7 @@ def faulty(number, record):
 
 
 def everything(kafka, topic):
-    """Every record of a topic now."""
+    """All current records of a topic."""
     consumer = Consumer(client(kafka) | {"group.id": "brute-force", "enable.auto.commit": False})
     partitions = consumer.list_topics(topic, 10).topics[topic].partitions
     ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), 10) for p in partitions}
@@ -127,7 +127,7 @@ def everything(kafka, topic):
 
 
 def identified(kafka, topics, identity):
-    """Identity and time of every record of some topics that has one."""
+    """Identity and time of every record of some topics that has an identity."""
     found = []
     for topic in topics:
         for message in everything(kafka, topic):
@@ -139,7 +139,7 @@ def identified(kafka, topics, identity):
 
 
 def flat(records):
-    """Identity, time and the times that a window has, of what `identified` returns of windows."""
+    """Identity, time and window times, from what `identified` returns for windows."""
     return [(name, ms, *times) for (name, *times), ms in records]
 
 
@@ -155,13 +155,13 @@ def by_run(watch, found):
 
 
 def brute_force(watch, inputs, outputs):
-    """What a watch that began with the first record must say of pairs (identity, time)."""
+    """Expected results of a watch that began with the first record, from pairs (identity, time)."""
     counts_missing = watch.relation.kind != "filter"
     return by_run(watch, verdicts_of(inputs, outputs, watch.relation, counts_missing))
 
 
 def told_by(records, watch):
-    """The same from events: schema name and fields."""
+    """The same from published events: schema name and fields."""
     latencies, verdicts = defaultdict(Counter), defaultdict(Counter)
     for name, record in records:
         if not record["run_id"].startswith(f"watch-{watch.name}-"):
@@ -184,7 +184,7 @@ def run_of(watch, run_id):
 
 
 def cluster_state(kafka, topics):
-    """Topics, settings of these and of the brokers, and groups of a cluster."""
+    """The topics of a cluster, the settings of these and of the brokers, and the groups."""
     admin = AdminClient(client(kafka))
     known = admin.list_topics(timeout=10)
     asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]

@@ -1,4 +1,4 @@
-"""A run of a watch as its events are on the bus, made by the watcher's own code from records."""
+"""The events of a run of a watch, created by the watcher's own code from records."""
 
 import json
 from collections.abc import Iterator
@@ -28,8 +28,8 @@ TOOK_MS = (3, 4, 4, 9, 250)  # of five outputs; the last is late
 
 
 def watch_events(start_ms: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(topic, record) of a run of which the topics have six inputs and seven outputs: one is lost,
-    one comes twice, and one comes from nowhere."""
+    """(topic, record) of a run whose topics have six inputs and seven outputs: one is missing, one
+    is duplicated, and one has no input."""
     watched = Watched(WATCH, 0, clock=lambda: start_ms)
     runs = Runs(WATCH, {"host": "here"})
     inputs = [message("orders", b"12345", b"o%d" % n, start_ms + n, offset=n) for n in range(6)]
@@ -66,7 +66,7 @@ def begun_events(start_ms: int) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def run_id(start_ms: int) -> str:
-    """Id of the run that `watch_events` begins."""
+    """Id of the run that `watch_events` describes."""
     return run_id_of(WATCH, start_ms // (1000 * WATCH.run_s))
 
 

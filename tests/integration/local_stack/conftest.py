@@ -1,4 +1,4 @@
-"""A folder, ports and stand-ins for one stack, of which nothing may be left."""
+"""Folder, ports and test doubles for one stack, none of which may remain after a test."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ def double(tmp_path: Path, settings: ServiceSettings) -> Callable[..., Part]:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(settings: ServiceSettings) -> Iterator[None]:
-    """Whatever a test did, its data folder has no stack afterwards, and no process."""
+    """Assert that, whatever a test did, its data folder has no stack and no process afterwards."""
     yield
     found = StateFile(settings.data).read()
     Stack(settings).down()

@@ -1,4 +1,4 @@
-"""A small service that stands in for ours, and what is asked of a stack of such."""
+"""A small test double of a service, and checks of a stack of such services."""
 
 import threading
 import time
@@ -10,9 +10,9 @@ from services.runtime.settings import ServiceSettings
 
 DEADLINE_S = 60
 
-# Ready at once, or, where it is started before what it needs, once it is told. /crash makes it end
-# with code 3. It has a child that ignores SIGTERM and, like
-# Spark's Python workers, leads a process group of its own.
+# Ready at once or, if started before its dependencies, once it is told. /crash makes it exit with
+# code 3. It has a child that ignores SIGTERM and, like Spark's Python workers, leads its own
+# process group.
 DOUBLE = """
 import http.server, os, signal, subprocess, sys
 STUBBORN = (

@@ -105,11 +105,11 @@ def test_a_part_that_dies_of_a_jar_that_was_cut_off_is_told_by_the_jar(settings,
 
 
 def test_where_nothing_can_be_written_any_more_the_stack_ends_whole(settings, double):
-    """As on a full disk: what was recorded cannot be replaced."""
+    """As on a full disk: the recorded state cannot be replaced."""
     stack = Stack(settings, (double("store"), double("evaluator")))
     stack.up()
     left = marked(stack_id(settings))
-    (settings.data / f"stack.{os.getpid()}").mkdir()  # in the way of every new file
+    (settings.data / f"stack.{os.getpid()}").mkdir()  # blocks every new file
     crash(settings, "evaluator")
     with pytest.raises(StackError, match="cannot be used: Is a directory"):
         eventually(lambda: stack.check() is not None, "the stack gives up")
@@ -132,8 +132,8 @@ def test_after_a_killed_console_down_finds_and_ends_what_was_left(settings, doub
     assert guest.attached
     console.kill()
     console.wait(DEADLINE_S)
-    guest.check()  # everything lives, though nobody looks after it
-    # Even when the service itself is gone and only its child is there.
+    guest.check()  # everything is running, although nothing supervises it
+    # Even if the service itself is gone and only its child remains.
     os.kill(pid_of(guest, "store"), signal.SIGKILL)
     with pytest.raises(StackError, match=r"^store ended; its log is "):
         eventually(lambda: guest.check() is not None, "the guest notices")

@@ -1,4 +1,4 @@
-"""Parts that lead a run start at once and wait; a run begins while others get ready."""
+"""Parts that lead a run start at once and wait; a run begins while others are still starting."""
 
 from dataclasses import replace
 

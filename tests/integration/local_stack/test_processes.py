@@ -1,4 +1,4 @@
-"""How a child is started, and how it ended when the kernel takes its time to say."""
+"""Starting child processes, and detecting their end even if the kernel reports it late."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from tests.integration.kafka_broker import free_base_port
 
 pytestmark = pytest.mark.integration
 
-# Its first thread is gone, as that of a killed process is while its other threads are dying.
+# Its main thread has exited, like that of a killed process whose other threads are still dying.
 DYING = """
 import ctypes, os, signal, sys, threading, time
 def die():
@@ -27,7 +27,7 @@ threading.Thread(target=die).start()
 ctypes.CDLL(None).pthread_exit(None)
 """
 
-# It takes the kernel a while to free what it has; only then are its ports free.
+# The kernel needs some time to free its memory; only then are its ports free.
 LARGE = """
 import socket, sys
 memory = b"x" * 512 * 1024**2

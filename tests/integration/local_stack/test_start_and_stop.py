@@ -1,4 +1,4 @@
-"""A stack on this machine: a real broker, and small services that stand in for ours."""
+"""A stack on this machine: a real broker, and small test doubles of the services."""
 
 import os
 import re
@@ -60,7 +60,7 @@ def test_a_broker_keeps_its_topics_and_nothing_temporary_when_the_stack_starts_a
         stack.up()
         cluster_ids.append(admin_client(settings, "test").list_topics(timeout=10).cluster_id)
         assert not left.exists()
-        left.touch()  # as a broker that is killed leaves its native libraries
+        left.touch()  # like the native libraries that a killed broker leaves
         stack.close()
     assert cluster_ids[0] == cluster_ids[1]
 
@@ -171,7 +171,7 @@ def test_other_settings_for_a_running_stack_are_refused_and_the_stack_lives(
     parts = (double("kafka"), double("store"))
     stack = Stack(settings, parts)
     stack.up()
-    # Without a broker where it is somebody else's.
+    # Without a broker, if it is external.
     other = settings.model_copy(update=change(settings.base_port))
     other_stack = Stack(other, parts[1:] if other.kafka_bootstrap else parts)
     said = said.replace("PORT", str(settings.base_port))
