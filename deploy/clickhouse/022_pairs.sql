@@ -1,5 +1,5 @@
--- Every output with the times of its inputs, where a workload asks for it (`pairs`), and the view in
--- which people ask for them.
+-- Every output with the times of its inputs, if a workload requests it (`pairs`), and the view for
+-- queries.
 
 CREATE TABLE IF NOT EXISTS tidegauge.results_pairs
 (

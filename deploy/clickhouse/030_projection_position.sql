@@ -1,8 +1,8 @@
--- Where projection goes on in a partition whose last records left no row behind: records that could
--- not be read (they are on the topic dead-letter), events that hold no value, and rows that expired.
+-- The offset from which projection continues in partitions whose last records left no row:
+-- unreadable records (they are on the topic dead-letter), events without values, and expired rows.
 -- Everything before `next_offset` is in every table of the topic. The store resumes at the greater
--- of this and the offset after the greatest `_offset` of the topic's own table; of all its tables
--- the lesser, where it also has a rollup.
+-- of this and the offset after the greatest `_offset` of the topic's table. If the topic also has a
+-- rollup, the smaller offset of the two tables counts.
 
 CREATE TABLE IF NOT EXISTS tidegauge.projection_position
 (

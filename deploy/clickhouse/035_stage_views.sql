@@ -1,5 +1,5 @@
--- The stages of every run, as its request says: the domain's stages with their kinds, and of runs of
--- versions without domains the names of the stages that were asked for.
+-- The stages of every run, from its request: the domain's stages with their kinds. For runs of
+-- versions without domains: the names of the requested stages.
 
 CREATE OR REPLACE VIEW tidegauge.run_stages AS
 SELECT
@@ -9,7 +9,8 @@ SELECT
     stage,
     position,
     kind,
-    -- Nearest first: what it reads, what that reads, and so on. Without a domain: those before it.
+    -- Nearest first: the stage it reads, the one which that reads, and so on. Without a domain:
+    -- those before it.
     arrayFilter(
         name -> name != '' AND name != stage,
         if(

@@ -1,7 +1,7 @@
--- Latency, from the exact counts. A percentile is the nearest rank: the smallest value that at least
--- that share of all outputs does not exceed. Nothing is interpolated, sampled or bucketed, so the
--- percentiles of any range of time are exact. What needs no single second is answered from the sums
--- per minute, which are some twenty times fewer rows and stay when raw rows expire.
+-- Latency, from the exact counts. A percentile is the nearest rank: the smallest value such
+-- that at least that share of all outputs is at or below it. Nothing is interpolated, sampled or
+-- bucketed, so percentiles of any time range are exact. Queries that need no single seconds read the
+-- sums per minute, which have about twenty times fewer rows and remain when raw rows expire.
 
 CREATE OR REPLACE VIEW tidegauge.latency_summary AS
 WITH quantilesExactWeighted(0.5, 0.9, 0.95, 0.99, 0.999)(latency_ms, r.count) AS percentiles_ms

@@ -1,4 +1,4 @@
--- Correctness, load and throughput. All counts of several events add up.
+-- Correctness, load and throughput. Counts of several events are added up.
 
 CREATE OR REPLACE VIEW tidegauge.verdict_totals AS
 SELECT

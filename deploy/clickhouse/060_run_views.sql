@@ -1,4 +1,4 @@
--- Runs and what they used.
+-- Runs and their resource usage.
 
 CREATE OR REPLACE VIEW tidegauge.resources_summary AS
 SELECT

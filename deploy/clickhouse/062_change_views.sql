@@ -1,4 +1,4 @@
--- Change points over the history of runs, as analysis/changes finds them.
+-- Change points in the history of runs, as found by analysis/changes.
 
 CREATE OR REPLACE VIEW tidegauge.change_points AS
 SELECT

@@ -1,6 +1,6 @@
--- What people ask of scraped metrics. Names are those of the JMX exporter with the rules of
--- deploy/kafka/jmx-exporter.yaml. A rate is what a counter grew by in an interval over its length,
--- so filters on time and name reach the table, and no row needs the one before.
+-- Views of scraped metrics. Names are those of the JMX exporter with the rules of
+-- deploy/kafka/jmx-exporter.yaml. A rate is the increase of a counter in an interval divided by its
+-- length, so filters on time and name reach the table, and no row needs the previous one.
 
 CREATE OR REPLACE VIEW tidegauge.metric_rates AS
 SELECT

@@ -1,4 +1,4 @@
--- Whose the late seconds of a run are, and whether every part had room.
+-- Causes of the late seconds of a run, and whether every component had headroom.
 
 CREATE OR REPLACE VIEW tidegauge.run_attribution AS
 SELECT

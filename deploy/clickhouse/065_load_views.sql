@@ -1,4 +1,4 @@
--- What makes runs comparable: the same workload, domain, rate, settings of the load, and machine.
+-- The attributes that make runs comparable: workload, domain, rate, load settings and machine.
 
 CREATE OR REPLACE VIEW tidegauge.run_loads AS
 SELECT
@@ -11,10 +11,10 @@ SELECT
         nullIf(JSONExtractString(request, 'domain', 'name'), ''),
         JSONExtractString(request, 'workload', 'domain')
     ) AS domain,
-    -- What a search found, or a share of it, is not in the request.
+    -- A rate found by a search, or a fraction of it, is not in the request.
     ifNull(prepared_rate, JSONExtractFloat(request, 'workload', 'load', 'rate_per_second'))
         AS rate_per_second,
-    -- What of analysis/comparability.py is not by default.
+    -- Attributes of analysis/comparability.py that differ from the defaults.
     arrayStringConcat(
         arraySort(
             arrayFilter(

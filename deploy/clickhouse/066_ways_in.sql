@@ -1,4 +1,4 @@
--- How records got in, where they came through the gateway.
+-- How records arrived through the gateway.
 
 CREATE OR REPLACE VIEW tidegauge.ways_in AS
 SELECT

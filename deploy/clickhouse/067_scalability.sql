@@ -1,4 +1,4 @@
--- Series of searches with more and more workers.
+-- Series of searches with an increasing number of workers.
 
 CREATE OR REPLACE VIEW tidegauge.scalability AS
 SELECT
