@@ -1,4 +1,4 @@
-// What the page asks of the store. At most CONCURRENT queries run at once; others wait their turn.
+// Requests to the store. At most CONCURRENT queries run at once; others are queued.
 
 const BASE = "/dashboards/api";
 const CONCURRENT = 4;
@@ -8,7 +8,7 @@ let running = 0;
 /** Every dashboard file: uid, title, folder, description, tags, error. */
 export const listDashboards = () => got(`${BASE}/dashboards`);
 
-/** One dashboard file as it is. */
+/** One dashboard file, unchanged. */
 export const loadDashboard = (uid) => got(`${BASE}/dashboards/${encodeURIComponent(uid)}`);
 
 /** The answer to one query of a dashboard: {sql, elapsed_s, result}. Throws QueryError. */
@@ -33,7 +33,7 @@ export async function ask(asked, signal) {
   }
 }
 
-/** A query failed; sql: what was asked, where it came so far. */
+/** A query failed. sql: the query, if it got that far. */
 export class QueryError extends Error {
   constructor(message, sql = "") {
     super(message);

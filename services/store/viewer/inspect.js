@@ -1,11 +1,11 @@
-// What is behind a panel: the rows that were answered and the SQL that was asked.
+// Shows the rows and the SQL of a panel.
 
 import { element } from "./elements.js";
 import { tableFrame } from "./frames.js";
 
 const MOST_ROWS = 500;
 
-/** Open a dialog about a panel. */
+/** Open the dialog for a panel. */
 export function inspect(panel) {
   const dialog = element("dialog", {
     class: "inspect",

@@ -1,4 +1,4 @@
-// The legend of a chart: one button per series, which shows or hides it, with calculations.
+// The legend of a chart: a button per series that shows or hides it, with calculations.
 
 import { swatch } from "./chart.js";
 import { element } from "./elements.js";
@@ -6,7 +6,7 @@ import { reduced } from "./frames.js";
 
 const NAMES = { lastNotNull: "last", firstNotNull: "first", mean: "mean", max: "max", min: "min" };
 
-/** {show(series), isShown(name)}; `changed` is called when someone shows or hides a series. */
+/** {show(series), isShown(name)}; `changed` is called when the user shows or hides a series. */
 export function legend(place, panel, changed) {
   const options = panel.options?.legend ?? {};
   const hidden = new Set();

@@ -1,6 +1,6 @@
-// The page: all dashboards at `/dashboards/`, one of them at `/dashboards/d/<uid>`.
+// The page: all dashboards at `/dashboards/`, one dashboard at `/dashboards/d/<uid>`.
 //
-// What is shown are the Grafana dashboard files of deploy/grafana/dashboards; there are no others.
+// It shows the Grafana dashboard files of deploy/grafana/dashboards and no others.
 
 import { listDashboards, loadDashboard } from "./api.js";
 import { Dashboard } from "./dashboard.js";

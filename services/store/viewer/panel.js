@@ -1,4 +1,4 @@
-// One panel: its frame, its queries, and what is said when there is nothing to draw.
+// One panel: its frame, its queries, and messages if there is nothing to draw.
 //
 // `data-state` of its element is loading, drawn, empty, error or unsupported.
 
@@ -18,7 +18,7 @@ const KINDS = { barchart, heatmap, stat, table, text, timeseries };
 const NOTHING = "No data in this time range.";
 
 export class Panel {
-  /** dashboard: where it stands; see dashboard.js. */
+  /** dashboard: the dashboard that contains it; see dashboard.js. */
   constructor(model, dashboard) {
     this.model = model;
     this.dashboard = dashboard;
@@ -122,7 +122,7 @@ export class Panel {
     );
   }
 
-  /** Ask and draw, unless that was done for this generation. Settles always. */
+  /** Query and draw, unless already done for this generation. Never rejects. */
   async refresh(generation) {
     if (!this.kind || this.generation === generation) return;
     this.generation = generation;
@@ -148,7 +148,7 @@ export class Panel {
     }
   }
 
-  /** Draw what was answered last, for example when the colours of the page change. */
+  /** Draw the latest answers again, for example when the page's colours change. */
   draw() {
     if (!this.kind || this.answers.some(({ error }) => error)) return;
     const { utc, range } = this.dashboard;
@@ -172,7 +172,7 @@ export class Panel {
     });
   }
 
-  /** Draw anew from nothing: colours are taken when a chart is made. */
+  /** Recreate the chart: colours are set at creation. */
   recolour() {
     this.drawing?.dispose();
     this.drawing = null;
@@ -199,7 +199,7 @@ export class Panel {
     this.body.hidden = Boolean(message);
   }
 
-  /** Say that something of the file is not shown here. */
+  /** Note an unsupported setting of the file. */
   note(what) {
     this.notes.add(what);
     this.remark.hidden = false;
@@ -216,7 +216,7 @@ function isEmpty(frames, type) {
   );
 }
 
-/** What ClickHouse says, without its code and version. */
+/** ClickHouse's message without its code and version. */
 const sentence = (text) =>
   text
     .replace(/^Code: \d+\. /, "")

@@ -1,10 +1,10 @@
-// Which range of time is shown, and how often it is asked again.
+// The time range and the refresh interval.
 
 import { dropDown } from "./dropdown.js";
 import { element } from "./elements.js";
 import { QUICK_RANGES, REFRESH_INTERVALS, inputMs, inputText, rangeText } from "./time.js";
 
-/** Buttons and fields for the range of time. */
+/** Buttons and fields for the time range. */
 export function timePicker(dashboard) {
   const { times, utc, range } = dashboard;
   const from = element("input", {
@@ -60,7 +60,7 @@ export function timePicker(dashboard) {
   );
 }
 
-/** A button that asks again, and how often that happens by itself. */
+/** A refresh button, and the interval of automatic refreshes. */
 export function refreshPicker(dashboard) {
   const intervals = [...new Set([...REFRESH_INTERVALS, dashboard.every])];
   const select = element(

@@ -1,4 +1,4 @@
-// The bar above the panels: other dashboards, range of time, refresh, variables, annotations.
+// The toolbar above the panels: other dashboards, time range, refresh, variables, annotations.
 
 import { dropDown } from "./dropdown.js";
 import { element, safeAddress } from "./elements.js";
@@ -6,7 +6,7 @@ import { interpolate } from "./interpolate.js";
 import { refreshPicker, timePicker } from "./timepicker.js";
 import { picker } from "./variablepicker.js";
 
-/** Draw the bar of a dashboard; entries: every dashboard there is. */
+/** Draw the toolbar of a dashboard; entries: all dashboards. */
 export function toolbar(place, dashboard, entries) {
   const opened = place.querySelector("details[open]")?.dataset.name;
   const focused = place.contains(document.activeElement)
@@ -28,7 +28,7 @@ export function toolbar(place, dashboard, entries) {
       annotations(dashboard),
     ),
   ];
-  // A field that is being typed into would lose its text, and its focus if it were only moved.
+  // A redraw would clear a field that is being edited, and even moving it would lose its focus.
   if (isTyping(place)) {
     while (place.children.length > 1) place.lastElementChild.remove();
     place.append(...rest);

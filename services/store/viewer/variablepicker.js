@@ -1,4 +1,4 @@
-// What is chosen of a variable: a list, boxes to tick where several can be, or a text.
+// Selects the values of a variable: a list, checkboxes if several are allowed, or a text field.
 
 import { dropDown } from "./dropdown.js";
 import { element } from "./elements.js";

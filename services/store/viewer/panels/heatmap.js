@@ -26,7 +26,7 @@ export function heatmap(place, panel, context) {
   };
 }
 
-/** Bands by name, cells as [from, to, band, count], the greatest count, the unit of counts. */
+/** Bands by name, cells as [from, to, band, count], the maximum count, the unit of counts. */
 function cellsOf({ frames, interval }) {
   const bands = [];
   const cells = [];
@@ -46,7 +46,7 @@ function cellsOf({ frames, interval }) {
   return { bands, cells, greatest };
 }
 
-/** Where a count lies on the colour scale, from 0 to 1. */
+/** Position of a count on the colour scale, from 0 to 1. */
 function placeOf(count, greatest, { scale, exponent = 0.5 } = {}) {
   if (!greatest) return 0;
   return scale === "linear" ? count / greatest : (count / greatest) ** exponent;
@@ -78,7 +78,7 @@ function option({ bands, cells, greatest }, { range }, panel, context) {
         renderItem: (_, api) => {
           const [start, middle] = api.coord([api.value(0), api.value(2)]);
           const [end] = api.coord([api.value(1), api.value(2)]);
-          // Whole pixels, so that no seams are seen between cells.
+          // Whole pixels, to avoid seams between cells.
           const [left, right] = [Math.floor(start), Math.floor(end)];
           const height = api.size([0, 1])[1];
           const fill = colourAt(stops, placeOf(api.value(3), greatest, chosen));
@@ -108,7 +108,7 @@ const withUnit = (band, unit) =>
 function scaleOf({ greatest }, panel) {
   const chosen = panel.options?.color ?? {};
   const stops = scaleStops(chosen.scheme, chosen.reverse);
-  // Even steps of the count, so that an exponential scale shows as one.
+  // Equal steps of the count, so that an exponential scale is visible as such.
   const shades = [...Array(21).keys()].map((i) => colourAt(stops, placeOf(i / 20, 1, chosen)));
   return [
     element("span", {}, "0"),
