@@ -1,8 +1,8 @@
-"""Values of one topic to Arrow columns, in batches.
+"""Decodes values of one topic to Arrow columns, in batches.
 
-A whole batch of Avro is decoded at once; when that fails, its halves, and so on, so that one bad
-record costs only itself. What cannot be decoded comes back with its reason, for the dead letters.
-JSON is decoded one record at a time, which is slower by far.
+A whole batch of Avro is decoded at once. If that fails, its halves are, and so on, so a bad record
+costs only itself. Records that cannot be decoded are returned with the reason, for the dead
+letters. JSON is decoded one record at a time, which is much slower.
 """
 
 import json
@@ -27,8 +27,8 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Decoded:
-    """Rows of one record type. places: their positions in the batch; columns: as the schema says,
-    times as Arrow timestamps, in the same order; sizes: bytes of each value."""
+    """Rows of one record type. places: their positions in the batch. columns: as in the schema,
+    times as Arrow timestamps, in the same order. sizes: bytes of each value."""
 
     record: str
     places: Ints
@@ -51,19 +51,19 @@ class Decoded:
         return np.asarray(column.to_numpy(zero_copy_only=False), np.float64)
 
     def coded(self, name: str) -> pa.Array:
-        """A column that codes are made of: text as it is, times as integers."""
+        """A column to be coded: text unchanged, times as integers."""
         column = self.columns.column(name)
         return column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
 
     def nulls(self, name: str) -> Bools | None:
-        """Where a column is null; None where it has no null."""
+        """Which cells of a column are null; None if there are no nulls."""
         column = self.columns.column(name)
         if not column.null_count:
             return None
         return np.asarray(column.is_null().to_numpy(zero_copy_only=False), bool)
 
     def of_run(self, run_id: str) -> "Decoded":
-        """The rows that belong to a run."""
+        """The rows of a run."""
         mask: Bools = pc.equal(self.columns.column("run_id"), run_id).to_numpy(zero_copy_only=False)
         if mask.all():
             return self
@@ -73,15 +73,14 @@ class Decoded:
 
 @dataclass(frozen=True)
 class Refused:
-    """A record that could not be decoded: its place in the batch and the reason."""
+    """A record that could not be decoded: its position in the batch and the reason."""
 
     place: int
     reason: str
 
 
 def at_places(values: list[Value], places: Ints) -> list[Value]:
-    """Those of the values that are at these places, in their order; `values` itself where they are
-    all of them."""
+    """The values at these positions, in order; `values` itself if they are all of them."""
     if len(places) == len(values):
         return values
     return list(map(values.__getitem__, places.tolist()))
@@ -93,19 +92,19 @@ Decoder = Callable[
 
 
 def input_decoder(wire_format: str) -> Decoder:
-    """The decoder of input records, and of their raw copies, in `avro` or `json`."""
+    """The decoder of input records and their raw copies, in `avro` or `json`."""
     return decode_json_values if wire_format == "json" else decode
 
 
 def decode(
     codec: Records, records: tuple[str, ...], values: list[bytes | None]
 ) -> tuple[list[Decoded], list[Refused]]:
-    """Decode values, each of which should be one of `records` in its newest version."""
+    """Decode values, each of which must be one of `records` in its newest version."""
     if len(records) == 1 and len(values):
         every = np.arange(len(values))
         try:
             return [_decoded(codec, records[0], every, values)], []  # type: ignore[arg-type]
-        except (TypeError, ValueError):  # something in it is no record: find out what
+        except (TypeError, ValueError):  # at least one value is invalid: find out which
             pass
     kinds = _kinds(codec, records, values)
     refused = [
@@ -121,7 +120,7 @@ def decode(
 
 
 def _kinds(codec: Records, records: tuple[str, ...], values: list[bytes | None]) -> Ints:
-    """Which of the records each value is by its header, as a place in `records`."""
+    """Which record each value is, by its header, as an index into `records`."""
     headers = pc.binary_slice(pa.array(values, pa.binary()), 0, HEADER_BYTES)
     wanted = pa.array([codec.header(record) for record in records], pa.binary())
     found = pc.index_in(headers, value_set=wanted).fill_null(UNKNOWN)
@@ -149,12 +148,12 @@ def _decode_record(
 
 
 def _decoded(codec: Records, record: str, places: Ints, values: list[bytes]) -> Decoded:
-    """Decode whole values. Raises ValueError, or TypeError for None, unless every one is exactly
+    """Decode whole values. Raises ValueError, or TypeError for None, unless every value is exactly
     one record.
 
-    The header is read as if it were the record's first fields, so that values need no cutting. The
-    batch decoder alone would take text that is not UTF-8, bytes after the end of a record and
-    integers that are too long; what it makes of them does not encode to the same bytes.
+    The header is read as the record's first fields, so values need not be sliced. The batch decoder
+    alone would accept invalid UTF-8, bytes after the end of a record and overlong integers. These
+    are detected by encoding the result and comparing the bytes.
     """
     schema = _with_header(codec.schema_json(record))
     batch = pyruhvro.deserialize_array(values, schema)
@@ -180,10 +179,10 @@ def _all_have_header(header: bytes, batch: pa.RecordBatch) -> bool:
 
 @cache
 def _with_header(schema_json: str) -> str:
-    """The schema of a record with the 10 bytes before it as its first fields.
+    """The schema of a record with its 10-byte header as its first fields.
 
-    The batch decoder has no fields of fixed size. But the marker C3 01 is how Avro writes the
-    long -98, and the 8 bytes of the fingerprint are a double, whatever number they make.
+    The batch decoder has no fixed-size fields. But the marker C3 01 is Avro's encoding of the long
+    -98, and the 8 bytes of the fingerprint can be read as a double, whatever its value.
     """
     schema = json.loads(schema_json)
     header = [{"name": name, "type": kind} for name, kind in _HEADER_FIELDS.items()]
@@ -193,7 +192,7 @@ def _with_header(schema_json: str) -> str:
 def _whole_or_not(
     codec: Records, record: str, data: list[bytes], rows: range
 ) -> Iterator[tuple[int, str | None]]:
-    """Each row with None when it decodes, else the reason."""
+    """For each row, None if it decodes, else the reason."""
     try:
         _decoded(codec, record, np.arange(len(rows)), data[rows.start : rows.stop])
     except ValueError as error:
@@ -226,8 +225,9 @@ def _why(codec: Records, records: tuple[str, ...], value: bytes | None) -> str:
 def decode_json_values(
     codec: Records, records: tuple[str, ...], values: list[bytes | None]
 ) -> tuple[list[Decoded], list[Refused]]:
-    """Decode values, each of which should be one of `records`. Of several it is the one of which
-    the value has a member that no other has; else the first without such members."""
+    """Decode values, each of which must be one of `records`. If there are several, the record is
+    the one of which the value has a member that no other record has, else the first without such
+    members."""
     members = _own_members(tuple(codec.schema_json(record) for record in records))
     fallback = next((r for r, own in zip(records, members, strict=True) if not own), records[0])
     rows: dict[str, list[tuple[int, dict[str, object]]]] = {record: [] for record in records}
@@ -252,7 +252,7 @@ def decode_json_values(
 
 @cache
 def _own_members(schemas: tuple[str, ...]) -> tuple[tuple[bytes, ...], ...]:
-    """By record, its members that no other of these records has, as they stand in JSON."""
+    """For each record, the members that none of the other records has, as they appear in JSON."""
     fields = [{field["name"] for field in json.loads(schema)["fields"]} for schema in schemas]
     return tuple(
         tuple(
