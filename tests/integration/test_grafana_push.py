@@ -1,4 +1,4 @@
-"""`tidegauge grafana` against a double of Grafana's HTTP API."""
+"""`tidegauge grafana` with a double of Grafana's HTTP API."""
 
 import json
 from argparse import Namespace
@@ -27,7 +27,7 @@ def double(monkeypatch):
 
 
 def asked(double, action, **more):
-    """(exit code, what was printed)."""
+    """(exit code, output)."""
     text = StringIO()
     options = {"action": action, "url": double.url, "clickhouse": None, "user": "default"}
     code = grafana(Namespace(**(options | more)), STORE, Console(file=text, width=200))

@@ -1,4 +1,5 @@
-"""The report of a run, asked of the tables: a run that ended early is told by what it measured."""
+"""The report of a run, read from the tables. A run that ended early is reported as far as it was
+measured."""
 
 import json
 from collections import Counter
@@ -41,7 +42,7 @@ READERS = (
 
 @pytest.fixture
 def build(engine, monkeypatch):
-    """The report of the recorded run when the bus has some of its events only."""
+    """Build the report of the recorded run from some of its events."""
 
     def query(_url, sql, **parameters):
         answer = engine.answer(Query(sql, "JSONEachRow", parameters=parameters))
@@ -92,7 +93,7 @@ def test_a_run_that_ended_before_it_measured_has_no_rates(build):
 
 
 def disturbed():
-    """The recorded run, as if its workload had killed a driver, which took 5 s to come back."""
+    """The recorded run as if its workload had killed a driver, which took 5 s to recover."""
     half_ms = (START_MS + END_MS) // 2000 * 1000
     pipeline = {"pipeline": "spark-microbatch", "stage": "", "phase": ""}
     head = {"run_id": RUN_ID, "producer": "tests"}
@@ -141,7 +142,7 @@ def test_what_only_seconds_tell_is_left_out_when_they_have_expired(build, engine
 
 
 def series(pipeline, stage, definition):
-    """Of the recorded run: latencies by second of output."""
+    """Latencies by second of output of the recorded run."""
     found = {}
     for topic, record in EVENTS:
         if topic != catalogue.LATENCY or record["phase"] != "measure":
@@ -187,7 +188,7 @@ def test_every_latency_has_the_intervals_of_its_seconds_until_these_expire(build
 
 
 def in_turns(block_s):
-    """The recorded run, as if its two pipelines had been measured in turns."""
+    """The recorded run as if its two pipelines had been interleaved."""
     for topic, record in EVENTS:
         if record.get("event") == protocol.RUN_REQUESTED:
             request = json.loads(record["detail"])
@@ -261,7 +262,7 @@ def test_the_curves_of_latency_are_by_the_minute_when_seconds_have_expired(build
             assert times == sorted(set(times))
             assert all(at_s == 0 or (start_s + at_s) % 60 == 0 for at_s in times)
             assert 0 <= times[0] <= times[-1] < by_minute.end_s
-    # What does not expire is drawn as before.
+    # Data that does not expire is shown as before.
     assert by_minute.records == by_second.records
     assert by_minute.input_records == by_second.input_records
     assert by_minute.end_s <= by_second.end_s
@@ -294,7 +295,7 @@ def test_results_of_what_the_plan_does_not_have_are_left_out_and_told(build):
 
 
 def odd_stage(odd):
-    """The stage of the verdicts of a pipeline that the plan does not have."""
+    """The stage of the verdicts of a pipeline that is not in the plan."""
     (stage,) = (record["stage"] for topic, record in odd if topic == catalogue.VERDICTS)
     return stage
 
@@ -329,18 +330,18 @@ def test_how_far_behind_a_pipeline_read_is_of_all_its_stages_in_the_measured_pha
 def test_what_a_pipeline_cost_has_the_interval_of_its_samples(build):
     used = {name: one["resources"] for name, one in build(EVENTS)["pipelines"].items()}
     cost = used["calibration"]["core_seconds_per_million_records"]
-    # 0.118 to 0.137 cores, by 25 samples.
+    # 0.118 to 0.137 cores, from 25 samples.
     low, high = (bound / used["calibration"]["cpu_cores"] for bound in (0.118452, 0.137314))
     assert used["calibration"]["core_seconds_interval"] == [
         pytest.approx(cost * low, rel=1e-4),
         pytest.approx(cost * high, rel=1e-4),
     ]
-    # Its samples fall while it warms up: as many as eight independent ones.
+    # Its samples fall during its warm-up, so they are worth only eight independent ones.
     assert used["spark-microbatch"]["core_seconds_interval"] is None
 
 
 def of_a_series():
-    """The recorded run, as if it were the second of a series of searches, with one pipeline."""
+    """The recorded run as if it were the second of a series of searches, with one pipeline."""
     scaled = {"series": RUN_ID, "pipeline": "calibration", "workers": 2, "partitions": 2}
     search = {"rate_per_second": 440.0, "interval_per_second": [440.0, 500.0]}
     for topic, record in EVENTS:
@@ -375,7 +376,7 @@ def test_the_report_of_a_run_of_a_series_has_the_series(build):
     }
     cores, machine = alone["environment"]["cores"], alone["services"]["machine"]["cpu_cores"]
     assert point["free_cores"] == pytest.approx(cores - machine + used["cpu_cores"])
-    # The other pipeline of the recording had the machine.
+    # The recording's other pipeline used the machine.
     assert point["objection"].startswith(f"{point['free_cores']:.1f} of 2 cores were free; in use")
     assert found["scalability"]["law"] is None
     assert report.build_whole_report("", RUN_ID) == found
