@@ -37,7 +37,7 @@ Interval: TypeAlias = dict[str, float]
 
 @dataclass(frozen=True)
 class Point:
-    """Measurement with one number of workers.
+    """Result with one number of workers.
 
     bounds: for each search, the rates between which it places the capacity; the upper one is None
     if no rate was too high. limited_by: the parts that limited the rates. free_cores: cores not

@@ -230,7 +230,7 @@ class EnginePlan(Model):
     output_offsets: the start offsets of this run in the topics of `outputs`. outputs: output topic
     of each published stage. wire_format: of the inputs; outputs are Avro, except copies, which keep
     the input's bytes. group: prefix of its consumer groups, transactions and internal topics.
-    warm_up_s: minimum duration of the load before the measurement. folder: for files of the
+    warm_up_s: minimum duration of the load before the measure phase. folder: for files of the
     pipeline; kept over restarts of the program, removed at the end of the run.
     """
 

@@ -16,7 +16,7 @@ KILLED = "The conductor was ended while the run was going on."
 
 def conclude_orphan(past: RecoveredRun, events: Events) -> None:
     """Conclude a run, its floor and its search steps as not valid unless they are concluded, and
-    stop what was started for them. Measurements and search results are kept."""
+    stop what was started for them. Published results and search results are kept."""
     conclude_steps(past, events)
     if past.conclusion is not None:
         if not past.is_announced:

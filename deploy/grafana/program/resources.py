@@ -1,4 +1,4 @@
-"""Resources: use by services, JVMs, broker and machine, and the overhead of measurement."""
+"""Resources: use by services, JVMs, broker and machine, and the overhead of measuring."""
 
 from grafana_foundation_sdk.builders import dashboard as dash
 from grafana_foundation_sdk.builders import stat, table, timeseries
