@@ -1,4 +1,4 @@
-"""`import tidegauge` in a checkout; an installed Tidegauge has the same names in its package."""
+"""`import tidegauge` in a checkout; the installed package exports the same names."""
 
 from deploy.wheel import ConnectError, Results, Rows, connect
 
