@@ -40,7 +40,7 @@ def floor_of(url: str, run_id: str) -> dict[str, Any] | None:
 
 
 def floor_sentence(report: Report) -> str:
-    """The latency of the measurement itself; empty if it was not measured."""
+    """The latency of Tidegauge itself; empty if it was not measured."""
     floor = report.get("floor")
     if not floor:
         return ""

@@ -91,7 +91,7 @@ def _with_input(workload: Workload, path: Path) -> Workload:
 
 def _with_kill(workload: Workload, target: str) -> Workload:
     """Kill the given target at the workload's first kill time, or after a third of the
-    measurement."""
+    measure phase."""
     at_s = workload.kills[0].at_s if workload.kills else workload.phases.measure_s // 3
     fields = workload.model_dump() | {"kills": [{"target": target, "at_s": at_s}]}
     return Workload.model_validate(fields)

@@ -15,7 +15,7 @@ from services.console.terminal import heights, is_quiet, redraws
 from services.runtime.clock import now_ms
 
 PLAIN_EVERY_S = 5.0
-WIDE = 100  # minimum columns for a sparkline
+WIDE = 100  # minimum columns for the bars
 STEADY_WORDS = {None: "", False: "steady", True: "moves"}
 
 

@@ -22,7 +22,7 @@ BUS = (
     catalogue.CONCLUSIONS,
 )
 RECENT_S = 5
-SHOWN_S = 30  # of a sparkline
+SHOWN_S = 30  # length of a row of bars
 
 PHASE_WORDS = {
     "": "waiting for the conductor",

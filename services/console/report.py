@@ -188,8 +188,8 @@ def _conclusion(url: str, run_id: str) -> dict[str, Any]:
 
 
 def _measure_bounds(url: str, run_id: str, watched: bool) -> tuple[str, str] | None:
-    """Begin and end of the measurement, epoch milliseconds. If the run ended early, the end is that
-    of the last second in which records were sent, or read by a watch; None without one."""
+    """Begin and end of the measured time, epoch ms. If the run ended early, the end is that of the
+    last second in which records were sent, or read by a watch; None without one."""
     rows = query(
         url,
         "SELECT phase, detail FROM tidegauge.results_lifecycle WHERE run_id = {run_id:String}"

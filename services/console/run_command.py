@@ -58,8 +58,8 @@ def perform(
     projected.
 
     `check_stack` is called repeatedly and raises if a part of the stack has died. If the caller is
-    interrupted, the run is cancelled and its conclusion awaited, so its measurements are kept. A
-    second interruption ends that too. Raises RunError.
+    interrupted, the run is cancelled and its conclusion awaited, so its results are kept. A second
+    interruption ends that too. Raises RunError.
     """
     asked = asked or ask(request, settings)
     events, bus = asked.events, asked.bus

@@ -1,4 +1,4 @@
-"""The terminal: verbosity, colours and sparklines."""
+"""The terminal: verbosity, colours and bar characters."""
 
 from collections.abc import Sequence
 
@@ -29,7 +29,7 @@ def redraws(console: Console) -> bool:
 
 
 def heights(values: Sequence[float], width: int, encoding: str = "utf-8") -> str:
-    """The last `width` values as a sparkline, from zero to the highest."""
+    """The last `width` values as bar characters, from zero to the highest."""
     blocks = BLOCKS if encoding.lower().startswith("utf") else PLAIN_BLOCKS
     shown = values[-width:]
     highest = max([*shown, 1])

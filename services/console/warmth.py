@@ -8,7 +8,7 @@ SHOWN = 3
 
 
 def warm_up_of(conclusion: dict[str, Any]) -> dict[str, Any] | None:
-    """Duration of the warm-up and figures that were not steady during the measurement, from the
+    """Duration of the warm-up and figures that were not steady while the run was measured, from the
     detail of the conclusion; None for runs of versions without this check."""
     found = conclusion.get("warm_up")
     if not found:
@@ -18,7 +18,7 @@ def warm_up_of(conclusion: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def warm_up_sentence(report: Report) -> str:
-    """Whether a run was steady during the measurement, and which figures were not; empty if not
+    """Whether a run was steady while it was measured, and which figures were not; empty if not
     checked."""
     warm_up = report.get("warm_up")
     if not warm_up:

@@ -1,4 +1,4 @@
-"""The scalability of a pipeline on the page of a run: measurements, the law, and a table. Pure."""
+"""The scalability of a pipeline on the page of a run: measured rates, the law, a table. Pure."""
 
 from typing import Any
 
