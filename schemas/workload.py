@@ -97,8 +97,8 @@ class Validity(Model):
     max_evaluator_lag_ms: maximum lag of the evaluation. Shares of the machine's processor time
     during the run: max_steal_share, used by other machines on the same host; max_others_share, used
     by processes outside the stack. must_be_steady: every stage was steady when the measure
-    phase began; must_be_undisturbed: only the pipeline caused late seconds (analysis/attribution.py). A
-    rule is violated if its value is unknown.
+    phase began; must_be_undisturbed: only the pipeline caused late seconds
+    (analysis/attribution.py). A rule is violated if its value is unknown.
     """
 
     max_send_delay_p99_ms: float = Field(50, gt=0)
