@@ -64,7 +64,7 @@ def show_examples(console: Console) -> None:
         console.print(f"[bold]{each.number}[/bold]  {each.question}", soft_wrap=True)
         console.print(Syntax(each.sql, "sql", background_color="default", word_wrap=True))
         console.print()
-    console.print("Ask one of them with: tidegauge sql --examples NUMBER")
+    console.print("Run one with: tidegauge sql --examples NUMBER")
 
 
 def format_of(name: str | None, output: Path | None) -> str:

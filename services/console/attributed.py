@@ -45,8 +45,8 @@ def floor_sentence(report: Report) -> str:
     if not floor:
         return ""
     return (
-        f"Floor: a plain copy took p50 {floor['p50']}, p95 {floor['p95']}, p99 {floor['p99']} ms, "
-        f"at most {floor['max']}, just before, on the same stack."
+        f"Floor: a plain copy took p50 {floor['p50']}, p95 {floor['p95']}, p99 {floor['p99']}, "
+        f"max {floor['max']} ms, just before this run on the same stack."
     )
 
 

@@ -24,7 +24,10 @@ def run_tests(arguments: list[str]) -> int:
     arguments: for pytest; the first may be a kind of tests from pyproject.toml (`faults`).
     """
     if not (ROOT / "tests").is_dir():
-        print("tidegauge: the tests are in a checkout only, not in the package.", file=sys.stderr)
+        print(
+            "tidegauge: the tests need a source checkout; the package does not contain them.",
+            file=sys.stderr,
+        )
         return EXIT_USAGE
     if arguments == ["faults"]:
         return _module(["pytest", "-m", "faults", *SHARED, "tests"])

@@ -39,7 +39,7 @@ def show_comparison(
             _show(console, old, new, (runs, runs), same_run=True)
         return
     if not sides[1]:
-        raise QueryError("Nothing is comparable: of the second side no run is left.")
+        raise QueryError("Nothing to compare: no run is left on the second side.")
     read = [[comparison.read_latencies(url, run_id) for run_id in side] for side in sides]
     facts = ([known[run_id] for run_id in sides[0]], [known[run_id] for run_id in sides[1]])
     for old, new in comparison.pairs_of(*read):

@@ -26,8 +26,8 @@ from services.runtime.ports import PORT_OFFSETS, ephemeral_hint
 from services.runtime.settings import ServiceSettings
 
 NO_WALL = (
-    "a query that gets past the store's checks could read every file of yours; a Linux of 5.19 or"
-    " newer with Landlock prevents it"
+    "a query that bypasses the store's checks could read all your files; use Linux 5.19 or newer"
+    " with Landlock"
 )
 GIGABYTE = 1_000_000_000
 MIN_FREE_GB = 2
@@ -54,7 +54,7 @@ def examine(
         yield Finding(
             running,
             f"the store at {settings.store_url} is {'ready' if running else 'not ready'}",
-            "TIDEGAUGE_STORE_URL says that the services run elsewhere: look at them there",
+            "TIDEGAUGE_STORE_URL is set, so the services run elsewhere; check them there",
         )
         return
     yield _java()
@@ -91,12 +91,12 @@ def _java() -> Finding:
             ["java", "-version"], capture_output=True, text=True, timeout=20, check=False
         )
     except OSError:
-        return Finding(False, "no Java on the path", "run ./tidegauge once, it brings a runtime")
+        return Finding(False, "no Java in PATH", "run ./tidegauge once; it installs a runtime")
     lines = (done.stderr or done.stdout).splitlines()
     return Finding(
         done.returncode == 0,
         f"Java: {lines[0] if lines else 'unknown'}",
-        "this Java does not start; set JAVA_HOME to another, 17 or newer, or take it off the path",
+        "this Java does not start; set JAVA_HOME to Java 17 or newer, or remove it from PATH",
     )
 
 
@@ -106,7 +106,7 @@ def _cores() -> Finding:
     return Finding(
         not busy,
         f"{cores} cores, load {load:.1f}",
-        "the machine is busy; latencies will show it. Stop other work first.",
+        "the machine is busy, which raises latencies; stop other work first",
     )
 
 
@@ -115,7 +115,7 @@ def _memory() -> Finding:
     return Finding(
         free >= MIN_MEMORY_GB,
         f"{free:.1f} GB of memory free",
-        f"a run needs about {MIN_MEMORY_GB} GB; stop other programs.",
+        f"a run needs about {MIN_MEMORY_GB} GB; stop other programs",
     )
 
 
@@ -125,7 +125,7 @@ def _disk(data: Path) -> Finding:
     return Finding(
         free >= MIN_FREE_GB,
         f"{free:.0f} GB free in {data}",
-        f"at least {MIN_FREE_GB} GB are needed; free some or use --data DIR.",
+        f"at least {MIN_FREE_GB} GB are needed; free some or use --data DIR",
     )
 
 
@@ -134,7 +134,7 @@ def _jars(jars: Path) -> Finding:
         verify_jars(jars, jars_lock())
     except (JarsError, OSError) as error:
         return Finding(False, str(error), mend(jars))
-    return Finding(True, "every jar is the pinned one")
+    return Finding(True, "all jars match their checksums")
 
 
 def _engines(settings: ServiceSettings) -> Iterator[Finding]:
@@ -159,9 +159,7 @@ def _wall(settings: ServiceSettings) -> Finding:
     except RefusedError as error:
         return Finding(False, f"the store: {error}", NO_WALL)
     except OSError as error:
-        return Finding(
-            False, f"the store does not say what it can open: {error}", "look at its log"
-        )
+        return Finding(False, f"the store does not report its file access: {error}", "see its log")
 
 
 def _wall_to_be() -> Finding:
@@ -176,7 +174,7 @@ def _base_port(base_port: int) -> Finding:
     return Finding(
         not hint,
         hint or f"base port {base_port} is not used for outgoing connections",
-        "a port may be taken now and then; set TIDEGAUGE_BASE_PORT to one outside of the range",
+        "a port may be taken at times; set TIDEGAUGE_BASE_PORT outside of that range",
     )
 
 
@@ -191,15 +189,15 @@ def _ports(settings: ServiceSettings) -> Iterator[Finding]:
                 yield Finding(
                     False,
                     f"port {port} ({name}) is taken",
-                    "choose another range with TIDEGAUGE_BASE_PORT, or end what uses it",
+                    "choose other ports with TIDEGAUGE_BASE_PORT, or stop the program that uses it",
                 )
-    yield Finding(True, f"the stack is not running; its ports begin at {settings.base_port}")
+    yield Finding(True, f"the stack is not running; its ports start at {settings.base_port}")
 
 
 def _service(settings: ServiceSettings, service: ServiceStatus) -> Finding:
     log = settings.data / "logs" / f"{service.name}.log"
     text = f"{service.name} is {service.state}"
-    return Finding(service.state == READY, text, f"look at {log}")
+    return Finding(service.state == READY, text, f"see {log}")
 
 
 def _dead_letters(settings: ServiceSettings) -> Finding:
@@ -209,7 +207,7 @@ def _dead_letters(settings: ServiceSettings) -> Finding:
             "SELECT count() AS n, any(reason) AS why FROM tidegauge.dead_letter",
         )[0]
     except QueryError as error:
-        return Finding(False, f"the store does not answer SQL: {error}", "look at its log")
+        return Finding(False, f"the store does not answer SQL: {error}", "see its log")
     advice = 'see: tidegauge sql "SELECT * FROM tidegauge.dead_letter"'
     text = f"{dead['n']} dead letters" + (
         f", such as {json.dumps(dead['why'])}" if dead["n"] else ""

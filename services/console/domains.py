@@ -26,7 +26,7 @@ def new_domain(name: str, folder: Path | None) -> Path:
     """Write a domain that can be run immediately; returns its folder. Raises DefinitionError,
     OSError."""
     if not _NAME.fullmatch(name):
-        raise DefinitionError(f"{name!r} cannot be a domain's name: use a-z, 0-9 and _.")
+        raise DefinitionError(f"{name!r} is not a valid domain name: use a-z, 0-9 and _.")
     made = (folder or Path.cwd()) / name
     if made.exists():
         raise DefinitionError(f"{made} exists already.")

@@ -30,13 +30,13 @@ def installation_state(place: Installed) -> str:
     try:
         lacking = place.lacking()
     except OSError as error:
-        return f"its folder is not whole: {error}"
+        return f"its folder cannot be read: {error}"
     if not lacking:
         state = "installed"
     elif place.folder.is_dir():
-        state = f"its {' and '.join(lacking)} are brought up to date at the next use"
+        state = f"its {' and '.join(lacking)} will be updated on next use"
     else:
-        state = f"not installed, about {install.size_mb} MB at first use"
+        state = f"not installed, about {install.size_mb} MB on first use"
     return f"{version}, {state}" if version else state
 
 

@@ -10,17 +10,17 @@ def explained(workload: Workload, domain: DomainSpec) -> list[str]:
     """Sentences about a workload, in the order of a run."""
     load, phases, judged = workload.load, workload.phases, workload.judgement
     lines = [
-        f"Load: {load.shape}, {_given(load)}; in total on {' and '.join(domain.topics)}.",
+        f"Load: {load.shape}, {_given(load)}; total over {' and '.join(domain.topics)}.",
         f"Content: {_content(workload)}.",
         f"Phases: {_warm_up(phases)}, {phases.measure_s} s measured, "
         f"{phases.cool_down_s} s cool-down, then drained.",
-        f"Judged: {', '.join(workload.stages or domain.stage_names)}. Late after "
+        f"Evaluated: {', '.join(workload.stages or domain.stage_names)}. Late after "
         f"{judged.deadline_ms} ms, missing after {judged.give_up_ms} ms.",
         _valid(workload.validity),
     ]
     lines.append(f"Single pairs: {'published' if workload.publishes_pairs else 'not published'}.")
     if workload.pipelines:
-        lines.insert(0, f"Pipelines unless others are named: {', '.join(workload.pipelines)}.")
+        lines.insert(0, f"Default pipelines: {', '.join(workload.pipelines)}.")
     if workload.pipelines_start_s:
         lines.append(f"The pipelines start {workload.pipelines_start_s} s after the load.")
     if workload.search:
@@ -29,11 +29,11 @@ def explained(workload: Workload, domain: DomainSpec) -> list[str]:
         lines.append(_scaling(workload))
     if workload.sustainable_share:
         lines.append(
-            f"Rate: {workload.sustainable_share:.0%} of the sustainable rate that was found last "
-            "for the pipeline and stages."
+            f"Rate: {workload.sustainable_share:.0%} of the last sustainable rate found for the "
+            "pipeline and stages."
         )
     lines += [
-        f"Killed: the {kill.target}, {kill.at_s} s after the measuring began."
+        f"Kill: the {kill.target}, {kill.at_s} s into the measured phase."
         for kill in workload.kills
     ]
     if workload.measures:
@@ -57,31 +57,31 @@ def _valid(rules: Validity) -> str:
     if rules.max_evaluator_lag_ms is not None:
         texts.append(f"the evaluation is never more than {rules.max_evaluator_lag_ms} ms behind")
     if rules.max_steal_share is not None:
-        texts.append(f"the host gives others at most {rules.max_steal_share:.0%} of the time")
+        texts.append(f"CPU steal is at most {rules.max_steal_share:.0%}")
     if rules.max_others_share is not None:
         texts.append(f"other processes use at most {rules.max_others_share:.0%} of the cores")
     if rules.must_be_steady:
-        texts.append("every stage is steady when it begins to be measured")
+        texts.append("every stage is steady at the start of the measured phase")
     if rules.must_be_undisturbed:
-        texts.append("nothing but the pipeline makes seconds late")
+        texts.append("all late seconds are the pipeline's")
     return f"Valid if {', '.join(texts[:-1])} and {texts[-1]}."
 
 
 def _warm_up(phases: Phases) -> str:
     if not phases.until_steady:
         return f"{phases.warm_up_s} s warm-up"
-    return f"warm-up until all is steady ({LEAST_WARM_UP_S} to {phases.warm_up_s} s)"
+    return f"warm-up until all stages are steady ({LEAST_WARM_UP_S} to {phases.warm_up_s} s)"
 
 
 def _search(search: Search, guess: float) -> str:
     at_most = "at most " if search.until_steady else ""
     return (
-        f"Search: from {guess:g} records/s, times or divided by {search.factor:g}, then bisected "
-        f"until {search.precision:.0%} are left, in runs of {search.step_s} s after a warm-up of "
-        f"{at_most}{search.step_warm_up_s} s; for {search.confirm_s} s what noise hides is "
-        "repeated and the rate found is confirmed. A step counts as sustained by the policy "
-        f"{search.policy}: {_policy(search)} The search takes at most {search.budget_s:.0f} s; "
-        f"then comes the run at {search.verify_share:.0%} of the rate found."
+        f"Search: start at {guess:g} records/s, multiply or divide by {search.factor:g}, then "
+        f"bisect to {search.precision:.0%}, in steps of {search.step_s} s after a warm-up of "
+        f"{at_most}{search.step_warm_up_s} s. Undecided steps are repeated and the rate found is "
+        f"confirmed over {search.confirm_s} s. A step is sustained by the policy {search.policy} "
+        f"if {_policy(search)} The search takes at most {search.budget_s:.0f} s, then a run at "
+        f"{search.verify_share:.0%} of the rate found."
     )
 
 
@@ -89,10 +89,10 @@ def _scaling(workload: Workload) -> str:
     assert workload.scaling is not None
     workers = ", ".join(map(str, workload.scaling.workers))
     own, times = workload.partitions, workload.scaling.partitions_per_worker
-    partitions = str(own) if own else f"as many as workers, times {times}"
+    partitions = str(own) if own else f"{times} per worker"
     return (
-        f"Scaling: such a search with each of these numbers of workers: {workers}. Partitions of "
-        f"each topic: {partitions}."
+        f"Scaling: this search with each number of workers: {workers}. Partitions of each topic: "
+        f"{partitions}."
     )
 
 
@@ -101,13 +101,13 @@ def _policy(search: Search) -> str:
     if search.policy == "steady-latency":
         return (
             f"the median latency rises by at most {1000 * steady.max_rise:g} ms a second and stays "
-            f"below {steady.max_median_ms} ms, everything is out {steady.max_drain_s:g} s after "
-            f"the end, and the pipeline uses less than {steady.max_cpu_share:.0%} of the cores "
-            "that the rest of the machine leaves."
+            f"below {steady.max_median_ms} ms, all outputs are published {steady.max_drain_s:g} s "
+            f"after the end, and the pipeline uses less than {steady.max_cpu_share:.0%} of the "
+            "cores that other processes leave."
         )
     tolerated = {
         "queue-by-time": f"for up to {queue.tolerated_s:g} s",
-        "queue-by-count": f"while up to {queue.tolerated:.0%} of the input are pushed",
+        "queue-by-count": f"for up to {queue.tolerated:.0%} of the input",
         "queue-combined": "if it is short again half way between",
     }[search.policy]
     return (

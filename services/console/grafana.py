@@ -30,7 +30,7 @@ def grafana(options: Namespace, clickhouse: str, console: Console) -> int:
             f"Set {TOKEN} to a token of a Grafana service account with the role Admin."
         )
     if urlsplit(options.url).scheme not in ("http", "https") or not urlsplit(options.url).hostname:
-        raise DefinitionError(f"--url: {options.url} is no address such as http://grafana:3000")
+        raise DefinitionError(f"--url: {options.url} is not a URL such as http://grafana:3000")
     there = Grafana(options.url, token)
     now_ms = int(time.time() * 1000)
     try:

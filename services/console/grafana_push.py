@@ -67,9 +67,7 @@ def push(grafana: Grafana, datasource: Json) -> Outcome:
     if old:
         outcome.problems.append(old)
     if not grafana.has_plugin():
-        outcome.problems.append(
-            f"The plugin {PLUGIN} is not installed: panels will not answer until it is."
-        )
+        outcome.problems.append(f"The plugin {PLUGIN} is not installed; the panels need it.")
     outcome.attempt("data source Tidegauge", partial(_put_datasource, grafana, datasource))
     for title in dict.fromkeys(title for title, _model in dashboard_files()):
         outcome.attempt(f"folder {title}", partial(_put_folder, grafana, title))
@@ -95,7 +93,7 @@ def verify(grafana: Grafana, when: TimeRange) -> Outcome:
 def _put_datasource(grafana: Grafana, wanted: Json) -> str:
     there = grafana.datasource(wanted["uid"])
     if there is not None and there.get("readOnly"):
-        return "is provisioned by a file, left as it is"
+        return "is provisioned by a file and was not changed"
     # A password cannot be read back, so it is always written.
     if there is not None and "secureJsonData" not in wanted and _holds(there, wanted):
         return "unchanged"

@@ -172,7 +172,7 @@ def interleaved_sentences(report: Report) -> list[str]:
         return []
     pairs, length = len(found["pairs"]), found["block_s"] - 2 * found["edge_s"]
     return [
-        f"In turns: {found['said']}",
-        f"By {pairs} pairs of blocks of {found['block_s']} s, of which the middle {length} s "
-        f"count; all bounds hold together with {found['confidence']:.0%} confidence.",
+        f"Interleaved: {found['said']}",
+        f"From {pairs} pairs of blocks of {found['block_s']} s, using the middle {length} s of "
+        f"each; all intervals hold together with {found['confidence']:.0%} confidence.",
     ]

@@ -63,7 +63,7 @@ def headline(progress: Progress, time_ms: int) -> str:
 
 def warming(progress: Progress) -> str:
     """The warm-up and what is not steady: `warming up: p50 of join still falls, 14 → 9 ms`."""
-    until = " until all is steady" if progress.request.workload.phases.until_steady else ""
+    until = " until all stages are steady" if progress.request.workload.phases.until_steady else ""
     if not progress.still:
         return PHASE_WORDS["warm_up"] + until
     more = f" (and {len(progress.still) - 1} more)" if len(progress.still) > 1 else ""

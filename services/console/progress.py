@@ -163,7 +163,7 @@ def step_line(step: dict[str, Any]) -> str:
     if step["cpu_share"] is not None:
         figures.append(f"CPU {step['cpu_share']:.0%}")
     verdict = "sustained" if step["sustained"] else "NOT sustained: " + " ".join(step["reasons"])
-    verdict = "not decided, so it is repeated for longer" if step.get("undecided") else verdict
+    verdict = "undecided, repeated for longer" if step.get("undecided") else verdict
     length = f" for {step['measured_s']} s"
     return f"step {step['step']}: {step['rate_per_second']:.0f}/s{length} {verdict}" + "".join(
         f" · {figure}" for figure in figures
@@ -175,7 +175,7 @@ def rate_line(result: dict[str, Any]) -> str:
     rate, (low, high) = result["rate_per_second"], result["interval_per_second"]
     if rate is None:
         return f"No sustainable rate was found. {limit_sentence(result)}".rstrip()
-    above = f"below {high:.0f}/s" if high is not None else "with no upper end found"
+    above = f"below {high:.0f}/s" if high is not None else "no upper bound found"
     text = f"Sustainable: {rate:.0f} records/s (from {low:.0f}/s, {above}; {result['policy']})"
     if not result["confirmed"]:
         text += ", not confirmed by a longer step"

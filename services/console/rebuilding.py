@@ -27,7 +27,7 @@ def rebuild(url: StoreUrl, force: bool, check_stack: Callable[[], None]) -> dict
         check_stack()
         status = _ask(url, "GET", "/rebuild")
     if status["state"] != "done":
-        raise QueryError(status["sentence"] or "The store has not rebuilt; see its log.")
+        raise QueryError(status["sentence"] or "The store did not finish the rebuild; see its log.")
     return status
 
 

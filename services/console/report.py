@@ -201,7 +201,7 @@ def _measure_bounds(url: str, run_id: str, watched: bool) -> tuple[str, str] | N
         return None
     start_ms, end_ms = (begun["measure"].get(name) for name in ("start_ms", "end_ms"))
     if not isinstance(start_ms, int) or not isinstance(end_ms, int):
-        raise QueryError(f"The phase_started of run {run_id!r} does not say when it was measured.")
+        raise QueryError(f"The event phase_started of run {run_id!r} has no measured interval.")
     if "cool_down" not in begun:
         until_ms = watched_until_ms if watched else _sent_until_ms
         end_ms = min(end_ms, until_ms(url, run_id))

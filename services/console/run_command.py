@@ -70,7 +70,9 @@ def perform(
                 _follow(progress, bus, view, check_stack)
             except KeyboardInterrupt:
                 if not is_quiet(console):
-                    console.print("Interrupted; keeping what was measured. Once more to drop it.")
+                    console.print(
+                        "Interrupted; the results so far are kept. Ctrl-C again discards them."
+                    )
                 progress.interrupted = True
                 events.command("cancel", request.run_id, Stop(reason="interrupted"))
                 _follow(progress, bus, view, check_stack, CONCLUSION_TIMEOUT_S)
@@ -106,7 +108,7 @@ def _follow(
         if found and not lost:
             heard_s = time.monotonic()
         if not progress.phase and time.monotonic() - heard_s > SILENCE_LIMIT_S:
-            why = "was started again and did not take the run" if lost else "does not answer"
+            why = "restarted and did not accept the run" if lost else "does not answer"
             raise RunError(f"The conductor {why}.")
         if time.monotonic() - began_s > timeout_s:
             raise RunError(f"The run was not concluded within {timeout_s:.0f} s.")

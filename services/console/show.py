@@ -22,13 +22,13 @@ from services.console.ways_in import way_in_sentences
 
 Report = dict[str, Any]
 REPEATED_FIGURES = ("p50", "p95", "p99")
-INTERVALS = "±: the 95 % interval, from how the seconds of this run vary"
+INTERVALS = "±: 95 % confidence interval, from the variation between seconds of this run"
 PARTS = {"kafka": "broker"}  # services whose part has another name in `room`
 SHOWN_NAMES = 5
 SHOWN_CHARACTERS = 100
 EXPIRED = (
-    "The latencies of single seconds of this run have expired (docs/sql.md), so what was late"
-    " because of a restart, and how stages got over what disturbed them, cannot be told any more."
+    "The latencies of single seconds of this run have expired (docs/sql.md), so the effect of"
+    " restarts and the recovery of stages cannot be shown."
 )
 
 
@@ -98,7 +98,7 @@ def left_out_sentence(left_out: list[str]) -> str:
     names = [f"“{name[:SHOWN_CHARACTERS]}”" for name in left_out[:SHOWN_NAMES]]
     more = len(left_out) - len(names)
     names += [f"{more} more"] if more else []
-    return f"Left out are results of what the run's plan does not have: {', '.join(names)}."
+    return f"Results that are not in the run's plan are left out: {', '.join(names)}."
 
 
 def restart_sentence(name: str, pipeline: dict[str, Any], restart: dict[str, Any]) -> str:
@@ -107,19 +107,19 @@ def restart_sentence(name: str, pipeline: dict[str, Any], restart: dict[str, Any
     lost = f"{missing} are missing" if missing else "none is missing"
     outage_s = restart["outage_s"]
     if outage_s is None:
-        return f"{name} was killed and did not come back; of its outputs {lost}."
+        return f"{name} was killed and did not recover; of its outputs {lost}."
     late, again = restart["late"], restart["duplicate"]
-    made = f"{again} outputs" if late is None else f"{late} outputs came late and {again}"
+    made = f"{again} outputs" if late is None else f"{late} outputs were late and {again}"
     return (
-        f"{name} was killed and out for {outage_s:.1f} s. Because of that {made} came again; "
-        f"{lost}."
+        f"{name} was killed and unavailable for {outage_s:.1f} s. As a result {made} were "
+        f"duplicates; {lost}."
     )
 
 
 def evaluator_sentence(restarts: int) -> str:
     """How often the evaluator restarted, and why that changes no figure."""
     times = "once" if restarts == 1 else f"{restarts} times"
-    return f"The evaluator was started again {times} and counted this run again from the topics."
+    return f"The evaluator was restarted {times} and recounted this run from the topics."
 
 
 def verdict_sentence(report: Report) -> Text:
@@ -128,12 +128,12 @@ def verdict_sentence(report: Report) -> Text:
         return Text("INVALID: " + " ".join(report["invalid_reasons"]), style="bold red")
     wrong = _not_exact(report)
     if wrong:
-        why = "All of that is what a restart cost; nothing was lost." if _restarted(report) else ""
+        why = "All of this is due to the restart; nothing was lost." if _restarted(report) else ""
         sentence = f"VALID, but the ledger is not clean: {wrong}. {why}".rstrip()
         return Text(sentence, style="bold yellow")
     if not report["conclusion"]["clean"]:
         return Text("VALID, but no output was judged.", style="bold yellow")
-    return Text("VALID: every expected output was there once, exact and in time.", "bold green")
+    return Text("VALID: every expected output was published once, exact and in time.", "bold green")
 
 
 def _restarted(report: Report) -> bool:
@@ -186,7 +186,7 @@ def _stages(name: str, pipeline: dict[str, Any]) -> Table:
     if has_intervals(pipeline["stages"]):
         table.caption += f"; {INTERVALS}"
     if costs:
-        table.caption += "; cost: p50 less that of what the stage reads"
+        table.caption += "; cost: p50 minus the p50 of the stage it reads"
     table.caption_justify = "left"
     return table
 
@@ -246,7 +246,7 @@ def _resources(report: Report) -> Table:
             cores = f"{figures['cpu_cores']:.2f}"
             table.add_row(name, cores, waiting, *(_megabytes(one) for one in used))
     if any(waiting_of(report, PARTS.get(name, name)) for name in rows):
-        table.caption = "waiting: for a core, of the time in which it wanted one"
+        table.caption = "waiting: share of its runnable time in which a process waited for a core"
         table.caption_justify = "left"
     return table
 
@@ -263,7 +263,7 @@ def lag_sentences(report: Report) -> list[str]:
         for name, one in report["pipelines"].items()
         if (lag := one.get("lag_records")) is not None
     ]
-    return [f"Records not read yet, the most and at the end: {', '.join(lags)}."] if lags else []
+    return [f"Lag in records, maximum and at the end: {', '.join(lags)}."] if lags else []
 
 
 def cost_sentences(report: Report) -> list[str]:
@@ -276,8 +276,8 @@ def cost_sentences(report: Report) -> list[str]:
     ]
     observing = report.get("observing")
     if observing:
-        share = f", {observing['share']:.0%} of what the machine used" if observing["share"] else ""
-        texts.append(f"Observing took {observing['cpu_cores']:.2f} cores{share}.")
+        share = f", {observing['share']:.0%} of all CPU time used" if observing["share"] else ""
+        texts.append(f"Tidegauge itself used {observing['cpu_cores']:.2f} cores{share}.")
     return texts
 
 
@@ -312,7 +312,7 @@ def show_repetition(console: Console, report: Report) -> None:
             console.print(f"  {pipeline} {stage}: {', '.join(told)} ms", soft_wrap=True)
     if searched := repeated.get("search"):
         console.print(searches_sentence(searched), soft_wrap=True)
-    said = f"{_of_runs(valid, repeated['confidence'])}± above is by how the seconds of one run vary"
+    said = f"{_of_runs(valid, repeated['confidence'])}± above: variation between seconds of one run"
     console.print(f"[dim]{said}[/dim]", soft_wrap=True)
 
 
@@ -320,9 +320,9 @@ def _of_runs(valid: int, confidence: float | None) -> str:
     """The text in brackets after the median of this many runs."""
     if confidence is None:
         return ""
-    between = f"between, at {100 * confidence:.4g}% confidence, by how runs vary"
+    between = f"interval at {100 * confidence:.4g}% confidence, from the variation between runs"
     if valid == 2:
-        between = "both; two runs are too few for an interval"
+        between = "both values; two runs are too few for an interval"
     return f"median of the runs \\[{between}]; "
 
 
@@ -330,7 +330,11 @@ def searches_sentence(searched: dict[str, Any]) -> str:
     """The result of several searches for the sustainable rate."""
     low, high = searched["interval_per_second"]
     rates = ", ".join(f"{rate:.0f}" for rate in searched["rates_per_second"])
-    above = f"{low:.0f} and {high:.0f}/s" if high is not None else f"{low:.0f}/s and no known end"
+    above = (
+        f"{low:.0f} and {high:.0f}/s"
+        if high is not None
+        else f"{low:.0f}/s and no known upper bound"
+    )
     return (
         f"Searches found {rates} records/s: they differ by {searched['differ_by']:.0%}, and the "
         f"sustainable rate is between {above}."
@@ -339,7 +343,7 @@ def searches_sentence(searched: dict[str, Any]) -> str:
 
 def _median_run(repeated: dict[str, Any]) -> str:
     run_id = repeated["median_run"]
-    return f"the median run {run_id}" if run_id else "the last, because none is valid"
+    return f"the median run {run_id}" if run_id else "the last run, because none is valid"
 
 
 def _interval(interval: dict[str, Any]) -> str:

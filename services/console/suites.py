@@ -44,14 +44,13 @@ def show_suites(console: Console, name: str | None) -> None:
         length = f"{step.workload.phases.measure_s} s measured"
         console.print(f"  {number}. {step.label}: {length}{often}", soft_wrap=True, markup=False)
     shares = [f"{kind} {share:g}" for kind, share in suite.rotation.items()]
-    kept = f"Pipelines that the next run has too are kept for it, at most {pace.keep_warm_s} s."
+    kept = f"Pipelines that the next run needs are kept running, at most {pace.keep_warm_s} s."
     for line in (
-        *([f"Shares of the time that runs take: {', '.join(shares)}."] if shares else []),
+        *([f"Shares of run time: {', '.join(shares)}."] if shares else []),
         *([f"At most {pace.hours_per_day:g} h a day."] if pace.hours_per_day < 24 else []),
-        f"At most {_cores(pace)} on average, and {pace.pause_s} s of pause at least between two "
-        "runs.",
+        f"At most {_cores(pace)} on average, and at least {pace.pause_s} s between runs.",
         *([kept] if pace.keep_warm_s > pace.pause_s else []),
-        f"Waits while others use more than {pace.busy_share:.0%} of it, at most "
+        f"Waits while other processes use more than {pace.busy_share:.0%} of it, at most "
         f"{pace.patience_s} s.",
     ):
         console.print(f"  {line}", soft_wrap=True)

@@ -25,13 +25,13 @@ def warm_up_sentence(report: Report) -> str:
         return ""
     after = f"after {warm_up['seconds']} s of warm-up"
     if report["steady"]:
-        return f"Steady while it was measured, {after}."
+        return f"Steady in the measured phase, {after}."
     if report["steady"] is None:
-        return f"Not known to be steady: {warm_up['unknown']}." if warm_up["unknown"] else ""
+        return f"Steadiness unknown: {warm_up['unknown']}." if warm_up["unknown"] else ""
     moving = warm_up["moving"]
     more = f"; and {len(moving) - SHOWN} more" if len(moving) > SHOWN else ""
     longer = "for longer (--warm-up S)" if warm_up["until_steady"] else "with --warm-up auto"
     return (
-        f"NOT STEADY while it was measured, {after}; its figures still move: "
+        f"NOT STEADY in the measured phase, {after}; still changing: "
         f"{'; '.join(moving[:SHOWN])}{more}. Warm up {longer}."
     )

@@ -49,14 +49,14 @@ def watch_sentences(report: Report) -> list[str]:
     if len(set(shares)) > 1:
         least, most = (f"one in {1 / share:g}" for share in (min(shares), max(shares)))
         found.append(
-            f"By the rate of the records, {least} to {most} identities was counted, by hash; "
-            "verdicts and latencies are exact on these."
+            f"Depending on the rate, a hash sample of {least} to {most} identities was counted; "
+            "verdicts and latencies of the sample are exact."
         )
     elif told["share"] < 1:
         found.append(
-            f"One in {1 / told['share']:g} identities was counted, by hash; verdicts and latencies "
-            "are exact on these."
+            f"A hash sample of one in {1 / told['share']:g} identities was counted; verdicts and "
+            "latencies of the sample are exact."
         )
     if told["refused"]:
-        found.append(f"{told['refused']} records have no identity and were not judged.")
+        found.append(f"{told['refused']} records have no identity and were not evaluated.")
     return found

@@ -129,7 +129,7 @@ LATE = "The generator was late: p99 send delay 61.5 ms, allowed 50 ms."
 @pytest.mark.parametrize(
     ("code", "said", "accepted"),
     [
-        (0, "VALID: every expected output was there once, exact and in time.", True),
+        (0, "VALID: every expected output was published once, exact and in time.", True),
         (0, "", False),
         (1, f"INVALID: {LATE}", True),
         (1, f"INVALID: {LATE} X.", False),

@@ -54,7 +54,7 @@ def speaks(done: Done) -> bool:
 def measures(done: Done) -> bool:
     """All runs are valid and clean, or INVALID only because of the machine."""
     if done.code == 0:
-        return "VALID: every expected output was there once, exact and in time." in done.text
+        return "VALID: every expected output was published once, exact and in time." in done.text
     is_unclean = "VALID, but" in done.text
     return done.code == 1 and not is_unclean and of_the_machine(*told_invalid(done.text))
 

@@ -273,7 +273,7 @@ def test_a_warm_up_ends_when_all_is_steady_and_the_evaluation_can_be_repeated(ti
     warm_up = found["conclusion"]["warm_up"]
     assert (found["steady"], warm_up["until_steady"]) == (True, True)
     assert 10 <= warm_up["seconds"] <= 60
-    assert f"Steady while it was measured, after {warm_up['seconds']} s of warm-up." in done.stdout
+    assert f"Steady in the measured phase, after {warm_up['seconds']} s of warm-up." in done.stdout
     # A hundred records per second for two seconds.
     assert found["input"]["records"] == 200
     verdicts = found["pipelines"]["calibration"]["stages"]["parse"]["verdicts"]
@@ -310,9 +310,8 @@ def test_a_delay_that_still_falls_while_it_is_measured_is_named(tidegauge):
     assert 20 <= by_ms <= 45
     assert 50 <= before_ms <= 75
     assert 25 <= after_ms <= 45
-    assert (
-        "NOT STEADY while it was measured, after 2 s of warm-up; its figures still move: fal"
-        in (done.stdout)
+    assert "NOT STEADY in the measured phase, after 2 s of warm-up; still changing: fal" in (
+        done.stdout
     )
 
 
@@ -329,7 +328,7 @@ def test_two_pipelines_in_turns_have_half_of_the_records_each(tidegauge):
         verdicts = found["pipelines"][name]["stages"]["parse"]["verdicts"]
         assert verdicts["exact"] == sum(verdicts.values()) == 600  # of a block
         assert figures["mean"] >= delay_ms
-    assert "In turns: Too few blocks to tell slow from quick" in done.stdout
+    assert "Interleaved: Too few blocks to compare slow with quick" in done.stdout
 
 
 def test_large_windows_of_json_are_exact(tidegauge):

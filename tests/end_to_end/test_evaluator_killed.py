@@ -118,4 +118,4 @@ def test_a_run_whose_evaluator_is_killed_five_times_has_the_totals_of_its_topics
         assert (latest["count"], latest["max"]) == (len(every), every[-1])
         assert latest["p50"] == every[-(-len(every) // 2) - 1]
     assert report["conclusion"]["evaluator_restarts"] == KILLS
-    assert "The evaluator was started again 5 times" in done.stdout
+    assert "The evaluator was restarted 5 times" in done.stdout

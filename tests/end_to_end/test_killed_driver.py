@@ -72,5 +72,5 @@ def test_nothing_is_lost_and_the_report_says_what_it_cost(pipeline: str, tmp_pat
         "late": restart["late"],
         "duplicate": restart["duplicate"],
     }
-    sentence = f"{pipeline} was killed and out for {restart['outage_s']:.1f} s."
+    sentence = f"{pipeline} was killed and unavailable for {restart['outage_s']:.1f} s."
     assert sentence in " ".join(text.split())

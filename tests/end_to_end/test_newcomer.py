@@ -19,7 +19,7 @@ def test_a_clone_runs_and_tests_itself(tmp_path: Path) -> None:
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
     ran = _command(clone, "run", "smoke", timeout_s=INSTALL_AND_RUN_S)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "VALID: every expected output was there once, exact and in time." in ran.stdout
+    assert "VALID: every expected output was published once, exact and in time." in ran.stdout
     tested = _command(clone, "test", "unit", timeout_s=UNIT_TESTS_S)
     assert tested.returncode == 0, tested.stdout + tested.stderr
     left = subprocess.run(

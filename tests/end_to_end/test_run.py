@@ -36,7 +36,7 @@ def run(tidegauge: CommandLine) -> dict[str, object]:
         *("--warm-up", "4", "--duration", str(MEASURE_S), "--report", str(path)),
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "VALID: every expected output was there once, exact and in time." in done.stdout
+    assert "VALID: every expected output was published once, exact and in time." in done.stdout
     report: dict[str, object] = json.loads(path.read_text())
     return report
 

@@ -56,5 +56,5 @@ def test_an_installed_wheel_passes_the_smoke_run(wheel: Path, tmp_path: Path) ->
         check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "VALID: every expected output was there once, exact and in time." in ran.stdout
+    assert "VALID: every expected output was published once, exact and in time." in ran.stdout
     assert (tmp_path / ".tidegauge").is_dir()

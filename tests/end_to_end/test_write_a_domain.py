@@ -49,6 +49,6 @@ def test_the_page_builds_a_domain_that_runs(copy: Path) -> None:
         done = typed(block, copy)
         assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
         if RUN.search(block):
-            assert "VALID: every expected output was there once" in done.stdout, done.stdout
+            assert "VALID: every expected output was published once" in done.stdout, done.stdout
             runs += 1
     assert runs == 2

@@ -72,7 +72,7 @@ def test_a_provisioned_data_source_is_left_alone(double):
     double.datasources["tidegauge"] |= {"readOnly": True, "jsonData": {"port": 1}}
     code, said = asked(double, "push")
     assert code == 0
-    assert "provisioned by a file, left as it is" in said
+    assert "provisioned by a file and was not changed" in said
     assert double.datasources["tidegauge"]["jsonData"] == {"port": 1}
 
 

@@ -41,10 +41,10 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 PERCENTILES = ("min", "p50", "p90", "p95", "p99", "p999", "max", "mean")
 SHOWN_SERVICES = 8
 READING = (
-    "Every time is the broker's: a latency is the LogAppendTime of an output less that of the "
-    "latest input that contributed to it. Every output is counted, at its exact millisecond; "
-    "percentiles are nearest rank. Outputs belong to the phase in which their latest input was "
-    "scheduled; tables and distribution are of the measured phase."
+    "All timestamps are from the broker: latency is the LogAppendTime of an output minus that of "
+    "its latest contributing input. Every output is counted at its exact millisecond; percentiles "
+    "are nearest rank. An output belongs to the phase in which its latest input was scheduled. "
+    "Tables and distributions cover the measured phase."
 )
 INPUT_STYLE = 5  # index in charts.STYLES
 GAP_SPANS = 10  # a curve is interrupted after this many points without data
@@ -143,7 +143,7 @@ def _latency_table(stages: dict[str, Any]) -> Markup:
     caption = "Milliseconds from the latest contributing input to the output"
     caption += f"; {INTERVALS}" if has_intervals(stages) else ""
     if costs:
-        caption += "; cost: p50 less that of what the stage reads"
+        caption += "; cost: p50 minus the p50 of the stage it reads"
     return element("div", element("table", element("caption", caption), *rows), class_="wide")
 
 
@@ -175,7 +175,7 @@ def _latency_charts(name: str, stages: tuple[str, ...], lines: Timelines) -> Mar
     shares = lines.shares.get(name, {})
     most = max((points[-1][0] for points in shares.values()), default=1.0)
     frame = Frame(f"Distribution: {name}", "milliseconds", "%", most, 100.0, log_x=True)
-    title = "Share of measured outputs that took at most so long"
+    title = "Share of measured outputs with at most this latency"
     charts.append(_figure(title, line_chart(frame, _curves(stages, shares))))
     charts.append(_throughput(name, stages, lines))
     return element("div", *charts, class_="charts")
@@ -226,9 +226,9 @@ def _resources(report: dict[str, Any], lines: Timelines) -> Markup:
         frame = Frame(title, "seconds", unit, lines.end_s, shade=shade)
         charts.append(_figure(title, line_chart(frame, curves)))
     words = (
-        "The greatest users; ",
+        "The services that use most; ",
         element("i", MACHINE),
-        " is everything that runs on it, also what is none of this. ",
+        " includes all other processes. ",
         " ".join([*lag_sentences(report), *cost_sentences(report)]),
     )
     return element(

@@ -51,7 +51,7 @@ def carry_out(
         while to_do:
             for number, run in enumerate(to_do, start=1):
                 if time.monotonic() >= end_s:
-                    say(f"{minutes:g} minutes are over; the same command goes on.")
+                    say(f"{minutes:g} minutes are over; the same command resumes.")
                     return left_out
                 place = f"[{number}/{len(to_do)}] {run.label}"
                 say(escape(place))

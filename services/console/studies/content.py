@@ -56,7 +56,7 @@ def article(study: Study, standing: Standing, cells: Cells) -> Article:
     """The page."""
     words = [study.question, f"Source: {study.source}.", f"Scale: {standing.scale}."]
     if standing.to_do:
-        words.append(f"{standing.to_do} runs are still to be done: the same command goes on.")
+        words.append(f"{standing.to_do} runs remain; the same command resumes.")
     sections = [Section("How it was measured", (study.method, *_machine(cells)))]
     sections += [_section(study, one, standing.scale, cells) for one in study.experiments]
     if study.scores:
@@ -247,7 +247,5 @@ def _troubles(cells: Cells) -> tuple[str, ...]:
         elif not one.valid:
             found.append(f"{head} is INVALID: {' '.join(one.report['invalid_reasons'])}")
         elif not one.report["conclusion"].get("clean"):
-            found.append(
-                f"{head} is valid, but not every output was there once, exact and in time."
-            )
+            found.append(f"{head} is valid, but not every output was exact and in time.")
     return tuple(dict.fromkeys(found))

@@ -68,6 +68,6 @@ def open_notebook(data: Path, study: str, scale: str) -> Notebook:
         notes = {key: [Note(**each) for each in own] for key, own in found.items()}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise DefinitionError(
-            f"{path} is not readable; remove it to begin the study anew: {error}."
+            f"{path} is not readable; remove it to restart the study: {error}."
         ) from error
     return Notebook(path, notes)

@@ -65,7 +65,7 @@ def study(options: Namespace, settings: ServiceSettings, console: Console) -> in
         write_file("--folder", path, text.encode())
         console.print(f"Wrote {path}", soft_wrap=True)
     if to_do:
-        console.print(f"{to_do} runs are still to be done: the same command goes on.")
+        console.print(f"{to_do} runs remain; the same command resumes.")
     return code or (0 if all(_is_valid(notebook, run) for run in here) else EXIT_FAILED)
 
 

@@ -52,8 +52,8 @@ def watch(options: Namespace, settings: ServiceSettings, console: Console) -> in
         return _infer(options, settings)
     if settings.store_url:
         raise DefinitionError(
-            "The services run elsewhere (TIDEGAUGE_STORE_URL): put the watch into the folder"
-            " watches of the data of the watcher there."
+            "The services run elsewhere (TIDEGAUGE_STORE_URL): copy the watch file to the folder"
+            " watches in the data folder of their watcher."
         )
     if options.end:
         end_watch(settings.data, options.end)
@@ -68,13 +68,13 @@ def watch(options: Namespace, settings: ServiceSettings, console: Console) -> in
         (stack.up_detached if options.detach else stack.up)(say)
         was_there = found.name in kept_watches(settings.data)
         is_new = keep_watch(settings.data, found)
-        _say_what(console, settings, found, "begins" if is_new else "goes on")
+        _say_what(console, settings, found, "starts" if is_new else "continues")
         if options.detach or (was_there and stack.attached):
             return 0
         _follow(console, settings, found, stack.check)
     except KeyboardInterrupt:
         _end(settings, found.name, stack.check)
-        console.print(f"The watch {found.name} is ended; its runs stay: tidegauge runs")
+        console.print(f"The watch {found.name} is ended; its runs are kept: tidegauge runs")
     finally:
         if not options.detach:
             stack.close(say)
@@ -128,7 +128,7 @@ def _figures(url: str, name: str) -> str:
         return f"no output was paired in the last 10 s{'; ' if wrong else ''}{wrong}"
     row = rows[0]
     latency = f"p50 {row['p50_ms']}, p99 {row['p99_ms']}, max {row['max_ms']} ms"
-    return f"{int(row['outputs']) / TELL_S:.1f} pairs/s, {latency}; {wrong or 'nothing amiss'}"
+    return f"{int(row['outputs']) / TELL_S:.1f} pairs/s, {latency}; {wrong or 'no errors'}"
 
 
 def _end(settings: ServiceSettings, name: str, check: Callable[[], None]) -> None:
@@ -158,4 +158,4 @@ def _list(console: Console, settings: ServiceSettings) -> None:
     for name in names:
         console.print(name)
     if not names:
-        console.print("There is no watch; begin one with: tidegauge watch FILE.toml")
+        console.print("There is no watch; start one with: tidegauge watch FILE.toml")

@@ -39,20 +39,21 @@ def test_runs_that_differ_are_told_apart_stage_by_stage() -> None:
         "join p99: 7 → 10 ms; slower by 3 ms (+43%), between +3 and +3, in these runs.",
     ]
     assert conclusion(*pair, found, same_run=False, doubts=()) == (
-        "p was slower in join p50, join p99 than p in these runs. Whether that is more than runs "
-        "vary tell 5 runs of each (--repeat 5)."
+        "p was slower in join p50, join p99 than p in these runs. Measure 5 runs of each "
+        "(--repeat 5) to compare this with the variation between runs."
     )
 
 
 def test_nothing_is_called_real_of_runs_that_were_not_steady() -> None:
     (pair,) = pairs_of([a_run(n) for n in range(5, 10)], [a_run(n) for n in range(35, 40)])
     found = differences(*pair, same_run=False)
-    assert sentence(found[0]).endswith("real.")
+    assert sentence(found[0]).endswith("significant.")
     assert conclusion(*pair, found, same_run=False, doubts=()) == (
-        "p is slower in join p50, join p99 than p. This is judged by how runs vary."
+        "p is slower in join p50, join p99 than p. The intervals come from the variation between "
+        "runs."
     )
     assert conclusion(*pair, found, same_run=False, doubts=["R was not steady"]) == (
-        "p was slower in join p50, join p99 than p in these runs, and none of it is called real: "
+        "p was slower in join p50, join p99 than p in these runs. This is not conclusive: "
         "R was not steady."
     )
 
@@ -62,7 +63,7 @@ def test_five_runs_on_each_side_are_judged_by_how_runs_vary() -> None:
     found = differences(*pair, same_run=False)
     assert not any(one.is_real for one in found)
     said = conclusion(*pair, found, same_run=False, doubts=())
-    assert said == "No difference can be told."
+    assert said == "No significant difference."
 
 
 def test_runs_that_overlap_show_no_difference_and_those_apart_do() -> None:
@@ -94,24 +95,24 @@ def test_the_pipelines_of_one_run_are_compared_with_each_other() -> None:
     ((before, after),) = pipelines_of(a_run(9, "a") | a_run(4, "b"))
     found = differences(before, after, same_run=True)
     assert conclusion(before, after, found, same_run=True, doubts=()) == (
-        "b is faster in join p50, join p99 than a. This is about this run, in which both were on "
-        "the machine at once; run --pipeline A,B --interleave measures them in turns."
+        "b is faster in join p50, join p99 than a. This applies to this run, in which both ran at "
+        "once; run --pipeline A,B --interleave measures them alternately."
     )
 
 
 def test_what_cannot_be_told_is_said() -> None:
     unsure = Difference("join", "p50", 5.0, 6.0, Interval(1.0, -2.0, 3.0))
     assert (
-        sentence(unsure) == "join p50: 5 → 6 ms; no difference can be told (between -2 and +3 ms)."
+        sentence(unsure) == "join p50: 5 → 6 ms; no significant difference (between -2 and +3 ms)."
     )
     unknown = Difference("join", "p50", 5.0, 6.0, Interval(1.0, None, None))
-    assert "too little was measured" in sentence(unknown)
+    assert "not enough data" in sentence(unknown)
 
 
 def test_what_cannot_be_compared_is_refused() -> None:
     with pytest.raises(QueryError, match="no pipeline in common"):
         pairs_of([a_run(1, "a") | a_run(1, "b")], [a_run(1, "c")])
-    with pytest.raises(QueryError, match="one pipeline only"):
+    with pytest.raises(QueryError, match="only one pipeline"):
         pipelines_of(a_run(1))
     assert pairs_of([a_run(1, "a")], [a_run(1, "b")])[0][0] == Side("a", (a_run(1, "a")["a"],))
 
@@ -168,8 +169,8 @@ def test_the_intervals_are_printed() -> None:
     assert "3 runs, 3 valid; above is the median run b." in text
     assert "spark-realtime parse: p50 5 [4–6], p95 9 [9–9], p99 12 [12–12] ms" in text
     assert (
-        "median of the runs [between, at 75% confidence, by how runs vary]; ± above is by how the "
-        "seconds of one run vary"
+        "median of the runs [interval at 75% confidence, from the variation between runs]; "
+        "± above: variation between seconds of one run"
     ) in text
 
 
@@ -179,6 +180,6 @@ def test_of_two_runs_no_interval_is_told_and_of_one_no_bounds() -> None:
         console = Console(file=io.StringIO(), width=200)
         show_repetition(console, summarise([repeated(one, 4) for one in runs]))
         said.append(console.file.getvalue().splitlines()[-1])  # type: ignore[attr-defined]
-    last = "± above is by how the seconds of one run vary"
-    both = "median of the runs [both; two runs are too few for an interval]; "
+    last = "± above: variation between seconds of one run"
+    both = "median of the runs [both values; two runs are too few for an interval]; "
     assert said == [last, both + last]

@@ -33,7 +33,7 @@ def test_the_pipelines_of_a_run_in_turns_are_compared_as_its_report_does(
     console = Console(file=io.StringIO(), width=200)
     comparing.show_comparison(console, "nowhere", ["r"], None)
     assert console.file.getvalue() == (  # type: ignore[attr-defined]
-        "In turns: b is faster than a in join p50.\n"
-        "By 20 pairs of blocks of 10 s, of which the middle 8 s count; all bounds hold together "
-        "with 95% confidence.\n"
+        "Interleaved: b is faster than a in join p50.\n"
+        "From 20 pairs of blocks of 10 s, using the middle 8 s of each; all intervals hold "
+        "together with 95% confidence.\n"
     )

@@ -25,8 +25,8 @@ def test_of_a_stack_the_parts_that_it_has_are_looked_at(
     services = [ServiceStatus("kafka", 1, "ready"), ServiceStatus("store", 2, "not ready")]
     found = list(examine(ServiceSettings(data=tmp_path), True, services))
     assert [one for one in found if one.text != "fine"] == [
-        Finding(True, "kafka is ready", f"look at {tmp_path}/logs/kafka.log"),
-        Finding(False, "store is not ready", f"look at {tmp_path}/logs/store.log"),
+        Finding(True, "kafka is ready", f"see {tmp_path}/logs/kafka.log"),
+        Finding(False, "store is not ready", f"see {tmp_path}/logs/store.log"),
         Finding(
             True,
             "0 dead letters",

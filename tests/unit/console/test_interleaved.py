@@ -46,23 +46,23 @@ def test_a_slower_pipeline_is_called_slower_with_how_much() -> None:
     assert cell["low"] <= 2.0 <= cell["high"]
     assert found["said"].startswith("b is slower in join p50 (+2 ms, ")
     assert interleaved_sentences(report_of(interleaved=found)) == [
-        f"In turns: {found['said']}",
-        "By 6 pairs of blocks of 6 s, of which the middle 4 s count; all bounds hold together with "
-        "95% confidence.",
+        f"Interleaved: {found['said']}",
+        "From 6 pairs of blocks of 6 s, using the middle 4 s of each; all intervals hold together "
+        "with 95% confidence.",
     ]
 
 
 def test_of_the_same_nothing_is_said() -> None:
     found = told(0)
     assert not any(one["real"] for one in found["differences"]["join"].values())
-    assert found["said"].startswith("No difference can be told between b and a.")
+    assert found["said"].startswith("No significant difference between b and a.")
 
 
 def test_a_run_that_was_not_steady_calls_nothing_real_and_says_what_is_needed() -> None:
     found = told(2, steady=False)
     assert not any(one["real"] for one in found["differences"]["join"].values())
     assert found["said"].endswith(
-        "None of it is called real: 20260101-000000-abcd was not steady. Needed: a longer warm-up "
+        "This is not conclusive: 20260101-000000-abcd was not steady. Needed: a longer warm-up "
         "(--warm-up auto)."
     )
 
@@ -70,5 +70,5 @@ def test_a_run_that_was_not_steady_calls_nothing_real_and_says_what_is_needed() 
 def test_terminal_and_markdown_have_the_decision() -> None:
     report = report_of(interleaved=told(2))
     for text in (shown(report), markdown(report)):
-        assert "In turns: b is slower in join p50 (+2 ms" in text
+        assert "Interleaved: b is slower in join p50 (+2 ms" in text
     assert "In turns" not in markdown(a_report())

@@ -163,7 +163,7 @@ def followed(bus: Bus, monkeypatch: pytest.MonkeyPatch, *first: dict[str, Any]) 
 def test_a_run_that_a_new_conductor_does_not_take_is_not_awaited_for_ever(
     bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(RunError, match="was started again and did not take the run"):
+    with pytest.raises(RunError, match="restarted and did not accept the run"):
         followed(bus, monkeypatch, OF_ANOTHER, NEW_CONDUCTOR)
 
 

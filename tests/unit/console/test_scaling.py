@@ -232,13 +232,13 @@ def test_terminal_and_page_show_the_table_and_what_is_said():
     assert "Universal Scalability Law of 1, 2 and 4 workers" in page
     assert "no evidence" in page  # the shade starts right of the last number with evidence
     none = judged("S", "p", [[a_run(1, 1000, valid=False)]])
-    assert "nothing is extrapolated" in str(scaling_section(none))
+    assert "no law is fitted" in str(scaling_section(none))
 
 
 def test_a_workload_says_in_words_that_it_is_a_series():
     assert explained(WORKLOAD, TRAFFIC)[-1] == (
-        "Scaling: such a search with each of these numbers of workers: 1, 4. Partitions of each "
-        "topic: as many as workers, times 2."
+        "Scaling: this search with each number of workers: 1, 4. Partitions of each topic: 2 per "
+        "worker."
     )
     fixed = WORKLOAD.model_copy(update={"partitions": 4})
     assert explained(fixed, TRAFFIC)[-1].endswith("Partitions of each topic: 4.")

@@ -64,7 +64,7 @@ def shown(report: dict[str, Any]) -> str:
 
 def test_a_clean_run_is_called_valid_in_one_sentence() -> None:
     assert verdict_sentence(a_report()).plain == (
-        "VALID: every expected output was there once, exact and in time."
+        "VALID: every expected output was published once, exact and in time."
     )
 
 
@@ -88,26 +88,24 @@ def warm_up(**found: Any) -> dict[str, Any]:
 
 def test_a_run_that_was_steady_says_after_how_long() -> None:
     report = warm_up(steady=True, seconds=23, until_steady=True)
-    assert warm_up_sentence(report) == "Steady while it was measured, after 23 s of warm-up."
-    assert "Steady while it was measured, after 23 s of warm-up." in shown(report)
+    assert warm_up_sentence(report) == "Steady in the measured phase, after 23 s of warm-up."
+    assert "Steady in the measured phase, after 23 s of warm-up." in shown(report)
 
 
 def test_a_run_that_was_not_steady_says_by_how_much_its_figures_still_move() -> None:
     moving = ["a join: p50 fell by 14 ms in 12 s, from 20 to 6 ms", "a: b", "a: c", "a: d", "a: e"]
     assert warm_up_sentence(warm_up(steady=False, moving=moving)) == (
-        "NOT STEADY while it was measured, after 10 s of warm-up; its figures still move: "
+        "NOT STEADY in the measured phase, after 10 s of warm-up; still changing: "
         "a join: p50 fell by 14 ms in 12 s, from 20 to 6 ms; a: b; a: c; and 2 more. "
         "Warm up with --warm-up auto."
     )
     auto = warm_up(steady=False, moving=["a: b"], seconds=180, until_steady=True)
-    assert warm_up_sentence(auto).endswith("move: a: b. Warm up for longer (--warm-up S).")
+    assert warm_up_sentence(auto).endswith("changing: a: b. Warm up for longer (--warm-up S).")
 
 
 def test_a_run_of_which_too_little_is_known_says_so() -> None:
     report = warm_up(steady=None, unknown="there are too few seconds with outputs of a join")
-    assert "Not known to be steady: there are too few seconds with outputs of a join." in shown(
-        report
-    )
+    assert "Steadiness unknown: there are too few seconds with outputs of a join." in shown(report)
     assert warm_up_sentence(a_report() | {"steady": None, "warm_up": None}) == ""
 
 
@@ -147,18 +145,19 @@ def test_how_sure_a_figure_is_stands_beside_it_where_that_is_known() -> None:
     text = shown(sure_report())
     join = next(line for line in text.splitlines() if line.strip().startswith("join"))
     assert join.split()[:7] == ["join", "5", "±1", "9", "±0", "12", "25"]
-    assert "±: the 95 % interval, from how the seconds of this run vary" in " ".join(text.split())
+    assert (
+        "±: 95 % confidence interval, from the variation between seconds of this run"
+        in " ".join(text.split())
+    )
     assert "±" not in shown(a_report())
 
 
 def test_how_far_behind_pipelines_read_is_told_in_one_line() -> None:
     report = a_report()
-    assert "Records not read yet" not in shown(report)
+    assert "Lag in records" not in shown(report)
     report["pipelines"]["spark-realtime"]["lag_records"] = {"max": 120, "end": 3}
     report["pipelines"]["other"] = {"stages": {}, "resources": {}, "lag_records": None}
-    assert "Records not read yet, the most and at the end: spark-realtime 120 and 3." in shown(
-        report
-    )
+    assert "Lag in records, maximum and at the end: spark-realtime 120 and 3." in shown(report)
 
 
 def test_resources_are_shown_per_pipeline() -> None:
@@ -173,12 +172,12 @@ def test_a_restart_is_told_with_its_outage_and_what_it_cost() -> None:
     ]
     text = shown(report)
     assert (
-        "spark-realtime was killed and out for 13.1 s. Because of that 40 outputs came late and 3 "
-        "came again; none is missing.\n"
+        "spark-realtime was killed and unavailable for 13.1 s. As a result 40 outputs were late "
+        "and 3 were duplicates; none is missing.\n"
     ) in text
     assert verdict_sentence(report).plain == (
         "VALID, but the ledger is not clean: spark-realtime join has 40 late, 3 duplicate. "
-        "All of that is what a restart cost; nothing was lost."
+        "All of this is due to the restart; nothing was lost."
     )
 
 
@@ -189,11 +188,11 @@ def test_what_was_late_because_of_a_restart_is_not_told_when_it_has_expired() ->
     ]
     text = shown(report)
     assert (
-        "spark-realtime was killed and out for 13.1 s. Because of that 3 outputs came again; none "
-        "is missing.\n"
+        "spark-realtime was killed and unavailable for 13.1 s. As a result 3 outputs were "
+        "duplicates; none is missing.\n"
     ) in text
     assert "The latencies of single seconds of this run have expired" in text
-    assert "restart cost" not in verdict_sentence(report).plain
+    assert "due to the restart" not in verdict_sentence(report).plain
 
 
 @pytest.mark.parametrize("other", [{"late": 41}, {"missing": 1}, {"wrong": 1}])
@@ -210,7 +209,7 @@ def test_a_pipeline_that_did_not_come_back_is_told_with_what_is_missing() -> Non
     report["pipelines"]["spark-realtime"]["restarts"] = [
         {"down_ms": 1, "outage_s": None, "late": 0, "duplicate": 0},
     ]
-    sentence = "spark-realtime was killed and did not come back; of its outputs 7 are missing.\n"
+    sentence = "spark-realtime was killed and did not recover; of its outputs 7 are missing.\n"
     assert sentence in shown(report)
 
 
@@ -219,5 +218,5 @@ def test_what_others_used_is_beside_what_the_machine_used() -> None:
     assert [line.split()[-1] for line in text.splitlines() if "other processes" in line] == ["0.60"]
     assert (
         "spark-realtime used 2250 core-seconds per million input records.\n"
-        "Observing took 0.30 cores, 20% of what the machine used.\n"
+        "Tidegauge itself used 0.30 cores, 20% of all CPU time used.\n"
     ) in text

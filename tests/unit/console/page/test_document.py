@@ -107,6 +107,6 @@ def test_page_and_markdown_say_how_sure_a_figure_is() -> None:
     text = page(report, a_request().model_dump(mode="json"), LINES)
     assert "<td>5 ±1</td>" in text
     assert "<td>4.2 ±0.13</td>" in text
-    assert "±: the 95 % interval, from how the seconds of this run vary" in text
+    assert "±: 95 % confidence interval, from the variation between seconds of this run" in text
     assert "| join | 5 ±1 | 8 | 9 ±0 | 12 | 20 | 25 | 4.2 ±0.13 |" in markdown(report)
     assert "±" not in markdown(a_report())

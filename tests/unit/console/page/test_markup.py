@@ -113,4 +113,4 @@ def test_names_of_pipelines_and_stages_become_no_markup() -> None:
 
 def test_what_a_plan_does_not_have_is_told_on_the_page() -> None:
     text = page(REPORT | {"left_out": ["other <b>", "definition x"]}, REQUEST, None)
-    assert "plan does not have: “other &lt;b&gt;”, “definition x”." in text
+    assert "plan are left out: “other &lt;b&gt;”, “definition x”." in text

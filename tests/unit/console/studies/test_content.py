@@ -58,8 +58,7 @@ def test_a_run_that_gave_nothing_and_one_that_is_not_clean_are_told():
     }
     assert section(found, "Runs that are not clean").words == (
         "latency, Fast, run run-3 gave no figure: It was refused.",
-        "latency, Slow, run run-4 is valid, but not every output was there once, exact and in"
-        " time.",
+        "latency, Slow, run run-4 is valid, but not every output was exact and in time.",
     )
 
 
@@ -84,7 +83,7 @@ def test_scores_stand_beside_those_of_the_paper():
 
 def test_what_is_left_out_and_what_is_to_do_is_said():
     found = page({}, left_out={"Slow": "It is gone."}, versions={"Slow": "9.1"}, to_do=3)
-    assert "3 runs are still to be done: the same command goes on." in found.words
+    assert "3 runs remain; the same command resumes." in found.words
     systems = next(one for one in found.sections if one.title == "Systems")
     assert systems.rows[1] == ("Slow", "spark-microbatch", "9.1", "", "It is gone.")
 

@@ -39,5 +39,5 @@ def test_a_damaged_file_says_what_to_do(tmp_path, text):
     path = tmp_path / "studies" / "s-small.json"
     path.parent.mkdir()
     path.write_text(text)
-    with pytest.raises(DefinitionError, match="remove it to begin the study anew"):
+    with pytest.raises(DefinitionError, match="remove it to restart the study"):
         open_notebook(tmp_path, "s", "small")
