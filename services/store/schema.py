@@ -13,8 +13,8 @@ from services.store.settings import StoreSettings
 from services.store.tables import DATABASE
 
 # By default ClickHouse merges five small parts, together with the table's other data while that is
-# small. With an insert every two seconds this rewrites the same rows again and again. Merging twenty
-# parts at a time takes a third of that CPU time.
+# small. With an insert every two seconds this rewrites the same rows again and again. Merging
+# twenty parts at a time takes a third of that CPU time.
 MERGED_AT_ONCE = "min_parts_to_merge_at_once = 20"
 
 
