@@ -175,8 +175,8 @@ def _sentence(found: Attribution, evidence: Evidence) -> str:
         said = f"none of {found.seconds} seconds was late"
     others, cores = others_cores(evidence.uses), evidence.cores
     if others is not None and cores and others / cores > evidence.others_allowed:
-        said += f"; processes that are not of the run used {others:.2f} of {cores:g} cores"
+        said += f"; processes outside the run used {others:.2f} of {cores:g} cores"
     if (stolen := _stolen_share(evidence)) > STEAL_SHARE:
-        said += f"; the host gave {stolen:.0%} of the processor time to others"
+        said += f"; CPU steal was {stolen:.0%}"
     head = "Disturbed" if found.disturbed else "Undisturbed"
     return f"{head}: {said}."

@@ -93,7 +93,7 @@ def pipelines_of(run: dict[str, Any]) -> list[tuple[Side, Side]]:
     one."""
     first, *others = sorted(run)
     if not others:
-        raise QueryError("The run has one pipeline only; name a second run to compare with.")
+        raise QueryError("The run has only one pipeline; give a second run to compare with.")
     return [(_side(first, [run]), _side(other, [run])) for other in others]
 
 
@@ -118,21 +118,23 @@ def by_runs(before: Side, after: Side) -> bool:
 
 
 def sentence(difference: Difference, *, may_be_real: bool = True) -> str:
-    """`join p50: 5 → 8 ms; slower by 3 ms (+60%), between +2 and +4: real.` may_be_real: whether a
-    difference can apply beyond these runs."""
+    """`join p50: 5 → 8 ms; slower by 3 ms (+60%), between +2 and +4: significant.`
+
+    may_be_real: whether a difference can apply beyond these runs.
+    """
     low, high = difference.interval.low, difference.interval.high
     head = (
         f"{difference.stage} {difference.figure}: {difference.before:g} → {difference.after:g} ms"
     )
     if low is None or high is None:
-        return f"{head}; too little was measured to tell whether that is a difference."
+        return f"{head}; not enough data to detect a difference."
     if not difference.is_real:
-        return f"{head}; no difference can be told (between {low:+.3g} and {high:+.3g} ms)."
+        return f"{head}; no significant difference (between {low:+.3g} and {high:+.3g} ms)."
     step = difference.interval.value
     share = f" ({step / difference.before:+.0%})" if difference.before > 0 else ""
     word = "slower" if step > 0 else "faster"
     text = f"{head}; {word} by {abs(step):.3g} ms{share}, between {low:+.3g} and {high:+.3g}"
-    return f"{text}: real." if may_be_real else f"{text}, in these runs."
+    return f"{text}: significant." if may_be_real else f"{text}, in these runs."
 
 
 def conclusion(
@@ -147,20 +149,23 @@ def conclusion(
     ]
     said = " and ".join(text for text, cells in zip(told, (slower, faster), strict=True) if cells)
     if not said:
-        return "No difference can be told."
+        return "No significant difference."
     if doubts:
-        text = f"{after.name} was {said} than {before.name} in these runs, and none of it is called"
-        return f"{text} real: {'; '.join(doubts)}."
+        text = f"{after.name} was {said} than {before.name} in these runs."
+        return f"{text} This is not conclusive: {'; '.join(doubts)}."
     if by_runs(before, after):
-        return f"{after.name} is {said} than {before.name}. This is judged by how runs vary."
+        return (
+            f"{after.name} is {said} than {before.name}. The intervals come from the variation "
+            "between runs."
+        )
     if same_run:
         return (
-            f"{after.name} is {said} than {before.name}. This is about this run, in which both "
-            "were on the machine at once; run --pipeline A,B --interleave measures them in turns."
+            f"{after.name} is {said} than {before.name}. This applies to this run, in which both "
+            "ran at once; run --pipeline A,B --interleave measures them alternately."
         )
     return (
-        f"{after.name} was {said} than {before.name} in these runs. Whether that is more than runs "
-        f"vary tell {ENOUGH_RUNS} runs of each (--repeat {ENOUGH_RUNS})."
+        f"{after.name} was {said} than {before.name} in these runs. Measure {ENOUGH_RUNS} runs of "
+        f"each (--repeat {ENOUGH_RUNS}) to compare this with the variation between runs."
     )
 
 

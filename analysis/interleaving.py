@@ -185,8 +185,8 @@ def as_said(
 ) -> str:
     """The result in words. levels: the first pipeline's values by stage and figure, ms."""
     if not found:
-        least = f"at least {LEAST_PAIRS} pairs are needed"
-        return f"Too few blocks to tell {second} from {first}: {least}."
+        least = f"at least {LEAST_PAIRS} pairs are required"
+        return f"Too few blocks to compare {second} with {first}: {least}."
     real = [
         (stage, figure, one)
         for stage, figures in found.items()
@@ -194,7 +194,7 @@ def as_said(
         if one.is_real
     ]
     if not real:
-        return f"No difference can be told between {second} and {first}. {_would_be(found)}"
+        return f"No significant difference between {second} and {first}. {_would_be(found)}"
     parts = []
     for word, sign in (("slower", 1), ("faster", -1)):
         cells = [_cell(*each, levels) for each in real if each[2].value * sign > 0]
@@ -202,7 +202,7 @@ def as_said(
     said = f"{second} is {' and '.join(parts)} than {first}."
     if not doubts:
         return said
-    return f"{said} None of it is called real: {'; '.join(doubts)}."
+    return f"{said} This is not conclusive: {'; '.join(doubts)}."
 
 
 def _cell(

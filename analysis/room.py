@@ -172,4 +172,4 @@ def room_sentence(found: Mapping[str, Mapping[str, Any]], cores: float | None) -
     said = f"Saturated: {machine['cpu_cores']:.2f}{of} cores were in use"
     if not waits:
         return said + "."
-    return f"{said}. Share of its runnable time that a part waited for a core: {', '.join(waits)}."
+    return f"{said}. Share of runnable time spent waiting for a core: {', '.join(waits)}."

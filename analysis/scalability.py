@@ -65,11 +65,11 @@ class Point:
             limit = f", limited by the {' and the '.join(self.limited_by)}"
             return "no valid search found a rate" + (limit if self.limited_by else "")
         if any(high is None for _low, high in self.bounds):
-            return "no rate that was tried was too high"
+            return "every rate tried was sustained"
         if self.cores and self.workers > self.cores:
             return f"the machine has {self.cores:g} cores{self._taken}"
         if self.free_cores is None:
-            return "it is not known how many cores were free"
+            return "the number of free cores is unknown"
         if self.workers > self.free_cores:
             return f"{self.free_cores:.1f} of {self.cores:g} cores were free{self._taken}"
         return f"the {' and the '.join(others)} was the limit" if others else ""
@@ -189,42 +189,42 @@ def _said(points: Sequence[Point], found: Mapping[str, Any]) -> list[str]:
     evidence, law = found["evidence"], found["law"]
     said = [_evidence(evidence)]
     said += [
-        f"{counted([one.workers])} {_is([one.workers])} not: {one.objection}."
+        f"{counted([one.workers])} {_is([one.workers])} not evidence: {one.objection}."
         for one in points
         if one.objection
     ]
     if law is None:
         having = [one.workers for one in points if one.bounds]
         said.append(
-            f"A law of {UNKNOWNS} unknowns needs rates of {UNKNOWNS} numbers of workers; there "
-            f"{_is([len(having)])} {len(having)}, so none is fitted and nothing is extrapolated."
+            f"A law with {UNKNOWNS} unknowns needs rates for {UNKNOWNS} numbers of workers; there "
+            f"{_is([len(having)])} {len(having)}, so no law is fitted."
         )
         return said
     share, pair = law["contention"], law["coherency"]
     said.append(
-        f"Universal Scalability Law of {counted(law['of_workers'])}: one carries "
+        f"Universal Scalability Law of {counted(law['of_workers'])}: one sustains "
         f"{_rates(law['rate_of_one'])}, contention {_shares(share)}, coherency {_shares(pair)}."
     )
     if set(law["of_workers"]) - set(evidence):
-        said.append("It is a law of this machine: its limits are in it as if the pipeline's.")
+        said.append("The law includes limits of this machine.")
     peak = law["peak_workers"]
     further = [one for one in found["predicted"] if not one["is_measured"]]
     told = " and ".join(
-        f"{one['workers']} would carry {_rates(one['rate_per_second'])}" for one in further
+        f"{one['workers']} would sustain {_rates(one['rate_per_second'])}" for one in further
     )
     said.append(
-        f"More than {counted([max(one.workers for one in points)])} were not measured, so that is "
-        f"extrapolation: {told}" + (f"; the rate is highest with {peak}." if peak else ".")
+        f"Extrapolated beyond {counted([max(one.workers for one in points)])}: {told}"
+        + (f"; the rate is highest with {peak}." if peak else ".")
     )
     return said
 
 
 def _evidence(evidence: Sequence[int]) -> str:
     if not evidence:
-        return "Nothing here is evidence of how the pipeline scales."
+        return "No measurement is evidence of how the pipeline scales."
     return (
-        f"{counted(evidence)} {_is(evidence)} evidence of how the pipeline scales: every one had a "
-        "core, and the pipeline was the limit."
+        f"{counted(evidence)} {_is(evidence)} evidence of how the pipeline scales: each worker had "
+        "a core, and the pipeline was the limit."
     )
 
 

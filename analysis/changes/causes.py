@@ -67,8 +67,7 @@ def _busier(before: Sequence[Point], after: Sequence[Point]) -> list[str]:
     old, new = (statistics.median(side) for side in sides)
     if abs(new - old) < BUSIER_CORES:
         return []
-    word = "busier" if new > old else "less busy"
-    return [f"the machine was {word} with others: {max(0, old):.1f} → {max(0, new):.1f} cores"]
+    return [f"CPU use by other processes: {max(0, old):.1f} → {max(0, new):.1f} cores"]
 
 
 def _shown(value: Any) -> str:

@@ -16,9 +16,7 @@ def change_sentence(change: dict[str, Any]) -> str:
     metric, unit = METRICS[change["metric"]]
     by = "" if change["change"] is None else f" ({change['change']:+.0%})"
     verb = "rose" if after > before else "fell"
-    causes = (
-        "likely causes:" if change["likely_causes"] else "nothing that is stored changed there."
-    )
+    causes = "likely causes:" if change["likely_causes"] else "no recorded setting changed."
     return (
         f"{change['stage']} of {change['pipeline']}, {change['workload']}: the "
         f"{metric} {verb} from {before:g} to {after:g} {unit}{by} with run "

@@ -170,7 +170,7 @@ def has_a_rate_for_each_number_of_workers(report: dict[str, Any]) -> None:
     assert [(one["workers"], one["partitions"]) for one in points] == [(1, 1), (2, 2)]
     assert all(one["rate_per_second"]["value"] > 0 for one in points)
     assert report["scalability"]["law"] is None
-    assert "nothing is extrapolated" in report["scalability"]["said"][-1]
+    assert "no law is fitted" in report["scalability"]["said"][-1]
 
 
 def shows_the_delay(report: dict[str, Any]) -> None:

@@ -126,7 +126,7 @@ def test_one_and_two_threads_are_measured_on_as_many_partitions(processors: Runs
     assert not any(one["wrong"] or one["unexpected"] for one in told)
     again = command("report", found["series"], "--markdown")
     assert "## kafka-streams by workers" in again.stdout
-    assert "nothing is extrapolated" in again.stdout
+    assert "no law is fitted" in again.stdout
     page = command("report", found["series"], "--html", str(data / "series.html"))
     assert page.returncode == 0, page.stderr
     assert "Sustainable rate by workers" in (data / "series.html").read_text()

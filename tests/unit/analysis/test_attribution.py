@@ -207,8 +207,7 @@ def test_a_run_beside_which_others_took_cores_is_disturbed_although_nothing_was_
     found = attribute(evidence(uses=uses))
     assert found.disturbed_by == ("machine",)
     assert found.said == (
-        "Disturbed: none of 30 seconds was late; "
-        "processes that are not of the run used 0.50 of 2 cores."
+        "Disturbed: none of 30 seconds was late; processes outside the run used 0.50 of 2 cores."
     )
     assert attribute(evidence(uses=uses, others_allowed=0.3)).disturbed is False
 
@@ -240,9 +239,7 @@ def test_a_host_that_takes_cores_away_disturbs_a_run_without_late_seconds_and_is
     uses = with_use("machine", use(0.9, None, steal_s=0.16), *SECONDS)
     found = attribute(evidence(uses=uses))
     assert found.disturbed_by == ("machine",)
-    assert found.said == (
-        "Disturbed: none of 30 seconds was late; the host gave 8% of the processor time to others."
-    )
+    assert found.said == ("Disturbed: none of 30 seconds was late; CPU steal was 8%.")
 
 
 def test_one_late_second_is_named_and_does_not_make_a_run_disturbed() -> None:

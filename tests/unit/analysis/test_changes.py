@@ -55,7 +55,7 @@ def test_a_machine_that_others_used_more_is_a_cause() -> None:
     before = [a_point(n, 1.0, others=0.1) for n in range(3)]
     after = [a_point(n, 1.0, others=1.4) for n in range(3, 6)]
     causes = likely_causes(before, after, "spark-realtime")
-    assert causes == ["the machine was busier with others: 0.1 → 1.4 cores"]
+    assert causes == ["CPU use by other processes: 0.1 → 1.4 cores"]
 
 
 def test_where_nothing_changed_no_cause_is_made_up() -> None:
@@ -154,7 +154,7 @@ def test_the_console_says_it_in_a_sentence() -> None:
     (change,) = find_changes([a_series(LOW + HIGH)])
     assert change_sentence(change.detail()) == (
         "join of spark-realtime, latency at 400/s: the median latency rose from 100 to 150 ms"
-        " (+50%) with run run-10 (10 runs before, 10 since); nothing that is stored changed there."
+        " (+50%) with run run-10 (10 runs before, 10 since); no recorded setting changed."
     )
 
 

@@ -107,7 +107,7 @@ def test_too_few_pairs_say_nothing() -> None:
     found = differences(pairs_of(np.random.default_rng(1), 4, 50.0))
     assert found == {}
     assert as_said("a", "b", found, {}, ()) == (
-        "Too few blocks to tell b from a: at least 5 pairs are needed."
+        "Too few blocks to compare b with a: at least 5 pairs are required."
     )
 
 
@@ -121,9 +121,9 @@ def test_the_decision_is_a_sentence() -> None:
     text = "b is slower in join mean (+0.4 ms, +12%; between +0.21 and +0.59) than a."
     assert as_said("a", "b", SLOWER, LEVELS, ()) == text
     assert as_said("a", "b", SLOWER, LEVELS, ["R was not steady"]) == (
-        f"{text} None of it is called real: R was not steady."
+        f"{text} This is not conclusive: R was not steady."
     )
     same = {"join": {"mean": Difference(0.1, -0.2, 0.4), "middle": Difference(0.0, 0.0, 0.0)}}
     assert as_said("a", "b", same, LEVELS, ()) == (
-        "No difference can be told between b and a. The mean differs by at most: join 0.4 ms."
+        "No significant difference between b and a. The mean differs by at most: join 0.4 ms."
     )

@@ -32,8 +32,8 @@ def test_a_full_machine_is_saturated_and_names_who_waited() -> None:
     uses = used(broker=(0.6, 0.2), spark=(0.9, 0.9), collector=(0.1, 0.0), machine=(1.9, None))
     found = room(uses, 2)
     assert room_sentence(found, 2) == (
-        "Saturated: 1.90 of 2 cores were in use. Share of its runnable time that a part waited "
-        "for a core: spark 50%."
+        "Saturated: 1.90 of 2 cores were in use. Share of runnable time spent "
+        "waiting for a core: spark 50%."
     )
 
 

@@ -61,8 +61,7 @@ def test_fewer_than_three_numbers_of_workers_determine_nothing(count, there):
     found = scalability(points(rates))
     assert (found["law"], found["predicted"]) == (None, [])
     assert found["said"][-1] == (
-        f"A law of 3 unknowns needs rates of 3 numbers of workers; {there}, so none is fitted and "
-        "nothing is extrapolated."
+        f"A law with 3 unknowns needs rates for 3 numbers of workers; {there}, so no law is fitted."
     )
 
 
@@ -103,16 +102,16 @@ def test_it_says_what_is_evidence_and_where_extrapolation_begins():
     assert found["objections"] == {}
     first, law, end = found["said"]
     assert first == (
-        "1, 2, 4 and 8 workers are evidence of how the pipeline scales: every one had a core, "
-        "and the pipeline was the limit."
+        "1, 2, 4 and 8 workers are evidence of how the pipeline scales: each worker had a "
+        "core, and the pipeline was the limit."
     )
     assert law == (
-        "Universal Scalability Law of 1, 2, 4 and 8 workers: one carries 1,000/s (1,000 to 1,000), "
-        "contention 10 % (10 to 10 %), coherency 1 % (1 to 1 %)."
+        "Universal Scalability Law of 1, 2, 4 and 8 workers: one sustains 1,000/s (1,000 to "
+        "1,000), contention 10 % (10 to 10 %), coherency 1 % (1 to 1 %)."
     )
     assert end.startswith(
-        "More than 8 workers were not measured, so that is extrapolation: 16 would carry 3,265/s "
-        "(3,265 to 3,265) and 32 would carry "
+        "Extrapolated beyond 8 workers: 16 would sustain 3,265/s (3,265 to 3,265) and 32 would "
+        "sustain "
     )
     assert [(one["workers"], one["is_measured"]) for one in found["predicted"]] == [
         *((workers, True) for workers in (1, 2, 4, 8)),
@@ -126,15 +125,13 @@ def test_two_cores_cannot_show_how_four_workers_scale():
     assert found["evidence"] == [1]
     used = "in use by others: generator 0.55, kafka 0.30, evaluator 0.20"
     assert found["said"][:3] == [
-        "1 worker is evidence of how the pipeline scales: every one had a core, and the "
+        "1 worker is evidence of how the pipeline scales: each worker had a core, and the "
         "pipeline was the limit.",
-        f"2 workers are not: 1.2 of 2 cores were free; {used}.",
-        f"4 workers are not: the machine has 2 cores; {used}.",
+        f"2 workers are not evidence: 1.2 of 2 cores were free; {used}.",
+        f"4 workers are not evidence: the machine has 2 cores; {used}.",
     ]
     assert found["law"]["of_workers"] == [1, 2, 4]
-    assert found["said"][4] == (
-        "It is a law of this machine: its limits are in it as if the pipeline's."
-    )
+    assert found["said"][4] == "The law includes limits of this machine."
 
 
 def test_a_law_of_evidence_leaves_out_what_is_none():
@@ -142,7 +139,7 @@ def test_a_law_of_evidence_leaves_out_what_is_none():
     found = scalability([*points(BY_THE_LAW[:3]), full])
     assert found["law"]["of_workers"] == [1, 2, 4]
     assert found["law"]["coherency"]["value"] == pytest.approx(0.01)
-    assert not any("law of this machine" in sentence for sentence in found["said"])
+    assert not any("limits of this machine" in sentence for sentence in found["said"])
 
 
 @pytest.mark.parametrize(
@@ -153,8 +150,8 @@ def test_a_law_of_evidence_leaves_out_what_is_none():
         ({"limited_by": ("pipeline", "broker")}, "the broker was the limit"),
         ({"bounds": ()}, "no valid search found a rate, limited by the pipeline"),
         ({"bounds": (), "limited_by": ()}, "no valid search found a rate"),
-        ({"bounds": ((100.0, None),)}, "no rate that was tried was too high"),
-        ({"free_cores": None}, "it is not known how many cores were free"),
+        ({"bounds": ((100.0, None),)}, "every rate tried was sustained"),
+        ({"free_cores": None}, "the number of free cores is unknown"),
         ({"free_cores": 1.9}, "1.9 of 16 cores were free"),
         ({"cores": 1}, "the machine has 1 cores"),
     ],
@@ -167,9 +164,9 @@ def test_what_is_no_evidence_says_why(fields, objection):
 def test_nothing_at_all_is_said_so():
     found = scalability([Point(1, cores=2), Point(2, cores=2)])
     assert found["said"] == [
-        "Nothing here is evidence of how the pipeline scales.",
-        "1 worker is not: no valid search found a rate.",
-        "2 workers are not: no valid search found a rate.",
-        "A law of 3 unknowns needs rates of 3 numbers of workers; there are 0, so none is fitted "
-        "and nothing is extrapolated.",
+        "No measurement is evidence of how the pipeline scales.",
+        "1 worker is not evidence: no valid search found a rate.",
+        "2 workers are not evidence: no valid search found a rate.",
+        "A law with 3 unknowns needs rates for 3 numbers of workers; there are 0, so no law is "
+        "fitted.",
     ]
