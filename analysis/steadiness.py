@@ -53,7 +53,7 @@ class Figure:
 # The rounding of timestamps alone makes a difference of one.
 P50 = Figure("p50", "ms", 1.5, 0.10)
 P95 = Figure("p95", "ms", 5.0, 0.25, only_falls=True)
-COST = Figure("processor time", "core-seconds per million records", 0.0, 0.15, only_falls=True)
+COST = Figure("CPU time", "core-seconds per million records", 0.0, 0.15, only_falls=True)
 
 
 @dataclass(frozen=True)

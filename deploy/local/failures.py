@@ -53,11 +53,11 @@ def ending(code: int | None) -> str:
     if code is None:
         return "ended"
     if code >= 0:
-        return f"ended with exit code {code}"
+        return f"exited with code {code}"
     try:
-        return f"was ended by {signal.Signals(-code).name}"
+        return f"was terminated by {signal.Signals(-code).name}"
     except ValueError:
-        return f"was ended by signal {-code}"
+        return f"was terminated by signal {-code}"
 
 
 def tail(log: Path, lines: int = 12) -> tuple[str, ...]:

@@ -160,7 +160,7 @@ def parse_request(command: dict[str, Any], events: Events) -> RunRequest | None:
         return None
     for pipeline in request.pipelines:
         if not request.stages_of(pipeline):
-            refuse(events, run_id, f"pipeline {pipeline.name} runs none of the stages asked for")
+            refuse(events, run_id, f"pipeline {pipeline.name} runs none of the requested stages")
             return None
     if request.workload.search and len(request.pipelines) > 1:
         refuse(events, run_id, "a search for the sustainable rate needs exactly one pipeline")

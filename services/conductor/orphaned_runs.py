@@ -11,7 +11,7 @@ from services.conductor.search.search_events import result_detail
 from services.runtime.events import Events
 
 log = structlog.get_logger()
-KILLED = "The conductor was ended while the run was going on."
+KILLED = "The conductor exited during the run."
 
 
 def conclude_orphan(past: RecoveredRun, events: Events) -> None:

@@ -60,7 +60,7 @@ class RunEndedError(Exception):
 def why(ended: Exception) -> str:
     """Why a run cannot continue, in one sentence."""
     if isinstance(ended, KafkaException):
-        return f"The broker did not do what the conductor asked: {ended.args[0].str()}"
+        return f"A request to the broker failed: {ended.args[0].str()}"
     return str(ended)
 
 

@@ -169,18 +169,18 @@ class RunState:
         counts if it had been ready for this run.
         """
         event, service = record["event"], record["producer"]
-        how = f"{service} was started again"
+        how = f"{service} was restarted"
         if event == protocol.PART_DOWN:
             down = PartDown.model_validate_json(record["detail"])
             service, how = down.part, down.reason
         elif event != protocol.SERVICE_STARTED or not self._was_ready(service):
             return
         if service == BROKER:
-            self.broker_death = f"{how} in the middle of the run"
+            self.broker_death = f"{how} during the run"
         if service == "runner":  # its drivers end with it, and no other service can report that
             self.stopped.update(f"pipeline:{pipeline.name}" for pipeline in self.request.pipelines)
         if service in MUST_LIVE and getattr(self, MUST_LIVE[service]) is None and not self.failure:
-            self.failure = f"{how} in the middle of the run"
+            self.failure = f"{how} during the run"
 
     def _was_ready(self, service: str) -> bool:
         pipelines = service == "runner" and bool(self.ready - set(READY_SERVICES))

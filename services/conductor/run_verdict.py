@@ -101,12 +101,12 @@ def _judging_reasons(state: RunState) -> list[str]:
     for pipeline, stages in sorted(state.drained.verdicts.items()):
         silent = [stage for stage in stages if not state.latencies[pipeline, stage]]
         if silent:
-            reasons.append(f"{pipeline} published nothing measurable for {', '.join(silent)}.")
+            reasons.append(f"{pipeline} published no measured output of {', '.join(silent)}.")
     forgotten = state.drained.came_forgotten
     if forgotten:
         reasons.append(
-            f"{forgotten} outputs came when the evaluator had forgotten what they answer, for want "
-            "of memory: their latencies are not known."
+            f"{forgotten} outputs arrived after the evaluator evicted their inputs from memory, "
+            "so their latencies are unknown."
         )
     if state.negative:
         reasons.append(
@@ -127,15 +127,12 @@ def _environment_reasons(state: RunState) -> list[str]:
     machine_s = state.machine_s or 1.0
     stolen = state.stolen_s / machine_s
     if rules.max_steal_share is not None and stolen > rules.max_steal_share:
-        reasons.append(
-            f"The host gave {stolen:.0%} of the processor time to others, "
-            f"allowed {rules.max_steal_share:.0%}."
-        )
+        reasons.append(f"CPU steal was {stolen:.0%}, allowed {rules.max_steal_share:.0%}.")
     # If the collector does not see the stack, its processes would count as others.
     others = (state.busy_s - state.own_s) / machine_s if state.sees_the_stack else 0.0
     if rules.max_others_share is not None and others > rules.max_others_share:
         reasons.append(
-            f"Processes that are not of the stack used {others:.0%} of the processor time, "
+            f"Processes outside the stack used {others:.0%} of the CPU time, "
             f"allowed {rules.max_others_share:.0%}."
         )
     return reasons
@@ -149,12 +146,12 @@ def _calm_reasons(rules: Validity, detail: dict[str, Any]) -> list[str]:
         what = "; ".join(warm_up["moving"])
         is_known = warm_up["steady"] is not None
         reasons.append(
-            f"It was not steady when it was measured: {what}."
+            f"Not steady in the measured phase: {what}."
             if is_known
-            else "Whether it was steady when it was measured is not known."
+            else "It is unknown whether the measured phase was steady."
         )
     if rules.must_be_undisturbed and detail.get("disturbed") is not False:
-        reasons.append(late.get("said") or "Whether anything disturbed it is not known.")
+        reasons.append(late.get("said") or "It is unknown whether the run was disturbed.")
     return reasons
 
 

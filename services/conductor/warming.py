@@ -230,8 +230,8 @@ class Warming:
         for pipeline, used in self._used.items():
             share = share_of_compilers(used.jit_s, used.cpu_s, begin_s, end_s)
             if share is not None and share > JIT_SHARE:
-                took = f"compilers took {share:.0%} of its processor time"
-                takes = f"compilers of {pipeline} still take {share:.0%} of its processor time"
+                took = f"compilers took {share:.0%} of its CPU time"
+                takes = f"compilers of {pipeline} still take {share:.0%} of its CPU time"
                 found.append(Finding(f"{pipeline}: {took}", takes, 1 + share))
         return found
 
@@ -266,5 +266,5 @@ def cycle_of(load: Load) -> int:
 def what_changes(workload: Workload) -> str:
     """What the workload changes on purpose during the measured phase; empty if nothing."""
     if workload.load.shape not in EVEN_SHAPES or workload.pipelines_start_s:
-        return "the load is not the same all the time"
-    return "something is killed while it is measured" if workload.kills else ""
+        return "the load is neither constant nor periodic"
+    return "a process is killed in the measured phase" if workload.kills else ""

@@ -134,13 +134,13 @@ LATE = "The generator was late: p99 send delay 61.5 ms, allowed 50 ms."
         (1, f"INVALID: {LATE}", True),
         (1, f"INVALID: {LATE} X.", False),
         (1, "INVALID: No rate was sustained: parse: median latency rises by 90 ms a second.", True),
-        (1, "INVALID: No rate was sustained: parse: 3 outputs never came.", False),
+        (1, "INVALID: No rate was sustained: parse: 3 outputs are missing.", False),
         (1, "INVALID: store failed: it ended with code 1.", False),
         (1, f"run 1 of 2: INVALID: {LATE}\nrun 2 of 2: VALID: all", True),
         (1, f"run 1 of 2: INVALID: {LATE}\nVALID, but the ledger is not clean: 3 missing.", False),
         (1, f"run 1 of 2: INVALID: store failed.\nINVALID: {LATE}", False),
         (1, "VALID, but the ledger is not clean: 3 missing.", False),
-        (2, "INVALID: The host gave 40% of the processor time to others, allowed 25%.", False),
+        (2, "INVALID: CPU steal was 40%, allowed 25%.", False),
     ],
 )
 def test_a_run_that_a_test_runs_may_fail_for_what_the_machine_did_and_for_nothing_else(

@@ -24,10 +24,10 @@ MACHINE = (
     r"The generator was late: [^:]*ms\.",
     r"The evaluator did not give every expected output a verdict in time\.",
     r"The evaluation was [^:]*ms\.",
-    r"The host gave [^:]*%\.",
-    r"Processes that are not of the stack used [^:]*%\.",
+    r"CPU steal was [^:]*%\.",
+    r"Processes outside the stack used [^:]*%\.",
     rf"No rate was sustained:{TOO_SLOW}",
-    rf"The rate found is not sustained at \d+% of it:{TOO_SLOW}",
+    rf"\d+% of the rate found was not sustained:{TOO_SLOW}",
 )
 # Findings of `doctor` that are acceptable on a shared machine.
 BUSY = r"\d+ cores, load [\d.]+|[\d.]+ GB of memory free"

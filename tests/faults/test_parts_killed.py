@@ -44,9 +44,9 @@ def test_a_store_killed_ten_times_in_a_run_has_every_row_once(stack: BreakableSt
 @pytest.mark.parametrize(
     ("part", "reason"),
     [
-        ("generator", "generator was ended by SIGKILL in the middle of the run."),
-        ("conductor", "The conductor was ended while the run was going on."),
-        ("runner", "runner was ended by SIGKILL in the middle of the run."),
+        ("generator", "generator was terminated by SIGKILL during the run."),
+        ("conductor", "The conductor exited during the run."),
+        ("runner", "runner was terminated by SIGKILL during the run."),
     ],
 )
 def test_a_run_that_loses_its_leader_or_its_load_is_invalid_and_the_next_is_not(

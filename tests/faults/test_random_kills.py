@@ -26,18 +26,18 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 SEED = int(os.environ.get("TIDEGAUGE_FAULTS_SEED") or secrets.randbelow(1_000_000))
 # Records on traffic.flow since the start of a run: at least this much probe traffic, then the load.
 PROBES, LOAD = 500, 1_000
-CONDUCTOR_ENDED = "The conductor was ended while the run was going on."
+CONDUCTOR_ENDED = "The conductor exited during the run."
 # Permitted failure reasons of a run that lost this part; runs that lost other parts continue.
 REASONS = {
     # A conductor that cannot reach the broker in time exits, and the next one concludes the run.
     # One that concludes before the broker is back has not heard of the kill.
     "kafka": (
-        "kafka was ended by SIGKILL in the middle of the run.",
-        "The broker did not do what the conductor asked: ",
+        "kafka was terminated by SIGKILL during the run.",
+        "A request to the broker failed: ",
         CONDUCTOR_ENDED,
     ),
-    "generator": "generator was ended by SIGKILL in the middle of the run.",
-    "runner": "runner was ended by SIGKILL in the middle of the run.",
+    "generator": "generator was terminated by SIGKILL during the run.",
+    "runner": "runner was terminated by SIGKILL during the run.",
     "conductor": CONDUCTOR_ENDED,
     "driver": "pipeline:calibration failed: the program of calibration ended (exit code -9)",
 }

@@ -75,7 +75,7 @@ def test_each_thing_is_told_once_in_every_shape_also_after_the_receiver_was_away
             if "text" in plain:
                 plain, slack = slack, plain
             assert (plain["kinds"], plain["title"]) == (["part_down"], "store died")
-            assert slack == {"text": "*store died*\n• exit code 7\n• It is started again."}
+            assert slack == {"text": "*store died*\n• exit code 7\n• It is restarted."}
             # A kill between a response and its note would cause a repetition with the same id.
             wait_until_noted(tmp_path, {"plain": 0, "slack": 0, "gone": 1})
             conductor.kill()
@@ -129,4 +129,4 @@ def test_silence_and_its_end_are_told_once_each(broker, tmp_path):
                 second=1000, phase="measure", latencies_ms=[3], counts=[1],
             )  # fmt: skip
             bus.flush()
-            assert here.wait_for(2)[1]["title"].startswith("Results come again")
+            assert here.wait_for(2)[1]["title"].startswith("Results have resumed")

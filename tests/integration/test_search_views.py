@@ -38,7 +38,7 @@ def engine(module_engine):
             "producer": "conductor",
             "kind": kind,
             "valid": valid,
-            "invalid_reasons": [] if valid else ["The rate found is not sustained at 90% of it."],
+            "invalid_reasons": [] if valid else ["90% of the rate found was not sustained."],
             "detail": json.dumps(detail),
         }
         events.append(event)

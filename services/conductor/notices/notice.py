@@ -76,7 +76,7 @@ class Looking:
         known_as = "broker" if part == "kafka" else part
         if record["time"] - self._killed_ms.get(known_as, -ON_PURPOSE_MS) < ON_PURPOSE_MS:
             return None
-        next_s = "It is started again." if detail.get("restart", 1) else "The stack ends."
+        next_s = "It is restarted." if detail.get("restart", 1) else "The stack stops."
         return Notice(
             id=place,
             at_ms=record["time"],
@@ -155,7 +155,7 @@ def silence(since_ms: int, minutes: float, now_ms: int) -> Notice:
         at_ms=now_ms,
         kinds=("no_results",),
         title=f"No results for {minutes:g} minutes",
-        lines=("Nothing was measured: look at `tidegauge status`.",),
+        lines=("Nothing was measured; see `tidegauge status`.",),
     )
 
 
@@ -165,5 +165,5 @@ def end_of_silence(since_ms: int, now_ms: int) -> Notice:
         id=f"results-again/{since_ms}",
         at_ms=now_ms,
         kinds=("no_results",),
-        title=f"Results come again, after {(now_ms - since_ms) / 60_000:.0f} minutes",
+        title=f"Results have resumed after {(now_ms - since_ms) / 60_000:.0f} minutes",
     )

@@ -44,7 +44,7 @@ def post(url: str, body: dict[str, Any], notice_id: str, token: str, timeout_s: 
         raise NotTakenError(f"it cannot be reached ({type(error).__name__})") from error
     if not 200 <= answer.status < 300:
         for_good = answer.status < 500 and answer.status not in LATER
-        raise NotTakenError(f"it answers {answer.status}", for_good)
+        raise NotTakenError(f"it answered {answer.status}", for_good)
 
 
 @contextmanager

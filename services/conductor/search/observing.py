@@ -75,7 +75,7 @@ class StepEvents:
             whole = sorted(seconds)[:-1]
             medians = {at // 1000: float(quantile(seconds[at], 0.5) or 0) for at in whole}
             if hopeless(medians, max_rise):
-                return f"The median latency of {stage} rises without end."
+                return f"The median latency of {stage} keeps rising."
         return ""
 
     def observation(

@@ -77,7 +77,7 @@ def judged(observed: Observation, search: Search, *, final: bool) -> Judged:
         reasons.append("Nothing was observed.")
     for stage in observed.stages:
         if stage.missing:
-            reasons.append(f"{stage.name}: {stage.missing} outputs never came.")
+            reasons.append(f"{stage.name}: {stage.missing} outputs are missing.")
         if search.policy == "steady-latency":
             reasons += _latency_refusals(stage, search.steady_latency)
             rises = _rises(stage.medians_ms, search.steady_latency.max_rise, final=final)
@@ -154,7 +154,7 @@ def _has_risen(medians_ms: dict[int, float]) -> bool:
 def _latency_refusals(stage: StageObserved, bounds: SteadyLatency) -> list[str]:
     medians = stage.medians_ms
     if len(medians) < MIN_MEDIANS:
-        return [f"{stage.name}: outputs in {len(medians)} seconds only, no latency to judge."]
+        return [f"{stage.name}: outputs in only {len(medians)} seconds, too few to judge latency."]
     reasons = []
     highest = max(medians.values())
     if highest >= bounds.max_median_ms:
@@ -182,7 +182,7 @@ def _queue_refusals(stage: StageObserved, search: Search) -> list[str]:
     thresholds, pushed = search.queue, sum(second.pushed for second in stage.seconds)
     queues = [second.queue for second in stage.seconds if second.queue is not None]
     if not queues or len(queues) != len(stage.seconds):
-        return [f"{stage.name}: its queue is not known."]
+        return [f"{stage.name}: its queue length is unknown."]
     longest = max(queues)
     if longest > thresholds.full * pushed:
         return [f"{stage.name}: the queue would be full, {longest:.0f} of {pushed} records."]

@@ -144,7 +144,7 @@ class Searching:
             report |= {"verified": not reasons, "verification": observation_detail(observed)}
             if reasons and conclusion.valid:
                 share = f"{self._search.verify_share:.0%}"
-                text = f"The rate found is not sustained at {share} of it: {' '.join(reasons)}"
+                text = f"{share} of the rate found was not sustained: {' '.join(reasons)}"
                 conclusion = replace(conclusion, reasons=(text,))
         self._tell("sustainable_throughput", conclusion.reasons, report)
         run.tell(replace(conclusion, detail={**conclusion.detail, "search": report}))

@@ -246,10 +246,10 @@ class Suites:
         waited_ms = now - self._waiting_since_ms
         others = self._usage.of_others(now)
         if others is None:
-            return "nothing is known of the machine yet" if waited_ms < UNKNOWN_USE_MS else ""
+            return "the use of the machine is not known yet" if waited_ms < UNKNOWN_USE_MS else ""
         if others <= pace.busy_share * self._cores or waited_ms >= pace.patience_s * 1000:
             return ""
-        return f"others use {others:.1f} of {self._cores} cores"
+        return f"other processes use {others:.1f} of {self._cores} cores"
 
     def _listen(self) -> None:
         """Read all events that have arrived."""

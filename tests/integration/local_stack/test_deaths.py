@@ -54,7 +54,7 @@ def test_a_part_that_dies_is_started_again_and_all_are_told(settings, double):
     assert owner.status().running
     eventually(lambda: (guest.check(), owner.check(), len(progress) == 2)[-1], "it serves again")
     assert progress[0] == (
-        "store was ended by SIGKILL; starting it again in 0.5 s (restart 1 of 5 in 10 min)"
+        "store was terminated by SIGKILL; starting it again in 0.5 s (restart 1 of 5 in 10 min)"
     )
     assert progress[1].startswith("store is ready again after ")
     found = {s.name: (s.state, s.restarts) for s in owner.status().services}
@@ -76,7 +76,7 @@ def test_without_a_budget_a_death_is_told_with_exit_code_and_last_lines(
     with pytest.raises(StackError) as caught:
         eventually(lambda: stack.check() is not None, "the stack gives up")
     log = settings.data / "logs" / "evaluator.log"
-    assert str(caught.value) == f"evaluator ended with exit code 3; its log is {log}"
+    assert str(caught.value) == f"evaluator exited with code 3; its log is {log}"
     assert caught.value.log_tail == ("listening", "the sea came in")
     stack.close()
 
@@ -193,8 +193,8 @@ def test_a_detached_stack_outlives_its_starter_heals_itself_and_obeys_down(setti
         lifecycle.until("", lambda events: count(events, "part_up") == 2, DEADLINE_S)
         down = [json.loads(e["detail"]) for e in lifecycle.records("") if e["event"] == "part_down"]
     assert sorted(each["reason"] for each in down) == [
-        "collector was ended by SIGKILL",
-        "store was ended by SIGKILL",
+        "collector was terminated by SIGKILL",
+        "store was terminated by SIGKILL",
     ]
     eventually(lambda: {s.state for s in stack.status().services} == {"ready"}, "all serve")
     restarts = {s.name: s.restarts for s in stack.status().services if s.restarts}
@@ -230,4 +230,4 @@ def test_a_detached_stack_stops_whole_when_a_part_may_not_be_started_again(setti
     eventually(lambda: not is_alive(found.owner), "the owner gives up")
     assert marked(found.stack_id) == ()
     log = (settings.data / "logs" / "stack.log").read_text()
-    assert "tidegauge: collector was ended by SIGKILL; its log is " in log
+    assert "tidegauge: collector was terminated by SIGKILL; its log is " in log

@@ -129,7 +129,7 @@ def test_the_owner_of_a_stack_that_another_stops_is_told_so(settings, double):
 
 def test_a_service_that_ends_at_once_stops_the_start_and_the_rest(settings, double):
     stack = Stack(settings, (double("store"), double("evaluator", "ends")))
-    with pytest.raises(StackError, match=r"^evaluator ended with exit code 1; ") as caught:
+    with pytest.raises(StackError, match=r"^evaluator exited with code 1; ") as caught:
         stack.up()
     assert caught.value.log_tail == ("there is no water",)
     assert stack.status().services == ()

@@ -68,7 +68,7 @@ def test_a_movement_is_told_in_numbers():
     assert found.sentence == "p50 fell by 14 ms in 12 s, from 20 to 6 ms"
     assert found.still("join") == "p50 of join still falls, 20 → 6 ms"
     assert Movement(COST, 1000.0, 2500.0, 20).sentence == (
-        "processor time rose by 1500 in 20 s, from 1000 to 2500 core-seconds per million records"
+        "CPU time rose by 1500 in 20 s, from 1000 to 2500 core-seconds per million records"
     )
 
 

@@ -146,8 +146,8 @@ def strict(state: RunState) -> RunState:
 
 def test_a_run_to_be_cited_is_invalid_where_nothing_is_known() -> None:
     assert conclude(strict(a_good_run())).reasons == (
-        "Whether it was steady when it was measured is not known.",
-        "Whether anything disturbed it is not known.",
+        "It is unknown whether the measured phase was steady.",
+        "It is unknown whether the run was disturbed.",
     )
 
 
@@ -158,6 +158,6 @@ def test_a_run_to_be_cited_is_invalid_when_it_was_disturbed() -> None:
         state.watched.add("results.latency", latency(at, "event_time", *[900] * 100))
     state.begin_measuring(PHASES)
     assert conclude(state).reasons == (
-        "Whether it was steady when it was measured is not known.",
+        "It is unknown whether the measured phase was steady.",
         "Disturbed: 2 of 30 seconds were late: 2 by the broker.",
     )

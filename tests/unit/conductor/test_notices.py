@@ -125,7 +125,7 @@ def test_a_dead_part_is_told_unless_it_was_killed_on_purpose() -> None:
     assert found is not None
     assert (found.title, found.lines) == (
         "kafka died",
-        ("it was killed by SIGKILL", "It is started again."),
+        ("it was killed by SIGKILL", "It is restarted."),
     )
     killed = lifecycle("killed", "run-1", AT_MS - 59_000, target="broker", pids=[7])
     assert told(down, killed) is None
@@ -135,14 +135,14 @@ def test_a_dead_part_is_told_unless_it_was_killed_on_purpose() -> None:
 def test_the_last_death_says_that_the_stack_ends() -> None:
     found = told(lifecycle("part_down", part="store", reason="exit code 1", restart=0))
     assert found is not None
-    assert found.lines == ("exit code 1", "The stack ends.")
+    assert found.lines == ("exit code 1", "The stack stops.")
 
 
 def test_silence_and_its_end_have_names_of_their_own() -> None:
     began, ended = silence(AT_MS, 30, AT_MS + 1_800_000), end_of_silence(AT_MS, AT_MS + 2_400_000)
     assert (began.title, ended.title) == (
         "No results for 30 minutes",
-        "Results come again, after 40 minutes",
+        "Results have resumed after 40 minutes",
     )
     assert (began.id, ended.id) == (f"no-results/{AT_MS}", f"results-again/{AT_MS}")
 

@@ -106,7 +106,7 @@ def test_the_id_and_the_token_go_as_headers() -> None:
 def test_which_answers_are_for_good(status: int, for_good: bool) -> None:
     with receiving() as receiver:
         receiver.answers = [status]
-        with pytest.raises(NotTakenError, match=f"^it answers {status}$") as caught:
+        with pytest.raises(NotTakenError, match=f"^it answered {status}$") as caught:
             post(receiver.url, {}, "1", "", 5)
         assert caught.value.for_good is for_good
         assert receiver.bodies == []  # it did not follow the redirect

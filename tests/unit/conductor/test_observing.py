@@ -108,7 +108,7 @@ def test_a_rate_whose_latency_rises_without_end_is_given_up() -> None:
     step = StepEvents("step")
     for second in range(20):
         step.add(*latency(second, {2_000 + 400 * second: 5}, phase="warm_up"))
-    assert step.hopeless(0.03) == "The median latency of join rises without end."
+    assert step.hopeless(0.03) == "The median latency of join keeps rising."
     calm = StepEvents("step")
     for second in range(20):
         calm.add(*latency(second, {2_000: 5}, phase="warm_up"))

@@ -86,7 +86,7 @@ def test_a_slope_without_a_level_is_no_rise() -> None:
 
 def test_a_step_that_is_refused_anyway_is_not_repeated() -> None:
     found = judged(observed(noisy(5, 15, 300), missing=1), Search(), final=False)
-    assert found == Judged(("parse: 1 outputs never came.",), undecided=False)
+    assert found == Judged(("parse: 1 outputs are missing.",), undecided=False)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_eighty_percent_of_the_processors_is_too_much() -> None:
 
 def test_outputs_in_two_seconds_are_no_evidence() -> None:
     assert latency(observed({0: 1.0, 1: 1.0})) == (
-        "parse: outputs in 2 seconds only, no latency to judge.",
+        "parse: outputs in only 2 seconds, too few to judge latency.",
     )
 
 
@@ -139,7 +139,7 @@ def test_under_every_policy_failed_sends_and_missing_outputs_fail(policy: str) -
     step = observed(queues=[0.0] * 10, failed_sends=1, missing=2)
     assert refusals(step, Search(policy=policy)) == (
         "1 of 1000 sends failed.",
-        "parse: 2 outputs never came.",
+        "parse: 2 outputs are missing.",
     )
 
 
@@ -156,7 +156,7 @@ def test_a_queue_up_to_qa_is_sustained_and_one_above_qb_or_qn_is_not(policy: str
     assert queue(policy, *[0.0] * 9, 301.0) == (
         "parse: the queue would be full, 301 of 1000 records.",
     )
-    assert queue(policy, *[0.0] * 9, None) == ("parse: its queue is not known.",)
+    assert queue(policy, *[0.0] * 9, None) == ("parse: its queue length is unknown.",)
 
 
 def test_by_time_a_longer_queue_is_tolerated_for_three_seconds_on_end() -> None:

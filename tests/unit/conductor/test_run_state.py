@@ -69,8 +69,8 @@ def test_outputs_that_came_when_they_were_forgotten_make_the_run_invalid() -> No
         )
         lifecycle(state, protocol.DRAINED, detail=drained.model_dump_json())
     assert conclude(state).reasons == (
-        "7 outputs came when the evaluator had forgotten what they answer, for want of memory: "
-        "their latencies are not known.",
+        "7 outputs arrived after the evaluator evicted their inputs from memory, so their "
+        "latencies are unknown.",
     )
 
 
@@ -86,7 +86,7 @@ def test_a_silent_stage_makes_the_run_invalid() -> None:
     finish_load(state)
     measure(state, "ingest", "parse", "join", "tumbling")
     drain(state)
-    assert conclude(state).reasons == ("spark-realtime published nothing measurable for sliding.",)
+    assert conclude(state).reasons == ("spark-realtime published no measured output of sliding.",)
 
 
 def test_negative_latencies_make_the_run_invalid() -> None:
@@ -214,9 +214,7 @@ def test_a_host_that_gives_its_time_to_others_makes_the_run_invalid() -> None:
         used = {"interval_s": 1.0, "cpu_seconds": 0.5, "steal_seconds": stolen_s}
         sample = an_event(service="machine", pipeline="", **used)
         state.add("results.resources", sample)
-    assert conclude(state).reasons == (
-        "The host gave 30% of the processor time to others, allowed 25%.",
-    )
+    assert conclude(state).reasons == ("CPU steal was 30%, allowed 25%.",)
     assert conclude(with_rules(state, max_steal_share=0.3)).valid
 
 
@@ -227,7 +225,7 @@ def test_a_machine_that_works_for_others_makes_the_run_invalid() -> None:
             sample = an_event(service=service, pipeline="", cpu_seconds=used_s, interval_s=1.0)
             state.add("results.resources", sample)
     assert conclude(state).reasons == (
-        "Processes that are not of the stack used 65% of the processor time, allowed 25%.",
+        "Processes outside the stack used 65% of the CPU time, allowed 25%.",
     )
     assert conclude(with_rules(state, max_others_share=0.65)).valid
 

@@ -27,7 +27,7 @@ def test_what_a_restarted_pipeline_is_missing_may_still_come() -> None:
 
 
 def died(part: str) -> dict[str, object]:
-    detail = json.dumps({"part": part, "reason": f"{part} was ended by SIGKILL", "restart": 1})
+    detail = json.dumps({"part": part, "reason": f"{part} was terminated by SIGKILL", "restart": 1})
     return a_lifecycle_event(protocol.PART_DOWN, detail) | {"run_id": "", "producer": "stack"}
 
 
@@ -43,7 +43,7 @@ def test_a_run_whose_broker_died_says_so_where_it_has_suffered() -> None:
     state.failure = "the generator did not finish the load"
     assert conclude(state).reasons == (
         "the generator did not finish the load.",
-        "kafka was ended by SIGKILL in the middle of the run.",
+        "kafka was terminated by SIGKILL during the run.",
     )
 
 
@@ -51,7 +51,7 @@ def test_a_run_whose_broker_died_says_so_where_it_has_suffered() -> None:
 def test_a_run_cannot_go_on_without_what_makes_its_records(part: str) -> None:
     state = RunState(a_request())
     state.add("results.lifecycle", died(part))
-    assert conclude(state).reasons == (f"{part} was ended by SIGKILL in the middle of the run.",)
+    assert conclude(state).reasons == (f"{part} was terminated by SIGKILL during the run.",)
 
 
 def test_nobody_waits_for_the_drivers_of_an_agent_that_died() -> None:
@@ -82,7 +82,7 @@ def test_a_generator_that_is_started_again_by_whomever_ends_the_run() -> None:
     assert state.failure == ""  # it was started for this run
     state.add("results.lifecycle", a_lifecycle_event("ready") | {"producer": "generator"})
     state.add("results.lifecycle", was_started("generator"))
-    assert state.failure == "generator was started again in the middle of the run"
+    assert state.failure == "generator was restarted during the run"
 
 
 def test_an_agent_that_is_started_again_after_its_pipeline_was_ready_ends_the_run() -> None:
@@ -91,4 +91,4 @@ def test_an_agent_that_is_started_again_after_its_pipeline_was_ready_ends_the_ru
     assert state.failure == ""
     lifecycle(state, "ready", pipeline="spark-realtime")
     state.add("results.lifecycle", was_started("runner"))
-    assert state.failure == "runner was started again in the middle of the run"
+    assert state.failure == "runner was restarted during the run"

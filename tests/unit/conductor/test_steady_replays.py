@@ -117,5 +117,5 @@ def test_a_run_that_warmed_up_while_it_was_measured_is_not_steady_as_it_was() ->
     assert run.name == "spark-realtime"
     early = replayed(run.seconds).conclude(10_000, 40_000)
     assert early.steady is False
-    assert any("processor time fell" in sentence for sentence in early.moving)
+    assert any("CPU time fell" in sentence for sentence in early.moving)
     assert replayed(run.seconds).conclude(35_000, 65_000) == Steadiness(True)

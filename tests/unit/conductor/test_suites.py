@@ -101,7 +101,7 @@ def test_runs_follow_each_other_with_a_pause_between(bench: Bench) -> None:
 def test_a_busy_machine_is_waited_for_but_not_for_ever(bench: Bench) -> None:
     bench.pass_s(10, machine_cores=1.5)
     assert bench.suites.due() is None
-    assert bench.bus.told[-1]["reason"] == "others use 1.5 of 2 cores"
+    assert bench.bus.told[-1]["reason"] == "other processes use 1.5 of 2 cores"
     bench.pass_s(299, machine_cores=1.5)
     assert bench.suites.due() is None
     bench.pass_s(1, machine_cores=1.5)

@@ -111,7 +111,7 @@ def test_the_processor_time_of_a_record_that_falls_is_not_steady() -> None:
     cores = [1.8] * 4 + [1.5] * 4 + [1.2] * 4
     found = warmed([6] * 12, cores).look(1000 * SECONDS)
     assert found.moving == (
-        "spark-realtime: processor time fell by 1500 in 8 s, "
+        "spark-realtime: CPU time fell by 1500 in 8 s, "
         "from 4500 to 3000 core-seconds per million records",
     )
     assert warmed([6] * 12, [1.2] * 12).look(1000 * SECONDS).steady
@@ -128,8 +128,8 @@ def test_compilers_that_still_work_are_told() -> None:
     found = warmed([6] * 12, [1.0] * 12, jit=0.24).look(1000 * SECONDS)
     assert found == Steadiness(
         False,
-        ("spark-realtime: compilers took 24% of its processor time",),
-        ("compilers of spark-realtime still take 24% of its processor time",),
+        ("spark-realtime: compilers took 24% of its CPU time",),
+        ("compilers of spark-realtime still take 24% of its CPU time",),
     )
     assert warmed([6] * 12, [1.0] * 12, jit=0.15).look(1000 * SECONDS).steady
 
@@ -219,14 +219,14 @@ def test_a_phase_in_which_something_is_killed_is_judged_by_the_warm_up() -> None
     assert concluded(late, 15, 40).steady is False
     assert concluded(late, 15, 40, kills=kills).steady is True
     assert concluded(late, 3, 40, kills=kills) == Steadiness(
-        None, unknown="something is killed while it is measured"
+        None, unknown="a process is killed in the measured phase"
     )
 
 
 def test_a_load_that_changes_says_why_nothing_is_known() -> None:
     ramp = Load(shape="ramp", rate_per_second=400, for_s=30)
     found = concluded(FALLING, 2, 40, load=ramp)
-    assert found == Steadiness(None, unknown="the load is not the same all the time")
+    assert found == Steadiness(None, unknown="the load is neither constant nor periodic")
 
 
 def test_what_repeats_itself_is_compared_as_a_whole() -> None:

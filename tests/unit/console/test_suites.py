@@ -30,8 +30,8 @@ POSITION = {
         ({"state": "pausing", "next_at_ms": 50_000}, "pausing, next in 40 s"),
         ({"state": "pausing", "next_at_ms": 5_000}, "pausing, next in 0 s"),
         (
-            {"state": "waiting", "reason": "others use 1.5 of 2 cores"},
-            "waiting, others use 1.5 of 2 cores",
+            {"state": "waiting", "reason": "other processes use 1.5 of 2 cores"},
+            "waiting, other processes use 1.5 of 2 cores",
         ),
         ({"state": "skipping", "reason": "No rate is known."}, "skipped, No rate is known"),
     ],

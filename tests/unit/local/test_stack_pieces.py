@@ -135,8 +135,8 @@ def test_everything_is_stopped_once_whatever_depends_on_whatever(after: dict[str
 @pytest.mark.parametrize(
     ("code", "ending"),
     [
-        (3, "store ended with exit code 3"),
-        (-9, "store was ended by SIGKILL"),
+        (3, "store exited with code 3"),
+        (-9, "store was terminated by SIGKILL"),
         (None, "store ended"),
     ],
 )
