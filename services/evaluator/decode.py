@@ -16,12 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyruhvro
 
-from schemas.codec import HEADER_BYTES, MARKER, DecodeError, Records, said_by
+from schemas.codec import HEADER_BYTES, DecodeError, Records, said_by
+from schemas.columnar import decode_columns
 from schemas.json_format import decode_json
 from services.evaluator.columns import UNKNOWN, Bools, Ints
 
-_HEADER_FIELDS = {"header_marker": "long", "header_fingerprint": "double"}
-_MARKER_AS_LONG = -98
 Value = TypeVar("Value")
 
 
@@ -149,44 +148,8 @@ def _decode_record(
 
 def _decoded(codec: Records, record: str, places: Ints, values: list[bytes]) -> Decoded:
     """Decode whole values. Raises ValueError, or TypeError for None, unless every value is exactly
-    one record.
-
-    The header is read as the record's first fields, so values need not be sliced. The batch decoder
-    alone would accept invalid UTF-8, bytes after the end of a record and overlong integers. These
-    are detected by encoding the result and comparing the bytes.
-    """
-    schema = _with_header(codec.schema_json(record))
-    batch = pyruhvro.deserialize_array(values, schema)
-    if len(values):
-        batch.validate(full=True)
-        (again,) = pyruhvro.serialize_record_batch(batch, schema, 1)
-        if not again.equals(pa.array(values, again.type)):
-            raise ValueError("not encoded as the codec does")
-        if not _all_have_header(codec.header(record), batch):
-            raise ValueError("another schema's header")
-        offsets = np.frombuffer(again.buffers()[1], np.int32, len(values) + 1, 4 * again.offset)
-        sizes = np.diff(offsets).astype(np.int64)
-    else:
-        sizes = np.empty(0, np.int64)
-    return Decoded(record, places, batch.select(batch.schema.names[len(_HEADER_FIELDS) :]), sizes)
-
-
-def _all_have_header(header: bytes, batch: pa.RecordBatch) -> bool:
-    marker, fingerprint = (batch.column(name).to_numpy() for name in _HEADER_FIELDS)
-    expected = np.frombuffer(header[len(MARKER) :], "<i8")
-    return bool((marker == _MARKER_AS_LONG).all() and (fingerprint.view("<i8") == expected).all())
-
-
-@cache
-def _with_header(schema_json: str) -> str:
-    """The schema of a record with its 10-byte header as its first fields.
-
-    The batch decoder has no fixed-size fields. But the marker C3 01 is Avro's encoding of the long
-    -98, and the 8 bytes of the fingerprint can be read as a double, whatever its value.
-    """
-    schema = json.loads(schema_json)
-    header = [{"name": name, "type": kind} for name, kind in _HEADER_FIELDS.items()]
-    return json.dumps(schema | {"fields": header + schema["fields"]})
+    one record."""
+    return Decoded(record, places, *decode_columns(codec, record, values))
 
 
 def _whole_or_not(

@@ -7,19 +7,18 @@ on 64-bit machines), so a batch is passed on without per-record Python code.
 
 import ctypes
 import json
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyruhvro
 from numpy.typing import NDArray
 
-from schemas.codec import MARKER, Schema
+from schemas.codec import Schema
+from schemas.columnar import encode_columns
 from schemas.domain import RUN_ID, SCHEDULED_AT, SEQUENCE, InputSpec
 from schemas.faults import IMPOSSIBLE, UNDECODABLE
 from schemas.records import EVENT_MS, KEY, Int64s
@@ -33,8 +32,6 @@ MESSAGE = np.dtype(
         "itemsize": 72,
     }
 )
-HEADER_FIELDS = ("tidegauge_marker", "tidegauge_fingerprint")
-MARKER_AS_INT = -98  # zigzag 195: as a varint C3 01
 JSON_UNSAFE = r'["\\\x00-\x1f]'
 _ARROW_TYPES = {
     "string": pa.string(),
@@ -95,7 +92,7 @@ class RecordBuilder:
     def batch(self, rows: Rows, topic: str) -> MessageBatch:
         """Encode rows of the input, sorted by scheduled time, for a topic."""
         columns = self._columns(rows)
-        values = encode_json(columns) if self._as_json else encode_avro(self._schema, columns)
+        values = encode_json(columns) if self._as_json else encode_columns(self._schema, columns)
         keys = rows.values[KEY]
         names = self._plan.records.keys(self._input.name).table(keys)
         messages = np.zeros(len(rows), MESSAGE)
@@ -176,34 +173,6 @@ def addresses(strings: pa.Array, index: "Int64s | slice") -> tuple[Int64s, Int64
     starts = ends[:-1][index].astype(np.int64)
     first = data.address if data is not None else 0
     return first + starts, ends[1:][index] - starts
-
-
-def encode_avro(schema: Schema, batch: pa.RecordBatch) -> pa.BinaryArray:
-    """Encode every row of a batch with the columns of a schema, in the order of the schema.
-
-    The bytes equal the codec's encoding of single records. The header is encoded as two additional
-    fields in front, so that whole values are in one buffer: an int whose encoding is the marker C3
-    01, and a double, which Avro writes as its 8 bytes, with the bits of the fingerprint.
-    """
-    if batch.num_rows == 0:
-        return pa.array([], pa.binary())
-    (fingerprint,) = struct.unpack("<d", schema.header[len(MARKER) :])
-    marker = pa.repeat(pa.scalar(MARKER_AS_INT, pa.int32()), len(batch))
-    prints = pa.array(np.full(len(batch), fingerprint))
-    columns = [marker, prints, *batch.columns]
-    whole = pa.RecordBatch.from_arrays(columns, [*HEADER_FIELDS, *batch.schema.names])
-    (values,) = pyruhvro.serialize_record_batch(whole, _with_header(schema.text), 1)
-    return values
-
-
-@cache
-def _with_header(text: str) -> str:
-    schema = json.loads(text)
-    header = [
-        {"name": field, "type": kind}
-        for field, kind in zip(HEADER_FIELDS, ("int", "double"), strict=True)
-    ]
-    return json.dumps({**schema, "fields": header + schema["fields"]})
 
 
 def encode_json(batch: pa.RecordBatch) -> pa.BinaryArray:

@@ -8,6 +8,7 @@ import pyarrow as pa
 from schemas.catalogue import DEAD_LETTER
 from schemas.codec import said_by
 from services.store.blocks import block, blocks
+from services.store.columns import column_blocks
 from services.store.rows import Record, Rows, UnusableError, project, stand_in
 from services.store.tables import Table
 
@@ -51,7 +52,10 @@ def batch_blocks(
     table: Table, records: Sequence[Record], producer: str, max_rows: int
 ) -> tuple[Batch, list[pa.Table]]:
     """Translate records, and create the blocks to insert. Only records whose rows Arrow rejects
-    become unusable."""
+    become unusable. The rows of columns that were decoded as such are in the blocks alone."""
+    found = column_blocks(table, records, max_rows)
+    if found is not None:
+        return Batch([], [], {}), found
     batch = translate(table, records, producer)
     try:
         return batch, list(blocks(table, batch.rows, max_rows))

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from schemas import catalogue, codec
 from services.runtime.grafana_macros import TimeRange
-from services.store.batch import translate
+from services.store.batch import batch_blocks, translate
 from services.store.blocks import blocks
 from services.store.chdb_engine import ChdbEngine
 from services.store.ddl import DDL_DIR, ddl_statements
@@ -107,7 +107,7 @@ def _project(engine: ChdbEngine) -> float:
 def _projected(engine: ChdbEngine, table: Table, records: Sequence[Record]) -> int:
     """Number of rows projected from records."""
     rows = 0
-    for block in blocks(table, translate(table, records, "bench").rows, StoreSettings().batch_rows):
+    for block in batch_blocks(table, records, "bench", StoreSettings().batch_rows)[1]:
         _insert(engine, table, block)
         rows += block.num_rows
     return rows
