@@ -38,7 +38,7 @@ class CollectorSettings(ServiceSettings):
     @classmethod
     def _other_names(cls, targets: dict[str, Target]) -> dict[str, Target]:
         if NAME in targets:
-            raise ValueError(f"must not be called {NAME}: that is the cluster itself")
+            raise ValueError(f"must not be named {NAME}, which is the cluster itself")
         return targets
 
     @property

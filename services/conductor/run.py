@@ -296,7 +296,7 @@ class Run:
 
     def _domain(self) -> DomainSpec:
         if self.request.domain is None:
-            raise RunEndedError("The run was requested by an earlier version of Tidegauge.")
+            raise RunEndedError("An earlier version of Tidegauge requested the run.")
         return self.request.domain
 
     def _await(self, done: Callable[[], bool], timeout_s: float, why: Callable[[], str]) -> None:

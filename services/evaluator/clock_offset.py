@@ -50,12 +50,12 @@ class ClockOffset:
         if self.is_ahead:
             return (
                 f"The generator's clock is at least {-self.offset_ms:.1f} ms ahead of the "
-                "broker's, so that latencies since the scheduled time would be too small."
+                "broker's, so latencies from the scheduled time would be too small."
             )
         if self.records and self.offset_ms > self._rules.max_clock_behind_ms:
             return (
                 f"No probe record was appended within {self.offset_ms:.0f} ms of its sending: the "
-                "generator's clock is behind the broker's, or the way is that long."
+                "generator's clock is behind the broker's, or the transit takes that long."
             )
         return ""
 

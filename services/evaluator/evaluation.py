@@ -33,7 +33,7 @@ KEEP_S = 900  # longer than a real-time batch, to recognise outputs repeated aft
 def domain_of(plan: RunPlan) -> DomainSpec:
     """The domain of a run's records. Raises NotJudgedError for a run of an earlier version."""
     if plan.request.domain is None:
-        raise NotJudgedError("This run was requested by a version that had no domains.")
+        raise NotJudgedError("This run was requested by a version without domains.")
     return plan.request.domain
 
 
@@ -45,8 +45,7 @@ def check_judged(plan: RunPlan, instances: int) -> None:
     if instances > 1 and len(set(partitions.values())) > 1:
         told = ", ".join(f"{topic} {count}" for topic, count in partitions.items())
         raise NotJudgedError(
-            "Several evaluators cannot judge topics that differ in how many partitions they have: "
-            f"{told}."
+            f"Several evaluators require the same number of partitions for all topics: {told}."
         )
     for name in (stage for one in request.pipelines for stage in request.stages_of(one)):
         spec = domain.stage(name)

@@ -231,12 +231,12 @@ def check_topics(consumer: Consumer, topics: tuple[str, ...]) -> None:
     known = consumer.list_topics(timeout=KAFKA_TIMEOUT_S).topics
     gone = [topic for topic in topics if topic not in known]
     if gone:
-        raise KafkaUnavailableError(f"topic {gone[0]} is not there")
+        raise KafkaUnavailableError(f"topic {gone[0]} does not exist")
     leaders = {p.leader for topic in topics for p in known[topic].partitions.values()}
     if len(leaders) != 1:
         raise TimestampError(
-            f"brokers {sorted(leaders)} lead the partitions of this run; one must lead all, "
-            "because latencies are differences of one clock"
+            f"brokers {sorted(leaders)} lead the partitions of this run; one broker must lead all, "
+            "because a latency is the difference of two timestamps of one clock"
         )
 
 
@@ -249,6 +249,6 @@ def check_kept(consumer: Consumer, begins: dict[TopicPartition, int]) -> None:
         low, high = watermarks(consumer, confluent_kafka.TopicPartition(*place))
         if not low <= begin <= high:  # above: the topic was recreated
             raise DeletedError(
-                f"Records of {place[0]} that the run began with are no longer kept, so it cannot "
-                "be counted again."
+                f"The first records of the run in {place[0]} are no longer retained, so the run "
+                "cannot be recounted."
             )

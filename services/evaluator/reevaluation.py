@@ -88,14 +88,16 @@ def past_run(commands: list[Record], run_id: str) -> PastRun:
     """A run as its commands describe it. Raises CannotEvaluateError."""
     mine = {one["command"]: one for one in commands if one["run_id"] == run_id}
     if "prepare" not in mine or "start" not in mine:
-        raise CannotEvaluateError(f"No run {run_id} was started, as far back as commands are kept.")
+        raise CannotEvaluateError(f"The retained commands do not start run {run_id}.")
     if "stop" not in mine:
         raise CannotEvaluateError(f"Run {run_id} has not ended.")
     try:
         plan = RunPlan.model_validate_json(mine["prepare"]["body"])
         phases = PhasePlan.model_validate_json(mine.get("measure", mine["start"])["body"])
     except ValidationError as error:
-        raise CannotEvaluateError(f"Run {run_id} does not fit today's protocol: {error}") from error
+        raise CannotEvaluateError(
+            f"Run {run_id} does not match the current protocol: {error}"
+        ) from error
     return PastRun(plan, phases, mine["prepare"]["issued_at"], mine["stop"]["issued_at"])
 
 
@@ -134,7 +136,7 @@ def _count(
         if reached(frontier.positions, ends):
             return
         if time.monotonic() > deadline_s:
-            raise CannotEvaluateError("The records of the run do not come from the broker.")
+            raise CannotEvaluateError("The broker did not deliver the records of the run.")
         for read in reader.read(settings.batch_records, READ_S):
             deadline_s = time.monotonic() + READ_TIMEOUT_S
             evaluation.add(read.batch)
@@ -153,8 +155,8 @@ def show(past: PastRun, differences: list[Difference], counted: dict[str, int]) 
         print(f"  … and {len(others) - MAX_LINES} more")
     if explained:
         print(
-            f"  {len(explained)} counts of the cool-down differ, which is not judged: the run was "
-            "stopped while outputs were still to come."
+            f"  {len(explained)} counts of the cool-down differ, which is expected: the run was "
+            "stopped before all outputs arrived."
         )
     print("DIFFERENT from the live result." if others else "EQUAL to the live result.")
     return 1 if others else 0

@@ -245,7 +245,7 @@ class RunSession:
             state.evaluation.advance(frontier.input_ms, frontier.output_ms)
             state.publication.publish(state.evaluation, frontier.positions)
         except NotRepeatableError as error:
-            self.fail(f"What was published of this run cannot be repeated: {error}.")
+            self.fail(f"The published results of this run cannot be reproduced: {error}.")
             return
         except RECORD_ERRORS as error:
             self._fail_uncounted("its topics", error)
@@ -319,7 +319,7 @@ class RunSession:
         finally:
             consumer.close()
         if not self._shard.of(plan.start_offsets):
-            self.fail(f"No partition is left for evaluator {self._shard.index}: there are too few.")
+            self.fail(f"Evaluator {self._shard.index} has no partition: there are too few.")
         elif say_ready:
             topics = plan.request.input_topics
             inputs = {topic: plan.start_offsets[topic] for topic in topics}

@@ -84,13 +84,13 @@ class Gateway:
     def _tell(self, way_in: WayIn) -> None:
         self._is_told = True
         if way_in.error:
-            self._fail(self._run_id, f"the gateway cannot go on: {way_in.error}")
+            self._fail(self._run_id, f"the gateway stopped: {way_in.error}")
             return
         detail = {"transport": self._transport} | way_in.figures
         self._events.lifecycle(protocol.WAY_IN, self._run_id, detail=detail)
 
     def _keep_refused(self, refusal: Refusal) -> None:
-        reason = f"no frame of the run: {refusal.reason}"
+        reason = f"not a frame of the run: {refusal.reason}"
         frame = Refused(f"gateway:{self._transport}", refusal.data, reason)
         self._events.dead_letter(frame, reason, self._run_id)
 

@@ -100,7 +100,7 @@ class TcpReceiver:
                 yield from self._read(key.data)
         limit_s = time.monotonic() - PATIENCE_S
         for one in [each for each in self._connections if each.buffer and each.begun_s < limit_s]:
-            yield self._refused(one, "the frame did not come to its end in time")
+            yield self._refused(one, "the frame was not completed in time")
 
     def keep_bounds(self) -> None:
         """See Receiver. Excess connections wait in the backlog until `receive` accepts them."""
@@ -138,7 +138,7 @@ class TcpReceiver:
             data = b""
         if not data:
             if one.buffer:
-                yield self._refused(one, "the connection ended within a frame")
+                yield self._refused(one, "the connection closed within a frame")
             else:
                 self._drop(one)
             return
@@ -148,7 +148,7 @@ class TcpReceiver:
         while len(one.buffer) - at >= LENGTH.size:
             (length,) = LENGTH.unpack_from(one.buffer, at)
             if length > MAX_FRAME_BYTES:
-                yield self._refused(one, f"a frame of {length} bytes is announced")
+                yield self._refused(one, f"a frame of {length} bytes exceeds the limit")
                 return
             begin, end = at + LENGTH.size, at + LENGTH.size + length
             if end > len(one.buffer):

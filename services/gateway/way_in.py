@@ -121,9 +121,9 @@ class WayIn:
 
     def _check(self, frame: Frame) -> None:
         if frame.tag != self._tag:
-            raise FrameError("it is of another run")
+            raise FrameError("it belongs to another run")
         if frame.topic >= len(self._topics) and frame.topic not in (END, HELLO):
-            raise FrameError(f"the domain has no input of number {frame.topic}")
+            raise FrameError(f"the domain has no input number {frame.topic}")
 
     def _refuse(self, what: Refusal) -> None:
         self.arrivals.refused += 1

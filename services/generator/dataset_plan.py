@@ -176,12 +176,12 @@ def dataset_plan(
     if held > MAX_HELD_RECORDS:
         raise ValueError(
             f"faults.late and late_ms would hold back {held:,.0f} records at a time, "
-            f"and at most {MAX_HELD_RECORDS:,} can be held"
+            f"more than the limit of {MAX_HELD_RECORDS:,}"
         )
     for one in domain.inputs:
         if faults.impossible and one.impossible is None:
             raise ValueError(
-                f"the domain {domain.name} does not say what an impossible record of {one.name} is"
+                f"the domain {domain.name} does not define an impossible record of {one.name}"
             )
     return DatasetPlan(request, domain, records, shape, Shard(index, count, len(records.turn)))
 

@@ -76,8 +76,8 @@ class OwnRecords:
         lengths = {len(values.get(name, ())) for name in (KEY, EVENT_MS, *values)}
         if lengths != {len(part.sequences)}:
             raise DomainCodeError(
-                f"records.py of {self._name} must give {KEY}, {EVENT_MS} and all other values for "
-                f"each of {len(part.sequences)} records"
+                f"records.py of {self._name} must return {KEY}, {EVENT_MS} and all other values "
+                f"for each of {len(part.sequences)} records"
             )
         return values
 

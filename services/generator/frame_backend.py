@@ -104,7 +104,7 @@ class TcpLink:
         return True
 
     def _broken(self, error: OSError) -> None:
-        self.last_error = f"the connection to the gateway broke: {error}"
+        self.last_error = f"the connection to the gateway was lost: {error}"
         self._retry_s = time.monotonic() + RECONNECT_S
         self._rest.clear()  # it may start in the middle of a frame
         if self._socket is not None:

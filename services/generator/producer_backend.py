@@ -117,7 +117,7 @@ def open_backend(
         queues = PartitionQueues(bound, BATCH_RECORDS, settings.generator_delivery_timeout_s)
         return BatchProducer(library, properties, partitions, queues, in_order)
     if settings.generator_client == "batch":
-        raise ClientError("librdkafka's functions for batches cannot be found")
+        raise ClientError("librdkafka's batch functions were not found")
     return RecordProducer(properties)
 
 

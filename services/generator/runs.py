@@ -126,7 +126,7 @@ class Runs:
         except (KafkaException, KafkaUnavailableError, BufferError) as error:
             self._fail(run.run_id, f"the generator cannot reach the broker: {error}")
         except ValueError as error:
-            self._fail(run.run_id, f"the generator cannot make probe traffic: {error}")
+            self._fail(run.run_id, f"the generator cannot create probe traffic: {error}")
 
     def abandon(self, reason: str) -> None:
         """End the current run immediately, if there is one."""
@@ -145,7 +145,7 @@ class Runs:
         if workload.transport != "kafka" and generators > 1:
             # Acknowledgements are derived from the growth of whole topics.
             raise InputError(
-                f"a load by {workload.transport} needs one generator, and there are {generators}; "
+                f"the transport {workload.transport} supports one generator, not {generators}; "
                 "leave out --transport, or set TIDEGAUGE_GENERATOR_INSTANCE_COUNT to 1"
             )
         dataset = self._dataset_plan(plan)
@@ -177,7 +177,7 @@ class Runs:
         letters of the run. Raises ValueError with one sentence."""
         request, settings = plan.request, self._settings
         if request.domain is None:
-            raise InputError("the request is of a version before domains")
+            raise InputError("the request is from a version without domains")
         domain = trusted_domain(request.domain, settings.data)
         objection = content_objection(request.workload.content, settings.data)
         if objection is not None:
@@ -223,7 +223,7 @@ class Runs:
         self._events.flush()
         if loading.thread.error is not None:
             error = loading.thread.error
-            self._fail(run.run_id, f"the generator could not go on sending: {error}")
+            self._fail(run.run_id, f"the generator stopped sending: {error}")
             return
         statistics, shard = loading.statistics, run.plan.shard
         finished = LoadFinished(

@@ -137,7 +137,7 @@ class ReplayShape:
 
     def __init__(self, times_us: Int64s, period_us: int, per_time: int) -> None:
         if not len(times_us) or period_us <= int(times_us[-1]):
-            raise ValueError("a replay needs recorded times, and a period beyond the last one")
+            raise ValueError("a replay needs recorded times and a period after the last one")
         self._times_us = times_us
         self._period_us = period_us
         self._per_time = per_time
@@ -161,7 +161,7 @@ class ReplayShape:
 def shape_of(load: Load) -> LoadShape:
     """The shape of a workload's load, except for a replay, whose times come from its data."""
     if load.shape == "replay":
-        raise ValueError("a replay has no shape without its recorded times")
+        raise ValueError("the shape of a replay needs its recorded times")
     if load.shape == "constant" and not load.for_s:
         return ConstantShape(load.rate_per_second)
     return GridShape(curve_of(load))

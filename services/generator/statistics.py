@@ -200,8 +200,8 @@ def load_summary(load: Load, max_delay_us: int, last_error: str = "") -> tuple[s
     said = [f"The largest send delay was {late_ms:.1f} ms."]
     for burst in _bursts(load):
         said.append(
-            f"Bursts of {burst.burst_records} records within {burst.burst_ms} ms left within "
-            f"{burst.burst_ms + late_ms:.1f} ms at most: {late_ms:.1f} ms late."
+            f"Bursts of {burst.burst_records} records within {burst.burst_ms} ms were sent within "
+            f"at most {burst.burst_ms + late_ms:.1f} ms, {late_ms:.1f} ms late."
         )
     if last_error:
         said.append(f"The last error of the Kafka client: {last_error}.")

@@ -130,7 +130,7 @@ class Agent:
         found = {name: reason for name, reason in objections.items() if reason is not None}
         run_id = plan.request.run_id
         for name, reason in found.items():
-            detail = {"reason": f"{name} is not started: {reason}"}
+            detail = {"reason": f"{name} was not started: {reason}"}
             self._events.lifecycle(protocol.FAILED, run_id, pipeline=name, detail=detail)
             self._log.warning("pipeline_refused", run_id=run_id, pipeline=name, reason=reason)
         return bool(found)
@@ -224,7 +224,7 @@ class Agent:
         self._log.error("pipeline_ended", run_id=session.run_id, pipeline=name, code=code)
         if member.state != "ended":
             line_of_log = last_meaningful_line(read_tail(process.log))
-            reason = f"the program of {name} ended (exit code {code}): {line_of_log}"
+            reason = f"the program of {name} exited (code {code}): {line_of_log}"
             if not self._restart(session, member, process, reason):
                 self._fail(session, member, reason)
 

@@ -66,14 +66,14 @@ def _parsed(raw: bytes) -> Line | str:
     try:
         return LINE.validate_json(raw)
     except ValidationError as error:
-        return f"no line of the contract ({first_mistake(error)}): {text}"
+        return f"not a line of the contract ({first_mistake(error)}): {text}"
     except (ValueError, RecursionError) as error:
-        return f"no line of the contract ({error}): {text}"
+        return f"not a line of the contract ({error}): {text}"
 
 
 def refused(line: UndecodableLine, pipeline: str) -> Refused:
     """A record that a program could not decode, with the reason as a sentence."""
     said = len(line.value or b"")
-    cut = f"; its value of {line.bytes} bytes is cut to {said}" if line.bytes > said else ""
+    cut = f"; its value of {line.bytes} bytes was truncated to {said}" if line.bytes > said else ""
     reason = f"{pipeline}: the value cannot be decoded{cut}"
     return Refused(line.topic, line.value, reason, line.partition, line.offset)

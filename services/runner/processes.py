@@ -171,4 +171,4 @@ def last_meaningful_line(text: str) -> str:
     """The last log line that is neither blank nor part of a stack trace."""
     lines = (line.strip() for line in reversed(text.splitlines()))
     found = next((line for line in lines if line and not line.startswith(NOT_MEANINGFUL)), "")
-    return found[:REASON_CHARACTERS] or "its log says nothing"
+    return found[:REASON_CHARACTERS] or "its log has no message"

@@ -98,7 +98,7 @@ def engine_plan(
     request = plan.request
     domain = request.domain_of(pipeline.name)
     if domain is None:
-        raise ValueError("the run names no domain; it was asked for by an earlier version")
+        raise ValueError("the run has no domain; it was requested by an earlier version")
     outputs = {
         stage: catalogue.output_topic(pipeline.name, stage) for stage in request.stages_of(pipeline)
     }

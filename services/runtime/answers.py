@@ -24,7 +24,7 @@ def answer_to(request: urllib.request.Request | str, timeout_s: float) -> bytes:
         except urllib.error.HTTPError as error:
             raise RefusedError(error.read().decode(errors="replace").strip()) from error
     except HTTPException as error:
-        raise OSError(f"its answer broke off: {error!r}") from error
+        raise OSError(f"its answer is incomplete: {error!r}") from error
 
 
 def opener(url: str) -> urllib.request.OpenerDirector:

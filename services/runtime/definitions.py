@@ -79,7 +79,7 @@ def load_pipelines(given: Sequence[str]) -> tuple[Pipeline, ...]:
                 one for one, pipeline in zip(given, found, strict=True) if pipeline.name == name
             ]
             raise DefinitionError(
-                f"Pipelines of one run need different names; {' and '.join(files)} say"
+                f"Pipelines of one run need different names; {' and '.join(files)} have"
                 f" name = {name!r}."
             )
     return found
@@ -93,7 +93,7 @@ def defined_in(name: str, directory: Path) -> str:
 def _running_elsewhere(name: str, directory: Path) -> Pipeline:
     if (directory / f"{name}.toml").is_file():
         return _pipeline(name, directory)
-    summary = "A program that is no part of Tidegauge and runs already."
+    summary = "An external program that is already running."
     try:
         return checked_pipeline({"name": name, "summary": summary, "engine": "external"})
     except ValidationError as error:

@@ -185,7 +185,7 @@ def _schema(path: Path) -> tuple[str, str]:
         raw = _without_docs(json.loads(path.read_text()))
         return raw["name"], json.dumps(raw, separators=(",", ":"))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError(f"{path.name} is no Avro schema with a name: {said_by(error)}") from error
+        raise ValueError(f"{path.name} is not a named Avro schema: {said_by(error)}") from error
 
 
 def _without_docs(schema: Any) -> Any:
@@ -203,7 +203,8 @@ def _with_table(folder: Path, stage: dict[str, Any], schemas: dict[str, str]) ->
     if not isinstance(table, dict) or "file" not in table:
         return stage
     path = (folder / str(table["file"])).resolve()
-    _check(path.is_relative_to(folder.resolve()), f"the table {table['file']} lies elsewhere")
+    is_inside = path.is_relative_to(folder.resolve())
+    _check(is_inside, f"the table {table['file']} is outside the folder")
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     key, columns = table["key"], table["columns"]

@@ -214,7 +214,7 @@ def reason_against(ability: Ability, domain: DomainSpec, stage: Stage) -> str:
     for step in domain.chain(stage):
         if step.needs in ability.cannot and (step.name == stage or step.kind not in inline):
             because = ability.cannot[step.needs]  # type: ignore[index]
-            return because if step.name == stage else f"it is made of {step.name}; {because}"
+            return because if step.name == stage else f"it depends on {step.name}; {because}"
     return ""
 
 

@@ -121,7 +121,7 @@ class Events:
         key, value = message.key(), message.value()
         for name, whole, most in (("key", key, MAX_KEY_BYTES), ("value", value, MAX_VALUE_BYTES)):
             if whole is not None and len(whole) > most:
-                reason = f"its {name} of {len(whole)} bytes is cut to {most}; {reason}"
+                reason = f"its {name} of {len(whole)} bytes was truncated to {most}; {reason}"
         record = {
             "run_id": run_id,
             "time": self._clock(),

@@ -90,7 +90,7 @@ def _replace_variables(sql: str, variables: Mapping[str, Value]) -> str:
         value = _value(name, variables)
         values = [value] if isinstance(value, str) else list(value)
         if ALL in values:
-            raise MacroError(f"${name} is used outside $__conditionalAll, and all is chosen.")
+            raise MacroError(f"${name} is used outside $__conditionalAll, but its value is All.")
         if found[3] not in FORMATS:
             raise MacroError(f"${{{name}:{found[3]}}}: formats are sqlstring, csv and raw.")
         return FORMATS[found[3]](values)
@@ -148,7 +148,7 @@ def _macro(name: str, arguments: list[str], time_range: TimeRange, interval_s: i
     if name in constants:
         return constants[name]
     if len(arguments) != 1:
-        raise MacroError(f"$__{name} is not known here, or needs one argument.")
+        raise MacroError(f"$__{name} is unknown, or needs one argument.")
     column = arguments[0].strip()
     of_column = {
         "timeFilter": f"{column} >= {from_s} AND {column} <= {to_s}",
@@ -156,7 +156,7 @@ def _macro(name: str, arguments: list[str], time_range: TimeRange, interval_s: i
         "timeInterval": f"toStartOfInterval(toDateTime({column}), INTERVAL {interval_s} second)",
     }
     if name not in of_column:
-        raise MacroError(f"$__{name} is not known here.")
+        raise MacroError(f"$__{name} is unknown.")
     return of_column[name]
 
 
@@ -177,4 +177,4 @@ def _arguments(sql: str, start: int) -> tuple[list[str], int]:
             begin = place + 1
         if depth == 0:
             return [each for each in arguments if each.strip()], place + 1
-    raise MacroError("A bracket of a macro is not closed.")
+    raise MacroError("A bracket of a macro is unclosed.")

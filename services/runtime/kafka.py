@@ -115,9 +115,9 @@ def partition_ids(consumer: Consumer, topic: str) -> tuple[int, ...]:
     KafkaUnavailableError if the broker does not return them, KafkaException."""
     found = consumer.list_topics(topic, timeout=KAFKA_TIMEOUT_S).topics.get(topic)
     if found is None or (found.error and found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART):
-        raise NoTopicError(f"topic {topic} is not there")
+        raise NoTopicError(f"topic {topic} does not exist")
     if found.error is not None or not found.partitions:
-        reason = found.error.str() if found.error else "the broker names no partition"
+        reason = found.error.str() if found.error else "the broker returned no partition"
         raise KafkaUnavailableError(f"topic {topic} cannot be read: {reason}")
     return tuple(sorted(found.partitions))
 

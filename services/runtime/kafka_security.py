@@ -58,7 +58,7 @@ def security(properties: Mapping[str, str]) -> Security:
         key_password=properties.get("ssl.key.password", ""),
     )
     if found.protocol not in (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL):
-        raise ValueError(f"security.protocol {found.protocol} is none of Kafka's")
+        raise ValueError(f"security.protocol {found.protocol} is unknown")
     if found.is_authenticated and found.mechanism not in _LOGIN_MODULES:
         known = ", ".join(_LOGIN_MODULES)
         raise ValueError(f"sasl.mechanism must be one of {known}, not {found.mechanism or 'empty'}")

@@ -94,10 +94,10 @@ def restrict(rules: Rules) -> None:
     """
     version = abi()
     if version < MIN_ABI:
-        raise LandlockError(f"this kernel has no Landlock, or an old one (ABI {version})")
+        raise LandlockError(f"this kernel has no Landlock, or an old version (ABI {version})")
     threads = len(os.listdir("/proc/self/task"))
     if threads != 1:
-        raise LandlockError(f"there are {threads} threads already, which would not be restricted")
+        raise LandlockError(f"{threads} threads are already running and would not be restricted")
     ruleset = _new_ruleset(version, rules)
     try:
         handled = _handled(version)

@@ -33,6 +33,6 @@ def ephemeral_hint(base_port: int, path: str = EPHEMERAL_RANGE) -> str:
     if base_port > last or base_port + max(PORT_OFFSETS.values()) < first:
         return ""
     return (
-        f"base port {base_port} is in the range {first} to {last}, of which the system takes ports"
-        " for outgoing connections"
+        f"base port {base_port} is in the range {first} to {last}, which the system uses for"
+        " outgoing connections"
     )

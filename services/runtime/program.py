@@ -33,7 +33,7 @@ def read_plan() -> EnginePlan:
     try:
         return EnginePlan.model_validate_json(Path(sys.argv[-1]).read_bytes())
     except (OSError, ValueError) as error:
-        sys.exit(f"{sys.argv[-1]} is no plan of a pipeline: {' '.join(str(error).split())[:600]}")
+        sys.exit(f"{sys.argv[-1]} is not a pipeline plan: {' '.join(str(error).split())[:600]}")
 
 
 class Voice:

@@ -81,7 +81,7 @@ def values_of(
 ) -> dict[str, Any]:
     """The values of a row; columns maps fields to its columns. Raises ValueError."""
     if isinstance(row, str):
-        raise ValueError("the row has another number of columns than the header")
+        raise ValueError("the row has more or fewer columns than the header")
     values: dict[str, Any] = {}
     for one in fields:
         column = columns[one.name]

@@ -78,7 +78,7 @@ def read_spans(consumer: Consumer, spans: Spans) -> Iterator[Message]:
     deadline_s = time.monotonic() + KAFKA_TIMEOUT_S
     while left:
         if time.monotonic() > deadline_s:
-            raise KafkaUnavailableError(f"the records of {sorted(left)} did not come")
+            raise KafkaUnavailableError(f"the records of {sorted(left)} did not arrive")
         for message in consumer.consume(10_000, READ_S):
             deadline_s = time.monotonic() + KAFKA_TIMEOUT_S
             place = (message.topic(), message.partition())

@@ -83,7 +83,7 @@ def _turns(
         "a workload without kills": bool(workload.kills),
         "pipelines that start before the load": workload.pipelines_start_s > 0,
         "a workload without late records": workload.faults.late > 0,
-        "records that come straight to Kafka": workload.has_gateway,
+        "records sent directly to Kafka": workload.has_gateway,
         "pipelines that Tidegauge starts": any(
             one.engine == "external" and not one.settings.get("command") for one in pipelines
         ),

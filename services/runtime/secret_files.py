@@ -80,7 +80,7 @@ def _read(path: Path) -> str:
         os.close(descriptor)
     if found is None or len(found) < MIN_CHARACTERS:
         raise SecretFileError(
-            f"the secret {path} {_mistake(found)}; remove it, and a new one is made"
+            f"the secret {path} {_mistake(found)}; remove it, and a new one is created"
         )
     return found
 
@@ -92,7 +92,7 @@ def _check_private(path: Path, descriptor: int) -> None:
     read_only = bool(os.fstatvfs(descriptor).f_flag & os.ST_RDONLY)
     objection = openness(found.st_uid, stat.S_IMODE(found.st_mode), os.geteuid(), read_only)
     if objection is not None:
-        raise SecretFileError(f"the secret {path} {objection}; remove it, and a new one is made")
+        raise SecretFileError(f"the secret {path} {objection}; remove it, and a new one is created")
 
 
 def openness(owner: int, mode: int, us: int, read_only_mount: bool) -> str | None:
@@ -102,7 +102,7 @@ def openness(owner: int, mode: int, us: int, read_only_mount: bool) -> str | Non
     if owner not in (us, 0):
         return f"belongs to another user (uid {owner})"
     allowed = 0o700 if owner == us else 0o740
-    return f"is open to others (mode {mode:04o})" if mode & ~allowed else None
+    return f"is accessible to other users (mode {mode:04o})" if mode & ~allowed else None
 
 
 def _text(data: bytes) -> str | None:
@@ -114,7 +114,7 @@ def _text(data: bytes) -> str | None:
 
 def _mistake(found: str | None) -> str:
     if found is None:
-        return "is not one line of text"
+        return "is not a single line of text"
     return f"has fewer than {MIN_CHARACTERS} characters" if found else "is empty"
 
 

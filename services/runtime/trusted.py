@@ -88,7 +88,7 @@ def pipeline_objection(
         known = load_pipeline(name, directory)
     if pipeline == known:
         return None
-    what = "says otherwise" if known else "does not exist"
+    what = "differs" if known else "does not exist"
     return f"pipelines/{pipeline.name}.toml on the agent's machine {what}"
 
 
@@ -104,7 +104,7 @@ def content_objection(content: Content, data: Path, directory: Path = WORKLOADS_
                 checked(workload, load_domain(workload.domain)).content,
             ):
                 return None
-    return f"no workload on the generator's machine reads {content.path} in this way"
+    return f"no workload on the generator's machine reads {content.path} with these options"
 
 
 def trusted_domain(spec: DomainSpec, data: Path, directory: Path = DOMAINS_DIR) -> Domain:
@@ -119,7 +119,7 @@ def trusted_domain(spec: DomainSpec, data: Path, directory: Path = DOMAINS_DIR) 
         kept = json.loads(_domain_place(data, spec).read_text())
         found = load_domain(kept["folder"])
     except (OSError, ValueError, KeyError) as error:
-        what = "says otherwise" if found else "does not exist"
+        what = "differs" if found else "does not exist"
         raise DefinitionError(f"domains/{spec.name} on this machine {what}.") from error
     if folder_digest(found.folder) != kept["sha256"]:
         raise DefinitionError(

@@ -34,7 +34,7 @@ def read_watch(path: Path) -> Watch:
     except ValidationError as error:
         raise DefinitionError(f"{path}: {first_mistake(error)}.") from error
     if watch.has_secrets and mode & _OTHERS:
-        raise DefinitionError(f"{path} holds a secret and others may read it: chmod 600 {path}")
+        raise DefinitionError(f"{path} has a secret and is readable by others: chmod 600 {path}")
     return _with_schemas(watch, path.parent)
 
 

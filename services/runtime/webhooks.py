@@ -63,7 +63,7 @@ class Webhook(BaseModel):
 def check_address(url: str) -> None:
     """Raise ValueError for an address that is not allowed. The text does not repeat the address."""
     if not url.isascii() or not url.isprintable() or " " in url:
-        raise ValueError("must have nothing but printable ASCII")
+        raise ValueError("must contain only printable ASCII")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
@@ -72,7 +72,7 @@ def check_address(url: str) -> None:
     if not host or "@" in parts.netloc or port == 0:
         raise ValueError("must be https://host[:port]/path, without a user")
     if parts.scheme != "https" and not (parts.scheme == "http" and host in LOOPBACK):
-        raise ValueError("must be https://…; http:// is for this machine only")
+        raise ValueError("must be https://…; http:// is allowed for this machine only")
 
 
 class WebhookSettings(ServiceSettings):

@@ -63,7 +63,7 @@ def decode_json(value: bytes) -> Any:
     try:
         return json.loads(value)
     except (ValueError, RecursionError) as error:
-        raise UndecodableError(f"no JSON: {said_by(error)}") from error
+        raise UndecodableError(f"not JSON: {said_by(error)}") from error
 
 
 def parsed(schemas: list[Any]) -> Any:
@@ -83,7 +83,7 @@ def parsed(schemas: list[Any]) -> Any:
         AttributeError,
         RecursionError,
     ) as error:
-        raise ValueError(f"no Avro schema: {said_by(error)}") from error
+        raise ValueError(f"not an Avro schema: {said_by(error)}") from error
     return found
 
 
@@ -106,7 +106,7 @@ def confluent_avro(ids: SchemaIds) -> Decode:
         schema = schemas.get(frame)
         if schema is None:
             if len(value) < FRAME_BYTES or value[0]:
-                raise UndecodableError("it does not begin with 0 and the id of a schema")
+                raise UndecodableError("it does not start with 0 and a schema id")
             try:
                 schema = parsed(ids.schema(int.from_bytes(frame[1:], "big")))
             except ValueError as error:
@@ -129,8 +129,8 @@ def _single_object(texts: tuple[str, ...]) -> Decode:
         schema = schemas.get(value[:HEADER_BYTES])
         if schema is None:
             is_marked = value[:2] == MARKER and len(value) >= HEADER_BYTES
-            what = f"fingerprint {value[2:HEADER_BYTES].hex()}" if is_marked else "begin"
-            raise UndecodableError(f"its {what} is that of no schema that was given")
+            what = f"fingerprint {value[2:HEADER_BYTES].hex()}" if is_marked else "beginning"
+            raise UndecodableError(f"its {what} matches none of the given schemas")
         return datum(schema, value, HEADER_BYTES)
 
     return decode
@@ -143,7 +143,7 @@ def datum(schema: Any, value: bytes, start: int = 0) -> Any:
     try:
         record = fastavro.schemaless_reader(stream, schema, None)
     except Exception as error:  # fastavro raises many kinds for corrupt data
-        raise UndecodableError(f"no record of its schema: {said_by(error)}") from error
+        raise UndecodableError(f"not a record of its schema: {said_by(error)}") from error
     if stream.tell() != len(value):
         raise UndecodableError("it has trailing bytes")
     return record
@@ -157,7 +157,7 @@ def _protobuf(topic: WatchedTopic) -> Decode:
         try:
             return _Message(message.FromString(value[_frame_end(value) :] if framed else value))
         except ProtobufError as error:
-            raise UndecodableError(f"no {topic.message}: {said_by(error)}") from error
+            raise UndecodableError(f"not a {topic.message}: {said_by(error)}") from error
 
     return decode
 
@@ -173,7 +173,7 @@ def message_of(descriptors: str, name: str) -> Any:
     except KeyError as error:
         raise ValueError(f"the descriptor set has no message {name}") from error
     except Exception as error:  # any kind, depending on the defect
-        raise ValueError(f"no descriptor set: {said_by(error)}") from error
+        raise ValueError(f"not a descriptor set: {said_by(error)}") from error
 
 
 class _Message:
@@ -208,7 +208,7 @@ def _frame_end(value: bytes) -> int:
     """Start of the datum after Confluent's Protobuf header: 0, the schema id, and the message
     indexes as varints."""
     if len(value) <= FRAME_BYTES or value[0]:
-        raise UndecodableError("it does not begin with 0 and the id of a schema")
+        raise UndecodableError("it does not start with 0 and a schema id")
     count, place = _varint(value, FRAME_BYTES)
     for _ in range(count):
         _, place = _varint(value, place)
@@ -225,4 +225,4 @@ def _varint(value: bytes, place: int) -> tuple[int, int]:
         if byte < 0x80:
             return (number >> 1) ^ -(number & 1), place
         shift += 7
-    raise UndecodableError("its framing does not end")
+    raise UndecodableError("its framing is incomplete")

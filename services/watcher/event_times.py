@@ -30,7 +30,7 @@ def _iso(text: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise UndecodableError("its time is not by ISO 8601") from error
+        raise UndecodableError("its time is not in ISO 8601 format") from error
     zoned = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return (zoned - _BEGIN) // _MICROSECOND
 
@@ -44,4 +44,4 @@ def _number(text: str, unit: int) -> int:
     except (ArithmeticError, ValueError) as error:
         if isinstance(error, UndecodableError):
             raise
-        raise UndecodableError("its time is no number") from error
+        raise UndecodableError("its time is not a number") from error

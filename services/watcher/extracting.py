@@ -121,7 +121,7 @@ class Extractor:
         found = (find(message, record) for find in self._times)
         times = tuple(microseconds(one, self._time_format) for one in found)
         if times[0] >= times[-1] and len(times) > 1:
-            raise UndecodableError("its window ends before it has begun")
+            raise UndecodableError("its window ends before it begins")
         return times
 
     def _told_apart(self, message: Message, record: Any) -> bytes | None:
@@ -150,7 +150,7 @@ def _key(message: Message, kind: KeyFormat) -> Any:
     if kind == "text":
         return key
     if len(key) != KEY_BYTES[kind]:
-        raise UndecodableError(f"its key of {len(key)} bytes is no {kind}")
+        raise UndecodableError(f"its key of {len(key)} bytes is not of type {kind}")
     return int.from_bytes(key, "big", signed=True)
 
 

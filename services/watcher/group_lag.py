@@ -35,7 +35,7 @@ class GroupLag:
             except (KafkaException, FutureTimeoutError) as error:
                 if group not in self._failed:
                     self._failed.add(group)
-                    reason = str(error) or "it was not told in time"
+                    reason = str(error) or "Kafka did not report it in time"
                     self.troubles.append(
                         Trouble("group_not_read", {"group": group, "reason": reason})
                     )

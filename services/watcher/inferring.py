@@ -198,7 +198,7 @@ def written(
     best = found[0] if found else None
     name = "".join(c if c.isalnum() else "-" for c in inputs.topic.lower()).strip("-")[:40]
     yield f"# A guess from {len(inputs.messages)} records of {inputs.topic} and"
-    yield f"# {len(outputs.messages)} of {outputs.topic}. Look at every line."
+    yield f"# {len(outputs.messages)} of {outputs.topic}. Check every line."
     yield f'name = "{name or "watch"}"'
     yield ""
     yield "[kafka]"
@@ -214,12 +214,12 @@ def written(
         yield from _side(side, of, path)
     yield ""
     if best is None:
-        yield "# No path of the input has the values of one of the output: say what they share."
+        yield "# No path of the input has the values of a path of the output: set the identity."
         return
-    yield f"# {best.found:.0%} of the outputs have an identity that one of the inputs has, and"
-    yield f"# {best.distinct:.0%} of the inputs have one that no other has."
+    yield f"# {best.found:.0%} of the outputs have the identity of an input, and"
+    yield f"# {best.distinct:.0%} of the inputs have a unique identity."
     if best.distinct < GOOD:
-        yield "# An identity that comes again is paired in order; one that is unique is better."
+        yield "# Repeated identities are paired in order; unique ones are better."
     for other in found[1:4]:
         yield f"# Also: {other.input_path} = {other.output_path}, found {other.found:.0%}."
     yield from _relation(inputs, outputs, best)
@@ -233,9 +233,9 @@ def _side(side: str, of: Seen, path: str) -> Iterator[str]:
     if of.key != "text":
         yield f'key = "{of.key}"'
     if of.format == "avro-single-object":
-        yield "schemas = []  # .avsc files, beside this one"
+        yield "schemas = []  # .avsc files in the folder of this file"
     if of.format == "avro-confluent" and all(value is None for value in of.values):
-        yield "# No schema was found for these values: it needs --registry. It may be Protobuf."
+        yield "# No schema was found for these values: use --registry. They may be Protobuf."
     yield f"identity = {json.dumps([path], ensure_ascii=False)}"
 
 
@@ -251,7 +251,7 @@ def _relation(inputs: Seen, outputs: Seen, best: Guess) -> Iterator[str]:
     share = sum(between) / len(between) if between else 1.0
     yield ""
     yield "[relation]"
-    yield f"# {share:.0%} of the inputs that came while these outputs did have one."
+    yield f"# {share:.0%} of the inputs from the time of these outputs have an output."
     yield f'kind = "{"one_to_one" if share > GOOD else "filter"}"'
 
 

@@ -64,7 +64,7 @@ def load(path: Path) -> Saved | None:
     try:
         head = json.loads(data[:place])
         if head["version"] != VERSION:
-            raise ValueError(f"it is of version {head['version']}")
+            raise ValueError(f"its version is {head['version']}")
         for name, kind, count in head["arrays"]:
             arrays[name] = np.frombuffer(data, kind, count, place)
             place += arrays[name].nbytes

@@ -104,7 +104,7 @@ def end_left(name: str, settings: ServiceSettings, stop: threading.Event) -> Non
     try:
         before = Watch.model_validate_json(saved[1].get("definition", ""))
     except ValueError:
-        log.warning("not_concluded", reason="its position is that of another version")
+        log.warning("not_concluded", reason="its position is from another version")
         path.unlink()
         return
     try:

@@ -117,7 +117,7 @@ class WatchReader:
         """End offset of every partition being read. Raises KafkaUnavailableError."""
         found = self._ends()
         if found is None:
-            raise KafkaUnavailableError("the watched cluster does not say where its topics end")
+            raise KafkaUnavailableError("the watched cluster returns no end offsets")
         return found
 
     def begin(self, positions: dict[Place, int]) -> None:
@@ -220,7 +220,7 @@ class WatchReader:
     def _tell_silence(self, now: int) -> None:
         if now - self._known_ms > SILENT_MS:
             self._known_ms = 1 << 62  # once, until it is known again
-            reason = f"for {SILENT_MS // 1000} s it has not said where its topics end"
+            reason = f"it has returned no end offsets for {SILENT_MS // 1000} s"
             self.troubles.append(Trouble("not_readable", {"reason": f"{reason}: {self._silence}"}))
 
     def _tell_refusal(self, topic: str, error: KafkaError) -> None:

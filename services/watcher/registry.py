@@ -24,7 +24,7 @@ ASK_AGAIN_S: Final = 30.0
 MAX_BYTES: Final = 4 * 1024 * 1024
 MAX_REFERENCES: Final = 200
 MOST_UNKNOWN: Final = 10  # fetched per ASK_AGAIN_S
-TOO_MANY: Final = f"its schema is unknown, as are {MOST_UNKNOWN} others that were asked for lately"
+TOO_MANY: Final = f"its schema is unknown, like {MOST_UNKNOWN} others requested recently"
 
 
 class SchemaMissingError(ValueError):
@@ -56,7 +56,7 @@ class SchemaIds:
         if number in self._found:
             return self._found[number]
         if self._ask is None:
-            raise SchemaMissingError(f"schema {number} is in no file")
+            raise SchemaMissingError(f"no file contains schema {number}")
         for again_s, reason in (self._missing.get(number, (0.0, "")), self._others):
             if self._clock_s() < again_s:
                 raise SchemaMissingError(reason)
@@ -84,7 +84,7 @@ class SchemaIds:
         try:
             answer = self._ask(f"/schemas/ids/{number}")
             if answer.get("schemaType", "AVRO") != "AVRO":
-                raise SchemaMissingError(f"schema {number} is of the type {answer['schemaType']}")
+                raise SchemaMissingError(f"schema {number} has the type {answer['schemaType']}")
             before = self._referred(answer.get("references", ()), set())
             return [*before, json.loads(answer["schema"])]
         except (

@@ -154,11 +154,11 @@ def said_of_times(times: dict[str, set[str]], leaders: list[int], apart_ms: int 
     by_producers = sorted(topic for topic, kinds in times.items() if "CreateTime" in kinds)
     if by_producers:
         return (
-            f"The times of {', '.join(by_producers)} are CreateTime, by the clocks of producers: "
-            "latencies have the error of these clocks."
+            f"The timestamps of {', '.join(by_producers)} are CreateTime from producers: latencies "
+            "include the error of the producers' clocks."
         )
     if len(leaders) < 2:
-        return "All times are LogAppendTime, by the clock of one broker."
+        return "All timestamps are LogAppendTime from one broker."
     return (
         f"All times are LogAppendTime, by the clocks of {len(leaders)} brokers, which seem "
         f"{apart_ms or 0} ms apart: a latency between two of them has that error."

@@ -32,5 +32,5 @@ def objection(trouble: Trouble) -> str:
     if trouble.kind == "topic_deleted":
         return f"The topic {told['topic']} was deleted."
     if trouble.kind == "not_repeatable":
-        return "After a restart the topics did not say what they had said."
+        return "After a restart the topics returned different records."
     return ""

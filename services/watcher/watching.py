@@ -131,7 +131,7 @@ class Watching:
         self._publish(events)
         if watched.is_full:
             watched.halve()
-            runs.object(now, "From some moment on fewer identities were counted than before.")
+            runs.object(now, "The share of identities counted was reduced during the run.")
             share = watched.sampling.limit / WHOLE
             reason = "max_records inputs are remembered"
             self._troubles.append(Trouble("sampled", {"share": share, "reason": reason}))
@@ -215,7 +215,7 @@ class Watching:
         for run_id, name in published:
             self._note(run_id, name)
         for run in self.runs.begun:
-            self.runs.object(run, "It was ended before all of it had been counted again.")
+            self.runs.object(run, "It ended before everything was recounted.")
         list(self.watched.counting.slices.take())
 
     def _tell_lag(self) -> None:
@@ -246,4 +246,4 @@ class Watching:
 
     def _flush(self) -> None:
         if self.events.flush(BUS_WAIT_S) or self.events.failed:
-            raise BusSilentError("the bus does not acknowledge what was published")
+            raise BusSilentError("the bus does not acknowledge published events")

@@ -100,5 +100,5 @@ def test_the_page_leads_to_reports_of_ones_own_topics(reader: Reader) -> None:
     assert "The watch orders is ended" in said
     said = reader.type(AROUND)
     assert re.search(r"watch-orders-\d{8}-\d{6}", said)
-    assert "All times are LogAppendTime, by the clock of one broker." in said
+    assert "All timestamps are LogAppendTime from one broker." in said
     assert "The watch orders is ended." in said

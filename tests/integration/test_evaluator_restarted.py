@@ -28,7 +28,7 @@ pytestmark = pytest.mark.integration
 FLOW = TRAFFIC.input("flow").topic
 
 OUTPUTS = tuple(catalogue.output_topic("p", stage) for stage in TRAFFIC.stage_names)
-GONE = "Records of traffic.flow that the run began with are no longer kept"
+GONE = "The first records of the run in traffic.flow are no longer retained"
 # The evaluator with one method replaced, which raises an unexpected error.
 BREAKS = """
 import sys
@@ -165,4 +165,6 @@ def test_a_record_larger_than_its_dead_letter_may_be_does_not_stop_the_run(broke
         (letter,) = dead.until(run_id, len)
         bus.command("stop", run_id, Stop())
     assert letter["value"] == large[:900_000]
-    assert letter["reason"].startswith("its value of 3000000 bytes is cut to 900000; not in Avro")
+    assert letter["reason"].startswith(
+        "its value of 3000000 bytes was truncated to 900000; not in Avro"
+    )

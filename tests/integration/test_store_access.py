@@ -243,7 +243,7 @@ def test_a_password_that_was_cut_off_ends_the_store_with_a_sentence(tmp_path, na
         check=False,
     )
     mistake = "has fewer than 16 characters" if kept else "is empty"
-    sentence = f"the secret {path} {mistake}; remove it, and a new one is made"
+    sentence = f"the secret {path} {mistake}; remove it, and a new one is created"
     assert done.stderr.splitlines()[-1] == f"tidegauge: store: {sentence}"
     assert done.returncode == 1
     assert "Traceback" not in done.stderr

@@ -114,7 +114,7 @@ def test_every_count_is_that_of_a_brute_force_though_processes_are_killed(broker
     assert all(one["valid"] for one in found.values())
     assert sum(one["watch"]["refused"] for one in details) == 18
     assert {one["watch"]["times"] for one in details} == {
-        "All times are LogAppendTime, by the clock of one broker."
+        "All timestamps are LogAppendTime from one broker."
     }
 
 

@@ -73,7 +73,7 @@ def test_people_read_it_in_every_form(found, ask):
     show_report(console, found)
     lines = read_timelines("", found["run_id"], expired=found["seconds_expired"])
     for text in (console.export_text(), markdown(found), page(found, request, lines)):
-        assert "All times are LogAppendTime, by the clock of one broker." in text
+        assert "All timestamps are LogAppendTime from one broker." in text
         assert "1 missing" in text
         assert "send delay p50" not in text
 

@@ -323,8 +323,8 @@ def test_a_process_with_threads_is_not_told_to_stand_behind_a_wall(tmp_path):
         check=True,
     )
     assert done.stdout == (
-        "False The process can open every file of its user: there are 2 threads already, which"
-        " would not be restricted.\n"
+        "False The process can open every file of its user: 2 threads are already running"
+        " and would not be restricted.\n"
     )
 
 

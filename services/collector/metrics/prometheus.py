@@ -25,7 +25,7 @@ class Target(BaseModel):
         if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
             raise ValueError("must be http://host[:port]/path or https://…, without a user")
         if not url.isascii() or not url.isprintable() or " " in url:
-            raise ValueError("must have nothing but printable ASCII")
+            raise ValueError("must contain only printable ASCII")
         if parts.port == 0:
             raise ValueError("must have a port from 1 to 65535")
         return url

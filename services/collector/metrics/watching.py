@@ -90,7 +90,7 @@ class Watching:
             except queue.Empty:
                 break
         if not self._thread.is_alive():
-            raise RuntimeError("the thread that asks for metrics has ended")
+            raise RuntimeError("the thread that fetches metrics has stopped")
 
     def _ask_for_ever(self) -> None:
         next_s = time.monotonic()

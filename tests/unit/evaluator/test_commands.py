@@ -53,7 +53,7 @@ def test_a_run_of_a_version_that_had_no_domains(monkeypatch):
     monkeypatch.setattr(session, "assigned_consumer", lambda *_: Client())
     request = a_plan().request.model_copy(update={"domain": None})
     reason = failure_of(RunPlan(request=request, start_offsets={}).model_dump_json())
-    assert reason == "This run was requested by a version that had no domains."
+    assert reason == "This run was requested by a version without domains."
 
 
 def test_several_evaluators_refuse_a_stage_whose_records_they_do_not_share():

@@ -44,7 +44,7 @@ def test_topics_that_several_brokers_lead_are_refused(leaders):
 
 
 def test_a_topic_that_is_not_there_is_named():
-    with pytest.raises(KafkaUnavailableError, match=r"topic output\.p\.ingest is not there"):
+    with pytest.raises(KafkaUnavailableError, match=r"topic output\.p\.ingest does not exist"):
         check_topics(Led(traffic_flow=(1,)), (INPUT, OUTPUT))
 
 

@@ -196,7 +196,9 @@ def test_a_run_whose_first_records_are_gone_is_not_counted_again():
 
     check_kept(Shortened(), {("traffic.flow", 0): 5, ("traffic.flow", 1): 7})
     for begin in (4, 8):
-        with pytest.raises(DeletedError, match=r"Records of traffic.flow .* are no longer kept"):
+        with pytest.raises(
+            DeletedError, match=r"The first records .* traffic.flow are no longer retained"
+        ):
             check_kept(Shortened(), {("traffic.flow", 0): 5, ("traffic.flow", 1): begin})
 
 

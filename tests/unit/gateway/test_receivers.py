@@ -87,7 +87,7 @@ def test_a_frame_that_is_too_long_ends_its_connection_before_it_comes(tcp):
     client.send(framed(b"good") + LENGTH.pack(MAX_FRAME_BYTES + 1) + b"x")
     good, refused = until(receiver, 2)
     assert good == b"good"
-    assert "1048577 bytes is announced" in refused.reason
+    assert "1048577 bytes exceeds the limit" in refused.reason
     assert client.recv(1) == b""
 
 
@@ -126,7 +126,7 @@ def test_a_connection_that_ends_within_a_frame_is_told(tcp):
     (refused,) = until(receiver, 1)
     assert (refused.data, refused.reason) == (
         framed(b"half")[:6],
-        "the connection ended within a frame",
+        "the connection closed within a frame",
     )
 
 

@@ -114,7 +114,7 @@ def test_faults_and_json_are_of_the_framework(tmp_path):
     assert len(faulty) > len(clean)
     as_json = records_of(10, 1, domain=domain, content={"format": "json"})
     assert as_json == records_of(10, 1, domain=domain)
-    with pytest.raises(ValueError, match="mine does not say what an impossible record of readings"):
+    with pytest.raises(ValueError, match="mine does not define an impossible record of readings"):
         a_plan(1, domain=domain, faults={"impossible": 0.1})
 
 
@@ -124,7 +124,7 @@ def test_rows_that_cannot_be_used_become_dead_letters_and_the_others_are_sent(tm
     assert [(row.offset(), row.reason) for row in records.bad_rows] == [
         (3, "count is 'many', which is not a number"),
         (4, "sensor is empty"),
-        (6, "the row has another number of columns than the header"),
+        (6, "the row has more or fewer columns than the header"),
     ]
 
 
@@ -221,7 +221,7 @@ class Records:
         ("raise SystemExit(1)", "pass", "records.py of mine fails: SystemExit: 1"),
         ("pass", "raise TypeError('y')", "records.py of mine fails: TypeError: y"),
         ("pass", "return None", "records.py of mine fails: TypeError"),
-        ("pass", "return {}", "must give key, event_ms and all other values for each of 1 records"),
+        ("pass", "return {}", "must return key, event_ms and all other values for each of 1 rec"),
         ("self.turn = None", "pass", "records.py of mine fails: TypeError"),
         ("self.turn = ('other',)", "pass", "the records of mine are not of its inputs"),
     ],

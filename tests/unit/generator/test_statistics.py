@@ -156,7 +156,7 @@ def test_a_burst_says_by_how_much_it_missed_its_time():
     burst = Load(shape="periodic_burst", rate_per_second=1, burst_records=38_000, period_s=10)
     load = Load(shape="sum", parts=(burst, Load(rate_per_second=5)))
     assert load_summary(load, 4_200)[1] == (
-        "Bursts of 38000 records within 175 ms left within 179.2 ms at most: 4.2 ms late."
+        "Bursts of 38000 records within 175 ms were sent within at most 179.2 ms, 4.2 ms late."
     )
 
 

@@ -44,6 +44,6 @@ def test_a_load_through_a_gateway_is_refused_where_there_are_two_generators(tmp_
     ((event, detail),) = told.events
     assert event == "failed"
     assert detail["reason"] == (
-        "the generator could not prepare: a load by tcp needs one generator, and there are 2; leave"
+        "the generator could not prepare: the transport tcp supports one generator, not 2; leave"
         " out --transport, or set TIDEGAUGE_GENERATOR_INSTANCE_COUNT to 1"
     )

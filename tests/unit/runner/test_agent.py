@@ -187,7 +187,7 @@ def test_a_driver_that_dies_is_a_failure_told_once_with_the_last_line_of_its_log
     starter.started[0].process.wait()
     agent.watch()
     agent.watch()
-    reason = "the program of a ended (exit code 1): Out of memory"
+    reason = "the program of a exited (code 1): Out of memory"
     assert said.events == [("failed", "r1", "a", {"reason": reason})]
     agent.stop("r1")
     assert said.events[1:] == [("stopped", "r1", "a", None)]
@@ -216,7 +216,7 @@ def test_a_prepare_that_is_no_plan_is_a_failure_with_a_reason(tmp_path):
 @pytest.mark.parametrize(
     ("log", "line"),
     [
-        ("", "its log says nothing"),
+        ("", "its log has no message"),
         ("all is well\n\n", "all is well"),
         ("E: no memory\n\tat a.B.c(B.scala:1)\n\tat a.B.d(B.scala:2)\n\n", "E: no memory"),
         ('Traceback (most recent call last):\n  File "x.py", line 1\nKeyError: 1', "KeyError: 1"),
@@ -246,7 +246,7 @@ def test_a_driver_that_was_killed_after_it_was_ready_is_started_again_with_the_s
     assert [driver.pipeline for driver in starter.started] == ["b", "a", "a"]
     assert starter.started[2].process.poll() is None
     ready(agent, said, 3)
-    reason = "the program of a ended (exit code -9): halfway"
+    reason = "the program of a exited (code -9): halfway"
     assert said.events[2:] == [
         ("pipeline_down", "r1", "a", {"reason": reason, "restart": 1}),
         ("pipeline_up", "r1", "a", {}),
@@ -274,7 +274,7 @@ def test_a_program_that_cannot_go_on_where_it_was_is_not_started_again(tmp_path)
     agent = an_agent(tmp_path, said, starter)
     agent.prepare(plan("r1", "a", engine="calibration"))
     killed(agent, said, starter)
-    reason = "the program of a ended (exit code -9): halfway"
+    reason = "the program of a exited (code -9): halfway"
     assert said.events[1:] == [("failed", "r1", "a", {"reason": reason})]
     assert len(starter.started) == 1
 
@@ -399,8 +399,8 @@ def test_a_pipeline_that_no_file_of_this_machine_describes_fails_the_run(tmp_pat
     agent.prepare(asked.model_copy(update={"request": request}))
     agent.watch()
     reason = (
-        "spark-realtime is not started: pipelines/spark-realtime.toml on the agent's machine says"
-        " otherwise"
+        "spark-realtime was not started: pipelines/spark-realtime.toml on the agent's machine"
+        " differs"
     )
     assert said.events == [("failed", "r1", "spark-realtime", {"reason": reason})]
     assert starter.started == []
@@ -440,6 +440,6 @@ def test_a_run_of_an_earlier_version_is_refused_with_one_sentence(tmp_path):
     ((event, run_id, _, detail),) = said.events
     assert (event, run_id) == ("failed", "r1")
     assert detail == {
-        "reason": "runner cannot prepare: the run names no domain; it was asked for by an earlier"
+        "reason": "runner cannot prepare: the run has no domain; it was requested by an earlier"
         " version"
     }

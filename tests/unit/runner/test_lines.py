@@ -42,7 +42,7 @@ def test_a_value_that_does_not_decode_is_a_dead_letter_with_where_it_was():
     found = refused(line, "x")
     assert (found.topic(), found.partition(), found.offset()) == ("a", 2, 7)
     assert (found.key(), found.value()) == (None, b"\x00\x01")
-    assert found.reason == "x: the value cannot be decoded; its value of 9 bytes is cut to 2"
+    assert found.reason == "x: the value cannot be decoded; its value of 9 bytes was truncated to 2"
 
 
 def test_a_line_may_come_in_pieces():
@@ -57,16 +57,16 @@ def test_a_line_may_come_in_pieces():
     [
         (b"hello\n", "hello"),
         (b"\xff\n", "\ufffd"),
-        (b'{"event": "rea\n', "no line of the contract"),
-        (b'{"event": "up"}\n', "no line of the contract"),
-        (b'{"event": "ready", "more": 1}\n', "no line of the contract (ready.more: "),
+        (b'{"event": "rea\n', "not a line of the contract"),
+        (b'{"event": "up"}\n', "not a line of the contract"),
+        (b'{"event": "ready", "more": 1}\n', "not a line of the contract (ready.more: "),
         (b'{"event": "progress", "stage": "parse"}\n', "progress.input_rows: Field required"),
-        (b'{"event": "progress", "stage": "parse", "input_rows": 1e999}\n', "no line of the"),
+        (b'{"event": "progress", "stage": "parse", "input_rows": 1e999}\n', "not a line of"),
         (b'{"event": "progress", "stage": "../x", "input_rows": 1}\n', "progress.stage: "),
-        (b'{"event": "progress", "stage": "a", "input_rows": 1, "watermark": 9e99}\n', "no line"),
+        (b'{"event": "progress", "stage": "a", "input_rows": 1, "watermark": 9e99}\n', "not a"),
         (b'{"event": "failed", "reason": 7}\n', "failed.reason: "),
         (b'{"event": "undecodable", "topic": "a", "value": 7}\n', "undecodable.value: "),
-        (b"{" * 100_000 + b"\n", "no line of the contract"),
+        (b"{" * 100_000 + b"\n", "not a line of the contract"),
     ],
 )
 def test_what_is_no_line_of_the_contract_goes_to_the_log_with_the_reason(line, logged):

@@ -32,8 +32,8 @@ def test_of_one_that_would_not_pass_again_the_begin_is_kept_and_the_reason_says_
     letter = letter_of(Message(LARGEST, b"k" * 60_000), "no record")
     assert (letter["value"], letter["key"]) == (LARGEST[:900_000], b"k" * 50_000)
     assert letter["reason"] == (
-        "its value of 1048588 bytes is cut to 900000; "
-        "its key of 60000 bytes is cut to 50000; no record"
+        "its value of 1048588 bytes was truncated to 900000; "
+        "its key of 60000 bytes was truncated to 50000; no record"
     )
 
 

@@ -60,7 +60,7 @@ def test_two_pipelines_of_one_name_are_refused(tmp_path):
     with pytest.raises(DefinitionError) as refused:
         load_pipelines([str(path), "spark-microbatch"])
     assert str(refused.value) == (
-        f"Pipelines of one run need different names; {path} and spark-microbatch say"
+        f"Pipelines of one run need different names; {path} and spark-microbatch have"
         " name = 'spark-microbatch'."
     )
     write(tmp_path, text.replace('name = "spark-microbatch"', 'name = "mine"'), "mine")

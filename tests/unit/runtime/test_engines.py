@@ -108,7 +108,7 @@ def test_via_topics_nothing_before_a_stage_may_lack():
     assert ability is not None
     assert reason_against(ability, TRAFFIC, "join") == ""
     via_topics = ability.model_copy(update={"topology": "via-topics"})
-    assert reason_against(via_topics, TRAFFIC, "join").startswith("it is made of ingest; ")
+    assert reason_against(via_topics, TRAFFIC, "join").startswith("it depends on ingest; ")
 
 
 def test_why_a_stage_is_not_published_is_told_once_per_reason():

@@ -81,7 +81,7 @@ def test_pipelines_of_one_run_on_the_same_input_are_no_pipelines_of_one_in_turns
             {"load": Load(shape="sine", rate_per_second=4, amplitude_per_second=1, period_s=9)},
             "a load of the shape 'constant'",
         ),
-        ({"transport": "tcp"}, "records that come straight to Kafka"),
+        ({"transport": "tcp"}, "records sent directly to Kafka"),
         ({"pipelines_start_s": 5}, "pipelines that start before the load"),
     ],
 )

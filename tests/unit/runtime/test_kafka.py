@@ -33,7 +33,7 @@ def test_partitions_are_in_order():
 
 def test_a_topic_that_the_broker_does_not_know_is_not_there():
     unknown = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
-    with pytest.raises(NoTopicError, match="topic t is not there"):
+    with pytest.raises(NoTopicError, match="topic t does not exist"):
         partition_ids(Answering(error=unknown), "t")
 
 
@@ -42,7 +42,7 @@ def test_a_topic_that_the_broker_does_not_know_is_not_there():
     [
         (Answering(error=KafkaError(KafkaError.LEADER_NOT_AVAILABLE)), "Leader not available"),
         (Answering(error=KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)), "authorization"),
-        (Answering(), "names no partition"),
+        (Answering(), "returned no partition"),
     ],
 )
 def test_any_other_answer_does_not_say_that_there_is_no_topic(answer, reason):

@@ -24,8 +24,8 @@ def test_a_base_port_in_the_systems_range_is_told(tmp_path: Path, base_port: int
     path = tmp_path / "range"
     path.write_text("32768\t60999\n")
     sentence = (
-        f"base port {base_port} is in the range 32768 to 60999, of which the system takes ports"
-        " for outgoing connections"
+        f"base port {base_port} is in the range 32768 to 60999, which the system uses for"
+        " outgoing connections"
     )
     assert ephemeral_hint(base_port, str(path)) == (sentence if hinted else "")
 

@@ -72,13 +72,13 @@ def test_a_disk_that_fills_up_while_it_is_made_leaves_nothing(folder, monkeypatc
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", "is empty; remove it, and a new one is made"),
-        (b"\n", "is empty; remove it, and a new one is made"),
-        (b"0123456789abcde\n", "has fewer than 16 characters; remove it, and a new one is made"),
-        (b"\0" * 33, "is not one line of text; remove it, and a new one is made"),
-        (b"\xff" * 33, "is not one line of text; remove it, and a new one is made"),
-        (b"0123456789abcdef\n0123456789abcdef\n", "is not one line of text"),
-        (b"x" * 4097, "is not one line of text"),
+        (b"", "is empty; remove it, and a new one is created"),
+        (b"\n", "is empty; remove it, and a new one is created"),
+        (b"0123456789abcde\n", "has fewer than 16 characters; remove it, and a new one is created"),
+        (b"\0" * 33, "is not a single line of text; remove it, and a new one is created"),
+        (b"\xff" * 33, "is not a single line of text; remove it, and a new one is created"),
+        (b"0123456789abcdef\n0123456789abcdef\n", "is not a single line of text"),
+        (b"x" * 4097, "is not a single line of text"),
     ],
 )
 def test_a_secret_cut_off_or_garbled_is_refused_and_stays_as_it_is(folder, data, reason):
@@ -96,7 +96,9 @@ def test_sixteen_characters_are_enough(folder):
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o602, 0o620, 0o644])
 def test_a_secret_of_ours_that_others_can_open_is_refused(folder, mode):
     path = written(folder, GOOD.encode(), mode)
-    with pytest.raises(SecretFileError, match=rf"is open to others \(mode {mode:04o}\); remove it"):
+    with pytest.raises(
+        SecretFileError, match=rf"is accessible to other users \(mode {mode:04o}\); remove it"
+    ):
         kept_secret(path)
 
 
@@ -127,10 +129,10 @@ def test_what_is_not_a_regular_file_is_refused_without_waiting(folder):
     [
         (US, 0o600, False, None),
         (US, 0o400, False, None),
-        (US, 0o640, False, "is open to others (mode 0640)"),
+        (US, 0o640, False, "is accessible to other users (mode 0640)"),
         (ROOT, 0o640, False, None),  # an administrator grants it to the group of a service
-        (ROOT, 0o644, False, "is open to others (mode 0644)"),
-        (ROOT, 0o660, False, "is open to others (mode 0660)"),
+        (ROOT, 0o644, False, "is accessible to other users (mode 0644)"),
+        (ROOT, 0o660, False, "is accessible to other users (mode 0660)"),
         (SOMEBODY, 0o600, False, "belongs to another user (uid 1001)"),
         (SOMEBODY, 0o644, True, None),  # Compose: owner and mode of the host's file
         (ROOT, 0o440, True, None),  # Kubernetes: a secret volume with fsGroup
@@ -142,7 +144,7 @@ def test_who_may_own_and_open_a_secret(owner, mode, read_only, objection):
 
 
 def test_root_may_not_hand_a_secret_to_its_own_group():
-    assert openness(ROOT, 0o640, ROOT, False) == "is open to others (mode 0640)"
+    assert openness(ROOT, 0o640, ROOT, False) == "is accessible to other users (mode 0640)"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")

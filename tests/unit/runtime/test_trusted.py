@@ -58,7 +58,7 @@ def test_a_pipeline_of_this_installation_is_started(tmp_path: Path) -> None:
 )
 def test_one_that_differs_in_any_setting_is_not(tmp_path: Path, change: dict[str, object]) -> None:
     assert pipeline_objection(OWN.model_copy(update=change), tmp_path) == (
-        "pipelines/spark-realtime.toml on the agent's machine says otherwise"
+        "pipelines/spark-realtime.toml on the agent's machine differs"
     )
 
 
@@ -67,7 +67,7 @@ def test_a_program_is_started_only_where_a_file_names_it(tmp_path: Path) -> None
     (tmp_path / "mine.toml").write_text(text)
     assert pipeline_objection(program("mine", "python"), tmp_path, tmp_path) is None
     said = pipeline_objection(program("mine", "sh", "-c", "true"), tmp_path, tmp_path)
-    assert said == "pipelines/mine.toml on the agent's machine says otherwise"
+    assert said == "pipelines/mine.toml on the agent's machine differs"
     said = pipeline_objection(OWN.model_copy(update={"name": "x"}), tmp_path, tmp_path)
     assert said == "pipelines/x.toml on the agent's machine does not exist"
 
@@ -98,7 +98,7 @@ def test_a_pipeline_is_started_with_the_workers_that_a_workload_has(tmp_path: Pa
 def test_only_a_file_that_this_machine_names_is_read(tmp_path: Path) -> None:
     asked = workload("/etc/passwd")
     assert content_objection(asked.content, tmp_path) == (
-        "no workload on the generator's machine reads /etc/passwd in this way"
+        "no workload on the generator's machine reads /etc/passwd with these options"
     )
     keep_definitions(tmp_path, [asked], [])
     assert content_objection(asked.content, tmp_path) is None
@@ -163,7 +163,7 @@ def test_a_domain_of_this_installation_is_used_with_topics_of_the_run(tmp_path: 
 
 def test_a_domain_that_says_otherwise_than_its_folder_is_refused(tmp_path: Path) -> None:
     asked = load_domain("gem_packs").spec.model_copy(update={"summary": "another"})
-    with pytest.raises(DefinitionError, match="domains/gem_packs on this machine says otherwise"):
+    with pytest.raises(DefinitionError, match="domains/gem_packs on this machine differs"):
         trusted_domain(asked, tmp_path)
 
 

@@ -60,7 +60,7 @@ def test_a_secret_address_comes_from_a_file(tmp_path: Path) -> None:
     with pytest.raises(SecretFileError) as caught:
         Webhook(url_file=file).address()
     assert str(caught.value) == (
-        f"the address in {file} must be https://…; http:// is for this machine only"
+        f"the address in {file} must be https://…; http:// is allowed for this machine only"
     )
 
 

@@ -30,10 +30,10 @@ def test_a_time_is_microseconds_since_1970(value, written, expected):
 @pytest.mark.parametrize(
     ("value", "written", "why"),
     [
-        (None, "ms", "no number"),
-        (True, "ms", "no number"),
-        ("soon", "s", "no number"),
-        (float("nan"), "s", "no number"),
+        (None, "ms", "not a number"),
+        (True, "ms", "not a number"),
+        ("soon", "s", "not a number"),
+        (float("nan"), "s", "not a number"),
         (float("inf"), "s", "too far"),
         ("1e99999", "ms", "too far"),
         (1 << 70, "us", "too far"),

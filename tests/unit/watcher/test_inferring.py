@@ -60,7 +60,7 @@ def test_the_identity_is_the_path_whose_values_are_found_and_unlike_each_other()
         {"topic": "shipped", "format": "avro-confluent", "identity": ["value.order"]},
     ]
     assert found["relation"] == {"kind": "one_to_one"}
-    assert "100% of the outputs have an identity that one of the inputs has" in found["text"]
+    assert "100% of the outputs have the identity of an input" in found["text"]
 
 
 def test_inputs_without_an_output_make_it_a_filter():
@@ -87,7 +87,7 @@ def test_topics_that_share_nothing_say_so():
     inputs = [message("a", b"x", b"k%d" % n, n) for n in range(50)]
     outputs = [message("b", b"y", b"q%d" % n, n) for n in range(50)]
     text = "\n".join(written(KAFKA, None, seen("a", inputs, None), seen("b", outputs, None)))
-    assert "No path of the input has the values of one of the output" in text
+    assert "No path of the input has the values of a path of the output" in text
 
 
 @pytest.mark.parametrize("name", ["a\nb = 1", "a\x7f", "\ud800", "", "x" * 201])
@@ -95,7 +95,7 @@ def test_names_that_are_no_paths_are_left_out(name):
     inputs = [message("a", json.dumps({name: n}).encode(), None, n) for n in range(50)]
     outputs = [message("b", json.dumps({"id": n}).encode(), None, n) for n in range(50)]
     text = "\n".join(written(KAFKA, None, seen("a", inputs, None), seen("b", outputs, None)))
-    assert "No path of the input has the values of one of the output" in text
+    assert "No path of the input has the values of a path of the output" in text
     assert len(tomllib.loads(text)) == 4
 
 
@@ -106,7 +106,7 @@ def test_headers_whose_names_are_no_paths_are_left_out():
         for topic in "ab"
     ]
     text = "\n".join(written(KAFKA, None, *sides))
-    assert "No path of the input has the values of one of the output" in text
+    assert "No path of the input has the values of a path of the output" in text
 
 
 def test_names_in_any_letters_are_written_as_they_are():

@@ -201,7 +201,7 @@ def test_what_cannot_be_caught_up_with_is_concluded_and_says_so(bus, at_s, setti
     process.end_left("w", settings, threading.Event())
     (fields,) = [fields for topic, _, fields in bus.events if topic == catalogue.CONCLUSIONS]
     assert fields["invalid_reasons"] == [
-        "It was ended before all of it had been counted again.",
+        "It ended before everything was recounted.",
     ]
 
 

@@ -91,5 +91,5 @@ def test_a_schema_that_is_too_deep_refuses_its_records():
         decode(b"\0\0\0\0\1x")
     ids = SchemaIds({})
     ids._found[3] = [deep]
-    with pytest.raises(UndecodableError, match="no Avro schema: RecursionError"):
+    with pytest.raises(UndecodableError, match="not an Avro schema: RecursionError"):
         confluent_avro(ids)(b"\0\0\0\0\3x")

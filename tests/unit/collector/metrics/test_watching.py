@@ -89,7 +89,7 @@ def test_a_source_with_a_mistake_ends_the_asking_and_that_is_not_hidden(log, mon
     monkeypatch.setattr(threading, "excepthook", lambda _args: None)  # do not print it
     watching = Watching([Scripted("x", RuntimeError("a mistake"))], 1.0, log)
     watching.start()
-    with pytest.raises(RuntimeError, match=r"^the thread that asks for metrics has ended$"):
+    with pytest.raises(RuntimeError, match=r"^the thread that fetches metrics has stopped$"):
         take_until_the_deadline(watching)
 
 

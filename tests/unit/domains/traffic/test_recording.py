@@ -59,8 +59,8 @@ def test_a_file_needs_only_four_columns(tmp_path):
             "A,0001-01-01T00:00:00+14:00,1,2",
             f"at is 0001-01-01T00:00:00+14:00, which {NO_SUCH_YEAR}",
         ),
-        ("A,2026-01-01T12:00:00Z,1", "the row has another number of columns than the header"),
-        ("A,2026-01-01T12:00:00Z,1,2,3", "the row has another number of columns than the header"),
+        ("A,2026-01-01T12:00:00Z,1", "the row has more or fewer columns than the header"),
+        ("A,2026-01-01T12:00:00Z,1,2,3", "the row has more or fewer columns than the header"),
     ],
 )
 def test_a_bad_row_has_its_line_and_reason_and_the_others_are_used(tmp_path, row, reason):
