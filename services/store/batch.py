@@ -94,7 +94,7 @@ def _unfit(table: Table, rows: Sequence[Rows]) -> Iterator[tuple[Rows, str]]:
         block(table, rows)
     except Exception as error:  # as above
         if len(rows) == 1:
-            yield rows[0], f"The record makes no row: {said_by(error)}."
+            yield rows[0], f"The record cannot be converted to a row: {said_by(error)}."
             return
         half = len(rows) // 2
         yield from _unfit(table, rows[:half])

@@ -97,7 +97,7 @@ class ChdbEngine:
 
     def answer(self, query: Query) -> Answer:
         if self._closing:
-            raise EngineError("Code: 202. DB::Exception: The store is about to end.")
+            raise EngineError("Code: 202. DB::Exception: The store is shutting down.")
         with self._slots.taken(query.is_known), self._reader() as connection:
             return self._answer(connection, query)
 
@@ -223,7 +223,7 @@ def _want_room(folder: Path) -> None:
     if free < ROOM_BYTES:
         raise NoRoomError(
             f"the disk of {folder} has {free // MEBIBYTE} MiB of free space;"
-            f" the store starts with {ROOM_BYTES // MEBIBYTE}"
+            f" the store needs {ROOM_BYTES // MEBIBYTE} to start"
         )
 
 

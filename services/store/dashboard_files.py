@@ -122,13 +122,13 @@ def _sql(target: Model) -> str:
     for key in ("rawSql", "query"):
         if isinstance(target.get(key), str) and target[key].strip():
             return str(target[key])
-    raise NotThereError("This query holds no SQL.")
+    raise NotThereError("This query contains no SQL.")
 
 
 @lru_cache(maxsize=256)
 def _loaded(path: Path, folder: str, _modified_ns: int, size: int) -> Dashboard:
     if size > MAX_FILE_BYTES:
-        return Dashboard("", path.name, folder, {}, f"{path.name} is over {MAX_FILE_BYTES} bytes.")
+        return Dashboard("", path.name, folder, {}, f"{path.name} exceeds {MAX_FILE_BYTES} bytes.")
     try:
         model = json.loads(path.read_bytes())
         return Dashboard(str(model["uid"]), str(model["title"]), folder, model)
@@ -136,4 +136,4 @@ def _loaded(path: Path, folder: str, _modified_ns: int, size: int) -> Dashboard:
         why = f"{path.name} cannot be read: {error.strerror}."
         return Dashboard("", path.name, folder, {}, why)
     except (ValueError, KeyError, TypeError) as error:
-        return Dashboard("", path.name, folder, {}, f"{path.name} is no dashboard: {error}.")
+        return Dashboard("", path.name, folder, {}, f"{path.name} is not a dashboard: {error}.")

@@ -147,7 +147,7 @@ def _value(name: str, variable: Model | None, asked: Asked) -> Value:
         if value == ALL:
             continue
         if options is not None and value not in options:
-            raise AskingError(f"{value!r} is none of the values of the variable {name!r}.")
+            raise AskingError(f"{value!r} is not a value of the variable {name!r}.")
         if _UNSAFE.search(value):
-            raise AskingError(f"A value of {name!r} holds a quote or a control character.")
+            raise AskingError(f"A value of {name!r} contains a quote or a control character.")
     return given if isinstance(given, str) else list(given)

@@ -90,7 +90,7 @@ class DashboardsSite:
         if name == "/api/query":
             return self._answer_query(request)
         if request.method == "POST":
-            return _refused(HTTPStatus.METHOD_NOT_ALLOWED, "This cannot be posted to.")
+            return _refused(HTTPStatus.METHOD_NOT_ALLOWED, "This address does not accept POST.")
         if name.startswith("/api/"):
             return self._describe(name.removeprefix("/api/"))
         if name == "":
@@ -111,10 +111,10 @@ class DashboardsSite:
 
     def _answer_query(self, request: Request) -> Page:
         if request.method != "POST":
-            return _refused(HTTPStatus.METHOD_NOT_ALLOWED, "A query is posted.")
+            return _refused(HTTPStatus.METHOD_NOT_ALLOWED, "A query must be sent by POST.")
         if not request.headers.get("Content-Type", "").startswith("application/json"):
             # A form of another origin can post text, but this type requires a preflight request.
-            return _refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "A query is posted as JSON.")
+            return _refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "The query must be JSON.")
         body = request.read_body(MAX_REQUEST_BYTES)
         try:
             asked = asked_from(body)

@@ -26,7 +26,7 @@ def read_body(stream: io.BufferedIOBase, headers: Message, limit: int) -> bytes:
     else:
         length = headers.get("Content-Length", "")
         if not (length.isascii() and length.isdecimal()):
-            raise BodyError("A Content-Length is needed.")
+            raise BodyError("A Content-Length is required.")
         if len(length) > _LENGTH_DIGITS or int(length) > limit:
             raise BodyError(f"The body is longer than {limit} bytes.")
         raw = _whole(stream, int(length))
@@ -46,13 +46,13 @@ def _chunks(stream: io.BufferedIOBase, limit: int) -> bytes:
     while True:
         line = _CHUNK_LINE.fullmatch(stream.readline(_LINE_BYTES))
         if line is None:
-            raise BodyError("The body is not in chunks as announced.")
+            raise BodyError("The chunked body is malformed.")
         size = int(line[1], 16)
         if len(found) + size > limit:
             raise BodyError(f"The body is longer than {limit} bytes.")
         found += _whole(stream, size)
         if stream.readline(_LINE_BYTES) != b"\r\n":  # trailers are rejected as well
-            raise BodyError("The body is not in chunks as announced.")
+            raise BodyError("The chunked body is malformed.")
         if size == 0:
             return bytes(found)
 
@@ -62,7 +62,7 @@ def _whole(stream: io.BufferedIOBase, size: int) -> bytes:
     rows."""
     data = stream.read(size)
     if len(data) < size:
-        raise BodyError("The body ended before it was whole.")
+        raise BodyError("The body is incomplete.")
     return data
 
 
@@ -76,9 +76,9 @@ def _decoded(raw: bytes, encoding: str, limit: int) -> bytes:
             with pa.input_stream(pa.BufferReader(raw), compression=encoding) as stream:
                 data = stream.read(limit + 1)
         else:
-            raise BodyError(f"The encoding {encoding} is not understood.")
+            raise BodyError(f"The encoding {encoding} is not supported.")
     except (zlib.error, OSError, pa.ArrowException) as error:
-        raise BodyError(f"The body is not {encoding} as announced.") from error
+        raise BodyError(f"The body is not valid {encoding}.") from error
     if len(data) > limit:
         raise BodyError(f"The body is longer than {limit} bytes.")
     return bytes(data)

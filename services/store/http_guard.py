@@ -33,15 +33,15 @@ def intrusion(
     known = (LOOPBACK | {own.lower()} | allowed) - {""}
     host = headers.get("Host", "")
     if ANY not in known and not is_known(host, known, by_number):
-        return "The store is not known by this Host; see the setting allowed_hosts."
+        return "The store does not accept this Host; see the setting allowed_hosts."
     followed = linked and headers.get("Sec-Fetch-Dest") == "document"
     if headers.get("Sec-Fetch-Site", "none") not in OWN_ORIGINS and not followed:
-        return "Pages of other origins cannot ask the store."
+        return "Pages of other origins cannot query the store."
     origin = headers.get("Origin")
     named = host_of(origin or "")
     is_own = named in known - {ANY} and (_is_same(origin or "", host) or named in allowed)
     if origin is not None and not is_own:
-        return "Pages of this Origin cannot ask the store; see the setting allowed_hosts."
+        return "Pages of this Origin cannot query the store; see the setting allowed_hosts."
     return None
 
 

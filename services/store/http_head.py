@@ -76,7 +76,7 @@ def read_head(stream: io.BufferedIOBase) -> Head | None:
         raise HeadError(HTTPStatus.REQUEST_URI_TOO_LONG, "The target is too long.")
     found = _REQUEST_LINE.fullmatch(_line(first))
     if found is None:
-        raise HeadError(HTTPStatus.BAD_REQUEST, "The first line is not that of a request.")
+        raise HeadError(HTTPStatus.BAD_REQUEST, "The first line is not a request line.")
     method, version = found[1].decode(), f"HTTP/1.{found[3].decode()}"
     try:
         headers = _headers(stream)
@@ -96,10 +96,10 @@ def _headers(stream: io.BufferedIOBase) -> Message:
             raise HeadError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The headers are too long.")
         found = _HEADER.fullmatch(_line(raw))
         if found is None:
-            raise HeadError(HTTPStatus.BAD_REQUEST, "A line among the headers is none.")
+            raise HeadError(HTTPStatus.BAD_REQUEST, "A header line is malformed.")
         name = found[1].decode()
         if name.lower() in names & _SINGLE:
-            raise HeadError(HTTPStatus.BAD_REQUEST, f"There are two headers {name}.")
+            raise HeadError(HTTPStatus.BAD_REQUEST, f"There is more than one header {name}.")
         names.add(name.lower())
         headers[name] = found[2].decode("latin-1")
     return headers
@@ -107,7 +107,7 @@ def _headers(stream: io.BufferedIOBase) -> Message:
 
 def _line(raw: bytes) -> bytes:
     if not raw.endswith(b"\r\n"):
-        raise HeadError(HTTPStatus.BAD_REQUEST, "A line does not end as a line of HTTP does.")
+        raise HeadError(HTTPStatus.BAD_REQUEST, "A line does not end with CRLF.")
     return raw[:-2]
 
 
@@ -116,22 +116,20 @@ def _has_body(headers: Message) -> bool:
     if coding is not None and length is not None:
         raise HeadError(HTTPStatus.BAD_REQUEST, "A body has a length or chunks, not both.")
     if coding is not None and coding.lower() != "chunked":
-        raise HeadError(
-            HTTPStatus.BAD_REQUEST, "The only transfer coding that is known is chunked."
-        )
+        raise HeadError(HTTPStatus.BAD_REQUEST, "The only supported transfer coding is chunked.")
     if length is not None and not _LENGTH.fullmatch(length):
-        raise HeadError(HTTPStatus.BAD_REQUEST, "The Content-Length is no length.")
+        raise HeadError(HTTPStatus.BAD_REQUEST, "The Content-Length is invalid.")
     return coding is not None or int(length or 0) > 0
 
 
 def _check(head: Head) -> None:
     if "Host" not in head.headers:
-        raise HeadError(HTTPStatus.BAD_REQUEST, "A request names its Host.")
+        raise HeadError(HTTPStatus.BAD_REQUEST, "A Host header is required.")
     if head.method not in METHODS:
-        raise HeadError(HTTPStatus.NOT_IMPLEMENTED, f"Only {', '.join(METHODS)} are known here.")
+        raise HeadError(HTTPStatus.NOT_IMPLEMENTED, f"Only {', '.join(METHODS)} are supported.")
     if head.has_body and head.method != "POST":
-        raise HeadError(HTTPStatus.BAD_REQUEST, f"A {head.method} has no body.")
+        raise HeadError(HTTPStatus.BAD_REQUEST, f"A {head.method} must not have a body.")
     if "Transfer-Encoding" in head.headers and head.version == "HTTP/1.0":
-        raise HeadError(HTTPStatus.BAD_REQUEST, "HTTP/1.0 has no chunks.")
+        raise HeadError(HTTPStatus.BAD_REQUEST, "HTTP/1.0 does not support chunked bodies.")
     if head.headers.get("Expect", "100-continue").lower() != "100-continue":
-        raise HeadError(HTTPStatus.EXPECTATION_FAILED, "Only 100-continue can be expected.")
+        raise HeadError(HTTPStatus.EXPECTATION_FAILED, "Only 100-continue is supported as Expect.")

@@ -48,8 +48,8 @@ NO_PAGE: Final = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-QUERY_SECONDS = Histogram("tidegauge_store_query_seconds", "Time that answered queries took")
-WALL = Gauge("tidegauge_store_wall", "Whether the store can open nothing but what it serves")
+QUERY_SECONDS = Histogram("tidegauge_store_query_seconds", "Duration of answered queries")
+WALL = Gauge("tidegauge_store_wall", "Whether the store is confined to its own files")
 REFUSED = Counter("tidegauge_store_queries_failed", "Queries that ended with an error", ["code"])
 
 

@@ -84,7 +84,7 @@ def query_of(given: Mapping[str, str], body: bytes, may_write: bool = False) -> 
         )
     if given.get("compress") == "1" or given.get("decompress") == "1":
         raise EngineError(
-            "Code: 48. DB::Exception: compress and decompress are not understood here; use"
+            "Code: 48. DB::Exception: compress and decompress are not supported here; use"
             " Accept-Encoding: gzip with enable_http_compression=1. (NOT_IMPLEMENTED)"
         )
     prefix, known = "param_", _IGNORED | {"query", "database", "default_format"}

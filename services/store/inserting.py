@@ -41,7 +41,7 @@ REFUSING_CODES: Final = frozenset(
     }
 )
 ROWS = Counter("tidegauge_store_rows", "Rows inserted", ["table"])
-RETRIES = Counter("tidegauge_store_insert_retries", "Inserts that failed and were made again")
+RETRIES = Counter("tidegauge_store_insert_retries", "Inserts that failed and were retried")
 log = structlog.get_logger()
 
 

@@ -164,11 +164,11 @@ class _Reading:
             tree, is_whole = json.loads(self._reads(sql, {}))["data"][0]
             found: Mapping[str, Any] = json.loads(tree)
         except RecursionError:
-            raise TextError("The query nests too deep.") from None
+            raise TextError("The query is nested too deeply.") from None
         except EngineError as error:
             raise _unreadable(error) from error
         if not is_whole:
-            raise NotAllowedError("The engine does not tell all of this statement.")
+            raise NotAllowedError("The engine does not describe this statement completely.")
         want_permitted(found, self._query.may_write)
         if time.monotonic() > self._until:
             raise EngineError(
@@ -189,7 +189,7 @@ def _insert_of(tree: Mapping[str, Any], data: bytes) -> Insert:
     table = ".".join(f"`{name}`" for name in names)
     columns = tree.get("columns", {"children": []})["children"]
     if any(column["type"] != "Identifier" for column in columns):
-        raise NotAllowedError("An INSERT with data names its columns one by one.")
+        raise NotAllowedError("An INSERT with data must list its columns.")
     written = ", ".join(f"`{column['name']}`" for column in columns)
     changes = tree.get("settings_ast", {"changes": []})["changes"]
     settings = [f"{name} = 0" for name in EVALUATING]
@@ -221,8 +221,8 @@ def _unreadable(error: EngineError) -> Exception:
         return NotAllowedError("The value of a setting must be a literal here.")
     if "UNKNOWN_FUNCTION" in str(error):
         return EngineError(
-            "Code: 46. DB::Exception: This ClickHouse has no function parseQueryToJSON, by which"
-            " queries are judged; a newer one is needed. (UNKNOWN_FUNCTION)"
+            "Code: 46. DB::Exception: This ClickHouse has no function parseQueryToJSON, which"
+            " validates queries; a newer one is needed. (UNKNOWN_FUNCTION)"
         )
     return EngineError(f"{said} (SYNTAX_ERROR)")
 

@@ -85,7 +85,7 @@ def rebuild(
     bring_up(engine, settings)
     projector.replay(until, stopped)
     if stopped():
-        return Status(REFUSED, "The store was stopped; it goes on when it starts again.")
+        return Status(REFUSED, "The store was stopped; the rebuild continues when it starts again.")
     return verdict(before, read_digests(engine, until), lost)
 
 
@@ -113,10 +113,10 @@ def verdict(
     different = [str(table["table"]) for table in tables if not table["equal"]]
     if not different:
         return Status(DONE, "Every table holds the same rows as before.", True, tables)
-    reason = f" {_listed(lost)}." if lost else " Rows that had expired may be there again."
+    reason = f" {_listed(lost)}." if lost else " Expired rows may have been restored."
     return Status(DONE, f"{', '.join(different)}: not as before.{reason}", False, tables)
 
 
 def _listed(lost: Mapping[Place, int]) -> str:
     listed = ", ".join(f"{n} rows of {topic}/{number}" for (topic, number), n in lost.items())
-    return f"The bus no longer has the records behind {listed}"
+    return f"The bus no longer has the records of {listed}"

@@ -95,12 +95,12 @@ def _check_histogram(table: Table, event: dict[str, Any]) -> None:
             raise UnusableError(f"{name} must be greater than 0.")
         for values in table.values:
             if len(event[values]) != len(event[name]):
-                raise UnusableError(f"{values} and {name} must be equally long.")
+                raise UnusableError(f"{values} and {name} must have the same length.")
 
 
 def _check_lengths(table: Table, event: dict[str, Any]) -> None:
     if len({len(event[name]) for name in table.explode}) > 1:
-        raise UnusableError(f"{', '.join(table.explode)} must be equally long.")
+        raise UnusableError(f"{', '.join(table.explode)} must have the same length.")
 
 
 def _rows(table: Table, event: dict[str, Any], record: Record) -> Rows:

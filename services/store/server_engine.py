@@ -139,7 +139,7 @@ class ServerEngine:
             return InsertTimeoutError(f"ClickHouse at {self._url} took too long")
         if isinstance(error, urllib.error.URLError):
             return EngineError(f"ClickHouse at {self._url} does not answer: {error}")
-        return InsertTimeoutError(f"ClickHouse at {self._url} broke off: {error!r}")
+        return InsertTimeoutError(f"ClickHouse at {self._url} ended its response early: {error!r}")
 
     def _refusal(self, error: urllib.error.HTTPError) -> EngineError:
         """Classify an error response. If it contains ClickHouse's code, nothing was executed. Any
@@ -153,7 +153,7 @@ class ServerEngine:
         is_its_own = EXCEPTION_CODE in error.headers or text.startswith("Code: ")
         if error.code < HTTPStatus.INTERNAL_SERVER_ERROR or is_its_own:
             return EngineError(said)
-        return InsertTimeoutError(f"a proxy before {self._url} answered {error.code}: {said}")
+        return InsertTimeoutError(f"a proxy in front of {self._url} answered {error.code}: {said}")
 
 
 def reader_statements(settings: StoreSettings, password: str) -> Iterator[str]:

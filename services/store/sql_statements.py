@@ -140,7 +140,7 @@ def _describe(text: str, tokens: list[Token], named: str | None) -> Plain:
     if any(token.text == "(" for token in tokens[:2]):
         inner = text[tokens[0].begin : tokens[-1].end]
         if not _is_one_group(tokens[tokens[0].text != "(" :]):
-            raise NotAllowedError("DESCRIBE names one table, function or subquery here.")
+            raise NotAllowedError("DESCRIBE takes one table, function or subquery here.")
         return Plain(f"DESCRIBE TABLE {inner}{_format(named)}", f"SELECT * FROM {inner}", named)
     return Plain(f"DESCRIBE TABLE {_name(tokens, 'TABLE')}{_format(named)}", output_format=named)
 
@@ -162,7 +162,7 @@ def _name(tokens: Sequence[Token], kind: str) -> str:
     kinds = {token.kind for token in tokens[::2]}
     dots = {token.text for token in tokens[1::2]}
     if len(tokens) % 2 == 0 or dots - {"."} or kinds - {Kind.WORD, Kind.NAME}:
-        raise NotAllowedError("The name of one table is wanted here.")
+        raise NotAllowedError("The name of a table is expected here.")
     databases = ([DATABASE], ["default"], ["system"])
     if not (names in databases if kind == "DATABASE" else is_table(names)):
         raise NotAllowedError(f"{'.'.join(names)} cannot be read here.")

@@ -103,12 +103,12 @@ def tokens(text: str) -> Iterator[Token]:
         if kind == "tag":
             end = text.find(found[0], end) + len(found[0])
             if end < found.end():
-                raise TextError(f"The literal {found[0]} has no end.")
+                raise TextError(f"The literal {found[0]} is not terminated.")
             yield Token(Kind.STRING, text[at:end], at, end)
         elif kind == "quoted":
             name = found[0][1:-1]
             if not is_fit_name(name) or text[end : end + 1] == text[at]:
-                raise TextError("A name holds no quote, backslash or control character.")
+                raise TextError("A name must not contain a quote, backslash or control character.")
             yield Token(Kind.NAME, name, at, end)
         elif kind != "space":
             if kind in ("word", "number") and text[end : end + 1] in _AFTER_NO_WORD:
@@ -125,7 +125,7 @@ def _encoded(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise TextError("The query is no Unicode text.") from None
+        raise TextError("The query is not valid Unicode.") from None
 
 
 def _end_of_comment(text: str, at: int) -> int:
@@ -135,13 +135,13 @@ def _end_of_comment(text: str, at: int) -> int:
         depth += 1 if mark[0] == "/*" else -1
         if depth == 0:
             return mark.end()
-    raise TextError("A comment has no end.")
+    raise TextError("A comment is not terminated.")
 
 
 def _strange(text: str, at: int) -> str:
     character = text[at]
     if character in "'\"`":
-        return f"What begins with {character} at character {at + 1} has no end."
+        return f"The {character} at character {at + 1} is not terminated."
     return f"The character {character!a} at {at + 1} cannot be used outside of literals."
 
 
@@ -183,7 +183,7 @@ class _Bounds:
         """Count one more token. Raises TextError."""
         self.count += 1
         if self.count > MAX_TOKENS:
-            raise TextError(f"A query has at most {MAX_TOKENS} words and signs.")
+            raise TextError(f"A query has at most {MAX_TOKENS} tokens.")
         level = self.levels[-1]
         level.nodes += 1 + len(token.text) // BYTES_PER_NODE
         if token.kind is not Kind.WORD and token.kind is not Kind.SIGN:
@@ -198,18 +198,18 @@ class _Bounds:
             while len(self.levels) > 1 and self.levels[-1].closing == "END":
                 self._close()
             if self.levels[-1].closing != name:
-                raise TextError(f"The bracket {name} closes none.")
+                raise TextError(f"The bracket {name} has no opening bracket.")
             self._close()
         else:
             self._operate(level, name)
         if self.levels[-1].nodes > MAX_GROWN_NODES:
-            raise TextError("The query is too large once each BETWEEN is read.")
+            raise TextError("The query is too large after BETWEEN is expanded.")
 
     def _open(self, name: str) -> None:
         self.levels.append(_Level(_CLOSING[name]))
         self.chain += 1
         if len(self.levels) > MAX_NESTING:
-            raise TextError(f"A query nests at most {MAX_NESTING} deep.")
+            raise TextError(f"A query can be nested at most {MAX_NESTING} deep.")
         self._want_short_chain()
 
     def _close(self) -> None:
@@ -251,4 +251,4 @@ class _Bounds:
 
     def _want_short_chain(self) -> None:
         if self.chain > MAX_CHAIN:
-            raise TextError(f"At most {MAX_CHAIN} operators may stand below one another.")
+            raise TextError(f"At most {MAX_CHAIN} operators can be nested.")

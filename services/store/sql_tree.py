@@ -188,7 +188,7 @@ class _Judge:
         if is_of_queries and self._may_write:
             return  # the query of another store that uses this one as its server
         if name == "formatQueryFromJSON" and (inner or {}).get("name") != "parseQueryToJSON":
-            raise RefusedError(f"The function {name} takes only what parseQueryToJSON gives here.")
+            raise RefusedError(f"The function {name} takes only results of parseQueryToJSON here.")
         at = BY_TEXT.get(name.lower())
         if at is not None:
             self._by_text(node, name, at)
@@ -257,7 +257,7 @@ class _Judge:
         if id(node) not in self._outermost:
             for part in ("settings", "settings_ast", "format_ast"):
                 if node.get(part):
-                    raise RefusedError("A subquery has no SETTINGS and no FORMAT here.")
+                    raise RefusedError("A subquery cannot have SETTINGS or FORMAT here.")
         self._settings_of(node)
 
     def _settings_of(self, node: Node) -> None:
@@ -380,4 +380,4 @@ def _want_own(database: Any) -> None:
 def _want_own_table(table: Any) -> None:
     name = table["name"] if isinstance(table, dict) else table
     if name and not is_table((str(name),)):
-        raise RefusedError(f"No table can be called {name} here.")
+        raise RefusedError(f"No table can be named {name} here.")

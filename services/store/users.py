@@ -84,7 +84,7 @@ def _basic(header: str) -> tuple[str, str]:
         decoded = ""
     if kind.lower() != "basic" or ":" not in decoded:
         raise EngineError(
-            "Code: 516. DB::Exception: Only basic authentication is understood."
+            "Code: 516. DB::Exception: Only basic authentication is supported."
             " (AUTHENTICATION_FAILED)"
         )
     name, _, password = decoded.partition(":")

@@ -87,7 +87,7 @@ def raise_wall(settings: StoreSettings) -> Wall:
         return Wall(False, f"The process can open every file of its user: {error}.")
     reach = "nor connect anywhere but to Kafka" if rules.connect else "nor connect anywhere"
     if rules.connect is None:
-        reach = "and connect anywhere, for Kafka or ClickHouse are elsewhere"
+        reach = "and connect anywhere, because Kafka or ClickHouse run elsewhere"
     return Wall(True, f"The process can open no file but those it serves, {reach}.")
 
 
@@ -149,4 +149,4 @@ def want_secrets_outside(settings: StoreSettings, rules: Rules) -> None:
     secrets = settings.secrets_dir.resolve()
     for path in (*rules.read, *rules.write):
         if secrets.is_relative_to(path.resolve()):
-            raise LandlockError(f"the secrets lie in {path}, which it needs")
+            raise LandlockError(f"the secrets are in {path}, which it needs")

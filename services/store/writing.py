@@ -25,8 +25,8 @@ from services.store.tables import TABLES
 
 MAX_REASON: Final = 300
 RECORDS = Counter("tidegauge_store_records", "Records projected", ["topic"])
-UNUSABLE = Counter("tidegauge_store_unusable_records", "Records put aside", ["topic"])
-DROPPED = Counter("tidegauge_store_dropped_records", "Dead letters that no row can hold")
+UNUSABLE = Counter("tidegauge_store_unusable_records", "Records moved to dead letters", ["topic"])
+DROPPED = Counter("tidegauge_store_dropped_records", "Dead letters that cannot be stored as rows")
 log = structlog.get_logger()
 
 
@@ -97,7 +97,7 @@ class Writer:
                 self.events.dead_letter(message, reason)
                 published = True
         if published and (self.events.flush() or self.events.failed):
-            raise ProjectionError("The broker did not take a dead letter in time.")
+            raise ProjectionError("The broker did not accept a dead letter in time.")
 
     def _drop(self, dropped: Iterable[tuple[Message, str]]) -> None:
         """Drop bad dead letters: a dead letter about a dead letter would cause an endless loop."""

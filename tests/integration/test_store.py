@@ -118,7 +118,7 @@ def test_a_rebuild_that_would_lose_what_the_bus_dropped_is_refused_unless_forced
             future.result(DEADLINE_S)
         refused = rebuild(bus, data)
         assert refused["state"] == "refused"
-        assert "no longer has the records behind 8 rows of results.latency/0" in refused["sentence"]
+        assert "no longer has the records of 8 rows of results.latency/0" in refused["sentence"]
         assert len(projected(bus, "old")) == 20
         forced = rebuild(bus, data, force=True)
         assert (forced["state"], forced["equal"]) == ("done", False)

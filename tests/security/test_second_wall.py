@@ -330,5 +330,5 @@ def test_a_process_with_threads_is_not_told_to_stand_behind_a_wall(tmp_path):
 
 def test_secrets_in_a_folder_that_must_be_readable_are_no_wall(tmp_path):
     settings = StoreSettings(data=ROOT / "services" / "data", offline=True)
-    with pytest.raises(LandlockError, match=r"the secrets lie in .*/services, which it needs"):
+    with pytest.raises(LandlockError, match=r"the secrets are in .*/services, which it needs"):
         want_secrets_outside(settings, rules_of(settings))

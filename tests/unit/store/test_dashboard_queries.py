@@ -95,12 +95,15 @@ def test_a_query_is_bounded_and_only_reads():
         ({"panel": 7}, "no panel 7"),
         ({"panel": 3}, "no query 'A'"),
         ({"panel": 1, "ref": "Z"}, "no query 'Z'"),
-        ({"panel": 1, "ref": "D"}, "holds no SQL"),
+        ({"panel": 1, "ref": "D"}, "contains no SQL"),
         ({"panel": 1, "ref": "E"}, "no variable 'nobody'"),
         ({"panel": 1, "ref": "C"}, "No value is given for the variable 'run'"),
-        ({"panel": 1, "ref": "B", "variables": {"stage": "sliding"}}, "'sliding' is none of"),
-        ({"panel": 1, "ref": "C", "variables": {"run": "a' OR 1"}}, "holds a quote"),
-        ({"panel": 1, "ref": "C", "variables": {"run": "a\\"}}, "holds a quote"),
+        (
+            {"panel": 1, "ref": "B", "variables": {"stage": "sliding"}},
+            "'sliding' is not a value of",
+        ),
+        ({"panel": 1, "ref": "C", "variables": {"run": "a' OR 1"}}, "contains a quote"),
+        ({"panel": 1, "ref": "C", "variables": {"run": "a\\"}}, "contains a quote"),
         ({"variable": "stage"}, "no variable 'stage' with a query"),
         ({"annotation": "Faults"}, "no annotation 'Faults'"),
         ({"panel": 1, "variable": "run"}, "name a panel, a variable or an annotation"),
@@ -132,8 +135,8 @@ def test_a_broken_file_is_listed_with_the_reason(tmp_path: Path):
     (tmp_path / "other.json").write_text("[]")
     found = {each.title: each for each in load_dashboards(tmp_path)}
     assert found["One"].folder == "Folder"
-    assert found["broken.json"].error.startswith("broken.json is no dashboard: Expecting")
-    assert found["other.json"].error.startswith("other.json is no dashboard")
+    assert found["broken.json"].error.startswith("broken.json is not a dashboard: Expecting")
+    assert found["other.json"].error.startswith("other.json is not a dashboard")
     with pytest.raises(NotThereError, match="no dashboard with the uid 'two'"):
         dashboard("two", tuple(found.values()))
 

@@ -144,5 +144,5 @@ def test_a_table_that_differs_is_named_with_what_was_lost():
     found = verdict(before, before | {"a": Digest(1, 3)}, {("results.a", 0): 1})
     assert (found.equal, found.tables[0]["rows_after"]) == (False, 1)
     assert found.sentence == (
-        "a: not as before. The bus no longer has the records behind 1 rows of results.a/0."
+        "a: not as before. The bus no longer has the records of 1 rows of results.a/0."
     )

@@ -17,6 +17,6 @@ def test_a_folder_on_a_disk_without_room_is_left_as_it_is(
 ) -> None:
     usage = SimpleNamespace(free=64 * MEBIBYTE - 1)
     monkeypatch.setattr(chdb_engine.shutil, "disk_usage", lambda _folder: usage)
-    with pytest.raises(NoRoomError, match="has 63 MiB of free space; the store starts with 64"):
+    with pytest.raises(NoRoomError, match="has 63 MiB of free space; the store needs 64 to start"):
         ChdbEngine(StoreSettings(data=tmp_path))
     assert list((tmp_path / "clickhouse").iterdir()) == []

@@ -124,14 +124,14 @@ def test_an_event_of_pairs_becomes_one_row_per_pair():
 
 
 def test_pairs_of_arrays_of_several_lengths_are_unusable():
-    with pytest.raises(UnusableError, match="scheduled_us must be equally long"):
+    with pytest.raises(UnusableError, match="scheduled_us must have the same length"):
         project(PAIRS, record(pairs_event(verdicts=["exact"]), catalogue.PAIRS))
 
 
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"latencies_ms": [1]}, "latencies_ms and counts must be equally long."),
+        ({"latencies_ms": [1]}, "latencies_ms and counts must have the same length."),
         ({"counts": [1, 0]}, "counts must be greater than 0."),
         ({"time": -1}, "time -1 is not between the years 1970 and 2100."),
         ({"second": 4_102_444_800_000}, "second 4102444800000 is not between"),
@@ -204,7 +204,7 @@ def test_a_record_that_arrow_does_not_take_is_unusable_and_its_neighbours_are_no
     assert block["_offset"].to_pylist() == [1, 1, 3, 3]
     assert [number for number, _reason in batch.unusable] == [1, 4]
     assert batch.unusable[0][1].startswith(
-        "The record makes no row: ArrowInvalid: Value 2147483648"
+        "The record cannot be converted to a row: ArrowInvalid: Value 2147483648"
     )
     assert batch.hidden_positions == {0: 5, BEYOND: 6}
     assert batch.dropped == []
